@@ -1,0 +1,26 @@
+//! skt-hpl: High-Performance Linpack that survives the loss of nodes.
+//!
+//! The map of the house, from the cellar up. Imports run downward only.
+
+// The BLAS is found by the linker through this crate; nothing calls it by name.
+extern crate blas_src as _;
+
+pub mod outcome;
+pub mod params;
+
+pub mod blas;
+pub mod comm;
+pub mod grid;
+pub mod matrix;
+pub mod memory;
+pub mod parity;
+
+pub mod lu;
+
+pub mod checkpoint;
+pub mod model;
+pub mod report;
+pub mod supervise;
+
+pub mod cli;
+pub mod input;

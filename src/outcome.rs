@@ -1,0 +1,79 @@
+//! What came out of one test, as plain values: made by the solver, printed by the report.
+
+use serde::{Deserialize, Serialize};
+
+/// Wall seconds by part, the maximum over the ranks unless said otherwise.
+///
+/// On one rank the parts do not overlap: what the main thread did at each moment is counted once,
+/// so the parts and `other` add up to `total` for each rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Times {
+    /// Recursive panel factorisation, `pfact` and its message exchange included.
+    pub rfact: f64,
+    /// The part of `rfact` below the recursion.
+    pub pfact: f64,
+    /// The part of `pfact` spent finding and exchanging the pivot row.
+    pub mxswp: f64,
+    /// Waiting for, or forwarding, a panel's broadcast.
+    pub bcast: f64,
+    /// Trailing update: row swaps, triangular solve and multiplication together.
+    pub update: f64,
+    /// The part of `update` spent swapping rows.
+    pub laswp: f64,
+    /// The part of `update` spent in the triangular solve.
+    pub trsm: f64,
+    /// The part of `update` spent multiplying.
+    pub gemm: f64,
+    /// Back substitution.
+    pub solve: f64,
+    /// What is left of the total.
+    pub other: f64,
+    /// Factorisation and back substitution: the time the benchmark counts.
+    pub total: f64,
+}
+
+/// The check of the solution, as HPL 2.3 defines it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Residual {
+    /// ||Ax-b||_oo / (eps * (||A||_oo * ||x||_oo + ||b||_oo) * N)
+    pub scaled: f64,
+    pub r_inf: f64,
+    pub a_inf: f64,
+    pub a_1: f64,
+    pub x_inf: f64,
+    pub x_1: f64,
+    pub b_inf: f64,
+}
+
+/// Verdict on one test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    Passed,
+    Failed,
+    /// The threshold was zero or less: solved, not checked.
+    Unchecked,
+}
+
+/// Everything one finished test has to tell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Seconds since the Unix epoch at which the timer started and stopped.
+    pub started_unix_s: u64,
+    pub ended_unix_s: u64,
+    pub seconds: f64,
+    pub gflops: f64,
+    pub times: Times,
+    /// Absent where the threshold was zero or less.
+    pub residual: Option<Residual>,
+    pub verdict: Verdict,
+    /// Hash over the bits of x, in index order: 16 hex digits of XXH3-64.
+    pub x_digest: String,
+    pub threads: usize,
+    /// The largest part of [A|b] any rank holds, in bytes.
+    pub matrix_bytes_max: u64,
+    /// The largest sum of work arrays (panels, U, buffers) any rank holds, in bytes.
+    pub work_bytes_max: u64,
+    /// The largest resident set any rank reached during the test, in bytes.
+    pub resident_bytes_max: u64,
+}

@@ -1,0 +1,104 @@
+//! What one test of the benchmark is asked to do, as plain values.
+//!
+//! Every layer speaks of a test through [`TestParams`]: the reader makes it, the solver obeys it,
+//! the report prints it. It holds only checked values; nothing here reads text or talks to MPI.
+
+use serde::{Deserialize, Serialize};
+
+/// Order in which the ranks are laid over the P x Q grid (HPL.dat line 9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mapping {
+    Row,
+    Column,
+}
+
+/// Which side of the panel is brought up to date when (HPL.dat lines 15 and 21).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fact {
+    Left,
+    Crout,
+    Right,
+}
+
+/// How a factored panel travels along its process row (HPL.dat line 23).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bcast {
+    OneRing,
+    OneRingM,
+    TwoRing,
+    TwoRingM,
+    Long,
+    LongM,
+}
+
+/// How rows are exchanged between process rows (HPL.dat line 26).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Swap {
+    BinaryExchange,
+    Long,
+    /// Binary exchange up to the threshold's number of columns, long above it.
+    Mix,
+}
+
+/// Storage form of a work array (HPL.dat lines 28 and 29).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Form {
+    Transposed,
+    NotTransposed,
+}
+
+/// Which random numbers fill the matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rng {
+    /// The reference's 64-bit linear congruential generator, bit for bit.
+    Hpl,
+    /// xoshiro256++, seeded per block so that the matrix does not depend on the grid.
+    Xoshiro,
+}
+
+/// One test: a problem, a grid and every algorithmic choice.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TestParams {
+    pub n: usize,
+    pub nb: usize,
+    pub p: usize,
+    pub q: usize,
+    pub mapping: Mapping,
+    pub depth: usize,
+    pub bcast: Bcast,
+    pub rfact: Fact,
+    pub ndiv: usize,
+    pub pfact: Fact,
+    pub nbmin: usize,
+    pub swap: Swap,
+    /// Columns up to which [`Swap::Mix`] takes the binary exchange.
+    pub swap_threshold: usize,
+    pub l1: Form,
+    pub u: Form,
+    pub equilibrate: bool,
+    /// Alignment of work arrays, in doubles.
+    pub align: usize,
+    /// The scaled residual must stay below this; zero or less skips the check.
+    pub threshold: f64,
+    pub rng: Rng,
+    pub seed: u64,
+}
+
+impl TestParams {
+    /// Number of block columns, hence of iterations of the factorisation.
+    pub fn blocks(&self) -> usize {
+        self.n.div_ceil(self.nb)
+    }
+
+    /// Floating-point operations the benchmark credits: N^2 (2N/3 + 3/2).
+    pub fn flops(&self) -> f64 {
+        let n = self.n as f64;
+        n * n * (2.0 * n / 3.0 + 1.5)
+    }
+}

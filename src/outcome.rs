@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Wall seconds by part, the maximum over the ranks unless said otherwise.
+/// Wall seconds by part.
 ///
-/// On one rank the parts do not overlap: what the main thread did at each moment is counted once,
-/// so the parts and `other` add up to `total` for each rank.
+/// On one rank the parts do not overlap: what its main thread did at each moment is counted once,
+/// so `rfact`, `bcast`, `update`, `solve` and `other` add up to `total`. So do their means over
+/// the ranks, but not their maxima.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     /// Recursive panel factorisation, `pfact` and its message exchange included.
@@ -30,6 +31,31 @@ pub struct Times {
     pub other: f64,
     /// Factorisation and back substitution: the time the benchmark counts.
     pub total: f64,
+}
+
+impl Times {
+    /// All figures, to combine them over ranks.
+    pub fn to_array(self) -> [f64; 11] {
+        [
+            self.rfact,
+            self.pfact,
+            self.mxswp,
+            self.bcast,
+            self.update,
+            self.laswp,
+            self.trsm,
+            self.gemm,
+            self.solve,
+            self.other,
+            self.total,
+        ]
+    }
+
+    /// The reverse of [`Times::to_array`].
+    pub fn from_array(a: [f64; 11]) -> Self {
+        let [rfact, pfact, mxswp, bcast, update, laswp, trsm, gemm, solve, other, total] = a;
+        Self { rfact, pfact, mxswp, bcast, update, laswp, trsm, gemm, solve, other, total }
+    }
 }
 
 /// The check of the solution, as HPL 2.3 defines it.
@@ -63,7 +89,10 @@ pub struct Outcome {
     pub ended_unix_s: u64,
     pub seconds: f64,
     pub gflops: f64,
+    /// By part: of each the maximum over the ranks.
     pub times: Times,
+    /// By part: the means over the ranks, which add up.
+    pub times_mean: Times,
     /// Absent where the threshold was zero or less.
     pub residual: Option<Residual>,
     pub verdict: Verdict,

@@ -34,19 +34,6 @@ unsafe extern "C" {
         b: *mut f64,
         ldb: *const c_int,
     );
-    fn dgemv_(
-        trans: *const c_char,
-        m: *const c_int,
-        n: *const c_int,
-        alpha: *const f64,
-        a: *const f64,
-        lda: *const c_int,
-        x: *const f64,
-        incx: *const c_int,
-        beta: *const f64,
-        y: *mut f64,
-        incy: *const c_int,
-    );
 }
 
 fn int(n: usize) -> c_int {
@@ -139,13 +126,11 @@ pub unsafe fn trsm_right_unit(
     }
 }
 
-/// B := L^-1 B for a unit lower triangle of order `m`, stored transposed where `transposed` says
-/// so, and `n` right-hand sides.
+/// B := L^-1 B for a unit lower triangle of order `m` and `n` right-hand sides.
 ///
 /// # Safety
 /// As for [`gemm`].
 pub unsafe fn trsm_left_lower_unit(
-    transposed: bool,
     (m, n): (usize, usize),
     (l, ldl): (*const f64, usize),
     (b, ldb): (*mut f64, usize),
@@ -153,13 +138,12 @@ pub unsafe fn trsm_left_lower_unit(
     if m == 0 || n == 0 {
         return;
     }
-    let (uplo, trans) = if transposed { (b'U', b'T') } else { (b'L', b'N') };
     // SAFETY: passed on from the caller.
     unsafe {
         dtrsm_(
             &(b'L' as c_char),
-            &(uplo as c_char),
-            &(trans as c_char),
+            &(b'L' as c_char),
+            &(b'N' as c_char),
             &(b'U' as c_char),
             &int(m),
             &int(n),
@@ -172,21 +156,15 @@ pub unsafe fn trsm_left_lower_unit(
     }
 }
 
-/// y -= A^T x for an `n x m` column-major A, that is: y -= R x for an `m x n` row-major R.
+/// X := X U^-1 for a unit upper triangle, the transpose of a row-major unit lower one.
 ///
 /// # Safety
-/// As for [`gemm`]; `x` has `n`, `y` has `m` elements.
-pub unsafe fn gemv_minus(
-    (m, n): (usize, usize),
-    (rows, ld): (*const f64, usize),
-    x: *const f64,
-    y: *mut f64,
+/// As for [`gemm`].
+pub unsafe fn trsm_right_upper_unit(
+    size: (usize, usize),
+    t: (*const f64, usize),
+    b: (*mut f64, usize),
 ) {
-    if m == 0 || n == 0 {
-        return;
-    }
     // SAFETY: passed on from the caller.
-    unsafe {
-        dgemv_(&letter(true), &int(n), &int(m), &-1.0, rows, &int(ld), x, &1, &1.0, y, &1);
-    }
+    unsafe { trsm_right_unit(Triangle::RightUpper, size, t, b) }
 }

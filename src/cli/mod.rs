@@ -51,7 +51,6 @@ enum Sub {
 }
 
 const EXAMPLES: &str = "\
-Examples:
   mpirun -n 4 skt-hpl
       run the tests of ./HPL.dat on 4 ranks
   mpirun -n 2 skt-hpl -n 20000 --nb 192 -p 1 -q 2
@@ -65,7 +64,10 @@ Examples:
 
 /// The whole definition, with the parts that are made from tables.
 pub fn command() -> Command {
-    Cli::command().after_help(format!("{EXAMPLES}\n\nExit status:\n{}", Exit::table()))
+    Cli::command().after_help(format!(
+        "Examples:\n{EXAMPLES}\n\nExit status:\n{}",
+        Exit::table()
+    ))
 }
 
 /// The program.

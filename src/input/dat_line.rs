@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(reference_reads("29  30  34  35", 4), some(&[29, 30, 34, 4]));
         assert_eq!(reference_reads("29 30 34 Ns", 4), some(&[29, 30, 34, 0]));
         assert_eq!(reference_reads("Ns", 1), some(&[0]));
-        assert_eq!(reference_reads(" 29 30", 2), some(&[29, 9]));
+        assert_eq!(reference_reads("  29 30", 2), some(&[29, 9]));
         assert_eq!(reference_reads("1e5", 1), some(&[1]));
         assert_eq!(reference_reads("", 1), [None]);
         assert_eq!(reference_reads("7", 3), [Some(7), Some(7), None]);

@@ -144,7 +144,10 @@ pub fn largest_n(test: &TestParams, ranks_on_node: usize, available_bytes: u128)
     let (mut low, mut high) = (0, 1);
     while fits(high) {
         low = high;
-        high = high.checked_mul(2)?;
+        high = match high.checked_mul(2) {
+            Some(twice) => twice,
+            None => return Some(high),
+        };
     }
     while high - low > 1 {
         let middle = low + (high - low) / 2;
@@ -206,5 +209,146 @@ pub fn human(bytes: u128) -> String {
         format!("{:.2} GiB", bytes / GIB)
     } else {
         format!("{:.1} MiB", bytes / GIB * 1024.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::hpl_dat::HplDat;
+    use crate::params::Rng;
+    use proptest::prelude::*;
+
+    const GIB: u128 = 1 << 30;
+
+    fn test(n: usize, nb: usize, p: usize, q: usize, depth: usize) -> TestParams {
+        let dat = HplDat {
+            ns: vec![n],
+            nbs: vec![nb],
+            grids: vec![(p, q)],
+            depths: vec![depth],
+            ..HplDat::default()
+        };
+        dat.tests(Rng::Hpl, 100).next().unwrap()
+    }
+
+    /// How many of `n` indices each of `nprocs` owns, dealt out one at a time.
+    fn dealt(n: usize, nb: usize, nprocs: usize) -> Vec<usize> {
+        let mut counts = vec![0; nprocs];
+        for i in 0..n {
+            counts[(i / nb) % nprocs] += 1;
+        }
+        counts
+    }
+
+    fn need_dealt(t: &TestParams, rows: usize, cols: usize) -> u128 {
+        (8 * (rows * cols + (t.depth + 2) * rows * t.nb + cols * t.nb)) as u128 + PROCESS_BYTES
+    }
+
+    proptest! {
+        #[test]
+        fn needs_are_those_of_the_ranks_dealt_out(
+            n in 0usize..200, nb in 1usize..40, p in 1usize..6, q in 1usize..6, depth in 0usize..4,
+        ) {
+            let t = test(n, nb, p, q, depth);
+            let mut all = Vec::new();
+            for &rows in &dealt(n, nb, p) {
+                for &cols in &dealt(n + 1, nb, q) {
+                    all.push(need_dealt(&t, rows, cols));
+                }
+            }
+            prop_assert_eq!(rank_bytes(&t), *all.iter().max().unwrap());
+            prop_assert_eq!(grid_bytes(&t), all.iter().sum::<u128>());
+            // No choice of ranks needs more than what is said of the node.
+            all.sort_unstable_by(|a, b| b.cmp(a));
+            for ranks in 0..=p * q + 2 {
+                let idle = ranks.saturating_sub(p * q) as u128 * PROCESS_BYTES;
+                let worst = all.iter().take(ranks).sum::<u128>() + idle;
+                prop_assert!(worst <= node_bytes(&t, ranks));
+            }
+            prop_assert_eq!(node_bytes(&t, p * q), grid_bytes(&t));
+        }
+
+        #[test]
+        fn the_largest_n_fits_and_the_next_does_not(
+            n in 0usize..1_000_000, nb in 1usize..400, p in 1usize..9, q in 1usize..9,
+            ranks in 1usize..64, gib in 0u128..100,
+        ) {
+            let t = test(n, nb, p, q, 1);
+            let available = gib * GIB;
+            let with = |n| TestParams { n, ..t.clone() };
+            match largest_n(&t, ranks, available) {
+                Some(largest) => {
+                    prop_assert!(fits([with(largest)], ranks, available).is_ok());
+                    prop_assert!(fits([with(largest + 1)], ranks, available).is_err());
+                }
+                None => prop_assert!(fits([with(0)], ranks, available).is_err()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_tells_both_numbers() {
+        let small = test(1000, 128, 1, 1, 1);
+        let large = test(100_000, 128, 1, 1, 1);
+        let refusal = fits([small.clone(), large, small.clone()], 1, 16 * GIB).unwrap_err();
+        assert_eq!((refusal.n, refusal.nb), (100_000, 128));
+        let text = refusal.to_string();
+        assert!(
+            text.contains("N=100000 with NB=128 on a 1 x 1 grid needs 74.95 GiB on this node"),
+            "{text}"
+        );
+        assert!(
+            text.contains("(1 rank), which has 16.00 GiB available"),
+            "{text}"
+        );
+        let largest = refusal.largest_n.unwrap();
+        assert!(
+            text.contains(&format!(
+                "the largest N that fits is {largest} ({} as a multiple",
+                largest / 128 * 128
+            )),
+            "{text}"
+        );
+        assert_eq!(fits([small], 1, 16 * GIB), Ok(()));
+        assert_eq!(fits([], 1, 0), Ok(()));
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused_not_overflown() {
+        for n in [usize::MAX, usize::MAX - 1, 1 << 62] {
+            let t = test(n, usize::MAX, usize::MAX, usize::MAX, usize::MAX);
+            assert!(fits([t], usize::MAX, GIB).is_err());
+            let t = test(n, 1, 1, 1, 0);
+            assert!(fits([t], 1, GIB).unwrap_err().largest_n.is_some());
+        }
+        assert!(
+            fits([test(0, 1, 1, 1, 0)], 4, GIB / 8)
+                .unwrap_err()
+                .to_string()
+                .contains("no N fits")
+        );
+    }
+
+    #[test]
+    fn ranks_are_counted_in_the_references_words() {
+        let dat = HplDat {
+            grids: vec![(1, 4), (2, 3), (1, 1)],
+            ..HplDat::default()
+        };
+        assert_eq!(enough_ranks(&dat, 6), Ok(()));
+        let text = enough_ranks(&dat, 5).unwrap_err().to_string();
+        assert!(
+            text.starts_with("Need at least 6 processes for these tests"),
+            "{text}"
+        );
+        assert!(text.contains("2 x 3"), "{text}");
+        assert_eq!(enough_ranks(&HplDat::default(), 0), Ok(()));
+    }
+
+    #[test]
+    fn sizes_in_words() {
+        assert_eq!(human(3 * GIB / 2), "1.50 GiB");
+        assert_eq!(human(64 << 20), "64.0 MiB");
     }
 }

@@ -10,7 +10,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{BoolishValueParser, RangedU64ValueParser};
+use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +45,13 @@ const PROBLEM: &str = "Problem (replace lines of HPL.dat; lists with commas)";
 const ALGORITHM: &str = "Algorithm (replace lines of HPL.dat; lists with commas)";
 const RUN: &str = "How to run";
 
-type Sizes = RangedU64ValueParser<usize>;
+/// A size of at least `LEAST`.
+fn size<const LEAST: usize>(text: &str) -> Result<usize, String> {
+    match text.trim().parse() {
+        Ok(size) if size >= LEAST => Ok(size),
+        _ => Err(format!("a whole number >= {LEAST} is needed")),
+    }
+}
 
 fn path(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() {
@@ -95,19 +101,19 @@ pub struct Overrides {
     pub timing: Option<bool>,
 
     /// Problem sizes (lines 5 and 6)
-    #[arg(short, long, value_name = "N,..", value_delimiter = ',', value_parser = Sizes::new(), help_heading = PROBLEM)]
+    #[arg(short, long, value_name = "N,..", value_delimiter = ',', value_parser = size::<0>, help_heading = PROBLEM)]
     pub n: Option<Vec<usize>>,
 
     /// Block sizes (lines 7 and 8)
-    #[arg(long, value_name = "NB,..", value_delimiter = ',', value_parser = Sizes::new().range(1..), help_heading = PROBLEM)]
+    #[arg(long, value_name = "NB,..", value_delimiter = ',', value_parser = size::<1>, help_heading = PROBLEM)]
     pub nb: Option<Vec<usize>>,
 
     /// Process rows of each grid, in pairs with -q (lines 10 and 11)
-    #[arg(short, long, value_name = "P,..", value_delimiter = ',', value_parser = Sizes::new().range(1..), help_heading = PROBLEM)]
+    #[arg(short, long, value_name = "P,..", value_delimiter = ',', value_parser = size::<1>, help_heading = PROBLEM)]
     pub p: Option<Vec<usize>>,
 
     /// Process columns of each grid, in pairs with -p (lines 10 and 12)
-    #[arg(short, long, value_name = "Q,..", value_delimiter = ',', value_parser = Sizes::new().range(1..), help_heading = PROBLEM)]
+    #[arg(short, long, value_name = "Q,..", value_delimiter = ',', value_parser = size::<1>, help_heading = PROBLEM)]
     pub q: Option<Vec<usize>>,
 
     /// How ranks are laid over the grid (line 9)
@@ -131,11 +137,11 @@ pub struct Overrides {
     pub pfact: Option<Vec<Fact>>,
 
     /// Columns at which the panel's recursion stops (lines 16 and 17)
-    #[arg(long, value_name = "COLS,..", value_delimiter = ',', value_parser = Sizes::new().range(1..), help_heading = ALGORITHM)]
+    #[arg(long, value_name = "COLS,..", value_delimiter = ',', value_parser = size::<1>, help_heading = ALGORITHM)]
     pub nbmin: Option<Vec<usize>>,
 
     /// Parts a panel is divided into at each recursion (lines 18 and 19)
-    #[arg(long, value_name = "PARTS,..", value_delimiter = ',', value_parser = Sizes::new().range(2..), help_heading = ALGORITHM)]
+    #[arg(long, value_name = "PARTS,..", value_delimiter = ',', value_parser = size::<2>, help_heading = ALGORITHM)]
     pub ndiv: Option<Vec<usize>>,
 
     /// Recursive panel factorisations (lines 20 and 21)
@@ -147,7 +153,7 @@ pub struct Overrides {
     pub bcast: Option<Vec<Bcast>>,
 
     /// Lookahead depths (lines 24 and 25)
-    #[arg(long, value_name = "DEPTH,..", value_delimiter = ',', value_parser = Sizes::new(), help_heading = ALGORITHM)]
+    #[arg(long, value_name = "DEPTH,..", value_delimiter = ',', value_parser = size::<0>, help_heading = ALGORITHM)]
     pub depth: Option<Vec<usize>>,
 
     /// Row swapping (line 26)
@@ -155,7 +161,7 @@ pub struct Overrides {
     pub swap: Option<Swap>,
 
     /// Columns up to which `--swap mix` takes the binary exchange (line 27)
-    #[arg(long, value_name = "COLS", value_parser = Sizes::new(), help_heading = ALGORITHM)]
+    #[arg(long, value_name = "COLS", value_parser = size::<0>, help_heading = ALGORITHM)]
     pub swap_threshold: Option<usize>,
 
     /// How the panel's triangle L1 is stored (line 28)
@@ -171,11 +177,11 @@ pub struct Overrides {
     pub equil: Option<bool>,
 
     /// Alignment of work arrays, in doubles (line 31)
-    #[arg(long, value_name = "DOUBLES", value_parser = Sizes::new().range(1..), help_heading = ALGORITHM)]
+    #[arg(long, value_name = "DOUBLES", value_parser = size::<1>, help_heading = ALGORITHM)]
     pub align: Option<usize>,
 
     /// BLAS threads of each rank [default: the cores it is bound to]
-    #[arg(long, value_name = "COUNT", value_parser = Sizes::new().range(1..), help_heading = RUN)]
+    #[arg(long, value_name = "COUNT", value_parser = size::<1>, help_heading = RUN)]
     pub threads: Option<usize>,
 
     /// Which multiplication does the trailing update [default: auto]
@@ -277,5 +283,106 @@ impl From<&Overrides> for Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings::from(&Overrides::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dat() -> HplDat {
+        HplDat {
+            ns: vec![1],
+            nbs: vec![1],
+            grids: vec![(1, 4), (2, 2)],
+            ..HplDat::default()
+        }
+    }
+
+    #[test]
+    fn what_is_not_set_stays() {
+        let mut changed = dat();
+        Overrides::default().apply(&mut changed).unwrap();
+        assert_eq!(changed, dat());
+    }
+
+    /// Every line of the file can be replaced, and each by its own setting.
+    #[test]
+    fn every_line_can_be_replaced() {
+        let all = Overrides {
+            output: Some(Output::Stderr),
+            n: Some(vec![10, 20]),
+            nb: Some(vec![3]),
+            p: Some(vec![5]),
+            q: Some(vec![7]),
+            pmap: Some(Mapping::Column),
+            threshold: Some(-1.0),
+            pfact: Some(vec![Fact::Left]),
+            nbmin: Some(vec![9]),
+            ndiv: Some(vec![8]),
+            rfact: Some(vec![Fact::Right, Fact::Left]),
+            bcast: Some(vec![Bcast::Long]),
+            depth: Some(vec![0]),
+            swap: Some(Swap::Long),
+            swap_threshold: Some(12),
+            l1: Some(Form::NotTransposed),
+            u: Some(Form::NotTransposed),
+            equil: Some(false),
+            align: Some(16),
+            ..Overrides::default()
+        };
+        let mut changed = dat();
+        all.apply(&mut changed).unwrap();
+        let expected = HplDat {
+            output: Output::Stderr,
+            ns: vec![10, 20],
+            nbs: vec![3],
+            mapping: Mapping::Column,
+            grids: vec![(5, 7)],
+            threshold: -1.0,
+            pfacts: vec![Fact::Left],
+            nbmins: vec![9],
+            ndivs: vec![8],
+            rfacts: vec![Fact::Right, Fact::Left],
+            bcasts: vec![Bcast::Long],
+            depths: vec![0],
+            swap: Swap::Long,
+            swap_threshold: 12,
+            l1: Form::NotTransposed,
+            u: Form::NotTransposed,
+            equilibrate: false,
+            align: 16,
+        };
+        assert_eq!(changed, expected);
+    }
+
+    #[test]
+    fn grids_are_pairs() {
+        let with = |p: Option<Vec<usize>>, q: Option<Vec<usize>>| {
+            let mut changed = dat();
+            let set = Overrides {
+                p,
+                q,
+                ..Overrides::default()
+            };
+            set.apply(&mut changed).map(|()| changed.grids)
+        };
+        assert_eq!(with(Some(vec![3, 5]), None).unwrap(), [(3, 4), (5, 2)]);
+        assert_eq!(with(None, Some(vec![3, 5])).unwrap(), [(1, 3), (2, 5)]);
+        assert_eq!(with(Some(vec![3]), Some(vec![5])).unwrap(), [(3, 5)]);
+        let fault = with(Some(vec![3]), None).unwrap_err();
+        assert_eq!(fault.read.unwrap(), "P = 3 (settings), Q = 4,2 (HPL.dat)");
+        assert!(with(Some(vec![1, 2, 3]), Some(vec![1, 2])).is_err());
+    }
+
+    #[test]
+    fn defaults_are_the_documented_ones() {
+        let settings = Settings::default();
+        assert_eq!(settings.dat, PathBuf::from("HPL.dat"));
+        assert_eq!((settings.rng, settings.seed), (Rng::Hpl, 100));
+        assert_eq!((settings.progress, settings.timing), (false, false));
+        assert!(settings.preflight);
+        assert_eq!(settings.engine, Engine::Auto);
+        assert_eq!(settings.threads, None);
     }
 }

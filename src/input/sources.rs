@@ -355,3 +355,212 @@ impl File<'_> {
         diagnostic.at(line, column, len.max(1), shown)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::diagnostic::Severity;
+    use crate::input::hpl_dat::Output;
+    use crate::input::settings::Engine;
+    use crate::params::{Bcast, Fact, Mapping, Rng};
+    use proptest::prelude::*;
+
+    fn toml(text: &str) -> Layers {
+        let mut layers = Layers::new();
+        layers.toml(text.as_bytes(), "skt.toml");
+        layers
+    }
+
+    fn env(vars: &[(&str, &str)]) -> Layers {
+        let mut layers = Layers::new();
+        layers.env(
+            vars.iter()
+                .map(|(n, v)| (OsString::from(n), OsString::from(v))),
+        );
+        layers
+    }
+
+    /// The single diagnostic and its place.
+    fn only(layers: &Layers) -> (&Diagnostic, Option<(usize, usize, usize)>) {
+        assert_eq!(layers.diagnostics.len(), 1, "{:#?}", layers.diagnostics);
+        let one = &layers.diagnostics[0];
+        (one, one.span.as_ref().map(|s| (s.line, s.column, s.len)))
+    }
+
+    #[test]
+    fn a_file_of_all_kinds_of_values_is_read() {
+        let layers = toml(
+            "n = [1_000, 0x7d0]\nnb = 192\npfact = ['left', 2]\nbcast = \"blong,1ringm\"\n\
+             pmap = 1\nthreshold = -1.5\nequil = false\nprogress = true\nswap_threshold = 7\n\
+             swap-threshold = 8\nrng = \"xoshiro\"\nseed = 18446744073709551615\n\
+             output = 'a, b'\nengine = 'blas'\n",
+        );
+        assert_eq!(layers.diagnostics, []);
+        let set = layers.merged();
+        assert_eq!(set.n, Some(vec![1000, 2000]));
+        assert_eq!(set.nb, Some(vec![192]));
+        assert_eq!(set.pfact, Some(vec![Fact::Left, Fact::Right]));
+        assert_eq!(set.bcast, Some(vec![Bcast::Long, Bcast::OneRingM]));
+        assert_eq!(set.pmap, Some(Mapping::Column));
+        assert_eq!(set.threshold, Some(-1.5));
+        assert_eq!((set.equil, set.progress), (Some(false), Some(true)));
+        assert_eq!(set.swap_threshold, Some(8));
+        assert_eq!((set.rng, set.seed), (Some(Rng::Xoshiro), Some(u64::MAX)));
+        assert_eq!(set.output, Some(Output::File("a, b".into())));
+        assert_eq!(set.engine, Some(Engine::Blas));
+        assert_eq!(set.q, None);
+    }
+
+    #[test]
+    fn unknown_keys_name_the_nearest() {
+        let layers = toml("nb = 1\n  swap-treshold = 3\n");
+        let (one, at) = only(&layers);
+        assert_eq!((one.severity, at), (Severity::Error, Some((2, 3, 13))));
+        assert_eq!(one.help.as_deref(), Some("did you mean `swap-threshold`?"));
+        let layers = toml("[qqqqqqqqqqqqqqq]\nx = 1\n");
+        let (one, at) = only(&layers);
+        assert_eq!(at, Some((1, 2, 15)));
+        assert!(one.message.contains("table"), "{one}");
+        assert!(one.help.as_ref().unwrap().contains("`swap-threshold`"));
+    }
+
+    #[test]
+    fn wrong_values_are_pointed_at() {
+        let layers =
+            toml("nb = [128, 0, 'x', 256]\nrng = 'mersenne'\nn = [[1]]\nalign = []\nu = [0, 1]");
+        let places: Vec<_> = layers
+            .diagnostics
+            .iter()
+            .map(|d| {
+                let s = d.span.as_ref().unwrap();
+                (s.line, s.column, d.read.clone().unwrap())
+            })
+            .collect();
+        let at = |line, column, read: &str| (line, column, read.to_owned());
+        assert_eq!(
+            places,
+            [
+                at(1, 12, "0"),
+                at(1, 15, "x"),
+                at(2, 7, "mersenne"),
+                at(3, 5, "a value of type list of lists, dates or tables"),
+                at(4, 9, "a value of type empty list"),
+                at(5, 5, "0,1"),
+            ]
+        );
+        assert_eq!(
+            layers.diagnostics[0].allowed.as_deref(),
+            Some("a whole number >= 1 is needed")
+        );
+        assert_eq!(
+            layers.diagnostics[2].allowed.as_deref(),
+            Some("hpl or xoshiro")
+        );
+        assert_eq!(
+            layers.merged(),
+            &Overrides::default(),
+            "nothing wrong is taken over"
+        );
+    }
+
+    #[test]
+    fn broken_toml_is_pointed_at() {
+        let layers = toml("nb = 1\nn = [1,\nq 7\n");
+        assert!(!layers.diagnostics.is_empty());
+        for one in &layers.diagnostics {
+            assert!(one.message.starts_with("this is not TOML"), "{one}");
+            assert!(one.span.as_ref().unwrap().line >= 2, "{one}");
+        }
+        let layers = toml("nb = 1\nnb = 2\n");
+        let (_, at) = only(&layers);
+        assert_eq!(at.unwrap().0, 2);
+        let mut layers = Layers::new();
+        layers.toml(b"nb = 1\nn = '\xff'", "skt.toml");
+        let (one, at) = only(&layers);
+        assert_eq!(at, Some((2, 6, 1)), "{one}");
+    }
+
+    #[test]
+    fn variables_are_read_and_unknown_ones_warned_of() {
+        let layers = env(&[
+            ("SKT_NB", "128,256"),
+            ("SKT_SWAP_THRESHOLD", "9"),
+            ("SKT_PROGRESS", "yes"),
+            ("SKT_P", ""),
+            ("SKT_INTERNAL_REEXEC", "1"),
+            ("SKT_CONFIG", "x.toml"),
+            ("PATH", "/bin"),
+        ]);
+        assert_eq!(layers.diagnostics, []);
+        assert_eq!(layers.merged().nb, Some(vec![128, 256]));
+        assert_eq!(layers.merged().swap_threshold, Some(9));
+        assert_eq!(layers.merged().progress, Some(true));
+        assert_eq!(layers.merged().p, None);
+
+        for (name, meant) in [
+            ("SKT_THREDS", "SKT_THREADS"),
+            ("SKT_nb", "SKT_NB"),
+            ("SKT_SWAP-THRESHOLD", "SKT_SWAP_THRESHOLD"),
+        ] {
+            let layers = env(&[(name, "1")]);
+            let (one, _) = only(&layers);
+            assert_eq!(one.severity, Severity::Warning);
+            assert_eq!(one.help, Some(format!("did you mean {meant}?")));
+            assert_eq!(layers.merged(), &Overrides::default());
+        }
+        let layers = env(&[("SKT_NB", "128,many")]);
+        let (one, _) = only(&layers);
+        assert!(one.is_error());
+        assert_eq!(one.origin, "environment variable SKT_NB");
+        assert_eq!(one.read.as_deref(), Some("many"));
+    }
+
+    #[test]
+    fn flags_win_over_variables_and_variables_over_the_file() {
+        let mut layers = toml("n = 1\nnb = 1\nalign = 1\n");
+        layers.env([("SKT_NB", "2"), ("SKT_ALIGN", "2")].map(|(n, v)| (n.into(), v.into())));
+        layers.flags(&Overrides {
+            align: Some(3),
+            output: Some(Output::File("x".into())),
+            threshold: Some(0.1),
+            ..Overrides::default()
+        });
+        let set = layers.merged();
+        assert_eq!((&set.n, &set.nb), (&Some(vec![1]), &Some(vec![2])));
+        assert_eq!(set.align, Some(3));
+        assert_eq!(set.output, Some(Output::File("x".into())));
+        assert_eq!(set.threshold, Some(0.1));
+    }
+
+    #[test]
+    fn every_field_is_a_key_a_variable_and_a_flag() {
+        let fields = serde_json::to_value(Overrides::default()).unwrap();
+        let mut fields: Vec<String> = fields
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(|k| k.replace('_', "-"))
+            .collect();
+        let mut keys = Layers::new().keys().to_vec();
+        fields.sort();
+        keys.sort();
+        assert_eq!(fields, keys);
+        assert_eq!(env_name("swap-threshold"), "SKT_SWAP_THRESHOLD");
+    }
+
+    proptest! {
+        #[test]
+        fn no_file_panics(text in "(nb|n|rng|x|progress) ?= ?[-0-9a-z,.'\"\\[\\]{} \n\u{e9}]{0,40}|\\PC{0,60}") {
+            for one in toml(&text).diagnostics {
+                prop_assert!(!one.to_string().is_empty());
+            }
+        }
+
+        #[test]
+        fn no_variable_panics(name in "SKT_[A-Z_]{0,8}", value in "\\PC{0,20}") {
+            for one in env(&[(&name, &value)]).diagnostics {
+                prop_assert!(!one.to_string().is_empty());
+            }
+        }
+    }
+}

@@ -42,7 +42,7 @@ pub fn load_overrides(flags: &BenchFlags) -> Result<(Overrides, Vec<Diagnostic>)
     input::load_overrides(
         &flags.overrides(),
         flags.config.as_deref(),
-        std::env::vars_os(),
+        std::env::vars_os().collect(),
     )
 }
 
@@ -51,7 +51,7 @@ pub fn load(flags: &BenchFlags) -> Result<Loaded, Diagnostics> {
     input::load(
         &flags.overrides(),
         flags.config.as_deref(),
-        std::env::vars_os(),
+        std::env::vars_os().collect(),
     )
 }
 

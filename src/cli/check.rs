@@ -29,7 +29,7 @@ pub struct CheckFlags {
 pub fn run(flags: &CheckFlags) -> ExitCode {
     let name = flags.file.display().to_string();
     let (explanation, diagnostics) = match bytes_of(&flags.file) {
-        Err(fault) => (String::new(), vec![fault]),
+        Err(faults) => (String::new(), faults.0),
         Ok(bytes) if is_toml(&flags.file) => check_toml(&bytes, &name),
         Ok(bytes) => check_dat(&bytes, &name),
     };

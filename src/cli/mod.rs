@@ -9,6 +9,7 @@ pub mod bench;
 mod check;
 mod completions;
 pub mod exit;
+pub mod launcher_rank;
 mod man;
 
 use std::process::ExitCode;
@@ -72,13 +73,29 @@ pub fn command() -> Command {
 
 /// The program.
 pub fn main() -> ExitCode {
-    let matches = command().get_matches();
+    let matches = match command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(answer) => return tell_once(&answer),
+    };
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match cli.command {
         None => bench::run(cli.bench),
         Some(Sub::Check(flags)) => check::run(&flags),
         Some(Sub::Completions(flags)) => completions::run(&flags),
         Some(Sub::Man) => man::run(),
+    }
+}
+
+/// Help, version or a usage error, said by one rank for all.
+fn tell_once(answer: &clap::Error) -> ExitCode {
+    if launcher_rank::speaks_for_all() {
+        answer.exit();
+    }
+    // A launcher ends the job when the first rank fails; so leave rank 0 the time to say why.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    match answer.exit_code() {
+        0 => Exit::Passed.into(),
+        _ => Exit::Usage.into(),
     }
 }
 

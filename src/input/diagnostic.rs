@@ -123,11 +123,7 @@ const SHOWN_CHARS_MAX: usize = 120;
 /// The part of a line to show and the caret's place in it. Control characters (a file may hold
 /// terminal escapes) become one visible character each, so that columns stay true.
 fn excerpt(span: &Span) -> (String, usize) {
-    let start = if span.column <= SHOWN_CHARS_MAX / 2 {
-        0
-    } else {
-        span.column - SHOWN_CHARS_MAX / 2
-    };
+    let start = span.column.saturating_sub(SHOWN_CHARS_MAX / 2);
     let shown: String = span
         .text
         .chars()

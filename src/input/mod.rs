@@ -50,14 +50,17 @@ impl Loaded {
 }
 
 /// A file's bytes, or why they cannot be had.
-pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostic> {
+pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostics> {
     std::fs::read(path).map_err(|error| {
-        Diagnostic::error(
+        Diagnostics::from(Diagnostic::error(
             path.display().to_string(),
             format!("the file cannot be read: {error}"),
-        )
+        ))
     })
 }
+
+/// Variables of the environment, as [`std::env::vars_os`] gives them.
+pub type Variables = Vec<(OsString, OsString)>;
 
 /// File of settings, environment and flags as one, and what is to be said about them.
 ///
@@ -65,14 +68,35 @@ pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostic> {
 pub fn load_overrides(
     flags: &Overrides,
     config: Option<&Path>,
-    env: impl IntoIterator<Item = (OsString, OsString)>,
+    env: Variables,
+) -> Result<(Overrides, Vec<Diagnostic>), Diagnostics> {
+    load_overrides_in(Path::new(""), flags, config, env)
+}
+
+/// Reads the tests and lays the settings over them.
+///
+/// On failure the diagnostics hold every fault found, warnings included.
+pub fn load(
+    flags: &Overrides,
+    config: Option<&Path>,
+    env: Variables,
+) -> Result<Loaded, Diagnostics> {
+    load_in(Path::new(""), flags, config, env)
+}
+
+/// [`load_overrides`] with relative names meant from `folder`.
+fn load_overrides_in(
+    folder: &Path,
+    flags: &Overrides,
+    config: Option<&Path>,
+    env: Variables,
 ) -> Result<(Overrides, Vec<Diagnostic>), Diagnostics> {
     let mut layers = Layers::new();
-    let default = Path::new(CONFIG_DEFAULT);
-    if let Some(path) = config.or_else(|| default.exists().then_some(default)) {
-        match bytes_of(path) {
+    let path = folder.join(config.unwrap_or(Path::new(CONFIG_DEFAULT)));
+    if config.is_some() || path.exists() {
+        match bytes_of(&path) {
             Ok(bytes) => layers.toml(&bytes, &path.display().to_string()),
-            Err(fault) => layers.diagnostics.push(fault),
+            Err(faults) => layers.diagnostics.extend(faults.0),
         }
     }
     layers.env(env);
@@ -84,16 +108,16 @@ pub fn load_overrides(
     Ok((merged, layers.diagnostics))
 }
 
-/// Reads the tests and lays the settings over them.
-///
-/// On failure the diagnostics hold every fault found, warnings included.
-pub fn load(
+/// [`load`] with relative names meant from `folder`.
+fn load_in(
+    folder: &Path,
     flags: &Overrides,
     config: Option<&Path>,
-    env: impl IntoIterator<Item = (OsString, OsString)>,
+    env: Variables,
 ) -> Result<Loaded, Diagnostics> {
-    let (overrides, mut found) = load_overrides(flags, config, env)?;
+    let (overrides, mut found) = load_overrides_in(folder, flags, config, env)?;
     let settings = Settings::from(&overrides);
+    let path = folder.join(&settings.dat);
     let given = Given {
         n: overrides.n.is_some(),
         nb: overrides.nb.is_some(),
@@ -101,29 +125,31 @@ pub fn load(
         q: overrides.q.is_some(),
     };
     let all_given = given.n && given.nb && given.p && given.q;
-    let mut dat = if overrides.dat.is_none() && all_given && !settings.dat.exists() {
+    let mut dat = if overrides.dat.is_none() && all_given && !path.exists() {
         // Nothing was promised to be in a file, and nothing needs to be.
         HplDat::default()
     } else {
-        let bytes = bytes_of(&settings.dat).map_err(|fault| {
-            Diagnostics::from(fault.help(
-                "name the file with --dat FILE, or give -n, --nb, -p and -q and do without one",
-            ))
-        })?;
-        let read = dat_reader::read(&bytes, &settings.dat.display().to_string(), given);
-        let faulty = read.has_errors();
-        let weighty = read
-            .diagnostics
-            .into_iter()
-            .filter(|d| d.severity > Severity::Note);
-        found.extend(weighty);
-        if faulty {
-            return Err(Diagnostics(found));
+        match bytes_of(&path) {
+            Ok(bytes) => {
+                let read = dat_reader::read(&bytes, &path.display().to_string(), given);
+                let faulty = read.has_errors();
+                let weighty = |d: &Diagnostic| d.severity > Severity::Note;
+                found.extend(read.diagnostics.into_iter().filter(weighty));
+                if faulty {
+                    return Err(Diagnostics(found));
+                }
+                read.dat
+            }
+            Err(faults) => {
+                let help = "name the file with --dat FILE, or give -n, --nb, -p and -q and do \
+                            without one";
+                found.extend(faults.0.into_iter().map(|fault| fault.help(help)));
+                return Err(Diagnostics(found));
+            }
         }
-        read.dat
     };
-    if let Err(fault) = overrides.apply(&mut dat) {
-        found.push(fault);
+    if let Err(faults) = overrides.apply(&mut dat) {
+        found.extend(faults.0);
         return Err(Diagnostics(found));
     }
     Ok(Loaded {
@@ -131,4 +157,83 @@ pub fn load(
         settings,
         warnings: found,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const FILE: &str = "\n\nx\n6\n1\n100 N\n1\n8 NB\n0\n1\n1 P\n1 Q\n16.0\n1\n9 PFACT\n";
+
+    fn env(vars: &[(&str, &str)]) -> Variables {
+        vars.iter().map(|(n, v)| (n.into(), v.into())).collect()
+    }
+
+    #[test]
+    fn file_settings_variables_and_flags_come_together() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("HPL.dat"), FILE).unwrap();
+        fs::write(
+            dir.path().join("skt.toml"),
+            "n = [10, 20]\nnb = 3\nseed = 5\n",
+        )
+        .unwrap();
+        let flags = Overrides {
+            align: Some(32),
+            ..Overrides::default()
+        };
+        let vars = env(&[("SKT_NB", "4"), ("SKT_XYZ", "4")]);
+        let loaded = load_in(dir.path(), &flags, None, vars).unwrap();
+        assert_eq!(loaded.dat.ns, [10, 20]);
+        assert_eq!(loaded.dat.nbs, [4]);
+        assert_eq!(loaded.dat.align, 32);
+        assert_eq!(loaded.settings.seed, 5);
+        let tests: Vec<_> = loaded.tests().map(|t| (t.n, t.nb, t.seed)).collect();
+        assert_eq!(tests, [(10, 4, 5), (20, 4, 5)]);
+        assert_eq!(loaded.largest_tests().count(), 2);
+        // The unknown variable, the short file, the odd PFACT.
+        assert_eq!(loaded.warnings.len(), 3, "{:#?}", loaded.warnings);
+        assert!(
+            loaded
+                .warnings
+                .iter()
+                .all(|w| w.severity == Severity::Warning)
+        );
+
+        // What rank 0 sends is what the others get.
+        let sent = serde_json::to_vec(&loaded).unwrap();
+        assert_eq!(serde_json::from_slice::<Loaded>(&sent).unwrap(), loaded);
+
+        // Another file of settings is read instead, not besides.
+        fs::write(dir.path().join("own.toml"), "nb = 7\n").unwrap();
+        let own = load_in(dir.path(), &flags, Some(Path::new("own.toml")), env(&[])).unwrap();
+        assert_eq!((own.dat.ns, own.dat.nbs), (vec![100], vec![7]));
+    }
+
+    #[test]
+    fn without_a_file_everything_without_a_default_must_be_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let load = |set: &Overrides| load_in(dir.path(), set, None, env(&[]));
+        let mut all = Overrides {
+            n: Some(vec![5]),
+            nb: Some(vec![2]),
+            p: Some(vec![1]),
+            q: Some(vec![1]),
+            ..Overrides::default()
+        };
+        let loaded = load(&all).unwrap();
+        assert_eq!((loaded.dat.test_count(), loaded.warnings), (1, vec![]));
+
+        all.dat = Some("nowhere.dat".into());
+        let faults = load(&all).unwrap_err();
+        assert!(
+            faults.to_string().contains("nowhere.dat"),
+            "a named file must be there"
+        );
+        all.dat = None;
+        all.q = None;
+        let faults = load(&all).unwrap_err();
+        assert!(faults.to_string().contains("-n, --nb, -p and -q"));
+    }
 }

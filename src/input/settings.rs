@@ -14,7 +14,7 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{Diagnostic, Diagnostics};
 use super::hpl_dat::{HplDat, Output};
 use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap};
 
@@ -196,7 +196,7 @@ pub struct Overrides {
 
 impl Overrides {
     /// Replaces what the file says by what is set here.
-    pub fn apply(&self, dat: &mut HplDat) -> Result<(), Diagnostic> {
+    pub fn apply(&self, dat: &mut HplDat) -> Result<(), Diagnostics> {
         /// `target` takes a value if there is one.
         fn set<T: Clone>(target: &mut T, value: &Option<T>) {
             if let Some(value) = value {
@@ -225,19 +225,21 @@ impl Overrides {
         set(&mut qs, &self.q);
         if ps.len() != qs.len() {
             let from = |given: bool| if given { "settings" } else { "HPL.dat" };
-            return Err(Diagnostic::error(
-                "settings",
-                "P and Q make the grids in pairs, and their numbers differ",
-            )
-            .read(format!(
-                "P = {} ({}), Q = {} ({})",
-                join(&ps),
-                from(self.p.is_some()),
-                join(&qs),
-                from(self.q.is_some())
-            ))
-            .allowed("as many values of P as of Q")
-            .help("give both lists, for example `-p 1,2 -q 4,2` for the grids 1 x 4 and 2 x 2"));
+            return Err(Diagnostics::from(
+                Diagnostic::error(
+                    "settings",
+                    "P and Q make the grids in pairs, and their numbers differ",
+                )
+                .read(format!(
+                    "P = {} ({}), Q = {} ({})",
+                    join(&ps),
+                    from(self.p.is_some()),
+                    join(&qs),
+                    from(self.q.is_some())
+                ))
+                .allowed("as many values of P as of Q")
+                .help("give both lists, for example `-p 1,2 -q 4,2` for the grids 1 x 4 and 2 x 2"),
+            ));
         }
         dat.grids = ps.into_iter().zip(qs).collect();
         Ok(())
@@ -370,8 +372,11 @@ mod tests {
         assert_eq!(with(Some(vec![3, 5]), None).unwrap(), [(3, 4), (5, 2)]);
         assert_eq!(with(None, Some(vec![3, 5])).unwrap(), [(1, 3), (2, 5)]);
         assert_eq!(with(Some(vec![3]), Some(vec![5])).unwrap(), [(3, 5)]);
-        let fault = with(Some(vec![3]), None).unwrap_err();
-        assert_eq!(fault.read.unwrap(), "P = 3 (settings), Q = 4,2 (HPL.dat)");
+        let faults = with(Some(vec![3]), None).unwrap_err();
+        assert_eq!(
+            faults.0[0].read.as_deref().unwrap(),
+            "P = 3 (settings), Q = 4,2 (HPL.dat)"
+        );
         assert!(with(Some(vec![1, 2, 3]), Some(vec![1, 2])).is_err());
     }
 

@@ -228,7 +228,7 @@ impl Layers {
                     format!("environment variable {name}"),
                     "there is no setting of this name; the variable has no effect",
                 )
-                .help(self.nearest(&key, |key| env_name(key)));
+                .help(self.nearest(&key, env_name));
                 self.diagnostics.push(warning);
                 continue;
             }

@@ -51,8 +51,7 @@ enum Sub {
     Man,
 }
 
-const EXAMPLES: &str = "\
-  mpirun -n 4 skt-hpl
+const EXAMPLES: &str = "  mpirun -n 4 skt-hpl
       run the tests of ./HPL.dat on 4 ranks
   mpirun -n 2 skt-hpl -n 20000 --nb 192 -p 1 -q 2
       one test, without a file

@@ -169,6 +169,14 @@ pub fn atoi(text: &[u8]) -> i32 {
     value as i32
 }
 
+/// C's `atof` of a word: its longest beginning that is a number, 0 where there is none.
+pub fn atof(word: &str) -> f64 {
+    let ends = word.char_indices().map(|(k, c)| k + c.len_utf8());
+    ends.rev()
+        .find_map(|end| word[..end].parse().ok())
+        .unwrap_or(0.0)
+}
+
 /// The values the reference's reader takes from a line: `None` where it reads past the line's end,
 /// that is, whatever an earlier line left in its buffer.
 ///
@@ -267,6 +275,21 @@ mod tests {
         assert_eq!(real("  threshold").unwrap_err().column, 3);
         for bad in ["nan", "inf", "1e999", "16.0threshold", "1.6d1", ""] {
             assert!(real(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn atof_takes_the_longest_beginning() {
+        for (word, value) in [
+            ("16.0threshold", 16.0),
+            ("1.6d1", 1.6),
+            ("-2e1x", -20.0),
+            ("none", 0.0),
+            ("", 0.0),
+            ("inf", f64::INFINITY),
+            ("\u{e9}1", 0.0),
+        ] {
+            assert_eq!(atof(word), value, "{word}");
         }
     }
 

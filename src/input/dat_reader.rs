@@ -441,6 +441,12 @@ impl<'a> Reader<'a> {
                     )
                     .read(read)
                     .allowed("a number such as 16.0; zero or less skips the check");
+                // Of an empty line the reference reads whatever it read last.
+                let fault = match dat_line::atof(&token.text) {
+                    _ if token.text.is_empty() => fault,
+                    0.0 => fault.reference("takes 0 and skips the check"),
+                    taken => fault.reference(format!("takes {taken}")),
+                };
                 self.found.push(fault);
                 None
             }
@@ -800,6 +806,18 @@ mod tests {
             let (_, one) = only(&file(&changes), Severity::Error, line, column);
             assert!(one.message.contains(words), "{one}");
             assert!(one.read.is_some() && one.allowed.is_some(), "{one}");
+        }
+    }
+
+    #[test]
+    fn a_threshold_that_is_none_tells_what_the_reference_takes() {
+        for (line, taken) in [
+            ("none", "takes 0 and skips the check"),
+            ("16.0residual", "takes 16"),
+            ("inf", "takes inf"),
+        ] {
+            let (_, one) = only(&file(&[(13, line)]), Severity::Error, 13, 1);
+            assert_eq!(one.reference.as_deref(), Some(taken));
         }
     }
 

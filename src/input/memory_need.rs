@@ -14,7 +14,8 @@ pub const PROCESS_BYTES: u128 = 64 << 20;
 const DOUBLE_BYTES: u128 = 8;
 
 /// Rows (or columns) of `n` that fall on the first of `nprocs` processes in blocks of `nb`: the
-/// most that fall on any.
+/// most that fall on any. (`grid`'s numroc for process 0; here in 128 bits, as the sizes judged are
+/// those nobody has yet refused.)
 fn numroc_max(n: u128, nb: u128, nprocs: u128) -> u128 {
     let blocks = n / nb;
     let whole = (blocks / nprocs) * nb;

@@ -109,7 +109,7 @@ if $dry_run; then
     if rust_is_enough; then
         say "Rust: $(rust_found), enough"
     else
-        say "Rust: $(rust_found || echo none), $(rust_wanted) needed; from Debian: $(rust_packages | xargs || echo 'none new enough')"
+        say "Rust: $(rust_found || echo none), $(rust_wanted) needed; from Debian: $(rust_packages | xargs -r || echo 'none new enough')"
     fi
     ((${#missing[@]} == 0)) && rust_is_enough
     exit

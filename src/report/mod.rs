@@ -6,7 +6,6 @@
 
 pub mod cformat;
 pub mod json;
-pub mod output;
 pub mod text;
 
 use serde::{Deserialize, Serialize};

@@ -72,7 +72,7 @@ impl TextReport {
     }
 
     /// Who we are and what is going to be run.
-    pub fn begin(&self, out: &mut impl Write, echo: &Echo<'_>) -> io::Result<()> {
+    pub fn begin(&self, out: &mut (impl Write + ?Sized), echo: &Echo<'_>) -> io::Result<()> {
         banner(out)?;
         parameters(out, echo)?;
         if self.checked {
@@ -84,7 +84,7 @@ impl TextReport {
     /// One finished test: its W line and all that belongs to it.
     pub fn finished(
         &mut self,
-        out: &mut impl Write,
+        out: &mut (impl Write + ?Sized),
         params: &TestParams,
         outcome: &Outcome,
     ) -> io::Result<()> {
@@ -111,7 +111,7 @@ impl TextReport {
     /// One test that could not be run, and why.
     pub fn skipped(
         &mut self,
-        out: &mut impl Write,
+        out: &mut (impl Write + ?Sized),
         params: &TestParams,
         why: &str,
     ) -> io::Result<()> {
@@ -127,7 +127,7 @@ impl TextReport {
     }
 
     /// How it all ended. Called once, after the last test.
-    pub fn end(&self, out: &mut impl Write) -> io::Result<()> {
+    pub fn end(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         // Unchecked tests with detailed times have just drawn this rule themselves.
         if self.checked || !self.detailed || self.header_due {
             writeln!(out, "{DOUBLE_RULE}")?;
@@ -145,7 +145,12 @@ impl TextReport {
 /// One line of progress: factored up to `column` of `n` in `seconds`.
 ///
 /// Counts what the factorisation alone has done, so the figure settles before the end.
-pub fn progress(out: &mut impl Write, n: usize, column: usize, seconds: f64) -> io::Result<()> {
+pub fn progress(
+    out: &mut (impl Write + ?Sized),
+    n: usize,
+    column: usize,
+    seconds: f64,
+) -> io::Result<()> {
     let (all, left) = (n as f64, n.saturating_sub(column) as f64);
     let seconds = if seconds > 0.0 { seconds } else { 1e-6 };
     let gflops = 2.0 * (all.powi(3) - left.powi(3)) / 3.0 / seconds / 1e9;
@@ -163,7 +168,7 @@ pub fn progress(out: &mut impl Write, n: usize, column: usize, seconds: f64) -> 
     out.flush()
 }
 
-fn banner(out: &mut impl Write) -> io::Result<()> {
+fn banner(out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     writeln!(out, "{DOUBLE_RULE}")?;
     writeln!(
         out,
@@ -193,7 +198,7 @@ fn banner(out: &mut impl Write) -> io::Result<()> {
     writeln!(out)
 }
 
-fn parameters(out: &mut impl Write, echo: &Echo<'_>) -> io::Result<()> {
+fn parameters(out: &mut (impl Write + ?Sized), echo: &Echo<'_>) -> io::Result<()> {
     let (ps, qs): (Vec<_>, Vec<_>) = echo.grids.iter().copied().unzip();
     writeln!(out, "The values of this run:")?;
     writeln!(out)?;
@@ -228,7 +233,7 @@ fn parameters(out: &mut impl Write, echo: &Echo<'_>) -> io::Result<()> {
     writeln!(out)
 }
 
-fn check_note(out: &mut impl Write, threshold: f64) -> io::Result<()> {
+fn check_note(out: &mut (impl Write + ?Sized), threshold: f64) -> io::Result<()> {
     writeln!(out, "{RULE}")?;
     writeln!(out)?;
     writeln!(out, "- Every test draws its matrix A anew, at random.")?;
@@ -253,7 +258,7 @@ fn check_note(out: &mut impl Write, threshold: f64) -> io::Result<()> {
 }
 
 /// A line of the parameters, eight values a row.
-fn list(out: &mut impl Write, name: &str, values: &[String]) -> io::Result<()> {
+fn list(out: &mut (impl Write + ?Sized), name: &str, values: &[String]) -> io::Result<()> {
     write!(out, "{name:<7}:")?;
     for (i, value) in values.iter().enumerate() {
         if i > 0 && i % 8 == 0 {
@@ -298,7 +303,7 @@ fn form_word(form: Form) -> &'static str {
     }
 }
 
-fn table_header(out: &mut impl Write) -> io::Result<()> {
+fn table_header(out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     writeln!(out, "{DOUBLE_RULE}")?;
     writeln!(out, "{HEADER}")?;
     writeln!(out, "{RULE}")
@@ -333,7 +338,12 @@ pub fn variant(params: &TestParams) -> String {
     )
 }
 
-fn w_line(out: &mut impl Write, params: &TestParams, seconds: f64, gflops: f64) -> io::Result<()> {
+fn w_line(
+    out: &mut (impl Write + ?Sized),
+    params: &TestParams,
+    seconds: f64,
+    gflops: f64,
+) -> io::Result<()> {
     writeln!(
         out,
         "{}{:12} {:5} {:5} {:5} {:>18}    {:>19}",
@@ -348,7 +358,7 @@ fn w_line(out: &mut impl Write, params: &TestParams, seconds: f64, gflops: f64) 
 }
 
 /// Scripts look for the reference's routine name, so it stands here although ours is another.
-fn time_lines(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
+fn time_lines(out: &mut (impl Write + ?Sized), outcome: &Outcome) -> io::Result<()> {
     let (started, ended) = (ctime(outcome.started_unix_s), ctime(outcome.ended_unix_s));
     writeln!(out, "HPL_pdgesv() start time {started}")?;
     writeln!(out, "HPL_pdgesv() end time   {ended}")
@@ -356,7 +366,7 @@ fn time_lines(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
 
 /// Parts that took no time are left out, as the reference does; a leading `+` marks what is
 /// contained in the line above without one.
-fn times(out: &mut impl Write, times: &Times) -> io::Result<()> {
+fn times(out: &mut (impl Write + ?Sized), times: &Times) -> io::Result<()> {
     let lines = [
         ("Max aggregated wall time rfact . . . :", times.rfact),
         ("+ Max aggregated wall time pfact . . :", times.pfact),
@@ -378,7 +388,11 @@ fn times(out: &mut impl Write, times: &Times) -> io::Result<()> {
     Ok(())
 }
 
-fn residual_lines(out: &mut impl Write, residual: &Residual, verdict: Verdict) -> io::Result<()> {
+fn residual_lines(
+    out: &mut (impl Write + ?Sized),
+    residual: &Residual,
+    verdict: Verdict,
+) -> io::Result<()> {
     let passed = verdict == Verdict::Passed;
     writeln!(out, "{RULE}")?;
     writeln!(
@@ -422,7 +436,7 @@ fn residual_lines(out: &mut impl Write, residual: &Residual, verdict: Verdict) -
     Ok(())
 }
 
-fn footer(out: &mut impl Write, counts: &Counts, checked: bool) -> io::Result<()> {
+fn footer(out: &mut (impl Write + ?Sized), counts: &Counts, checked: bool) -> io::Result<()> {
     writeln!(out)?;
     writeln!(
         out,

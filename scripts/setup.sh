@@ -25,8 +25,9 @@ for argument in "$@"; do
     esac
 done
 
-# Compiler and linker for the C parts, libclang to read the MPI headers, one MPI, one BLAS.
-packages=(build-essential pkg-config libclang-dev openmpi-bin libopenmpi-dev libblis-dev)
+# Compiler and linker for the C parts, libclang to read the MPI headers, certificates without which
+# cargo cannot fetch crates, one MPI, one BLAS.
+packages=(build-essential pkg-config libclang-dev ca-certificates openmpi-bin libopenmpi-dev libblis-dev)
 if ! $for_run; then
     # The other MPI, the other BLAS, LAPACK to compare with, ssh and ip for virtual nodes.
     packages+=(mpich libmpich-dev libopenblas-dev liblapack-dev openssh-client openssh-server iproute2)
@@ -109,7 +110,7 @@ if $dry_run; then
     if rust_is_enough; then
         say "Rust: $(rust_found), enough"
     else
-        say "Rust: $(rust_found || echo none), $(rust_wanted) needed; from Debian: $(rust_packages | xargs -r || echo 'none new enough')"
+        say "Rust: $(rust_found || echo none), $(rust_wanted) needed; from Debian: $(rust_packages | xargs -r || echo 'none new enough that apt knows of')"
     fi
     ((${#missing[@]} == 0)) && rust_is_enough
     exit

@@ -81,12 +81,12 @@ gflops_guess() { # cores
 # The largest N whose matrix takes the given part of the free memory, in whole blocks.
 n_for_memory() { # part
     awk -v bytes="$(free_bytes)" -v part="$1" -v nb="$nb" \
-        'BEGIN { n = int(sqrt(bytes * part / 8)); print n > nb ? n - n % nb : n }'
+        'BEGIN { n = int(sqrt(bytes * part / 8)); print (n > nb ? n - n % nb : n) }'
 }
 
 n_for_seconds() { # cores seconds
     awk -v gflops="$(gflops_guess "$1")" -v s="$2" -v nb="$nb" \
-        'BEGIN { n = int((1.5 * 0.75 * gflops * 1e9 * s) ^ (1 / 3)); print n > nb ? n - n % nb : n }'
+        'BEGIN { n = int((1.5 * 0.75 * gflops * 1e9 * s) ^ (1 / 3)); print (n > nb ? n - n % nb : n) }'
 }
 
 # Ranks, P, Q and threads of a rank. One rank with all cores needs no messages at all; on one node
@@ -154,6 +154,8 @@ esac
 
 here=$root_dir/target/run
 mkdir -p "$here"
+# Nothing of an earlier run may pass for a result of this one.
+rm -f "$here/HPL.out" "$here/run.json"
 write_hpl_dat "$here/HPL.dat"
 
 step "run"

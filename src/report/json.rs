@@ -189,12 +189,22 @@ fn unix_s() -> u64 {
 /// A link is followed, so that it goes on pointing at the newest document; what is not a file
 /// (a pipe, `/dev/null`) is written to as it is, for a rename would destroy it.
 fn replace(path: &Path, text: &[u8], durable: bool) -> io::Result<()> {
-    let path = match fs::canonicalize(path) {
-        Ok(real) if !real.is_file() => {
-            return File::options().write(true).open(real)?.write_all(text);
+    // Metadata, not the resolved name, tells what is there: `/dev/stdout` may lead to a pipe, which
+    // has no name to resolve to.
+    let path = match fs::metadata(path) {
+        Ok(there) if !there.is_file() => {
+            return File::options().write(true).open(path)?.write_all(text);
         }
-        Ok(real) => real,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+        Ok(_) => fs::canonicalize(path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if fs::symlink_metadata(path).is_ok() {
+                // A link to a file that is not there yet: make it, to have its real name.
+                File::create(path)?;
+                fs::canonicalize(path)?
+            } else {
+                path.to_owned()
+            }
+        }
         Err(error) => return Err(error),
     };
     let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
@@ -218,6 +228,7 @@ fn replace(path: &Path, text: &[u8], durable: bool) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::os::fd::AsRawFd;
 
     use serde_json::Value;
 
@@ -310,8 +321,30 @@ mod tests {
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert!(read(&real).complete);
 
+        let fresh = folder.path().join("not-there-yet");
+        let dangling = folder.path().join("dangling");
+        std::os::unix::fs::symlink(&fresh, &dangling).unwrap();
+        log(&dangling).complete().unwrap();
+        assert!(fs::symlink_metadata(&dangling).unwrap().is_symlink());
+        assert!(read(&fresh).complete);
+
         log(Path::new("/dev/null")).complete().unwrap();
         assert!(!Path::new("/dev/null").is_file());
+    }
+
+    #[test]
+    fn a_pipe_gets_every_state_one_after_the_other() {
+        let (reader, writer) = io::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        let last = log(Path::new(&path)).complete().unwrap();
+        drop(writer);
+        let states: Vec<Run> = serde_json::Deserializer::from_reader(reader)
+            .into_iter()
+            .collect::<Result<_, _>>()
+            .unwrap();
+        assert_eq!(states.len(), 2);
+        assert!(!states[0].complete);
+        assert_eq!(states[1], last);
     }
 
     #[test]

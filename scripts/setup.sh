@@ -44,16 +44,7 @@ for package in "${packages[@]}"; do
     installed "$package" || missing+=("$package")
 done
 
-as_root() {
-    if ((EUID == 0)); then
-        "$@"
-    elif have sudo; then
-        sudo "$@"
-    else
-        die "this needs root, and there is no sudo. Run this script as root, or, as root:
-  $*"
-    fi
-}
+as_root() { if ((EUID == 0)); then "$@"; else sudo "$@"; fi; }
 
 updated=false
 update() {
@@ -65,10 +56,17 @@ update() {
 
 # --no-remove: a package that would push another one out is the user's decision.
 install() {
+    local package wanted=()
+    for package in "$@"; do
+        installed "$package" || wanted+=("$package")
+    done
+    ((EUID == 0)) || have sudo || die "installing packages needs root, and there is no sudo. As root, run:
+  apt-get update && apt-get install --no-install-recommends ${wanted[*]}
+Then run this script again."
     update
-    say "installing: $*"
+    say "installing: ${wanted[*]}"
     as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-remove --no-install-recommends "$@" >/dev/null
+        apt-get install -y -qq --no-remove --no-install-recommends "${wanted[@]}" >/dev/null
 }
 
 candidate() { apt-cache policy "$1" | awk '$1 == "Candidate:" { print $2 }'; }
@@ -133,7 +131,8 @@ if ! rust_is_enough; then
     if have rustup; then
         advise_rust "It is managed by rustup here, which Debian's packages would not replace."
     fi
-    update
+    # The lists may be older than the Rust they could offer.
+    if ((EUID == 0)) || have sudo; then update; fi
     mapfile -t rust < <(rust_packages | tr ' ' '\n')
     ((${#rust[@]} > 0)) || advise_rust "Debian has none new enough for this system."
     if [[ ${rust[0]} == rustc-web ]] && { installed rustc || installed cargo; }; then

@@ -1,6 +1,11 @@
 //! What came out of one test, as plain values: made by the solver, printed by the report.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// JSON knows no NaN and no infinity and writes both as null: read null back as NaN.
+fn nan_if_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}
 
 /// Wall seconds by part.
 ///
@@ -62,12 +67,19 @@ impl Times {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Residual {
     /// ||Ax-b||_oo / (eps * (||A||_oo * ||x||_oo + ||b||_oo) * N)
+    #[serde(deserialize_with = "nan_if_null")]
     pub scaled: f64,
+    #[serde(deserialize_with = "nan_if_null")]
     pub r_inf: f64,
+    #[serde(deserialize_with = "nan_if_null")]
     pub a_inf: f64,
+    #[serde(deserialize_with = "nan_if_null")]
     pub a_1: f64,
+    #[serde(deserialize_with = "nan_if_null")]
     pub x_inf: f64,
+    #[serde(deserialize_with = "nan_if_null")]
     pub x_1: f64,
+    #[serde(deserialize_with = "nan_if_null")]
     pub b_inf: f64,
 }
 
@@ -88,6 +100,7 @@ pub struct Outcome {
     pub started_unix_s: u64,
     pub ended_unix_s: u64,
     pub seconds: f64,
+    #[serde(deserialize_with = "nan_if_null")]
     pub gflops: f64,
     /// By part: of each the maximum over the ranks.
     pub times: Times,

@@ -10,26 +10,13 @@
 
 use std::path::PathBuf;
 
+use clap::Args;
 use clap::builder::BoolishValueParser;
-use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::hpl_dat::{HplDat, Output};
-use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap};
-
-/// Which multiplication does the trailing update.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Engine {
-    /// Whichever is faster for this problem and BLAS
-    #[default]
-    Auto,
-    /// Panels packed once and multiplied by the BLAS's own kernel
-    Packed,
-    /// The BLAS's DGEMM as it is
-    Blas,
-}
+use crate::params::{Bcast, Engine, Fact, Form, Mapping, Rng, Swap};
 
 /// The seed of the reference's matrix.
 pub const SEED_DEFAULT: u64 = 100;
@@ -180,7 +167,7 @@ pub struct Overrides {
     #[arg(long, value_name = "DOUBLES", value_parser = size::<1>, help_heading = ALGORITHM)]
     pub align: Option<usize>,
 
-    /// BLAS threads of each rank [default: the cores it is bound to]
+    /// Threads of each rank [default: the cores it is bound to]
     #[arg(long, value_name = "COUNT", value_parser = size::<1>, help_heading = RUN)]
     pub threads: Option<usize>,
 
@@ -293,12 +280,7 @@ mod tests {
     use super::*;
 
     fn dat() -> HplDat {
-        HplDat {
-            ns: vec![1],
-            nbs: vec![1],
-            grids: vec![(1, 4), (2, 2)],
-            ..HplDat::default()
-        }
+        HplDat { ns: vec![1], nbs: vec![1], grids: vec![(1, 4), (2, 2)], ..HplDat::default() }
     }
 
     #[test]
@@ -362,21 +344,14 @@ mod tests {
     fn grids_are_pairs() {
         let with = |p: Option<Vec<usize>>, q: Option<Vec<usize>>| {
             let mut changed = dat();
-            let set = Overrides {
-                p,
-                q,
-                ..Overrides::default()
-            };
+            let set = Overrides { p, q, ..Overrides::default() };
             set.apply(&mut changed).map(|()| changed.grids)
         };
         assert_eq!(with(Some(vec![3, 5]), None).unwrap(), [(3, 4), (5, 2)]);
         assert_eq!(with(None, Some(vec![3, 5])).unwrap(), [(1, 3), (2, 5)]);
         assert_eq!(with(Some(vec![3]), Some(vec![5])).unwrap(), [(3, 5)]);
         let faults = with(Some(vec![3]), None).unwrap_err();
-        assert_eq!(
-            faults.0[0].read.as_deref().unwrap(),
-            "P = 3 (settings), Q = 4,2 (HPL.dat)"
-        );
+        assert_eq!(faults.0[0].read.as_deref().unwrap(), "P = 3 (settings), Q = 4,2 (HPL.dat)");
         assert!(with(Some(vec![1, 2, 3]), Some(vec![1, 2])).is_err());
     }
 

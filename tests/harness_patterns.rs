@@ -219,6 +219,7 @@ fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
                 seconds,
                 gflops,
                 times,
+                times_mean: times,
                 residual: Some(Residual {
                     scaled,
                     r_inf: scaled * 1e-12,

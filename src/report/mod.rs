@@ -101,6 +101,7 @@ mod test_values {
                 other: 0.0625,
                 total: 5.375,
             },
+            times_mean: Times { rfact: 0.25, update: 5.0, total: 5.25, ..Times::default() },
             residual: Some(residual()),
             verdict: Verdict::Passed,
             x_digest: "0123456789abcdef".into(),

@@ -51,6 +51,11 @@ pub trait Observer {
     fn iteration(&mut self, k: usize, blocks: usize, elapsed: f64) {
         let _ = (k, blocks, elapsed);
     }
+
+    /// The system is solved; `x` is this process column's part of the solution.
+    fn solved(&mut self, x: &[f64]) {
+        let _ = x;
+    }
 }
 
 /// An observer that asks for nothing.

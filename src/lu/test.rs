@@ -54,6 +54,7 @@ pub fn solve_test<S: Storage, O: Observer>(
     debug_assert_eq!(before, Part::Other);
     let own = clock.stop();
     let ended = unix_seconds();
+    observer.solved(&x);
     let seconds = combine(context, [own.total], Reduce::Max)[0];
     let (times, times_mean) = gather_times(context, own);
     drop(work);

@@ -40,7 +40,7 @@ pub struct EpochId {
 }
 
 /// What the memory is in the middle of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
     /// Fresh memory that waits to be rebuilt from the others of its group.
@@ -54,7 +54,7 @@ pub enum Stage {
 }
 
 /// Whether the position's process computes or recovers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     Running,
@@ -63,7 +63,7 @@ pub enum Phase {
 }
 
 /// The part of a header that decisions are made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Claim {
     /// The last incarnation this position took part in.
     pub joined: u32,

@@ -101,14 +101,10 @@ points! {
 impl FromStr for Point {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        Point::ALL
-            .iter()
-            .copied()
-            .find(|p| p.name() == text)
-            .ok_or_else(|| {
-                let names: Vec<&str> = Point::ALL.iter().map(|p| p.name()).collect();
-                format!("{text:?} is no crash point; there are {}", names.join(", "))
-            })
+        Point::ALL.iter().copied().find(|p| p.name() == text).ok_or_else(|| {
+            let names: Vec<&str> = Point::ALL.iter().map(|p| p.name()).collect();
+            format!("{text:?} is no crash point; there are {}", names.join(", "))
+        })
     }
 }
 
@@ -148,25 +144,13 @@ pub struct Fault {
 
 impl Fault {
     pub fn new(point: Point, position: Option<usize>, hit: u64, action: Action) -> Self {
-        Self {
-            point,
-            position,
-            hit,
-            action,
-            seen: AtomicU64::new(0),
-        }
+        Self { point, position, hit, action, seen: AtomicU64::new(0) }
     }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} hit {} {:?}",
-            self.point.name(),
-            self.hit,
-            self.action
-        )
+        write!(f, "{} hit {} {:?}", self.point.name(), self.hit, self.action)
     }
 }
 
@@ -182,11 +166,7 @@ impl FromStr for Fault {
         let point = field("point")?.parse()?;
         let position = match field("position")? {
             "*" => None,
-            number => Some(
-                number
-                    .parse()
-                    .map_err(|_| format!("{number:?} is no position"))?,
-            ),
+            number => Some(number.parse().map_err(|_| format!("{number:?} is no position"))?),
         };
         let hit = field("hit")?;
         let hit = match hit.parse() {
@@ -203,10 +183,7 @@ impl FromStr for Fault {
                 .and_then(|rest| rest.split_once(':'))
                 .and_then(|(part, at)| Some((part, at.parse().ok()?)))
             {
-                Some((part, offset)) => Action::Corrupt {
-                    part: part.into(),
-                    offset,
-                },
+                Some((part, offset)) => Action::Corrupt { part: part.into(), offset },
                 None => {
                     return Err(format!(
                         "{other:?} is no action; there are kill, stop, exit, panic, corrupt=PART:OFFSET"
@@ -220,10 +197,7 @@ impl FromStr for Fault {
 
 /// Faults separated by commas.
 pub fn parse(text: &str) -> Result<Vec<Fault>, String> {
-    text.split(',')
-        .filter(|t| !t.trim().is_empty())
-        .map(|t| t.trim().parse())
-        .collect()
+    text.split(',').filter(|t| !t.trim().is_empty()).map(|t| t.trim().parse()).collect()
 }
 
 static ARMED: AtomicBool = AtomicBool::new(false);
@@ -298,10 +272,7 @@ fn announce(fault: &Fault, position: usize) {
     let line = format!("skt-hpl: fault at position {position}: {fault}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
     if let Ok(path) = std::env::var("SKT_FAULT_LOG")
-        && let Ok(mut file) = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
+        && let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path)
     {
         let _ = file.write_all(line.as_bytes());
         let _ = file.sync_all();
@@ -340,13 +311,7 @@ mod tests {
         assert_eq!(faults[0].point, Point::Sealed);
         assert_eq!((faults[0].position, faults[0].hit), (Some(3), 2));
         assert_eq!(faults[1].position, None);
-        assert_eq!(
-            faults[1].action,
-            Action::Corrupt {
-                part: "b".into(),
-                offset: 4096
-            }
-        );
+        assert_eq!(faults[1].action, Action::Corrupt { part: "b".into(), offset: 4096 });
         for (text, says) in [
             ("nowhere:0:1:kill", "generate-begin"),
             ("sealed:x:1:kill", "position"),

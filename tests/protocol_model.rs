@@ -42,13 +42,7 @@ struct Mem {
 
 impl Mem {
     fn blank(claim: Claim) -> Self {
-        Mem {
-            claim,
-            a: Garbage,
-            b: Garbage,
-            c: Garbage,
-            d: Garbage,
-        }
+        Mem { claim, a: Garbage, b: Garbage, c: Garbage, d: Garbage }
     }
 }
 
@@ -211,9 +205,8 @@ impl Protocol {
     fn step(&self, s: &mut Sys, rank: usize) {
         let (target, incarnation) = (s.target, s.incarnation);
         let all: Vec<Option<Claim>> = s.ranks.iter().map(|r| r.mem.map(|m| m.claim)).collect();
-        let peer_whole = s.ranks[peer(rank)]
-            .mem
-            .is_some_and(|m| m.b == Whole(target) && m.c == Whole(target));
+        let peer_whole =
+            s.ranks[peer(rank)].mem.is_some_and(|m| m.b == Whole(target) && m.c == Whole(target));
         let r = &mut s.ranks[rank];
         if r.pc == Pc::Generate {
             r.mem = Some(Mem::blank(Claim::generating(incarnation)));
@@ -241,9 +234,7 @@ impl Protocol {
                 Pc::Encode
             }
             Pc::Encode => {
-                let Whole(id) = m.a else {
-                    unreachable!("A is frozen")
-                };
+                let Whole(id) = m.a else { unreachable!("A is frozen") };
                 let hole = self.broken == Broken::UnsavedPartZero && m.claim.base.is_some();
                 m.d = if hole { Hole(id) } else { Whole(id) };
                 if self.broken != Broken::SealBeforeData {
@@ -308,9 +299,7 @@ impl Protocol {
             Pc::AgreeBarrier => {
                 // A rank that dies now takes its header with it; who already agreed goes on.
                 s.bad |= self.broken == Broken::No
-                    && all
-                        .iter()
-                        .all(|c| c.is_some_and(|c| c.phase != Phase::Running))
+                    && all.iter().all(|c| c.is_some_and(|c| c.phase != Phase::Running))
                     && !all_settled(&all, incarnation, target);
                 (m.a, m.d) = (m.b, m.c);
                 if self.broken == Broken::NoPin {
@@ -330,23 +319,12 @@ impl Protocol {
     }
 
     fn decide(&self, s: &mut Sys) {
-        let claims: Vec<Option<Claim>> = s
-            .ranks
-            .iter()
-            .map(|r| r.mem.map(|m| self.seen(m.claim)))
-            .collect();
+        let claims: Vec<Option<Claim>> =
+            s.ranks.iter().map(|r| r.mem.map(|m| self.seen(m.claim))).collect();
         match decide(&self.setup(), &claims) {
             Decision::Fresh => s.ranks.iter_mut().for_each(|r| r.pc = Pc::Generate),
-            Decision::Restore(Recovery {
-                target,
-                finish,
-                lost,
-            })
-            | Decision::FinishAndRestore(Recovery {
-                target,
-                finish,
-                lost,
-            }) => {
+            Decision::Restore(Recovery { target, finish, lost })
+            | Decision::FinishAndRestore(Recovery { target, finish, lost }) => {
                 s.target = target;
                 for (position, r) in s.ranks.iter_mut().enumerate() {
                     r.finish = finish.contains(&position);
@@ -355,9 +333,7 @@ impl Protocol {
                 }
             }
             Decision::Refuse(_) => {
-                s.bad |= GROUPS
-                    .iter()
-                    .all(|g| g.iter().filter(|&&r| s.ranks[r].gone).count() <= 1);
+                s.bad |= GROUPS.iter().all(|g| g.iter().filter(|&&r| s.ranks[r].gone).count() <= 1);
             }
         }
     }
@@ -399,32 +375,19 @@ impl Model for Protocol {
                 continue;
             }
             if !s.anyone_dead() {
-                actions.push(Act::Crash {
-                    rank,
-                    memory: Fate::Kept,
-                });
+                actions.push(Act::Crash { rank, memory: Fate::Kept });
             }
             if s.ranks[rank].mem.is_some() && !s.ranks[peer(rank)].gone {
-                actions.push(Act::Crash {
-                    rank,
-                    memory: Fate::Lost,
-                });
+                actions.push(Act::Crash { rank, memory: Fate::Lost });
                 if s.ghosts > 0 {
-                    actions.push(Act::Crash {
-                        rank,
-                        memory: Fate::CutOff,
-                    });
+                    actions.push(Act::Crash { rank, memory: Fate::CutOff });
                 }
             }
         }
         if s.anyone_dead() {
-            actions.push(Act::Relaunch {
-                ghost_returns: false,
-            });
+            actions.push(Act::Relaunch { ghost_returns: false });
             if s.ranks.iter().any(|r| r.ghost.is_some()) {
-                actions.push(Act::Relaunch {
-                    ghost_returns: true,
-                });
+                actions.push(Act::Relaunch { ghost_returns: true });
             }
         } else if s.all_at(Pc::Start) {
             actions.push(Act::Decide);
@@ -483,18 +446,13 @@ impl Model for Protocol {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        let mut all = vec![Property::always(
-            "one common epoch, whole, or no computing",
-            |_, s: &Sys| !s.bad,
-        )];
+        let mut all =
+            vec![Property::always("one common epoch, whole, or no computing", |_, s: &Sys| !s.bad)];
         if self.broken == Broken::No {
-            all.push(Property::sometimes("the end is reached", |_, s: &Sys| {
-                s.all_at(Pc::Done)
+            all.push(Property::sometimes("the end is reached", |_, s: &Sys| s.all_at(Pc::Done)));
+            all.push(Property::sometimes("the end is reached after all crashes", |_, s: &Sys| {
+                s.all_at(Pc::Done) && s.crashes == 0
             }));
-            all.push(Property::sometimes(
-                "the end is reached after all crashes",
-                |_, s: &Sys| s.all_at(Pc::Done) && s.crashes == 0,
-            ));
         }
         all
     }
@@ -503,16 +461,8 @@ impl Model for Protocol {
 /// Explores everything, or as much as it takes to find a fault.
 fn explore(model: Protocol) -> bool {
     let start = std::time::Instant::now();
-    let Protocol {
-        epochs,
-        crashes,
-        ghosts,
-        broken,
-    } = model;
-    let checker = model
-        .checker()
-        .threads(2)
-        .finish_when(HasDiscoveries::AnyFailures);
+    let Protocol { epochs, crashes, ghosts, broken } = model;
+    let checker = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
     let checker = checker.spawn_bfs().join();
     let fault = checker
         .discovery("one common epoch, whole, or no computing")
@@ -537,22 +487,12 @@ fn explore(model: Protocol) -> bool {
 
 #[test]
 fn no_fault_over_three_epochs_with_two_crashes_and_an_old_copy() {
-    assert!(!explore(Protocol {
-        epochs: 3,
-        crashes: 2,
-        ghosts: 1,
-        broken: Broken::No
-    }));
+    assert!(!explore(Protocol { epochs: 3, crashes: 2, ghosts: 1, broken: Broken::No }));
 }
 
 #[test]
 fn no_fault_over_two_epochs_with_three_crashes_and_an_old_copy() {
-    assert!(!explore(Protocol {
-        epochs: 2,
-        crashes: 3,
-        ghosts: 1,
-        broken: Broken::No
-    }));
+    assert!(!explore(Protocol { epochs: 2, crashes: 3, ghosts: 1, broken: Broken::No }));
 }
 
 #[test]
@@ -566,12 +506,7 @@ fn every_broken_variant_is_caught() {
         (Broken::NoPin, 3, 1),
     ] {
         assert!(
-            explore(Protocol {
-                epochs: 2,
-                crashes,
-                ghosts,
-                broken
-            }),
+            explore(Protocol { epochs: 2, crashes, ghosts, broken }),
             "{broken:?} was not noticed"
         );
     }

@@ -20,11 +20,7 @@ pub enum GroupError {
         "surviving {losses} losses in each group needs at least {} failure domains, and there {}; {best}",
         losses + 1, count(*domains)
     )]
-    TooFewDomains {
-        losses: usize,
-        domains: usize,
-        best: String,
-    },
+    TooFewDomains { losses: usize, domains: usize, best: String },
     #[error(
         "groups of {wanted} cannot be had: {busiest} of the {positions} positions are in failure \
          domain {name:?}, so a group of positions from different domains has at most {most} members; {best}"
@@ -45,13 +41,7 @@ pub enum GroupError {
         "failure domain {name:?} has {busiest} of the {positions} positions: spread over groups of \
          different domains that leaves no group able to survive {losses} losses; {best}"
     )]
-    Lopsided {
-        name: String,
-        busiest: usize,
-        positions: usize,
-        losses: usize,
-        best: String,
-    },
+    Lopsided { name: String, busiest: usize, positions: usize, losses: usize, best: String },
 }
 
 fn count(domains: usize) -> String {
@@ -80,9 +70,7 @@ pub fn divide(
             order.push(domain);
             Vec::new()
         });
-        of.get_mut(domain.as_str())
-            .expect("just made")
-            .push(position);
+        of.get_mut(domain.as_str()).expect("just made").push(position);
     }
     if let Some(size) = size {
         if size > GROUP_MAX {
@@ -238,9 +226,8 @@ impl DomainFile {
             };
             let twice = match who.strip_prefix("rank:") {
                 Some(rank) => {
-                    let rank: usize = rank
-                        .parse()
-                        .map_err(|_| format!("line {at}: {rank:?} is no rank"))?;
+                    let rank: usize =
+                        rank.parse().map_err(|_| format!("line {at}: {rank:?} is no rank"))?;
                     file.ranks.insert(rank, domain.into()).is_some()
                 }
                 None => file.hosts.insert(who.into(), domain.into()).is_some(),
@@ -297,29 +284,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_had_is_refused_with_the_best_that_can() {
-        let error = divide(&names(&[0, 0, 0, 0]), None, 1)
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("there is 1") && error.contains("no loss"),
-            "{error}"
-        );
-        let error = divide(&names(&[0, 1, 2, 0, 1, 2]), None, 3)
-            .unwrap_err()
-            .to_string();
+        let error = divide(&names(&[0, 0, 0, 0]), None, 1).unwrap_err().to_string();
+        assert!(error.contains("there is 1") && error.contains("no loss"), "{error}");
+        let error = divide(&names(&[0, 1, 2, 0, 1, 2]), None, 3).unwrap_err().to_string();
         assert!(error.contains("--losses 2"), "{error}");
-        let error = divide(&names(&[0, 0, 0, 1]), None, 1)
-            .unwrap_err()
-            .to_string();
+        let error = divide(&names(&[0, 0, 0, 1]), None, 1).unwrap_err().to_string();
         assert!(error.contains("\"n0\""), "{error}");
-        let error = divide(&names(&[0, 0, 1, 1]), Some(4), 1)
-            .unwrap_err()
-            .to_string();
+        let error = divide(&names(&[0, 0, 1, 1]), Some(4), 1).unwrap_err().to_string();
         assert!(error.contains("--group 2"), "{error}");
-        assert!(matches!(
-            divide(&names(&[0, 1, 2]), Some(2), 2),
-            Err(GroupError::TooSmall { .. })
-        ));
+        assert!(matches!(divide(&names(&[0, 1, 2]), Some(2), 2), Err(GroupError::TooSmall { .. })));
     }
 
     proptest! {
@@ -360,11 +333,7 @@ mod tests {
         assert_eq!(file.domain(0, "n2.cluster.org"), "rackA");
         assert_eq!(file.domain(3, "n1"), "mine");
         assert_eq!(file.domain(0, "n7"), "n7");
-        for (text, says) in [
-            ("n1", "line 1"),
-            ("a b\na c", "twice"),
-            ("rank:x y", "no rank"),
-        ] {
+        for (text, says) in [("n1", "line 1"), ("a b\na c", "twice"), ("rank:x y", "no rank")] {
             assert!(DomainFile::parse(text).unwrap_err().contains(says));
         }
     }

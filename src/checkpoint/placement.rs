@@ -61,10 +61,7 @@ pub fn assign(positions: usize, nodes: &[usize], found: &[Vec<Found>]) -> Vec<Op
             placed[position] = true;
         }
     }
-    let mut free = (0..nodes.len())
-        .filter(|&r| taken[r].is_none())
-        .collect::<Vec<_>>()
-        .into_iter();
+    let mut free = (0..nodes.len()).filter(|&r| taken[r].is_none()).collect::<Vec<_>>().into_iter();
     for position in (0..positions).filter(|&p| !placed[p]) {
         if let Some(rank) = free.next() {
             taken[rank] = Some(position);
@@ -79,41 +76,27 @@ mod tests {
     use proptest::prelude::*;
 
     fn held(position: usize, joined: u32) -> Found {
-        Found {
-            position,
-            run: 1,
-            joined,
-        }
+        Found { position, run: 1, joined }
     }
 
     #[test]
     fn without_memory_ranks_take_their_own_numbers() {
         let none = vec![vec![]; 5];
-        assert_eq!(
-            assign(4, &[0, 0, 1, 1, 2], &none),
-            [Some(0), Some(1), Some(2), Some(3), None]
-        );
+        assert_eq!(assign(4, &[0, 0, 1, 1, 2], &none), [Some(0), Some(1), Some(2), Some(3), None]);
     }
 
     #[test]
     fn memory_draws_its_position_wherever_the_launcher_put_the_node() {
         // Nodes come in another order, and node 9 is fresh in place of the one with position 1.
         let found = [vec![held(3, 1)], vec![held(0, 1)], vec![], vec![held(2, 1)]];
-        assert_eq!(
-            assign(4, &[7, 5, 9, 6], &found),
-            [Some(3), Some(0), Some(1), Some(2)]
-        );
+        assert_eq!(assign(4, &[7, 5, 9, 6], &found), [Some(3), Some(0), Some(1), Some(2)]);
     }
 
     #[test]
     fn of_two_copies_the_later_wins() {
         let found = [vec![held(1, 1)], vec![held(0, 2)], vec![held(1, 2)]];
         assert_eq!(assign(2, &[0, 1, 2], &found), [None, Some(0), Some(1)]);
-        let other_run = Found {
-            position: 1,
-            run: 2,
-            joined: 1,
-        };
+        let other_run = Found { position: 1, run: 2, joined: 1 };
         let found = [vec![held(1, 9)], vec![other_run]];
         assert_eq!(assign(2, &[0, 1], &found), [Some(0), Some(1)]);
     }

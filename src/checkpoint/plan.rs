@@ -91,10 +91,7 @@ impl Layout {
     /// Local rows and columns of [A|b] at a position.
     pub fn shape(&self, position: usize) -> (usize, usize) {
         let (p, q) = self.place(position);
-        (
-            owned(self.n, self.nb, p, self.p),
-            owned(self.n + 1, self.nb, q, self.q),
-        )
+        (owned(self.n, self.nb, p, self.p), owned(self.n + 1, self.nb, q, self.q))
     }
 
     /// Where, at a position, what can change after boundary `k` begins.
@@ -284,22 +281,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn layout(n: usize, nb: usize, p: usize, q: usize) -> Layout {
-        Layout {
-            n,
-            nb,
-            p,
-            q,
-            mapping: Mapping::Row,
-        }
+        Layout { n, nb, p, q, mapping: Mapping::Row }
     }
 
     fn scheme(method: Method, losses: usize) -> Scheme {
-        Scheme {
-            method,
-            scope: Scope::Corner,
-            code: Code::ReedSolomon,
-            losses,
-        }
+        Scheme { method, scope: Scope::Corner, code: Code::ReedSolomon, losses }
     }
 
     proptest! {
@@ -363,11 +349,7 @@ mod tests {
         let layout = layout(4000, 10, 2, 2);
         let total = |scope| -> f64 {
             (0..layout.blocks())
-                .map(|k| {
-                    (0..4)
-                        .map(|p| layout.bytes(p, k, scope) as f64)
-                        .sum::<f64>()
-                })
+                .map(|k| (0..4).map(|p| layout.bytes(p, k, scope) as f64).sum::<f64>())
                 .sum()
         };
         let corner = total(Scope::Corner);
@@ -377,13 +359,7 @@ mod tests {
 
     #[test]
     fn codes_that_cannot_are_refused() {
-        let ask = |code, losses| {
-            Scheme {
-                code,
-                ..scheme(Method::SelfCheckpoint, losses)
-            }
-            .check()
-        };
+        let ask = |code, losses| Scheme { code, ..scheme(Method::SelfCheckpoint, losses) }.check();
         assert!(ask(Code::Xor, 1).is_ok() && ask(Code::ReedSolomon, 4).is_ok());
         assert_eq!(ask(Code::Xor, 2), Err(SchemeError::Code(Code::Xor, 2)));
         assert_eq!(ask(Code::ReedSolomon, 5), Err(SchemeError::Losses(5)));

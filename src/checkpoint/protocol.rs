@@ -75,13 +75,7 @@ pub trait Transitions: Sized {
 
 impl Transitions for Claim {
     fn generating(joined: u32) -> Self {
-        Claim {
-            joined,
-            phase: Phase::Running,
-            stage: Stage::Generating,
-            base: None,
-            seal: None,
-        }
+        Claim { joined, phase: Phase::Running, stage: Stage::Generating, base: None, seal: None }
     }
 
     fn vacant(joined: u32, target: EpochId) -> Self {
@@ -100,11 +94,7 @@ impl Transitions for Claim {
             Some(_) => Stage::Overwriting,
             None => self.stage,
         };
-        Claim {
-            stage,
-            base: None,
-            ..self
-        }
+        Claim { stage, base: None, ..self }
     }
 
     fn sealed(self, method: Method, epoch: EpochId) -> Self {
@@ -112,38 +102,19 @@ impl Transitions for Claim {
             Method::Single => None,
             _ => self.base,
         };
-        Claim {
-            stage: Stage::Saved,
-            base,
-            seal: Some(epoch),
-            ..self
-        }
+        Claim { stage: Stage::Saved, base, seal: Some(epoch), ..self }
     }
 
     fn committed(self) -> Self {
-        Claim {
-            stage: Stage::Saved,
-            base: self.seal,
-            seal: None,
-            ..self
-        }
+        Claim { stage: Stage::Saved, base: self.seal, seal: None, ..self }
     }
 
     fn pinned(self, joined: u32, target: EpochId) -> Self {
-        Claim {
-            joined,
-            phase: Phase::Recovering(target),
-            ..self
-        }
+        Claim { joined, phase: Phase::Recovering(target), ..self }
     }
 
     fn settled(self, target: EpochId) -> Self {
-        Claim {
-            stage: Stage::Saved,
-            base: Some(target),
-            seal: None,
-            ..self
-        }
+        Claim { stage: Stage::Saved, base: Some(target), seal: None, ..self }
     }
 
     fn rebuilt(self, target: EpochId) -> Self {
@@ -151,17 +122,11 @@ impl Transitions for Claim {
     }
 
     fn resumed(self) -> Self {
-        Claim {
-            phase: Phase::Running,
-            ..self
-        }
+        Claim { phase: Phase::Running, ..self }
     }
 
     fn next_epoch(&self) -> EpochId {
-        EpochId {
-            epoch: self.base.map_or(0, |b| b.epoch) + 1,
-            made: self.joined,
-        }
+        EpochId { epoch: self.base.map_or(0, |b| b.epoch) + 1, made: self.joined }
     }
 
     fn supplies(&self, epoch: EpochId) -> bool {
@@ -197,12 +162,7 @@ pub enum Refusal {
         "{} of the {size} members of group {group} are lost (positions {lost:?}), \
          and a group survives {losses}", lost.len()
     )]
-    TooManyLost {
-        group: usize,
-        size: usize,
-        losses: usize,
-        lost: Vec<usize>,
-    },
+    TooManyLost { group: usize, size: usize, losses: usize, lost: Vec<usize> },
     #[error(
         "position {0} lost its checkpoint while it was being overwritten, and method single keeps no \
          second one; methods self and double survive this"
@@ -238,11 +198,7 @@ pub fn coherent(claim: &Claim) -> bool {
         (Some(base), Some(seal)) => base.epoch + 1 == seal.epoch && base.made <= seal.made,
         _ => true,
     };
-    let past = claim
-        .base
-        .into_iter()
-        .chain(claim.seal)
-        .all(|id| id.made <= claim.joined);
+    let past = claim.base.into_iter().chain(claim.seal).all(|id| id.made <= claim.joined);
     holds && ordered && past
 }
 
@@ -284,11 +240,9 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     if let Some(&(idle, _)) = leaders.iter().find(|(_, c)| c.stage == Stage::Generating) {
         return match leaders.iter().find(|(_, c)| c.base.is_some()) {
             None => Decision::Fresh,
-            Some(&(other, _)) => inconsistent(
-                idle,
-                other,
-                "one never completed a checkpoint, the other did",
-            ),
+            Some(&(other, _)) => {
+                inconsistent(idle, other, "one never completed a checkpoint, the other did")
+            }
         };
     }
     if setup.method == Method::Single {
@@ -308,10 +262,7 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
             return inconsistent(
                 first,
                 *position,
-                &format!(
-                    "the second does not have epoch {} of the first",
-                    target.epoch
-                ),
+                &format!("the second does not have epoch {} of the first", target.epoch),
             );
         }
     }
@@ -330,10 +281,7 @@ fn decide_single(
     leaders: &[(usize, Claim)],
     current: impl Fn(&Claim) -> bool,
 ) -> Decision {
-    let mut epochs: Vec<EpochId> = leaders
-        .iter()
-        .filter_map(|(_, c)| c.seal.or(c.base))
-        .collect();
+    let mut epochs: Vec<EpochId> = leaders.iter().filter_map(|(_, c)| c.seal.or(c.base)).collect();
     epochs.sort_unstable_by(|a, b| b.cmp(a));
     epochs.dedup();
     let mut refused = None;
@@ -343,10 +291,7 @@ fn decide_single(
             decision => return decision,
         }
     }
-    if leaders
-        .iter()
-        .all(|(_, c)| c.seal.is_some_and(|s| s.epoch == 1))
-    {
+    if leaders.iter().all(|(_, c)| c.seal.is_some_and(|s| s.epoch == 1)) {
         return Decision::Fresh;
     }
     match leaders.iter().find(|(_, c)| c.stage == Stage::Overwriting) {
@@ -386,11 +331,7 @@ fn recovery(
     let finish: Vec<usize> = (0..claims.len())
         .filter(|&p| has(p) && claims[p].is_some_and(|c| c.base != Some(target)))
         .collect();
-    let recovery = Recovery {
-        target,
-        finish,
-        lost: all_lost,
-    };
+    let recovery = Recovery { target, finish, lost: all_lost };
     if recovery.finish.is_empty() {
         Decision::Restore(recovery)
     } else {
@@ -414,21 +355,11 @@ mod tests {
     }
 
     fn held(joined: u32, base: Option<EpochId>, seal: Option<EpochId>) -> Option<Claim> {
-        Some(Claim {
-            joined,
-            phase: Phase::Running,
-            stage: Stage::Saved,
-            base,
-            seal,
-        })
+        Some(Claim { joined, phase: Phase::Running, stage: Stage::Saved, base, seal })
     }
 
     fn setup(method: Method, groups: &[&[usize]]) -> Setup {
-        Setup {
-            method,
-            losses: 1,
-            groups: groups.iter().map(|g| g.to_vec()).collect(),
-        }
+        Setup { method, losses: 1, groups: groups.iter().map(|g| g.to_vec()).collect() }
     }
 
     fn two() -> Setup {
@@ -436,11 +367,7 @@ mod tests {
     }
 
     fn restore(target: EpochId, lost: &[usize]) -> Decision {
-        Decision::Restore(Recovery {
-            target,
-            finish: vec![],
-            lost: lost.to_vec(),
-        })
+        Decision::Restore(Recovery { target, finish: vec![], lost: lost.to_vec() })
     }
 
     #[test]
@@ -473,11 +400,7 @@ mod tests {
         // One flushes, one has committed, one is already sealed on the epoch after.
         assert_eq!(
             decide(&two(), &[s, committed(next), sealed(next, third), None]),
-            Decision::FinishAndRestore(Recovery {
-                target: next,
-                finish: vec![0],
-                lost: vec![3]
-            })
+            Decision::FinishAndRestore(Recovery { target: next, finish: vec![0], lost: vec![3] })
         );
         // Two of one group.
         assert!(matches!(
@@ -488,10 +411,7 @@ mod tests {
         assert_eq!(decide(&two(), &[None, c, None, c]), restore(one, &[0, 2]));
         // The first epoch, all sealed, nothing committed.
         let f = held(1, None, Some(one));
-        assert!(matches!(
-            decide(&two(), &[f, f, None, f]),
-            Decision::FinishAndRestore(_)
-        ));
+        assert!(matches!(decide(&two(), &[f, f, None, f]), Decision::FinishAndRestore(_)));
     }
 
     #[test]
@@ -510,10 +430,7 @@ mod tests {
         // In the middle of a recovery it may help only with exactly what is being recovered.
         let pinned = |c: Option<Claim>, t| c.map(|c| c.pinned(2, t));
         let s = held(1, Some(one), Some(id(2, 1)));
-        assert_eq!(
-            decide(&two(), &[pinned(s, one), s, pinned(s, one), old]),
-            restore(one, &[])
-        );
+        assert_eq!(decide(&two(), &[pinned(s, one), s, pinned(s, one), old]), restore(one, &[]));
         match decide(&two(), &[pinned(s, id(2, 1)), s, s, old]) {
             Decision::FinishAndRestore(r) => {
                 assert_eq!((r.target, r.lost), (id(2, 1), vec![3]));
@@ -531,10 +448,7 @@ mod tests {
         let s = o.map(|c| c.sealed(Method::Single, next));
         assert_eq!(decide(&setup, &[c, c, None]), restore(one, &[2]));
         assert_eq!(decide(&setup, &[c, o, c]), restore(one, &[1]));
-        assert!(matches!(
-            decide(&setup, &[o, o, c]),
-            Decision::Refuse(Refusal::Overwritten(0))
-        ));
+        assert!(matches!(decide(&setup, &[o, o, c]), Decision::Refuse(Refusal::Overwritten(0))));
         assert!(matches!(decide(&setup, &[o, None, c]), Decision::Refuse(_)));
         match decide(&setup, &[s, s, None]) {
             Decision::FinishAndRestore(r) => assert_eq!(r.target, next),
@@ -550,25 +464,11 @@ mod tests {
         let some: Vec<Option<EpochId>> = [None].into_iter().chain(ids.map(Some)).collect();
         let mut claims: Vec<Option<Claim>> = vec![None];
         for joined in [1, 2] {
-            for phase in [Phase::Running]
-                .into_iter()
-                .chain(ids.map(Phase::Recovering))
-            {
-                for stage in [
-                    Stage::Vacant,
-                    Stage::Generating,
-                    Stage::Saved,
-                    Stage::Overwriting,
-                ] {
+            for phase in [Phase::Running].into_iter().chain(ids.map(Phase::Recovering)) {
+                for stage in [Stage::Vacant, Stage::Generating, Stage::Saved, Stage::Overwriting] {
                     for &base in &some {
                         for &seal in &some {
-                            claims.push(Some(Claim {
-                                joined,
-                                phase,
-                                stage,
-                                base,
-                                seal,
-                            }));
+                            claims.push(Some(Claim { joined, phase, stage, base, seal }));
                         }
                     }
                 }
@@ -585,11 +485,8 @@ mod tests {
             }
         }
         // Three members: all claims that are not dismissed at once.
-        let fewer: Vec<Option<Claim>> = claims
-            .iter()
-            .copied()
-            .filter(|c| c.is_none_or(|c| coherent(&c)))
-            .collect();
+        let fewer: Vec<Option<Claim>> =
+            claims.iter().copied().filter(|c| c.is_none_or(|c| coherent(&c))).collect();
         let three = setup(Method::SelfCheckpoint, &[&[0, 1, 2]]);
         for &a in &fewer {
             for &b in &fewer {
@@ -602,10 +499,8 @@ mod tests {
 
     fn check(setup: &Setup, claims: &[Option<Claim>]) {
         let decision = decide(setup, claims);
-        let claims: &[Option<Claim>] = &claims
-            .iter()
-            .map(|c| c.filter(coherent))
-            .collect::<Vec<_>>();
+        let claims: &[Option<Claim>] =
+            &claims.iter().map(|c| c.filter(coherent)).collect::<Vec<_>>();
         let joined = claims.iter().flatten().map(|c| c.joined).max();
         let leader = |c: &Claim| Some(c.joined) == joined;
         let pins: Vec<EpochId> = claims
@@ -621,13 +516,7 @@ mod tests {
             Decision::Fresh => {
                 // A committed epoch of the newest incarnation is never thrown away.
                 assert!(pins.is_empty(), "{claims:?}");
-                assert!(
-                    claims
-                        .iter()
-                        .flatten()
-                        .filter(|c| leader(c))
-                        .all(|c| c.base.is_none())
-                );
+                assert!(claims.iter().flatten().filter(|c| leader(c)).all(|c| c.base.is_none()));
             }
             Decision::Restore(r) | Decision::FinishAndRestore(r) => {
                 for (position, claim) in claims.iter().enumerate() {
@@ -648,10 +537,7 @@ mod tests {
                 for group in &setup.groups {
                     assert!(group.iter().filter(|p| r.lost.contains(p)).count() <= setup.losses);
                 }
-                assert_eq!(
-                    matches!(decision, Decision::Restore(_)),
-                    r.finish.is_empty()
-                );
+                assert_eq!(matches!(decision, Decision::Restore(_)), r.finish.is_empty());
             }
             Decision::Refuse(_) => {}
         }

@@ -28,9 +28,7 @@ impl FromStr for Interval {
             format!("{text:?} is not a number of iterations, a time such as 30s, 5m or 2h, or auto")
         };
         if text == "auto" {
-            return Ok(Interval::Auto {
-                mtbf_s: 24.0 * 3600.0,
-            });
+            return Ok(Interval::Auto { mtbf_s: 24.0 * 3600.0 });
         }
         for (unit, seconds) in [("s", 1.0), ("m", 60.0), ("h", 3600.0)] {
             if let Some(number) = text.strip_suffix(unit) {
@@ -73,12 +71,7 @@ pub struct Scheduler {
 impl Scheduler {
     /// `boundary` is where the run starts or resumes, `now_s` the time then.
     pub fn new(interval: Interval, boundary: usize, now_s: f64) -> Self {
-        Self {
-            interval,
-            last_boundary: boundary,
-            last_end_s: now_s,
-            measured: None,
-        }
+        Self { interval, last_boundary: boundary, last_end_s: now_s, measured: None }
     }
 
     /// Whether to save at this boundary, where a save would move `bytes`.
@@ -100,11 +93,7 @@ impl Scheduler {
     /// What a save of `bytes` should take, by the rate of the last one.
     pub fn cost_s(&self, bytes: f64) -> Option<f64> {
         let (seconds, measured) = self.measured?;
-        Some(if measured > 0.0 {
-            seconds * bytes / measured
-        } else {
-            seconds
-        })
+        Some(if measured > 0.0 { seconds * bytes / measured } else { seconds })
     }
 
     /// A save of `bytes` at `boundary` ended at `now_s`, having taken `seconds`.
@@ -125,9 +114,7 @@ mod tests {
         assert_eq!("1.5s".parse(), Ok(Interval::Seconds(1.5)));
         assert_eq!("2h".parse(), Ok(Interval::Seconds(7200.0)));
         assert!(matches!("auto".parse(), Ok(Interval::Auto { .. })));
-        for bad in [
-            "", "0", "-3", "s", "0s", "-1s", "nans", "infs", "3d", "1e", "autos",
-        ] {
+        for bad in ["", "0", "-3", "s", "0s", "-1s", "nans", "infs", "3d", "1e", "autos"] {
             assert!(bad.parse::<Interval>().is_err(), "{bad}");
         }
     }

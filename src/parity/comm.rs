@@ -55,10 +55,7 @@ pub mod threads {
                 drop(mail);
                 std::panic::resume_unwind(Box::new(PeerDied));
             }
-            mail.boxes
-                .entry((from, to))
-                .or_default()
-                .push_back(words.to_vec());
+            mail.boxes.entry((from, to)).or_default().push_back(words.to_vec());
             self.arrived.notify_all();
         }
 
@@ -89,21 +86,15 @@ pub mod threads {
 
     impl Member {
         pub fn new(post: Arc<Post>, members: Vec<usize>, rank: usize) -> Self {
-            Self {
-                post,
-                rank,
-                members,
-            }
+            Self { post, rank, members }
         }
 
         pub fn send(&self, to: usize, words: &[u64]) {
-            self.post
-                .send(self.members[self.rank], self.members[to], words);
+            self.post.send(self.members[self.rank], self.members[to], words);
         }
 
         pub fn receive(&self, from: usize) -> Vec<u64> {
-            self.post
-                .receive(self.members[from], self.members[self.rank])
+            self.post.receive(self.members[from], self.members[self.rank])
         }
 
         fn reduce(&self, buffer: &mut [u64], root: usize, add: impl Fn(u64, u64) -> u64) {
@@ -138,9 +129,7 @@ pub mod threads {
         }
         fn reduce_sum(&self, buffer: &mut [f64], root: usize) {
             let mut words: Vec<u64> = buffer.iter().map(|x| x.to_bits()).collect();
-            self.reduce(&mut words, root, |a, b| {
-                (f64::from_bits(a) + f64::from_bits(b)).to_bits()
-            });
+            self.reduce(&mut words, root, |a, b| (f64::from_bits(a) + f64::from_bits(b)).to_bits());
             for (x, word) in buffer.iter_mut().zip(words) {
                 *x = f64::from_bits(word);
             }

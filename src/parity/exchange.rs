@@ -59,9 +59,7 @@ impl Share<'_> {
 
     fn row(&self, role: Role, width: usize) -> &[u64] {
         match role {
-            Role::Data(row) => self
-                .data_range(row, width)
-                .map_or(&[], |range| &self.data[range]),
+            Role::Data(row) => self.data_range(row, width).map_or(&[], |range| &self.data[range]),
             Role::Parity(row) => &self.parity[self.parity_range(row, width)],
         }
     }
@@ -142,9 +140,7 @@ impl Coder {
     fn batches(&self, window: Window) -> impl Iterator<Item = std::ops::Range<usize>> + Clone {
         let cycles = self.stripes.cycles(window.rows);
         let step = (SEGMENT_WORDS / window.width.max(1)).max(1);
-        (0..cycles)
-            .step_by(step)
-            .map(move |start| start..(start + step).min(cycles))
+        (0..cycles).step_by(step).map(move |start| start..(start + step).min(cycles))
     }
 
     /// Computes every member's parity rows for the window. `between` is called after each batch of
@@ -168,10 +164,7 @@ impl Coder {
                     Encode::Pipelined => self.ring(comm, share, window.width, &plan, cycles),
                     Encode::Reduce => {
                         for combine in &plan {
-                            let segment = Segment {
-                                combine,
-                                cycles: cycles.clone(),
-                            };
+                            let segment = Segment { combine, cycles: cycles.clone() };
                             self.reduce(comm, share, window.width, &segment);
                         }
                     }
@@ -193,10 +186,8 @@ impl Coder {
         let (size, me) = (comm.size(), comm.rank());
         let words = cycles.len() * width;
         let (mut going, mut coming) = (vec![0; words], vec![0; words]);
-        let segment = |target: usize| Segment {
-            combine: &plan[target % size],
-            cycles: cycles.clone(),
-        };
+        let segment =
+            |target: usize| Segment { combine: &plan[target % size], cycles: cycles.clone() };
         let mine = segment(me + size - 1);
         self.contribute(share, me, &mine, width, &mut going, true);
         for step in 0..size - 1 {
@@ -269,18 +260,13 @@ impl Coder {
                 .flat_map(|cycles| {
                     plan.iter()
                         .filter(|c| c.target == target)
-                        .map(move |combine| Segment {
-                            combine,
-                            cycles: cycles.clone(),
-                        })
+                        .map(move |combine| Segment { combine, cycles: cycles.clone() })
                 })
                 .collect();
             let (mut ready, mut coming) = (Vec::new(), Vec::new());
             // Receive segment i while sending on segment i - 1.
             for i in 0..=segments.len() {
-                let words = segments
-                    .get(i)
-                    .map_or(0, |s: &Segment| s.cycles.len() * window.width);
+                let words = segments.get(i).map_or(0, |s: &Segment| s.cycles.len() * window.width);
                 coming.resize(words, 0);
                 comm.sendrecv(
                     (i > 0 && !last).then(|| (&ready[..], chain[place + 1])),
@@ -379,10 +365,7 @@ mod tests {
     }
 
     fn whole(owns: &[Own]) -> Window {
-        Window {
-            rows: owns.iter().map(|o| o.rows).max().unwrap(),
-            width: owns[0].pitch,
-        }
+        Window { rows: owns.iter().map(|o| o.rows).max().unwrap(), width: owns[0].pitch }
     }
 
     fn wipe(own: &mut Own) {
@@ -411,10 +394,7 @@ mod tests {
             (Code::ReedSolomon, 2),
             (Code::ReedSolomon, 3),
         ] {
-            let coder = Coder {
-                code,
-                stripes: Stripes::new(shapes.len(), losses),
-            };
+            let coder = Coder { code, stripes: Stripes::new(shapes.len(), losses) };
             let mut owns = group(coder, &shapes, 99);
             let window = whole(&owns);
             let mut reduced = owns.clone();
@@ -482,10 +462,7 @@ mod tests {
     #[test]
     fn segments_longer_than_one_message_arrive_whole() {
         let shapes = [(40, 9000), (39, 9000), (40, 8999)];
-        let coder = Coder {
-            code: Code::Xor,
-            stripes: Stripes::new(3, 1),
-        };
+        let coder = Coder { code: Code::Xor, stripes: Stripes::new(3, 1) };
         let mut owns = group(coder, &shapes, 5);
         let window = whole(&owns);
         assert!(coder.batches(window).count() > 5);

@@ -48,9 +48,8 @@ pub fn inverse(a: u8) -> u8 {
 /// Inverts a small square matrix in place; false if it is singular.
 pub fn invert(matrix: &mut [Vec<u8>]) -> bool {
     let n = matrix.len();
-    let mut result: Vec<Vec<u8>> = (0..n)
-        .map(|i| (0..n).map(|j| (i == j) as u8).collect())
-        .collect();
+    let mut result: Vec<Vec<u8>> =
+        (0..n).map(|i| (0..n).map(|j| (i == j) as u8).collect()).collect();
     for col in 0..n {
         let Some(pivot) = (col..n).find(|&r| matrix[r][col] != 0) else {
             return false;

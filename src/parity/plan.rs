@@ -21,11 +21,7 @@ pub fn encode(code: Code, stripes: Stripes, parity: usize) -> Vec<Combine> {
     (0..stripes.size)
         .map(|target| {
             let slot = stripes.slot_held(target, parity);
-            Combine {
-                target,
-                slot,
-                weights: parity_weights(code, stripes, slot, parity),
-            }
+            Combine { target, slot, weights: parity_weights(code, stripes, slot, parity) }
         })
         .collect()
 }
@@ -80,11 +76,8 @@ fn lost_weights(
         );
     }
     let is_lost = |member: usize| lost.contains(&member);
-    let lost_data: Vec<usize> = lost
-        .iter()
-        .copied()
-        .filter(|&x| matches!(stripes.role(x, slot), Role::Data(_)))
-        .collect();
+    let lost_data: Vec<usize> =
+        lost.iter().copied().filter(|&x| matches!(stripes.role(x, slot), Role::Data(_))).collect();
     // As many equations as there are unknowns, from parity rows that survived.
     let equations: Vec<usize> = (0..stripes.losses)
         .filter(|&p| !is_lost(stripes.holder(slot, p)))
@@ -93,10 +86,8 @@ fn lost_weights(
     if equations.len() < lost_data.len() {
         return None;
     }
-    let mut solve: Vec<Vec<u8>> = equations
-        .iter()
-        .map(|&p| lost_data.iter().map(|&x| code.weight(p, x)).collect())
-        .collect();
+    let mut solve: Vec<Vec<u8>> =
+        equations.iter().map(|&p| lost_data.iter().map(|&x| code.weight(p, x)).collect()).collect();
     if !gf256::invert(&mut solve) {
         return None;
     }
@@ -108,10 +99,9 @@ fn lost_weights(
                     return 0;
                 }
                 match stripes.role(member, slot) {
-                    Role::Parity(p) => equations
-                        .iter()
-                        .position(|&e| e == p)
-                        .map_or(0, |e| solve[unknown][e]),
+                    Role::Parity(p) => {
+                        equations.iter().position(|&e| e == p).map_or(0, |e| solve[unknown][e])
+                    }
                     Role::Data(_) => equations.iter().enumerate().fold(0, |sum, (e, &p)| {
                         sum ^ gf256::mul(solve[unknown][e], code.weight(p, member))
                     }),
@@ -195,10 +185,7 @@ pub(crate) mod tests {
             }
             assert_eq!(damaged, rows, "{code:?} G={size} m={losses} lost {lost:?}");
         }
-        assert_eq!(
-            rebuild(code, stripes, &(0..=losses).collect::<Vec<_>>()),
-            None
-        );
+        assert_eq!(rebuild(code, stripes, &(0..=losses).collect::<Vec<_>>()), None);
     }
 
     #[test]

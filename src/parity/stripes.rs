@@ -26,10 +26,7 @@ impl Stripes {
     /// # Panics
     /// Unless 1 <= losses < size: settings are checked before a run.
     pub fn new(size: usize, losses: usize) -> Self {
-        assert!(
-            losses >= 1 && losses < size,
-            "{losses} losses in a group of {size}"
-        );
+        assert!(losses >= 1 && losses < size, "{losses} losses in a group of {size}");
         Self { size, losses }
     }
 

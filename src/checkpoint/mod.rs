@@ -2,11 +2,21 @@
 //! since the last save.
 //!
 //! `protocol` decides, purely, from headers; `plan`, `groups`, `placement` and `when` are pure too;
-//! `save` and `restore` move the data. The solver calls [`Checkpointer`] at its boundaries; nothing
-//! here knows what the matrix is for. `docs/CHECKPOINT.md` tells the whole story.
+//! `holding` is one position's memory; `save` and `restore` move the data. The solver's side is
+//! [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries, `finish` at the end.
+//! Nothing here knows what the matrix is for. `docs/CHECKPOINT.md` tells the whole story.
 
 pub mod groups;
+mod holding;
 pub mod placement;
 pub mod plan;
 pub mod protocol;
+pub mod restore;
+pub mod save;
 pub mod when;
+pub mod world;
+
+pub use holding::survey;
+pub use restore::{Config, Origin, Restart, Restored, StartError, Started, Test};
+pub use save::{Checkpointer, SaveReport};
+pub use world::World;

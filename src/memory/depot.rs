@@ -251,6 +251,35 @@ impl Depot {
         Ok(region)
     }
 
+    /// Flips all bits of one byte of a part, behind the back of whoever works there: a fault on
+    /// purpose. False if there is no such byte.
+    pub fn flip(&self, position: u32, part: Part, offset: usize) -> bool {
+        let opened = match self.file(position, part) {
+            None => sysv::open(&self.name(position, part), true, false),
+            Some((path, page)) => OpenOptions::new()
+                .read(true)
+                .write(true)
+                .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+                .open(&path)
+                .and_then(|file| Ok((file.metadata()?.len() as usize, file)))
+                .map_err(|source| MemoryError::Os {
+                    what: "cannot open",
+                    path: path.clone(),
+                    source,
+                })
+                .and_then(|(len, file)| {
+                    Region::map_file(file, len, len.max(1).next_multiple_of(page), true, &path)
+                }),
+        };
+        match opened {
+            Ok(mut region) if offset < region.len() => {
+                region.bytes_mut()[offset] ^= 0xff;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Removes the name; memory goes when the last process lets go. True if there was one.
     pub fn unlink(&self, position: u32, part: Part) -> bool {
         match self.file(position, part) {

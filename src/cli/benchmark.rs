@@ -267,7 +267,7 @@ impl Job<'_> {
                     },
                     dat.test_count() as usize,
                 );
-                Some(log.map_err(|e| format!("skt-hpl: cannot write to {}: {e}", path.display()))?)
+                Some(log.map_err(|e| format!("skt-hpl: {e}"))?)
             }
         };
         text.begin(&mut out, &echo(dat)).map_err(|e| format!("skt-hpl: cannot write: {e}"))?;

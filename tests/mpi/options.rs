@@ -129,10 +129,20 @@ fn share() -> Vec<Part> {
 
 /// What must be the same for x to have the same bits. The other options only change who does what
 /// when, and by which way it travels.
-fn key(params: &TestParams, engine: &str) -> String {
-    let TestParams { n, nb, p, q, pfact, rfact, nbmin, ndiv, l1, rng, seed, .. } = params;
+///
+/// The packed engine computes an element the same way wherever the columns are cut. A BLAS need not:
+/// it picks kernels by the shape of what it is given, and lookahead and threads change the shapes.
+fn key(test: &Test, engine: &str) -> String {
+    let TestParams { n, nb, p, q, pfact, rfact, nbmin, ndiv, l1, rng, seed, .. } = &test.params;
+    let shapes = match engine {
+        "packed" => String::new(),
+        _ => {
+            let threads = test.outcome.as_ref().map(|o| o.threads);
+            format!("depth {} threads {threads:?}", test.params.depth)
+        }
+    };
     format!(
-        "N={n} NB={nb} {p}x{q} {pfact:?} {rfact:?} {nbmin} {ndiv} {l1:?} {rng:?} {seed} {engine}"
+        "N={n} NB={nb} {p}x{q} {pfact:?} {rfact:?} {nbmin} {ndiv} {l1:?} {rng:?} {seed} {engine} {shapes}"
     )
 }
 
@@ -146,8 +156,7 @@ impl Digests {
             let outcome = test.outcome.as_ref().expect("nothing is skipped");
             let digest = |test: &Test| test.outcome.as_ref().map(|o| o.x_digest.clone());
             assert_eq!(outcome.verdict, Verdict::Passed, "{test:?}");
-            let first =
-                self.0.entry(key(&test.params, &run.blas.engine)).or_insert_with(|| test.clone());
+            let first = self.0.entry(key(test, &run.blas.engine)).or_insert_with(|| test.clone());
             assert_eq!(
                 digest(test),
                 digest(first),
@@ -211,31 +220,22 @@ fn every_option_on_one_rank() {
     }
 }
 
-/// Threads share the work of a rank out; they must not change what comes out of it.
+/// Threads share the work of a rank out; they must not change what the packed engine makes of it.
 #[test]
 fn threads_do_not_change_a_bit() {
-    for blas in [false, true] {
-        let mut digests = Digests::default();
-        for threads in ["1", "2", "3"] {
-            let dat = Dat {
-                ns: vec![301],
-                nbs: vec![24, 57],
-                grids: vec![(1, 1), (2, 2)],
-                depths: vec![0, 1, 2],
-                ..Dat::default()
-            };
-            let ran = Job::tests(&dat)
-                .args(&["--threads", threads, "--engine", engine_name(blas)])
-                .run()
-                .expect_code(0);
-            let run = ran.json();
-            assert!(
-                run.tests
-                    .iter()
-                    .all(|t| t.outcome.as_ref().unwrap().threads.to_string() == threads)
-            );
-            digests.check(&run);
-        }
+    let mut digests = Digests::default();
+    for threads in ["1", "2", "3"] {
+        let dat = Dat {
+            ns: vec![301],
+            nbs: vec![24, 57],
+            grids: vec![(1, 1), (2, 2)],
+            depths: vec![0, 1, 2],
+            ..Dat::default()
+        };
+        let run = Job::tests(&dat).args(&["--threads", threads]).run().expect_code(0).json();
+        let used = run.tests.iter().map(|t| t.outcome.as_ref().unwrap().threads.to_string());
+        assert!(used.into_iter().all(|used| used == threads));
+        digests.check(&run);
     }
 }
 

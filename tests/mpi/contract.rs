@@ -78,7 +78,10 @@ fn times_add_up() {
             let t = outcome.times_mean;
             assert!(t.total > 0.0);
             let near = |a: f64, b: f64| (a - b).abs() <= 0.01 * t.total;
-            assert!(near(t.rfact + t.bcast + t.update + t.solve + t.other, t.total), "{t:?}");
+            assert!(
+                near(t.rfact + t.bcast + t.update + t.solve + t.save + t.other, t.total),
+                "{t:?}"
+            );
             assert!(near(t.laswp + t.trsm + t.gemm, t.update), "{t:?}");
             assert!(t.mxswp <= t.pfact && t.pfact <= t.rfact, "{t:?}");
             // What has no name must not hide where the time went.

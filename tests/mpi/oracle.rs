@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use skt_hpl::blas::{Engine, set_library_threads};
 use skt_hpl::comm::{World, set_phase};
-use skt_hpl::lu::{Context, Observer, solve_test};
+use skt_hpl::lu::{Context, Observer, Start, solve_test};
 use skt_hpl::matrix::{Generator, HugeBuffer, Local};
 use skt_hpl::outcome::Verdict;
 use skt_hpl::params::{self, Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
@@ -94,7 +94,7 @@ fn solve(world: &World, params: &TestParams, engine: Engine, pool: &mut Pool) ->
     let context = Context::new(comm, params, engine, position)?;
     let mut local = Local::new(context.shape, HugeBuffer::new(context.shape.len()).unwrap());
     let mut keep = Keep::default();
-    let outcome = solve_test(&context, &mut local, 0, pool, &mut keep).unwrap().unwrap();
+    let outcome = solve_test(&context, &mut local, Start::Fresh, pool, &mut keep).unwrap().unwrap();
     assert_eq!(outcome.verdict, Verdict::Passed, "{params:?}");
     let map = context.shape.col_map;
     let room = map.count_below(params.n, 0);
@@ -218,7 +218,7 @@ fn panic_in_factorisation(world: &World, place: &str) {
     let mut watcher = Panic { here: comm.rank() == rank, at, thread: words.len() > 2 };
     let pool = Mutex::new(Pool::new(1));
     let mut pool = pool.lock().unwrap();
-    let outcome = solve_test(&context, &mut local, 0, &mut pool, &mut watcher);
+    let outcome = solve_test(&context, &mut local, Start::Fresh, &mut pool, &mut watcher);
     println!("survived with {:?}", outcome.map(|o| o.map(|o| o.verdict)));
 }
 

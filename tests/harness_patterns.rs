@@ -131,7 +131,7 @@ fn params() -> impl Strategy<Value = TestParams> {
 
 /// What can be said of a test that ran or did not, the rate one that all patterns can read.
 fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
-    let times = proptest::array::uniform11(0.0..1e5f64).prop_map(|t| Times {
+    let times = proptest::array::uniform12(0.0..1e5f64).prop_map(|t| Times {
         rfact: t[0],
         pfact: t[1],
         mxswp: t[2],
@@ -141,8 +141,9 @@ fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
         trsm: t[6],
         gemm: t[7],
         solve: t[8],
-        other: t[9],
-        total: t[10],
+        save: t[9],
+        other: t[10],
+        total: t[11],
     });
     let rate = (10_000u32..99_999, 0i32..9)
         .prop_map(|(digits, power)| f64::from(digits) / 1e4 * 10f64.powi(power));
@@ -171,6 +172,7 @@ fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
                 matrix_bytes_max: 1,
                 work_bytes_max: 2,
                 resident_bytes_max: 3,
+                protection: None,
             })
         },
     );

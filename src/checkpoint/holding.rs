@@ -29,11 +29,11 @@ pub fn survey(depot: &Depot) -> Vec<(Found, Header)> {
         .collect()
 }
 
+/// A head and what it says, if that can be believed.
+pub type OpenedHead = (Head, Result<Header, HeaderFault>);
+
 /// Opens a position's head, if it has one; locks it.
-pub fn open_head(
-    depot: &Depot,
-    position: usize,
-) -> Result<Option<(Head, Result<Header, HeaderFault>)>, MemoryError> {
+pub fn open_head(depot: &Depot, position: usize) -> Result<Option<OpenedHead>, MemoryError> {
     let region = match depot.open(position as u32, Part::Head) {
         Ok(region) => region,
         Err(MemoryError::Missing(_)) => return Ok(None),

@@ -199,7 +199,7 @@ fn belongs(header: &Header, test: &Test, config: &Config) -> bool {
         && id.method == s.method.to_byte()
         && id.scope == s.scope.to_byte()
         && id.state_bytes == config.state_bytes as u64
-        && id.members.iter().any(|&m| m == id.position)
+        && id.members.contains(&id.position)
         && id.members.iter().all(|&m| (m as usize) < l.positions())
 }
 
@@ -621,7 +621,7 @@ fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
 /// This position's memory while it is not clear yet what it is worth.
 enum Memory {
     /// The head is held (for its lock), the rest was not looked at.
-    Closed(#[expect(dead_code, reason = "held for its lock")] Option<Head>),
+    Closed(Option<Head>),
     Open(Box<(Holding, Region)>),
 }
 

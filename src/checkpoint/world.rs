@@ -10,6 +10,7 @@ pub trait World {
     /// Everyone's bytes, by rank; lengths may differ.
     fn allgather(&self, mine: &[u8]) -> Vec<Vec<u8>>;
     /// Rank 0's value, on every rank.
+    #[allow(clippy::wrong_self_convention)] // a value that comes from the first rank
     fn from_first(&self, value: u64) -> u64;
 }
 

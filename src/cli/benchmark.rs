@@ -200,13 +200,13 @@ impl Job<'_> {
         }
         if let Some(guardian) = &self.guardian {
             set_phase("removing the memory of the run");
-            if let Err(ended) = guardian.clean(&self.node) {
-                if comm.rank() == 0 {
-                    eprintln!(
-                        "skt-hpl: memory of the finished run could not be removed: {}",
-                        ended.why
-                    );
-                }
+            if let Err(ended) = guardian.clean(&self.node)
+                && comm.rank() == 0
+            {
+                eprintln!(
+                    "skt-hpl: memory of the finished run could not be removed: {}",
+                    ended.why
+                );
             }
         }
         set_phase("finishing");

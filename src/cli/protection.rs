@@ -66,6 +66,9 @@ pub struct Ended {
     pub why: String,
 }
 
+/// What a node's memory knows: a run, and maybe the result of one of its tests.
+type Trace = (u128, Option<(u32, Vec<u8>)>);
+
 impl Ended {
     fn new(exit: Exit, why: impl Into<String>) -> Self {
         Self { exit, why: why.into() }
@@ -164,7 +167,7 @@ impl<'a> Guardian<'a> {
     /// Finds the run that memory belongs to and the results it holds.
     fn take_stock(&mut self, node: &Comm, tests: &[u64]) -> Result<(), Ended> {
         // One rank of each node tells what is there.
-        let mut found: Vec<(u128, Option<(u32, Vec<u8>)>)> = Vec::new();
+        let mut found: Vec<Trace> = Vec::new();
         if node.rank() == 0 {
             found.extend(survey(&self.depot).iter().map(|(_, header)| (header.id.run, None)));
             for position in self.depot.positions() {
@@ -176,7 +179,7 @@ impl<'a> Guardian<'a> {
         }
         let mine = serde_json::to_vec(&found).expect("plain values have a JSON form");
         let all = self.comm.all_gather_bytes(&mine);
-        let all: Vec<(u128, Option<(u32, Vec<u8>)>)> = all
+        let all: Vec<Trace> = all
             .iter()
             .flat_map(|bytes| {
                 serde_json::from_slice::<Vec<_>>(bytes).expect("ranks of one run are one program")

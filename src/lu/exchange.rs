@@ -102,6 +102,7 @@ pub fn binary(holdings: &Holdings, me: usize) -> Vec<Round> {
     let mut distance = 1;
     while distance < cube {
         let mut transfers = Vec::new();
+        #[allow(clippy::needless_range_loop)] // the partner's index is made from it
         for v in 0..cube {
             let partner = v ^ distance;
             // A displaced row for t moves from the root along the bits of t, lowest first. What is

@@ -370,10 +370,10 @@ impl<O: Observer> Run<'_, O> {
             || {
                 // Pass on what has come in while we multiply.
                 for panel in panels.borrow_mut().iter_mut() {
-                    if let Some(broadcast) = &mut panel.broadcast {
-                        if broadcast.complete(&context.row) {
-                            panel.broadcast = None;
-                        }
+                    if let Some(broadcast) = &mut panel.broadcast
+                        && broadcast.complete(&context.row)
+                    {
+                        panel.broadcast = None;
                     }
                 }
             },

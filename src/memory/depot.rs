@@ -419,7 +419,7 @@ fn reserve(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
         place: place.display().to_string(),
     };
     let mut available = nix::sys::statvfs::fstatvfs(file)
-        .map(|s| s.blocks_available() as u64 * s.fragment_size() as u64)
+        .map(|s| s.blocks_available() * s.fragment_size())
         .unwrap_or(u64::MAX);
     if !is_huge(place) {
         // A tmpfs may promise more than the node has; the kernel would end some process then.

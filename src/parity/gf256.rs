@@ -282,6 +282,7 @@ mod tests {
         let original = vec![vec![1, 2, 3], vec![4, 5, 6], vec![7, 8, 10]];
         let mut inverse = original.clone();
         assert!(invert(&mut inverse));
+        #[allow(clippy::needless_range_loop)] // matrices by index
         for i in 0..3 {
             for j in 0..3 {
                 let sum = (0..3).fold(0, |s, k| s ^ mul(original[i][k], inverse[k][j]));

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::exit::Exit;
+use super::say;
 use crate::checkpoint::groups::DomainFile;
 use crate::checkpoint::mpi::{Group, Positions};
 use crate::checkpoint::placement::{Found, assign};
@@ -324,13 +325,13 @@ impl<'a> Guardian<'a> {
                         0 => "nothing had to be rebuilt".to_owned(),
                         _ => format!("rebuilt positions {:?}", restored.rebuilt),
                     };
-                    eprintln!(
-                        "skt-hpl: test {} goes on from boundary {} of {} (epoch {}); {rebuilt}",
+                    say(format_args!(
+                        "test {} goes on from boundary {} of {} (epoch {}); {rebuilt}",
                         number + 1,
                         restored.boundary,
                         layout.blocks(),
                         restored.epoch
-                    );
+                    ));
                 }
                 Start::Resumed { boundary: restored.boundary, began_unix_s: account.began_unix_s }
             }
@@ -359,7 +360,7 @@ impl<'a> Guardian<'a> {
         let record = Record { digest, outcome };
         let bytes = serde_json::to_vec(&record).expect("plain values have a JSON form");
         if !checkpointer.record(&bytes) && context.grid.rank() == 0 {
-            eprintln!("skt-hpl: no room to keep this result: a restart would run the test again");
+            say("no room to keep this result: a restart would run the test again");
         }
         checkpointer.finish();
         Ok(record.outcome)

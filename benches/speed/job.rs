@@ -4,7 +4,6 @@
 //! processes, so that it can be tested without any.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -145,32 +144,44 @@ pub enum Who {
     Plain,
 }
 
-/// Changes to the environment for `who`: set to a value, or removed. `level` is what the processor
-/// can do; `given` is the environment, whose choice of a kernel counts if it makes one.
+/// The environment of `who` as far as it decides about speed: what is set. Everything else that
+/// [`is_hidden`] is taken away.
+///
+/// `level` is what the processor can do. `linked` is the variable of the BLAS this benchmark and
+/// skt-hpl are linked with, and the kernels it was started with: they count for both programs.
 pub fn environment(
     who: Who,
     case: &Case,
     level: Level,
-    given: impl Fn(&str) -> Option<String>,
-) -> BTreeMap<&'static str, Option<String>> {
-    let mut changes = BTreeMap::new();
+    linked: (&str, Option<&str>),
+) -> BTreeMap<&'static str, String> {
+    let mut set = BTreeMap::new();
     for (library, variable) in KERNEL_VARIABLES {
-        let best = || kernel_for(library, level).map(str::to_owned);
-        let value = match who {
+        let started_with = linked.1.filter(|_| variable == linked.0);
+        let kernel = match who {
             Who::Plain => None,
-            // It looks for the kernels itself: no help.
-            Who::SktHpl => given(variable),
-            Who::Reference => given(variable).or_else(best),
+            // It looks for the kernels itself where nobody says which: no help.
+            Who::SktHpl => started_with,
+            Who::Reference => started_with.or_else(|| kernel_for(library, level)),
         };
-        changes.insert(variable, value);
+        if let Some(kernel) = kernel {
+            set.insert(variable, kernel.to_owned());
+        }
     }
     for variable in THREAD_VARIABLES {
-        changes.insert(variable, Some(case.threads.to_string()));
+        set.insert(variable, case.threads.to_string());
     }
     // Containers and small machines.
-    changes.insert("OMPI_ALLOW_RUN_AS_ROOT", Some("1".into()));
-    changes.insert("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", Some("1".into()));
-    changes
+    set.insert("OMPI_ALLOW_RUN_AS_ROOT", "1".into());
+    set.insert("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1".into());
+    set
+}
+
+/// Whether a variable is kept from the programs: settings of skt-hpl, our own preflight's mark
+/// among them, since only HPL.dat is to decide; and anything that tunes a BLAS. A variable
+/// somebody set once in a profile would otherwise be taken for the library's own doing.
+fn is_hidden(name: &str) -> bool {
+    ["SKT_", "BLIS_", "OPENBLAS_", "GOTO_", "OMP_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Where and how programs are started.
@@ -179,6 +190,8 @@ pub struct Launcher {
     pub mpi: Mpi,
     pub cores: usize,
     pub level: Level,
+    /// The variable of the BLAS in this program, and what it is set to.
+    pub linked: (&'static str, Option<String>),
 }
 
 impl Launcher {
@@ -188,16 +201,13 @@ impl Launcher {
         if who == Who::SktHpl {
             command.args(["--dat", "HPL.dat", "--threads", &case.threads.to_string()]);
         }
-        for (name, value) in environment(who, case, self.level, |name| std::env::var(name).ok()) {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(is_hidden) {
+                command.env_remove(name);
+            }
         }
-        // Only HPL.dat decides: neither our own preflight's mark nor anybody's settings.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| is_setting(name)) {
-            command.env_remove(name);
-        }
+        let (variable, kernel) = &self.linked;
+        command.envs(environment(who, case, self.level, (variable, kernel.as_deref())));
         command
     }
 
@@ -225,10 +235,6 @@ impl Launcher {
         }
         rates(&text, case).map_err(|why| format!("{why}: {}", told()))
     }
-}
-
-fn is_setting(name: &OsString) -> bool {
-    name.to_str().is_some_and(|name| name.starts_with("SKT_"))
 }
 
 /// The last lines of a text.
@@ -310,35 +316,37 @@ HPL_pdgesv() start time Fri Nov 20 08:00:00 2026
     #[test]
     fn the_reference_gets_the_kernels_and_nobody_else() {
         let case = Case { threads: 2, ..CASE };
-        let nothing = |_: &str| None;
-        let of = |who| environment(who, &case, Level::Avx512, nothing);
+        let of = |who| environment(who, &case, Level::Avx512, ("BLIS_ARCH_TYPE", None));
         let reference = of(Who::Reference);
-        assert_eq!(reference["BLIS_ARCH_TYPE"].as_deref(), Some("skx"));
-        assert_eq!(reference["OPENBLAS_CORETYPE"].as_deref(), Some("SKYLAKEX"));
+        assert_eq!(reference["BLIS_ARCH_TYPE"], "skx");
+        assert_eq!(reference["OPENBLAS_CORETYPE"], "SKYLAKEX");
         for who in [Who::SktHpl, Who::Plain] {
-            assert_eq!(of(who)["BLIS_ARCH_TYPE"], None);
-            assert_eq!(of(who)["OPENBLAS_CORETYPE"], None);
+            assert!(KERNEL_VARIABLES.iter().all(|(_, name)| !of(who).contains_key(name)));
         }
         for who in [Who::SktHpl, Who::Plain, Who::Reference] {
-            for variable in THREAD_VARIABLES {
-                assert_eq!(of(who)[variable].as_deref(), Some("2"));
-            }
+            assert!(THREAD_VARIABLES.iter().all(|name| of(who)[name] == "2"));
         }
-        // Somebody's choice of a kernel counts; a processor without any needs none.
-        let chosen = |name: &str| (name == "BLIS_ARCH_TYPE").then(|| "zen3".to_owned());
-        for who in [Who::SktHpl, Who::Reference] {
-            let changes = environment(who, &case, Level::Avx512, chosen);
-            assert_eq!(changes["BLIS_ARCH_TYPE"].as_deref(), Some("zen3"));
-        }
-        assert_eq!(environment(Who::Plain, &case, Level::Avx512, chosen)["BLIS_ARCH_TYPE"], None);
-        let old = environment(Who::Reference, &case, Level::Baseline, nothing);
-        assert_eq!(old["OPENBLAS_CORETYPE"], None);
+        let old = environment(Who::Reference, &case, Level::Baseline, ("BLIS_ARCH_TYPE", None));
+        assert!(!old.contains_key("OPENBLAS_CORETYPE"));
     }
 
     #[test]
-    fn only_our_own_variables_are_hidden() {
-        assert!(is_setting(&"SKT_NB".into()) && is_setting(&"SKT_INTERNAL_PREFLIGHT".into()));
-        assert!(!is_setting(&"PATH".into()) && !is_setting(&"OMPI_MCA_btl".into()));
+    fn kernels_the_linked_library_was_started_with_count_for_both() {
+        let linked = ("BLIS_ARCH_TYPE", Some("zen3"));
+        let of = |who| environment(who, &CASE, Level::Avx512, linked);
+        for who in [Who::SktHpl, Who::Reference] {
+            assert_eq!(of(who)["BLIS_ARCH_TYPE"], "zen3");
+        }
+        assert_eq!(of(Who::Reference)["OPENBLAS_CORETYPE"], "SKYLAKEX");
+        assert!(!of(Who::Plain).contains_key("BLIS_ARCH_TYPE"));
+    }
+
+    #[test]
+    fn only_what_tunes_is_hidden() {
+        for name in ["SKT_NB", "SKT_INTERNAL_PREFLIGHT", "OPENBLAS_L2_SIZE", "OMP_PROC_BIND"] {
+            assert!(is_hidden(name), "{name}");
+        }
+        assert!(!is_hidden("PATH") && !is_hidden("OMPI_MCA_btl") && !is_hidden("LD_LIBRARY_PATH"));
     }
 
     #[test]

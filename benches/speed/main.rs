@@ -19,8 +19,8 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
-use skt_hpl::blas::Engine;
 use skt_hpl::blas::preflight::{self, Level};
+use skt_hpl::blas::{Engine, Library};
 use skt_hpl::comm::World;
 use skt_hpl::input::node_memory;
 
@@ -78,11 +78,13 @@ fn measure(flags: &Flags, blas: String) -> Result<usize, String> {
     let programs = Programs::find(flags)?;
     let mpi_library = World::library();
     let mpi = Mpi::of_library(&mpi_library);
+    let variable = Library::query().variable;
     let launcher = Launcher {
         program: flags.mpirun.clone().unwrap_or_else(|| mpi.launcher().into()),
         mpi,
         cores,
         level: Level::detect(),
+        linked: (variable, std::env::var(variable).ok()),
     };
     if flags.dry_run {
         for case in &cases {

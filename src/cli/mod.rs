@@ -12,6 +12,7 @@ mod completions;
 pub mod exit;
 pub mod launcher_rank;
 mod man;
+mod protection;
 
 use std::process::ExitCode;
 

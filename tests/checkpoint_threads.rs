@@ -944,3 +944,130 @@ mod windows {
         closed((2, Point::Committed, 5), &[2], &[Some(10)]);
     }
 }
+
+/// Nodes are directories here: each rank of a launch sits on one and sees only what lies there.
+mod nodes {
+    use super::*;
+    use skt_hpl::checkpoint::Arrival;
+
+    struct Cluster {
+        dirs: Vec<tempfile::TempDir>,
+        job: Job,
+    }
+
+    /// Launches one rank on each of the named nodes, in that order.
+    fn launch_on(
+        cluster: &Cluster,
+        nodes: &[usize],
+        strikes: &[(usize, Point, u64)],
+    ) -> Vec<(Arrival, Option<End>)> {
+        let size = nodes.len();
+        let posts: [Arc<Post>; 3] = std::array::from_fn(|_| Arc::new(Post::default()));
+        std::thread::scope(|scope| {
+            let handles: Vec<_> = nodes
+                .iter()
+                .enumerate()
+                .map(|(rank, &node)| {
+                    let [first, all, groups] = posts.clone();
+                    scope.spawn(move || {
+                        let mut job = cluster.job.clone();
+                        let name = cluster.job.depot.job();
+                        job.depot =
+                            Depot::with_directory(Store::Posix, name, cluster.dirs[node].path())
+                                .unwrap();
+                        let world = ThreadWorld::new(first, rank, size);
+                        let arrival = Arrival::gather(&world, &job.depot, &format!("node{node}"));
+                        let positions = job.layout.positions();
+                        // With too few ranks for the grid they only look.
+                        let mine = arrival.place(job.test, positions)[rank];
+                        let Some(me) = mine.filter(|_| size >= positions) else {
+                            std::mem::forget(job);
+                            return (arrival, None);
+                        };
+                        faults::arm_thread(
+                            strikes
+                                .iter()
+                                .filter(|s| s.0 == me)
+                                .map(|s| Fault::new(s.1, Some(me), s.2, Action::Unwind))
+                                .collect(),
+                        );
+                        let world = ThreadWorld::new(all.clone(), me, positions);
+                        let end = catch_unwind(AssertUnwindSafe(|| {
+                            rank_main(&job, me, world, groups.clone())
+                        }))
+                        .unwrap_or_else(|payload| {
+                            all.kill();
+                            groups.kill();
+                            match payload.downcast::<Struck>() {
+                                Ok(struck) => End::Struck(struck.0),
+                                Err(_) => End::Ended,
+                            }
+                        });
+                        // The clone must not clean a node's memory when it goes.
+                        std::mem::forget(job);
+                        (arrival, Some(end))
+                    })
+                })
+                .collect();
+            handles.into_iter().map(|h| h.join().unwrap()).collect()
+        })
+    }
+
+    fn cluster(nodes: usize) -> Cluster {
+        let mut job = job(2, 2, Method::SelfCheckpoint, 1);
+        job.lockstep = true;
+        Cluster {
+            dirs: (0..nodes).map(|_| tempfile::tempdir().unwrap()).collect(),
+            job,
+        }
+    }
+
+    #[test]
+    fn positions_follow_their_memory_through_any_host_order_and_a_spare() {
+        let c = cluster(6);
+        let truth = finished(with_job(&c.job, |job| launch(job, &[])));
+        launch_on(&c, &[0, 1, 2, 3], &[(1, Point::Iteration, 5)]);
+        // Node 1 is gone, spare 5 takes part, the launcher sorts differently, one rank is left over.
+        let ends = launch_on(&c, &[3, 5, 0, 4, 2], &[]);
+        let arrival = ends[0].0.clone();
+        assert!(ends.iter().all(|e| e.0 == arrival));
+        assert_eq!((arrival.run, arrival.test), (Some(1 << 64), Some(0)));
+        let placed = arrival.place(0, 4);
+        assert_eq!(placed, [Some(3), Some(1), Some(0), None, Some(2)]);
+        for (rank, (_, end)) in ends.into_iter().enumerate() {
+            match (placed[rank], end) {
+                (Some(position), Some(End::Done(bits, Some(4)))) => {
+                    assert!(bits == truth[position])
+                }
+                (None, None) => {}
+                (at, end) => panic!("rank {rank} at {at:?}: {end:?}"),
+            }
+        }
+        // The test is over: its memory is gone, its result is on every node that took part.
+        let after = launch_on(&c, &[4, 0], &[]);
+        assert_eq!(after[0].0.finished[&0], b"result");
+        assert_eq!(after[0].0.test, None);
+    }
+
+    #[test]
+    fn a_node_that_comes_back_with_an_old_copy_loses() {
+        let c = cluster(5);
+        let truth = finished(with_job(&c.job, |job| launch(job, &[])));
+        launch_on(&c, &[0, 1, 2, 3], &[(1, Point::Iteration, 3)]);
+        // Node 1 is cut off; node 4 takes its position and gets further.
+        let ends = launch_on(&c, &[0, 4, 2, 3], &[(0, Point::Iteration, 3)]);
+        assert!(matches!(ends[0].1, Some(End::Struck(_))));
+        // Both are there now: the later copy wins, node 1's rank is left over.
+        let ends = launch_on(&c, &[1, 0, 4, 2, 3], &[]);
+        assert_eq!(
+            ends[0].0.place(0, 4),
+            [None, Some(0), Some(1), Some(2), Some(3)]
+        );
+        for (position, (_, end)) in ends.into_iter().skip(1).enumerate() {
+            let Some(End::Done(bits, Some(4))) = end else {
+                panic!("{end:?}")
+            };
+            assert!(bits == truth[position]);
+        }
+    }
+}

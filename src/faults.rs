@@ -413,6 +413,14 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_names_every_point_in_order() {
+        let text = include_str!("../docs/CHECKPOINT.md");
+        let names: Vec<&str> = Point::ALL.iter().map(|p| p.name()).collect();
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(&format!("`{}`", names.join(" "))));
+    }
+
+    #[test]
     fn a_fault_strikes_at_its_hit_and_only_there() {
         arm_thread(vec![Fault::new(Point::Sealed, Some(1), 2, Action::Unwind)]);
         hit(Point::Sealed, 1);

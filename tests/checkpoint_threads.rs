@@ -1070,4 +1070,16 @@ mod nodes {
             assert!(bits == truth[position]);
         }
     }
+
+    #[test]
+    fn a_node_without_memory_stops_all_ranks_with_its_words() {
+        let c = cluster(4);
+        std::fs::remove_dir(c.dirs[2].path()).unwrap();
+        let ends = launch_on(&c, &[0, 1, 2, 3], &[]);
+        let text = refused(ends.into_iter().map(|e| e.1.unwrap()).collect());
+        assert!(
+            text.contains("shared memory cannot be had: position 2"),
+            "{text}"
+        );
+    }
 }

@@ -478,13 +478,17 @@ fn reserve(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
         available,
         place: place.display().to_string(),
     };
-    let mut available = nix::sys::statvfs::fstatvfs(file)
-        .map(|s| s.blocks_available() * s.fragment_size())
-        .unwrap_or(u64::MAX);
-    if !is_huge(place) {
-        // A tmpfs may promise more than the node has; the kernel would end some process then.
-        available = available.min(mem_available().unwrap_or(u64::MAX));
-    }
+    let available = match find_hugetlbfs() {
+        // A hugetlbfs without size= reports no size at all; the pool of pages is the limit.
+        Some((huge, page)) if huge == place => free_huge_bytes(page).unwrap_or(u64::MAX),
+        _ => {
+            let on_mount = nix::sys::statvfs::fstatvfs(file)
+                .map(|s| s.blocks_available() * s.fragment_size())
+                .unwrap_or(u64::MAX);
+            // A tmpfs may promise more than the node has; the kernel would end some process then.
+            on_mount.min(mem_available().unwrap_or(u64::MAX))
+        }
+    };
     if len as u64 > available {
         return Err(no_room(available));
     }
@@ -500,8 +504,13 @@ fn reserve(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
     }
 }
 
-fn is_huge(dir: &Path) -> bool {
-    find_hugetlbfs().is_some_and(|(huge, _)| huge == dir)
+fn free_huge_bytes(page: usize) -> Option<u64> {
+    let path = format!(
+        "/sys/kernel/mm/hugepages/hugepages-{}kB/free_hugepages",
+        page / 1024
+    );
+    let free: u64 = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;
+    Some(free * page as u64)
 }
 
 /// The first mounted hugetlbfs this user may write to, and its page size.

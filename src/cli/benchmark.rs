@@ -242,7 +242,7 @@ impl Job<'_> {
         // Without blocks there is nothing to protect.
         let guardian = self.guardian.as_ref().filter(|_| params.n > 0);
         let position = match guardian {
-            Some(guardian) => guardian.place(params),
+            Some(guardian) => guardian.place(number, params),
             None => Context::position_of(params, comm.rank()),
         };
         let context = Context::new(comm, params, self.engine, position);

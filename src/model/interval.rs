@@ -77,7 +77,7 @@ pub fn efficiency_eq10(
 
 /// One stretch of a protected run: work, then the part of the save before the new state is safe
 /// (`encode`), then the part after (`flush`). Seconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Segment {
     pub work: f64,
     pub encode: f64,

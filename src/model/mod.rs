@@ -26,8 +26,10 @@ pub mod helpers;
 pub mod interval;
 pub mod memory;
 pub mod platforms;
+pub mod profile;
 pub mod protocols;
 pub mod reliability;
+pub mod simulate;
 pub mod units;
 
 mod error;

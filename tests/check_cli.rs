@@ -55,9 +55,7 @@ struct Case {
 
 impl Case {
     fn new() -> Case {
-        Case {
-            dir: TempDir::new().unwrap(),
-        }
+        Case { dir: TempDir::new().unwrap() }
     }
 
     fn file(self, name: &str, content: impl AsRef<[u8]>) -> Case {
@@ -94,9 +92,7 @@ fn check(changes: &[(usize, &str)]) -> Ran {
     for (no, text) in changes {
         lines[no - 1] = text;
     }
-    Case::new()
-        .file("HPL.dat", lines.join("\n") + "\n")
-        .run(&["check"])
+    Case::new().file("HPL.dat", lines.join("\n") + "\n").run(&["check"])
 }
 
 #[test]
@@ -143,12 +139,7 @@ fn what_the_reference_refuses_is_refused() {
         (5, "21 sizes", 1, "1 to 20"),
         (5, "many", 1, "no value for the number of problem sizes"),
         (6, "29 30 -34 35", 7, "N must be at least 0"),
-        (
-            6,
-            "29 30 34 Ns",
-            10,
-            "4 values of N are announced, 3 are here",
-        ),
+        (6, "29 30 34 Ns", 10, "4 values of N are announced, 3 are here"),
         (6, "29 30 3.5 35", 7, "N is not a whole number"),
         (7, "0", 1, "1 to 20"),
         (8, "\t1 2 3 0", 8, "NB must be at least 1"),
@@ -167,11 +158,7 @@ fn what_the_reference_refuses_is_refused() {
         let place = format!("--> HPL.dat:{no}:{column}\n");
         assert!(ran.err.contains(&place), "{place}{}", ran.err);
         assert!(ran.err.contains(words), "{words}\n{}", ran.err);
-        assert!(
-            ran.err.contains("1 error(s)"),
-            "one fault, one diagnostic\n{}",
-            ran.err
-        );
+        assert!(ran.err.contains("1 error(s)"), "one fault, one diagnostic\n{}", ran.err);
     }
 }
 
@@ -202,23 +189,11 @@ fn what_the_reference_replaces_is_replaced_with_a_warning() {
 fn what_the_reference_misreads_is_read_and_warned_of() {
     let ran = check(&[(6, "29  30  34  35  Ns")]);
     assert_eq!(ran.code, 0);
-    assert!(
-        ran.out.contains("N               29, 30, 34, 35"),
-        "{}",
-        ran.out
-    );
-    assert!(
-        ran.err.contains("= reference HPL: reads 29 30 34 4"),
-        "{}",
-        ran.err
-    );
+    assert!(ran.out.contains("N               29, 30, 34, 35"), "{}", ran.out);
+    assert!(ran.err.contains("= reference HPL: reads 29 30 34 4"), "{}", ran.err);
     let tabs = check(&[(6, "\t29\t\t30 34, 35 # Ns")]);
     assert_eq!(tabs.code, 0);
-    assert!(
-        tabs.out.contains("N               29, 30, 34, 35"),
-        "{}",
-        tabs.out
-    );
+    assert!(tabs.out.contains("N               29, 30, 34, 35"), "{}", tabs.out);
 }
 
 #[test]
@@ -226,47 +201,25 @@ fn all_faults_of_a_file_come_at_once() {
     let ran = check(&[(8, "0 0 3 4"), (15, "8 1 2"), (19, "1"), (13, "x")]);
     assert_eq!(ran.code, 1);
     for place in ["8:1\n", "8:3\n", "13:1\n", "15:1\n", "19:1\n"] {
-        assert!(
-            ran.err.contains(&format!("HPL.dat:{place}")),
-            "{place}{}",
-            ran.err
-        );
+        assert!(ran.err.contains(&format!("HPL.dat:{place}")), "{place}{}", ran.err);
     }
     assert!(ran.err.contains("4 error(s), 1 warning(s)"), "{}", ran.err);
 }
 
 #[test]
 fn a_short_file_and_a_long_one() {
-    let short = Case::new()
-        .file("HPL.dat", SHIPPED[..25].join("\n"))
-        .run(&["check"]);
+    let short = Case::new().file("HPL.dat", SHIPPED[..25].join("\n")).run(&["check"]);
     assert_eq!(short.code, 0);
+    assert!(short.err.contains("the file ends after line 25 of 31"), "{}", short.err);
     assert!(
-        short.err.contains("the file ends after line 25 of 31"),
+        short.err.contains("line 26: SWAP mix; line 27: swapping threshold 64"),
         "{}",
         short.err
     );
-    assert!(
-        short
-            .err
-            .contains("line 26: SWAP mix; line 27: swapping threshold 64"),
-        "{}",
-        short.err
-    );
-    assert!(
-        short.err.contains("reads the last line again"),
-        "{}",
-        short.err
-    );
-    let shorter = Case::new()
-        .file("HPL.dat", SHIPPED[..9].join("\n"))
-        .run(&["check"]);
+    assert!(short.err.contains("reads the last line again"), "{}", short.err);
+    let shorter = Case::new().file("HPL.dat", SHIPPED[..9].join("\n")).run(&["check"]);
     assert_eq!(shorter.code, 1);
-    assert!(
-        shorter.err.contains("the grids' P (lines 10 and 11)"),
-        "{}",
-        shorter.err
-    );
+    assert!(shorter.err.contains("the grids' P (lines 10 and 11)"), "{}", shorter.err);
     let long = SHIPPED.join("\r\n") + "\r\n##### ignored\r\n0 0 0\r\n-1\r\n";
     let long = Case::new().file("HPL.dat", long).run(&["check"]);
     assert_eq!((long.code, long.err.as_str()), (0, ""));
@@ -276,10 +229,7 @@ fn a_short_file_and_a_long_one() {
 fn files_that_are_no_input() {
     let case = Case::new()
         .file("empty", "")
-        .file(
-            "binary",
-            (0..=255u8).cycle().take(5000).collect::<Vec<u8>>(),
-        )
+        .file("binary", (0..=255u8).cycle().take(5000).collect::<Vec<u8>>())
         .file("utf16", b"\xff\xfea\0\n\0");
     fs::create_dir(case.dir.path().join("folder")).unwrap();
     for (name, words) in [
@@ -292,10 +242,7 @@ fn files_that_are_no_input() {
         let ran = case.run(&["check", name]);
         assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{name}");
         assert!(ran.err.contains(words), "{name}: {}", ran.err);
-        assert!(
-            !ran.err.contains('\u{1b}'),
-            "{name}: no escape reaches the terminal"
-        );
+        assert!(!ran.err.contains('\u{1b}'), "{name}: no escape reaches the terminal");
     }
 }
 
@@ -315,15 +262,8 @@ fn the_shipped_configurations_pass_and_say_what_they_are_for() {
             assert!(head[0].starts_with("For "), "{name}: {}", head[0]);
             let command = head[1].strip_prefix("Run: mpirun -n ").expect(&name);
             let ranks = command.split(' ').next().unwrap();
-            assert!(
-                command.contains(&format!("--dat hpl-configs/{name}")),
-                "{name}"
-            );
-            assert!(
-                ran.out.contains(&format!("on at least {ranks} rank")),
-                "{name}: {}",
-                ran.out
-            );
+            assert!(command.contains(&format!("--dat hpl-configs/{name}")), "{name}");
+            assert!(ran.out.contains(&format!("on at least {ranks} rank")), "{name}: {}", ran.out);
         }
         if name == "sweep.dat" {
             assert!(head[0].contains("96 short tests") && ran.out.contains("96 tests"));
@@ -331,10 +271,7 @@ fn the_shipped_configurations_pass_and_say_what_they_are_for() {
         seen.push(name);
     }
     seen.sort();
-    assert_eq!(
-        seen,
-        ["few-nodes.dat", "one-node.dat", "skt.toml", "sweep.dat"]
-    );
+    assert_eq!(seen, ["few-nodes.dat", "one-node.dat", "skt.toml", "sweep.dat"]);
 }
 
 /// The example of settings shows every key, and every line of it is right once uncommented.
@@ -345,22 +282,15 @@ fn the_example_of_settings_is_complete_and_right() {
     let entries: Vec<&str> = text
         .lines()
         .filter_map(|line| line.strip_prefix("# "))
-        .filter(|line| {
-            line.split_once(" = ")
-                .is_some_and(|(key, _)| !key.contains(' '))
-        })
+        .filter(|line| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')))
         .collect();
-    let mut shown: Vec<String> = entries
-        .iter()
-        .map(|e| e.split_once(" = ").unwrap().0.to_owned())
-        .collect();
+    let mut shown: Vec<String> =
+        entries.iter().map(|e| e.split_once(" = ").unwrap().0.to_owned()).collect();
     shown.sort();
     let mut keys = skt_hpl::input::sources::Layers::new().keys().to_vec();
     keys.sort();
     assert_eq!(shown, keys);
-    let ran = Case::new()
-        .file("all.toml", entries.join("\n"))
-        .run(&["check", "all.toml"]);
+    let ran = Case::new().file("all.toml", entries.join("\n")).run(&["check", "all.toml"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     for key in &keys {
         assert!(ran.out.contains(&format!("  {key} ")), "{key}: {}", ran.out);
@@ -369,9 +299,8 @@ fn the_example_of_settings_is_complete_and_right() {
 
 #[test]
 fn settings_are_checked_too() {
-    let ran = Case::new()
-        .file("skt.toml", "nb = [128, 0]\nthreds = 2\n")
-        .run(&["check", "skt.toml"]);
+    let ran =
+        Case::new().file("skt.toml", "nb = [128, 0]\nthreds = 2\n").run(&["check", "skt.toml"]);
     assert_eq!(ran.code, 1);
     assert!(ran.err.contains("--> skt.toml:1:12\n"), "{}", ran.err);
     assert!(ran.err.contains("--> skt.toml:2:1\n"), "{}", ran.err);
@@ -397,16 +326,9 @@ fn the_benchmark_refuses_bad_input() {
     assert!(missing.err.contains("--dat FILE"), "{}", missing.err);
 
     let file = SHIPPED.join("\n");
-    let settings = Case::new()
-        .file("HPL.dat", &file)
-        .file("skt.toml", "nbb = 3\n")
-        .run(&[]);
+    let settings = Case::new().file("HPL.dat", &file).file("skt.toml", "nbb = 3\n").run(&[]);
     assert_eq!(settings.code, 1);
-    assert!(
-        settings.err.contains("--> skt.toml:1:1\n"),
-        "{}",
-        settings.err
-    );
+    assert!(settings.err.contains("--> skt.toml:1:1\n"), "{}", settings.err);
 
     let case = Case::new().file("HPL.dat", &file);
     let named = case.run(&["--config", "nowhere.toml"]);
@@ -419,11 +341,7 @@ fn the_benchmark_refuses_bad_input() {
 
     let pairs = case.run(&["-p", "1,2", "-q", "4"]);
     assert_eq!(pairs.code, 1);
-    assert!(
-        pairs.err.contains("P = 1,2 (settings), Q = 4 (settings)"),
-        "{}",
-        pairs.err
-    );
+    assert!(pairs.err.contains("P = 1,2 (settings), Q = 4 (settings)"), "{}", pairs.err);
 }
 
 #[test]
@@ -444,11 +362,7 @@ fn usage_errors_exit_with_2() {
         assert!(ran.err.starts_with("error: "), "{args:?}: {}", ran.err);
     }
     let ran = Case::new().run(&["--nb", "64,0"]);
-    assert!(
-        ran.err.contains("a whole number >= 1 is needed"),
-        "{}",
-        ran.err
-    );
+    assert!(ran.err.contains("a whole number >= 1 is needed"), "{}", ran.err);
 }
 
 #[test]

@@ -12,26 +12,14 @@ use skt_hpl::report::text::{Echo, TextReport, progress};
 
 /// Name, pattern, and the group that holds the rate.
 const W_LINE_PATTERNS: [(&str, &str, usize); 4] = [
-    (
-        "ReFrame's HPLBase",
-        r"^\S+\s+\d+\s+\d+\s+\d+\s+\d+\s+\d+\.\d+\s+(\d+\.\d+e\+\d+)$",
-        1,
-    ),
-    (
-        "excalibur-tests",
-        r"^W[R\|C]\S+\s+\d+\s+\d+\s+\d+\s+\d+\s+\d[\d.]+\s+(\d[\d.eE+]+)",
-        1,
-    ),
+    ("ReFrame's HPLBase", r"^\S+\s+\d+\s+\d+\s+\d+\s+\d+\s+\d+\.\d+\s+(\d+\.\d+e\+\d+)$", 1),
+    ("excalibur-tests", r"^W[R\|C]\S+\s+\d+\s+\d+\s+\d+\s+\d+\s+\d[\d.]+\s+(\d[\d.eE+]+)", 1),
     (
         "Ramble and Benchpark",
         r".*\s+(?P<N>[0-9]+)\s+(?P<NB>[0-9]+)\s+(?P<P>[0-9]+)\s+(?P<Q>[0-9]+)\s+(?P<time>[0-9]+\.[0-9]+)\s+(?P<gflops>[0-9].*)\n",
         6,
     ),
-    (
-        "Open MPI's MTT",
-        r"^(\S+)\s+\d+\s+\d+\s+\d+\s+\d+\s+(\d+[\.\d]+)\s+(\S+)",
-        3,
-    ),
+    ("Open MPI's MTT", r"^(\S+)\s+\d+\s+\d+\s+\d+\s+\d+\s+(\d+[\.\d]+)\s+(\S+)", 3),
 ];
 
 #[derive(Debug)]
@@ -104,10 +92,7 @@ fn rate(gflops: f64) -> String {
 }
 
 fn rates<'t>(pattern: &Regex, group: usize, text: &'t str) -> Vec<&'t str> {
-    pattern
-        .captures_iter(text)
-        .map(|found| found.get(group).unwrap().as_str())
-        .collect()
+    pattern.captures_iter(text).map(|found| found.get(group).unwrap().as_str()).collect()
 }
 
 fn every_pattern_holds(run: &Run) {
@@ -118,15 +103,9 @@ fn every_pattern_holds(run: &Run) {
     let lines_with_ends: Vec<&str> = text.split_inclusive('\n').collect();
     for (who, pattern, group) in W_LINE_PATTERNS {
         let pattern = RegexBuilder::new(pattern).multi_line(true).build().unwrap();
-        assert_eq!(
-            rates(&pattern, group, &text),
-            expected,
-            "{who}, whole text:\n{text}"
-        );
-        let by_line: Vec<_> = lines_with_ends
-            .iter()
-            .flat_map(|line| rates(&pattern, group, line))
-            .collect();
+        assert_eq!(rates(&pattern, group, &text), expected, "{who}, whole text:\n{text}");
+        let by_line: Vec<_> =
+            lines_with_ends.iter().flat_map(|line| rates(&pattern, group, line)).collect();
         assert_eq!(by_line, expected, "{who}, by line:\n{text}");
     }
 
@@ -160,9 +139,7 @@ fn every_pattern_holds(run: &Run) {
     let has = |pattern: &str| Regex::new(pattern).unwrap().is_match(&text);
     assert!(has("End of Tests."));
     let skipped = run.tests.len() - run.outcomes().count();
-    assert!(has(&format!(
-        r" {skipped} tests skipped because of illegal input values\."
-    )));
+    assert!(has(&format!(r" {skipped} tests skipped because of illegal input values\.")));
     let failed = expected.iter().filter(|v| **v == "FAILED").count();
     let failed = format!(" {failed} tests completed and failed residual checks");
     assert_eq!(has(&failed), run.threshold > 0.0);
@@ -179,31 +156,12 @@ fn params() -> impl Strategy<Value = TestParams> {
         Just(Bcast::Long),
         Just(Bcast::LongM)
     ];
-    let swap = prop_oneof![
-        Just(Swap::BinaryExchange),
-        Just(Swap::Long),
-        Just(Swap::Mix)
-    ];
+    let swap = prop_oneof![Just(Swap::BinaryExchange), Just(Swap::Long), Just(Swap::Mix)];
     let mapping = prop_oneof![Just(Mapping::Row), Just(Mapping::Column)];
     (
         (0usize..20_000_000, 1usize..2000, 1usize..500, 1usize..500),
-        (
-            mapping,
-            0usize..6,
-            bcast,
-            fact(),
-            2usize..9,
-            fact(),
-            1usize..64,
-        ),
-        (
-            swap,
-            0usize..200,
-            form(),
-            form(),
-            any::<bool>(),
-            1usize..128,
-        ),
+        (mapping, 0usize..6, bcast, fact(), 2usize..9, fact(), 1usize..64),
+        (swap, 0usize..200, form(), form(), any::<bool>(), 1usize..128),
     )
         .prop_map(
             |(
@@ -270,11 +228,7 @@ fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
                     x_1: 2619.625251,
                     b_inf: 0.499776,
                 }),
-                verdict: if scaled < 16.0 {
-                    Verdict::Passed
-                } else {
-                    Verdict::Failed
-                },
+                verdict: if scaled < 16.0 { Verdict::Passed } else { Verdict::Failed },
                 x_digest: "0123456789abcdef".into(),
                 threads: 2,
                 matrix_bytes_max: 1,
@@ -306,13 +260,7 @@ fn run() -> impl Strategy<Value = Run> {
                     outcome.verdict = Verdict::Unchecked;
                 }
             }
-            Run {
-                tests,
-                threshold,
-                detailed,
-                progress,
-                repeat,
-            }
+            Run { tests, threshold, detailed, progress, repeat }
         })
 }
 

@@ -33,13 +33,8 @@ fn summary(scenario: &Scenario, runs: usize) -> Summary {
 
 fn hpl(mtbf_system: f64) -> Schedule {
     let run = Run::new(2_000_000, 256, RateModel::new(1.2e15, 60_000.0).unwrap()).unwrap();
-    let cost = SaveCost {
-        encode: 15.0,
-        flush: 3.0,
-        fixed: 0.5,
-        recover: 20.0,
-        scope: Scope::Corner,
-    };
+    let cost =
+        SaveCost { encode: 15.0, flush: 3.0, fixed: 0.5, recover: 20.0, scope: Scope::Corner };
     Schedule::of(&run, &cost, Every::Auto { mtbf: mtbf_system }).unwrap()
 }
 
@@ -53,32 +48,21 @@ fn exponential_runs_take_the_expected_time() {
             schedule: hpl(mtbf_system),
             method: Method::SelfCheckpoint,
             system: system(nodes),
-            failures: Failures::Exponential {
-                mtbf: mtbf_system * nodes as f64,
-            },
+            failures: Failures::Exponential { mtbf: mtbf_system * nodes as f64 },
             limit: None,
         };
         let s = summary(&scenario, 2000);
         let down = 70.0;
         let expected = scenario.schedule.expected(60.0, down, mtbf_system).unwrap();
         let wall = s.wall.unwrap();
-        assert!(
-            wall.agrees(expected, 1.6),
-            "{mtbf_system}: {wall:?} {expected}"
-        );
+        assert!(wall.agrees(expected, 1.6), "{mtbf_system}: {wall:?} {expected}");
         assert!(
             wall.confidence < 0.01 * wall.value,
             "the interval is narrow enough to mean something"
         );
         // Methods that seal late lose a little more, and the model knows how much.
-        let double = Scenario {
-            method: Method::Double,
-            ..scenario.clone()
-        };
-        let late = scenario
-            .schedule
-            .expected_sealing_late(60.0, down, mtbf_system)
-            .unwrap();
+        let double = Scenario { method: Method::Double, ..scenario.clone() };
+        let late = scenario.schedule.expected_sealing_late(60.0, down, mtbf_system).unwrap();
         assert!(summary(&double, 2000).wall.unwrap().agrees(late, 1.6));
         assert!(late > expected);
     }
@@ -108,24 +92,13 @@ fn the_first_order_waste_holds_while_periods_are_short() {
     let eq5 = |mu: f64, t: f64| waste_coordinated(t, mu, c, 0.0, 0.0, 0.0).unwrap();
     // What the waste is to all orders: one period takes mu (e^(T/mu) - 1) on average.
     let exact = |mu: f64, t: f64| 1.0 - (t - c) / (mu * (t / mu).exp_m1());
-    for (mu, holds) in [
-        (20_000.0, true),
-        (2_000.0, true),
-        (600.0, false),
-        (200.0, false),
-    ] {
+    for (mu, holds) in [(20_000.0, true), (2_000.0, true), (600.0, false), (200.0, false)] {
         let (waste, first, all) = (simulated(mu, 200.0), eq5(mu, 200.0), exact(mu, 200.0));
         assert!(waste.agrees(all, 1.6), "{mu} {waste:?} {all}");
         if holds {
-            assert!(
-                (first / waste.value - 1.0).abs() < 0.03,
-                "{mu} {waste:?} {first}"
-            );
+            assert!((first / waste.value - 1.0).abs() < 0.03, "{mu} {waste:?} {first}");
         } else {
-            assert!(
-                !waste.agrees(first, 3.0) && first > waste.value,
-                "{mu} {waste:?} {first}"
-            );
+            assert!(!waste.agrees(first, 3.0) && first > waste.value, "{mu} {waste:?} {first}");
         }
     }
     assert!(simulated(20_000.0, 200.0).agrees(eq5(20_000.0, 200.0), 1.6));
@@ -155,9 +128,7 @@ fn figure_12_simulated() {
             recover: setting.recover_s,
             ..system(setting.total)
         },
-        failures: Failures::Exponential {
-            mtbf: setting.mtbf_system * setting.total as f64,
-        },
+        failures: Failures::Exponential { mtbf: setting.mtbf_system * setting.total as f64 },
         limit: None,
     };
     let single = summary(&scenario(Method::Single), 4000);
@@ -169,12 +140,7 @@ fn figure_12_simulated() {
     );
     assert!((single.finished.value - 0.61).abs() < 0.03);
     assert!(single.group_lost == 0 && single.lost_while_saving > 1000);
-    assert!(
-        summary(&scenario(Method::SelfCheckpoint), 4000)
-            .finished
-            .low
-            > 0.99
-    );
+    assert!(summary(&scenario(Method::SelfCheckpoint), 4000).finished.low > 0.99);
 }
 
 /// Second losses within a recovery: eq. 16 in its refined form, where groups do get overwhelmed.
@@ -182,10 +148,7 @@ fn figure_12_simulated() {
 fn groups_are_overwhelmed_as_often_as_the_model_says() {
     let nodes = 64;
     let node_mtbf = 64.0 * 2_000.0;
-    let sys = System {
-        group: 8,
-        ..system(nodes)
-    };
+    let sys = System { group: 8, ..system(nodes) };
     let window = sys.detect + sys.restart + sys.recover;
     let work = 200_000.0;
     let scenario = Scenario {
@@ -210,13 +173,7 @@ fn groups_are_overwhelmed_as_often_as_the_model_says() {
     );
     assert!(s.finished.value < 0.9, "the test has something to measure");
     // Two losses a group: hardly any run fails.
-    let two = Scenario {
-        system: System {
-            losses: 2,
-            ..scenario.system.clone()
-        },
-        ..scenario
-    };
+    let two = Scenario { system: System { losses: 2, ..scenario.system.clone() }, ..scenario };
     assert!(summary(&two, 1000).finished.value > 0.99);
 }
 
@@ -233,25 +190,12 @@ fn weibull_machines() {
     };
     let exponential = summary(&base, 400);
     let weibull = |age| {
-        let failures = Failures::Weibull {
-            mtbf: 6e8,
-            shape: 0.7,
-            age,
-        };
-        summary(
-            &Scenario {
-                failures,
-                ..base.clone()
-            },
-            400,
-        )
+        let failures = Failures::Weibull { mtbf: 6e8, shape: 0.7, age };
+        summary(&Scenario { failures, ..base.clone() }, 400)
     };
     let stationary = weibull(Age::Stationary);
     let (a, b) = (exponential.wall.unwrap(), stationary.wall.unwrap());
-    assert!(
-        (a.value - b.value).abs() <= 1.6 * (a.confidence + b.confidence),
-        "{a:?} {b:?}"
-    );
+    assert!((a.value - b.value).abs() <= 1.6 * (a.confidence + b.confidence), "{a:?} {b:?}");
     // A new machine: infant mortality multiplies the failures.
     assert!(weibull(Age::Same(0.0)).failures.value > 5.0 * exponential.failures.value);
 }
@@ -264,10 +208,7 @@ fn spreading_groups_over_racks_saves_the_run() {
         method: Method::SelfCheckpoint,
         system: System {
             placement,
-            domains: Some(Domains {
-                size: 32,
-                mtbf: 32.0 * 10_000.0,
-            }),
+            domains: Some(Domains { size: 32, mtbf: 32.0 * 10_000.0 }),
             ..system(1024)
         },
         failures: Failures::Never,
@@ -284,16 +225,8 @@ fn the_same_seed_gives_the_same_runs_on_any_number_of_threads() {
     let scenario = Scenario {
         schedule: hpl(600.0),
         method: Method::SelfCheckpoint,
-        system: System {
-            spares: Some(40),
-            repair: Some(4000.0),
-            ..system(4096)
-        },
-        failures: Failures::Weibull {
-            mtbf: 600.0 * 4096.0,
-            shape: 0.7,
-            age: Age::Stationary,
-        },
+        system: System { spares: Some(40), repair: Some(4000.0), ..system(4096) },
+        failures: Failures::Weibull { mtbf: 600.0 * 4096.0, shape: 0.7, age: Age::Stationary },
         limit: Some(20_000.0),
     };
     let one = simulate(&scenario, 100, 7, 1).unwrap();
@@ -317,30 +250,16 @@ fn a_million_nodes_in_seconds() {
     let run = Run::new(60_000_000, 512, RateModel::new(4.2e17, 1e6).unwrap()).unwrap();
     let hours = run.seconds().unwrap() / 3600.0;
     assert!((90.0..110.0).contains(&hours), "{hours}");
-    let cost = SaveCost {
-        encode: 10.0,
-        flush: 1.0,
-        fixed: 0.5,
-        recover: 10.0,
-        scope: Scope::Corner,
-    };
+    let cost =
+        SaveCost { encode: 10.0, flush: 1.0, fixed: 0.5, recover: 10.0, scope: Scope::Corner };
     for failures in [
         Failures::Exponential { mtbf: node_mtbf },
-        Failures::Weibull {
-            mtbf: node_mtbf,
-            shape: 0.7,
-            age: Age::Stationary,
-        },
+        Failures::Weibull { mtbf: node_mtbf, shape: 0.7, age: Age::Stationary },
     ] {
         let scenario = Scenario {
             schedule: Schedule::of(&run, &cost, Every::Auto { mtbf }).unwrap(),
             method: Method::SelfCheckpoint,
-            system: System {
-                detect: 10.0,
-                restart: 15.0,
-                recover: 10.0,
-                ..system(nodes)
-            },
+            system: System { detect: 10.0, restart: 15.0, recover: 10.0, ..system(nodes) },
             failures,
             limit: None,
         };

@@ -48,11 +48,7 @@ pub fn load_overrides(flags: &BenchFlags) -> Result<(Overrides, Vec<Diagnostic>)
 
 /// Tests and settings from HPL.dat, `skt.toml`, the environment and the flags.
 pub fn load(flags: &BenchFlags) -> Result<Loaded, Diagnostics> {
-    input::load(
-        &flags.overrides(),
-        flags.config.as_deref(),
-        std::env::vars_os().collect(),
-    )
+    input::load(&flags.overrides(), flags.config.as_deref(), std::env::vars_os().collect())
 }
 
 pub fn run(flags: BenchFlags) -> ExitCode {

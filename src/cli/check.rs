@@ -36,12 +36,7 @@ pub fn run(flags: &CheckFlags) -> ExitCode {
     for diagnostic in &diagnostics {
         eprintln!("{diagnostic}\n");
     }
-    let count = |severity| {
-        diagnostics
-            .iter()
-            .filter(|d| d.severity == severity)
-            .count()
-    };
+    let count = |severity| diagnostics.iter().filter(|d| d.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     if errors > 0 {
         eprintln!("{name}: {errors} error(s), {warnings} warning(s)");
@@ -55,8 +50,7 @@ pub fn run(flags: &CheckFlags) -> ExitCode {
 }
 
 fn is_toml(path: &Path) -> bool {
-    path.extension()
-        .is_some_and(|e| e.eq_ignore_ascii_case("toml"))
+    path.extension().is_some_and(|e| e.eq_ignore_ascii_case("toml"))
 }
 
 fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
@@ -114,10 +108,7 @@ fn explain(dat: &HplDat, name: &str) -> String {
         }
     );
     let check = if dat.threshold > 0.0 {
-        format!(
-            "a solution passes if its scaled residual is below {}",
-            dat.threshold
-        )
+        format!("a solution passes if its scaled residual is below {}", dat.threshold)
     } else {
         "zero or less: solutions are not checked".to_owned()
     };
@@ -138,11 +129,7 @@ fn explain(dat: &HplDat, name: &str) -> String {
         ("27", "swap threshold", swap_threshold),
         ("28", "L1", one(dat.l1)),
         ("29", "U", one(dat.u)),
-        (
-            "30",
-            "equilibration",
-            if dat.equilibrate { "yes" } else { "no" }.to_owned(),
-        ),
+        ("30", "equilibration", if dat.equilibrate { "yes" } else { "no" }.to_owned()),
         ("31", "alignment", format!("{} doubles", dat.align)),
     ];
     let mut text = format!("{name}: input of the HPL benchmark\n\n");
@@ -181,11 +168,7 @@ fn explain_cost(dat: &HplDat) -> String {
     );
     if let Some(available) = node_memory::available_bytes() {
         let available = u128::from(available);
-        let fit = if grid_bytes(&largest) <= available {
-            "would"
-        } else {
-            "would not"
-        };
+        let fit = if grid_bytes(&largest) <= available { "would" } else { "would not" };
         let _ = writeln!(
             text,
             "This node has {} available: all ranks of it {fit} fit here.",

@@ -4,12 +4,7 @@
 //! should be read once, not a thousand times.
 
 /// What Open MPI, Hydra and PMI-2 launchers, PMIx ones, and Slurm set.
-const VARIABLES: [&str; 4] = [
-    "OMPI_COMM_WORLD_RANK",
-    "PMI_RANK",
-    "PMIX_RANK",
-    "SLURM_PROCID",
-];
+const VARIABLES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"];
 
 /// The rank, or `None` where no launcher has said.
 pub fn launcher_rank() -> Option<u64> {
@@ -41,10 +36,7 @@ mod tests {
         assert_eq!(vars(&[]), None);
         assert_eq!(vars(&[("PMI_RANK", "3")]), Some(3));
         // mpirun inside a batch job: every process has the SLURM_PROCID of the script.
-        assert_eq!(
-            vars(&[("SLURM_PROCID", "0"), ("OMPI_COMM_WORLD_RANK", "7")]),
-            Some(7)
-        );
+        assert_eq!(vars(&[("SLURM_PROCID", "0"), ("OMPI_COMM_WORLD_RANK", "7")]), Some(7));
         assert_eq!(vars(&[("PMIX_RANK", "x"), ("SLURM_PROCID", "2")]), Some(2));
     }
 }

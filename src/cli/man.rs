@@ -39,11 +39,7 @@ fn page() -> io::Result<Vec<u8>> {
         writeln!(page, "{}", escaped(&about))?;
     }
     writeln!(page, ".SH EXAMPLES\n.nf\n{}\n.fi", escaped(EXAMPLES))?;
-    writeln!(
-        page,
-        ".SH EXIT STATUS\n.nf\n{}\n.fi",
-        escaped(&Exit::table())
-    )?;
+    writeln!(page, ".SH EXIT STATUS\n.nf\n{}\n.fi", escaped(&Exit::table()))?;
     man.render_version_section(&mut page)?;
     Ok(page)
 }

@@ -64,10 +64,7 @@ const EXAMPLES: &str = "  mpirun -n 4 skt-hpl
 
 /// The whole definition, with the parts that are made from tables.
 pub fn command() -> Command {
-    Cli::command().after_help(format!(
-        "Examples:\n{EXAMPLES}\n\nExit status:\n{}",
-        Exit::table()
-    ))
+    Cli::command().after_help(format!("Examples:\n{EXAMPLES}\n\nExit status:\n{}", Exit::table()))
 }
 
 /// The program.

@@ -39,10 +39,8 @@ pub trait Choice: Copy + PartialEq + 'static {
 
     /// "0 (left), 1 (crout), 2 (right)"
     fn allowed() -> String {
-        let all: Vec<String> = Self::ALL
-            .iter()
-            .map(|n| format!("{} ({})", n.digit, n.name))
-            .collect();
+        let all: Vec<String> =
+            Self::ALL.iter().map(|n| format!("{} ({})", n.digit, n.name)).collect();
         all.join(", ")
     }
 }

@@ -30,10 +30,7 @@ fn is_separator(c: char) -> bool {
 /// Digits, with a sign or without; how many characters they take, 0 where there are none.
 fn whole_len(chars: &[char]) -> usize {
     let sign = usize::from(matches!(chars.first(), Some('+' | '-')));
-    let digits = chars[sign..]
-        .iter()
-        .take_while(|c| c.is_ascii_digit())
-        .count();
+    let digits = chars[sign..].iter().take_while(|c| c.is_ascii_digit()).count();
     if digits == 0 { 0 } else { sign + digits }
 }
 
@@ -50,17 +47,9 @@ pub fn wholes(line: &str) -> Vec<Piece> {
         while at < chars.len() && is_separator(chars[at]) {
             at += 1;
         }
-        let end = at
-            + chars[at..]
-                .iter()
-                .take_while(|c| !is_separator(**c))
-                .count();
+        let end = at + chars[at..].iter().take_while(|c| !is_separator(**c)).count();
         let word = &chars[at..end];
-        let token = |len: usize| Token {
-            column: at + 1,
-            len,
-            text: word[..len].iter().collect(),
-        };
+        let token = |len: usize| Token { column: at + 1, len, text: word[..len].iter().collect() };
         let len = whole_len(word);
         if len == 0 {
             let looks_real =
@@ -108,17 +97,10 @@ pub fn wholes(line: &str) -> Vec<Piece> {
 pub fn real(line: &str) -> Result<(f64, Token), Token> {
     let chars: Vec<char> = line.chars().collect();
     let at = chars.iter().take_while(|c| is_separator(**c)).count();
-    let end = at
-        + chars[at..]
-            .iter()
-            .take_while(|c| !is_separator(**c))
-            .count();
+    let end = at + chars[at..].iter().take_while(|c| !is_separator(**c)).count();
     let word: String = chars[at..end].iter().collect();
-    let token = |text: &str| Token {
-        column: at + 1,
-        len: text.chars().count(),
-        text: text.to_owned(),
-    };
+    let token =
+        |text: &str| Token { column: at + 1, len: text.chars().count(), text: text.to_owned() };
     // Longest first, so that `16.0#` gives 16.0 and `16.0e1` gives 160; what is cut off must not
     // be able to belong to the number.
     for (cut, next) in word
@@ -142,10 +124,7 @@ pub fn real(line: &str) -> Result<(f64, Token), Token> {
 /// C's `atoi` as the usual C library has it: 0 where there is no number, low 32 bits where it is
 /// too long.
 pub fn atoi(text: &[u8]) -> i32 {
-    let blank = text
-        .iter()
-        .take_while(|b| b.is_ascii_whitespace() || **b == 0x0b)
-        .count();
+    let blank = text.iter().take_while(|b| b.is_ascii_whitespace() || **b == 0x0b).count();
     let text = &text[blank..];
     let (negative, digits) = match text.first() {
         Some(b'-') => (true, &text[1..]),
@@ -172,9 +151,7 @@ pub fn atoi(text: &[u8]) -> i32 {
 /// C's `atof` of a word: its longest beginning that is a number, 0 where there is none.
 pub fn atof(word: &str) -> f64 {
     let ends = word.char_indices().map(|(k, c)| k + c.len_utf8());
-    ends.rev()
-        .find_map(|end| word[..end].parse().ok())
-        .unwrap_or(0.0)
+    ends.rev().find_map(|end| word[..end].parse().ok()).unwrap_or(0.0)
 }
 
 /// The values the reference's reader takes from a line: `None` where it reads past the line's end,
@@ -297,10 +274,7 @@ mod tests {
     #[test]
     fn the_reference_misreads_as_known() {
         let some = |v: &[i32]| v.iter().copied().map(Some).collect::<Vec<_>>();
-        assert_eq!(
-            reference_reads("29 30 34 35  Ns", 4),
-            some(&[29, 30, 34, 35])
-        );
+        assert_eq!(reference_reads("29 30 34 35  Ns", 4), some(&[29, 30, 34, 35]));
         assert_eq!(reference_reads("29  30  34  35", 4), some(&[29, 30, 34, 4]));
         assert_eq!(reference_reads("29 30 34 Ns", 4), some(&[29, 30, 34, 0]));
         assert_eq!(reference_reads("Ns", 1), some(&[0]));

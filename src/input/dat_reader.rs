@@ -47,10 +47,7 @@ pub fn read(bytes: &[u8], origin: &str, given: Given) -> Read {
         let fault = Diagnostic::error(origin, "the file is UTF-16 text")
             .allowed("plain text (ASCII or UTF-8)")
             .help("save it as plain text, for example with `iconv -f UTF-16 -t UTF-8`");
-        return Read {
-            dat: HplDat::default(),
-            diagnostics: vec![fault],
-        };
+        return Read { dat: HplDat::default(), diagnostics: vec![fault] };
     }
     let mut reader = Reader::new(bytes, origin);
     let dat = reader.all(given);
@@ -68,9 +65,7 @@ struct Reader<'a> {
 /// Lines end at LF, CR LF or a lone CR; bytes that are no UTF-8 are shown as U+FFFD.
 fn split_lines(bytes: &[u8]) -> Vec<String> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    let text = String::from_utf8_lossy(bytes)
-        .replace("\r\n", "\n")
-        .replace('\r', "\n");
+    let text = String::from_utf8_lossy(bytes).replace("\r\n", "\n").replace('\r', "\n");
     let mut lines: Vec<String> = text.split('\n').take(LINES).map(str::to_owned).collect();
     while lines.last().is_some_and(|l| l.trim().is_empty()) {
         lines.pop();
@@ -80,11 +75,7 @@ fn split_lines(bytes: &[u8]) -> Vec<String> {
 
 impl<'a> Reader<'a> {
     fn new(bytes: &[u8], origin: &'a str) -> Reader<'a> {
-        Reader {
-            origin,
-            lines: split_lines(bytes),
-            found: Vec::new(),
-        }
+        Reader { origin, lines: split_lines(bytes), found: Vec::new() }
     }
 
     /// Line `no`, or `None` past the end of the file.
@@ -113,15 +104,10 @@ impl<'a> Reader<'a> {
         let line = self.line(no)?.to_owned();
         let misread = dat_line::reference_reads(&line, want);
         let misread_words = || {
-            let words: Vec<String> = misread
-                .iter()
-                .map(|v| v.map_or("?".to_owned(), |v| v.to_string()))
-                .collect();
-            let note = if misread.contains(&None) {
-                " (?: what is left of an earlier line)"
-            } else {
-                ""
-            };
+            let words: Vec<String> =
+                misread.iter().map(|v| v.map_or("?".to_owned(), |v| v.to_string())).collect();
+            let note =
+                if misread.contains(&None) { " (?: what is left of an earlier line)" } else { "" };
             format!("reads {}{note}", words.join(" "))
         };
         let mut values = Vec::with_capacity(want);
@@ -167,10 +153,7 @@ impl<'a> Reader<'a> {
                         let fault = self
                             .diagnose(Severity::Error, no, &token, message)
                             .read(read)
-                            .allowed(format!(
-                                "{want} whole number{}, then free text",
-                                plural(want)
-                            ))
+                            .allowed(format!("{want} whole number{}, then free text", plural(want)))
                             .reference(misread_words());
                         self.found.push(fault);
                     }
@@ -239,12 +222,7 @@ impl<'a> Reader<'a> {
             return Some(value as usize);
         }
         let fault = self
-            .diagnose(
-                Severity::Error,
-                no,
-                &token,
-                format!("the number of {of} is out of range"),
-            )
+            .diagnose(Severity::Error, no, &token, format!("the number of {of} is out of range"))
             .read(token.text)
             .allowed(format!("1 to {VALUES_MAX}"));
         self.found.push(fault);
@@ -260,9 +238,8 @@ impl<'a> Reader<'a> {
         value: i128,
         token: &Token,
     ) -> Option<usize> {
-        let size = usize::try_from(value)
-            .ok()
-            .filter(|_| value >= least && i64::try_from(value).is_ok());
+        let size =
+            usize::try_from(value).ok().filter(|_| value >= least && i64::try_from(value).is_ok());
         if size.is_none() {
             let message = if value < least {
                 format!("{name} must be at least {least}")
@@ -285,10 +262,8 @@ impl<'a> Reader<'a> {
     /// A list of sizes on line `no`, their number on the line before it (or given).
     fn sizes(&mut self, no: usize, want: usize, name: &str, least: i128) -> Option<Vec<usize>> {
         let values = self.wholes(no, want, name)?;
-        let sizes: Vec<Option<usize>> = values
-            .iter()
-            .map(|(v, token)| self.size(no, name, least, *v, token))
-            .collect();
+        let sizes: Vec<Option<usize>> =
+            values.iter().map(|(v, token)| self.size(no, name, least, *v, token)).collect();
         sizes.into_iter().collect()
     }
 
@@ -335,12 +310,7 @@ impl<'a> Reader<'a> {
     ) -> Option<Vec<T>> {
         let want = self.count(no - 1, plural)?;
         let values = self.wholes(no, want, name)?;
-        Some(
-            values
-                .iter()
-                .map(|(v, token)| self.choice(no, name, *v, token))
-                .collect(),
-        )
+        Some(values.iter().map(|(v, token)| self.choice(no, name, *v, token)).collect())
     }
 
     fn one_choice<T: Choice>(&mut self, no: usize, name: &str) -> Option<T> {
@@ -379,18 +349,11 @@ impl<'a> Reader<'a> {
         if let Some(name) = name {
             return Some(Output::File(PathBuf::from(name)));
         }
-        let nowhere = Token {
-            column: 1,
-            len: 1,
-            text: String::new(),
-        };
+        let nowhere = Token { column: 1, len: 1, text: String::new() };
         let fault = self
             .diagnose(Severity::Error, 3, &nowhere, "there is no output file name")
             .read("an empty line")
-            .allowed(format!(
-                "a file name, as line 4 asks for a file (device {})",
-                token.text
-            ))
+            .allowed(format!("a file name, as line 4 asks for a file (device {})", token.text))
             .reference("takes whatever its buffer held before")
             .help("name the file here, or write 6 (standard output) on line 4");
         self.found.push(fault);
@@ -433,12 +396,7 @@ impl<'a> Reader<'a> {
                     token.text.clone()
                 };
                 let fault = self
-                    .diagnose(
-                        Severity::Error,
-                        13,
-                        &token,
-                        "the threshold is not a finite number",
-                    )
+                    .diagnose(Severity::Error, 13, &token, "the threshold is not a finite number")
                     .read(read)
                     .allowed("a number such as 16.0; zero or less skips the check");
                 // Of an empty line the reference reads whatever it read last.
@@ -479,30 +437,22 @@ impl<'a> Reader<'a> {
         let default = HplDat::default();
         HplDat {
             output: self.output().unwrap_or(default.output),
-            ns: self
-                .counted_sizes(6, "N", "problem sizes", 0)
-                .unwrap_or_default(),
-            nbs: self
-                .counted_sizes(8, "NB", "block sizes", 1)
-                .unwrap_or_default(),
+            ns: self.counted_sizes(6, "N", "problem sizes", 0).unwrap_or_default(),
+            nbs: self.counted_sizes(8, "NB", "block sizes", 1).unwrap_or_default(),
             mapping: self.one_choice(9, "PMAP").unwrap_or(default.mapping),
             grids: self.grids(given).unwrap_or_default(),
             threshold: self.threshold().unwrap_or(default.threshold),
             pfacts: self
                 .counted_choices(15, "PFACT", "panel factorisations")
                 .unwrap_or(default.pfacts),
-            nbmins: self
-                .counted_sizes(17, "NBMIN", "recursion stops", 1)
-                .unwrap_or(default.nbmins),
+            nbmins: self.counted_sizes(17, "NBMIN", "recursion stops", 1).unwrap_or(default.nbmins),
             ndivs: self
                 .counted_sizes(19, "NDIV", "panels in recursion", 2)
                 .unwrap_or(default.ndivs),
             rfacts: self
                 .counted_choices(21, "RFACT", "recursive factorisations")
                 .unwrap_or(default.rfacts),
-            bcasts: self
-                .counted_choices(23, "BCAST", "broadcasts")
-                .unwrap_or(default.bcasts),
+            bcasts: self.counted_choices(23, "BCAST", "broadcasts").unwrap_or(default.bcasts),
             depths: self
                 .counted_sizes(25, "DEPTH", "lookahead depths", 0)
                 .unwrap_or(default.depths),
@@ -513,9 +463,7 @@ impl<'a> Reader<'a> {
             l1: self.one_choice(28, "the form of L1").unwrap_or(default.l1),
             u: self.one_choice(29, "the form of U").unwrap_or(default.u),
             equilibrate: self.equilibration().unwrap_or(default.equilibrate),
-            align: self
-                .raised(31, "the alignment", 1, 4)
-                .unwrap_or(default.align),
+            align: self.raised(31, "the alignment", 1, 4).unwrap_or(default.align),
         }
     }
 
@@ -552,10 +500,7 @@ impl<'a> Reader<'a> {
         };
         let fault = if lacking.is_empty() {
             self.diagnose(Severity::Warning, have.max(1), &end, message)
-                .help(format!(
-                    "defaults are used; line {}",
-                    defaults.join("; line ")
-                ))
+                .help(format!("defaults are used; line {}", defaults.join("; line ")))
         } else {
             self.diagnose(Severity::Error, have.max(1), &end, message)
                 .read("the end of the file")
@@ -680,11 +625,7 @@ mod tests {
         assert_eq!(got.diagnostics.len(), 1, "{:#?}", got.diagnostics);
         let one = got.diagnostics.remove(0);
         let span = one.span.as_ref().unwrap();
-        assert_eq!(
-            (one.severity, span.line, span.column),
-            (severity, line, column),
-            "{one}"
-        );
+        assert_eq!((one.severity, span.line, span.column), (severity, line, column), "{one}");
         (got.dat, one)
     }
 
@@ -744,10 +685,7 @@ mod tests {
         let output = |changes: &[(usize, &str)]| read_text(&file(changes)).dat.output;
         assert_eq!(output(&[(4, "7 device")]), Output::Stderr);
         assert_eq!(output(&[(4, "8 device")]), Output::File("HPL.out".into()));
-        assert_eq!(
-            output(&[(3, "  /tmp/x.y name"), (4, "0")]),
-            Output::File("/tmp/x.y".into())
-        );
+        assert_eq!(output(&[(3, "  /tmp/x.y name"), (4, "0")]), Output::File("/tmp/x.y".into()));
         assert_eq!(output(&[(3, ""), (4, "6")]), Output::Stdout);
         let (_, one) = only(&file(&[(3, ""), (4, "9 file")]), Severity::Error, 3, 1);
         assert!(one.message.contains("no output file name"));
@@ -762,12 +700,8 @@ mod tests {
             assert!(one.help.unwrap().contains("without a word"));
         };
         check(9, "2 PMAP", 1, |d| d.mapping == Mapping::Row);
-        check(15, "0 7 2 PFACTs", 3, |d| {
-            d.pfacts == [Fact::Left, Fact::Right, Fact::Right]
-        });
-        check(21, "0 1 -1 RFACTs", 5, |d| {
-            d.rfacts == [Fact::Left, Fact::Crout, Fact::Right]
-        });
+        check(15, "0 7 2 PFACTs", 3, |d| d.pfacts == [Fact::Left, Fact::Right, Fact::Right]);
+        check(21, "0 1 -1 RFACTs", 5, |d| d.rfacts == [Fact::Left, Fact::Crout, Fact::Right]);
         check(23, "6 BCASTs", 1, |d| d.bcasts == [Bcast::OneRingM]);
         check(26, "3 SWAP", 1, |d| d.swap == Swap::Long);
         check(27, "-4 threshold", 1, |d| d.swap_threshold == 0);
@@ -839,20 +773,11 @@ mod tests {
 
     #[test]
     fn sizes_past_the_references_ints_are_read_and_warned_of() {
-        let (dat, one) = only(
-            &file(&[(5, "1"), (6, "3000000000 Ns")]),
-            Severity::Warning,
-            6,
-            1,
-        );
+        let (dat, one) = only(&file(&[(5, "1"), (6, "3000000000 Ns")]), Severity::Warning, 6, 1);
         assert_eq!(dat.ns, [3_000_000_000]);
         assert_eq!(one.reference.as_deref(), Some("reads -1294967296"));
-        let (_, one) = only(
-            &file(&[(5, "1"), (6, "99999999999999999999 Ns")]),
-            Severity::Error,
-            6,
-            1,
-        );
+        let (_, one) =
+            only(&file(&[(5, "1"), (6, "99999999999999999999 Ns")]), Severity::Error, 6, 1);
         assert!(one.message.contains("too large"), "{one}");
         assert_eq!(one.reference.as_deref(), Some("takes -1"));
     }
@@ -868,23 +793,12 @@ mod tests {
 
     #[test]
     fn all_faults_are_told_in_order() {
-        let text = file(&[
-            (8, "0 2 -3 x NBs"),
-            (5, "4"),
-            (6, "1 2 x3"),
-            (19, "0"),
-            (15, "9 9 9"),
-        ]);
+        let text = file(&[(8, "0 2 -3 x NBs"), (5, "4"), (6, "1 2 x3"), (19, "0"), (15, "9 9 9")]);
         let got = read_text(&text);
         let places: Vec<_> = got
             .diagnostics
             .iter()
-            .map(|d| {
-                (
-                    d.span.as_ref().unwrap().line,
-                    d.span.as_ref().unwrap().column,
-                )
-            })
+            .map(|d| (d.span.as_ref().unwrap().line, d.span.as_ref().unwrap().column))
             .collect();
         // Line 8 lacks a value, so what is there cannot be told to be it.
         assert_eq!(places, [(6, 5), (8, 8), (15, 1), (15, 3), (15, 5), (19, 1)]);
@@ -905,31 +819,15 @@ mod tests {
             let default = HplDat::default();
             assert_eq!(got.dat.ns, shipped().ns);
             assert_eq!(got.dat.align, default.align);
-            assert_eq!(
-                got.dat.swap,
-                if have >= 26 {
-                    shipped().swap
-                } else {
-                    default.swap
-                }
-            );
-            let bcasts = if have >= 23 {
-                shipped().bcasts
-            } else {
-                default.bcasts
-            };
+            assert_eq!(got.dat.swap, if have >= 26 { shipped().swap } else { default.swap });
+            let bcasts = if have >= 23 { shipped().bcasts } else { default.bcasts };
             assert_eq!(got.dat.bcasts, bcasts);
         }
     }
 
     #[test]
     fn sizes_and_grids_have_no_default_unless_given_elsewhere() {
-        let all = Given {
-            n: true,
-            nb: true,
-            p: true,
-            q: true,
-        };
+        let all = Given { n: true, nb: true, p: true, q: true };
         for have in 0..12 {
             let text = SHIPPED[..have].join("\n");
             let got = read_text(&text);
@@ -938,10 +836,7 @@ mod tests {
             let with = read(text.as_bytes(), "HPL.dat", all);
             assert!(!with.has_errors(), "{have}: {:#?}", with.diagnostics);
         }
-        let q_alone = Given {
-            q: true,
-            ..Given::default()
-        };
+        let q_alone = Given { q: true, ..Given::default() };
         let got = read(SHIPPED[..11].join("\n").as_bytes(), "f", q_alone);
         assert!(!got.has_errors());
         assert_eq!(got.dat.grids, [(2, 1), (1, 1), (4, 1)]);
@@ -951,14 +846,8 @@ mod tests {
     #[test]
     fn the_defaults_in_words_are_the_defaults() {
         let d = HplDat::default();
-        let name = |no: usize| {
-            DEFAULTED
-                .iter()
-                .find(|(line, _)| *line == no)
-                .unwrap()
-                .1
-                .to_lowercase()
-        };
+        let name =
+            |no: usize| DEFAULTED.iter().find(|(line, _)| *line == no).unwrap().1.to_lowercase();
         let said = [
             (4, d.output.to_string()),
             (9, d.mapping.named().name.to_owned()),
@@ -984,11 +873,8 @@ mod tests {
 
     #[test]
     fn other_encodings_are_told() {
-        let utf16: Vec<u8> = b"\xff\xfe"
-            .iter()
-            .copied()
-            .chain(file(&[]).bytes().flat_map(|b| [b, 0]))
-            .collect();
+        let utf16: Vec<u8> =
+            b"\xff\xfe".iter().copied().chain(file(&[]).bytes().flat_map(|b| [b, 0])).collect();
         let got = read(&utf16, "f", Given::default());
         assert_eq!(got.diagnostics.len(), 1);
         assert!(got.diagnostics[0].message.contains("UTF-16"));
@@ -1017,14 +903,8 @@ mod tests {
             lists.into_iter().for_each(&mut put);
         };
         list(dat.ns.len(), vec![sizes(&dat.ns)]);
-        list(
-            dat.nbs.len(),
-            vec![sizes(&dat.nbs), words(digits(&[dat.mapping]))],
-        );
-        list(
-            ps.len(),
-            vec![sizes(&ps), sizes(&qs), format!("{:?}", dat.threshold)],
-        );
+        list(dat.nbs.len(), vec![sizes(&dat.nbs), words(digits(&[dat.mapping]))]);
+        list(ps.len(), vec![sizes(&ps), sizes(&qs), format!("{:?}", dat.threshold)]);
         list(dat.pfacts.len(), vec![words(digits(&dat.pfacts))]);
         list(dat.nbmins.len(), vec![sizes(&dat.nbmins)]);
         list(dat.ndivs.len(), vec![sizes(&dat.ndivs)]);

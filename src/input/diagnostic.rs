@@ -83,12 +83,7 @@ impl Diagnostic {
     }
 
     pub fn at(mut self, line: usize, column: usize, len: usize, text: &str) -> Diagnostic {
-        self.span = Some(Span {
-            line,
-            column,
-            len,
-            text: text.to_owned(),
-        });
+        self.span = Some(Span { line, column, len, text: text.to_owned() });
         self
     }
 
@@ -129,28 +124,14 @@ fn excerpt(span: &Span) -> (String, usize) {
         .chars()
         .skip(start)
         .take(SHOWN_CHARS_MAX)
-        .map(|c| {
-            if c != '\t' && c.is_control() {
-                char::REPLACEMENT_CHARACTER
-            } else {
-                c
-            }
-        })
+        .map(|c| if c != '\t' && c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
         .collect();
     (shown, span.column.saturating_sub(1 + start))
 }
 
 /// One visible line: what was read may hold anything.
 fn visible(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            if c.is_control() {
-                char::REPLACEMENT_CHARACTER
-            } else {
-                c
-            }
-        })
-        .collect()
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 impl fmt::Display for Diagnostic {

@@ -99,9 +99,7 @@ impl HplDat {
     }
 
     pub fn test_count(&self) -> u64 {
-        self.loops()
-            .iter()
-            .fold(1, |product, len| product.saturating_mul(*len as u64))
+        self.loops().iter().fold(1, |product, len| product.saturating_mul(*len as u64))
     }
 
     /// The tests in the reference's order: grid, N, NB, DEPTH, BCAST, RFACT, PFACT, NBMIN, NDIV,
@@ -112,14 +110,11 @@ impl HplDat {
 
     /// One test for each grid, N and NB, with the deepest lookahead: what decides the memory.
     pub fn largest_tests(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
-        let inner: u64 = self.loops()[3..]
-            .iter()
-            .fold(1, |product, len| product.saturating_mul(*len as u64));
+        let inner: u64 =
+            self.loops()[3..].iter().fold(1, |product, len| product.saturating_mul(*len as u64));
         let deepest = self.depths.iter().copied().max().unwrap_or(0);
-        (0..self.test_count().checked_div(inner).unwrap_or(0)).map(move |k| TestParams {
-            depth: deepest,
-            ..self.test(k * inner, rng, seed)
-        })
+        (0..self.test_count().checked_div(inner).unwrap_or(0))
+            .map(move |k| TestParams { depth: deepest, ..self.test(k * inner, rng, seed) })
     }
 
     /// Test number `k`, by writing it in the mixed base of the loops' lengths.
@@ -158,11 +153,7 @@ impl HplDat {
 
     /// Ranks the largest grid needs. `usize::MAX` stands for more than can be counted.
     pub fn ranks_needed(&self) -> usize {
-        self.grids
-            .iter()
-            .map(|(p, q)| p.saturating_mul(*q))
-            .max()
-            .unwrap_or(0)
+        self.grids.iter().map(|(p, q)| p.saturating_mul(*q)).max().unwrap_or(0)
     }
 }
 
@@ -216,10 +207,7 @@ mod tests {
             .tests(Rng::Xoshiro, 7)
             .map(|t| {
                 assert_eq!((t.rng, t.seed), (Rng::Xoshiro, 7));
-                (
-                    (t.p, t.q, t.n, t.nb, t.depth),
-                    (t.bcast, t.rfact, t.pfact, t.nbmin, t.ndiv),
-                )
+                ((t.p, t.q, t.n, t.nb, t.depth), (t.bcast, t.rfact, t.pfact, t.nbmin, t.ndiv))
             })
             .collect();
         assert_eq!(got, expected);
@@ -229,10 +217,8 @@ mod tests {
     #[test]
     fn largest_tests_cover_every_shape_once() {
         let dat = several();
-        let shapes: Vec<_> = dat
-            .largest_tests(Rng::Hpl, 100)
-            .map(|t| (t.p, t.q, t.n, t.nb, t.depth))
-            .collect();
+        let shapes: Vec<_> =
+            dat.largest_tests(Rng::Hpl, 100).map(|t| (t.p, t.q, t.n, t.nb, t.depth)).collect();
         assert_eq!(shapes.len(), 2 * 2 * 3);
         assert!(shapes.iter().all(|s| s.4 == 2));
         let distinct: std::collections::HashSet<_> = shapes.iter().collect();

@@ -31,10 +31,7 @@ fn wide(size: usize) -> u128 {
 
 /// Bytes of `panels` panels (`rows` long each) and one U (`cols` wide) beside a matrix part.
 fn bytes(area: u128, rows: u128, cols: u128, nb: u128, panels: u128) -> u128 {
-    let work = panels
-        .saturating_mul(rows)
-        .saturating_add(cols)
-        .saturating_mul(nb);
+    let work = panels.saturating_mul(rows).saturating_add(cols).saturating_mul(nb);
     area.saturating_add(work).saturating_mul(DOUBLE_BYTES)
 }
 
@@ -187,17 +184,8 @@ impl std::error::Error for TooFewRanks {}
 /// Whether `ranks` are enough for every grid.
 pub fn enough_ranks(dat: &HplDat, ranks: usize) -> Result<(), TooFewRanks> {
     let needed = dat.ranks_needed();
-    match dat
-        .grids
-        .iter()
-        .find(|(p, q)| p.saturating_mul(*q) == needed)
-    {
-        Some(&(p, q)) if needed > ranks => Err(TooFewRanks {
-            p,
-            q,
-            needed,
-            have: ranks,
-        }),
+    match dat.grids.iter().find(|(p, q)| p.saturating_mul(*q) == needed) {
+        Some(&(p, q)) if needed > ranks => Err(TooFewRanks { p, q, needed, have: ranks }),
         _ => Ok(()),
     }
 }
@@ -299,10 +287,7 @@ mod tests {
             text.contains("N=100000 with NB=128 on a 1 x 1 grid needs 74.95 GiB on this node"),
             "{text}"
         );
-        assert!(
-            text.contains("(1 rank), which has 16.00 GiB available"),
-            "{text}"
-        );
+        assert!(text.contains("(1 rank), which has 16.00 GiB available"), "{text}");
         let largest = refusal.largest_n.unwrap();
         assert!(
             text.contains(&format!(
@@ -324,25 +309,16 @@ mod tests {
             assert!(fits([t], 1, GIB).unwrap_err().largest_n.is_some());
         }
         assert!(
-            fits([test(0, 1, 1, 1, 0)], 4, GIB / 8)
-                .unwrap_err()
-                .to_string()
-                .contains("no N fits")
+            fits([test(0, 1, 1, 1, 0)], 4, GIB / 8).unwrap_err().to_string().contains("no N fits")
         );
     }
 
     #[test]
     fn ranks_are_counted_in_the_references_words() {
-        let dat = HplDat {
-            grids: vec![(1, 4), (2, 3), (1, 1)],
-            ..HplDat::default()
-        };
+        let dat = HplDat { grids: vec![(1, 4), (2, 3), (1, 1)], ..HplDat::default() };
         assert_eq!(enough_ranks(&dat, 6), Ok(()));
         let text = enough_ranks(&dat, 5).unwrap_err().to_string();
-        assert!(
-            text.starts_with("Need at least 6 processes for these tests"),
-            "{text}"
-        );
+        assert!(text.starts_with("Need at least 6 processes for these tests"), "{text}");
         assert!(text.contains("2 x 3"), "{text}");
         assert_eq!(enough_ranks(&HplDat::default(), 0), Ok(()));
     }

@@ -44,8 +44,7 @@ impl Loaded {
 
     /// One test for each grid, N and NB: enough to judge the memory.
     pub fn largest_tests(&self) -> impl Iterator<Item = TestParams> + '_ {
-        self.dat
-            .largest_tests(self.settings.rng, self.settings.seed)
+        self.dat.largest_tests(self.settings.rng, self.settings.seed)
     }
 }
 
@@ -152,11 +151,7 @@ fn load_in(
         found.extend(faults.0);
         return Err(Diagnostics(found));
     }
-    Ok(Loaded {
-        dat,
-        settings,
-        warnings: found,
-    })
+    Ok(Loaded { dat, settings, warnings: found })
 }
 
 #[cfg(test)]
@@ -174,15 +169,8 @@ mod tests {
     fn file_settings_variables_and_flags_come_together() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("HPL.dat"), FILE).unwrap();
-        fs::write(
-            dir.path().join("skt.toml"),
-            "n = [10, 20]\nnb = 3\nseed = 5\n",
-        )
-        .unwrap();
-        let flags = Overrides {
-            align: Some(32),
-            ..Overrides::default()
-        };
+        fs::write(dir.path().join("skt.toml"), "n = [10, 20]\nnb = 3\nseed = 5\n").unwrap();
+        let flags = Overrides { align: Some(32), ..Overrides::default() };
         let vars = env(&[("SKT_NB", "4"), ("SKT_XYZ", "4")]);
         let loaded = load_in(dir.path(), &flags, None, vars).unwrap();
         assert_eq!(loaded.dat.ns, [10, 20]);
@@ -194,12 +182,7 @@ mod tests {
         assert_eq!(loaded.largest_tests().count(), 2);
         // The unknown variable, the short file, the odd PFACT.
         assert_eq!(loaded.warnings.len(), 3, "{:#?}", loaded.warnings);
-        assert!(
-            loaded
-                .warnings
-                .iter()
-                .all(|w| w.severity == Severity::Warning)
-        );
+        assert!(loaded.warnings.iter().all(|w| w.severity == Severity::Warning));
 
         // What rank 0 sends is what the others get.
         let sent = serde_json::to_vec(&loaded).unwrap();
@@ -227,10 +210,7 @@ mod tests {
 
         all.dat = Some("nowhere.dat".into());
         let faults = load(&all).unwrap_err();
-        assert!(
-            faults.to_string().contains("nowhere.dat"),
-            "a named file must be there"
-        );
+        assert!(faults.to_string().contains("nowhere.dat"), "a named file must be there");
         all.dat = None;
         all.q = None;
         let faults = load(&all).unwrap_err();

@@ -17,17 +17,13 @@ fn available_under(root: &Path) -> Option<u64> {
     let meminfo = fs::read_to_string(root.join("proc/meminfo")).ok();
     let machine = meminfo.as_deref().and_then(mem_available);
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let limited = group_folders(root, &groups)
-        .into_iter()
-        .filter_map(|folder| left_in(&folder));
+    let limited = group_folders(root, &groups).into_iter().filter_map(|folder| left_in(&folder));
     limited.chain(machine).min()
 }
 
 /// `MemAvailable` of /proc/meminfo, in bytes.
 fn mem_available(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -53,9 +49,7 @@ fn group_folders(root: &Path, groups: &str) -> Vec<PathBuf> {
         };
         let own = mount.join(path.trim_start_matches('/'));
         folders.extend(
-            own.ancestors()
-                .take_while(|folder| folder.starts_with(&mount))
-                .map(Path::to_owned),
+            own.ancestors().take_while(|folder| folder.starts_with(&mount)).map(Path::to_owned),
         );
     }
     folders
@@ -65,11 +59,7 @@ fn group_folders(root: &Path, groups: &str) -> Vec<PathBuf> {
 /// back counts as free.
 fn left_in(folder: &Path) -> Option<u64> {
     let number = |name: &str| -> Option<u64> {
-        fs::read_to_string(folder.join(name))
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
+        fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
     };
     let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
     let counter = |name: &str| -> u64 {
@@ -128,10 +118,7 @@ mod tests {
             ("sys/fs/cgroup/job/step/memory.current", "1073741824\n"),
             ("sys/fs/cgroup/job/memory.max", "4294967296\n"),
             ("sys/fs/cgroup/job/memory.current", "2147483648\n"),
-            (
-                "sys/fs/cgroup/job/memory.stat",
-                "anon 5\ninactive_file 1073741824\n",
-            ),
+            ("sys/fs/cgroup/job/memory.stat", "anon 5\ninactive_file 1073741824\n"),
         ]);
         assert_eq!(available_under(dir.path()), Some(3 * GIB));
     }
@@ -140,10 +127,7 @@ mod tests {
     fn version_1_limits_count_even_where_the_path_is_the_hosts() {
         let dir = tree(&[
             MEMINFO,
-            (
-                "proc/self/cgroup",
-                "5:cpu:/x\n4:cpuset,memory:/docker/abc\n0::/\n",
-            ),
+            ("proc/self/cgroup", "5:cpu:/x\n4:cpuset,memory:/docker/abc\n0::/\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "2147483648\n"),
             ("sys/fs/cgroup/memory/memory.usage_in_bytes", "1073741824\n"),
         ]);
@@ -155,10 +139,7 @@ mod tests {
         let unlimited = tree(&[
             MEMINFO,
             ("proc/self/cgroup", "4:memory:/\n"),
-            (
-                "sys/fs/cgroup/memory/memory.limit_in_bytes",
-                "9223372036854771712\n",
-            ),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
             ("sys/fs/cgroup/memory/memory.usage_in_bytes", "1073741824\n"),
         ]);
         assert_eq!(available_under(unlimited.path()), Some(8 * GIB));

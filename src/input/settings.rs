@@ -293,12 +293,7 @@ mod tests {
     use super::*;
 
     fn dat() -> HplDat {
-        HplDat {
-            ns: vec![1],
-            nbs: vec![1],
-            grids: vec![(1, 4), (2, 2)],
-            ..HplDat::default()
-        }
+        HplDat { ns: vec![1], nbs: vec![1], grids: vec![(1, 4), (2, 2)], ..HplDat::default() }
     }
 
     #[test]
@@ -362,21 +357,14 @@ mod tests {
     fn grids_are_pairs() {
         let with = |p: Option<Vec<usize>>, q: Option<Vec<usize>>| {
             let mut changed = dat();
-            let set = Overrides {
-                p,
-                q,
-                ..Overrides::default()
-            };
+            let set = Overrides { p, q, ..Overrides::default() };
             set.apply(&mut changed).map(|()| changed.grids)
         };
         assert_eq!(with(Some(vec![3, 5]), None).unwrap(), [(3, 4), (5, 2)]);
         assert_eq!(with(None, Some(vec![3, 5])).unwrap(), [(1, 3), (2, 5)]);
         assert_eq!(with(Some(vec![3]), Some(vec![5])).unwrap(), [(3, 5)]);
         let faults = with(Some(vec![3]), None).unwrap_err();
-        assert_eq!(
-            faults.0[0].read.as_deref().unwrap(),
-            "P = 3 (settings), Q = 4,2 (HPL.dat)"
-        );
+        assert_eq!(faults.0[0].read.as_deref().unwrap(), "P = 3 (settings), Q = 4,2 (HPL.dat)");
         assert!(with(Some(vec![1, 2, 3]), Some(vec![1, 2])).is_err());
     }
 

@@ -45,16 +45,9 @@ impl Layers {
         let command = Overrides::augment_args(Command::new("settings"))
             .no_binary_name(true)
             .disable_help_flag(true);
-        let keys = command
-            .get_arguments()
-            .filter_map(|arg| arg.get_long().map(str::to_owned))
-            .collect();
-        Layers {
-            command,
-            keys,
-            merged: Overrides::default(),
-            diagnostics: Vec::new(),
-        }
+        let keys =
+            command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)).collect();
+        Layers { command, keys, merged: Overrides::default(), diagnostics: Vec::new() }
     }
 
     /// The names of all settings: `nb`, `swap-threshold`, ...
@@ -75,9 +68,7 @@ impl Layers {
             .command
             .try_get_matches_from_mut([flag])
             .map_err(|error| Fault::from_clap(&error))?;
-        self.merged
-            .update_from_arg_matches(&matches)
-            .map_err(|error| Fault::from_clap(&error))
+        self.merged.update_from_arg_matches(&matches).map_err(|error| Fault::from_clap(&error))
     }
 
     /// Whether one text is acceptable for a setting, leaving the settings as they are.
@@ -109,12 +100,7 @@ impl Layers {
                 let (line, column) = place(bytes, error.valid_up_to());
                 let shown = String::from_utf8_lossy(bytes);
                 let fault = Diagnostic::error(origin, "the file is not UTF-8 text")
-                    .at(
-                        line,
-                        column,
-                        1,
-                        shown.lines().nth(line - 1).unwrap_or_default(),
-                    )
+                    .at(line, column, 1, shown.lines().nth(line - 1).unwrap_or_default())
                     .help("save it as UTF-8");
                 self.diagnostics.push(fault);
                 return;
@@ -129,13 +115,9 @@ impl Layers {
                 format!("this is not TOML: {}", message.next().unwrap_or_default()),
             );
             let rest: Vec<&str> = message.collect();
-            let diagnostic = if rest.is_empty() {
-                diagnostic
-            } else {
-                diagnostic.allowed(rest.join("; "))
-            };
-            self.diagnostics
-                .push(file.point(diagnostic, fault.span().unwrap_or(0..0)));
+            let diagnostic =
+                if rest.is_empty() { diagnostic } else { diagnostic.allowed(rest.join("; ")) };
+            self.diagnostics.push(file.point(diagnostic, fault.span().unwrap_or(0..0)));
         }
         if !faults.is_empty() {
             return;
@@ -155,11 +137,7 @@ impl Layers {
     ) {
         let name = key.get_ref().replace('_', "-");
         if !self.keys.contains(&name) {
-            let kind = if matches!(value.get_ref(), DeValue::Table(_)) {
-                "table"
-            } else {
-                "key"
-            };
+            let kind = if matches!(value.get_ref(), DeValue::Table(_)) { "table" } else { "key" };
             let fault =
                 Diagnostic::error(file.origin, format!("there is no setting for this {kind}"))
                     .read(key.get_ref().to_string())
@@ -235,19 +213,14 @@ impl Layers {
             if let Err(fault) = self.set(&key, &value) {
                 let origin = format!("environment variable {name}");
                 let text = value.to_string_lossy();
-                self.diagnostics
-                    .push(fault.diagnostic(&origin, &key, &text));
+                self.diagnostics.push(fault.diagnostic(&origin, &key, &text));
             }
         }
     }
 
     /// "did you mean X?", or all there are where nothing is near.
     fn nearest(&self, name: &str, spell: impl Fn(&str) -> String) -> String {
-        let near = self
-            .keys
-            .iter()
-            .map(|key| (strsim::damerau_levenshtein(key, name), key))
-            .min();
+        let near = self.keys.iter().map(|key| (strsim::damerau_levenshtein(key, name), key)).min();
         match near {
             Some((distance, key)) if distance <= 1 + name.chars().count() / 3 => {
                 format!("did you mean {}?", spell(key))
@@ -287,10 +260,7 @@ impl Fault {
         } else {
             "a value (see `skt-hpl --help`)".to_owned()
         };
-        Fault {
-            read: strings(ContextKind::InvalidValue).into_iter().next(),
-            allowed,
-        }
+        Fault { read: strings(ContextKind::InvalidValue).into_iter().next(), allowed }
     }
 
     fn diagnostic(self, origin: &str, key: &str, text: &str) -> Diagnostic {
@@ -305,12 +275,12 @@ fn plain(value: &DeValue) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
         // Another base than ten is written out, which no flag would read: so convert.
-        DeValue::Integer(integer) => Some(
-            match u64::from_str_radix(integer.as_str(), integer.radix()) {
+        DeValue::Integer(integer) => {
+            Some(match u64::from_str_radix(integer.as_str(), integer.radix()) {
                 Ok(value) => value.to_string(),
                 Err(_) => integer.as_str().to_owned(),
-            },
-        ),
+            })
+        }
         DeValue::Float(float) => Some(float.as_str().to_owned()),
         DeValue::Boolean(value) => Some(value.to_string()),
         DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => None,
@@ -330,10 +300,7 @@ fn type_words(value: &DeValue) -> &'static str {
 /// Line and column, from 1, of a byte of a text.
 fn place(bytes: &[u8], at: usize) -> (usize, usize) {
     let before = &bytes[..at.min(bytes.len())];
-    let start = before
-        .iter()
-        .rposition(|b| *b == b'\n')
-        .map_or(0, |k| k + 1);
+    let start = before.iter().rposition(|b| *b == b'\n').map_or(0, |k| k + 1);
     let line = 1 + before.iter().filter(|b| **b == b'\n').count();
     let column = 1 + String::from_utf8_lossy(&before[start..]).chars().count();
     (line, column)
@@ -347,10 +314,8 @@ struct File<'a> {
 impl File<'_> {
     fn point(&self, diagnostic: Diagnostic, span: Range<usize>) -> Diagnostic {
         let (line, column) = place(self.text.as_bytes(), span.start);
-        let len = self
-            .text
-            .get(span)
-            .map_or(1, |s| s.lines().next().unwrap_or_default().chars().count());
+        let len =
+            self.text.get(span).map_or(1, |s| s.lines().next().unwrap_or_default().chars().count());
         let shown = self.text.lines().nth(line - 1).unwrap_or_default();
         diagnostic.at(line, column, len.max(1), shown)
     }
@@ -373,10 +338,7 @@ mod tests {
 
     fn env(vars: &[(&str, &str)]) -> Layers {
         let mut layers = Layers::new();
-        layers.env(
-            vars.iter()
-                .map(|(n, v)| (OsString::from(n), OsString::from(v))),
-        );
+        layers.env(vars.iter().map(|(n, v)| (OsString::from(n), OsString::from(v))));
         layers
     }
 
@@ -448,19 +410,9 @@ mod tests {
                 at(5, 5, "0,1"),
             ]
         );
-        assert_eq!(
-            layers.diagnostics[0].allowed.as_deref(),
-            Some("a whole number >= 1 is needed")
-        );
-        assert_eq!(
-            layers.diagnostics[2].allowed.as_deref(),
-            Some("hpl or xoshiro")
-        );
-        assert_eq!(
-            layers.merged(),
-            &Overrides::default(),
-            "nothing wrong is taken over"
-        );
+        assert_eq!(layers.diagnostics[0].allowed.as_deref(), Some("a whole number >= 1 is needed"));
+        assert_eq!(layers.diagnostics[2].allowed.as_deref(), Some("hpl or xoshiro"));
+        assert_eq!(layers.merged(), &Overrides::default(), "nothing wrong is taken over");
     }
 
     #[test]
@@ -535,12 +487,8 @@ mod tests {
     #[test]
     fn every_field_is_a_key_a_variable_and_a_flag() {
         let fields = serde_json::to_value(Overrides::default()).unwrap();
-        let mut fields: Vec<String> = fields
-            .as_object()
-            .unwrap()
-            .keys()
-            .map(|k| k.replace('_', "-"))
-            .collect();
+        let mut fields: Vec<String> =
+            fields.as_object().unwrap().keys().map(|k| k.replace('_', "-")).collect();
         let mut keys = Layers::new().keys().to_vec();
         fields.sort();
         keys.sort();

@@ -60,10 +60,7 @@ pub fn with_fraction(e1: f64, k: f64, a: f64) -> Result<f64> {
         });
     }
     let root = k.sqrt();
-    finite(
-        "the efficiency at a fraction of memory",
-        root * e1 / (1.0 - (1.0 - root) * a * e1),
-    )
+    finite("the efficiency at a fraction of memory", root * e1 / (1.0 - (1.0 - root) * a * e1))
 }
 
 /// The lower bound of [`with_fraction`] that needs no `a` (eq. 5, right side): `a` is set to 1.

@@ -52,10 +52,7 @@ pub fn stable_storage(p: u64, bytes: f64, link: Link) -> Result<f64> {
     at_least("the number of processes", p, 1, "at least 1")?;
     positive("the checkpoint size", bytes)?;
     link.check()?;
-    finite(
-        "the writing time",
-        p as f64 * (link.beta * bytes + link.alpha),
-    )
+    finite("the writing time", p as f64 * (link.beta * bytes + link.alpha))
 }
 
 /// Binary tree, section 2.2 and eq. 6: k * 2 ceil(log2 p) ((beta + gamma) m + alpha), gamma doubled for
@@ -99,10 +96,7 @@ pub fn chain(p: u64, bytes: f64, segment: f64, code: Code, link: Link) -> Result
     let per_byte = link.beta + arithmetic * link.gamma;
     let segments = (bytes / segment).max(1.0);
     let segment = segment.min(bytes);
-    finite(
-        "the encoding time",
-        k * ((p - 2) as f64 + segments) * (link.alpha + per_byte * segment),
-    )
+    finite("the encoding time", k * ((p - 2) as f64 + segments) * (link.alpha + per_byte * segment))
 }
 
 /// Chain with the best segment, eqs. 2 and 7.
@@ -153,10 +147,7 @@ pub fn striped_ring(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f
     let (g, m) = (group as f64, losses as f64);
     let arithmetic = if losses == 1 { 1.0 } else { 2.0 };
     let per_byte = link.beta + arithmetic * link.gamma;
-    finite(
-        "the encoding time",
-        (g - 1.0) * (link.alpha + m * per_byte * bytes / (g - m)),
-    )
+    finite("the encoding time", (g - 1.0) * (link.alpha + m * per_byte * bytes / (g - m)))
 }
 
 /// The paper's own way, MPI_Reduce once a stripe as a binary tree: G reductions of one chunk each.
@@ -185,11 +176,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LINK: Link = Link {
-        alpha: 2e-5,
-        beta: 1.0 / 1.2e8,
-        gamma: 1.0 / 1.0e9,
-    };
+    const LINK: Link = Link { alpha: 2e-5, beta: 1.0 / 1.2e8, gamma: 1.0 / 1.0e9 };
     const M: f64 = 25e6;
 
     #[test]

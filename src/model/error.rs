@@ -9,11 +9,7 @@
 pub enum ModelError {
     /// An input lies outside the range in which the formula means anything.
     #[error("{what} must be {rule}, but it is {value}")]
-    OutOfRange {
-        what: &'static str,
-        rule: &'static str,
-        value: f64,
-    },
+    OutOfRange { what: &'static str, rule: &'static str, value: f64 },
     /// The inputs are each valid, but the result exceeds what a double can hold.
     #[error("{what} cannot be computed: the result is {value}; the inputs are too extreme")]
     Overflow { what: &'static str, value: f64 },
@@ -51,11 +47,7 @@ pub(crate) fn non_negative(what: &'static str, value: f64) -> Result<f64> {
 
 /// A number from zero to one, both included.
 pub(crate) fn fraction(what: &'static str, value: f64) -> Result<f64> {
-    if (0.0..=1.0).contains(&value) {
-        Ok(value)
-    } else {
-        refuse(what, "between 0 and 1", value)
-    }
+    if (0.0..=1.0).contains(&value) { Ok(value) } else { refuse(what, "between 0 and 1", value) }
 }
 
 /// A number above zero and at most one.
@@ -74,18 +66,10 @@ pub(crate) fn at_least(
     least: u64,
     rule: &'static str,
 ) -> Result<u64> {
-    if value >= least {
-        Ok(value)
-    } else {
-        refuse(what, rule, value as f64)
-    }
+    if value >= least { Ok(value) } else { refuse(what, rule, value as f64) }
 }
 
 /// A result on its way out.
 pub(crate) fn finite(what: &'static str, value: f64) -> Result<f64> {
-    if value.is_finite() {
-        Ok(value)
-    } else {
-        Err(ModelError::Overflow { what, value })
-    }
+    if value.is_finite() { Ok(value) } else { Err(ModelError::Overflow { what, value }) }
 }

@@ -52,10 +52,7 @@ impl RateModel {
     /// Seconds for order `n`; defined (as 0) at n = 0 so that it can also tell what is left of a run.
     pub fn seconds(&self, n: f64) -> Result<f64> {
         non_negative("the order N", n)?;
-        finite(
-            "the run time",
-            (2.0 / 3.0 * n * n + 1.5 * n) * (n + self.n_half) / self.r_inf,
-        )
+        finite("the run time", (2.0 / 3.0 * n * n + 1.5 * n) * (n + self.n_half) / self.r_inf)
     }
 
     /// The same in the paper's terms, given the machine's peak in flop/s.
@@ -139,11 +136,7 @@ pub fn fit(samples: &[Sample], n_half: Option<f64>) -> Result<Fit> {
     for s in samples {
         worst = worst.max((s.rate / model.rate(s.n)? - 1.0).abs());
     }
-    Ok(Fit {
-        model,
-        worst: finite("the residual of the fit", worst)?,
-        samples: samples.len(),
-    })
+    Ok(Fit { model, worst: finite("the residual of the fit", worst)?, samples: samples.len() })
 }
 
 /// Every result in `text`: W lines of any HPL, or JSON (one document or one a line).
@@ -190,14 +183,7 @@ fn sample(n: f64, nb: u64, p: u64, q: u64, seconds: f64, gflops: f64) -> Option<
     let rate = gflops * 1e9;
     let sound = n >= 1.0 && p >= 1 && q >= 1 && rate.is_finite() && rate > 0.0 && seconds >= 0.0;
     // The time on a W line has two decimals; the rate has five digits and tells it better.
-    sound.then(|| Sample {
-        n,
-        nb,
-        p,
-        q,
-        seconds: flops(n) / rate,
-        rate,
-    })
+    sound.then(|| Sample { n, nb, p, q, seconds: flops(n) / rate, rate })
 }
 
 #[derive(Clone, Copy, Default)]
@@ -215,11 +201,9 @@ impl Shape {
         if let Some(n) = number(["n", "N"]).and_then(Value::as_f64) {
             self.n = Some(n);
         }
-        for (slot, names) in [
-            (&mut self.nb, ["nb", "NB"]),
-            (&mut self.p, ["p", "P"]),
-            (&mut self.q, ["q", "Q"]),
-        ] {
+        for (slot, names) in
+            [(&mut self.nb, ["nb", "NB"]), (&mut self.p, ["p", "P"]), (&mut self.q, ["q", "Q"])]
+        {
             if let Some(v) = number(names).and_then(Value::as_u64) {
                 *slot = Some(v);
             }
@@ -264,14 +248,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn at(n: f64, rate: f64) -> Sample {
-        Sample {
-            n,
-            nb: 192,
-            p: 1,
-            q: 2,
-            seconds: flops(n) / rate,
-            rate,
-        }
+        Sample { n, nb: 192, p: 1, q: 2, seconds: flops(n) / rate, rate }
     }
 
     const HPL: &str = "\
@@ -291,10 +268,7 @@ WC00L2L1        2000    64     2     1               0.06             8.9000e+01
     fn reads_the_result_lines_of_any_hpl() {
         let samples = read(HPL);
         assert_eq!(samples.len(), 2);
-        assert_eq!(
-            (samples[0].n, samples[0].nb, samples[0].p, samples[0].q),
-            (12000.0, 192, 1, 2)
-        );
+        assert_eq!((samples[0].n, samples[0].nb, samples[0].p, samples[0].q), (12000.0, 192, 1, 2));
         assert!((samples[0].rate - 206.45e9).abs() < 1.0);
         assert!((samples[0].seconds - 5.58).abs() < 0.01);
     }
@@ -316,10 +290,8 @@ WC00L2L1        2000    64     2     1               0.06             8.9000e+01
     #[test]
     fn recovers_the_model_it_was_made_from() {
         let truth = RateModel::new(230e9, 1500.0).unwrap();
-        let samples: Vec<_> = [2000.0, 5000.0, 16000.0]
-            .iter()
-            .map(|&n| at(n, truth.rate(n).unwrap()))
-            .collect();
+        let samples: Vec<_> =
+            [2000.0, 5000.0, 16000.0].iter().map(|&n| at(n, truth.rate(n).unwrap())).collect();
         let found = fit(&samples, None).unwrap();
         assert!(
             (found.model.r_inf / 230e9 - 1.0).abs() < 1e-9
@@ -333,14 +305,10 @@ WC00L2L1        2000    64     2     1               0.06             8.9000e+01
     /// The paper's Table 3, three sizes of one cluster without checkpoints: the model fits them to half a percent.
     #[test]
     fn fits_table_3_of_the_paper() {
-        let samples: Vec<_> = [
-            (234_240.0, 2338.64),
-            (154_880.0, 709.84),
-            (129_280.0, 426.18),
-        ]
-        .iter()
-        .map(|&(n, t)| at(n, flops(n) / t))
-        .collect();
+        let samples: Vec<_> = [(234_240.0, 2338.64), (154_880.0, 709.84), (129_280.0, 426.18)]
+            .iter()
+            .map(|&(n, t)| at(n, flops(n) / t))
+            .collect();
         let found = fit(&samples, None).unwrap();
         assert!(found.worst < 0.005, "{}", found.worst);
         // Normalised efficiency of SKT-HPL and SCR: 94.49 % and 92.10 % of the original.
@@ -352,23 +320,12 @@ WC00L2L1        2000    64     2     1               0.06             8.9000e+01
     #[test]
     fn one_size_needs_a_half_rate_order() {
         let one = [at(4000.0, 100e9), at(4000.0, 102e9)];
-        assert!(
-            fit(&one, None)
-                .unwrap_err()
-                .to_string()
-                .contains("two sizes")
-        );
+        assert!(fit(&one, None).unwrap_err().to_string().contains("two sizes"));
         let found = fit(&one, Some(1000.0)).unwrap();
         assert!((found.model.rate(4000.0).unwrap() / 101e9 - 1.0).abs() < 1e-12);
         assert!(fit(&[], None).is_err());
         // Smaller ran faster: constant.
-        assert_eq!(
-            fit(&[at(4000.0, 110e9), at(8000.0, 100e9)], None)
-                .unwrap()
-                .model
-                .n_half,
-            0.0
-        );
+        assert_eq!(fit(&[at(4000.0, 110e9), at(8000.0, 100e9)], None).unwrap().model.n_half, 0.0);
     }
 
     proptest! {

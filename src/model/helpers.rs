@@ -32,10 +32,7 @@ pub fn break_even_interval(cores: u64, copy_s: f64, encode_s: f64) -> Result<f64
     at_least("the number of cores per node", cores, 1, "at least 1")?;
     non_negative("the copying time", copy_s)?;
     non_negative("the encoding time", encode_s)?;
-    finite(
-        "the break-even interval",
-        cores as f64 * (encode_s - copy_s).max(0.0),
-    )
+    finite("the break-even interval", cores as f64 * (encode_s - copy_s).max(0.0))
 }
 
 #[cfg(test)]

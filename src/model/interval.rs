@@ -40,11 +40,8 @@ pub fn optimal(delta: f64, mtbf: f64) -> Result<f64> {
     for _ in 0..200 {
         let x = 0.5 * (low + high);
         // For tiny x the sum x + ln(1 - x) cancels; its series does not.
-        let left = if x < 1e-4 {
-            -x * x * (0.5 + x * (1.0 / 3.0 + x * 0.25))
-        } else {
-            x + (-x).ln_1p()
-        };
+        let left =
+            if x < 1e-4 { -x * x * (0.5 + x * (1.0 / 3.0 + x * 0.25)) } else { x + (-x).ln_1p() };
         if left + d > 0.0 {
             low = x;
         } else {
@@ -69,10 +66,7 @@ pub fn efficiency_eq10(
     positive("the MTBF of the system", mtbf)?;
     non_negative("the detection time", detect)?;
     non_negative("the recovery time", recover)?;
-    finite(
-        "the efficiency",
-        work / (work + saving) * (mtbf / (mtbf + detect + recover)),
-    )
+    finite("the efficiency", work / (work + saving) * (mtbf / (mtbf + detect + recover)))
 }
 
 /// One stretch of a protected run: work, then the part of the save before the new state is safe
@@ -97,10 +91,7 @@ pub fn segment_time(segment: Segment, down: f64, mtbf: f64) -> Result<f64> {
     positive("the MTBF of the system", mtbf)?;
     let tries = ((segment.work + segment.encode) / mtbf).exp_m1();
     let flush = -(-segment.flush / mtbf).exp_m1();
-    finite(
-        "the expected time of a segment",
-        mtbf * (down / mtbf).exp() * (tries + flush),
-    )
+    finite("the expected time of a segment", mtbf * (down / mtbf).exp() * (tries + flush))
 }
 
 #[cfg(test)]
@@ -133,21 +124,13 @@ mod tests {
 
     #[test]
     fn the_optimum_is_where_the_expected_time_is_least() {
-        for (delta, mtbf) in [
-            (20.0, 18_000.0),
-            (100.0, 300.0),
-            (1e-6, 1e9),
-            (500.0, 400.0),
-        ] {
+        for (delta, mtbf) in [(20.0, 18_000.0), (100.0, 300.0), (1e-6, 1e9), (500.0, 400.0)] {
             let best = optimal(delta, mtbf).unwrap();
             let cost = |tau: f64| ((tau + delta) / mtbf).exp_m1() / tau;
             assert!(cost(best) <= cost(best * 1.001) && cost(best) <= cost(best * 0.999));
         }
         // Daly's series is within half a per mille of it while the cost is small.
-        let (a, b) = (
-            optimal(20.0, 18_000.0).unwrap(),
-            daly(20.0, 18_000.0).unwrap(),
-        );
+        let (a, b) = (optimal(20.0, 18_000.0).unwrap(), daly(20.0, 18_000.0).unwrap());
         assert!((a / b - 1.0).abs() < 5e-4, "{a} {b}");
     }
 

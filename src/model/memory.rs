@@ -26,13 +26,8 @@ pub enum Method {
 }
 
 impl Method {
-    pub const ALL: [Method; 5] = [
-        Method::SelfCheckpoint,
-        Method::Double,
-        Method::Single,
-        Method::Disk,
-        Method::None,
-    ];
+    pub const ALL: [Method; 5] =
+        [Method::SelfCheckpoint, Method::Double, Method::Single, Method::Disk, Method::None];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -46,10 +41,7 @@ impl Method {
 
     /// Whether copies and checksums are kept in the memory of other nodes.
     pub fn in_memory(self) -> bool {
-        matches!(
-            self,
-            Method::SelfCheckpoint | Method::Double | Method::Single
-        )
+        matches!(self, Method::SelfCheckpoint | Method::Double | Method::Single)
     }
 }
 
@@ -106,12 +98,7 @@ impl std::str::FromStr for Scope {
 
 fn group(g: u64, m: u64) -> Result<(f64, f64)> {
     at_least("the number of losses m", m, 1, "at least 1")?;
-    at_least(
-        "the group size G",
-        g,
-        m.saturating_add(1),
-        "larger than the number of losses m",
-    )?;
+    at_least("the group size G", g, m.saturating_add(1), "larger than the number of losses m")?;
     Ok((g as f64, m as f64))
 }
 
@@ -281,13 +268,8 @@ mod tests {
 
     #[test]
     fn the_first_process_holds_most() {
-        for (n, nb, procs) in [
-            (1000u64, 64, 3),
-            (17, 5, 4),
-            (128, 64, 2),
-            (5, 64, 2),
-            (129, 64, 2),
-        ] {
+        for (n, nb, procs) in [(1000u64, 64, 3), (17, 5, 4), (128, 64, 2), (5, 64, 2), (129, 64, 2)]
+        {
             let count = |p| (0..n).filter(|i| i / nb % procs == p).count() as u64;
             let most = (0..procs).map(count).max().unwrap();
             assert_eq!(local_len(n, nb, procs), most, "{n} {nb} {procs}");

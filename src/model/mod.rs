@@ -1,9 +1,8 @@
 //! The mathematics of running for hours on machines that fail: how fast, how much memory, how often
 //! to save, how likely to finish. The commands `plan`, `model` and `simulate` are thin layers on it.
 //!
-//! It is a pure library: numbers in, numbers or a diagnostic out. It opens no file (except
-//! [`machine`], which reads what this computer is), starts no process and knows nothing of MPI, so
-//! that every formula can be tested against the figures of the paper it comes from. Each function
+//! It is a pure library: numbers in, numbers or a diagnostic out. It opens no file, starts no process
+//! and knows nothing of MPI, so that every formula can be tested against the figures of the paper it comes from. Each function
 //! names its equation and its units; `docs/MODELS.md` tells which printed figures follow from
 //! which inputs and which do not.
 //!
@@ -23,8 +22,10 @@ pub mod efficiency;
 pub mod encoding;
 pub mod fit;
 pub mod helpers;
+pub mod hpl_dat;
 pub mod interval;
 pub mod memory;
+pub mod planner;
 pub mod platforms;
 pub mod profile;
 pub mod protocols;

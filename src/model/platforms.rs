@@ -33,12 +33,8 @@ pub enum Edition {
 }
 
 impl Machine {
-    pub const ALL: [Machine; 4] = [
-        Machine::Titan,
-        Machine::KComputer,
-        Machine::ExascaleSlim,
-        Machine::ExascaleFat,
-    ];
+    pub const ALL: [Machine; 4] =
+        [Machine::Titan, Machine::KComputer, Machine::ExascaleSlim, Machine::ExascaleFat];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -101,27 +97,18 @@ impl Platform {
                 ..printed
             },
             // 16 Gflop/s a core, the machine's true speed.
-            Machine::KComputer => Self {
-                memory: 16.0 * GIB,
-                speed: 128e9,
-                ..printed
-            },
+            Machine::KComputer => Self { memory: 16.0 * GIB, speed: 128e9, ..printed },
             // 64 PiB in all.
-            Machine::ExascaleSlim | Machine::ExascaleFat => Self {
-                memory: 64.0 * GIB * 1_048_576.0 / processors as f64,
-                ..printed
-            },
+            Machine::ExascaleSlim | Machine::ExascaleFat => {
+                Self { memory: 64.0 * GIB * 1_048_576.0 / processors as f64, ..printed }
+            }
         }
     }
 
     /// The same machine with another time to write (and read) all memory: the paper's C_Mem = 1000 s and
     /// 100 s for the exascale machines.
     pub fn with_checkpoint(self, seconds: f64) -> Self {
-        Self {
-            write_all: seconds,
-            read_all: seconds,
-            ..self
-        }
+        Self { write_all: seconds, read_all: seconds, ..self }
     }
 }
 
@@ -194,12 +181,7 @@ pub struct Defaults {
 
 impl Default for Defaults {
     fn default() -> Self {
-        Self {
-            rho: 1.5,
-            lambda: 0.98,
-            alpha: 0.3,
-            downtime: 60.0,
-        }
+        Self { rho: 1.5, lambda: 0.98, alpha: 0.3, downtime: 60.0 }
     }
 }
 
@@ -214,12 +196,7 @@ pub fn smallest_group(platform: &Platform) -> Result<u64> {
 
 /// Number of groups G.
 pub fn groups(app: Application, grouping: Grouping, platform: &Platform) -> Result<f64> {
-    at_least(
-        "the number of processors",
-        platform.processors,
-        1,
-        "at least 1",
-    )?;
+    at_least("the number of processors", platform.processors, 1, "at least 1")?;
     let p = platform.processors as f64;
     Ok(match (grouping, app) {
         (Grouping::CoordIo | Grouping::SelfMemory, _) => 1.0,
@@ -287,12 +264,7 @@ pub struct InMemory {
 impl Default for InMemory {
     /// Groups of 16; 12.5 GB/s (one 100 Gbit/s port) and 50 GB/s of copying: a modest node of today.
     fn default() -> Self {
-        Self {
-            group: 16,
-            losses: 1,
-            network: 12.5e9,
-            memory: 50e9,
-        }
+        Self { group: 16, losses: 1, network: 12.5e9, memory: 50e9 }
     }
 }
 
@@ -371,43 +343,13 @@ mod tests {
         use Grouping::{HierarchIo, HierarchPort};
         let rows = [
             (Machine::Titan, 2048.0, 2048.0, 136.0, 15.0, 15, 1246.0, 1.6),
-            (
-                Machine::KComputer,
-                14_688.0,
-                9_400.0,
-                296.0,
-                50.0,
-                5,
-                17_626.0,
-                0.83,
-            ),
-            (
-                Machine::ExascaleSlim,
-                64_000.0,
-                64_000.0,
-                1000.0,
-                64.0,
-                5,
-                200_000.0,
-                0.32,
-            ),
-            (
-                Machine::ExascaleFat,
-                64_000.0,
-                64_000.0,
-                316.0,
-                202.5,
-                3,
-                33_333.0,
-                1.92,
-            ),
+            (Machine::KComputer, 14_688.0, 9_400.0, 296.0, 50.0, 5, 17_626.0, 0.83),
+            (Machine::ExascaleSlim, 64_000.0, 64_000.0, 1000.0, 64.0, 5, 200_000.0, 0.32),
+            (Machine::ExascaleFat, 64_000.0, 64_000.0, 316.0, 202.5, 3, 33_333.0, 1.92),
         ];
         for (machine, c, r, g_io, c_io, q_min, g_port, c_port) in rows {
             let p = recovered(machine);
-            assert!(
-                close(p.write_all, c, 1e-4) && close(p.read_all, r, 1e-4),
-                "{machine:?}"
-            );
+            assert!(close(p.write_all, c, 1e-4) && close(p.read_all, r, 1e-4), "{machine:?}");
             assert_eq!(groups(Stencil2d, HierarchIo, &p).unwrap(), g_io);
             assert!(close(p.write_all / g_io, c_io, 0.01));
             assert_eq!(smallest_group(&p).unwrap(), q_min);
@@ -426,44 +368,20 @@ mod tests {
     fn table_2_growth() {
         let rows = [
             (Machine::Titan, 0.0001098, 0.0004280, 0.0002196, 0.0008561),
-            (
-                Machine::KComputer,
-                0.0002858,
-                0.0011113,
-                0.0005716,
-                0.002227,
-            ),
-            (
-                Machine::ExascaleSlim,
-                0.0002599,
-                0.001013,
-                0.0005199,
-                0.002026,
-            ),
-            (
-                Machine::ExascaleFat,
-                0.00008220,
-                0.0003203,
-                0.00016440,
-                0.0006407,
-            ),
+            (Machine::KComputer, 0.0002858, 0.0011113, 0.0005716, 0.002227),
+            (Machine::ExascaleSlim, 0.0002599, 0.001013, 0.0005199, 0.002026),
+            (Machine::ExascaleFat, 0.00008220, 0.0003203, 0.00016440, 0.0006407),
         ];
         for (machine, stencil, product, stencil2, product2) in rows {
             let p = recovered(machine);
             let beta = |app, grouping| growth(app, grouping, &p).unwrap();
             use Application::{MatrixProduct, Stencil2d};
-            assert!(
-                close(beta(Stencil2d, Grouping::HierarchIo), stencil, 6e-4),
-                "{machine:?}"
-            );
+            assert!(close(beta(Stencil2d, Grouping::HierarchIo), stencil, 6e-4), "{machine:?}");
             assert!(
                 close(beta(MatrixProduct, Grouping::HierarchIo), product, 2.5e-3),
                 "{machine:?}"
             );
-            assert!(
-                close(beta(Stencil2d, Grouping::HierarchPort), stencil2, 6e-4),
-                "{machine:?}"
-            );
+            assert!(close(beta(Stencil2d, Grouping::HierarchPort), stencil2, 6e-4), "{machine:?}");
             assert!(
                 close(beta(MatrixProduct, Grouping::HierarchPort), product2, 6e-4),
                 "{machine:?}"
@@ -497,10 +415,7 @@ mod tests {
         for (machine, planes, plane) in rows {
             let p = recovered(machine);
             let beta = |grouping| growth(Application::Stencil3d, grouping, &p).unwrap();
-            assert!(
-                close(beta(Grouping::HierarchIo), plane, 6e-4),
-                "{machine:?}"
-            );
+            assert!(close(beta(Grouping::HierarchIo), plane, 6e-4), "{machine:?}");
             assert!(close(beta(Grouping::HierarchIoLine), 2.0 * plane, 6e-4));
             assert!(close(beta(Grouping::HierarchPort), 3.0 * plane, 6e-4));
             let g = groups(Application::Stencil3d, Grouping::HierarchIo, &p).unwrap();
@@ -512,27 +427,13 @@ mod tests {
         assert_eq!(lines(&recovered(Machine::ExascaleSlim)), 10_000.0);
         assert_eq!(lines(&recovered(Machine::ExascaleFat)), 2154.0);
         assert_eq!(lines(&recovered(Machine::Titan)), 704.0);
-        assert_eq!(
-            lines(&Platform::of(Machine::Titan, Edition::Printed)),
-            653.0
-        );
+        assert_eq!(lines(&Platform::of(Machine::Titan, Edition::Printed)), 653.0);
     }
 
     fn waste(app: Application, grouping: Grouping, platform: &Platform, years: f64) -> f64 {
-        let p = protocol(
-            app,
-            grouping,
-            platform,
-            Defaults::default(),
-            InMemory::default(),
-        )
-        .unwrap();
-        p.optimum(
-            years * YEAR_S / platform.processors as f64,
-            Validity::Unbounded,
-        )
-        .unwrap()
-        .waste
+        let p =
+            protocol(app, grouping, platform, Defaults::default(), InMemory::default()).unwrap();
+        p.optimum(years * YEAR_S / platform.processors as f64, Validity::Unbounded).unwrap().waste
     }
 
     fn starts(app: Application, grouping: Grouping, platform: &Platform) -> Option<f64> {
@@ -583,35 +484,16 @@ mod tests {
         let slim = recovered(Machine::ExascaleSlim).with_checkpoint(1000.0);
         let fat = recovered(Machine::ExascaleFat).with_checkpoint(1000.0);
         // 12.12 printed.
-        assert!(close(
-            starts(Stencil2d, CoordIo, &fat).unwrap(),
-            11.44,
-            1e-3
-        ));
+        assert!(close(starts(Stencil2d, CoordIo, &fat).unwrap(), 11.44, 1e-3));
         // 4.59 printed: here the 3D stencil is worse from the moment the coordinated protocol starts.
-        assert!(close(
-            overtaken(Stencil3d, HierarchIo, &titan).unwrap(),
-            4.32,
-            1e-2
-        ));
+        assert!(close(overtaken(Stencil3d, HierarchIo, &titan).unwrap(), 4.32, 1e-2));
         // 27.74 printed, between the two groupings.
-        assert!(close(
-            starts(MatrixProduct, HierarchIo, &slim).unwrap(),
-            21.99,
-            1e-3
-        ));
-        assert!(close(
-            starts(MatrixProduct, HierarchPort, &slim).unwrap(),
-            33.15,
-            1e-3
-        ));
+        assert!(close(starts(MatrixProduct, HierarchIo, &slim).unwrap(), 21.99, 1e-3));
+        assert!(close(starts(MatrixProduct, HierarchPort, &slim).unwrap(), 33.15, 1e-3));
         // 43.82 printed: none of the 3D groupings ever starts.
         assert_eq!(starts(Stencil3d, HierarchIo, &slim), None);
         // K: "at 7 % of the normal rate from 15": no hierarchical protocol starts, their messages outgrow it.
-        assert_eq!(
-            starts(Stencil2d, HierarchIo, &recovered(Machine::KComputer)),
-            None
-        );
+        assert_eq!(starts(Stencil2d, HierarchIo, &recovered(Machine::KComputer)), None);
     }
 
     /// "these latter parameters have very little impact on the results" (section 4.4), Figs. 10 to 15.
@@ -620,22 +502,10 @@ mod tests {
         let fat = recovered(Machine::ExascaleFat).with_checkpoint(100.0);
         let base = waste(Application::Stencil2d, Grouping::HierarchIo, &fat, 20.0);
         for defaults in [
-            Defaults {
-                rho: 1.0,
-                ..Defaults::default()
-            },
-            Defaults {
-                rho: 2.0,
-                ..Defaults::default()
-            },
-            Defaults {
-                alpha: 0.0,
-                ..Defaults::default()
-            },
-            Defaults {
-                lambda: 0.95,
-                ..Defaults::default()
-            },
+            Defaults { rho: 1.0, ..Defaults::default() },
+            Defaults { rho: 2.0, ..Defaults::default() },
+            Defaults { alpha: 0.0, ..Defaults::default() },
+            Defaults { lambda: 0.95, ..Defaults::default() },
         ] {
             let p = protocol(
                 Application::Stencil2d,

@@ -143,30 +143,17 @@ impl Schedule {
             let next = match every {
                 Every::Never => last,
                 Every::Boundaries(step) => {
-                    at_least(
-                        "the number of boundaries between saves",
-                        step,
-                        1,
-                        "at least 1",
-                    )?;
+                    at_least("the number of boundaries between saves", step, 1, "at least 1")?;
                     k.saturating_add(step).min(last)
                 }
                 Every::Seconds(s) => {
                     positive("the interval between saves", s)?;
-                    if left <= s {
-                        last
-                    } else {
-                        run.boundary_after(k, s)?
-                    }
+                    if left <= s { last } else { run.boundary_after(k, s)? }
                 }
                 Every::Auto { mtbf } => {
                     let (encode, flush) = cost.at(run.corner(k) as f64 / n);
                     let tau = interval::optimal(encode + flush, mtbf)?;
-                    if left <= tau {
-                        last
-                    } else {
-                        run.boundary_after(k, tau)?
-                    }
+                    if left <= tau { last } else { run.boundary_after(k, tau)? }
                 }
             };
             let work = run.time_at(next)? - behind;
@@ -180,11 +167,7 @@ impl Schedule {
             if saves_at.len() > MOST_SAVES {
                 return Err(too_many());
             }
-            segments.push(Segment {
-                work,
-                encode,
-                flush,
-            });
+            segments.push(Segment { work, encode, flush });
             k = next;
         }
         Ok(Self { segments, saves_at })
@@ -202,23 +185,10 @@ impl Schedule {
             return Err(too_many());
         }
         let count = count as usize;
-        let mut segments = vec![
-            Segment {
-                work: interval,
-                encode,
-                flush
-            };
-            count
-        ];
-        segments[count - 1] = Segment {
-            work: work - interval * (count - 1) as f64,
-            encode: 0.0,
-            flush: 0.0,
-        };
-        Ok(Self {
-            segments,
-            saves_at: Vec::new(),
-        })
+        let mut segments = vec![Segment { work: interval, encode, flush }; count];
+        segments[count - 1] =
+            Segment { work: work - interval * (count - 1) as f64, encode: 0.0, flush: 0.0 };
+        Ok(Self { segments, saves_at: Vec::new() })
     }
 
     pub fn saves(&self) -> usize {
@@ -245,15 +215,8 @@ impl Schedule {
         let mut sum = 0.0;
         for (i, segment) in self.segments.iter().enumerate() {
             // The first segment's flush already has a sealed state to go back to.
-            let tries = Segment {
-                flush: 0.0,
-                ..*segment
-            };
-            let flush = Segment {
-                work: 0.0,
-                encode: 0.0,
-                ..*segment
-            };
+            let tries = Segment { flush: 0.0, ..*segment };
+            let flush = Segment { work: 0.0, encode: 0.0, ..*segment };
             sum += interval::segment_time(tries, if i == 0 { down_fresh } else { down }, mtbf)?;
             sum += interval::segment_time(flush, down, mtbf)?;
         }
@@ -266,11 +229,7 @@ impl Schedule {
             segments: self
                 .segments
                 .iter()
-                .map(|s| Segment {
-                    work: s.work,
-                    encode: s.encode + s.flush,
-                    flush: 0.0,
-                })
+                .map(|s| Segment { work: s.work, encode: s.encode + s.flush, flush: 0.0 })
                 .collect(),
             saves_at: self.saves_at.clone(),
         };
@@ -287,13 +246,8 @@ mod tests {
         Run::new(n, nb, RateModel::new(1e12, 5_000.0).unwrap()).unwrap()
     }
 
-    const COST: SaveCost = SaveCost {
-        encode: 10.0,
-        flush: 2.0,
-        fixed: 0.1,
-        recover: 15.0,
-        scope: Scope::Corner,
-    };
+    const COST: SaveCost =
+        SaveCost { encode: 10.0, flush: 2.0, fixed: 0.1, recover: 15.0, scope: Scope::Corner };
 
     #[test]
     fn half_way_through_63_percent_of_the_corner_is_left() {
@@ -313,11 +267,7 @@ mod tests {
         }
         assert!(s.segments[s.saves() - 1].work < s.segments[0].work);
         // Whole costs three times the corner over a run saved at even progress (eq. 20)...
-        let whole = SaveCost {
-            scope: Scope::Whole,
-            fixed: 0.0,
-            ..COST
-        };
+        let whole = SaveCost { scope: Scope::Whole, fixed: 0.0, ..COST };
         let corner = SaveCost { fixed: 0.0, ..COST };
         let even = Every::Boundaries(4);
         let ratio = Schedule::of(&r, &whole, even).unwrap().saving()

@@ -135,10 +135,7 @@ impl Protocol {
     pub fn optimum(&self, mu_p: f64, validity: Validity) -> Result<Optimum> {
         self.check()?;
         positive("the platform MTBF", mu_p)?;
-        const HOPELESS: Optimum = Optimum {
-            period: None,
-            waste: 1.0,
-        };
+        const HOPELESS: Optimum = Optimum { period: None, waste: 1.0 };
         let Some(low) = self.shortest_period()? else {
             return Ok(HOPELESS);
         };
@@ -164,10 +161,7 @@ impl Protocol {
             }
             let waste = self.waste(t, mu_p)?;
             if waste < best.waste {
-                best = Optimum {
-                    period: Some(t),
-                    waste: waste.max(0.0),
-                };
+                best = Optimum { period: Some(t), waste: waste.max(0.0) };
             }
         }
         Ok(best)
@@ -190,10 +184,7 @@ pub fn waste_coordinated(t: f64, mu_p: f64, c: f64, r: f64, d: f64, alpha: f64) 
     non_negative("the recovery time", r)?;
     non_negative("the downtime", d)?;
     fraction("the overlap alpha", alpha)?;
-    finite(
-        "the waste",
-        (1.0 - alpha) * c / t + (d + r + t / 2.0 + alpha * c) / mu_p,
-    )
+    finite("the waste", (1.0 - alpha) * c / t + (d + r + t / 2.0 + alpha * c) / mu_p)
 }
 
 #[cfg(test)]

@@ -16,17 +16,9 @@ pub fn failure_density(x: f64, mtbf_system: f64) -> Result<f64> {
 /// Mean time between failures of one group, seconds, eq. 12: N_t / N_g times that of the system.
 pub fn group_mtbf(total: u64, group: u64, mtbf_system: f64) -> Result<f64> {
     at_least("the group size", group, 1, "at least 1")?;
-    at_least(
-        "the number of processes",
-        total,
-        group,
-        "at least the group size",
-    )?;
+    at_least("the number of processes", total, group, "at least the group size")?;
     positive("the MTBF of the system", mtbf_system)?;
-    finite(
-        "the MTBF of a group",
-        total as f64 / group as f64 * mtbf_system,
-    )
+    finite("the MTBF of a group", total as f64 / group as f64 * mtbf_system)
 }
 
 /// Probability that a failure strikes while a checkpoint is updated, eq. 13:
@@ -44,10 +36,7 @@ pub fn failure_while_recovering(recover_s: f64, failures: f64, mtbf_group: f64) 
     non_negative("the time of a recovery", recover_s)?;
     non_negative("the number of failures", failures)?;
     positive("the MTBF of a group", mtbf_group)?;
-    finite(
-        "the probability",
-        -(-recover_s * failures / mtbf_group).exp_m1(),
-    )
+    finite("the probability", -(-recover_s * failures / mtbf_group).exp_m1())
 }
 
 /// A long run, as section 5.2 describes it.
@@ -158,16 +147,9 @@ mod tests {
     fn figure_12_after_100_hours() {
         let run = LongRun::figure_12(360_000.0);
         let single = 1.0 - run.success_single().unwrap();
-        assert_eq!(
-            (single * 100.0).round(),
-            39.0,
-            "fails with probability {single}"
-        );
+        assert_eq!((single * 100.0).round(), 39.0, "fails with probability {single}");
         assert!(run.success_self().unwrap() > 0.99);
-        assert!(
-            run.success_self().unwrap() > 0.999_99,
-            "far above what the paper claims"
-        );
+        assert!(run.success_self().unwrap() > 0.999_99, "far above what the paper claims");
     }
 
     #[test]
@@ -175,10 +157,7 @@ mod tests {
         let (g, window, node) = (16, 20.0, 160_000.0 * 18_000.0);
         let refined = group_overwhelmed(g, 1, window, node).unwrap();
         let eq14 = failure_while_recovering(window, 1.0, node / g as f64).unwrap();
-        assert!(
-            (refined / eq14 - 15.0 / 16.0).abs() < 1e-4,
-            "{refined} {eq14}"
-        );
+        assert!((refined / eq14 - 15.0 / 16.0).abs() < 1e-4, "{refined} {eq14}");
     }
 
     #[test]

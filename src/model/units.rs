@@ -65,9 +65,7 @@ fn parse(text: &str, kind: &str, default: f64, table: &[(&str, f64)]) -> Result<
     while end < bytes.len() {
         let c = bytes[end];
         let exponent = matches!(c, b'e' | b'E')
-            && bytes
-                .get(end + 1)
-                .is_some_and(|d| d.is_ascii_digit() || matches!(d, b'-' | b'+'));
+            && bytes.get(end + 1).is_some_and(|d| d.is_ascii_digit() || matches!(d, b'-' | b'+'));
         let sign = matches!(c, b'+' | b'-') && (end == 0 || matches!(bytes[end - 1], b'e' | b'E'));
         if c.is_ascii_digit() || c == b'.' || exponent || sign {
             end += 1;
@@ -87,18 +85,10 @@ fn parse(text: &str, kind: &str, default: f64, table: &[(&str, f64)]) -> Result<
     let scale = if unit.is_empty() {
         default
     } else {
-        table
-            .iter()
-            .find(|(name, _)| *name == unit)
-            .map(|(_, scale)| *scale)
-            .ok_or_else(refuse)?
+        table.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale).ok_or_else(refuse)?
     };
     let value = number * scale;
-    if value.is_finite() && value > 0.0 {
-        Ok(value)
-    } else {
-        Err(refuse())
-    }
+    if value.is_finite() && value > 0.0 { Ok(value) } else { Err(refuse()) }
 }
 
 /// Seconds from `90s`, `13.6min`, `5h`, `3d`, `5y`; a bare number is seconds.
@@ -184,13 +174,8 @@ mod tests {
     #[test]
     fn a_wrong_unit_is_refused_with_the_right_ones() {
         let message = seconds("5 parsecs").unwrap_err().to_string();
-        assert!(
-            message.contains("parsecs") && message.contains("min"),
-            "{message}"
-        );
-        for bad in [
-            "", "h", "-3h", "0s", "nan", "inf", "1e999y", "5h5", "..", "é5",
-        ] {
+        assert!(message.contains("parsecs") && message.contains("min"), "{message}");
+        for bad in ["", "h", "-3h", "0s", "nan", "inf", "1e999y", "5h5", "..", "é5"] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
     }

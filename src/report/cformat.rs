@@ -27,11 +27,7 @@ pub fn fixed(value: f64, precision: usize) -> String {
 }
 
 fn not_finite(value: f64) -> Option<&'static str> {
-    match (
-        value.is_nan(),
-        value.is_infinite(),
-        value.is_sign_negative(),
-    ) {
+    match (value.is_nan(), value.is_infinite(), value.is_sign_negative()) {
         (true, _, false) => Some("nan"),
         (true, _, true) => Some("-nan"),
         (_, true, false) => Some("inf"),
@@ -57,9 +53,8 @@ pub fn ctime(unix_s: u64) -> String {
 
 fn calendar(tm: &libc::tm) -> String {
     const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
-    const MONTHS: [&str; 12] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     format!(
         "{} {} {:2} {:02}:{:02}:{:02} {}\n",
         DAYS[tm.tm_wday as usize],
@@ -87,11 +82,7 @@ mod tests {
         let length =
             unsafe { libc::snprintf(buffer.as_mut_ptr().cast(), 512, format.as_ptr(), value) };
         assert!(0 < length && length < 512);
-        CStr::from_bytes_until_nul(&buffer)
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .to_owned()
+        CStr::from_bytes_until_nul(&buffer).unwrap().to_str().unwrap().to_owned()
     }
 
     /// Any bit pattern at all: subnormals, infinities and NaNs of both signs included.

@@ -169,19 +169,14 @@ impl JsonLog {
         replace(&self.path, &text, self.run.complete).map_err(|error| {
             io::Error::new(
                 error.kind(),
-                format!(
-                    "cannot write the JSON file {}: {error}",
-                    self.path.display()
-                ),
+                format!("cannot write the JSON file {}: {error}", self.path.display()),
             )
         })
     }
 }
 
 fn unix_s() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Puts `text` in place of the file in one step.
@@ -240,16 +235,8 @@ mod tests {
         JsonLog::create(
             path,
             vec!["skt-hpl".into(), "--json".into(), "run.json".into()],
-            Mpi {
-                library: "Open MPI v4.1.4".into(),
-                ranks: 6,
-                hosts: 2,
-            },
-            Blas {
-                name: "BLIS 0.9.0".into(),
-                kernel: "skx".into(),
-                engine: "packed".into(),
-            },
+            Mpi { library: "Open MPI v4.1.4".into(), ranks: 6, hosts: 2 },
+            Blas { name: "BLIS 0.9.0".into(), kernel: "skx".into(), engine: "packed".into() },
             3,
         )
         .unwrap()
@@ -278,15 +265,7 @@ mod tests {
         let run = log.complete().unwrap();
         assert_eq!(read(&path), run);
         assert!(run.complete);
-        assert_eq!(
-            run.counts,
-            Counts {
-                passed: 1,
-                failed: 1,
-                unchecked: 0,
-                skipped: 1
-            }
-        );
+        assert_eq!(run.counts, Counts { passed: 1, failed: 1, unchecked: 0, skipped: 1 });
         let numbers: Vec<_> = run.tests.iter().map(|test| test.number).collect();
         assert_eq!(numbers, [1, 2, 3]);
         let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
@@ -297,11 +276,7 @@ mod tests {
     fn numbers_that_are_none_become_null_and_come_back_as_nan() {
         let mut strange = outcome();
         strange.gflops = f64::INFINITY;
-        strange.residual = Some(Residual {
-            scaled: f64::NAN,
-            x_inf: f64::INFINITY,
-            ..residual()
-        });
+        strange.residual = Some(Residual { scaled: f64::NAN, x_inf: f64::INFINITY, ..residual() });
         let text = serde_json::to_string(&strange).unwrap();
         assert!(text.contains(r#""scaled":null"#), "{text}");
         let back: Outcome = serde_json::from_str(&text).unwrap();
@@ -352,16 +327,8 @@ mod tests {
         let error = JsonLog::create(
             "/no/such/folder/run.json",
             vec![],
-            Mpi {
-                library: String::new(),
-                ranks: 1,
-                hosts: 1,
-            },
-            Blas {
-                name: String::new(),
-                kernel: String::new(),
-                engine: String::new(),
-            },
+            Mpi { library: String::new(), ranks: 1, hosts: 1 },
+            Blas { name: String::new(), kernel: String::new(), engine: String::new() },
             1,
         )
         .unwrap_err();

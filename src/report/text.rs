@@ -63,12 +63,7 @@ pub struct TextReport {
 impl TextReport {
     /// `detailed` adds the block of times by part to each test.
     pub fn new(threshold: f64, detailed: bool) -> Self {
-        Self {
-            detailed,
-            checked: threshold > 0.0,
-            header_due: true,
-            counts: Counts::default(),
-        }
+        Self { detailed, checked: threshold > 0.0, header_due: true, counts: Counts::default() }
     }
 
     /// Who we are and what is going to be run.
@@ -154,11 +149,7 @@ pub fn progress(
     let (all, left) = (n as f64, n.saturating_sub(column) as f64);
     let seconds = if seconds > 0.0 { seconds } else { 1e-6 };
     let gflops = 2.0 * (all.powi(3) - left.powi(3)) / 3.0 / seconds / 1e9;
-    let percent = if n == 0 {
-        100.0
-    } else {
-        100.0 * column as f64 / all
-    };
+    let percent = if n == 0 { 100.0 } else { 100.0 * column as f64 / all };
     writeln!(
         out,
         "Column={column:09} Fraction={:>4}% Gflops={:>9}",
@@ -175,26 +166,17 @@ fn banner(out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         "skt-hpl {}  --  High-Performance Linpack benchmark, written anew in Rust",
         env!("CARGO_PKG_VERSION")
     )?;
-    writeln!(
-        out,
-        "Reads and prints what HPLinpack 2.3 does; not that program"
-    )?;
+    writeln!(out, "Reads and prints what HPLinpack 2.3 does; not that program")?;
     writeln!(out, "{DOUBLE_RULE}")?;
     writeln!(out)?;
     writeln!(out, "What the columns and parameters mean:")?;
-    writeln!(
-        out,
-        "T/V    : Kind of time (W, wall) and variant, see below."
-    )?;
+    writeln!(out, "T/V    : Kind of time (W, wall) and variant, see below.")?;
     writeln!(out, "N      : Rows and columns of A.")?;
     writeln!(out, "NB     : Rows and columns of a block.")?;
     writeln!(out, "P      : Rows of the grid of processes.")?;
     writeln!(out, "Q      : Columns of the grid of processes.")?;
     writeln!(out, "Time   : Seconds to factor and solve.")?;
-    writeln!(
-        out,
-        "Gflops : Operations credited for that, in 10^9 a second."
-    )?;
+    writeln!(out, "Gflops : Operations credited for that, in 10^9 a second.")?;
     writeln!(out)
 }
 
@@ -224,11 +206,7 @@ fn parameters(out: &mut (impl Write + ?Sized), echo: &Echo<'_>) -> io::Result<()
     }
     writeln!(out, "L1     : {} form", form_word(echo.l1))?;
     writeln!(out, "U      : {} form", form_word(echo.u))?;
-    writeln!(
-        out,
-        "EQUIL  : {}",
-        if echo.equilibrate { "yes" } else { "no" }
-    )?;
+    writeln!(out, "EQUIL  : {}", if echo.equilibrate { "yes" } else { "no" })?;
     writeln!(out, "ALIGN  : {} double precision words", echo.align)?;
     writeln!(out)
 }
@@ -238,10 +216,7 @@ fn check_note(out: &mut (impl Write + ?Sized), threshold: f64) -> io::Result<()>
     writeln!(out)?;
     writeln!(out, "- Every test draws its matrix A anew, at random.")?;
     writeln!(out, "- Its solution x is checked by the scaled residual")?;
-    writeln!(
-        out,
-        "      ||Ax-b||_oo / ( eps * ( || x ||_oo * || A ||_oo + || b ||_oo ) * N )"
-    )?;
+    writeln!(out, "      ||Ax-b||_oo / ( eps * ( || x ||_oo * || A ||_oo + || b ||_oo ) * N )")?;
     writeln!(
         out,
         "{:<58}{:>22}",
@@ -405,30 +380,12 @@ fn residual_lines(
         return Ok(());
     }
     let lines = [
-        (
-            "||Ax-b||_oo  . . . . . . . . . . . . . . . . . =",
-            residual.r_inf,
-        ),
-        (
-            "||A||_oo . . . . . . . . . . . . . . . . . . . =",
-            residual.a_inf,
-        ),
-        (
-            "||A||_1  . . . . . . . . . . . . . . . . . . . =",
-            residual.a_1,
-        ),
-        (
-            "||x||_oo . . . . . . . . . . . . . . . . . . . =",
-            residual.x_inf,
-        ),
-        (
-            "||x||_1  . . . . . . . . . . . . . . . . . . . =",
-            residual.x_1,
-        ),
-        (
-            "||b||_oo . . . . . . . . . . . . . . . . . . . =",
-            residual.b_inf,
-        ),
+        ("||Ax-b||_oo  . . . . . . . . . . . . . . . . . =", residual.r_inf),
+        ("||A||_oo . . . . . . . . . . . . . . . . . . . =", residual.a_inf),
+        ("||A||_1  . . . . . . . . . . . . . . . . . . . =", residual.a_1),
+        ("||x||_oo . . . . . . . . . . . . . . . . . . . =", residual.x_inf),
+        ("||x||_1  . . . . . . . . . . . . . . . . . . . =", residual.x_1),
+        ("||b||_oo . . . . . . . . . . . . . . . . . . . =", residual.b_inf),
     ];
     for (name, norm) in lines {
         writeln!(out, "{name} {:>18}", fixed(norm, 6))?;
@@ -438,35 +395,15 @@ fn residual_lines(
 
 fn footer(out: &mut (impl Write + ?Sized), counts: &Counts, checked: bool) -> io::Result<()> {
     writeln!(out)?;
-    writeln!(
-        out,
-        "Finished {:6} tests with the following results:",
-        counts.total()
-    )?;
+    writeln!(out, "Finished {:6} tests with the following results:", counts.total())?;
     let indent = "         ";
     if checked {
-        writeln!(
-            out,
-            "{indent}{:6} tests completed and passed residual checks,",
-            counts.passed
-        )?;
-        writeln!(
-            out,
-            "{indent}{:6} tests completed and failed residual checks,",
-            counts.failed
-        )?;
+        writeln!(out, "{indent}{:6} tests completed and passed residual checks,", counts.passed)?;
+        writeln!(out, "{indent}{:6} tests completed and failed residual checks,", counts.failed)?;
     } else {
-        writeln!(
-            out,
-            "{indent}{:6} tests completed without checking,",
-            counts.unchecked
-        )?;
+        writeln!(out, "{indent}{:6} tests completed without checking,", counts.unchecked)?;
     }
-    writeln!(
-        out,
-        "{indent}{:6} tests skipped because of illegal input values.",
-        counts.skipped
-    )?;
+    writeln!(out, "{indent}{:6} tests skipped because of illegal input values.", counts.skipped)?;
     writeln!(out, "{RULE}")?;
     writeln!(out)?;
     writeln!(out, "End of Tests.")?;
@@ -593,10 +530,7 @@ ALIGN  : 8 double precision words
         assert!(head.contains("\nSWAP   : Spread-roll (long)\n"));
         assert!(head.contains("\nL1     : no-transposed form\nU      : transposed form\n"));
         assert!(head.ends_with("\nEQUIL  : no\nALIGN  : 8 double precision words\n\n"));
-        let binary = Echo {
-            swap: Swap::BinaryExchange,
-            ..other
-        };
+        let binary = Echo { swap: Swap::BinaryExchange, ..other };
         let head = text(|out| report.begin(out, &binary));
         assert!(head.contains("\nSWAP   : Binary-exchange\n"));
     }

@@ -151,13 +151,7 @@ impl<'a> Plan<'a> {
         let scenario = self.scenario;
         let system = &scenario.system;
         let method = scenario.method;
-        let mut source = Source::new(
-            &scenario.failures,
-            system.nodes,
-            system.domains,
-            seed,
-            index,
-        );
+        let mut source = Source::new(&scenario.failures, system.nodes, system.domains, seed, index);
         let mut out = Outcome {
             end: End::Finished,
             wall: 0.0,
@@ -304,10 +298,7 @@ impl<'a> Plan<'a> {
                 system.regenerate
             };
             let up = started + restore;
-            let next = source
-                .peek()
-                .map_or(f64::INFINITY, |e| e.time)
-                .min(self.limit);
+            let next = source.peek().map_or(f64::INFINITY, |e| e.time).min(self.limit);
             // What of each stage passes before the next failure (or the deadline).
             let spent = |from: f64, to: f64| (next.min(to) - from).max(0.0);
             out.detect += spent(now, noticed);
@@ -360,13 +351,8 @@ mod tests {
             Method::None => Schedule::periodic(100.0, 100.0, 0.0, 0.0).unwrap(),
             _ => Schedule::periodic(100.0, 25.0, 3.0, 2.0).unwrap(),
         };
-        let scenario = Scenario {
-            schedule,
-            method,
-            system,
-            failures: Failures::Trace(trace),
-            limit,
-        };
+        let scenario =
+            Scenario { schedule, method, system, failures: Failures::Trace(trace), limit };
         scenario.check().unwrap();
         Plan::new(&scenario).run(0, 0)
     }
@@ -379,10 +365,7 @@ mod tests {
     #[test]
     fn undisturbed() {
         let o = run(Method::SelfCheckpoint, system(), &[], None);
-        assert_eq!(
-            (o.end, o.wall, o.useful, o.saving),
-            (End::Finished, 115.0, 100.0, 15.0)
-        );
+        assert_eq!((o.end, o.wall, o.useful, o.saving), (End::Finished, 115.0, 100.0, 15.0));
     }
 
     #[test]
@@ -398,10 +381,7 @@ mod tests {
     #[test]
     fn a_loss_before_the_first_save_generates_again() {
         let o = run(Method::SelfCheckpoint, system(), &[(20.0, 1)], None);
-        assert_eq!(
-            (o.lost, o.recover, o.wall),
-            (20.0, 6.0, 115.0 + 20.0 + 13.0)
-        );
+        assert_eq!((o.lost, o.recover, o.wall), (20.0, 6.0, 115.0 + 20.0 + 13.0));
     }
 
     #[test]
@@ -410,11 +390,7 @@ mod tests {
         let o = run(Method::SelfCheckpoint, system(), &[(56.0, 1)], None);
         assert_eq!(o.lost, 26.0);
         let o = run(Method::SelfCheckpoint, system(), &[(59.0, 1)], None);
-        assert_eq!(
-            (o.lost, o.wall),
-            (0.0, 114.0 + 12.0),
-            "one second of flush is spared"
-        );
+        assert_eq!((o.lost, o.wall), (0.0, 114.0 + 12.0), "one second of flush is spared");
         adds_up(&o);
         let o = run(Method::Double, system(), &[(59.0, 1)], None);
         assert_eq!(o.lost, 29.0);
@@ -429,44 +405,17 @@ mod tests {
     #[test]
     fn two_losses_in_a_group_are_one_too_many() {
         // Nodes 0..8 are group 0. The run is down from 40 to 52.
-        let o = run(
-            Method::SelfCheckpoint,
-            system(),
-            &[(40.0, 1), (45.0, 2)],
-            None,
-        );
+        let o = run(Method::SelfCheckpoint, system(), &[(40.0, 1), (45.0, 2)], None);
         assert_eq!((o.end, o.wall), (End::GroupLost, 45.0));
         adds_up(&o);
-        let o = run(
-            Method::SelfCheckpoint,
-            system(),
-            &[(40.0, 1), (45.0, 9)],
-            None,
-        );
-        assert_eq!(
-            (o.end, o.wall),
-            (End::Finished, 115.0 + 10.0 + 5.0 + 12.0),
-            "another group"
-        );
+        let o = run(Method::SelfCheckpoint, system(), &[(40.0, 1), (45.0, 9)], None);
+        assert_eq!((o.end, o.wall), (End::Finished, 115.0 + 10.0 + 5.0 + 12.0), "another group");
         adds_up(&o);
-        let o = run(
-            Method::SelfCheckpoint,
-            system(),
-            &[(40.0, 1), (45.0, 1)],
-            None,
-        );
+        let o = run(Method::SelfCheckpoint, system(), &[(40.0, 1), (45.0, 1)], None);
         assert_eq!(o.end, End::Finished, "its own replacement");
-        let o = run(
-            Method::SelfCheckpoint,
-            system(),
-            &[(40.0, 1), (53.0, 2)],
-            None,
-        );
+        let o = run(Method::SelfCheckpoint, system(), &[(40.0, 1), (53.0, 2)], None);
         assert_eq!(o.end, End::Finished, "whole again at 52");
-        let two = System {
-            losses: 2,
-            ..system()
-        };
+        let two = System { losses: 2, ..system() };
         let o = run(Method::SelfCheckpoint, two, &[(40.0, 1), (45.0, 2)], None);
         assert_eq!(o.end, End::Finished);
         let o = run(Method::Disk, system(), &[(40.0, 1), (45.0, 2)], None);
@@ -475,28 +424,12 @@ mod tests {
 
     #[test]
     fn spares_run_out_and_come_back() {
-        let few = System {
-            spares: Some(1),
-            ..system()
-        };
-        let o = run(
-            Method::SelfCheckpoint,
-            few.clone(),
-            &[(40.0, 1), (70.0, 20)],
-            None,
-        );
+        let few = System { spares: Some(1), ..system() };
+        let o = run(Method::SelfCheckpoint, few.clone(), &[(40.0, 1), (70.0, 20)], None);
         assert_eq!((o.end, o.wall), (End::NoSpare, 73.0));
         adds_up(&o);
-        let mended = System {
-            repair: Some(50.0),
-            ..few
-        };
-        let o = run(
-            Method::SelfCheckpoint,
-            mended,
-            &[(40.0, 1), (70.0, 20)],
-            None,
-        );
+        let mended = System { repair: Some(50.0), ..few };
+        let o = run(Method::SelfCheckpoint, mended, &[(40.0, 1), (70.0, 20)], None);
         assert_eq!((o.end, o.wait), (End::Finished, 90.0 - 73.0));
         adds_up(&o);
     }
@@ -538,10 +471,7 @@ mod tests {
                 // A wrap past a short last domain may bring one domain back only where groups are
                 // larger than the domains are many.
                 if group < nodes / size {
-                    assert!(
-                        m.windows(2).all(|w| w[0] != w[1]),
-                        "{nodes} {size} {group} {m:?}"
-                    );
+                    assert!(m.windows(2).all(|w| w[0] != w[1]), "{nodes} {size} {group} {m:?}");
                 }
             }
         }

@@ -276,11 +276,7 @@ impl Life {
                 // Rounding must not turn time back.
                 t.max(at_least)
             }
-            Life::Stationary {
-                eta,
-                shape,
-                ln_gamma,
-            } => {
+            Life::Stationary { eta, shape, ln_gamma } => {
                 let hazard = |t: f64| gamma_hazard(1.0 / shape, (t / eta).powf(shape), ln_gamma);
                 // The hazard rate starts at 1/mean; bracket from there, then bisect and finish by secant.
                 let mut low = at_least;
@@ -398,24 +394,15 @@ impl<'a> Source<'a> {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(mixed);
         let kind = match failures {
             Failures::Never => Kind::Never,
-            Failures::Exponential { mtbf } => Kind::Poisson {
-                mtbf: *mtbf,
-                time: 0.0,
-            },
+            Failures::Exponential { mtbf } => Kind::Poisson { mtbf: *mtbf, time: 0.0 },
             Failures::Weibull { mtbf, shape, age } => {
                 let eta = mtbf / (ln_gamma(1.0 + 1.0 / shape)).exp();
                 let life = match age {
                     _ if *shape == 1.0 => Life::Exponential { mtbf: *mtbf },
-                    Age::Same(a) => Life::Aged {
-                        eta,
-                        shape: *shape,
-                        age: *a,
-                    },
-                    Age::Stationary => Life::Stationary {
-                        eta,
-                        shape: *shape,
-                        ln_gamma: ln_gamma(1.0 / shape),
-                    },
+                    Age::Same(a) => Life::Aged { eta, shape: *shape, age: *a },
+                    Age::Stationary => {
+                        Life::Stationary { eta, shape: *shape, ln_gamma: ln_gamma(1.0 / shape) }
+                    }
                 };
                 Kind::Aging {
                     life,
@@ -432,11 +419,7 @@ impl<'a> Source<'a> {
             Failures::Trace(trace) => {
                 let start = uniform(&mut rng) * trace.span;
                 let at = trace.events.partition_point(|(t, _)| *t < start);
-                Kind::Trace {
-                    trace,
-                    at,
-                    base: -start,
-                }
+                Kind::Trace { trace, at, base: -start }
             }
         };
         let mut source = Self {
@@ -471,17 +454,7 @@ impl<'a> Source<'a> {
                 *time += exponential(rng) * *mtbf / nodes as f64;
                 Some((*time, below(rng, nodes)))
             }
-            Kind::Aging {
-                life,
-                eta,
-                shape,
-                untouched,
-                hazard,
-                time,
-                touched,
-                drawn,
-                replaced,
-            } => {
+            Kind::Aging { life, eta, shape, untouched, hazard, time, touched, drawn, replaced } => {
                 // The next among the untouched is drawn once and waits in the heap with the others.
                 if *untouched > 0 && !*drawn {
                     *drawn = true;
@@ -525,10 +498,9 @@ impl<'a> Source<'a> {
     /// The next failure, without taking it.
     pub fn peek(&self) -> Option<Event> {
         match self.next_node {
-            Some((time, node)) if time <= self.next_domain => Some(Event {
-                time,
-                struck: Struck::Node(node),
-            }),
+            Some((time, node)) if time <= self.next_domain => {
+                Some(Event { time, struck: Struck::Node(node) })
+            }
             _ if self.next_domain.is_finite() => Some(Event {
                 time: self.next_domain,
                 // Which one is decided when it is taken.
@@ -601,19 +573,12 @@ mod tests {
     #[test]
     fn stationary_weibull_has_the_exponential_rate() {
         for shape in [0.5, 0.7, 1.0, 2.5] {
-            let law = Failures::Weibull {
-                mtbf: 1e6,
-                shape,
-                age: Age::Stationary,
-            };
+            let law = Failures::Weibull { mtbf: 1e6, shape, age: Age::Stationary };
             // Also beyond the mean life, where nodes fail for the second time.
             for (nodes, horizon) in [(1000, 20_000.0), (7, 3e6)] {
                 let (mean, error) = count(&law, nodes, horizon, 3000);
                 let expected = nodes as f64 * horizon / 1e6;
-                assert!(
-                    (mean - expected).abs() < 4.0 * error,
-                    "{shape} {mean} {expected} {error}"
-                );
+                assert!((mean - expected).abs() < 4.0 * error, "{shape} {mean} {expected} {error}");
             }
         }
     }
@@ -623,11 +588,7 @@ mod tests {
     fn aged_weibull_agrees_with_sampling_each_node() {
         let (mtbf, shape, nodes, horizon) = (1000.0, 0.7, 20u64, 1500.0);
         for age in [0.0, 300.0] {
-            let law = Failures::Weibull {
-                mtbf,
-                shape,
-                age: Age::Same(age),
-            };
+            let law = Failures::Weibull { mtbf, shape, age: Age::Same(age) };
             let (mean, error) = count(&law, nodes, horizon, 4000);
             let eta = mtbf / ln_gamma(1.0 + 1.0 / shape).exp();
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(99);
@@ -647,10 +608,7 @@ mod tests {
             }
             let plain = sum / f64::from(runs);
             let plain_error = ((square / f64::from(runs) - plain * plain) / f64::from(runs)).sqrt();
-            assert!(
-                (mean - plain).abs() < 4.0 * error.hypot(plain_error),
-                "{mean} {plain}"
-            );
+            assert!((mean - plain).abs() < 4.0 * error.hypot(plain_error), "{mean} {plain}");
         }
     }
 
@@ -662,17 +620,9 @@ mod tests {
         let mut source = Source::new(&law, 100, None, 1, 0);
         let events: Vec<_> = (0..7).map(|_| source.take().unwrap()).collect();
         assert!(events.windows(2).all(|w| w[0].time < w[1].time));
-        assert!(
-            (events[3].time - events[0].time - 45.0).abs() < 1e-9,
-            "one round is 45 s"
-        );
+        assert!((events[3].time - events[0].time - 45.0).abs() < 1e-9, "one round is 45 s");
         assert!(Trace::parse("").is_err());
-        assert!(
-            Trace::parse("10 x")
-                .unwrap_err()
-                .to_string()
-                .contains("line 1")
-        );
+        assert!(Trace::parse("10 x").unwrap_err().to_string().contains("line 1"));
         assert!(Trace::parse("inf 3").is_err());
     }
 

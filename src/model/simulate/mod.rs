@@ -117,12 +117,7 @@ impl Scenario {
         }
         if self.method.in_memory() {
             super::memory::memory_factor(self.method, s.group, s.losses)?;
-            at_least(
-                "the number of nodes",
-                s.nodes,
-                s.group,
-                "at least the group size",
-            )?;
+            at_least("the number of nodes", s.nodes, s.group, "at least the group size")?;
         }
         if let Some(d) = s.domains {
             at_least("the size of a domain", d.size, 1, "at least 1")?;

@@ -17,10 +17,7 @@ impl Mean {
     fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
         let n = values.clone().count() as f64;
         if n == 0.0 {
-            return Self {
-                value: 0.0,
-                confidence: 0.0,
-            };
+            return Self { value: 0.0, confidence: 0.0 };
         }
         let value = values.clone().sum::<f64>() / n;
         let variance = if n > 1.0 {
@@ -28,10 +25,7 @@ impl Mean {
         } else {
             0.0
         };
-        Self {
-            value,
-            confidence: 1.96 * (variance / n).sqrt(),
-        }
+        Self { value, confidence: 1.96 * (variance / n).sqrt() }
     }
 
     /// Whether `x` lies within `widths` half-widths of the mean.

@@ -11,6 +11,8 @@ mod completions;
 pub mod exit;
 pub mod launcher_rank;
 mod man;
+mod plan;
+mod this_machine;
 
 use std::process::ExitCode;
 
@@ -49,6 +51,8 @@ enum Sub {
     Completions(completions::CompletionsFlags),
     /// Print the man page
     Man,
+    /// Plan a run: problem, grid, protection, and what to expect
+    Plan(Box<plan::PlanFlags>),
 }
 
 const EXAMPLES: &str = "  mpirun -n 4 skt-hpl
@@ -79,6 +83,7 @@ pub fn main() -> ExitCode {
         Some(Sub::Check(flags)) => check::run(&flags),
         Some(Sub::Completions(flags)) => completions::run(&flags),
         Some(Sub::Man) => man::run(),
+        Some(Sub::Plan(flags)) => plan::run(&flags),
     }
 }
 

@@ -20,6 +20,7 @@
 
 pub mod efficiency;
 pub mod encoding;
+pub mod figures;
 pub mod fit;
 pub mod helpers;
 pub mod hpl_dat;
@@ -27,6 +28,7 @@ pub mod interval;
 pub mod memory;
 pub mod planner;
 pub mod platforms;
+pub mod plot;
 pub mod profile;
 pub mod protocols;
 pub mod reliability;

@@ -6,22 +6,9 @@
 
 use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
-
 use super::ffi::{self, Triangle};
 use super::{micro, packed};
-use crate::params::Form;
-
-/// What the user asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EngineChoice {
-    /// The packed kernel where the processor has AVX-512, else the BLAS.
-    #[default]
-    Auto,
-    Packed,
-    Blas,
-}
+use crate::params::{Engine as EngineChoice, Form};
 
 /// What is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

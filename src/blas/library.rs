@@ -19,6 +19,7 @@ mod linked {
     use super::*;
 
     unsafe extern "C" {
+        fn bli_init();
         fn bli_info_get_version_str() -> *const c_char;
         fn bli_arch_query_id() -> c_int;
         fn bli_arch_string(id: c_int) -> *const c_char;
@@ -26,8 +27,11 @@ mod linked {
     }
 
     pub fn query() -> Library {
-        // SAFETY: the library initialises itself in these calls; the strings are its constants.
+        // SAFETY: initialising more than once is allowed; the strings are the library's constants.
         unsafe {
+            // Asked before it is initialised, the library checks an overridden kernel against
+            // tables it has not filled, and aborts.
+            bli_init();
             Library {
                 name: "BLIS",
                 version: super::text(bli_info_get_version_str()),

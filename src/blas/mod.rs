@@ -12,6 +12,6 @@ pub mod packed;
 pub mod preflight;
 pub mod vector;
 
-pub use engine::{Engine, EngineChoice, LowerBlock, TriangleBlock, UpperBlock};
+pub use engine::{Engine, LowerBlock, TriangleBlock, UpperBlock};
 pub use ffi::{gemm, trsm_left_lower_unit, trsm_right_upper_unit};
 pub use library::{Library, set_library_threads};

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use super::Library;
 
 /// Set in the second life of the process, to the pick of the first.
-const MARK: &str = "SKT_PREFLIGHT_DONE";
+const MARK: &str = "SKT_INTERNAL_PREFLIGHT";
 
 /// What the processor can do, as far as kernels care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

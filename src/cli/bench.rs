@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::exit::Exit;
+use super::benchmark;
 use crate::input::diagnostic::{Diagnostic, Diagnostics};
 use crate::input::settings::Overrides;
 use crate::input::{self, Loaded, sources};
@@ -52,20 +52,5 @@ pub fn load(flags: &BenchFlags) -> Result<Loaded, Diagnostics> {
 }
 
 pub fn run(flags: BenchFlags) -> ExitCode {
-    match load(&flags) {
-        Ok(loaded) => {
-            for warning in &loaded.warnings {
-                eprintln!("{warning}\n");
-            }
-            eprintln!(
-                "skt-hpl: {} test(s) read; the solver is not linked into this build yet",
-                loaded.dat.test_count()
-            );
-            Exit::Environment.into()
-        }
-        Err(faults) => {
-            eprintln!("{faults}");
-            Exit::BadInput.into()
-        }
-    }
+    benchmark::run(&flags).into()
 }

@@ -6,6 +6,7 @@
 //! benchmark, so `mpirun skt-hpl` stands where `mpirun xhpl` stood.
 
 pub mod bench;
+mod benchmark;
 mod check;
 mod completions;
 pub mod exit;

@@ -1,6 +1,7 @@
 //! The only ways a rank ends before its time: each takes the whole job with it.
 
 use std::ffi::CStr;
+use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
@@ -27,11 +28,10 @@ pub fn phase() -> &'static str {
 /// `code` is the exit status `mpirun` passes on where the MPI library does pass it on.
 pub fn die(code: i32, why: &str) -> ! {
     let rank = RANK.load(Ordering::Relaxed);
-    if rank >= 0 {
-        eprintln!("skt-hpl: rank {rank}, while {}: {why}", phase());
-    } else {
-        eprintln!("skt-hpl: while {}: {why}", phase());
-    }
+    let who = if rank >= 0 { format!("rank {rank}, ") } else { String::new() };
+    // In one piece: other ranks may be dying at the same moment.
+    let text = format!("skt-hpl: {who}while {}: {why}\n", phase());
+    let _ = std::io::stderr().write_all(text.as_bytes());
     if MPI_UP.load(Ordering::Acquire) {
         // SAFETY: MPI is initialised and not yet finalised; MPI_Abort may be called at any time
         // in between, from any thread that got here first.

@@ -263,6 +263,10 @@ impl Comm {
 
     /// Copies `root`'s `data` to everybody.
     pub fn broadcast<T: Wire>(&self, data: &mut [T], root: usize) {
+        // Everybody knows the length; Open MPI refuses the address of an empty slice.
+        if data.is_empty() {
+            return;
+        }
         for part in chunks_mut(data) {
             // SAFETY: the slice is valid and ours alone for the length given.
             let rc = unsafe {
@@ -288,7 +292,7 @@ impl Comm {
 
     /// Combines everybody's `data` element by element; everybody gets the result.
     pub fn all_reduce<T: Wire>(&self, data: &mut [T], op: Reduce) {
-        if self.size == 1 {
+        if self.size == 1 || data.is_empty() {
             return;
         }
         for part in chunks_mut(data) {

@@ -10,26 +10,13 @@
 
 use std::path::PathBuf;
 
+use clap::Args;
 use clap::builder::BoolishValueParser;
-use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::hpl_dat::{HplDat, Output};
-use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap};
-
-/// Which multiplication does the trailing update.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Engine {
-    /// Whichever is faster for this problem and BLAS
-    #[default]
-    Auto,
-    /// Panels packed once and multiplied by the BLAS's own kernel
-    Packed,
-    /// The BLAS's DGEMM as it is
-    Blas,
-}
+use crate::params::{Bcast, Engine, Fact, Form, Mapping, Rng, Swap};
 
 /// The seed of the reference's matrix.
 pub const SEED_DEFAULT: u64 = 100;
@@ -180,7 +167,7 @@ pub struct Overrides {
     #[arg(long, value_name = "DOUBLES", value_parser = size::<1>, help_heading = ALGORITHM)]
     pub align: Option<usize>,
 
-    /// BLAS threads of each rank [default: the cores it is bound to]
+    /// Threads of each rank [default: the cores it is bound to]
     #[arg(long, value_name = "COUNT", value_parser = size::<1>, help_heading = RUN)]
     pub threads: Option<usize>,
 

@@ -36,7 +36,7 @@ const HEAD: usize = 3;
 impl Factor {
     pub fn new(context: &Context) -> io::Result<Self> {
         Ok(Self {
-            work: HugeBuffer::new(Self::room(context))?,
+            work: HugeBuffer::touched(Self::room(context))?,
             scratch: Vec::new(),
             mine: Vec::new(),
             theirs: Vec::new(),

@@ -30,4 +30,4 @@ mod update;
 pub use clock::{Clock, Part};
 pub use context::Context;
 pub use pipeline::{Halt, Observer, Silent};
-pub use test::{Machine, solve_test, work_bytes};
+pub use test::{solve_test, work_bytes};

@@ -57,8 +57,8 @@ impl Panel {
             below: 0,
             first_below: 0,
             layout,
-            message: HugeBuffer::new(layout.len)?,
-            triangle: HugeBuffer::new(context.engine.triangle_len(width))?,
+            message: HugeBuffer::touched(layout.len)?,
+            triangle: HugeBuffer::touched(context.engine.triangle_len(width))?,
             broadcast: None,
             moves: None,
         })

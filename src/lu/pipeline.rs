@@ -76,8 +76,8 @@ impl Work {
             panels: (0..slots).map(|_| Panel::new(context)).collect::<io::Result<_>>()?,
             factor: Factor::new(context)?,
             swapper: Swapper::default(),
-            ahead: HugeBuffer::new(context.engine.upper_len(width, width + 1))?,
-            rest: HugeBuffer::new(context.engine.upper_len(width, context.shape.cols))?,
+            ahead: HugeBuffer::touched(context.engine.upper_len(width, width + 1))?,
+            rest: HugeBuffer::touched(context.engine.upper_len(width, context.shape.cols))?,
         })
     }
 

@@ -97,7 +97,7 @@ fn rows_of(
             let first = shape.col_map.global(at, shape.col);
             generator.block(&global[..count], first, len, |r, j, v| {
                 norm[r] += v.abs();
-                product[r] = v.mul_add(x[at + j], product[r]);
+                product[r] += v * x[at + j];
                 partial.column[at + j] += v.abs();
             });
             at += len;

@@ -14,11 +14,6 @@ use crate::outcome::{Outcome, Times, Verdict};
 use crate::threads::Pool;
 use xxhash_rust::xxh3::Xxh3;
 
-/// What a test runs on.
-pub struct Machine<'a> {
-    pub pool: &'a mut Pool,
-}
-
 /// Bytes of work arrays a test takes on this rank beside its part of the matrix.
 pub fn work_bytes(context: &Context) -> u64 {
     Work::bytes(context) + 8 * (context.shape.rows + context.shape.cols) as u64
@@ -31,7 +26,7 @@ pub fn solve_test<S: Storage, O: Observer>(
     context: &Context,
     local: &mut Local<S>,
     start: usize,
-    machine: &mut Machine,
+    pool: &mut Pool,
     observer: &mut O,
 ) -> io::Result<Option<Outcome>> {
     let params = context.params;
@@ -39,7 +34,7 @@ pub fn solve_test<S: Storage, O: Observer>(
     let mut work = Work::new(context)?;
     if start == 0 {
         set_phase("generating the matrix");
-        local.generate(&generator, machine.pool);
+        local.generate(&generator, pool);
     }
     let a = local.pointer();
     set_phase("factoring");
@@ -48,12 +43,12 @@ pub fn solve_test<S: Storage, O: Observer>(
     let mut clock = Clock::start();
     // SAFETY: the local matrix is borrowed mutably for the whole test.
     let x = unsafe {
-        let halt = factorise(context, a, start, &mut work, machine.pool, &mut clock, observer);
+        let halt = factorise(context, a, start, &mut work, pool, &mut clock, observer);
         if halt == Halt::Stop {
             return Ok(None);
         }
         set_phase("solving");
-        back_substitute(context, a, machine.pool, &mut clock)
+        back_substitute(context, a, pool, &mut clock)
     };
     let before = clock.enter(Part::Other);
     debug_assert_eq!(before, Part::Other);
@@ -63,8 +58,7 @@ pub fn solve_test<S: Storage, O: Observer>(
     let (times, times_mean) = gather_times(context, own);
     drop(work);
     set_phase("checking the solution");
-    let residual =
-        (params.threshold > 0.0).then(|| residual::check(context, &generator, &x, machine.pool));
+    let residual = (params.threshold > 0.0).then(|| residual::check(context, &generator, &x, pool));
     let verdict = match &residual {
         None => Verdict::Unchecked,
         Some(r) if r.scaled < params.threshold => Verdict::Passed,
@@ -86,7 +80,7 @@ pub fn solve_test<S: Storage, O: Observer>(
         residual,
         verdict,
         x_digest: digest(context, &x),
-        threads: machine.pool.threads(),
+        threads: pool.threads(),
         matrix_bytes_max: sizes[0] as u64,
         work_bytes_max: sizes[1] as u64,
         resident_bytes_max: sizes[2] as u64,

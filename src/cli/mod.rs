@@ -12,7 +12,9 @@ mod completions;
 pub mod exit;
 pub mod launcher_rank;
 mod man;
+mod model;
 mod plan;
+mod simulate;
 mod this_machine;
 
 use std::process::ExitCode;
@@ -54,6 +56,10 @@ enum Sub {
     Man,
     /// Plan a run: problem, grid, protection, and what to expect
     Plan(Box<plan::PlanFlags>),
+    /// Print or plot the models behind it
+    Model(Box<model::ModelFlags>),
+    /// Simulate whole runs under failures
+    Simulate(Box<simulate::SimulateFlags>),
 }
 
 const EXAMPLES: &str = "  mpirun -n 4 skt-hpl
@@ -85,6 +91,8 @@ pub fn main() -> ExitCode {
         Some(Sub::Completions(flags)) => completions::run(&flags),
         Some(Sub::Man) => man::run(),
         Some(Sub::Plan(flags)) => plan::run(&flags),
+        Some(Sub::Model(flags)) => model::run(&flags),
+        Some(Sub::Simulate(flags)) => simulate::run(&flags),
     }
 }
 

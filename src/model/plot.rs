@@ -105,6 +105,11 @@ fn tick_label(v: f64) -> String {
     format!("{}", (v * 1e6).round() / 1e6)
 }
 
+/// Whether a value has a place on an axis at all. Far beyond these bounds differences and quotients overflow.
+fn drawable(v: f64, log: bool) -> bool {
+    v.abs() < 1e100 && (!log || v > 1e-100)
+}
+
 /// An axis made concrete: where numbers lie between 0 and 1, and where ticks go.
 struct Scale {
     low: f64,
@@ -114,7 +119,7 @@ struct Scale {
 
 impl Scale {
     fn of(axis: &Axis, values: impl Iterator<Item = f64> + Clone, from_zero: bool) -> Self {
-        let usable = values.filter(|v| v.is_finite() && (!axis.log || *v > 0.0));
+        let usable = values.filter(|v| drawable(*v, axis.log));
         let (mut low, mut high) = axis.range.unwrap_or_else(|| {
             usable.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)))
         });
@@ -122,7 +127,7 @@ impl Scale {
             (low, high) = if axis.log { (1.0, 10.0) } else { (0.0, 1.0) };
         }
         if axis.log {
-            low = low.max(1e-300);
+            low = low.max(1e-100);
             if high <= low * 1.001 {
                 (low, high) = (low / 3.0, low * 3.0);
             }
@@ -142,7 +147,7 @@ impl Scale {
 
     fn at(&self, v: f64) -> f64 {
         if self.log {
-            (v.max(1e-300) / self.low).ln() / (self.high / self.low).ln()
+            (v.max(1e-100) / self.low).ln() / (self.high / self.low).ln()
         } else {
             (v - self.low) / (self.high - self.low)
         }
@@ -216,8 +221,7 @@ impl Panel {
         let xs = self.series.iter().flat_map(|s| s.points.iter().map(|p| p.0));
         let ys = self.series.iter().flat_map(|s| s.points.iter().map(|p| p.1));
         let bars = self.bars();
-        let groups =
-            Axis { range: Some((-0.5, self.categories.len() as f64 - 0.5)), ..self.x.clone() };
+        let groups = Axis::linear("").within(-0.5, self.categories.len() as f64 - 0.5);
         let x = Scale::of(if bars { &groups } else { &self.x }, xs, false);
         let y = Scale::of(&self.y, ys, true);
         let (left, top) = (x0 + LEFT, y0 + TOP);
@@ -294,7 +298,10 @@ impl Panel {
         for (i, series) in self.series.iter().enumerate() {
             let colour = COLOURS[i % COLOURS.len()];
             if bars {
-                for (group, value) in series.points.iter().filter(|p| p.1.is_finite()) {
+                let drawn = |p: &&(f64, f64)| {
+                    drawable(p.1, y.log) && (0.0..self.categories.len() as f64).contains(&p.0)
+                };
+                for (group, value) in series.points.iter().filter(drawn) {
                     let from = group - 0.4 + width * i as f64;
                     let (a, b) = (px(from), px(from + width * 0.92));
                     let (low, high) = (py(y.low.max(0.0)), py(value.clamp(y.low, y.high)));
@@ -307,9 +314,7 @@ impl Panel {
                 }
                 continue;
             }
-            let visible = |p: &&(f64, f64)| {
-                p.0.is_finite() && p.1.is_finite() && (!x.log || p.0 > 0.0) && (!y.log || p.1 > 0.0)
-            };
+            let visible = |p: &&(f64, f64)| drawable(p.0, x.log) && drawable(p.1, y.log);
             if series.style == Style::Dots {
                 for (a, b) in series.points.iter().filter(visible) {
                     let _ = writeln!(

@@ -42,8 +42,8 @@ pub trait Observer {
     }
 
     /// Boundary `k` has been reached cleanly; `a` is the whole local matrix.
-    fn boundary(&mut self, k: usize, a: *mut f64, clock: &mut Clock) -> Halt {
-        let _ = (k, a, clock);
+    fn boundary(&mut self, k: usize, a: *mut f64) -> Halt {
+        let _ = (k, a);
         Halt::GoOn
     }
 
@@ -132,7 +132,10 @@ pub unsafe fn factorise<O: Observer>(
         if drain == Some(k) {
             drain = None;
             run.finish_broadcasts();
-            if run.observer.boundary(k, a, run.clock) == Halt::Stop {
+            let before = run.clock.enter(Part::Save);
+            let halt = run.observer.boundary(k, a);
+            run.clock.enter(before);
+            if halt == Halt::Stop {
                 return Halt::Stop;
             }
         }

@@ -46,21 +46,11 @@ fn unique() -> String {
 fn job(p: usize, q: usize, method: Method, losses: usize) -> Job {
     Job {
         depot: Depot::new(Store::Posix, &unique()).unwrap(),
-        layout: Layout {
-            n: 37,
-            nb: 4,
-            p,
-            q,
-            mapping: Mapping::Row,
-        },
+        layout: Layout { n: 37, nb: 4, p, q, mapping: Mapping::Row },
         scheme: Scheme {
             method,
             scope: Scope::Corner,
-            code: if losses == 1 {
-                Code::Xor
-            } else {
-                Code::ReedSolomon
-            },
+            code: if losses == 1 { Code::Xor } else { Code::ReedSolomon },
             losses,
         },
         group: None,
@@ -102,13 +92,8 @@ fn rank_main(job: &Job, me: usize, world: ThreadWorld, groups: Arc<Post>) -> End
         domain: format!("n{me}"),
         node: format!("n{me}"),
     };
-    let test = Test {
-        index: job.test,
-        layout: job.layout,
-        rng: Rng::Hpl,
-        seed: 1,
-        params_digest: 5,
-    };
+    let test =
+        Test { index: job.test, layout: job.layout, rng: Rng::Hpl, seed: 1, params_digest: 5 };
     let started = Checkpointer::start(config, test, world, |_, _, place, members| {
         Member::new(groups, members.to_vec(), place)
     });
@@ -151,17 +136,13 @@ fn rank_main(job: &Job, me: usize, world: ThreadWorld, groups: Arc<Post>) -> End
         k += 1;
         faults::hit(Point::Iteration, me);
         if ck.due(k, false) {
-            let state: Vec<u8> = [k as u64, random, me as u64]
-                .iter()
-                .flat_map(|w| w.to_le_bytes())
-                .collect();
+            let state: Vec<u8> =
+                [k as u64, random, me as u64].iter().flat_map(|w| w.to_le_bytes()).collect();
             let report = ck.save(k, a, &state);
             assert_eq!(report.boundary, k);
         }
     }
-    let bits = (0..rows)
-        .flat_map(|i| a[i * ld..][..cols].iter().map(|x| x.to_bits()))
-        .collect();
+    let bits = (0..rows).flat_map(|i| a[i * ld..][..cols].iter().map(|x| x.to_bits())).collect();
     assert!(ck.record(b"result"));
     drop(started.a);
     started.checkpointer.finish();
@@ -226,8 +207,7 @@ fn refused(ends: Vec<End>) -> String {
 }
 
 fn struck(ends: &[End], point: Point) -> bool {
-    ends.iter()
-        .any(|e| matches!(e, End::Struck(p) if *p == point))
+    ends.iter().any(|e| matches!(e, End::Struck(p) if *p == point))
 }
 
 fn lose(job: &Job, position: usize) {
@@ -299,11 +279,7 @@ fn every_point_is_survived(base: &Job, hits: u64) {
                             lose(job, position);
                         }
                         let again = finished(launch(job, &[]));
-                        assert!(
-                            again == truth,
-                            "{} at {position}, lost {lost}",
-                            point.name()
-                        );
+                        assert!(again == truth, "{} at {position}, lost {lost}", point.name());
                     });
                 }
             }
@@ -314,12 +290,7 @@ fn every_point_is_survived(base: &Job, hits: u64) {
 /// A loss at a point that leaves seals to finish or withdraw, then a second fault in the recovery.
 fn every_second_fault_is_survived(base: &Job, second_loses: bool) {
     let truth = finished(with_job(base, |job| launch(job, &[])));
-    for first in [
-        Point::Iteration,
-        Point::EncodeEnd,
-        Point::FlushHalf,
-        Point::Committed,
-    ] {
+    for first in [Point::Iteration, Point::EncodeEnd, Point::FlushHalf, Point::Committed] {
         for point in backward() {
             for position in 0..base.layout.positions() {
                 with_job(base, |job| {
@@ -339,12 +310,7 @@ fn every_second_fault_is_survived(base: &Job, second_loses: bool) {
                         lose(job, position);
                     }
                     let after = finished(launch(job, &[]));
-                    assert!(
-                        after == truth,
-                        "{} then {} at {position}",
-                        first.name(),
-                        point.name()
-                    );
+                    assert!(after == truth, "{} then {} at {position}", first.name(), point.name());
                 });
             }
         }
@@ -454,21 +420,10 @@ fn one_more_than_tolerated_is_refused_and_memory_kept() {
         lose(job, 3);
         let before = job.depot.list();
         let text = refused(launch(job, &[]));
-        assert!(
-            text.contains("positions [0, 3]") && text.contains("position 3 on n3"),
-            "{text}"
-        );
+        assert!(text.contains("positions [0, 3]") && text.contains("position 3 on n3"), "{text}");
         let after = job.depot.list();
-        assert!(
-            before.iter().all(|h| after.contains(h)),
-            "memory was not kept"
-        );
-        let typed = Refusal::TooManyLost {
-            group: 0,
-            size: 4,
-            losses: 1,
-            lost: vec![0, 3],
-        };
+        assert!(before.iter().all(|h| after.contains(h)), "memory was not kept");
+        let typed = Refusal::TooManyLost { group: 0, size: 4, losses: 1, lost: vec![0, 3] };
         assert!(text.contains(&typed.to_string()));
     });
     // One in each of two groups is fine.
@@ -550,11 +505,7 @@ fn an_older_copy_of_a_position_is_not_used() {
         launch(job, &[(0, Point::Iteration, 4)]);
         lose(job, 2);
         for (part, bytes) in stash {
-            job.depot
-                .create(2, part, bytes.len())
-                .unwrap()
-                .bytes_mut()
-                .copy_from_slice(&bytes);
+            job.depot.create(2, part, bytes.len()).unwrap().bytes_mut().copy_from_slice(&bytes);
         }
         assert_eq!(finished(launch(job, &[])), truth);
     });
@@ -587,10 +538,7 @@ fn the_next_test_is_not_confused_by_what_the_last_one_left() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     with_job(&base, |job| {
         // The first test dies while it cleans up; the second begins.
-        assert!(struck(
-            &launch(job, &[(1, Point::CleanHalf, 1)]),
-            Point::CleanHalf
-        ));
+        assert!(struck(&launch(job, &[(1, Point::CleanHalf, 1)]), Point::CleanHalf));
         let mut second = job.clone();
         second.test = 1;
         second.layout.n = 29;
@@ -602,10 +550,7 @@ fn the_next_test_is_not_confused_by_what_the_last_one_left() {
 
 #[test]
 fn two_jobs_of_one_user_run_side_by_side() {
-    let (one, two) = (
-        job(2, 2, Method::SelfCheckpoint, 1),
-        job(2, 2, Method::SelfCheckpoint, 1),
-    );
+    let (one, two) = (job(2, 2, Method::SelfCheckpoint, 1), job(2, 2, Method::SelfCheckpoint, 1));
     let truth = finished(with_job(&one, |job| launch(job, &[])));
     std::thread::scope(|scope| {
         for job in [&one, &two] {

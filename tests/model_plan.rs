@@ -2,15 +2,22 @@
 //! as plans must when a machine grows.
 
 use proptest::prelude::*;
+use skt_hpl::checkpoint::groups::divide;
+use skt_hpl::checkpoint::plan::{Buffers, Layout, Scheme};
+use skt_hpl::checkpoint::protocol;
+use skt_hpl::checkpoint::when::Interval;
 use skt_hpl::input::dat_reader::{self, Given};
 use skt_hpl::input::memory_need;
+use skt_hpl::input::settings::Settings;
+use skt_hpl::input::sources::Layers;
 use skt_hpl::model::fit::{RateModel, fit, read};
-use skt_hpl::model::memory::{Method, Scope, Shape, rank_memory};
+use skt_hpl::model::memory::{Method, RANK_BASE_MOST, Scope, Shape, rank_memory};
 use skt_hpl::model::planner::{
     Advice, Inputs, Measured, Mtbf, calibration_sizes, even_groups, plan, squarest_grid,
 };
 use skt_hpl::model::units::{GIB, HOUR_S, YEAR_S};
-use skt_hpl::params::{Rng, TestParams};
+use skt_hpl::params::{Mapping, Rng, TestParams};
+use skt_hpl::parity::Code;
 
 fn quick(nodes: u64, cores: u64, memory: f64) -> Inputs {
     Inputs { simulate: 0, ..Inputs::machine(nodes, cores, memory) }
@@ -34,21 +41,33 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
     assert!(test.n.is_multiple_of(test.nb) || inputs.n.is_some());
     // The solver's own count of what the matrix needs, and protection on top, stay within the budget.
     let plan = &advice.plan;
-    let bare = memory_need::rank_bytes(&test) as f64;
-    let ours = plan.rank.matrix + plan.rank.work + plan.rank.base;
+    let bare = memory_need::rank_bytes(&test) as f64 - memory_need::PROCESS_BYTES as f64;
+    let ours = plan.rank.matrix + plan.rank.work;
     assert!((ours / bare - 1.0).abs() < 1e-9, "{ours} {bare}");
     assert!(plan.node_memory <= plan.node_budget && plan.node_budget < inputs.memory);
     memory_need::fits([test], inputs.ranks_per_node as usize, plan.node_budget as u128).unwrap();
-    // The settings are TOML, and say what the plan says.
-    let toml: toml::Table = advice.skt_toml.parse().unwrap();
-    assert_eq!(toml["threads"].as_integer(), Some(plan.threads_per_rank as i64));
-    if plan.method.in_memory() {
-        let checkpoint = toml["checkpoint"].as_table().unwrap();
-        assert_eq!(checkpoint["method"].as_str(), Some(plan.method.name()));
-        assert_eq!(checkpoint["group"].as_integer(), Some(plan.group as i64));
-        assert!(plan.group > plan.losses && plan.losses == inputs.losses);
-    } else {
-        assert!(!toml.contains_key("checkpoint"));
+    // The solver takes the settings without a word, and they say what the plan says.
+    let mut layers = Layers::new();
+    layers.toml(advice.skt_toml.as_bytes(), "skt.toml");
+    assert!(layers.diagnostics.is_empty(), "{:?}\n{}", layers.diagnostics, advice.skt_toml);
+    let settings = Settings::from(layers.merged());
+    assert_eq!(settings.threads, Some(plan.threads_per_rank as usize));
+    match settings.protection {
+        Some(protection) => {
+            assert!(plan.method.in_memory());
+            protection.scheme.check().unwrap();
+            assert_eq!(protection.scheme.losses as u64, inputs.losses);
+            assert_eq!(protection.group, Some(plan.group_most as usize));
+            assert_eq!(protection.scheme.scope, plan.scope);
+            let Interval::Auto { mtbf_s } = protection.interval else { panic!("auto") };
+            assert!((mtbf_s / plan.mtbf_system.max(1.0) - 1.0).abs() < 0.5);
+            // The methods are the solver's where it has them.
+            let share = protection.scheme.available(plan.group as usize);
+            let ours =
+                plan.rank.matrix / (plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums);
+            assert!((share / ours - 1.0).abs() < 1e-9);
+        }
+        None => assert!(!plan.method.in_memory()),
     }
     for x in [
         plan.seconds_bare,
@@ -102,11 +121,55 @@ proptest! {
         }
     }
 
+    /// The groups the planner counts with are those the solver makes, and the memory it foresees is the solver's own
+    /// count of named memory, within 2 per cent.
+    #[test]
+    fn groups_and_memory_are_the_solvers(
+        nodes in 2u64..40, rpn in 1u64..4, gib in 4.0..40.0f64, losses in 1u64..3,
+        method in prop::sample::select(vec![Method::SelfCheckpoint, Method::Double, Method::Single]),
+    ) {
+        prop_assume!(nodes > losses + 1);
+        let inputs = Inputs { ranks_per_node: rpn, losses, method: Some(method), ..quick(nodes, 8, gib * GIB) };
+        let Ok(advice) = plan(&inputs) else { return Ok(()) };
+        let plan = advice.plan;
+        let domains: Vec<String> = (0..nodes * rpn).map(|r| format!("n{}", r / rpn)).collect();
+        let groups = divide(&domains, Some(plan.group_most as usize), losses as usize).unwrap();
+        let smallest = groups.iter().map(Vec::len).min().unwrap() as u64;
+        let largest = groups.iter().map(Vec::len).max().unwrap() as u64;
+        prop_assert!(smallest >= plan.group && largest <= plan.group_most, "{smallest}..{largest} {}..{}", plan.group, plan.group_most);
+        let shape = plan.shape;
+        let layout = Layout { n: shape.n as usize, nb: shape.nb as usize, p: shape.p as usize, q: shape.q as usize, mapping: Mapping::Row };
+        let scheme = Scheme {
+            method: match method {
+                Method::Double => protocol::Method::Double,
+                Method::Single => protocol::Method::Single,
+                _ => protocol::Method::SelfCheckpoint,
+            },
+            scope: Scope::Corner,
+            code: if losses > 1 { Code::ReedSolomon } else { Code::Xor },
+            losses: losses as usize,
+        };
+        let fullest = groups
+            .iter()
+            .flat_map(|members| members.iter().map(move |m| (members, *m)))
+            .map(|(members, m)| {
+                let ld = layout.shape(m).1;
+                Buffers::new(&layout, members, m, ld, &scheme, 256).total_bytes()
+            })
+            .max()
+            .unwrap() as f64;
+        let ours = plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums;
+        prop_assert!((fullest / ours - 1.0).abs() < 0.02, "{fullest} {ours} {shape:?}");
+    }
+
     /// Whatever is put in: a plan or a diagnostic, no panic and no NaN.
     #[test]
     fn fuzzed_inputs(
         ints in prop::array::uniform8(any::<u64>()),
-        floats in prop::array::uniform10(prop::num::f64::ANY),
+        floats in prop::array::uniform10(prop_oneof![
+            prop::num::f64::ANY,
+            (-20.0..20.0f64).prop_map(|e| 10f64.powf(e)),
+        ]),
         some in any::<u32>(), small in any::<bool>(),
     ) {
         let on = |bit: u32| some >> bit & 1 == 1;
@@ -153,8 +216,10 @@ proptest! {
         let (p, q) = squarest_grid(ranks);
         prop_assert!(p * q == ranks && p <= q);
         let (small, large) = even_groups(ranks, wanted);
-        prop_assert!(small <= large && large - small <= 1 && large <= 2 * wanted);
-        if ranks >= wanted { prop_assert!(2 * small >= wanted); }
+        prop_assert!(small <= large && large - small <= 1 && large <= wanted);
+        if ranks >= wanted { prop_assert!(2 * small + 1 >= wanted); }
+        // Writing the largest asks for the same groups again.
+        prop_assert_eq!(even_groups(ranks, large), (small, large));
     }
 }
 
@@ -171,7 +236,9 @@ fn memory_is_counted_as_the_solver_counts() {
         depth: test.depth as u64,
     };
     let bare = rank_memory(shape, Method::None, 1, 1).unwrap();
-    assert_eq!(bare.total() as u128, memory_need::rank_bytes(&test));
+    let solver = memory_need::rank_bytes(&test) - memory_need::PROCESS_BYTES;
+    assert_eq!((bare.matrix + bare.work) as u128, solver);
+    assert_eq!(RANK_BASE_MOST as u128, memory_need::PROCESS_BYTES);
 }
 
 #[test]

@@ -18,10 +18,7 @@ pub fn survey(depot: &Depot) -> Vec<(Found, Header)> {
         .positions()
         .into_iter()
         .filter_map(|position| {
-            let header = Head::new(depot.peek(position, Part::Head).ok()?)
-                .ok()?
-                .read()
-                .ok()?;
+            let header = Head::new(depot.peek(position, Part::Head).ok()?).ok()?.read().ok()?;
             let found = Found {
                 position: position as usize,
                 run: header.id.run,
@@ -157,10 +154,7 @@ impl Holding {
             (Method::Double, Some(e), Some(f)) if epoch % 2 == 1 => (e, f),
             _ => (&mut self.b, &mut self.c),
         };
-        (
-            &mut data.words_mut()[..words],
-            &mut check.words_mut()[..checks],
-        )
+        (&mut data.words_mut()[..words], &mut check.words_mut()[..checks])
     }
 
     /// Where the checksum of `epoch` is encoded to, before it is committed.
@@ -267,10 +261,7 @@ impl Holding {
 
     /// The window that covers all of the small state, for every member.
     pub fn state_window(&self) -> Window {
-        Window {
-            rows: self.buffers.state_rows,
-            width: STATE_ROW_WORDS,
-        }
+        Window { rows: self.buffers.state_rows, width: STATE_ROW_WORDS }
     }
 
     /// Copies the part of A that can have changed to this epoch's copy. `half` is called midway.
@@ -386,11 +377,7 @@ impl Holding {
                 })
             })
         };
-        let check = if sealed {
-            self.fresh_checksum(epoch)
-        } else {
-            self.copy(epoch).1
-        };
+        let check = if sealed { self.fresh_checksum(epoch) } else { self.copy(epoch).1 };
         data_fits
             && (0..buffers.parity_rows).all(|row| {
                 let line = &check[row * buffers.pitch..][..buffers.pitch];

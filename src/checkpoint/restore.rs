@@ -70,9 +70,8 @@ pub struct Config {
 
 /// A number for a new run: the moment in its upper half, so that later runs compare greater.
 pub fn new_run() -> u128 {
-    let now = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default();
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     (now.as_nanos() as u64 as u128) << 64 | std::process::id() as u128
 }
 
@@ -142,17 +141,10 @@ struct Fact {
 impl Fact {
     fn to_bytes(&self) -> Vec<u8> {
         let mut out = self.run.to_le_bytes().to_vec();
-        let header = self
-            .header
-            .as_ref()
-            .map(Header::to_bytes)
-            .unwrap_or_default();
-        for piece in [
-            self.domain.as_bytes(),
-            self.node.as_bytes(),
-            self.trouble.as_bytes(),
-            &header,
-        ] {
+        let header = self.header.as_ref().map(Header::to_bytes).unwrap_or_default();
+        for piece in
+            [self.domain.as_bytes(), self.node.as_bytes(), self.trouble.as_bytes(), &header]
+        {
             out.extend_from_slice(&(piece.len() as u64).to_le_bytes());
             out.extend_from_slice(piece);
         }
@@ -167,13 +159,7 @@ impl Fact {
         };
         let mut text = || Some(String::from_utf8_lossy(piece()?).into_owned());
         let (domain, node, trouble) = (text()?, text()?, text()?);
-        Some(Self {
-            run,
-            domain,
-            node,
-            trouble,
-            header: Header::from_bytes(piece()?).ok(),
-        })
+        Some(Self { run, domain, node, trouble, header: Header::from_bytes(piece()?).ok() })
     }
 }
 
@@ -223,11 +209,7 @@ fn told_groups(headers: &[Option<Header>], positions: usize) -> Option<Groups> {
     let mut told: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for header in headers.iter().flatten() {
         let members: Vec<usize> = header.id.members.iter().map(|&m| m as usize).collect();
-        if told
-            .entry(header.id.group)
-            .or_insert_with(|| members.clone())
-            != &members
-        {
+        if told.entry(header.id.group).or_insert_with(|| members.clone()) != &members {
             return None;
         }
     }
@@ -259,10 +241,7 @@ fn words_about(facts: &[Fact], headers: &[Option<Header>]) -> String {
                 (None, None) => "memory without a whole epoch".to_owned(),
             },
         };
-        text.push_str(&format!(
-            "  position {position} on {}: {holds}\n",
-            fact.node
-        ));
+        text.push_str(&format!("  position {position} on {}: {holds}\n", fact.node));
     }
     text
 }
@@ -328,21 +307,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         );
 
         // Of several runs under one name the latest counts; others are strangers.
-        let newest = facts
-            .iter()
-            .filter_map(|f| f.header.as_ref())
-            .map(|h| h.id.run)
-            .max();
+        let newest = facts.iter().filter_map(|f| f.header.as_ref()).map(|h| h.id.run).max();
         let run = newest.unwrap_or(facts[0].run);
-        let mut headers: Vec<Option<Header>> = facts
-            .iter()
-            .map(|f| f.header.clone().filter(|h| h.id.run == run))
-            .collect();
-        if let Some(other) = headers
-            .iter()
-            .flatten()
-            .find(|h| !belongs(h, &test, &config))
-        {
+        let mut headers: Vec<Option<Header>> =
+            facts.iter().map(|f| f.header.clone().filter(|h| h.id.run == run)).collect();
+        if let Some(other) = headers.iter().flatten().find(|h| !belongs(h, &test, &config)) {
             // Memory of an earlier test of this run is left over from its clean-up; any other
             // difference means that something else was started under this name.
             if headers.iter().flatten().all(|h| h.id.test < test.index) {
@@ -364,10 +333,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         };
         let told = headers.iter().any(Option::is_some);
         let refuse = |refusal: Refusal, headers: &[Option<Header>]| {
-            Err(StartError::Refused {
-                refusal,
-                survey: words_about(&facts, headers),
-            })
+            Err(StartError::Refused { refusal, survey: words_about(&facts, headers) })
         };
         let setup_groups = if told {
             match told_groups(&headers, positions) {
@@ -385,21 +351,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             losses: config.scheme.losses,
             groups: setup_groups,
         };
-        let joined = headers
-            .iter()
-            .flatten()
-            .map(|h| h.claim.joined)
-            .max()
-            .unwrap_or(0)
-            + 1;
+        let joined = headers.iter().flatten().map(|h| h.claim.joined).max().unwrap_or(0) + 1;
 
         // Decide; let everyone check what the decision relies on; decide again without the damaged.
         let mut memory = Memory::Closed(head);
         let recovery = loop {
-            let claims: Vec<Option<Claim>> = headers
-                .iter()
-                .map(|h| h.as_ref().map(|h| h.claim))
-                .collect();
+            let claims: Vec<Option<Claim>> =
+                headers.iter().map(|h| h.as_ref().map(|h| h.claim)).collect();
             let recovery = match decide(&setup, &claims) {
                 Decision::Fresh => break None,
                 Decision::Refuse(refusal) => return refuse(refusal, &headers),
@@ -423,9 +381,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         };
         hit(Point::Agreed, me);
         if recovery.is_none() && config.restart == Restart::Require {
-            return Err(StartError::Nothing {
-                job: config.depot.job().into(),
-            });
+            return Err(StartError::Nothing { job: config.depot.job().into() });
         }
 
         // Groups stay as they were saved; a fresh start may divide anew.
@@ -449,14 +405,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         };
         let place = members.iter().position(|&m| m == me).expect("found above");
         let group = make_group(&world, number, place, &members);
-        let buffers = Buffers::new(
-            &test.layout,
-            &members,
-            me,
-            config.ld,
-            &config.scheme,
-            config.state_bytes,
-        );
+        let buffers =
+            Buffers::new(&test.layout, &members, me, config.ld, &config.scheme, config.state_bytes);
         let (rows, cols) = test.layout.shape(me);
         let identity = Identity {
             run,
@@ -553,12 +503,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         };
         this.started = Instant::now();
         this.scheduler = Scheduler::new(config.interval, boundary, 0.0);
-        Ok(Started {
-            checkpointer: this,
-            a,
-            origin,
-            seconds: begin.elapsed().as_secs_f64(),
-        })
+        Ok(Started { checkpointer: this, a, origin, seconds: begin.elapsed().as_secs_f64() })
     }
 
     fn recover(
@@ -580,10 +525,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if recovery.finish.contains(&me) {
             if self.scheme.method == Method::SelfCheckpoint {
                 let whole = super::plan::Corner { row: 0, col: 0 };
-                self.holding
-                    .copy_in(target.epoch, &a.words()[..words], whole, || {
-                        hit(Point::FinishHalf, me)
-                    });
+                self.holding.copy_in(target.epoch, &a.words()[..words], whole, || {
+                    hit(Point::FinishHalf, me)
+                });
                 let buffers = self.holding.buffers;
                 self.holding.checksum_in(buffers.parity_rows, buffers.pitch);
             }
@@ -608,14 +552,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let whole = self.layout.window(&members, 0, super::plan::Scope::Whole);
             let state_window = self.holding.state_window();
             let (coder, group) = (self.coder, &self.group);
-            self.holding
-                .with_shares(target.epoch, None, |share, is_state| {
-                    let window = if is_state { state_window } else { whole };
-                    let possible = coder.rebuild(group, share, window, &lost_members, || {
-                        hit(Point::RebuildBatch, me)
-                    });
-                    assert!(possible, "decide() counted the losses of every group");
-                });
+            self.holding.with_shares(target.epoch, None, |share, is_state| {
+                let window = if is_state { state_window } else { whole };
+                let possible = coder
+                    .rebuild(group, share, window, &lost_members, || hit(Point::RebuildBatch, me));
+                assert!(possible, "decide() counted the losses of every group");
+            });
             if lost {
                 let buffers = self.holding.buffers;
                 let all = super::plan::Corner { row: 0, col: 0 };
@@ -628,10 +570,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                     buffers.pitch,
                 );
                 hit(Point::RebuildEnd, me);
-                self.header.base = Mark {
-                    boundary: mark.boundary,
-                    root,
-                };
+                self.header.base = Mark { boundary: mark.boundary, root };
                 self.header.claim = self.header.claim.rebuilt(target);
                 self.holding.head.write(&self.header);
                 hit(Point::Rebuilt, me);
@@ -645,15 +584,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             .map(|bytes| Header::from_bytes(bytes).ok().map(|h| h.claim))
             .collect();
         if !all_settled(&claims, self.header.claim.joined, target) {
-            return Err(StartError::NotWhole {
-                epoch: target.epoch,
-            });
+            return Err(StartError::NotWhole { epoch: target.epoch });
         }
         hit(Point::AgreedAgain, me);
         self.holding
-            .copy_out(target.epoch, &mut a.words_mut()[..words], || {
-                hit(Point::RestoreHalf, me)
-            });
+            .copy_out(target.epoch, &mut a.words_mut()[..words], || hit(Point::RestoreHalf, me));
         self.holding.checksum_out();
         self.copies = [None; 2];
         self.copies[(target.epoch % 2) as usize] = Some(mark.boundary as usize);

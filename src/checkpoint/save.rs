@@ -90,19 +90,14 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// asks before it looks ahead across the boundary. `now` forces a save (a clean stop is wanted);
     /// what rank 0 says counts.
     pub fn due(&mut self, boundary: usize, now: bool) -> bool {
-        let bytes = self
-            .layout
-            .bytes(0, self.rectangle_boundary(), self.scheme.scope);
+        let bytes = self.layout.bytes(0, self.rectangle_boundary(), self.scheme.scope);
         let elapsed = self.started.elapsed().as_secs_f64();
         let mine = now || self.scheduler.due(boundary, elapsed, bytes as f64);
         self.world.from_first(mine as u64) != 0
     }
 
     fn rectangle_boundary(&self) -> usize {
-        self.header
-            .claim
-            .base
-            .map_or(0, |_| self.header.base.boundary as usize)
+        self.header.claim.base.map_or(0, |_| self.header.base.boundary as usize)
     }
 
     /// The corner and the group's window since `boundary`; all of it if there is none to build on.
@@ -129,10 +124,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     pub fn save(&mut self, boundary: usize, a: &mut [f64], state: &[u8]) -> SaveReport {
         let begin = Instant::now();
         let position = self.position();
-        let mut report = SaveReport {
-            boundary,
-            ..SaveReport::default()
-        };
+        let mut report = SaveReport { boundary, ..SaveReport::default() };
         self.tick(Doing::Saving, boundary);
         hit(Point::SaveBegin, position);
         let a = &mut words(a)[..self.holding.buffers.data_words()];
@@ -160,15 +152,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             Method::SelfCheckpoint => {}
             Method::Double => {
                 self.copies[(epoch % 2) as usize] = None;
-                self.holding
-                    .copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
+                self.holding.copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
                 hit(Point::FlushData, position);
             }
             Method::Single => {
                 self.header.claim = self.header.claim.overwriting();
                 self.publish();
-                self.holding
-                    .copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
+                self.holding.copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
                 hit(Point::FlushData, position);
             }
         }
@@ -179,9 +169,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let state_window = self.holding.state_window();
         self.holding.with_shares(epoch, Some(a), |share, is_state| {
             let window = if is_state { state_window } else { window };
-            coder.encode(group, how, share, window, || {
-                hit(Point::EncodeBatch, position)
-            });
+            coder.encode(group, how, share, window, || hit(Point::EncodeBatch, position));
         });
         report.encode_s = encoding.elapsed().as_secs_f64();
         let digesting = Instant::now();
@@ -197,10 +185,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::EncodeEnd, position);
 
         self.header.claim = self.header.claim.sealed(self.scheme.method, next);
-        self.header.seal = Mark {
-            boundary: boundary as u64,
-            root,
-        };
+        self.header.seal = Mark { boundary: boundary as u64, root };
         self.publish();
         hit(Point::Sealed, position);
 
@@ -211,11 +196,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
         let copied = Instant::now();
         if self.scheme.method == Method::SelfCheckpoint {
-            self.holding
-                .copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
+            self.holding.copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
             hit(Point::FlushData, position);
-            self.holding
-                .checksum_in(coder.stripes.parity_rows(window.rows), window.width);
+            self.holding.checksum_in(coder.stripes.parity_rows(window.rows), window.width);
         }
         self.copies[(epoch % 2) as usize] = Some(boundary);
         report.copy_s += copied.elapsed().as_secs_f64();
@@ -229,22 +212,16 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
         report.seconds = begin.elapsed().as_secs_f64();
         let now = self.started.elapsed().as_secs_f64();
-        let bytes = self
-            .layout
-            .bytes(0, copy_boundary.unwrap_or(0), self.scheme.scope);
-        self.scheduler
-            .saved(boundary, now, report.seconds, bytes as f64);
+        let bytes = self.layout.bytes(0, copy_boundary.unwrap_or(0), self.scheme.scope);
+        self.scheduler.saved(boundary, now, report.seconds, bytes as f64);
         report
     }
 
     /// Keeps a finished test's result with every position, so that a restart does not run it again.
     /// False if there is no room for it.
     pub fn record(&mut self, bytes: &[u8]) -> bool {
-        let entry = Entry {
-            run: self.header.id.run,
-            test: self.header.id.test,
-            bytes: bytes.to_vec(),
-        };
+        let entry =
+            Entry { run: self.header.id.run, test: self.header.id.test, bytes: bytes.to_vec() };
         self.holding.done.append(&entry)
     }
 

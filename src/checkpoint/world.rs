@@ -29,11 +29,7 @@ pub mod threads {
     impl ThreadWorld {
         /// `post` must not be the one the groups use: their messages would mix.
         pub fn new(post: Arc<Post>, rank: usize, size: usize) -> Self {
-            Self {
-                all: Member::new(post, (0..size).collect(), rank),
-                rank,
-                size,
-            }
+            Self { all: Member::new(post, (0..size).collect(), rank), rank, size }
         }
     }
 

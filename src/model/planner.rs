@@ -11,12 +11,17 @@ use super::encoding::{Link, striped_ring};
 use super::error::{Result, at_least, non_negative, positive};
 use super::fit::{Fit, RateModel, flops};
 use super::hpl_dat::hpl_dat;
-use super::memory::{Method, RankMemory, Scope, Shape, local_len, memory_factor, rank_memory};
+use super::memory::{
+    Method, RANK_BASE_BYTES, RANK_BASE_MOST, RankMemory, Scope, Shape, local_len, memory_factor,
+    rank_memory,
+};
 use super::profile::{Every, Run, SaveCost, Schedule};
 use super::reliability::{failure_while_saving, survives};
 use super::simulate::{self, Failures, Placement, Scenario, Summary, System};
 use super::units::{HOUR_S, YEAR_S, show_bytes, show_seconds};
+use crate::memory::header::GROUP_MAX;
 use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
+use crate::parity::code::LOSSES_MAX;
 
 /// Mean time between failures, as the user knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -115,6 +120,19 @@ impl Inputs {
         at_least("the number of ranks per node", self.ranks_per_node, 1, "at least 1")?;
         at_least("the number of cores", self.cores, 1, "at least 1")?;
         at_least("the number of losses", self.losses, 1, "at least 1")?;
+        if self.losses > LOSSES_MAX as u64 {
+            return Err(ModelError::OutOfRange {
+                what: "the number of losses",
+                rule: "at most 4",
+                value: self.losses as f64,
+            });
+        }
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        if self.job.as_ref().is_some_and(|j| j.is_empty() || j.len() > 64 || !j.chars().all(fits)) {
+            return Err(ModelError::Data(
+                "the job's name must be letters, digits, `-` and `_`, at most 64".into(),
+            ));
+        }
         if self.nodes > 10_000_000 || self.ranks_per_node > 100_000 || self.cores > 10_000_000 {
             return Err(ModelError::DoesNotFit(
                 "the machine is larger than any: at most 10 million nodes, 100,000 ranks and 10 million \
@@ -183,8 +201,10 @@ pub struct Plan {
     pub threads_per_rank: u64,
     pub method: Method,
     pub scope: Scope,
-    /// Members and losses of a group; (1, 0) where nothing is protected.
+    /// Members of the smallest and of the largest group, and the losses each survives; 1, 1 and 0 where nothing
+    /// is protected.
     pub group: u64,
+    pub group_most: u64,
     pub losses: u64,
     /// Of the fullest rank, and of a node against what it may take.
     pub rank: RankMemory,
@@ -270,7 +290,9 @@ struct Machine<'a> {
 struct Choice {
     method: Method,
     scope: Scope,
+    /// Members of the smallest group, which has the largest checksums, and of the largest, which is hit most.
     group: u64,
+    largest: u64,
     losses: u64,
     grid: (u64, u64),
 }
@@ -284,10 +306,9 @@ pub fn squarest_grid(ranks: u64) -> (u64, u64) {
     (p, ranks / p)
 }
 
-/// Group sizes as even as possible near 16: (smallest, largest) members.
-pub fn even_groups(nodes: u64, wanted: u64) -> (u64, u64) {
-    // As many groups as come nearest to the wanted size.
-    let groups = ((nodes + wanted / 2) / wanted).max(1);
+/// Group sizes as the solver makes them, none larger than `most` and as even as possible: (smallest, largest).
+pub fn even_groups(nodes: u64, most: u64) -> (u64, u64) {
+    let groups = nodes.div_ceil(most.max(1)).max(1);
     (nodes / groups, nodes.div_ceil(groups))
 }
 
@@ -431,7 +452,8 @@ impl<'a> Machine<'a> {
 
     /// Whether order `n` fits a node.
     fn fits(&self, n: u64, choice: &Choice) -> Result<bool> {
-        Ok(self.node_memory(self.shape(n, choice), choice)? <= self.budget)
+        let most = (RANK_BASE_MOST - RANK_BASE_BYTES) * self.inputs.ranks_per_node as f64;
+        Ok(self.node_memory(self.shape(n, choice), choice)? + most <= self.budget)
     }
 
     /// The largest multiple of its own block size, at most `high`, for which `good` holds; `good` must hold
@@ -546,7 +568,7 @@ impl<'a> Machine<'a> {
                  or nodes with more memory",
                 show_bytes(self.budget),
                 inputs.ranks_per_node,
-                show_bytes(inputs.ranks_per_node as f64 * super::memory::RANK_BASE_BYTES)
+                show_bytes(inputs.ranks_per_node as f64 * RANK_BASE_MOST)
             )));
         }
         let n = match inputs.n {
@@ -609,7 +631,7 @@ impl<'a> Machine<'a> {
             _ => {
                 let incidents = failures.unwrap_or(f64::MAX / 1e10);
                 let groups =
-                    survives(incidents, choice.group, choice.losses, window, self.mtbf_node)?;
+                    survives(incidents, choice.largest, choice.losses, window, self.mtbf_node)?;
                 let while_saving = if choice.method == Method::Single {
                     failure_while_saving(schedule.saving(), 1.0, self.mtbf_system)?
                 } else {
@@ -632,6 +654,7 @@ impl<'a> Machine<'a> {
             method: choice.method,
             scope: choice.scope,
             group: if choice.method.in_memory() { choice.group } else { 1 },
+            group_most: if choice.method.in_memory() { choice.largest } else { 1 },
             losses: if choice.method.in_memory() { choice.losses } else { 0 },
             rank,
             node_memory: rank.total() * inputs.ranks_per_node as f64,
@@ -668,8 +691,8 @@ impl<'a> Machine<'a> {
             schedule,
             method: choice.method,
             system: System {
-                nodes: inputs.nodes.max(choice.group),
-                group: choice.group.max(1),
+                nodes: inputs.nodes.max(choice.largest),
+                group: choice.largest.max(1),
                 losses: choice.losses,
                 placement: Placement::Neighbours,
                 domains: None,
@@ -681,7 +704,7 @@ impl<'a> Machine<'a> {
                 regenerate: self.regenerate(plan.shape.n),
             },
             failures: Failures::Exponential {
-                mtbf: self.mtbf_system * inputs.nodes.max(choice.group) as f64,
+                mtbf: self.mtbf_system * inputs.nodes.max(choice.largest) as f64,
             },
             limit: inputs.limit,
         };
@@ -744,7 +767,9 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
     });
     if inputs.nodes == 1 {
         warnings.push(if method.in_memory() {
-            "on one node memory checkpoints survive the crash of a process, not of the node".into()
+            "on one node memory checkpoints survive the crash of a process, not of the node; the solver then \
+             wants a --domains file that names a domain for each rank"
+                .into()
         } else {
             "one node cannot be protected by others: nothing is saved".to_string()
         });
@@ -754,17 +779,16 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
             "a group of {g} needs {g} nodes, and there are {units}; at most --group {units}"
         )));
     }
-    let (group, largest) = match inputs.group {
-        Some(g) => {
-            let groups = (units / g).max(1);
-            (units / groups, units.div_ceil(groups))
-        }
-        None => even_groups(units, GROUP_WANTED),
-    };
+    let (group, largest) = even_groups(units, inputs.group.unwrap_or(GROUP_WANTED));
     if method.in_memory() && group <= inputs.losses {
         return Err(ModelError::DoesNotFit(format!(
             "groups of {group} cannot survive {} losses; use more nodes, fewer --losses or --method disk",
             inputs.losses
+        )));
+    }
+    if method.in_memory() && largest > GROUP_MAX as u64 {
+        return Err(ModelError::DoesNotFit(format!(
+            "a group has at most {GROUP_MAX} members, {largest} were asked for"
         )));
     }
     if method.in_memory() && largest != group {
@@ -772,7 +796,8 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
             "groups have {group} or {largest} members; memory is counted for the smaller ones"
         ));
     }
-    let chosen = Choice { method, scope: inputs.scope, group, losses: inputs.losses, grid };
+    let chosen =
+        Choice { method, scope: inputs.scope, group, largest, losses: inputs.losses, grid };
     let plan = machine.evaluate(&chosen)?;
     if plan.seconds_expected.is_none() {
         warnings.push(format!(
@@ -847,12 +872,12 @@ fn alternatives(machine: &Machine, chosen: &Choice, units: u64) -> Vec<Alternati
             (8, "smaller groups: fewer double losses, less memory"),
             (32, "larger groups: a little more memory, more double losses"),
         ] {
-            let (g, _) = even_groups(units, wanted);
+            let (g, largest) = even_groups(units, wanted);
             if g > chosen.losses && units >= wanted {
                 add(
                     format!("self, groups of {g}"),
                     why,
-                    Choice { method: Method::SelfCheckpoint, group: g, ..*chosen },
+                    Choice { method: Method::SelfCheckpoint, group: g, largest, ..*chosen },
                 );
             }
         }
@@ -954,9 +979,9 @@ pub fn skt_toml(plan: &Plan, job: Option<&str>) -> String {
             plan.mtbf_system.max(1.0),
             plan.method.name(),
             plan.scope.name(),
-            if plan.losses > 1 { "rs" } else { "xor" },
+            if plan.losses > 1 { "reed-solomon" } else { "xor" },
             plan.losses,
-            plan.group,
+            plan.group_most,
         );
         if let Some(job) = job {
             text += &format!("job = {}\n", toml::Value::String(job.into()));

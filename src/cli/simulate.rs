@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde_json::json;
 
 use super::exit::Exit;
@@ -26,9 +26,10 @@ const OUTPUT: &str = "Output";
 
 /// Durations are written `90s`, `30min`, `5h`, `3d`, `5y`. `skt-hpl plan` tells suitable values for a machine.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("problem").required(true).args(["n", "work"]))]
 pub struct SimulateFlags {
     /// Order of the matrix
-    #[arg(short, long, value_name = "N", requires = "rate", required_unless_present = "work", conflicts_with = "work", help_heading = WORK)]
+    #[arg(short, long, value_name = "N", requires = "rate", help_heading = WORK)]
     n: Option<u64>,
 
     /// Block size: saves lie on its boundaries

@@ -1,6 +1,7 @@
 //! The simulation against the closed forms, within its own confidence interval wherever these hold; and its
 //! speed at the size it is meant for.
 
+use proptest::prelude::*;
 use skt_hpl::model::fit::RateModel;
 use skt_hpl::model::memory::{Method, Scope};
 use skt_hpl::model::profile::{Every, Run, SaveCost, Schedule};
@@ -238,6 +239,60 @@ fn the_same_seed_gives_the_same_runs_on_any_number_of_threads() {
         assert!(
             o.end != End::Finished || (o.useful - scenario.schedule.work()).abs() < 1e-6 * o.useful
         );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Whatever is put in: sound outcomes or a diagnostic; no panic, no NaN, no run without end.
+    #[test]
+    fn fuzzed_scenarios(
+        ints in prop::array::uniform5(any::<u64>()), small in any::<bool>(), some in any::<u16>(),
+        floats in prop::array::uniform12(prop_oneof![
+            1 => any::<f64>(), 4 => (-6.0..8.0f64).prop_map(|e| 10f64.powf(e)), 1 => Just(0.0),
+        ]),
+        method in prop::sample::select(Method::ALL.to_vec()),
+    ) {
+        let on = |bit: u16| some >> bit & 1 == 1;
+        let int = |i: usize, limit: u64| if small { ints[i] % limit } else { ints[i] };
+        let Ok(schedule) = Schedule::periodic(floats[0], floats[1], floats[2], floats[3]) else { return Ok(()) };
+        if schedule.saves() > 10_000 { return Ok(()); }
+        let mtbf = floats[4];
+        let failures = match some >> 8 & 3 {
+            0 => Failures::Never,
+            1 => Failures::Exponential { mtbf },
+            2 => Failures::Weibull { mtbf, shape: 0.3 + (ints[4] % 30) as f64 / 10.0, age: Age::Stationary },
+            _ => Failures::Weibull { mtbf, shape: floats[5], age: Age::Same(floats[6]) },
+        };
+        let nodes = int(0, 200);
+        let scenario = Scenario {
+            schedule,
+            method,
+            system: System {
+                nodes, group: int(1, 20), losses: int(2, 4),
+                placement: if on(0) { Placement::Spread } else { Placement::Neighbours },
+                domains: on(1).then_some(Domains { size: int(3, 40), mtbf: floats[7] }),
+                spares: on(2).then_some(ints[3] % 5), repair: on(3).then_some(floats[8]),
+                detect: floats[9], restart: floats[10], recover: floats[11], regenerate: floats[9],
+            },
+            failures,
+            limit: on(4).then_some(floats[8]),
+        };
+        // A run that fails five million times is cut off, but takes its while: leave those to the unit tests.
+        let span = scenario.limit.unwrap_or(100.0 * scenario.schedule.undisturbed());
+        if span / mtbf * nodes as f64 > 1e5 || scenario.system.domains.is_some_and(|d| span / d.mtbf * nodes as f64 > 1e5) {
+            prop_assert!(scenario.check().is_err() || span > 0.0);
+            return Ok(());
+        }
+        if let Ok(outcomes) = simulate(&scenario, 2, ints[4], 1) {
+            for o in &outcomes {
+                let sum = o.useful + o.saving + o.lost + o.detect + o.wait + o.restart + o.recover;
+                prop_assert!(o.wall.is_finite() && (sum - o.wall).abs() <= 1e-6 * o.wall.max(1e-3), "{o:?}");
+            }
+            let text = serde_json::to_string(&summarise(&outcomes).unwrap()).unwrap();
+            prop_assert!(text.contains("finished"));
+        }
     }
 }
 

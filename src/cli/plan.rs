@@ -201,6 +201,12 @@ fn answer(flags: &PlanFlags) -> Result<String, Fault> {
         fitted = Some((fit(&samples, guessed_half(&inputs))?, ranks, samples));
     } else if let Some(time) = flags.calibrate {
         let samples = calibrate(flags, &inputs, time)?;
+        if inputs.copy.is_none() {
+            inputs.copy = this_machine::copy_bandwidth(inputs.cores as usize);
+            if let Some(copy) = inputs.copy {
+                warnings.push(format!("copying runs at {:.1} GB/s: measured here", copy / 1e9));
+            }
+        }
         let ranks = inputs.nodes * inputs.ranks_per_node;
         fitted = Some((fit(&samples, guessed_half(&inputs))?, ranks, samples));
     }

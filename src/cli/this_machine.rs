@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::time::Instant;
 
 use crate::input::node_memory;
 
@@ -21,6 +22,29 @@ pub fn cores() -> u64 {
 /// Bytes that can be taken without swapping, a container's limit included.
 pub fn memory() -> Option<f64> {
     node_memory::available_bytes().map(|b| b as f64)
+}
+
+/// Bytes a second that `threads` cores together copy in memory: the best of three rounds over 64 MiB each, far more
+/// than caches hold.
+pub fn copy_bandwidth(threads: usize) -> Option<f64> {
+    const WORDS: usize = 8 << 20;
+    let threads = threads.clamp(1, 64);
+    let mut from: Vec<Vec<u64>> = (0..threads).map(|i| vec![i as u64; WORDS]).collect();
+    let mut to: Vec<Vec<u64>> = (0..threads).map(|_| vec![0; WORDS]).collect();
+    let mut best = 0.0_f64;
+    for _ in 0..3 {
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for (a, b) in from.iter().zip(&mut to) {
+                scope.spawn(move || b.copy_from_slice(a));
+            }
+        });
+        let seconds = start.elapsed().as_secs_f64();
+        best = best.max((threads * WORDS * 8) as f64 / seconds);
+        // What was copied is used, so that copying cannot be left out.
+        std::mem::swap(&mut from, &mut to);
+    }
+    (best.is_finite() && best > 0.0).then_some(best)
 }
 
 /// Flop/s of a core at its listed clock, from /proc/cpuinfo; good to choose sizes by, not to publish.
@@ -70,5 +94,7 @@ mod tests {
     fn this_machine_answers() {
         assert!(cores() >= 1);
         assert!(memory().is_some_and(|m| m > 0.0));
+        // Between a tenth of a GB/s and a hundred TB/s: a unit mistaken would show.
+        assert!(copy_bandwidth(1).is_some_and(|b| (1e8..1e14).contains(&b)));
     }
 }

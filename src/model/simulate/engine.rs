@@ -14,7 +14,7 @@
 //! up are all groups whole again.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 use super::failures::{Source, Struck};
 use super::{End, Outcome, Placement, Scenario};
@@ -40,22 +40,20 @@ enum Phase {
     Flushing,
 }
 
-/// The nodes lost since all groups were last whole.
+/// The nodes lost since all groups were last whole, by group.
 struct Losses {
-    /// (group, position), few.
-    lost: Vec<(u64, u64)>,
+    lost: HashMap<u64, Vec<u64>>,
 }
 
 impl Losses {
     /// Whether the group of this position has now lost more than it survives.
     fn add(&mut self, plan: &Plan, node: u64) -> bool {
-        let system = &plan.scenario.system;
-        let group = plan.group_of(node);
-        if !self.lost.contains(&(group, node)) {
-            self.lost.push((group, node));
+        let members = self.lost.entry(plan.group_of(node)).or_default();
+        // The replacement of a lost node has nothing more to lose.
+        if !members.contains(&node) {
+            members.push(node);
         }
-        let count = self.lost.iter().filter(|(g, _)| *g == group).count() as u64;
-        count > system.losses
+        members.len() as u64 > plan.scenario.system.losses
     }
 }
 
@@ -254,7 +252,7 @@ impl<'a> Plan<'a> {
         let system = &self.scenario.system;
         // On disk, or before the first save, no number of losses is too many.
         let fragile = saved && self.scenario.method.in_memory();
-        let mut losses = Losses { lost: Vec::new() };
+        let mut losses = Losses { lost: HashMap::new() };
         loop {
             let Some(event) = source.take() else {
                 // Not reachable: the caller saw this event. A run without it goes on.

@@ -96,6 +96,26 @@ pub enum Verdict {
     Unchecked,
 }
 
+/// What protection cost a test, and what it saved it from. Seconds of wall time, all within the
+/// time that counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Protection {
+    /// How often the test was started.
+    pub attempts: u32,
+    pub saves: u64,
+    pub save_s: f64,
+    /// Work done after the last save before a failure, and done again.
+    pub lost_s: f64,
+    /// From the last sign of life of one attempt to the start of the next.
+    pub down_s: f64,
+    /// From the start of an attempt until it computed.
+    pub restore_s: f64,
+    /// Named memory of the position that has most of it: matrix, copies and checksums.
+    pub memory_bytes_max: u64,
+    /// Members of the smallest group.
+    pub group_min: usize,
+}
+
 /// Everything one finished test has to tell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -121,4 +141,6 @@ pub struct Outcome {
     pub work_bytes_max: u64,
     /// The largest resident set any rank reached during the test, in bytes.
     pub resident_bytes_max: u64,
+    /// Absent where the test ran without protection.
+    pub protection: Option<Protection>,
 }

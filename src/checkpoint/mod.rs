@@ -8,6 +8,7 @@
 
 pub mod groups;
 mod holding;
+pub mod mpi;
 pub mod placement;
 pub mod plan;
 pub mod protocol;

@@ -23,17 +23,7 @@ impl World for Positions {
     }
 
     fn allgather(&self, mine: &[u8]) -> Vec<Vec<u8>> {
-        // Pieces are small and much alike: pad them to the longest.
-        let lengths = self.0.all_gather(&[mine.len() as u64]);
-        let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
-        if longest == 0 {
-            return vec![Vec::new(); self.0.size()];
-        }
-        let mut padded = mine.to_vec();
-        padded.resize(longest, 0);
-        let all = self.0.all_gather(&padded);
-        let pieces = all.chunks_exact(longest).zip(lengths);
-        pieces.map(|(piece, length)| piece[..length as usize].to_vec()).collect()
+        self.0.all_gather_bytes(mine)
     }
 
     fn from_first(&self, value: u64) -> u64 {

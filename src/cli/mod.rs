@@ -14,6 +14,7 @@ pub mod launcher_rank;
 mod man;
 mod model;
 mod plan;
+mod protection;
 mod simulate;
 mod this_machine;
 
@@ -107,6 +108,15 @@ fn tell_once(answer: &clap::Error) -> ExitCode {
         0 => Exit::Passed.into(),
         _ => Exit::Usage.into(),
     }
+}
+
+/// Tells a person something, on the standard error: in one piece, since other ranks and the launcher
+/// write there too.
+fn say(text: impl std::fmt::Display) {
+    use std::io::Write;
+    let line = format!("skt-hpl: {text}\n");
+    // Nobody can be told that nothing can be told.
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Writes text that is the whole product of a subcommand to the standard output. A reader that

@@ -33,6 +33,19 @@ pub enum Halt {
     Stop,
 }
 
+/// Steps of a test around the factorisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Milestone {
+    /// The matrix is about to be generated.
+    Generating,
+    /// It is there.
+    Generated,
+    /// It is factored.
+    Factored,
+    /// The solution is there.
+    Solved,
+}
+
 /// Is told how the factorisation advances. All ranks must answer alike.
 pub trait Observer {
     /// Whether boundary `k` is to be reached cleanly. Asked once for each, in order.
@@ -45,6 +58,16 @@ pub trait Observer {
     fn boundary(&mut self, k: usize, a: *mut f64) -> Halt {
         let _ = (k, a);
         Halt::GoOn
+    }
+
+    /// The clock starts, or started in an earlier attempt, at that moment of the Unix epoch.
+    fn began(&mut self, unix_s: f64) {
+        let _ = unix_s;
+    }
+
+    /// A step of the test begins or ends.
+    fn reached(&mut self, milestone: Milestone) {
+        let _ = milestone;
     }
 
     /// Panel `k` of `blocks` is about to be applied, `elapsed` seconds after the start.

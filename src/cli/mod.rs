@@ -13,7 +13,11 @@ pub mod exit;
 mod held;
 pub mod launcher_rank;
 mod man;
+mod model;
+mod plan;
 mod protection;
+mod simulate;
+mod this_machine;
 
 use std::process::ExitCode;
 
@@ -56,6 +60,12 @@ enum Sub {
     Completions(completions::CompletionsFlags),
     /// Print the man page
     Man,
+    /// Plan a run: problem, grid, protection, and what to expect
+    Plan(Box<plan::PlanFlags>),
+    /// Print or plot the models behind it
+    Model(Box<model::ModelFlags>),
+    /// Simulate whole runs under failures
+    Simulate(Box<simulate::SimulateFlags>),
 }
 
 const EXAMPLES: &str = "  mpirun -n 4 skt-hpl
@@ -88,6 +98,9 @@ pub fn main() -> ExitCode {
         Some(Sub::Clean(flags)) => held::clean(&flags),
         Some(Sub::Completions(flags)) => completions::run(&flags),
         Some(Sub::Man) => man::run(),
+        Some(Sub::Plan(flags)) => plan::run(&flags),
+        Some(Sub::Model(flags)) => model::run(&flags),
+        Some(Sub::Simulate(flags)) => simulate::run(&flags),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use thiserror::Error;
 
 use super::groups::{self, GroupError, Groups};
-use super::holding::{Holding, open_head};
+use super::holding::{Holding, OpenHead, open_head};
 use super::plan::{Buffers, Layout, Scheme, SchemeError};
 use super::protocol::{
     Decision, Method, Recovery, Refusal, Setup, Transitions, all_settled, decide,
@@ -278,8 +278,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             config.depot.unlink_position(me as u32);
         }
         let (head, header, trouble_here) = match opened {
-            Ok(Some((head, Ok(header)))) => (Some(head), Some(header), String::new()),
-            Ok(Some((head, Err(fault)))) => (Some(head), None, format!("a header, but {fault}")),
+            Ok(Some(OpenHead { head, header: Ok(header) })) => {
+                (Some(head), Some(header), String::new())
+            }
+            Ok(Some(OpenHead { head, header: Err(fault) })) => {
+                (Some(head), None, format!("a header, but {fault}"))
+            }
             Ok(None) => (None, None, String::new()),
             Err(error @ MemoryError::InUse { .. }) => {
                 let text = trouble(&world, Some(&error)).unwrap_or_default();

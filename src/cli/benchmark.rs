@@ -15,6 +15,7 @@ use super::bench::{self, BenchFlags};
 use super::exit::Exit;
 use super::launcher_rank;
 use super::protection::{self, Ended, Guardian};
+use super::say;
 use crate::blas::{Engine, Library, preflight, set_library_threads};
 use crate::comm::{Comm, Reduce, World, die, set_phase};
 use crate::faults;
@@ -23,7 +24,8 @@ use crate::input::memory_need::{enough_ranks, fits, human};
 use crate::input::{Loaded, node_memory};
 use crate::lu::{Context, Observer, Start, solve_test};
 use crate::matrix::{HugeBuffer, Local, Shape};
-use crate::outcome::Outcome;
+use crate::memory::Depot;
+use crate::outcome::{Outcome, Times};
 use crate::params::TestParams;
 use crate::report::json::{Blas, JsonLog, Mpi};
 use crate::report::text::{self, Echo, TextReport};
@@ -34,7 +36,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     // Faults in the settings are told further down, by rank 0 alone.
     let settings = bench::load_overrides(flags).map(|(set, _)| set).unwrap_or_default();
     if let Err(why) = faults::arm_from_environment() {
-        eprintln!("skt-hpl: {why}");
+        say(why);
         return Exit::BadInput;
     }
     let finding = preflight::run(settings.preflight.unwrap_or(true));
@@ -42,7 +44,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     set_library_threads(1);
     let world = World::init();
     if world.comm().rank() == 0 && launcher_rank::speaks_for_all() {
-        eprintln!("skt-hpl: {finding}");
+        say(finding);
     }
     set_phase("reading the input");
     let loaded = match share(world.comm(), || bench::load(flags).map_err(|e| e.to_string())) {
@@ -55,16 +57,16 @@ pub fn run(flags: &BenchFlags) -> Exit {
         }
     }
     if let Err(why) = enough_ranks(&loaded.dat, world.comm().size()) {
-        return refuse(&world, Exit::BadInput, &format!("skt-hpl: {why}"));
+        return refuse(&world, Exit::BadInput, &why.to_string());
     }
     set_phase("looking at the nodes");
     let node = world.comm().split_by_node();
     if let Err(why) = room_everywhere(world.comm(), &node, &loaded) {
-        return refuse(&world, Exit::BadInput, &format!("skt-hpl: {why}"));
+        return refuse(&world, Exit::BadInput, &why.to_string());
     }
     let engine = match Engine::select(loaded.settings.engine) {
         Ok(engine) => engine,
-        Err(why) => return refuse(&world, Exit::BadInput, &format!("skt-hpl: {why}")),
+        Err(why) => return refuse(&world, Exit::BadInput, &why.to_string()),
     };
     let threads = loaded.settings.threads.unwrap_or_else(|| threads_of(&node));
     let hosts = hosts(world.comm(), &node);
@@ -74,7 +76,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
         None => None,
         Some(settings) => match Guardian::new(world.comm(), &node, settings, &tests) {
             Ok(guardian) => Some(guardian),
-            Err(ended) => return refuse(&world, ended.exit, &format!("skt-hpl: {}", ended.why)),
+            Err(ended) => return refuse(&world, ended.exit, &ended.why),
         },
     };
     let pool = Pool::new(threads);
@@ -94,7 +96,7 @@ fn share(comm: &Comm, make: impl FnOnce() -> Result<Loaded, String>) -> Result<L
 /// Ends all ranks in order, rank 0 saying why.
 fn refuse(world: &World, exit: Exit, why: &str) -> Exit {
     if world.comm().rank() == 0 {
-        eprintln!("{why}");
+        say(why);
     }
     // Launchers end a job at the first rank that fails: let rank 0 speak first.
     world.comm().barrier();
@@ -105,7 +107,13 @@ fn refuse(world: &World, exit: Exit, why: &str) -> Exit {
 fn room_everywhere(comm: &Comm, node: &Comm, loaded: &Loaded) -> Result<(), String> {
     let verdict = if node.rank() == 0 {
         let available = node_memory::available_bytes().map_or(u128::MAX, u128::from);
-        fits(loaded.largest_tests(), node.size(), available).map_err(|why| {
+        let protection = loaded.settings.protection.as_ref();
+        let copies = protection.map_or(1.0, |p| 1.0 / p.available_at_best());
+        // What an earlier start of this run left is not free, but needs not be taken again.
+        let held = protection.and_then(|p| Depot::new(p.store, &p.job).ok());
+        let held = held.map_or(0, |depot| depot.list().iter().map(|part| part.bytes).sum());
+        let available = available.saturating_add(u128::from(held));
+        fits(loaded.largest_tests(), copies, node.size(), available).map_err(|why| {
             let host = nix::unistd::gethostname().unwrap_or_default();
             format!("on {}: {why}", host.to_string_lossy())
         })
@@ -180,7 +188,7 @@ impl Job<'_> {
                 Some(outcome) => Ok(Some(outcome.clone())),
                 None => match self.solve(number, &params) {
                     Err(Trouble::Ended(ended)) => {
-                        return refuse(self.world, ended.exit, &format!("skt-hpl: {}", ended.why));
+                        return refuse(self.world, ended.exit, &ended.why);
                     }
                     Err(Trouble::Skipped(why)) => Err(why),
                     Ok(outcome) => Ok(outcome),
@@ -189,6 +197,9 @@ impl Job<'_> {
             match outcome {
                 Ok(None) => {}
                 Ok(Some(outcome)) => tell(&mut reports, |r| {
+                    if self.loaded.settings.timing {
+                        tell_times(&outcome.times_mean);
+                    }
                     tell_protection(&outcome);
                     r.text.finished(&mut r.out, &params, &outcome)?;
                     r.json.as_mut().map_or(Ok(()), |json| json.finished(&params, &outcome))
@@ -204,10 +215,7 @@ impl Job<'_> {
             if let Err(ended) = guardian.clean(&self.node)
                 && comm.rank() == 0
             {
-                eprintln!(
-                    "skt-hpl: memory of the finished run could not be removed: {}",
-                    ended.why
-                );
+                say(format_args!("memory of the finished run could not be removed: {}", ended.why));
             }
         }
         set_phase("finishing");
@@ -232,7 +240,7 @@ impl Job<'_> {
         // Without blocks there is nothing to protect.
         let guardian = self.guardian.as_ref().filter(|_| params.n > 0);
         let position = match guardian {
-            Some(guardian) => guardian.place(params),
+            Some(guardian) => guardian.place(number, params),
             None => Context::position_of(params, comm.rank()),
         };
         let context = Context::new(comm, params, self.engine, position);
@@ -290,7 +298,7 @@ impl Job<'_> {
             Output::Stderr => Box::new(io::stderr()),
             Output::File(path) => Box::new(
                 File::create(path)
-                    .map_err(|e| format!("skt-hpl: cannot write to {}: {e}", path.display()))?,
+                    .map_err(|e| format!("cannot write to {}: {e}", path.display()))?,
             ),
         };
         let text = TextReport::new(dat.threshold, settings.timing);
@@ -313,10 +321,10 @@ impl Job<'_> {
                     },
                     dat.test_count() as usize,
                 );
-                Some(log.map_err(|e| format!("skt-hpl: {e}"))?)
+                Some(log.map_err(|e| e.to_string())?)
             }
         };
-        text.begin(&mut out, &echo(dat)).map_err(|e| format!("skt-hpl: cannot write: {e}"))?;
+        text.begin(&mut out, &echo(dat)).map_err(|e| format!("cannot write: {e}"))?;
         Ok(Reports { out, text, json })
     }
 }
@@ -357,12 +365,21 @@ fn solve_plainly(
     }
 }
 
+/// The parts of the time that add up, beside the results.
+fn tell_times(t: &Times) {
+    say(format_args!(
+        "by part, mean over the ranks: panel {:.3} + broadcast {:.3} + swap {:.3} + triangle {:.3} + \
+         multiply {:.3} + solve {:.3} + save {:.3} + other {:.3} = {:.3} s",
+        t.rfact, t.bcast, t.laswp, t.trsm, t.gemm, t.solve, t.save, t.other, t.total
+    ));
+}
+
 /// Where the time of a protected test went, beside the results.
 fn tell_protection(outcome: &Outcome) {
     let Some(p) = &outcome.protection else { return };
     let rest = outcome.seconds - p.save_s - p.lost_s - p.down_s - p.restore_s;
-    eprintln!(
-        "skt-hpl: {:.2} s in {} attempt(s): {rest:.2} computing, {:.2} in {} save(s), {:.2} lost \
+    say(format_args!(
+        "{:.2} s in {} attempt(s): {rest:.2} computing, {:.2} in {} save(s), {:.2} lost \
          since a save, {:.2} down, {:.2} restarting and restoring; {} of named memory at most a \
          rank, groups of {} or more",
         outcome.seconds,
@@ -374,7 +391,7 @@ fn tell_protection(outcome: &Outcome) {
         p.restore_s,
         human(u128::from(p.memory_bytes_max)),
         p.group_min
-    );
+    ));
 }
 
 fn echo(dat: &HplDat) -> Echo<'_> {

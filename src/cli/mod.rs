@@ -10,9 +10,14 @@ mod benchmark;
 mod check;
 mod completions;
 pub mod exit;
+mod held;
 pub mod launcher_rank;
 mod man;
+mod model;
+mod plan;
 mod protection;
+mod simulate;
+mod this_machine;
 
 use std::process::ExitCode;
 
@@ -47,10 +52,20 @@ struct Cli {
 enum Sub {
     /// Read an HPL.dat (or a skt.toml) and explain it, without running anything
     Check(check::CheckFlags),
+    /// Tell what protected runs hold in this node's memory
+    Status(held::StatusFlags),
+    /// Remove a protected run's memory from this node
+    Clean(held::CleanFlags),
     /// Print the completions of a shell
     Completions(completions::CompletionsFlags),
     /// Print the man page
     Man,
+    /// Plan a run: problem, grid, protection, and what to expect
+    Plan(Box<plan::PlanFlags>),
+    /// Print or plot the models behind it
+    Model(Box<model::ModelFlags>),
+    /// Simulate whole runs under failures
+    Simulate(Box<simulate::SimulateFlags>),
 }
 
 const EXAMPLES: &str = "  mpirun -n 4 skt-hpl
@@ -79,8 +94,13 @@ pub fn main() -> ExitCode {
     match cli.command {
         None => bench::run(cli.bench),
         Some(Sub::Check(flags)) => check::run(&flags),
+        Some(Sub::Status(flags)) => held::status(&flags),
+        Some(Sub::Clean(flags)) => held::clean(&flags),
         Some(Sub::Completions(flags)) => completions::run(&flags),
         Some(Sub::Man) => man::run(),
+        Some(Sub::Plan(flags)) => plan::run(&flags),
+        Some(Sub::Model(flags)) => model::run(&flags),
+        Some(Sub::Simulate(flags)) => simulate::run(&flags),
     }
 }
 
@@ -95,6 +115,15 @@ fn tell_once(answer: &clap::Error) -> ExitCode {
         0 => Exit::Passed.into(),
         _ => Exit::Usage.into(),
     }
+}
+
+/// Tells a person something, on the standard error: in one piece, since other ranks and the launcher
+/// write there too.
+fn say(text: impl std::fmt::Display) {
+    use std::io::Write;
+    let line = format!("skt-hpl: {text}\n");
+    // Nobody can be told that nothing can be told.
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Writes text that is the whole product of a subcommand to the standard output. A reader that

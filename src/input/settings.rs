@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::hpl_dat::{HplDat, Output};
+use crate::checkpoint::groups::GROUP_DEFAULT;
 use crate::checkpoint::plan::{Scheme, Scope};
 use crate::checkpoint::protocol::Method;
 use crate::checkpoint::when::Interval;
@@ -413,6 +414,13 @@ pub struct Protection {
 const MTBF_DEFAULT_S: f64 = 86400.0;
 
 impl Protection {
+    /// The largest share of the memory that can be left for the matrix: with groups of the size
+    /// asked for, or of the default size where the nodes allow it.
+    pub fn available_at_best(&self) -> f64 {
+        let size = self.group.unwrap_or(GROUP_DEFAULT).max(self.scheme.losses + 1);
+        self.scheme.available(size)
+    }
+
     fn from(set: &Overrides) -> Option<Protection> {
         let Saving::Every(mut interval) = set.checkpoint? else { return None };
         if let Interval::Auto { mtbf_s } = &mut interval {

@@ -301,6 +301,47 @@ fn strike(point: Point, position: usize, action: Action) {
     }
 }
 
+/// A safeguard left out on purpose, to see that the tests notice. Only builds with the feature
+/// `sabotage` can leave any out; in all others this is constant and costs nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// The barrier between sealing and overwriting.
+    NoBarrier,
+    /// The check of digests before memory is trusted.
+    NoDigest,
+}
+
+#[cfg(not(feature = "sabotage"))]
+#[inline(always)]
+pub fn sabotaged(_: Sabotage) -> bool {
+    false
+}
+
+#[cfg(feature = "sabotage")]
+mod sabotage {
+    use super::Sabotage;
+
+    thread_local! {
+        static MINE: std::cell::Cell<Option<Sabotage>> = const { std::cell::Cell::new(None) };
+    }
+
+    /// By this thread, or by SKT_SABOTAGE=no-barrier|no-digest for the whole process.
+    pub fn sabotaged(what: Sabotage) -> bool {
+        let name = match what {
+            Sabotage::NoBarrier => "no-barrier",
+            Sabotage::NoDigest => "no-digest",
+        };
+        MINE.get() == Some(what) || std::env::var("SKT_SABOTAGE").is_ok_and(|v| v == name)
+    }
+
+    /// Leaves a safeguard out in the calling thread.
+    pub fn sabotage_thread(what: Option<Sabotage>) {
+        MINE.set(what);
+    }
+}
+#[cfg(feature = "sabotage")]
+pub use sabotage::{sabotage_thread, sabotaged};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -334,6 +375,14 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), Point::ALL.len());
+    }
+
+    #[test]
+    fn the_documentation_names_every_point_in_order() {
+        let text = include_str!("../docs/CHECKPOINT.md");
+        let names: Vec<&str> = Point::ALL.iter().map(|p| p.name()).collect();
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(&format!("`{}`", names.join(" "))));
     }
 
     #[test]

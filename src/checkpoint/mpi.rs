@@ -26,7 +26,7 @@ impl World for Positions {
         self.0.all_gather_bytes(mine)
     }
 
-    fn from_first(&self, value: u64) -> u64 {
+    fn first_says(&self, value: u64) -> u64 {
         let mut value = [value];
         self.0.broadcast(&mut value, 0);
         value[0]

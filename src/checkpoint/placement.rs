@@ -4,8 +4,10 @@
 //! whose memory it holds; here, purely and the same on every rank, each held position goes to a
 //! process on the node that holds it, and what is left over goes to what is left over.
 
+use serde::{Deserialize, Serialize};
+
 /// One position's memory on the node of some rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     pub position: usize,
     /// Later runs compare greater; memory of an earlier run is never preferred.

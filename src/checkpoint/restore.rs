@@ -9,7 +9,7 @@ use std::time::Instant;
 use thiserror::Error;
 
 use super::groups::{self, GroupError, Groups};
-use super::holding::{Holding, open_head};
+use super::holding::{Holding, OpenHead, open_head};
 use super::plan::{Buffers, Layout, Scheme, SchemeError};
 use super::protocol::{
     Decision, Method, Recovery, Refusal, Setup, Transitions, all_settled, decide,
@@ -199,7 +199,7 @@ fn belongs(header: &Header, test: &Test, config: &Config) -> bool {
         && id.method == s.method.to_byte()
         && id.scope == s.scope.to_byte()
         && id.state_bytes == config.state_bytes as u64
-        && id.members.iter().any(|&m| m == id.position)
+        && id.members.contains(&id.position)
         && id.members.iter().all(|&m| (m as usize) < l.positions())
 }
 
@@ -278,8 +278,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             config.depot.unlink_position(me as u32);
         }
         let (head, header, trouble_here) = match opened {
-            Ok(Some((head, Ok(header)))) => (Some(head), Some(header), String::new()),
-            Ok(Some((head, Err(fault)))) => (Some(head), None, format!("a header, but {fault}")),
+            Ok(Some(OpenHead { head, header: Ok(header) })) => {
+                (Some(head), Some(header), String::new())
+            }
+            Ok(Some(OpenHead { head, header: Err(fault) })) => {
+                (Some(head), None, format!("a header, but {fault}"))
+            }
             Ok(None) => (None, None, String::new()),
             Err(error @ MemoryError::InUse { .. }) => {
                 let text = trouble(&world, Some(&error)).unwrap_or_default();
@@ -621,7 +625,7 @@ fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
 /// This position's memory while it is not clear yet what it is worth.
 enum Memory {
     /// The head is held (for its lock), the rest was not looked at.
-    Closed(#[expect(dead_code, reason = "held for its lock")] Option<Head>),
+    Closed(Option<Head>),
     Open(Box<(Holding, Region)>),
 }
 

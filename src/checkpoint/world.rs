@@ -10,7 +10,7 @@ pub trait World {
     /// Everyone's bytes, by rank; lengths may differ.
     fn allgather(&self, mine: &[u8]) -> Vec<Vec<u8>>;
     /// Rank 0's value, on every rank.
-    fn from_first(&self, value: u64) -> u64;
+    fn first_says(&self, value: u64) -> u64;
 }
 
 /// Ranks as threads of one process.
@@ -63,7 +63,7 @@ pub mod threads {
                 })
                 .collect()
         }
-        fn from_first(&self, value: u64) -> u64 {
+        fn first_says(&self, value: u64) -> u64 {
             let all = self.allgather(&value.to_le_bytes());
             u64::from_le_bytes(all[0][..8].try_into().expect("eight bytes"))
         }

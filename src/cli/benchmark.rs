@@ -25,7 +25,7 @@ use crate::input::{Loaded, node_memory};
 use crate::lu::{Context, Observer, Start, solve_test};
 use crate::matrix::{HugeBuffer, Local, Shape};
 use crate::memory::Depot;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Times};
 use crate::params::TestParams;
 use crate::report::json::{Blas, JsonLog, Mpi};
 use crate::report::text::{self, Echo, TextReport};
@@ -196,6 +196,9 @@ impl Job<'_> {
             match outcome {
                 Ok(None) => {}
                 Ok(Some(outcome)) => tell(&mut reports, |r| {
+                    if self.loaded.settings.timing {
+                        tell_times(&outcome.times_mean);
+                    }
                     tell_protection(&outcome);
                     r.text.finished(&mut r.out, &params, &outcome)?;
                     r.json.as_mut().map_or(Ok(()), |json| json.finished(&params, &outcome))
@@ -239,7 +242,7 @@ impl Job<'_> {
         // Without blocks there is nothing to protect.
         let guardian = self.guardian.as_ref().filter(|_| params.n > 0);
         let position = match guardian {
-            Some(guardian) => guardian.place(params),
+            Some(guardian) => guardian.place(number, params),
             None => Context::position_of(params, comm.rank()),
         };
         let context = Context::new(comm, params, self.engine, position);
@@ -362,6 +365,15 @@ fn solve_plainly(
         Ok(outcome) => Ok(outcome),
         Err(error) => die(6, &format!("no memory for the work arrays: {error}")),
     }
+}
+
+/// The parts of the time that add up, beside the results.
+fn tell_times(t: &Times) {
+    say(format_args!(
+        "by part, mean over the ranks: panel {:.3} + broadcast {:.3} + swap {:.3} + triangle {:.3} + \
+         multiply {:.3} + solve {:.3} + save {:.3} + other {:.3} = {:.3} s",
+        t.rfact, t.bcast, t.laswp, t.trsm, t.gemm, t.solve, t.save, t.other, t.total
+    ));
 }
 
 /// Where the time of a protected test went, beside the results.

@@ -10,6 +10,7 @@ mod benchmark;
 mod check;
 mod completions;
 pub mod exit;
+mod held;
 pub mod launcher_rank;
 mod man;
 mod model;
@@ -51,6 +52,10 @@ struct Cli {
 enum Sub {
     /// Read an HPL.dat (or a skt.toml) and explain it, without running anything
     Check(check::CheckFlags),
+    /// Tell what protected runs hold in this node's memory
+    Status(held::StatusFlags),
+    /// Remove a protected run's memory from this node
+    Clean(held::CleanFlags),
     /// Print the completions of a shell
     Completions(completions::CompletionsFlags),
     /// Print the man page
@@ -89,6 +94,8 @@ pub fn main() -> ExitCode {
     match cli.command {
         None => bench::run(cli.bench),
         Some(Sub::Check(flags)) => check::run(&flags),
+        Some(Sub::Status(flags)) => held::status(&flags),
+        Some(Sub::Clean(flags)) => held::clean(&flags),
         Some(Sub::Completions(flags)) => completions::run(&flags),
         Some(Sub::Man) => man::run(),
         Some(Sub::Plan(flags)) => plan::run(&flags),

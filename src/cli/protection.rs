@@ -15,11 +15,10 @@ use super::exit::Exit;
 use super::say;
 use crate::checkpoint::groups::DomainFile;
 use crate::checkpoint::mpi::{Group, Positions};
-use crate::checkpoint::placement::{Found, assign};
 use crate::checkpoint::plan::Layout;
 use crate::checkpoint::restore::new_run;
 use crate::checkpoint::{
-    Checkpointer, Config, Origin, Restart as Continue, StartError, Started, Test, World, survey,
+    Arrival, Checkpointer, Config, Origin, Restart as Continue, StartError, Started, Test, World,
 };
 use crate::comm::{Comm, Reduce, set_phase};
 use crate::faults::{Point, hit};
@@ -28,7 +27,6 @@ use crate::input::settings::{self, Restart};
 use crate::lu::{Context, Halt, Milestone, Observer, Start, solve_test, unix_seconds};
 use crate::matrix::Local;
 use crate::memory::header::{Doing, Head};
-use crate::memory::ledger::Ledger;
 use crate::memory::{Depot, Part};
 use crate::outcome::{Outcome, Protection};
 use crate::params::TestParams;
@@ -114,8 +112,8 @@ pub struct Guardian<'a> {
     continued: bool,
     /// Finished tests: number and result.
     finished: Vec<(u32, Record)>,
-    /// By rank: its node, as the lowest rank on it.
-    nodes: Vec<usize>,
+    /// What the launch found on its nodes.
+    arrival: Arrival,
     host: String,
     domain: String,
     started_unix_s: f64,
@@ -137,23 +135,28 @@ impl<'a> Guardian<'a> {
         let domain = agreed(comm, domain(settings, comm.rank(), &host), Exit::BadInput)?;
         let depot = Depot::new(settings.store, &settings.job).map_err(|e| e.to_string());
         let depot = agreed(comm, depot, Exit::NoSharedMemory)?;
+        // Two nodes may have one name; the rank that leads a node tells them apart.
         let mut leader = [comm.rank() as u64];
         node.broadcast(&mut leader, 0);
-        let nodes = comm.all_gather(&leader).iter().map(|&n| n as usize).collect();
+        let world = Positions(comm.split(Some(0), comm.rank()).expect("everybody is in the world"));
+        let name = format!("{host}/{}", leader[0]);
+        let gather = || Arrival::gather(&world, &depot, &name);
+        let arrival = gather();
         let mut this = Self {
             comm,
             settings,
-            depot,
+            depot: depot.clone(),
             run: 0,
             continued: false,
             finished: Vec::new(),
-            nodes,
+            arrival,
             host,
             domain,
             started_unix_s,
         };
         if settings.restart == Restart::Never {
             this.clean(node)?;
+            this.arrival = gather();
         }
         this.take_stock(node, tests)?;
         if settings.restart == Restart::Require && !this.continued {
@@ -162,43 +165,18 @@ impl<'a> Guardian<'a> {
         Ok(this)
     }
 
-    /// Finds the run that memory belongs to and the results it holds.
+    /// Sorts out the run that memory belongs to and the results it holds.
     fn take_stock(&mut self, node: &Comm, tests: &[u64]) -> Result<(), Ended> {
-        // One rank of each node tells what is there.
-        let mut found: Vec<(u128, Option<(u32, Vec<u8>)>)> = Vec::new();
-        if node.rank() == 0 {
-            found.extend(survey(&self.depot).iter().map(|(_, header)| (header.id.run, None)));
-            for position in self.depot.positions() {
-                let Ok(region) = self.depot.peek(position, Part::Done) else { continue };
-                for entry in Ledger::new(region).entries() {
-                    found.push((entry.run, Some((entry.test, entry.bytes))));
-                }
-            }
-        }
-        let mine = serde_json::to_vec(&found).expect("plain values have a JSON form");
-        let all = self.comm.all_gather_bytes(&mine);
-        let all: Vec<(u128, Option<(u32, Vec<u8>)>)> = all
-            .iter()
-            .flat_map(|bytes| {
-                serde_json::from_slice::<Vec<_>>(bytes).expect("ranks of one run are one program")
-            })
-            .collect();
-        let newest = all.iter().map(|(run, _)| *run).max();
-        let alive = all.iter().any(|(run, test)| Some(*run) == newest && test.is_none());
         let mut stale = false;
-        for (run, test) in all {
-            let Some((number, bytes)) = test else { continue };
-            if Some(run) != newest || self.finished.iter().any(|(n, _)| *n == number) {
-                continue;
-            }
-            match serde_json::from_slice::<Record>(&bytes) {
+        for (&number, bytes) in &self.arrival.finished {
+            match serde_json::from_slice::<Record>(bytes) {
                 Ok(record) if tests.get(number as usize) == Some(&record.digest) => {
                     self.finished.push((number, record));
                 }
                 _ => stale = true,
             }
         }
-        if stale && alive {
+        if stale && self.arrival.test.is_some() {
             return Err(Ended::new(
                 Exit::BadInput,
                 format!(
@@ -213,11 +191,11 @@ impl<'a> Guardian<'a> {
             self.finished.clear();
             self.clean(node)?;
         }
-        self.continued = newest.is_some() && !stale;
         let mut number = new_run().to_le_bytes().to_vec();
         self.comm.broadcast_bytes(&mut number, 0);
         let fresh = u128::from_le_bytes(number.try_into().expect("sixteen bytes"));
-        self.run = newest.filter(|_| self.continued).unwrap_or(fresh);
+        self.continued = self.arrival.run.is_some() && !stale;
+        self.run = self.arrival.run.filter(|_| self.continued).unwrap_or(fresh);
         Ok(())
     }
 
@@ -237,34 +215,10 @@ impl<'a> Guardian<'a> {
         found.map(|(_, record)| &record.outcome)
     }
 
-    /// The grid position of this rank: where its node's memory is, if there is any.
-    pub fn place(&self, params: &TestParams) -> Option<(usize, usize)> {
-        let found: Vec<Found> = survey(&self.depot).into_iter().map(|(found, _)| found).collect();
-        let mine: Vec<u64> = found
-            .iter()
-            .flat_map(|f| {
-                [f.position as u64, f.run as u64, (f.run >> 64) as u64, u64::from(f.joined)]
-            })
-            .collect();
-        let bytes: Vec<u8> = mine.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-        let all: Vec<Vec<Found>> = self
-            .comm
-            .all_gather_bytes(&bytes)
-            .iter()
-            .map(|bytes| {
-                bytes
-                    .chunks_exact(32)
-                    .map(|b| Found {
-                        position: word(&b[..8]) as usize,
-                        run: u128::from(word(&b[8..16])) | u128::from(word(&b[16..24])) << 64,
-                        joined: word(&b[24..]) as u32,
-                    })
-                    .collect()
-            })
-            .collect();
+    /// The grid position of this rank in test `number`: where its node's memory is, if any.
+    pub fn place(&self, number: usize, params: &TestParams) -> Option<(usize, usize)> {
         let grid = ProcessGrid { p: params.p, q: params.q, mapping: params.mapping };
-        let taken = assign(grid.size(), &self.nodes, &all);
+        let taken = self.arrival.place(number as u32, grid.size());
         grid.coordinates(taken[self.comm.rank()]?)
     }
 
@@ -448,7 +402,7 @@ impl<O: Observer> Observer for Guard<'_, O> {
         let report = self.checkpointer.save(k, a, &state);
         self.account.told.save_s += report.seconds;
         let stop = self.stop || STOP_AFTER_SAVE.load(Ordering::Relaxed);
-        match self.checkpointer.world().from_first(u64::from(stop)) {
+        match self.checkpointer.world().first_says(u64::from(stop)) {
             0 => Halt::GoOn,
             _ => Halt::Stop,
         }

@@ -157,15 +157,19 @@ impl Coder {
             return;
         }
         assert_eq!(comm.size(), self.stripes.size);
+        // Taken once: buffers of this size would be mapped and faulted in anew for every batch.
+        let mut scratch = [Vec::new(), Vec::new()];
         for parity in 0..self.stripes.losses {
             let plan = plan::encode(self.code, self.stripes, parity);
             for cycles in self.batches(window) {
                 match how {
-                    Encode::Pipelined => self.ring(comm, share, window.width, &plan, cycles),
+                    Encode::Pipelined => {
+                        self.ring(comm, share, window.width, &plan, cycles, &mut scratch);
+                    }
                     Encode::Reduce => {
                         for combine in &plan {
                             let segment = Segment { combine, cycles: cycles.clone() };
-                            self.reduce(comm, share, window.width, &segment);
+                            self.reduce(comm, share, window.width, &segment, &mut scratch[0]);
                         }
                     }
                 }
@@ -182,24 +186,24 @@ impl Coder {
         width: usize,
         plan: &[Combine],
         cycles: std::ops::Range<usize>,
+        scratch: &mut [Vec<u64>; 2],
     ) {
         let (size, me) = (comm.size(), comm.rank());
-        let words = cycles.len() * width;
-        let (mut going, mut coming) = (vec![0; words], vec![0; words]);
+        let [going, coming] = scratch;
+        for buffer in [&mut *going, &mut *coming] {
+            buffer.resize(cycles.len() * width, 0);
+        }
         let segment =
             |target: usize| Segment { combine: &plan[target % size], cycles: cycles.clone() };
         let mine = segment(me + size - 1);
-        self.contribute(share, me, &mine, width, &mut going, true);
+        self.contribute(share, me, &mine, width, going, true);
         for step in 0..size - 1 {
-            comm.sendrecv(
-                Some((&going, (me + 1) % size)),
-                Some((&mut coming, (me + size - 1) % size)),
-            );
+            comm.sendrecv(Some((going, (me + 1) % size)), Some((coming, (me + size - 1) % size)));
             let passing = segment(me + 2 * size - 2 - step);
-            self.contribute(share, me, &passing, width, &mut coming, false);
-            std::mem::swap(&mut going, &mut coming);
+            self.contribute(share, me, &passing, width, coming, false);
+            std::mem::swap(going, coming);
         }
-        self.deliver(share, me, &segment(me), width, &going);
+        self.deliver(share, me, &segment(me), width, going);
     }
 
     fn reduce<G: GroupComm + ?Sized>(
@@ -208,10 +212,11 @@ impl Coder {
         share: &mut Share,
         width: usize,
         segment: &Segment,
+        buffer: &mut Vec<u64>,
     ) {
         let me = comm.rank();
-        let mut buffer = vec![0; segment.cycles.len() * width];
-        self.contribute(share, me, segment, width, &mut buffer, true);
+        buffer.resize(segment.cycles.len() * width, 0);
+        self.contribute(share, me, segment, width, buffer, true);
         let root = segment.combine.target;
         if self.code == Code::Sum {
             // SAFETY: doubles and words have one size and alignment, and any bits are a double.
@@ -220,10 +225,10 @@ impl Coder {
             };
             comm.reduce_sum(doubles, root);
         } else {
-            comm.reduce_xor(&mut buffer, root);
+            comm.reduce_xor(buffer, root);
         }
         if me == root {
-            self.deliver(share, me, segment, width, &buffer);
+            self.deliver(share, me, segment, width, buffer);
         }
     }
 

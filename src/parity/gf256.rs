@@ -282,11 +282,12 @@ mod tests {
         let original = vec![vec![1, 2, 3], vec![4, 5, 6], vec![7, 8, 10]];
         let mut inverse = original.clone();
         assert!(invert(&mut inverse));
-        for i in 0..3 {
-            for j in 0..3 {
-                let sum = (0..3).fold(0, |s, k| s ^ mul(original[i][k], inverse[k][j]));
-                assert_eq!(sum, (i == j) as u8);
-            }
+        let product = |i: usize, j: usize| -> u8 {
+            let terms = original[i].iter().zip(&inverse);
+            terms.fold(0, |sum, (&x, row)| sum ^ mul(x, row[j]))
+        };
+        for (i, j) in (0..9).map(|x| (x / 3, x % 3)) {
+            assert_eq!(product(i, j), (i == j) as u8);
         }
         assert!(!invert(&mut [vec![1, 2], vec![1, 2]]));
     }

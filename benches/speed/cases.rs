@@ -71,7 +71,8 @@ pub struct Flags {
 const ENVIRONMENT: &str = "Environment:
   XHPL        a reference binary: run with the same HPL.dat, the same kernels of its BLAS, the same
               threads, linked with the same MPI library
-  XHPL_PLAIN  another: run with the kernels its BLAS picks by itself, all else the same";
+  XHPL_PLAIN  another: run with the kernels its BLAS picks by itself, all else the same
+  XHPL_PLAIN_KERNEL  ... or, if that is OpenBLAS, with these (Haswell, say)";
 
 fn positive(text: &str) -> Result<usize, String> {
     match text.trim().parse() {

@@ -134,6 +134,10 @@ const KERNEL_VARIABLES: [(&str, &str); 2] =
     [("BLIS", "BLIS_ARCH_TYPE"), ("OpenBLAS", "OPENBLAS_CORETYPE")];
 const THREAD_VARIABLES: [&str; 3] = ["BLIS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"];
 
+/// Names the kernels that an OpenBLAS of the plain reference is to take, to see what it does where it
+/// picks those.
+pub const PLAIN_KERNEL: &str = "XHPL_PLAIN_KERNEL";
+
 /// Who is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
@@ -208,6 +212,11 @@ impl Launcher {
         }
         let (variable, kernel) = &self.linked;
         command.envs(environment(who, case, self.level, (variable, kernel.as_deref())));
+        if who == Who::Plain
+            && let Some(kernel) = std::env::var_os(PLAIN_KERNEL)
+        {
+            command.env("OPENBLAS_CORETYPE", kernel);
+        }
         command
     }
 

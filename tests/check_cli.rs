@@ -282,10 +282,17 @@ fn the_example_of_settings_is_complete_and_right() {
     let entries: Vec<&str> = text
         .lines()
         .filter_map(|line| line.strip_prefix("# "))
-        .filter(|line| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')))
+        .filter(|line| {
+            let table = line.starts_with('[') && line.ends_with(']');
+            table || line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '))
+        })
         .collect();
-    let mut shown: Vec<String> =
-        entries.iter().map(|e| e.split_once(" = ").unwrap().0.to_owned()).collect();
+    // In its table the setting `checkpoint` is called `every`.
+    let mut shown: Vec<String> = entries
+        .iter()
+        .filter_map(|e| e.split_once(" = "))
+        .map(|(key, _)| if key == "every" { "checkpoint" } else { key }.to_owned())
+        .collect();
     shown.sort();
     let mut keys = skt_hpl::input::sources::Layers::new().keys().to_vec();
     keys.sort();

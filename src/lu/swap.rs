@@ -252,6 +252,10 @@ impl Strips {
         Self { cols, width: width * unit, count: units.div_ceil(width) }
     }
 
+    pub fn all(&self) -> Vec<Range<usize>> {
+        (0..self.count).map(|i| self.get(i)).collect()
+    }
+
     pub fn get(&self, i: usize) -> Range<usize> {
         i * self.width..((i + 1) * self.width).min(self.cols)
     }

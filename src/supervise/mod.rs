@@ -3,4 +3,7 @@ pub mod hosts;
 pub mod journal;
 pub mod launcher;
 pub mod policy;
+pub mod progress;
 pub mod shell;
+pub mod timeline;
+pub mod watch;

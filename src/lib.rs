@@ -7,6 +7,7 @@ extern crate blas_src as _;
 
 pub mod outcome;
 pub mod params;
+pub mod threads;
 
 pub mod blas;
 pub mod comm;

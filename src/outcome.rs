@@ -1,11 +1,17 @@
 //! What came out of one test, as plain values: made by the solver, printed by the report.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-/// Wall seconds by part, the maximum over the ranks unless said otherwise.
+/// JSON knows no NaN and no infinity and writes both as null: read null back as NaN.
+fn nan_if_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}
+
+/// Wall seconds by part.
 ///
-/// On one rank the parts do not overlap: what the main thread did at each moment is counted once,
-/// so the parts and `other` add up to `total` for each rank.
+/// On one rank the parts do not overlap: what its main thread did at each moment is counted once,
+/// so `rfact`, `bcast`, `update`, `solve` and `other` add up to `total`. So do their means over
+/// the ranks, but not their maxima.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     /// Recursive panel factorisation, `pfact` and its message exchange included.
@@ -32,16 +38,48 @@ pub struct Times {
     pub total: f64,
 }
 
+impl Times {
+    /// All figures, to combine them over ranks.
+    pub fn to_array(self) -> [f64; 11] {
+        [
+            self.rfact,
+            self.pfact,
+            self.mxswp,
+            self.bcast,
+            self.update,
+            self.laswp,
+            self.trsm,
+            self.gemm,
+            self.solve,
+            self.other,
+            self.total,
+        ]
+    }
+
+    /// The reverse of [`Times::to_array`].
+    pub fn from_array(a: [f64; 11]) -> Self {
+        let [rfact, pfact, mxswp, bcast, update, laswp, trsm, gemm, solve, other, total] = a;
+        Self { rfact, pfact, mxswp, bcast, update, laswp, trsm, gemm, solve, other, total }
+    }
+}
+
 /// The check of the solution, as HPL 2.3 defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Residual {
     /// ||Ax-b||_oo / (eps * (||A||_oo * ||x||_oo + ||b||_oo) * N)
+    #[serde(deserialize_with = "nan_if_null")]
     pub scaled: f64,
+    #[serde(deserialize_with = "nan_if_null")]
     pub r_inf: f64,
+    #[serde(deserialize_with = "nan_if_null")]
     pub a_inf: f64,
+    #[serde(deserialize_with = "nan_if_null")]
     pub a_1: f64,
+    #[serde(deserialize_with = "nan_if_null")]
     pub x_inf: f64,
+    #[serde(deserialize_with = "nan_if_null")]
     pub x_1: f64,
+    #[serde(deserialize_with = "nan_if_null")]
     pub b_inf: f64,
 }
 
@@ -62,8 +100,12 @@ pub struct Outcome {
     pub started_unix_s: u64,
     pub ended_unix_s: u64,
     pub seconds: f64,
+    #[serde(deserialize_with = "nan_if_null")]
     pub gflops: f64,
+    /// By part: of each the maximum over the ranks.
     pub times: Times,
+    /// By part: the means over the ranks, which add up.
+    pub times_mean: Times,
     /// Absent where the threshold was zero or less.
     pub residual: Option<Residual>,
     pub verdict: Verdict,

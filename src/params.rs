@@ -62,6 +62,21 @@ pub enum Rng {
     Xoshiro,
 }
 
+/// Which multiplication does the trailing update.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// The packed kernel where the processor has AVX-512, else the BLAS
+    #[default]
+    Auto,
+    /// Our kernel, on operands packed once a panel
+    Packed,
+    /// The BLAS's DGEMM and DTRSM
+    Blas,
+}
+
 /// One test: a problem, a grid and every algorithmic choice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TestParams {

@@ -1,1 +1,129 @@
-//! (in construction)
+//! The command line: one definition of every flag, a file a subcommand.
+//!
+//! The definition below feeds the parser, `--help`, the completions and the man page; the
+//! benchmark's own settings come from `input::settings`, where `skt.toml` and the environment find
+//! them too. `main` calls [`main`] and nothing else. Without a subcommand the program is the
+//! benchmark, so `mpirun skt-hpl` stands where `mpirun xhpl` stood.
+
+pub mod bench;
+mod benchmark;
+mod check;
+mod completions;
+pub mod exit;
+pub mod launcher_rank;
+mod man;
+
+use std::process::ExitCode;
+
+use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use bench::BenchFlags;
+use exit::Exit;
+
+/// High-Performance Linpack that survives the loss of nodes
+///
+/// Without a subcommand, runs the benchmark as HPL does: reads ./HPL.dat, solves every test it asks
+/// for on the MPI ranks it was started with, and prints what HPL prints. Every setting can be given
+/// as a flag, as a variable SKT_<NAME> (SKT_NB=192) or as a key of ./skt.toml (nb = 192); flags win
+/// over variables, variables over the file, and all of them over HPL.dat.
+#[derive(Debug, Parser)]
+#[command(
+    name = "skt-hpl",
+    version,
+    args_conflicts_with_subcommands = true,
+    args_override_self = true,
+    max_term_width = 100
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Sub>,
+
+    #[command(flatten)]
+    bench: BenchFlags,
+}
+
+#[derive(Debug, Subcommand)]
+enum Sub {
+    /// Read an HPL.dat (or a skt.toml) and explain it, without running anything
+    Check(check::CheckFlags),
+    /// Print the completions of a shell
+    Completions(completions::CompletionsFlags),
+    /// Print the man page
+    Man,
+}
+
+const EXAMPLES: &str = "  mpirun -n 4 skt-hpl
+      run the tests of ./HPL.dat on 4 ranks
+  mpirun -n 2 skt-hpl -n 20000 --nb 192 -p 1 -q 2
+      one test, without a file
+  mpirun -n 4 skt-hpl --dat sweep.dat --nb 128,192,256 --json sweep.json
+      a file's tests with other block sizes; all results as JSON too
+  skt-hpl check HPL.dat
+      explain a file and point at its faults
+  skt-hpl completions bash > /etc/bash_completion.d/skt-hpl
+      completions of the shell";
+
+/// The whole definition, with the parts that are made from tables.
+pub fn command() -> Command {
+    Cli::command().after_help(format!("Examples:\n{EXAMPLES}\n\nExit status:\n{}", Exit::table()))
+}
+
+/// The program.
+pub fn main() -> ExitCode {
+    let matches = match command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(answer) => return tell_once(&answer),
+    };
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match cli.command {
+        None => bench::run(cli.bench),
+        Some(Sub::Check(flags)) => check::run(&flags),
+        Some(Sub::Completions(flags)) => completions::run(&flags),
+        Some(Sub::Man) => man::run(),
+    }
+}
+
+/// Help, version or a usage error, said by one rank for all.
+fn tell_once(answer: &clap::Error) -> ExitCode {
+    if launcher_rank::speaks_for_all() {
+        answer.exit();
+    }
+    // A launcher ends the job when the first rank fails; so leave rank 0 the time to say why.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    match answer.exit_code() {
+        0 => Exit::Passed.into(),
+        _ => Exit::Usage.into(),
+    }
+}
+
+/// Writes text that is the whole product of a subcommand to the standard output. A reader that
+/// closes the pipe early (`| head`) is no fault of ours.
+fn print(bytes: &[u8]) -> ExitCode {
+    use std::io::{ErrorKind, Write};
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            eprintln!("skt-hpl: cannot write to the standard output: {error}");
+            Exit::Environment.into()
+        }
+        _ => Exit::Passed.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn the_benchmark_needs_no_subcommand() {
+        let cli = Cli::try_parse_from(["skt-hpl", "-n", "1000,2000", "--no-preflight"]).unwrap();
+        assert!(cli.command.is_none());
+        assert_eq!(cli.bench.overrides.n, Some(vec![1000, 2000]));
+        assert_eq!(cli.bench.overrides().preflight, Some(false));
+    }
+}

@@ -1,1 +1,219 @@
-//! (in construction)
+//! Text in, checked values or pointed diagnostics out.
+//!
+//! HPL.dat says what to test; `skt.toml`, `SKT_*` variables and flags change that, each over the one
+//! before. [`load`] is the door: `cli` calls it on rank 0 and sends the result, plain values all
+//! through, to the others. Nothing here prints, allocates a matrix or talks to MPI, so a bad file is
+//! told about before anything costly begins.
+
+pub mod choices;
+mod dat_line;
+pub mod dat_reader;
+pub mod diagnostic;
+pub mod hpl_dat;
+pub mod memory_need;
+pub mod node_memory;
+pub mod settings;
+pub mod sources;
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::params::TestParams;
+use dat_reader::Given;
+use diagnostic::{Diagnostic, Diagnostics, Severity};
+use hpl_dat::HplDat;
+use settings::{CONFIG_DEFAULT, Overrides, Settings};
+use sources::Layers;
+
+/// Everything a run needs to know, and what its user should hear first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Loaded {
+    /// The file with the overrides applied.
+    pub dat: HplDat,
+    pub settings: Settings,
+    pub warnings: Vec<Diagnostic>,
+}
+
+impl Loaded {
+    /// The tests, in the order to run them.
+    pub fn tests(&self) -> impl Iterator<Item = TestParams> + '_ {
+        self.dat.tests(self.settings.rng, self.settings.seed)
+    }
+
+    /// One test for each grid, N and NB: enough to judge the memory.
+    pub fn largest_tests(&self) -> impl Iterator<Item = TestParams> + '_ {
+        self.dat.largest_tests(self.settings.rng, self.settings.seed)
+    }
+}
+
+/// A file's bytes, or why they cannot be had.
+pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostics> {
+    std::fs::read(path).map_err(|error| {
+        Diagnostics::from(Diagnostic::error(
+            path.display().to_string(),
+            format!("the file cannot be read: {error}"),
+        ))
+    })
+}
+
+/// Variables of the environment, as [`std::env::vars_os`] gives them.
+pub type Variables = Vec<(OsString, OsString)>;
+
+/// File of settings, environment and flags as one, and what is to be said about them.
+///
+/// `config` names the file of settings; without it `skt.toml` is read if it is there.
+pub fn load_overrides(
+    flags: &Overrides,
+    config: Option<&Path>,
+    env: Variables,
+) -> Result<(Overrides, Vec<Diagnostic>), Diagnostics> {
+    load_overrides_in(Path::new(""), flags, config, env)
+}
+
+/// Reads the tests and lays the settings over them.
+///
+/// On failure the diagnostics hold every fault found, warnings included.
+pub fn load(
+    flags: &Overrides,
+    config: Option<&Path>,
+    env: Variables,
+) -> Result<Loaded, Diagnostics> {
+    load_in(Path::new(""), flags, config, env)
+}
+
+/// [`load_overrides`] with relative names meant from `folder`.
+fn load_overrides_in(
+    folder: &Path,
+    flags: &Overrides,
+    config: Option<&Path>,
+    env: Variables,
+) -> Result<(Overrides, Vec<Diagnostic>), Diagnostics> {
+    let mut layers = Layers::new();
+    let path = folder.join(config.unwrap_or(Path::new(CONFIG_DEFAULT)));
+    if config.is_some() || path.exists() {
+        match bytes_of(&path) {
+            Ok(bytes) => layers.toml(&bytes, &path.display().to_string()),
+            Err(faults) => layers.diagnostics.extend(faults.0),
+        }
+    }
+    layers.env(env);
+    layers.flags(flags);
+    if layers.diagnostics.iter().any(Diagnostic::is_error) {
+        return Err(Diagnostics(layers.diagnostics));
+    }
+    let merged = layers.merged().clone();
+    Ok((merged, layers.diagnostics))
+}
+
+/// [`load`] with relative names meant from `folder`.
+fn load_in(
+    folder: &Path,
+    flags: &Overrides,
+    config: Option<&Path>,
+    env: Variables,
+) -> Result<Loaded, Diagnostics> {
+    let (overrides, mut found) = load_overrides_in(folder, flags, config, env)?;
+    let settings = Settings::from(&overrides);
+    let path = folder.join(&settings.dat);
+    let given = Given {
+        n: overrides.n.is_some(),
+        nb: overrides.nb.is_some(),
+        p: overrides.p.is_some(),
+        q: overrides.q.is_some(),
+    };
+    let all_given = given.n && given.nb && given.p && given.q;
+    let mut dat = if overrides.dat.is_none() && all_given && !path.exists() {
+        // Nothing was promised to be in a file, and nothing needs to be.
+        HplDat::default()
+    } else {
+        match bytes_of(&path) {
+            Ok(bytes) => {
+                let read = dat_reader::read(&bytes, &path.display().to_string(), given);
+                let faulty = read.has_errors();
+                let weighty = |d: &Diagnostic| d.severity > Severity::Note;
+                found.extend(read.diagnostics.into_iter().filter(weighty));
+                if faulty {
+                    return Err(Diagnostics(found));
+                }
+                read.dat
+            }
+            Err(faults) => {
+                let help = "name the file with --dat FILE, or give -n, --nb, -p and -q and do \
+                            without one";
+                found.extend(faults.0.into_iter().map(|fault| fault.help(help)));
+                return Err(Diagnostics(found));
+            }
+        }
+    };
+    if let Err(faults) = overrides.apply(&mut dat) {
+        found.extend(faults.0);
+        return Err(Diagnostics(found));
+    }
+    Ok(Loaded { dat, settings, warnings: found })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const FILE: &str = "\n\nx\n6\n1\n100 N\n1\n8 NB\n0\n1\n1 P\n1 Q\n16.0\n1\n9 PFACT\n";
+
+    fn env(vars: &[(&str, &str)]) -> Variables {
+        vars.iter().map(|(n, v)| (n.into(), v.into())).collect()
+    }
+
+    #[test]
+    fn file_settings_variables_and_flags_come_together() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("HPL.dat"), FILE).unwrap();
+        fs::write(dir.path().join("skt.toml"), "n = [10, 20]\nnb = 3\nseed = 5\n").unwrap();
+        let flags = Overrides { align: Some(32), ..Overrides::default() };
+        let vars = env(&[("SKT_NB", "4"), ("SKT_XYZ", "4")]);
+        let loaded = load_in(dir.path(), &flags, None, vars).unwrap();
+        assert_eq!(loaded.dat.ns, [10, 20]);
+        assert_eq!(loaded.dat.nbs, [4]);
+        assert_eq!(loaded.dat.align, 32);
+        assert_eq!(loaded.settings.seed, 5);
+        let tests: Vec<_> = loaded.tests().map(|t| (t.n, t.nb, t.seed)).collect();
+        assert_eq!(tests, [(10, 4, 5), (20, 4, 5)]);
+        assert_eq!(loaded.largest_tests().count(), 2);
+        // The unknown variable, the short file, the odd PFACT.
+        assert_eq!(loaded.warnings.len(), 3, "{:#?}", loaded.warnings);
+        assert!(loaded.warnings.iter().all(|w| w.severity == Severity::Warning));
+
+        // What rank 0 sends is what the others get.
+        let sent = serde_json::to_vec(&loaded).unwrap();
+        assert_eq!(serde_json::from_slice::<Loaded>(&sent).unwrap(), loaded);
+
+        // Another file of settings is read instead, not besides.
+        fs::write(dir.path().join("own.toml"), "nb = 7\n").unwrap();
+        let own = load_in(dir.path(), &flags, Some(Path::new("own.toml")), env(&[])).unwrap();
+        assert_eq!((own.dat.ns, own.dat.nbs), (vec![100], vec![7]));
+    }
+
+    #[test]
+    fn without_a_file_everything_without_a_default_must_be_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let load = |set: &Overrides| load_in(dir.path(), set, None, env(&[]));
+        let mut all = Overrides {
+            n: Some(vec![5]),
+            nb: Some(vec![2]),
+            p: Some(vec![1]),
+            q: Some(vec![1]),
+            ..Overrides::default()
+        };
+        let loaded = load(&all).unwrap();
+        assert_eq!((loaded.dat.test_count(), loaded.warnings), (1, vec![]));
+
+        all.dat = Some("nowhere.dat".into());
+        let faults = load(&all).unwrap_err();
+        assert!(faults.to_string().contains("nowhere.dat"), "a named file must be there");
+        all.dat = None;
+        all.q = None;
+        let faults = load(&all).unwrap_err();
+        assert!(faults.to_string().contains("-n, --nb, -p and -q"));
+    }
+}

@@ -1,0 +1,38 @@
+# What the scripts of this folder share. Sourced, never run: no set, no exit on success.
+
+root_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# Where rustup puts cargo, for shells that have not read the profile it wrote.
+if [[ -d ${HOME:-/nonexistent}/.cargo/bin ]]; then
+    PATH=$PATH:$HOME/.cargo/bin
+fi
+
+say() { printf '%s\n' "$*"; }
+step() { printf '\n== %s\n' "$*"; }
+die() {
+    printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+    exit 1
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# The oldest Rust the project builds with, from the one place that says so.
+rust_wanted() { sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$root_dir/Cargo.toml"; }
+
+# version_ge A B: is version A at least B?
+version_ge() { [[ $(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1) == "$2" ]]; }
+
+rust_found() {
+    have cargo && have rustc || return 1
+    rustc --version | awk '{ print $2 }'
+}
+
+rust_is_enough() {
+    local found
+    found=$(rust_found) && version_ge "$found" "$(rust_wanted)"
+}
+
+# Debian installs a compiler wrapper and a launcher for each MPI; elsewhere there is one of each.
+mpi_tool() { # mpicc|mpirun openmpi|mpich
+    if have "$1.$2"; then echo "$1.$2"; else echo "$1"; fi
+}

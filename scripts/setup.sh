@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# Installs from Debian what building, running and testing skt-hpl needs and this machine lacks.
+# Installs nothing that is there already, removes nothing, and may be run any number of times.
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+source "$(dirname "$0")/common.sh"
+
+usage() {
+    cat <<'END'
+usage: scripts/setup.sh [--for-run] [--dry-run]
+
+  --for-run   only what building and running needs, not what the tests need
+  --dry-run   say what is missing, install nothing; exit 1 if anything is
+END
+}
+
+for_run=false
+dry_run=false
+for argument in "$@"; do
+    case $argument in
+        --for-run) for_run=true ;;
+        --dry-run) dry_run=true ;;
+        -h | --help) usage; exit 0 ;;
+        *) usage >&2; exit 2 ;;
+    esac
+done
+
+# Compiler and linker for the C parts, libclang to read the MPI headers, certificates without which
+# cargo cannot fetch crates, one MPI, one BLAS.
+packages=(build-essential pkg-config libclang-dev ca-certificates openmpi-bin libopenmpi-dev libblis-dev)
+if ! $for_run; then
+    # The other MPI, the other BLAS, LAPACK to compare with, ssh and ip for virtual nodes.
+    packages+=(mpich libmpich-dev libopenblas-dev liblapack-dev openssh-client openssh-server iproute2)
+fi
+
+have dpkg-query && have apt-get || die "this is not a Debian system. Install the equivalents of:
+  ${packages[*]}
+and Rust $(rust_wanted) or newer (https://rust-lang.org/tools/install), then build with 'cargo build --release'."
+
+installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+missing=()
+for package in "${packages[@]}"; do
+    installed "$package" || missing+=("$package")
+done
+
+as_root() { if ((EUID == 0)); then "$@"; else sudo "$@"; fi; }
+
+updated=false
+update() {
+    $updated && return
+    say "reading the lists of packages (apt-get update)"
+    as_root apt-get update -qq
+    updated=true
+}
+
+# --no-remove: a package that would push another one out is the user's decision.
+install() {
+    local package wanted=()
+    for package in "$@"; do
+        installed "$package" || wanted+=("$package")
+    done
+    ((EUID == 0)) || have sudo || die "installing packages needs root, and there is no sudo. As root, run:
+  apt-get update && apt-get install --no-install-recommends ${wanted[*]}
+Then run this script again."
+    update
+    say "installing: ${wanted[*]}"
+    as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-remove --no-install-recommends "${wanted[@]}" >/dev/null
+}
+
+candidate() { apt-cache policy "$1" | awk '$1 == "Candidate:" { print $2 }'; }
+
+# Stable Debian often has an old Rust under its plain name and a new one, kept for browsers, under
+# "-web". Prints what to install for the first that is new enough.
+rust_packages() {
+    local rustc version
+    for rustc in rustc rustc-web; do
+        version=$(candidate "$rustc")
+        [[ -n $version && $version != "(none)" ]] || continue
+        if dpkg --compare-versions "$version" ge "$(rust_wanted)"; then
+            rust_packages_beside "$rustc"
+            return
+        fi
+    done
+    return 1
+}
+
+# The packages that belong together with the compiler package named.
+rust_packages_beside() {
+    case $1 in
+        rustc) echo "rustc cargo" && { $for_run || echo "rustfmt rust-clippy"; } ;;
+        rustc-web) echo "rustc-web cargo-web" && { $for_run || echo "rustfmt-web rust-web-clippy"; } ;;
+    esac
+}
+
+advise_rust() {
+    die "Rust $(rust_wanted) or newer is needed; found: $(rust_found || echo none). $1
+Install it from https://rust-lang.org/tools/install, with your own account:
+  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y
+or, where rustup is there already:
+  rustup update stable
+Then run this script again."
+}
+
+if $dry_run; then
+    say "missing packages: ${missing[*]:-none}"
+    if rust_is_enough; then
+        say "Rust: $(rust_found), enough"
+    else
+        say "Rust: $(rust_found || echo none), $(rust_wanted) needed; from Debian: $(rust_packages | xargs -r || echo 'none new enough that apt knows of')"
+    fi
+    ((${#missing[@]} == 0)) && rust_is_enough
+    exit
+fi
+
+if ((${#missing[@]} > 0)); then
+    ssh_is_new=false
+    [[ " ${missing[*]} " == *" openssh-server "* ]] && ssh_is_new=true
+    install "${missing[@]}"
+    # The tests start an sshd of their own; one that listens to the world is not ours to open.
+    if $ssh_is_new && [[ -d /run/systemd/system ]]; then
+        as_root systemctl disable --quiet --now ssh.service
+        say "openssh-server was installed for the tests; its service is switched off"
+    fi
+else
+    say "packages: all there"
+fi
+
+if ! rust_is_enough; then
+    if have rustup; then
+        advise_rust "It is managed by rustup here, which Debian's packages would not replace."
+    fi
+    # The lists may be older than the Rust they could offer.
+    if ((EUID == 0)) || have sudo; then update; fi
+    mapfile -t rust < <(rust_packages | tr ' ' '\n')
+    ((${#rust[@]} > 0)) || advise_rust "Debian has none new enough for this system."
+    if [[ ${rust[0]} == rustc-web ]] && { installed rustc || installed cargo; }; then
+        advise_rust "Debian's rustc-web is new enough, but would replace the packages rustc and cargo."
+    fi
+    install "${rust[@]}"
+    hash -r
+    rust_is_enough || advise_rust "Debian's ${rust[0]} is installed, but another Rust comes before it in PATH: $(command -v rustc)."
+fi
+say "Rust: $(rust_found)"
+
+if ! $for_run && ! { have cargo-fmt && have cargo-clippy; }; then
+    for rustc in rustc rustc-web; do
+        if [[ $(command -v rustc) == /usr/bin/rustc ]] && installed "$rustc"; then
+            mapfile -t rust < <(rust_packages_beside "$rustc" | tr ' ' '\n')
+            install "${rust[@]}"
+            hash -r
+        fi
+    done
+    have cargo-fmt && have cargo-clippy || die "cargo-fmt or cargo-clippy is missing beside $(command -v cargo), and the tests need both.
+Where rustup manages it: rustup component add rustfmt clippy"
+fi

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Every check and every test: format, lints, and the tests under each BLAS and each MPI.
+# The last line is "N passed, N failed" over all of it, a check counting as one; exit 0 if none failed.
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+source "$(dirname "$0")/common.sh"
+cd "$root_dir"
+
+scripts/setup.sh
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+passed=0
+failed=0
+failures=()
+
+check() { # name command...
+    local name=$1
+    shift
+    step "$name"
+    if "$@"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        failures+=("$name")
+    fi
+}
+
+# Runs all tests in one configuration and adds up what the runner's closing lines say.
+tests() { # name command...
+    local name=$1 status=0 run_passed run_failed
+    shift
+    step "$name"
+    # A test that hangs must not hold the machine for ever.
+    timeout --kill-after=30 1800 "$@" 2>&1 | tee "$log" || status=$?
+    read -r run_passed run_failed < <(awk '
+        /^test result:/ { for (i = 2; i <= NF; i++) { if ($i ~ /^passed/) p += $(i-1); if ($i ~ /^failed/) f += $(i-1) } }
+        END { print p + 0, f + 0 }' "$log")
+    # It did not build, crashed or was cut off: no closing line counts that.
+    if ((status != 0 && run_failed == 0)); then
+        run_failed=1
+    fi
+    passed=$((passed + run_passed))
+    failed=$((failed + run_failed))
+    if ((run_failed > 0)); then
+        failures+=("$name")
+    fi
+}
+
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+# The tests start more ranks than a small machine has cores, and in a container they are root.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+
+openblas=(--no-default-features --features openblas)
+
+open_mpi=(env "MPICC=$(mpi_tool mpicc openmpi)" "SKT_TEST_MPIRUN=$(mpi_tool mpirun openmpi)")
+# One target folder for each MPI: nothing is built again because MPICC has changed.
+mpich=(env "MPICC=$(mpi_tool mpicc mpich)" "SKT_TEST_MPIRUN=$(mpi_tool mpirun mpich)" CARGO_TARGET_DIR=target/mpich)
+
+scripts_parse() {
+    local script
+    for script in scripts/*.sh .ci/run; do
+        bash -n "$script" || return 1
+    done
+}
+
+check "scripts" scripts_parse
+check "format" cargo fmt --check
+check "lints, BLIS" "${open_mpi[@]}" cargo clippy --locked --all-targets -- -D warnings
+check "lints, OpenBLAS" "${open_mpi[@]}" cargo clippy --locked --all-targets "${openblas[@]}" -- -D warnings
+tests "tests: Open MPI, BLIS" "${open_mpi[@]}" cargo test --locked --no-fail-fast
+tests "tests: Open MPI, OpenBLAS" "${open_mpi[@]}" cargo test --locked --no-fail-fast "${openblas[@]}"
+tests "tests: MPICH, BLIS" "${mpich[@]}" cargo test --locked --no-fail-fast
+
+step "result"
+for name in "${failures[@]}"; do
+    say "FAILED: $name"
+done
+say "$passed passed, $failed failed"
+((failed == 0))

@@ -1,0 +1,201 @@
+//! Vector loops of the panel and of back substitution, compiled for the processor at hand.
+//!
+//! Each is written once as a plain loop and compiled three times: for any processor, with AVX2 and
+//! with AVX-512, the latter two with fused multiply-add.
+//! Which copy runs is settled by what the processor has, so the same machine always rounds alike.
+
+/// Lanes in which sums and maxima are kept, so that both copies do them in the same order.
+const LANES: usize = 8;
+
+macro_rules! for_this_processor {
+    ($(#[$doc:meta])* pub fn $name:ident / $wide:ident / $mid:ident / $plain:ident
+     ($($arg:ident : $ty:ty),*) $(-> $ret:ty)? $body:block) => {
+        #[inline(always)]
+        fn $plain($($arg: $ty),*) $(-> $ret)? $body
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx512f,fma")]
+        fn $wide($($arg: $ty),*) $(-> $ret)? { $plain($($arg),*) }
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma")]
+        fn $mid($($arg: $ty),*) $(-> $ret)? { $plain($($arg),*) }
+
+        $(#[$doc])*
+        pub fn $name($($arg: $ty),*) $(-> $ret)? {
+            #[cfg(target_arch = "x86_64")]
+            if super::micro::supported() {
+                // SAFETY: the processor has what the copy was compiled for.
+                return unsafe { $wide($($arg),*) };
+            }
+            #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                // SAFETY: as above.
+                return unsafe { $mid($($arg),*) };
+            }
+            $plain($($arg),*)
+        }
+    };
+}
+
+for_this_processor! {
+    /// The largest magnitude in `x` and the first place it is at. Nothing compares with NaN: it is
+    /// found only where there is nothing else, at place 0.
+    pub fn max_abs / max_abs_wide / max_abs_mid / max_abs_plain (x: &[f64]) -> (f64, usize) {
+        let mut lanes = [-1.0f64; LANES];
+        let (chunks, rest) = x.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (m, v) in lanes.iter_mut().zip(chunk) {
+                let v = v.abs();
+                *m = if v > *m { v } else { *m };
+            }
+        }
+        let mut max = -1.0f64;
+        for v in lanes.into_iter().chain(rest.iter().map(|v| v.abs())) {
+            if v > max {
+                max = v;
+            }
+        }
+        if max < 0.0 {
+            return (x.first().map_or(-1.0, |v| v.abs()), 0);
+        }
+        let mut at = 0;
+        'found: {
+            for chunk in chunks {
+                let mut hit = false;
+                for v in chunk {
+                    hit |= v.abs() == max;
+                }
+                if hit {
+                    break;
+                }
+                at += LANES;
+            }
+            for v in &x[at..] {
+                if v.abs() == max {
+                    break 'found;
+                }
+                at += 1;
+            }
+        }
+        (max, at)
+    }
+}
+
+for_this_processor! {
+    /// x := x * factor
+    pub fn scale / scale_wide / scale_mid / scale_plain (x: &mut [f64], factor: f64) {
+        for v in x {
+            *v *= factor;
+        }
+    }
+}
+
+for_this_processor! {
+    /// y := y - a x
+    pub fn subtract_scaled / subtract_scaled_wide / subtract_scaled_mid / subtract_scaled_plain (y: &mut [f64], a: f64, x: &[f64]) {
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = (-a).mul_add(*x, *y);
+        }
+    }
+}
+
+for_this_processor! {
+    /// y := y - a0 x0 - a1 x1 - a2 x2 - a3 x3, in that order
+    pub fn subtract_four / subtract_four_wide / subtract_four_mid / subtract_four_plain (y: &mut [f64], a: &[f64; 4], x: &[&[f64]; 4]) {
+        let n = y.len();
+        let (x0, x1, x2, x3) = (&x[0][..n], &x[1][..n], &x[2][..n], &x[3][..n]);
+        for i in 0..n {
+            let mut v = (-a[0]).mul_add(x0[i], y[i]);
+            v = (-a[1]).mul_add(x1[i], v);
+            v = (-a[2]).mul_add(x2[i], v);
+            y[i] = (-a[3]).mul_add(x3[i], v);
+        }
+    }
+}
+
+for_this_processor! {
+    /// The scalar product of `x` and `y`.
+    pub fn dot / dot_wide / dot_mid / dot_plain (x: &[f64], y: &[f64]) -> f64 {
+        let n = x.len().min(y.len());
+        let (x, y) = (&x[..n], &y[..n]);
+        let mut lanes = [[0.0f64; LANES]; 4];
+        let (xs, x_rest) = x.as_chunks::<{ 4 * LANES }>();
+        let (ys, y_rest) = y.as_chunks::<{ 4 * LANES }>();
+        for (x, y) in xs.iter().zip(ys) {
+            for (r, lane) in lanes.iter_mut().enumerate() {
+                for (i, sum) in lane.iter_mut().enumerate() {
+                    *sum = x[r * LANES + i].mul_add(y[r * LANES + i], *sum);
+                }
+            }
+        }
+        let mut sum = 0.0;
+        for (x, y) in x_rest.iter().zip(y_rest) {
+            sum = x.mul_add(*y, sum);
+        }
+        for i in 0..LANES {
+            sum += (lanes[0][i] + lanes[1][i]) + (lanes[2][i] + lanes[3][i]);
+        }
+        sum
+    }
+}
+
+/// A scalar whose multiplication by the reciprocal is safe: below this its reciprocal overflows.
+const SAFE_RECIPROCAL: f64 = f64::MIN_POSITIVE;
+
+/// x := x / divisor, by the reciprocal where that is safe. A zero divisor leaves `x` alone.
+pub fn divide(x: &mut [f64], divisor: f64) {
+    if divisor.abs() >= SAFE_RECIPROCAL {
+        scale(x, 1.0 / divisor);
+    } else if divisor != 0.0 {
+        for v in x {
+            *v /= divisor;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_largest_wins_at_every_length() {
+        for n in 1..70usize {
+            for at in 0..n {
+                let mut x: Vec<f64> = (0..n).map(|i| ((i * 37) % 11) as f64 / 20.0).collect();
+                x[at] = -9.0;
+                if at + 3 < n {
+                    x[at + 3] = 9.0;
+                }
+                assert_eq!(max_abs(&x), (9.0, at), "length {n}");
+            }
+        }
+        assert_eq!(max_abs(&[]).1, 0);
+        assert_eq!(max_abs(&[0.0, 0.0]), (0.0, 0));
+        assert_eq!(max_abs(&[f64::NAN, 2.0, 3.0]), (3.0, 2));
+        assert!(max_abs(&[f64::NAN, f64::NAN]).0.is_nan());
+    }
+
+    #[test]
+    fn sums_and_differences() {
+        for n in 0..100usize {
+            let x: Vec<f64> = (0..n).map(|i| (i % 7) as f64 - 3.0).collect();
+            let y: Vec<f64> = (0..n).map(|i| (i % 5) as f64 - 2.0).collect();
+            let want: f64 = x.iter().zip(&y).map(|(x, y)| x * y).sum();
+            assert_eq!(dot(&x, &y), want);
+            let mut one = y.clone();
+            for a in [1.0, -2.0, 3.0, 0.5] {
+                subtract_scaled(&mut one, a, &x);
+            }
+            let mut four = y.clone();
+            subtract_four(&mut four, &[1.0, -2.0, 3.0, 0.5], &[&x, &x, &x, &x]);
+            assert_eq!(one, four);
+        }
+        let mut x = [1e-320, 2e-320];
+        divide(&mut x, 1e-320);
+        assert!((x[1] - 2.0).abs() < 1e-3, "a divisor without a reciprocal: {x:?}");
+        let mut y = [3.0];
+        divide(&mut y, 0.0);
+        assert_eq!(y, [3.0]);
+    }
+}

@@ -1,0 +1,56 @@
+//! The benchmark's entry: flags and files in, an exit status out.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::benchmark;
+use crate::input::diagnostic::{Diagnostic, Diagnostics};
+use crate::input::settings::Overrides;
+use crate::input::{self, Loaded, sources};
+
+/// What the command line says to the benchmark.
+#[derive(Clone, Debug, Default, Args)]
+pub struct BenchFlags {
+    /// Read settings from FILE [default: skt.toml, if it is there]
+    #[arg(long, value_name = "FILE", env = sources::ENV_CONFIG, hide_env_values = true,
+          help_heading = "Input and output")]
+    pub config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub overrides: Overrides,
+
+    /// Same as --preflight=false
+    #[arg(long, conflicts_with = "preflight", help_heading = "How to run")]
+    pub no_preflight: bool,
+}
+
+impl BenchFlags {
+    /// The settings among the flags, shorthands resolved.
+    pub fn overrides(&self) -> Overrides {
+        let mut overrides = self.overrides.clone();
+        if self.no_preflight {
+            overrides.preflight = Some(false);
+        }
+        overrides
+    }
+}
+
+/// The merged settings alone, without reading HPL.dat: for what must be known before MPI starts.
+pub fn load_overrides(flags: &BenchFlags) -> Result<(Overrides, Vec<Diagnostic>), Diagnostics> {
+    input::load_overrides(
+        &flags.overrides(),
+        flags.config.as_deref(),
+        std::env::vars_os().collect(),
+    )
+}
+
+/// Tests and settings from HPL.dat, `skt.toml`, the environment and the flags.
+pub fn load(flags: &BenchFlags) -> Result<Loaded, Diagnostics> {
+    input::load(&flags.overrides(), flags.config.as_deref(), std::env::vars_os().collect())
+}
+
+pub fn run(flags: BenchFlags) -> ExitCode {
+    benchmark::run(&flags).into()
+}

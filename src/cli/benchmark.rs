@@ -1,0 +1,327 @@
+//! The benchmark on all ranks: from MPI's start to the last test's report.
+//!
+//! Rank 0 reads and writes; the others learn what to do from it. Whatever ends a run early is told
+//! once and ends all ranks with the same status.
+
+use std::fs::File;
+use std::io::{self, Write};
+
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+
+use super::bench::{self, BenchFlags};
+use super::exit::Exit;
+use super::launcher_rank;
+use crate::blas::{Engine, Library, preflight, set_library_threads};
+use crate::comm::{Comm, Reduce, World, die, set_phase};
+use crate::input::hpl_dat::{HplDat, Output};
+use crate::input::memory_need::{enough_ranks, fits};
+use crate::input::{Loaded, node_memory};
+use crate::lu::{Context, Observer, solve_test};
+use crate::matrix::{HugeBuffer, Local, Shape};
+use crate::outcome::Outcome;
+use crate::params::TestParams;
+use crate::report::json::{Blas, JsonLog, Mpi};
+use crate::report::text::{self, Echo, TextReport};
+use crate::threads::Pool;
+
+/// Runs the benchmark as the flags and files say.
+pub fn run(flags: &BenchFlags) -> Exit {
+    // Faults in the settings are told further down, by rank 0 alone.
+    let settings = bench::load_overrides(flags).map(|(set, _)| set).unwrap_or_default();
+    let finding = preflight::run(settings.preflight.unwrap_or(true));
+    // Threads are ours: the library's own would get in each other's way.
+    set_library_threads(1);
+    let world = World::init();
+    if world.comm().rank() == 0 && launcher_rank::speaks_for_all() {
+        eprintln!("skt-hpl: {finding}");
+    }
+    set_phase("reading the input");
+    let loaded = match share(world.comm(), || bench::load(flags).map_err(|e| e.to_string())) {
+        Ok(loaded) => loaded,
+        Err(why) => return refuse(&world, Exit::BadInput, &why),
+    };
+    if world.comm().rank() == 0 {
+        for warning in &loaded.warnings {
+            eprintln!("{warning}\n");
+        }
+    }
+    if let Err(why) = enough_ranks(&loaded.dat, world.comm().size()) {
+        return refuse(&world, Exit::BadInput, &format!("skt-hpl: {why}"));
+    }
+    set_phase("looking at the nodes");
+    let node = world.comm().split_by_node();
+    if let Err(why) = room_everywhere(world.comm(), &node, &loaded) {
+        return refuse(&world, Exit::BadInput, &format!("skt-hpl: {why}"));
+    }
+    let engine = match Engine::select(loaded.settings.engine) {
+        Ok(engine) => engine,
+        Err(why) => return refuse(&world, Exit::BadInput, &format!("skt-hpl: {why}")),
+    };
+    let threads = loaded.settings.threads.unwrap_or_else(|| threads_of(&node));
+    let hosts = hosts(world.comm(), &node);
+    drop(node);
+    Job { world: &world, loaded: &loaded, engine, pool: Pool::new(threads), hosts }.run()
+}
+
+/// What rank 0 gets from `make`, at all ranks.
+fn share(comm: &Comm, make: impl FnOnce() -> Result<Loaded, String>) -> Result<Loaded, String> {
+    let mut bytes = Vec::new();
+    if comm.rank() == 0 {
+        bytes = serde_json::to_vec(&make()).expect("plain values have a JSON form");
+    }
+    comm.broadcast_bytes(&mut bytes, 0);
+    serde_json::from_slice(&bytes).expect("what rank 0 wrote can be read")
+}
+
+/// Ends all ranks in order, rank 0 saying why.
+fn refuse(world: &World, exit: Exit, why: &str) -> Exit {
+    if world.comm().rank() == 0 {
+        eprintln!("{why}");
+    }
+    // Launchers end a job at the first rank that fails: let rank 0 speak first.
+    world.comm().barrier();
+    exit
+}
+
+/// Whether every node has the memory its ranks will need; the reason of the first that has not.
+fn room_everywhere(comm: &Comm, node: &Comm, loaded: &Loaded) -> Result<(), String> {
+    let verdict = if node.rank() == 0 {
+        let available = node_memory::available_bytes().map_or(u128::MAX, u128::from);
+        fits(loaded.largest_tests(), node.size(), available).map_err(|why| {
+            let host = nix::unistd::gethostname().unwrap_or_default();
+            format!("on {}: {why}", host.to_string_lossy())
+        })
+    } else {
+        Ok(())
+    };
+    let mut first = [if verdict.is_err() { comm.rank() as u64 } else { u64::MAX }];
+    comm.all_reduce(&mut first, Reduce::Min);
+    if first[0] == u64::MAX {
+        return Ok(());
+    }
+    let mut why = verdict.err().unwrap_or_default().into_bytes();
+    comm.broadcast_bytes(&mut why, first[0] as usize);
+    Err(String::from_utf8_lossy(&why).into_owned())
+}
+
+/// The cores this rank is bound to, divided among the ranks of the node bound to the same ones.
+fn threads_of(node: &Comm) -> usize {
+    let mut mask = vec![0u8; CpuSet::count().div_ceil(8)];
+    let mut cores = 0;
+    if let Ok(set) = sched_getaffinity(Pid::from_raw(0)) {
+        for cpu in 0..CpuSet::count() {
+            if set.is_set(cpu).unwrap_or(false) {
+                mask[cpu / 8] |= 1 << (cpu % 8);
+                cores += 1;
+            }
+        }
+    }
+    let all = node.all_gather(&mask);
+    let sharing = all.chunks_exact(mask.len()).filter(|other| *other == mask).count();
+    (cores / sharing.max(1)).max(1)
+}
+
+/// On how many nodes the job runs.
+fn hosts(comm: &Comm, node: &Comm) -> usize {
+    let mut leaders = [u64::from(node.rank() == 0)];
+    comm.all_reduce(&mut leaders, Reduce::Sum);
+    leaders[0] as usize
+}
+
+/// All tests of one run.
+struct Job<'a> {
+    world: &'a World,
+    loaded: &'a Loaded,
+    engine: Engine,
+    pool: Pool,
+    hosts: usize,
+}
+
+/// What rank 0 writes to.
+struct Reports {
+    out: Box<dyn Write>,
+    text: TextReport,
+    json: Option<JsonLog>,
+}
+
+impl Job<'_> {
+    fn run(mut self) -> Exit {
+        let comm = self.world.comm();
+        let mut reports = match self.open_reports() {
+            Ok(reports) => reports,
+            Err(why) => return refuse(self.world, Exit::BadInput, &why),
+        };
+        for params in self.loaded.tests() {
+            set_phase("preparing a test");
+            match self.solve(&params) {
+                Ok(None) => {}
+                Ok(Some(outcome)) => tell(&mut reports, |r| {
+                    r.text.finished(&mut r.out, &params, &outcome)?;
+                    r.json.as_mut().map_or(Ok(()), |json| json.finished(&params, &outcome))
+                }),
+                Err(why) => tell(&mut reports, |r| {
+                    r.text.skipped(&mut r.out, &params, &why)?;
+                    r.json.as_mut().map_or(Ok(()), |json| json.skipped(&params, &why))
+                }),
+            }
+        }
+        set_phase("finishing");
+        let mut failed = [0u64];
+        if let Some(mut r) = reports {
+            let done = r.text.end(&mut r.out).and_then(|()| match r.json.take() {
+                Some(json) => json.complete().map(|_| ()),
+                None => Ok(()),
+            });
+            if let Err(error) = done {
+                cannot_write(&error);
+            }
+            failed[0] = r.text.counts().failed as u64;
+        }
+        comm.broadcast(&mut failed, 0);
+        if failed[0] > 0 { Exit::ResidualFailed } else { Exit::Passed }
+    }
+
+    /// Solves one test. All ranks return alike, but only rank 0 gets the outcome.
+    fn solve(&mut self, params: &TestParams) -> Result<Option<Outcome>, String> {
+        let comm = self.world.comm();
+        let position = Context::position_of(params, comm.rank());
+        let context = Context::new(comm, params, self.engine, position);
+        let mut verdict = Ok(None);
+        if let Some(context) = &context {
+            verdict = self.solve_in_grid(context);
+        }
+        // Ranks without a place wait for the others here.
+        comm.barrier();
+        verdict.map(|outcome| outcome.filter(|_| comm.rank() == 0))
+    }
+
+    fn solve_in_grid(&mut self, context: &Context) -> Result<Option<Outcome>, String> {
+        let shape: Shape = context.shape;
+        let room = HugeBuffer::new(shape.len());
+        let mut lacking = [u64::from(room.is_err())];
+        context.grid.all_reduce(&mut lacking, Reduce::Sum);
+        let buffer = match room {
+            Ok(buffer) if lacking[0] == 0 => buffer,
+            _ => {
+                let bytes = shape.len() as u64 * 8;
+                return Err(format!(
+                    "{} rank(s) could not get {bytes} bytes for their part of the matrix",
+                    lacking[0]
+                ));
+            }
+        };
+        let mut local = Local::new(shape, buffer);
+        let mut watcher = Watcher {
+            progress: self.loaded.settings.progress && self.world.comm().rank() == 0,
+            n: context.params.n,
+            nb: context.params.nb,
+            last: 0.0,
+        };
+        match solve_test(context, &mut local, 0, &mut self.pool, &mut watcher) {
+            Ok(outcome) => Ok(outcome),
+            Err(error) => die(6, &format!("no memory for the work arrays: {error}")),
+        }
+    }
+
+    /// Rank 0 opens what the results go to and writes the head; the others only learn whether that
+    /// went well.
+    fn open_reports(&self) -> Result<Option<Reports>, String> {
+        let comm = self.world.comm();
+        let mut opened = Ok(None);
+        if comm.rank() == 0 {
+            opened = self.begin_reports().map(Some);
+        }
+        let mut why = opened.as_ref().err().cloned().unwrap_or_default().into_bytes();
+        comm.broadcast_bytes(&mut why, 0);
+        if why.is_empty() { opened } else { Err(String::from_utf8_lossy(&why).into_owned()) }
+    }
+
+    fn begin_reports(&self) -> Result<Reports, String> {
+        let (dat, settings) = (&self.loaded.dat, &self.loaded.settings);
+        let mut out: Box<dyn Write> = match &dat.output {
+            Output::Stdout => Box::new(io::stdout()),
+            Output::Stderr => Box::new(io::stderr()),
+            Output::File(path) => Box::new(
+                File::create(path)
+                    .map_err(|e| format!("skt-hpl: cannot write to {}: {e}", path.display()))?,
+            ),
+        };
+        let text = TextReport::new(dat.threshold, settings.timing);
+        let json = match &settings.json {
+            None => None,
+            Some(path) => {
+                let library = Library::query();
+                let log = JsonLog::create(
+                    path,
+                    std::env::args().collect(),
+                    Mpi {
+                        library: World::library(),
+                        ranks: self.world.comm().size(),
+                        hosts: self.hosts,
+                    },
+                    Blas {
+                        name: format!("{} {}", library.name, library.version),
+                        kernel: library.kernel,
+                        engine: self.engine.name().into(),
+                    },
+                    dat.test_count() as usize,
+                );
+                Some(log.map_err(|e| format!("skt-hpl: cannot write to {}: {e}", path.display()))?)
+            }
+        };
+        text.begin(&mut out, &echo(dat)).map_err(|e| format!("skt-hpl: cannot write: {e}"))?;
+        Ok(Reports { out, text, json })
+    }
+}
+
+fn echo(dat: &HplDat) -> Echo<'_> {
+    Echo {
+        ns: &dat.ns,
+        nbs: &dat.nbs,
+        mapping: dat.mapping,
+        grids: &dat.grids,
+        pfacts: &dat.pfacts,
+        nbmins: &dat.nbmins,
+        ndivs: &dat.ndivs,
+        rfacts: &dat.rfacts,
+        bcasts: &dat.bcasts,
+        depths: &dat.depths,
+        swap: dat.swap,
+        swap_threshold: dat.swap_threshold,
+        l1: dat.l1,
+        u: dat.u,
+        equilibrate: dat.equilibrate,
+        align: dat.align,
+        threshold: dat.threshold,
+    }
+}
+
+fn tell(reports: &mut Option<Reports>, write: impl FnOnce(&mut Reports) -> io::Result<()>) {
+    if let Some(error) = reports.as_mut().and_then(|r| write(r).err()) {
+        cannot_write(&error);
+    }
+}
+
+/// Results that cannot be written are lost: say so and end, rather than compute on for nothing.
+fn cannot_write(error: &io::Error) -> ! {
+    die(i32::from(Exit::Environment.code()), &format!("the results cannot be written: {error}"))
+}
+
+/// Tells the progress, at most about once a second.
+struct Watcher {
+    progress: bool,
+    n: usize,
+    nb: usize,
+    last: f64,
+}
+
+impl Observer for Watcher {
+    fn iteration(&mut self, k: usize, _blocks: usize, elapsed: f64) {
+        if self.progress && k > 0 && elapsed - self.last >= 1.0 {
+            self.last = elapsed;
+            // A progress line that cannot be written is not worth ending the run for.
+            let _ = text::progress(&mut io::stdout(), self.n, k * self.nb, elapsed);
+        }
+    }
+}

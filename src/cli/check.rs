@@ -1,0 +1,179 @@
+//! `skt-hpl check [FILE]`: reads a file and tells in words what it asks for; runs nothing.
+//!
+//! The explanation goes to the standard output, the diagnostics (notes included, which the
+//! benchmark keeps to itself) to the standard error.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::exit::Exit;
+use crate::input::choices::Choice;
+use crate::input::dat_reader::{self, Given};
+use crate::input::diagnostic::{Diagnostic, Severity};
+use crate::input::hpl_dat::HplDat;
+use crate::input::memory_need::{grid_bytes, human, rank_bytes};
+use crate::input::settings::{DAT_DEFAULT, Settings};
+use crate::input::sources::Layers;
+use crate::input::{bytes_of, node_memory};
+
+#[derive(Debug, Args)]
+pub struct CheckFlags {
+    /// The file to explain: an HPL.dat, or settings if its name ends in .toml
+    #[arg(value_name = "FILE", default_value = DAT_DEFAULT)]
+    file: PathBuf,
+}
+
+pub fn run(flags: &CheckFlags) -> ExitCode {
+    let name = flags.file.display().to_string();
+    let (explanation, diagnostics) = match bytes_of(&flags.file) {
+        Err(faults) => (String::new(), faults.0),
+        Ok(bytes) if is_toml(&flags.file) => check_toml(&bytes, &name),
+        Ok(bytes) => check_dat(&bytes, &name),
+    };
+    for diagnostic in &diagnostics {
+        eprintln!("{diagnostic}\n");
+    }
+    let count = |severity| diagnostics.iter().filter(|d| d.severity == severity).count();
+    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+    if errors > 0 {
+        eprintln!("{name}: {errors} error(s), {warnings} warning(s)");
+        return Exit::BadInput.into();
+    }
+    let verdict = match warnings {
+        0 => "no fault found".to_owned(),
+        _ => format!("usable, with {warnings} warning(s)"),
+    };
+    super::print(format!("{explanation}\n{name}: {verdict}\n").as_bytes())
+}
+
+fn is_toml(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e.eq_ignore_ascii_case("toml"))
+}
+
+fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
+    let mut layers = Layers::new();
+    layers.toml(bytes, name);
+    let mut text = format!("{name}: settings of skt-hpl\n\n");
+    let set = serde_json::to_value(layers.merged()).expect("settings serialise");
+    let mut any = false;
+    for (key, value) in set.as_object().into_iter().flatten() {
+        if !value.is_null() {
+            any = true;
+            let _ = writeln!(text, "  {:<16} {value}", key.replace('_', "-"));
+        }
+    }
+    if !any {
+        text.push_str("  nothing is set: every key is left at its default\n");
+    }
+    (text, layers.diagnostics)
+}
+
+fn check_dat(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
+    let read = dat_reader::read(bytes, name, Given::default());
+    let text = if read.has_errors() {
+        String::new()
+    } else {
+        format!("{}\n{}", explain(&read.dat, name), explain_cost(&read.dat))
+    };
+    (text, read.diagnostics)
+}
+
+fn list<T: ToString>(values: impl IntoIterator<Item = T>) -> String {
+    let words: Vec<String> = values.into_iter().map(|v| v.to_string()).collect();
+    words.join(", ")
+}
+
+fn names<T: Choice>(values: &[T]) -> String {
+    list(values.iter().map(|v| v.named().name))
+}
+
+fn one<T: Choice>(value: T) -> String {
+    let named = value.named();
+    format!("{}: {}", named.name, named.words)
+}
+
+/// What each line means here.
+fn explain(dat: &HplDat, name: &str) -> String {
+    let grids = list(dat.grids.iter().map(|(p, q)| format!("{p} x {q}")));
+    let swap_threshold = format!(
+        "{} columns{}",
+        dat.swap_threshold,
+        if dat.swap == crate::params::Swap::Mix {
+            ""
+        } else {
+            " (not used: only SWAP mix asks for it)"
+        }
+    );
+    let check = if dat.threshold > 0.0 {
+        format!("a solution passes if its scaled residual is below {}", dat.threshold)
+    } else {
+        "zero or less: solutions are not checked".to_owned()
+    };
+    let rows: [(&str, &str, String); 18] = [
+        ("3-4", "results", format!("go to {}", dat.output)),
+        ("5-6", "N", list(&dat.ns)),
+        ("7-8", "NB", list(&dat.nbs)),
+        ("9", "PMAP", one(dat.mapping)),
+        ("10-12", "P x Q", grids),
+        ("13", "threshold", check),
+        ("14-15", "PFACT", names(&dat.pfacts)),
+        ("16-17", "NBMIN", list(&dat.nbmins)),
+        ("18-19", "NDIV", list(&dat.ndivs)),
+        ("20-21", "RFACT", names(&dat.rfacts)),
+        ("22-23", "BCAST", names(&dat.bcasts)),
+        ("24-25", "DEPTH", list(&dat.depths)),
+        ("26", "SWAP", one(dat.swap)),
+        ("27", "swap threshold", swap_threshold),
+        ("28", "L1", one(dat.l1)),
+        ("29", "U", one(dat.u)),
+        ("30", "equilibration", if dat.equilibrate { "yes" } else { "no" }.to_owned()),
+        ("31", "alignment", format!("{} doubles", dat.align)),
+    ];
+    let mut text = format!("{name}: input of the HPL benchmark\n\n");
+    let _ = writeln!(text, "  {:<7} {:<15} here", "line", "what");
+    for (line, what, here) in rows {
+        let _ = writeln!(text, "  {line:<7} {what:<15} {here}");
+    }
+    text
+}
+
+/// How many tests, how many ranks, how much memory.
+fn explain_cost(dat: &HplDat) -> String {
+    let settings = Settings::default();
+    let tests = dat.test_count();
+    let ranks = dat.ranks_needed();
+    let largest = dat
+        .largest_tests(settings.rng, settings.seed)
+        .max_by_key(grid_bytes)
+        .expect("a file without errors asks for a test");
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "{tests} test{}, on at least {ranks} rank{}.",
+        if tests == 1 { "" } else { "s" },
+        if ranks == 1 { "" } else { "s" },
+    );
+    let _ = writeln!(
+        text,
+        "The largest memory need is that of N={} with NB={} on {} x {}: {} in all, up to {} on a rank.",
+        largest.n,
+        largest.nb,
+        largest.p,
+        largest.q,
+        human(grid_bytes(&largest)),
+        human(rank_bytes(&largest)),
+    );
+    if let Some(available) = node_memory::available_bytes() {
+        let available = u128::from(available);
+        let fit = if grid_bytes(&largest) <= available { "would" } else { "would not" };
+        let _ = writeln!(
+            text,
+            "This node has {} available: all ranks of it {fit} fit here.",
+            human(available)
+        );
+    }
+    text
+}

@@ -1,0 +1,31 @@
+//! `skt-hpl completions SHELL`: completions made from the definition of the flags.
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use clap_complete::Shell;
+
+/// The shells that are offered.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Name {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+#[derive(Debug, Args)]
+pub struct CompletionsFlags {
+    /// The shell to print completions for
+    shell: Name,
+}
+
+pub fn run(flags: &CompletionsFlags) -> ExitCode {
+    let shell = match flags.shell {
+        Name::Bash => Shell::Bash,
+        Name::Zsh => Shell::Zsh,
+        Name::Fish => Shell::Fish,
+    };
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut super::command(), "skt-hpl", &mut text);
+    super::print(&text)
+}

@@ -1,0 +1,42 @@
+//! Which rank this process is, before MPI can be asked: from the variables that launchers set.
+//!
+//! For what is said before MPI starts (a usage error, the preflight's finding): on a thousand ranks it
+//! should be read once, not a thousand times.
+
+/// What Open MPI, Hydra and PMI-2 launchers, PMIx ones, and Slurm set.
+const VARIABLES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"];
+
+/// The rank, or `None` where no launcher has said.
+pub fn launcher_rank() -> Option<u64> {
+    rank_from(|name| std::env::var(name).ok())
+}
+
+/// Whether this process should speak for all: rank 0, or a process without a launcher.
+pub fn speaks_for_all() -> bool {
+    launcher_rank().is_none_or(|rank| rank == 0)
+}
+
+fn rank_from(variable: impl Fn(&str) -> Option<String>) -> Option<u64> {
+    let set = VARIABLES.iter().filter_map(|name| variable(name));
+    set.filter_map(|value| value.trim().parse().ok()).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_launchers_own_variable_wins_over_slurms() {
+        let vars = |pairs: &'static [(&str, &str)]| {
+            rank_from(move |name| {
+                let found = pairs.iter().find(|(n, _)| *n == name);
+                found.map(|(_, v)| v.to_string())
+            })
+        };
+        assert_eq!(vars(&[]), None);
+        assert_eq!(vars(&[("PMI_RANK", "3")]), Some(3));
+        // mpirun inside a batch job: every process has the SLURM_PROCID of the script.
+        assert_eq!(vars(&[("SLURM_PROCID", "0"), ("OMPI_COMM_WORLD_RANK", "7")]), Some(7));
+        assert_eq!(vars(&[("PMIX_RANK", "x"), ("SLURM_PROCID", "2")]), Some(2));
+    }
+}

@@ -1,0 +1,78 @@
+//! The only ways a rank ends before its time: each takes the whole job with it.
+
+use std::ffi::CStr;
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use mpi::ffi;
+
+/// What this rank is doing, in words for a person; read only when something goes wrong.
+static PHASE: Mutex<&'static str> = Mutex::new("starting");
+/// Whether MPI is up, so that an abort may call it.
+static MPI_UP: AtomicBool = AtomicBool::new(false);
+static RANK: AtomicI32 = AtomicI32::new(-1);
+
+/// Says what this rank is doing from here on.
+pub fn set_phase(phase: &'static str) {
+    *PHASE.lock().unwrap_or_else(|e| e.into_inner()) = phase;
+}
+
+/// What this rank last said it was doing.
+pub fn phase() -> &'static str {
+    *PHASE.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Ends the whole job with `code` after saying `why` on stderr.
+///
+/// `code` is the exit status `mpirun` passes on where the MPI library does pass it on.
+pub fn die(code: i32, why: &str) -> ! {
+    let rank = RANK.load(Ordering::Relaxed);
+    let who = if rank >= 0 { format!("rank {rank}, ") } else { String::new() };
+    // In one piece: other ranks may be dying at the same moment.
+    let text = format!("skt-hpl: {who}while {}: {why}\n", phase());
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    if MPI_UP.load(Ordering::Acquire) {
+        // SAFETY: MPI is initialised and not yet finalised; MPI_Abort may be called at any time
+        // in between, from any thread that got here first.
+        unsafe {
+            ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, code);
+        }
+    }
+    std::process::exit(code)
+}
+
+/// From here on a panic or an MPI error ends the job as rank `rank`.
+pub(super) fn arm(rank: i32) {
+    RANK.store(rank, Ordering::Relaxed);
+    MPI_UP.store(true, Ordering::Release);
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        print(info);
+        die(101, "a panic, which is a bug in skt-hpl: please report the lines above");
+    }));
+}
+
+/// MPI is about to go down: nothing may call it any more.
+pub(super) fn disarm() {
+    MPI_UP.store(false, Ordering::Release);
+}
+
+/// Ends the job unless `rc` says that the call `what` succeeded.
+pub(super) fn check(rc: i32, what: &str) {
+    if rc != ffi::MPI_SUCCESS as i32 {
+        die(6, &format!("{what} failed: {}", error_text(rc)));
+    }
+}
+
+fn error_text(rc: i32) -> String {
+    let mut text = [0 as std::ffi::c_char; ffi::MPI_MAX_ERROR_STRING as usize + 1];
+    let mut length = 0;
+    let mut class = 0;
+    // SAFETY: the buffer is as long as MPI asks for, plus a terminating zero it never writes over.
+    unsafe {
+        ffi::MPI_Error_class(rc, &mut class);
+        ffi::MPI_Error_string(rc, text.as_mut_ptr(), &mut length);
+        format!("{} (MPI error class {class})", CStr::from_ptr(text.as_ptr()).to_string_lossy())
+    }
+}

@@ -1,0 +1,150 @@
+//! A panel's broadcast under way: carries out a [`schedule`](super::schedule) without blocking.
+
+use std::ops::Range;
+
+use super::communicator::{Comm, Pending};
+use super::schedule::{Step, parts, schedule};
+use crate::params::Bcast;
+
+/// One broadcast of a buffer along a communicator, advanced by [`Broadcast::poll`] between pieces
+/// of other work and finished by [`Broadcast::finish`].
+///
+/// It holds the buffer by address, because the solver keeps reading it while a forward is still
+/// under way; whoever makes it keeps the buffer alive, and does not write to it before
+/// [`Broadcast::complete`].
+pub struct Broadcast {
+    data: *mut f64,
+    len: usize,
+    parts: usize,
+    root: usize,
+    tag: i32,
+    steps: Vec<Step>,
+    /// The first step not yet begun.
+    next: usize,
+    /// Receives begun and not known to be complete: index of the step and its request.
+    receives: Vec<(usize, Pending)>,
+    sends: Pending,
+}
+
+impl Broadcast {
+    /// Begins a broadcast of `len` doubles at `data` from `root` along `comm`.
+    ///
+    /// # Safety
+    /// The doubles must stay valid until [`Broadcast::complete`] says yes, unchanged by anybody
+    /// else, and unread on ranks other than the root until [`Broadcast::arrived`] says yes.
+    pub unsafe fn start(
+        comm: &Comm,
+        kind: Bcast,
+        data: *mut f64,
+        len: usize,
+        root: usize,
+        tag: i32,
+    ) -> Self {
+        let me = (comm.rank() + comm.size() - root) % comm.size();
+        let mut this = Self {
+            data,
+            len,
+            parts: parts(kind, comm.size()),
+            root,
+            tag,
+            steps: schedule(kind, comm.size(), me),
+            next: 0,
+            receives: Vec::new(),
+            sends: Pending::default(),
+        };
+        this.poll(comm);
+        this
+    }
+
+    /// Does what can be done without waiting.
+    pub fn poll(&mut self, comm: &Comm) {
+        self.receives.retain_mut(|(_, pending)| !pending.test());
+        while let Some(step) = self.steps.get(self.next) {
+            match step.clone() {
+                Step::Recv { from, piece } => {
+                    let range = self.range(&piece);
+                    let mut pending = Pending::default();
+                    // SAFETY: within the buffer vouched for at the start; pieces of receives
+                    // under way never overlap, since a schedule receives each piece once or only
+                    // after the earlier copy was sent on.
+                    unsafe {
+                        comm.start_recv(
+                            self.data.add(range.start),
+                            range.len(),
+                            self.real(comm, from),
+                            self.tag,
+                            &mut pending,
+                        )
+                    };
+                    self.receives.push((self.next, pending));
+                }
+                Step::Send { to, piece } => {
+                    let waits = self.receives.iter().any(|(at, _)| match &self.steps[*at] {
+                        Step::Recv { piece: got, .. } => {
+                            got.start < piece.end && piece.start < got.end
+                        }
+                        Step::Send { .. } => false,
+                    });
+                    if waits {
+                        return;
+                    }
+                    let range = self.range(&piece);
+                    // SAFETY: within the buffer, and what it carries has arrived.
+                    unsafe {
+                        comm.start_send(
+                            self.data.add(range.start),
+                            range.len(),
+                            self.real(comm, to),
+                            self.tag,
+                            &mut self.sends,
+                        )
+                    };
+                }
+            }
+            self.next += 1;
+        }
+    }
+
+    /// Whether the whole buffer is here, though perhaps not yet passed on.
+    pub fn arrived(&self) -> bool {
+        self.receives.is_empty()
+            && !self.steps[self.next..].iter().any(|s| matches!(s, Step::Recv { .. }))
+    }
+
+    /// Whether nothing is left to do; the buffer is free again then.
+    pub fn complete(&mut self, comm: &Comm) -> bool {
+        self.poll(comm);
+        self.next == self.steps.len() && self.receives.is_empty() && self.sends.test()
+    }
+
+    /// Waits until the buffer is here, passing it on meanwhile.
+    pub fn wait_arrived(&mut self, comm: &Comm) {
+        loop {
+            self.poll(comm);
+            if self.arrived() {
+                return;
+            }
+            if let Some((_, pending)) = self.receives.first_mut() {
+                pending.wait();
+            }
+        }
+    }
+
+    /// Waits until nothing is left to do.
+    pub fn finish(&mut self, comm: &Comm) {
+        self.wait_arrived(comm);
+        self.poll(comm);
+        debug_assert_eq!(self.next, self.steps.len());
+        self.sends.wait();
+    }
+
+    fn real(&self, comm: &Comm, virtual_rank: usize) -> usize {
+        (virtual_rank + self.root) % comm.size()
+    }
+
+    /// The doubles of the parts `piece`.
+    fn range(&self, piece: &Range<usize>) -> Range<usize> {
+        let at = |part: usize| (self.len as u128 * part as u128 / self.parts as u128) as usize;
+        at(piece.start)..at(piece.end)
+    }
+}

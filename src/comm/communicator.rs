@@ -1,0 +1,432 @@
+//! A communicator, its messages and its collectives, for the three element types we send.
+
+use mpi::ffi;
+
+use super::abort::check;
+
+/// Messages longer than this many elements are cut: MPI counts them with a C int.
+const CHUNK: usize = 1 << 30;
+
+/// Element types that travel.
+pub trait Wire: Copy + Default + 'static {
+    fn datatype() -> ffi::MPI_Datatype;
+}
+
+impl Wire for f64 {
+    fn datatype() -> ffi::MPI_Datatype {
+        // SAFETY: a constant of the library.
+        unsafe { ffi::RSMPI_DOUBLE }
+    }
+}
+
+impl Wire for u64 {
+    fn datatype() -> ffi::MPI_Datatype {
+        // SAFETY: a constant of the library.
+        unsafe { ffi::RSMPI_UINT64_T }
+    }
+}
+
+impl Wire for u8 {
+    fn datatype() -> ffi::MPI_Datatype {
+        // SAFETY: a constant of the library.
+        unsafe { ffi::RSMPI_UINT8_T }
+    }
+}
+
+/// Operators of a reduction.
+#[derive(Clone, Copy, Debug)]
+pub enum Reduce {
+    Sum,
+    Max,
+    Min,
+    Xor,
+}
+
+impl Reduce {
+    fn op(self) -> ffi::MPI_Op {
+        // SAFETY: constants of the library.
+        unsafe {
+            match self {
+                Reduce::Sum => ffi::RSMPI_SUM,
+                Reduce::Max => ffi::RSMPI_MAX,
+                Reduce::Min => ffi::RSMPI_MIN,
+                Reduce::Xor => ffi::RSMPI_BXOR,
+            }
+        }
+    }
+}
+
+/// A communicator: an ordered set of ranks that talk among themselves.
+pub struct Comm {
+    raw: ffi::MPI_Comm,
+    rank: usize,
+    size: usize,
+    owned: bool,
+}
+
+/// Messages under way. Completed by [`Pending::wait`] or by [`Pending::test`] saying so.
+#[derive(Default)]
+#[must_use = "a message under way has to be waited for"]
+pub struct Pending {
+    requests: Vec<ffi::MPI_Request>,
+}
+
+impl Comm {
+    /// Wraps a communicator that somebody else frees.
+    ///
+    /// # Safety
+    /// `raw` must be a valid communicator for as long as the value lives.
+    pub(super) unsafe fn borrowed(raw: ffi::MPI_Comm) -> Self {
+        unsafe { Self::wrap(raw, false) }
+    }
+
+    unsafe fn wrap(raw: ffi::MPI_Comm, owned: bool) -> Self {
+        let (mut rank, mut size) = (0, 0);
+        // SAFETY: the caller vouches for `raw`.
+        unsafe {
+            check(ffi::MPI_Comm_rank(raw, &mut rank), "asking for the rank");
+            check(ffi::MPI_Comm_size(raw, &mut size), "asking for the number of ranks");
+        }
+        Self { raw, rank: rank as usize, size: size as usize, owned }
+    }
+
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Splits into communicators of equal `colour`, ordered by `key`. No colour: part of none.
+    pub fn split(&self, colour: Option<usize>, key: usize) -> Option<Comm> {
+        // SAFETY: all ranks of the communicator come here together; the result is checked.
+        unsafe {
+            let mut raw = ffi::RSMPI_COMM_NULL;
+            let colour = colour.map_or(ffi::RSMPI_UNDEFINED, |c| c as i32);
+            check(
+                ffi::MPI_Comm_split(self.raw, colour, key as i32, &mut raw),
+                "splitting a communicator",
+            );
+            (colour != ffi::RSMPI_UNDEFINED).then(|| Self::wrap(raw, true))
+        }
+    }
+
+    /// The ranks that share memory with this one.
+    pub fn split_by_node(&self) -> Comm {
+        // SAFETY: as above.
+        unsafe {
+            let mut raw = ffi::RSMPI_COMM_NULL;
+            check(
+                ffi::MPI_Comm_split_type(
+                    self.raw,
+                    ffi::RSMPI_COMM_TYPE_SHARED,
+                    self.rank as i32,
+                    ffi::RSMPI_INFO_NULL,
+                    &mut raw,
+                ),
+                "finding the ranks of this node",
+            );
+            Self::wrap(raw, true)
+        }
+    }
+
+    /// Sends `data` to `to` and returns when it may be reused.
+    pub fn send<T: Wire>(&self, data: &[T], to: usize, tag: i32) {
+        for part in chunks(data) {
+            // SAFETY: the slice is valid for the length given.
+            let rc = unsafe {
+                ffi::MPI_Send(
+                    part.as_ptr().cast(),
+                    part.len() as i32,
+                    T::datatype(),
+                    to as i32,
+                    tag,
+                    self.raw,
+                )
+            };
+            check(rc, "sending a message");
+        }
+    }
+
+    /// Fills `data` with what `from` sends.
+    pub fn recv<T: Wire>(&self, data: &mut [T], from: usize, tag: i32) {
+        for part in chunks_mut(data) {
+            // SAFETY: the slice is valid and ours alone for the length given.
+            let rc = unsafe {
+                ffi::MPI_Recv(
+                    part.as_mut_ptr().cast(),
+                    part.len() as i32,
+                    T::datatype(),
+                    from as i32,
+                    tag,
+                    self.raw,
+                    ffi::RSMPI_STATUS_IGNORE,
+                )
+            };
+            check(rc, "receiving a message");
+        }
+    }
+
+    /// Sends to one rank while receiving from another.
+    pub fn exchange<T: Wire>(
+        &self,
+        out: Option<(&[T], usize)>,
+        into: Option<(&mut [T], usize)>,
+        tag: i32,
+    ) {
+        let mut pending = Pending::default();
+        if let Some((data, from)) = into {
+            // SAFETY: `data` stays borrowed by this call until the wait below.
+            unsafe { self.start_recv(data.as_mut_ptr(), data.len(), from, tag, &mut pending) };
+        }
+        if let Some((data, to)) = out {
+            // SAFETY: likewise.
+            unsafe { self.start_send(data.as_ptr(), data.len(), to, tag, &mut pending) };
+        }
+        pending.wait();
+    }
+
+    /// Begins to send `len` elements at `data`.
+    ///
+    /// # Safety
+    /// The elements must stay valid and unchanged until `pending` has completed.
+    pub unsafe fn start_send<T: Wire>(
+        &self,
+        data: *const T,
+        len: usize,
+        to: usize,
+        tag: i32,
+        pending: &mut Pending,
+    ) {
+        let mut done = 0;
+        loop {
+            let part = (len - done).min(CHUNK);
+            // SAFETY: within the range the caller vouches for.
+            unsafe {
+                let mut request = ffi::RSMPI_REQUEST_NULL;
+                let rc = ffi::MPI_Isend(
+                    data.add(done).cast(),
+                    part as i32,
+                    T::datatype(),
+                    to as i32,
+                    tag,
+                    self.raw,
+                    &mut request,
+                );
+                check(rc, "beginning to send a message");
+                pending.requests.push(request);
+            }
+            done += part;
+            if done == len {
+                return;
+            }
+        }
+    }
+
+    /// Begins to receive `len` elements at `data`.
+    ///
+    /// # Safety
+    /// The elements must stay valid and untouched by anybody else until `pending` has completed.
+    pub unsafe fn start_recv<T: Wire>(
+        &self,
+        data: *mut T,
+        len: usize,
+        from: usize,
+        tag: i32,
+        pending: &mut Pending,
+    ) {
+        let mut done = 0;
+        loop {
+            let part = (len - done).min(CHUNK);
+            // SAFETY: within the range the caller vouches for.
+            unsafe {
+                let mut request = ffi::RSMPI_REQUEST_NULL;
+                let rc = ffi::MPI_Irecv(
+                    data.add(done).cast(),
+                    part as i32,
+                    T::datatype(),
+                    from as i32,
+                    tag,
+                    self.raw,
+                    &mut request,
+                );
+                check(rc, "beginning to receive a message");
+                pending.requests.push(request);
+            }
+            done += part;
+            if done == len {
+                return;
+            }
+        }
+    }
+
+    /// Copies `root`'s `data` to everybody.
+    pub fn broadcast<T: Wire>(&self, data: &mut [T], root: usize) {
+        // Everybody knows the length; Open MPI refuses the address of an empty slice.
+        if data.is_empty() {
+            return;
+        }
+        for part in chunks_mut(data) {
+            // SAFETY: the slice is valid and ours alone for the length given.
+            let rc = unsafe {
+                ffi::MPI_Bcast(
+                    part.as_mut_ptr().cast(),
+                    part.len() as i32,
+                    T::datatype(),
+                    root as i32,
+                    self.raw,
+                )
+            };
+            check(rc, "broadcasting");
+        }
+    }
+
+    /// Like [`Comm::broadcast`] for bytes whose number only `root` knows.
+    pub fn broadcast_bytes(&self, data: &mut Vec<u8>, root: usize) {
+        let mut len = [data.len() as u64];
+        self.broadcast(&mut len, root);
+        data.resize(len[0] as usize, 0);
+        self.broadcast(data, root);
+    }
+
+    /// Combines everybody's `data` element by element; everybody gets the result.
+    pub fn all_reduce<T: Wire>(&self, data: &mut [T], op: Reduce) {
+        if self.size == 1 || data.is_empty() {
+            return;
+        }
+        for part in chunks_mut(data) {
+            let own = part.to_vec();
+            // SAFETY: two separate buffers of the same length.
+            let rc = unsafe {
+                ffi::MPI_Allreduce(
+                    own.as_ptr().cast(),
+                    part.as_mut_ptr().cast(),
+                    part.len() as i32,
+                    T::datatype(),
+                    op.op(),
+                    self.raw,
+                )
+            };
+            check(rc, "combining values of all ranks");
+        }
+    }
+
+    /// Combines everybody's `data` element by element into `result`, which only `root` gives.
+    pub fn reduce<T: Wire>(&self, data: &[T], result: &mut [T], root: usize, op: Reduce) {
+        assert!(self.rank != root || result.len() == data.len());
+        let mut done = 0;
+        loop {
+            let part = (data.len() - done).min(CHUNK);
+            let into = if self.rank == root {
+                result[done..done + part].as_mut_ptr()
+            } else {
+                std::ptr::null_mut()
+            };
+            // SAFETY: both ranges were just checked; ranks other than the root pass no result.
+            let rc = unsafe {
+                ffi::MPI_Reduce(
+                    data[done..done + part].as_ptr().cast(),
+                    into.cast(),
+                    part as i32,
+                    T::datatype(),
+                    op.op(),
+                    root as i32,
+                    self.raw,
+                )
+            };
+            check(rc, "combining values of all ranks at one");
+            done += part;
+            if done == data.len() {
+                return;
+            }
+        }
+    }
+
+    /// Everybody's `data`, of equal length, one after the other by rank, at everybody.
+    pub fn all_gather<T: Wire>(&self, data: &[T]) -> Vec<T> {
+        let mut all = vec![T::default(); data.len() * self.size];
+        // SAFETY: the receive buffer has room for `size` times what each sends.
+        let rc = unsafe {
+            ffi::MPI_Allgather(
+                data.as_ptr().cast(),
+                data.len() as i32,
+                T::datatype(),
+                all.as_mut_ptr().cast(),
+                data.len() as i32,
+                T::datatype(),
+                self.raw,
+            )
+        };
+        check(rc, "gathering values of all ranks");
+        all
+    }
+
+    /// Nobody leaves before everybody has come.
+    pub fn barrier(&self) {
+        // SAFETY: a valid communicator.
+        check(unsafe { ffi::MPI_Barrier(self.raw) }, "waiting for all ranks");
+    }
+}
+
+impl Drop for Comm {
+    fn drop(&mut self) {
+        if self.owned && !std::thread::panicking() {
+            // SAFETY: made by a split of ours and not used after this.
+            unsafe {
+                ffi::MPI_Comm_free(&mut self.raw);
+            }
+        }
+    }
+}
+
+impl Pending {
+    /// Returns when all messages have completed.
+    pub fn wait(&mut self) {
+        if self.requests.is_empty() {
+            return;
+        }
+        // SAFETY: the requests are ours and distinct.
+        let rc = unsafe {
+            ffi::MPI_Waitall(
+                self.requests.len() as i32,
+                self.requests.as_mut_ptr(),
+                ffi::RSMPI_STATUSES_IGNORE,
+            )
+        };
+        check(rc, "waiting for messages");
+        self.requests.clear();
+    }
+
+    /// Whether all messages have completed; lets MPI make progress.
+    pub fn test(&mut self) -> bool {
+        if self.requests.is_empty() {
+            return true;
+        }
+        let mut flag = 0;
+        // SAFETY: as above.
+        let rc = unsafe {
+            ffi::MPI_Testall(
+                self.requests.len() as i32,
+                self.requests.as_mut_ptr(),
+                &mut flag,
+                ffi::RSMPI_STATUSES_IGNORE,
+            )
+        };
+        check(rc, "looking after messages");
+        if flag != 0 {
+            self.requests.clear();
+        }
+        flag != 0
+    }
+}
+
+/// `data` in parts MPI can count; one empty part where it is empty, since a message still counts.
+fn chunks<T>(data: &[T]) -> impl Iterator<Item = &[T]> {
+    let empty = data.is_empty().then_some(data);
+    empty.into_iter().chain(data.chunks(CHUNK))
+}
+
+fn chunks_mut<T>(data: &mut [T]) -> Box<dyn Iterator<Item = &mut [T]> + '_> {
+    if data.is_empty() { Box::new(std::iter::once(data)) } else { Box::new(data.chunks_mut(CHUNK)) }
+}

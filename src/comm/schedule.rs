@@ -1,0 +1,252 @@
+//! Who passes a panel on to whom: the six broadcasts as plain lists of messages.
+//!
+//! A schedule is pure: [`schedule`] says for one rank which pieces it receives and sends, in which
+//! order, and what each send has to wait for. [`super::Broadcast`] carries it out. All six are
+//! proved in the tests below by playing the lists of all ranks against each other.
+//!
+//! Ranks are *virtual* here: 0 is the root, the others follow around the ring.
+
+use std::ops::Range;
+
+use crate::params::Bcast;
+
+/// One message of a schedule. Pieces are ranges in units of the message's parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    Recv {
+        from: usize,
+        piece: Range<usize>,
+    },
+    /// To be sent once the steps before it that receive any of `piece` are done.
+    Send {
+        to: usize,
+        piece: Range<usize>,
+    },
+}
+
+/// Into how many parts a message is cut under `kind` among `size` ranks.
+pub fn parts(kind: Bcast, size: usize) -> usize {
+    match kind {
+        Bcast::Long if size > 2 => size,
+        Bcast::LongM if size > 3 => size - 1,
+        _ => 1,
+    }
+}
+
+/// What virtual rank `me` of `size` does under `kind`.
+pub fn schedule(kind: Bcast, size: usize, me: usize) -> Vec<Step> {
+    assert!(me < size);
+    if size == 1 {
+        return Vec::new();
+    }
+    let whole = 0..parts(kind, size);
+    match kind {
+        Bcast::OneRing => chain(&(0..size).collect::<Vec<_>>(), me, whole),
+        // The rank that factors next gets its copy first and passes nothing on.
+        Bcast::OneRingM => {
+            let mut steps = chain(&[0, 1], me, whole.clone());
+            if me != 1 {
+                steps.extend(chain(&without_next(size), me, whole));
+            }
+            steps
+        }
+        Bcast::TwoRing => two_chains(&(0..size).collect::<Vec<_>>(), me, whole),
+        Bcast::TwoRingM => {
+            let mut steps = chain(&[0, 1], me, whole.clone());
+            if me != 1 {
+                steps.extend(two_chains(&without_next(size), me, whole));
+            }
+            steps
+        }
+        Bcast::Long => spread_and_roll(&(0..size).collect::<Vec<_>>(), me, whole.len()),
+        Bcast::LongM => {
+            let mut steps = chain(&[0, 1], me, whole.clone());
+            if me != 1 {
+                steps.extend(spread_and_roll(&without_next(size), me, whole.len()));
+            }
+            steps
+        }
+    }
+}
+
+/// All ranks but virtual rank 1.
+fn without_next(size: usize) -> Vec<usize> {
+    std::iter::once(0).chain(2..size).collect()
+}
+
+/// Each member passes the piece on to the next.
+fn chain(members: &[usize], me: usize, piece: Range<usize>) -> Vec<Step> {
+    let Some(at) = members.iter().position(|&m| m == me) else {
+        return Vec::new();
+    };
+    let mut steps = Vec::new();
+    if at > 0 {
+        steps.push(Step::Recv { from: members[at - 1], piece: piece.clone() });
+    }
+    if at + 1 < members.len() {
+        steps.push(Step::Send { to: members[at + 1], piece });
+    }
+    steps
+}
+
+/// The root feeds two chains that each take half of the others.
+fn two_chains(members: &[usize], me: usize, piece: Range<usize>) -> Vec<Step> {
+    let half = 1 + (members.len() - 1).div_ceil(2);
+    let first = &members[..half];
+    let second: Vec<usize> =
+        std::iter::once(members[0]).chain(members[half..].iter().copied()).collect();
+    let mut steps = chain(first, me, piece.clone());
+    steps.extend(chain(&second, me, piece));
+    steps
+}
+
+/// The root halves its parts down a tree until each member has one; then the parts go round.
+fn spread_and_roll(members: &[usize], me: usize, parts: usize) -> Vec<Step> {
+    let n = members.len();
+    let Some(at) = members.iter().position(|&m| m == me) else {
+        return Vec::new();
+    };
+    if n == 2 {
+        return chain(members, me, 0..parts);
+    }
+    if n < 2 {
+        return Vec::new();
+    }
+    debug_assert_eq!(parts, n);
+    let mut steps = Vec::new();
+    // Spread: member `lo` holds the parts lo..hi and gives the upper half to the middle.
+    let (mut lo, mut hi) = (0, n);
+    while hi - lo > 1 {
+        let mid = lo + (hi - lo).div_ceil(2);
+        if at == lo {
+            steps.push(Step::Send { to: members[mid], piece: mid..hi });
+        } else if at == mid {
+            steps.push(Step::Recv { from: members[lo], piece: mid..hi });
+        }
+        if at < mid {
+            hi = mid;
+        } else {
+            lo = mid;
+        }
+    }
+    // Roll: in step s everybody passes part (at - s) on and takes part (at - s - 1), but for the
+    // parts the taker holds from the spread: receiving those again could overwrite what it is
+    // still sending.
+    let next = (at + 1) % n;
+    for s in 0..n - 1 {
+        let out = (at + n - s) % n;
+        let into = (at + 2 * n - s - 1) % n;
+        if !held_after_spread(n, next).contains(&out) {
+            steps.push(Step::Send { to: members[next], piece: out..out + 1 });
+        }
+        if !held_after_spread(n, at).contains(&into) {
+            steps.push(Step::Recv { from: members[(at + n - 1) % n], piece: into..into + 1 });
+        }
+    }
+    steps
+}
+
+/// The parts member `at` of `n` was handed in the spread, those it passed on included.
+fn held_after_spread(n: usize, at: usize) -> Range<usize> {
+    let (mut lo, mut hi) = (0, n);
+    while at != lo {
+        let mid = lo + (hi - lo).div_ceil(2);
+        if at < mid {
+            hi = mid;
+        } else {
+            lo = mid;
+        }
+    }
+    lo..hi
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{HashMap, VecDeque};
+
+    const KINDS: [Bcast; 6] = [
+        Bcast::OneRing,
+        Bcast::OneRingM,
+        Bcast::TwoRing,
+        Bcast::TwoRingM,
+        Bcast::Long,
+        Bcast::LongM,
+    ];
+
+    /// Plays all ranks; sends are carried out in list order once what they carry is there.
+    fn play(kind: Bcast, size: usize) {
+        let n = parts(kind, size);
+        let lists: Vec<Vec<Step>> = (0..size).map(|me| schedule(kind, size, me)).collect();
+        let mut at = vec![0; size];
+        let mut has = vec![vec![false; n]; size];
+        has[0] = vec![true; n];
+        let mut wire: HashMap<(usize, usize), VecDeque<Range<usize>>> = HashMap::new();
+        let mut received = vec![0; size];
+        loop {
+            let mut moved = false;
+            for me in 0..size {
+                while let Some(step) = lists[me].get(at[me]) {
+                    match step {
+                        Step::Send { to, piece } => {
+                            assert!(
+                                piece.clone().all(|p| has[me][p]),
+                                "{kind:?} sends what it has"
+                            );
+                            wire.entry((me, *to)).or_default().push_back(piece.clone());
+                        }
+                        Step::Recv { from, piece } => {
+                            let queue = wire.entry((*from, me)).or_default();
+                            let Some(sent) = queue.pop_front() else { break };
+                            assert_eq!(&sent, piece, "{kind:?} {size} pairs up");
+                            assert!(piece.clone().all(|p| !has[me][p]), "nothing comes twice");
+                            received[me] += piece.len();
+                            piece.clone().for_each(|p| has[me][p] = true);
+                        }
+                    }
+                    at[me] += 1;
+                    moved = true;
+                }
+            }
+            if !moved {
+                break;
+            }
+        }
+        assert!((0..size).all(|me| at[me] == lists[me].len()), "{kind:?} {size} ends");
+        assert!(wire.values().all(VecDeque::is_empty), "nothing is left on the wire");
+        assert!(has.iter().flatten().all(|&h| h), "{kind:?} {size} reaches everybody");
+        assert!(received[1..].iter().all(|&r| r == n));
+    }
+
+    #[test]
+    fn every_broadcast_reaches_everybody() {
+        for kind in KINDS {
+            for size in 1..=17 {
+                play(kind, size);
+            }
+        }
+    }
+
+    #[test]
+    fn the_shapes_are_what_their_names_say() {
+        let sends = |kind, size, me| {
+            schedule(kind, size, me).iter().filter(|s| matches!(s, Step::Send { .. })).count()
+        };
+        assert_eq!(sends(Bcast::OneRing, 6, 0), 1);
+        assert_eq!(sends(Bcast::OneRing, 6, 1), 1);
+        assert_eq!(sends(Bcast::OneRingM, 6, 0), 2);
+        assert_eq!(sends(Bcast::OneRingM, 6, 1), 0, "the next to factor passes nothing on");
+        assert_eq!(sends(Bcast::TwoRing, 6, 0), 2);
+        assert_eq!(sends(Bcast::TwoRingM, 6, 0), 3);
+        assert_eq!(sends(Bcast::TwoRingM, 6, 1), 0);
+        // The long forms: nobody but the root sends much more than the message once.
+        for me in 1..8 {
+            let volume: usize = schedule(Bcast::Long, 8, me)
+                .iter()
+                .map(|s| if let Step::Send { piece, .. } = s { piece.len() } else { 0 })
+                .sum();
+            assert!(volume <= 7 + 4);
+        }
+        assert_eq!(sends(Bcast::LongM, 8, 1), 0);
+    }
+}

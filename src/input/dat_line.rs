@@ -1,0 +1,318 @@
+//! One line of HPL.dat: its leading values and where they stand; and what the reference's reader
+//! would have made of the same line.
+//!
+//! `dat_reader` is the only caller. Keeping the reference's reader here, as a small emulation,
+//! lets every warning state the numbers that other program would really have run with, instead of
+//! guessing from the look of the line.
+
+/// A piece of a line that was taken for a value. `column` counts from 1, both in characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    pub column: usize,
+    pub len: usize,
+    pub text: String,
+}
+
+/// What one piece of a line is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    Whole(i128, Token),
+    /// Begins like a number and is none that fits: `1e5`, `10k`, `1.5`.
+    Bad(Token),
+    /// Free text begins here (or the line ends here, one past its last character).
+    Comment(Token),
+}
+
+fn is_separator(c: char) -> bool {
+    c.is_whitespace() || c == ','
+}
+
+/// Digits, with a sign or without; how many characters they take, 0 where there are none.
+fn whole_len(chars: &[char]) -> usize {
+    let sign = usize::from(matches!(chars.first(), Some('+' | '-')));
+    let digits = chars[sign..].iter().take_while(|c| c.is_ascii_digit()).count();
+    if digits == 0 { 0 } else { sign + digits }
+}
+
+/// The leading pieces of a line: every value, then one last piece that is none.
+///
+/// Values are parted by blanks, tabs or commas. A comment may follow a value without a space as
+/// long as it cannot be mistaken for a part of the number: `4#sizes` and `4(sizes)` are the value 4,
+/// `4k` is a fault.
+pub fn wholes(line: &str) -> Vec<Piece> {
+    let chars: Vec<char> = line.chars().collect();
+    let mut pieces = Vec::new();
+    let mut at = 0;
+    loop {
+        while at < chars.len() && is_separator(chars[at]) {
+            at += 1;
+        }
+        let end = at + chars[at..].iter().take_while(|c| !is_separator(**c)).count();
+        let word = &chars[at..end];
+        let token = |len: usize| Token { column: at + 1, len, text: word[..len].iter().collect() };
+        let len = whole_len(word);
+        if len == 0 {
+            let looks_real =
+                word.first() == Some(&'.') && word.get(1).is_some_and(char::is_ascii_digit);
+            pieces.push(if looks_real {
+                Piece::Bad(token(word.len()))
+            } else {
+                Piece::Comment(token(word.len()))
+            });
+            return pieces;
+        }
+        let rest = &word[len..];
+        let zeros_only = rest.first() == Some(&'.') && rest[1..].iter().all(|c| *c == '0');
+        let comment_follows = match rest {
+            [] => false,
+            [first, ..] if first.is_alphanumeric() || matches!(first, '_' | '.') => false,
+            // `100-200` and `100:200` look like ranges, which the format does not have.
+            [_, second, ..] => !second.is_ascii_digit(),
+            [_] => true,
+        };
+        if !(rest.is_empty() || zeros_only || comment_follows) {
+            pieces.push(Piece::Bad(token(word.len())));
+            // The values after it are still worth checking.
+            at = end;
+            continue;
+        }
+        let digits: String = word[..len].iter().filter(|c| **c != '+').collect();
+        pieces.push(match digits.parse() {
+            Ok(value) => Piece::Whole(value, token(len)),
+            Err(_) => Piece::Bad(token(len)),
+        });
+        at = end;
+        if comment_follows {
+            pieces.push(Piece::Comment(Token {
+                column: end - rest.len() + 1,
+                len: rest.len(),
+                text: rest.iter().collect(),
+            }));
+            return pieces;
+        }
+    }
+}
+
+/// The real number a line begins with, or the word that stands in its place.
+pub fn real(line: &str) -> Result<(f64, Token), Token> {
+    let chars: Vec<char> = line.chars().collect();
+    let at = chars.iter().take_while(|c| is_separator(**c)).count();
+    let end = at + chars[at..].iter().take_while(|c| !is_separator(**c)).count();
+    let word: String = chars[at..end].iter().collect();
+    let token =
+        |text: &str| Token { column: at + 1, len: text.chars().count(), text: text.to_owned() };
+    // Longest first, so that `16.0#` gives 16.0 and `16.0e1` gives 160; what is cut off must not
+    // be able to belong to the number.
+    for (cut, next) in word
+        .char_indices()
+        .rev()
+        .map(|(k, c)| (k + c.len_utf8(), word[k + c.len_utf8()..].chars().next()))
+    {
+        let begins = word.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.'));
+        let free = next.is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '_' | '.'));
+        if !begins || !free {
+            continue;
+        }
+        match word[..cut].parse::<f64>() {
+            Ok(value) if value.is_finite() => return Ok((value, token(&word[..cut]))),
+            _ => {}
+        }
+    }
+    Err(token(&word))
+}
+
+/// C's `atoi` as the usual C library has it: 0 where there is no number, low 32 bits where it is
+/// too long.
+pub fn atoi(text: &[u8]) -> i32 {
+    let blank = text.iter().take_while(|b| b.is_ascii_whitespace() || **b == 0x0b).count();
+    let text = &text[blank..];
+    let (negative, digits) = match text.first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let mut value: i64 = 0;
+    for b in digits.iter().take_while(|b| b.is_ascii_digit()) {
+        let digit = i64::from(b - b'0');
+        let step = value.checked_mul(10);
+        value = match if negative {
+            step.and_then(|v| v.checked_sub(digit))
+        } else {
+            step.and_then(|v| v.checked_add(digit))
+        } {
+            Some(v) => v,
+            None if negative => return i64::MIN as i32,
+            None => return i64::MAX as i32,
+        };
+    }
+    value as i32
+}
+
+/// C's `atof` of a word: its longest beginning that is a number, 0 where there is none.
+pub fn atof(word: &str) -> f64 {
+    let ends = word.char_indices().map(|(k, c)| k + c.len_utf8());
+    ends.rev().find_map(|end| word[..end].parse().ok()).unwrap_or(0.0)
+}
+
+/// The values the reference's reader takes from a line: `None` where it reads past the line's end,
+/// that is, whatever an earlier line left in its buffer.
+///
+/// It takes a word, then moves on by the word's length and one, not counting the blanks it skipped
+/// to get there; after two blanks it therefore stands inside the word it has just read.
+pub fn reference_reads(line: &str, want: usize) -> Vec<Option<i32>> {
+    let mut bytes = line.as_bytes().to_vec();
+    bytes.push(b'\n');
+    let blank = |b: &u8| b.is_ascii_whitespace() || *b == 0x0b;
+    let mut at = 0;
+    let mut word: Option<&[u8]> = None;
+    let mut values = Vec::with_capacity(want);
+    for _ in 0..want {
+        if at > bytes.len() {
+            values.push(None);
+            continue;
+        }
+        let from = at + bytes[at..].iter().take_while(|b| blank(b)).count();
+        let len = bytes[from..].iter().take_while(|b| !blank(b)).count();
+        if len > 0 {
+            word = Some(&bytes[from..from + len]);
+        }
+        // With nothing left on the line, the word read before stays in place.
+        values.push(word.map(atoi));
+        at += word.map_or(0, <[u8]>::len) + 1;
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn values(line: &str) -> Vec<i128> {
+        wholes(line)
+            .into_iter()
+            .filter_map(|p| match p {
+                Piece::Whole(v, _) => Some(v),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn bad(line: &str) -> Vec<(usize, String)> {
+        wholes(line)
+            .into_iter()
+            .filter_map(|p| match p {
+                Piece::Bad(t) => Some((t.column, t.text)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn values_stand_before_comments_of_any_shape() {
+        for line in [
+            "29 30 34 35  Ns",
+            "  29\t30   34,35 # Ns",
+            "29, 30, 34, 35 (Ns)",
+            "29 30 34 35(Ns)",
+            "29 30 34 35#Ns 36",
+            "29 30 34 35// 36",
+            "29 30 34 35 = 36",
+            "+29 30.0 34. 35",
+            "29 30 34 35 \u{fffd}\u{fffd} 7",
+        ] {
+            assert_eq!(values(line), [29, 30, 34, 35], "{line:?}");
+            assert_eq!(bad(line), [], "{line:?}");
+        }
+        assert_eq!(values("Ns 4"), []);
+        assert_eq!(values(""), []);
+        assert_eq!(values("-5 Ns"), [-5]);
+    }
+
+    #[test]
+    fn half_numbers_are_faults_with_a_place() {
+        assert_eq!(bad("1e5 Ns"), [(1, "1e5".to_owned())]);
+        assert_eq!(bad("100  10k Ns"), [(6, "10k".to_owned())]);
+        assert_eq!(bad("1.5"), [(1, "1.5".to_owned())]);
+        assert_eq!(bad(".5"), [(1, ".5".to_owned())]);
+        assert_eq!(bad("100-200 Ns"), [(1, "100-200".to_owned())]);
+        assert_eq!(bad("4Ns"), [(1, "4Ns".to_owned())]);
+        let long = "9".repeat(60);
+        assert_eq!(bad(&long), [(1, long.clone())]);
+        assert_eq!(values("x1 2"), []);
+    }
+
+    #[test]
+    fn reals() {
+        assert_eq!(real("16.0 threshold").unwrap().0, 16.0);
+        assert_eq!(real("\t-1").unwrap().0, -1.0);
+        assert_eq!(real("1.6e1#x").unwrap().0, 16.0);
+        assert_eq!(real("16.0(x)").unwrap().0, 16.0);
+        assert_eq!(real(".5").unwrap().0, 0.5);
+        assert_eq!(real("  threshold").unwrap_err().column, 3);
+        for bad in ["nan", "inf", "1e999", "16.0threshold", "1.6d1", ""] {
+            assert!(real(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn atof_takes_the_longest_beginning() {
+        for (word, value) in [
+            ("16.0threshold", 16.0),
+            ("1.6d1", 1.6),
+            ("-2e1x", -20.0),
+            ("none", 0.0),
+            ("", 0.0),
+            ("inf", f64::INFINITY),
+            ("\u{e9}1", 0.0),
+        ] {
+            assert_eq!(atof(word), value, "{word}");
+        }
+    }
+
+    /// The cases of the contract: wide spacing and missing values.
+    #[test]
+    fn the_reference_misreads_as_known() {
+        let some = |v: &[i32]| v.iter().copied().map(Some).collect::<Vec<_>>();
+        assert_eq!(reference_reads("29 30 34 35  Ns", 4), some(&[29, 30, 34, 35]));
+        assert_eq!(reference_reads("29  30  34  35", 4), some(&[29, 30, 34, 4]));
+        assert_eq!(reference_reads("29 30 34 Ns", 4), some(&[29, 30, 34, 0]));
+        assert_eq!(reference_reads("Ns", 1), some(&[0]));
+        assert_eq!(reference_reads("  29 30", 2), some(&[29, 9]));
+        assert_eq!(reference_reads("1e5", 1), some(&[1]));
+        assert_eq!(reference_reads("", 1), [None]);
+        assert_eq!(reference_reads("7", 3), [Some(7), Some(7), None]);
+        assert_eq!(reference_reads("3000000000", 1), some(&[-1294967296]));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics_and_tokens_lie_inside_the_line(line in "\\PC{0,40}|[ \t0-9,.e+-]{0,40}") {
+            let chars: Vec<char> = line.chars().collect();
+            for piece in wholes(&line) {
+                let (Piece::Whole(_, t) | Piece::Bad(t) | Piece::Comment(t)) = piece;
+                let text: String = chars[t.column - 1..t.column - 1 + t.len].iter().collect();
+                prop_assert_eq!(text, t.text);
+            }
+            let (Ok((_, t)) | Err(t)) = real(&line);
+            let text: String = chars[t.column - 1..t.column - 1 + t.len].iter().collect();
+            prop_assert_eq!(text, t.text);
+            prop_assert_eq!(reference_reads(&line, 20).len(), 20);
+        }
+
+        /// On the spacing the reference's own files have, the two readers agree.
+        #[test]
+        fn single_spacing_is_read_alike(v in prop::collection::vec(0i32..1_000_000, 1..20)) {
+            let line = v.iter().map(i32::to_string).collect::<Vec<_>>().join(" ") + " text";
+            let reference: Vec<i128> =
+                reference_reads(&line, v.len()).into_iter().map(|x| x.unwrap().into()).collect();
+            prop_assert_eq!(reference, values(&line));
+        }
+
+        #[test]
+        fn any_spacing_is_read(v in prop::collection::vec((0i128..1_000_000, "[ \t]{1,4}|, ?"), 1..20)) {
+            let line: String = v.iter().map(|(x, s)| format!("{x}{s}")).collect();
+            prop_assert_eq!(values(&(line + "# 12")), v.iter().map(|(x, _)| *x).collect::<Vec<_>>());
+        }
+    }
+}

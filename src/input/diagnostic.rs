@@ -1,0 +1,255 @@
+//! One fault of one input, told so that a person can mend it.
+//!
+//! The readers of HPL.dat, `skt.toml`, the environment and the command line make [`Diagnostic`]s;
+//! `cli` prints them. They are plain values with all their text inside, so rank 0 can find a fault
+//! and any rank can print it. A file with three faults gives three diagnostics, never only the
+//! first: nobody should have to queue a job three times to learn of three typing errors.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How much a diagnostic weighs. Only an [`Severity::Error`] keeps the program from running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Worth knowing, shown by `skt-hpl check` only.
+    Note,
+    Warning,
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Severity::Note => "note",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        })
+    }
+}
+
+/// A stretch of one line. Lines and columns count from 1, columns and length in characters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    pub line: usize,
+    pub column: usize,
+    pub len: usize,
+    /// The whole line, for showing.
+    pub text: String,
+}
+
+/// One fault: where it is, what was read, what is allowed, and what the reference HPL would do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diagnostic {
+    pub severity: Severity,
+    /// A file's name, an environment variable's, or `command line`.
+    pub origin: String,
+    /// Absent where there is no line to point at.
+    pub span: Option<Span>,
+    pub message: String,
+    pub read: Option<String>,
+    pub allowed: Option<String>,
+    /// Only where the reference would do something else than this program.
+    pub reference: Option<String>,
+    /// What to do, where `allowed` does not say it already.
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    pub fn new(
+        severity: Severity,
+        origin: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Diagnostic {
+        Diagnostic {
+            severity,
+            origin: origin.into(),
+            span: None,
+            message: message.into(),
+            read: None,
+            allowed: None,
+            reference: None,
+            help: None,
+        }
+    }
+
+    pub fn error(origin: impl Into<String>, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::new(Severity::Error, origin, message)
+    }
+
+    pub fn warning(origin: impl Into<String>, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::new(Severity::Warning, origin, message)
+    }
+
+    pub fn at(mut self, line: usize, column: usize, len: usize, text: &str) -> Diagnostic {
+        self.span = Some(Span { line, column, len, text: text.to_owned() });
+        self
+    }
+
+    pub fn read(mut self, what: impl Into<String>) -> Diagnostic {
+        self.read = Some(what.into());
+        self
+    }
+
+    pub fn allowed(mut self, what: impl Into<String>) -> Diagnostic {
+        self.allowed = Some(what.into());
+        self
+    }
+
+    pub fn reference(mut self, what: impl Into<String>) -> Diagnostic {
+        self.reference = Some(what.into());
+        self
+    }
+
+    pub fn help(mut self, what: impl Into<String>) -> Diagnostic {
+        self.help = Some(what.into());
+        self
+    }
+
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+}
+
+/// The widest piece of a source line that is shown.
+const SHOWN_CHARS_MAX: usize = 120;
+
+/// The part of a line to show and the caret's place in it. Control characters (a file may hold
+/// terminal escapes) become one visible character each, so that columns stay true.
+fn excerpt(span: &Span) -> (String, usize) {
+    let start = span.column.saturating_sub(SHOWN_CHARS_MAX / 2);
+    let shown: String = span
+        .text
+        .chars()
+        .skip(start)
+        .take(SHOWN_CHARS_MAX)
+        .map(|c| if c != '\t' && c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+        .collect();
+    (shown, span.column.saturating_sub(1 + start))
+}
+
+/// One visible line: what was read may hold anything.
+fn visible(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.severity, visible(&self.message))?;
+        let origin = visible(&self.origin);
+        let margin = match &self.span {
+            None => {
+                write!(f, "\n  --> {origin}")?;
+                2
+            }
+            Some(span) => {
+                let margin = span.line.to_string().len() + 1;
+                let (shown, before) = excerpt(span);
+                // Tabs are repeated under the line so that the caret lands where the eye expects.
+                let pad: String = shown
+                    .chars()
+                    .chain(std::iter::repeat(' '))
+                    .take(before)
+                    .map(|c| if c == '\t' { '\t' } else { ' ' })
+                    .collect();
+                let room = SHOWN_CHARS_MAX.saturating_sub(before).max(1);
+                let carets = "^".repeat(span.len.clamp(1, room));
+                let (line, column) = (span.line, span.column);
+                write!(f, "\n{:margin$}--> {origin}:{line}:{column}", "")?;
+                write!(f, "\n{:margin$} |", "")?;
+                write!(f, "\n{line:>margin$} | {shown}")?;
+                write!(f, "\n{:margin$} | {pad}{carets}", "")?;
+                margin
+            }
+        };
+        let facts = [
+            ("read", &self.read),
+            ("allowed", &self.allowed),
+            ("reference HPL", &self.reference),
+            ("help", &self.help),
+        ];
+        for (label, fact) in facts {
+            if let Some(fact) = fact {
+                write!(f, "\n{:margin$} = {label}: {}", "", visible(fact))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Everything found wrong; at least one is an error when it is returned as an `Err`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diagnostics(pub Vec<Diagnostic>);
+
+impl From<Diagnostic> for Diagnostics {
+    fn from(one: Diagnostic) -> Diagnostics {
+        Diagnostics(vec![one])
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (k, one) in self.0.iter().enumerate() {
+            if k > 0 {
+                f.write_str("\n\n")?;
+            }
+            write!(f, "{one}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+/// `values` as a person writes a choice: "a, b or c".
+pub fn or_list(values: &[String]) -> String {
+    match values {
+        [] => String::new(),
+        [one] => one.clone(),
+        [front @ .., last] => format!("{} or {last}", front.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_caret_stands_under_the_value() {
+        let d = Diagnostic::error("HPL.dat", "NB must be at least 1")
+            .at(8, 5, 1, "12\t\t0 NBs")
+            .read("0")
+            .allowed("a whole number >= 1");
+        assert_eq!(
+            d.to_string(),
+            "error: NB must be at least 1\n\
+             \x20 --> HPL.dat:8:5\n\
+             \x20  |\n\
+             \x208 | 12\t\t0 NBs\n\
+             \x20  |   \t\t^\n\
+             \x20  = read: 0\n\
+             \x20  = allowed: a whole number >= 1"
+        );
+    }
+
+    #[test]
+    fn long_lines_are_cut_around_the_fault_and_escapes_are_defused() {
+        let text = format!("{}\x1b[31mBAD{}", "a".repeat(500), "b".repeat(500));
+        let shown = Diagnostic::error("f", "m").at(1, 506, 3, &text).to_string();
+        assert!(!shown.contains('\x1b'));
+        let lines: Vec<&str> = shown.lines().collect();
+        let caret = lines[4].find('^').unwrap();
+        let under: String = lines[3].chars().skip(caret).take(3).collect();
+        assert_eq!(under, "BAD", "{shown}");
+        assert!(lines[3].chars().count() < 140);
+    }
+
+    #[test]
+    fn lists_read_as_sentences() {
+        let v = |w: &[&str]| or_list(&w.iter().map(|s| s.to_string()).collect::<Vec<_>>());
+        assert_eq!(v(&[]), "");
+        assert_eq!(v(&["a"]), "a");
+        assert_eq!(v(&["a", "b", "c"]), "a, b or c");
+    }
+}

@@ -1,0 +1,92 @@
+//! Where the main thread's time goes: every moment between start and stop belongs to one part.
+
+use std::time::Instant;
+
+use crate::outcome::Times;
+
+/// What the main thread is doing. Parts exclude each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Panel factorisation above the base of its recursion.
+    Recursion,
+    /// The base of the recursion, without the exchange of pivot rows.
+    Base,
+    Pivot,
+    Broadcast,
+    Swap,
+    Triangle,
+    Multiply,
+    Solve,
+    Other,
+}
+
+const PARTS: usize = 9;
+
+/// A stopwatch that is always charging one part.
+pub struct Clock {
+    seconds: [f64; PARTS],
+    current: Part,
+    since: Instant,
+    start: Instant,
+}
+
+impl Clock {
+    pub fn start() -> Self {
+        let now = Instant::now();
+        Self { seconds: [0.0; PARTS], current: Part::Other, since: now, start: now }
+    }
+
+    /// From now on time belongs to `part`; returns what it belonged to before.
+    pub fn enter(&mut self, part: Part) -> Part {
+        let now = Instant::now();
+        self.seconds[self.current as usize] += (now - self.since).as_secs_f64();
+        self.since = now;
+        std::mem::replace(&mut self.current, part)
+    }
+
+    /// Seconds since the start.
+    pub fn elapsed(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+
+    /// Stops and adds up. The parts and `other` make `total`.
+    pub fn stop(mut self) -> Times {
+        self.enter(Part::Other);
+        let total = (self.since - self.start).as_secs_f64();
+        let s = |part: Part| self.seconds[part as usize];
+        let pfact = s(Part::Base) + s(Part::Pivot);
+        Times {
+            rfact: s(Part::Recursion) + pfact,
+            pfact,
+            mxswp: s(Part::Pivot),
+            bcast: s(Part::Broadcast),
+            update: s(Part::Swap) + s(Part::Triangle) + s(Part::Multiply),
+            laswp: s(Part::Swap),
+            trsm: s(Part::Triangle),
+            gemm: s(Part::Multiply),
+            solve: s(Part::Solve),
+            other: s(Part::Other),
+            total,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_add_up() {
+        let mut clock = Clock::start();
+        for part in [Part::Recursion, Part::Pivot, Part::Multiply, Part::Swap, Part::Solve] {
+            let before = clock.enter(part);
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            clock.enter(before);
+        }
+        let t = clock.stop();
+        let sum = t.rfact + t.bcast + t.update + t.solve + t.other;
+        assert!((sum - t.total).abs() < 1e-9, "{t:?}");
+        assert!((t.laswp + t.trsm + t.gemm - t.update).abs() < 1e-12);
+        assert!(t.mxswp >= 0.002 && t.pfact >= t.mxswp && t.rfact >= t.pfact + 0.002);
+    }
+}

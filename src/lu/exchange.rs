@@ -1,0 +1,303 @@
+//! Who sends which rows to whom when pivoting crosses process rows: the algorithms, pure.
+//!
+//! Every process row has some rows of the new U (its sources) and all of them need all of U; the
+//! *root*, which owns the block, has displaced rows for the others. All process rows know the
+//! pivots, so each works the whole plan out and no lengths travel.
+//!
+//! - [`binary`]: partners at distance 1, 2, 4, ... exchange all they have gathered. Few messages.
+//! - [`long`]: the root spreads the displaced rows down a tree, then the pieces of U roll around the
+//!   ring. More messages, but nobody sends anything twice. Equilibration evens the pieces out first.
+
+/// What one process row has and needs, as indices into the lists of the panel's moves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holdings {
+    /// The process row that owns the block.
+    pub root: usize,
+    /// By process row: the rows of U whose source it holds.
+    pub sources: Vec<Vec<usize>>,
+    /// By process row: the displaced rows it is to receive.
+    pub displaced: Vec<Vec<usize>>,
+}
+
+/// Rows that travel together: rows of U first, displaced ones after them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parcel {
+    pub upper: Vec<usize>,
+    pub displaced: Vec<usize>,
+}
+
+impl Parcel {
+    pub fn len(&self) -> usize {
+        self.upper.len() + self.displaced.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// One step of one process row: what it sends and what it receives, at the same time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    pub send: Option<(usize, Parcel)>,
+    pub recv: Option<(usize, Parcel)>,
+}
+
+/// Builds everybody's rounds from transfers between virtual ranks (0 is the root), and returns one
+/// process row's.
+struct Builder<'a> {
+    holdings: &'a Holdings,
+    me: usize,
+    rounds: Vec<Round>,
+}
+
+impl Builder<'_> {
+    fn size(&self) -> usize {
+        self.holdings.sources.len()
+    }
+
+    fn real(&self, v: usize) -> usize {
+        (v + self.holdings.root) % self.size()
+    }
+
+    /// One round: `transfers` are (from, to, what), at most one from and one to each rank.
+    fn round(&mut self, transfers: Vec<(usize, usize, Parcel)>) {
+        let mut round = Round::default();
+        for (from, to, parcel) in transfers {
+            if parcel.is_empty() {
+                continue;
+            }
+            let (from, to) = (self.real(from), self.real(to));
+            if from == self.me {
+                round.send = Some((to, parcel));
+            } else if to == self.me {
+                round.recv = Some((from, parcel));
+            }
+        }
+        if round != Round::default() {
+            self.rounds.push(round);
+        }
+    }
+}
+
+/// Binary exchange.
+pub fn binary(holdings: &Holdings, me: usize) -> Vec<Round> {
+    let mut b = Builder { holdings, me, rounds: Vec::new() };
+    let size = b.size();
+    // Virtual ranks at or beyond the largest power of two hand over first and are served last.
+    let cube = 1 << size.ilog2();
+    let mut has: Vec<Vec<usize>> = (0..size).map(|v| holdings.sources[b.real(v)].clone()).collect();
+    let displaced: Vec<Vec<usize>> =
+        (0..size).map(|v| holdings.displaced[b.real(v)].clone()).collect();
+
+    let fold = (cube..size)
+        .map(|v| (v, v - cube, Parcel { upper: has[v].clone(), displaced: Vec::new() }))
+        .collect();
+    b.round(fold);
+    for v in cube..size {
+        let handed = has[v].clone();
+        has[v - cube].extend(handed);
+    }
+
+    let mut distance = 1;
+    while distance < cube {
+        let mut transfers = Vec::new();
+        for v in 0..cube {
+            let partner = v ^ distance;
+            // A displaced row for t moves from the root along the bits of t, lowest first. What is
+            // meant for a folded rank goes to the one that will serve it.
+            let mut parcel = Parcel { upper: has[v].clone(), displaced: Vec::new() };
+            for (t, rows) in displaced.iter().enumerate() {
+                let t = t % cube;
+                if t % distance == v && t & distance != 0 && v < distance {
+                    parcel.displaced.extend(rows);
+                }
+            }
+            transfers.push((v, partner, parcel));
+        }
+        b.round(transfers);
+        let before = has.clone();
+        for v in 0..cube {
+            has[v].extend(&before[v ^ distance]);
+        }
+        distance *= 2;
+    }
+
+    let unfold = (cube..size)
+        .map(|v| {
+            let own = &holdings.sources[b.real(v)];
+            let upper = has[v - cube].iter().copied().filter(|i| !own.contains(i)).collect();
+            (v - cube, v, Parcel { upper, displaced: displaced[v].clone() })
+        })
+        .collect();
+    b.round(unfold);
+    b.rounds
+}
+
+/// Spread and roll; `equilibrate` evens out the pieces of U before they roll.
+pub fn long(holdings: &Holdings, me: usize, equilibrate: bool) -> Vec<Round> {
+    let mut b = Builder { holdings, me, rounds: Vec::new() };
+    let size = b.size();
+    let mut pieces: Vec<Vec<usize>> =
+        (0..size).map(|v| holdings.sources[b.real(v)].clone()).collect();
+    let displaced: Vec<Vec<usize>> =
+        (0..size).map(|v| holdings.displaced[b.real(v)].clone()).collect();
+
+    // Spread: whoever holds the displaced rows of lo..hi gives those of the upper half away.
+    let mut ranges = vec![(0, size)];
+    while ranges.iter().any(|(lo, hi)| hi - lo > 1) {
+        let mut transfers = Vec::new();
+        let mut halves = Vec::new();
+        for (lo, hi) in ranges {
+            if hi - lo == 1 {
+                halves.push((lo, hi));
+                continue;
+            }
+            let mid = lo + (hi - lo).div_ceil(2);
+            let rows = displaced[mid..hi].concat();
+            transfers.push((lo, mid, Parcel { upper: Vec::new(), displaced: rows }));
+            halves.extend([(lo, mid), (mid, hi)]);
+        }
+        b.round(transfers);
+        ranges = halves;
+    }
+
+    if equilibrate {
+        let total: usize = pieces.iter().map(Vec::len).sum();
+        let fair = |v: usize| total / size + usize::from(v < total % size);
+        // One transfer a round and rank: repeat until everybody has a fair share.
+        while (0..size).any(|v| pieces[v].len() != fair(v)) {
+            let mut transfers = Vec::new();
+            let mut givers = (0..size).filter(|&v| pieces[v].len() > fair(v));
+            let mut takers = (0..size).filter(|&v| pieces[v].len() < fair(v));
+            while let (Some(from), Some(to)) = (givers.next(), takers.next()) {
+                let count = (pieces[from].len() - fair(from)).min(fair(to) - pieces[to].len());
+                transfers.push((from, to, count));
+            }
+            let mut round = Vec::new();
+            for (from, to, count) in transfers {
+                let at = pieces[from].len() - count;
+                let rows = pieces[from].split_off(at);
+                pieces[to].extend(&rows);
+                round.push((from, to, Parcel { upper: rows, displaced: Vec::new() }));
+            }
+            b.round(round);
+        }
+    }
+
+    // Roll: in step s everybody passes on the piece that began s places to its left.
+    for s in 0..size - 1 {
+        let transfers = (0..size)
+            .map(|v| {
+                let piece = pieces[(v + size - s) % size].clone();
+                (v, (v + 1) % size, Parcel { upper: piece, displaced: Vec::new() })
+            })
+            .collect();
+        b.round(transfers);
+    }
+    b.rounds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    /// Plays all process rows; a sender may only send what it has.
+    fn play(holdings: &Holdings, plan: impl Fn(usize) -> Vec<Round>) -> usize {
+        let size = holdings.sources.len();
+        let total: usize = holdings.sources.iter().map(Vec::len).sum();
+        let plans: Vec<Vec<Round>> = (0..size).map(plan).collect();
+        let mut upper: Vec<HashSet<usize>> =
+            holdings.sources.iter().map(|s| s.iter().copied().collect()).collect();
+        let mut moved: Vec<HashSet<usize>> = vec![HashSet::new(); size];
+        moved[holdings.root] = holdings.displaced.concat().into_iter().collect();
+        let mut at = vec![0; size];
+        // A round is over for a rank once its message came; sends do not wait.
+        let mut wire: Vec<Vec<(usize, usize, Parcel)>> = vec![Vec::new(); size];
+        let mut sent = vec![false; size];
+        let mut volume = 0;
+        loop {
+            let mut progress = false;
+            for me in 0..size {
+                let Some(round) = plans[me].get(at[me]) else { continue };
+                if !sent[me] {
+                    if let Some((to, parcel)) = &round.send {
+                        assert!(parcel.upper.iter().all(|i| upper[me].contains(i)));
+                        assert!(parcel.displaced.iter().all(|i| moved[me].contains(i)));
+                        wire[*to].push((me, at[me], parcel.clone()));
+                        volume += parcel.len();
+                    }
+                    sent[me] = true;
+                    progress = true;
+                }
+                if let Some((from, parcel)) = &round.recv {
+                    let Some(i) = wire[me].iter().position(|(f, _, _)| f == from) else { continue };
+                    let (_, _, got) = wire[me].remove(i);
+                    assert_eq!(&got, parcel, "lengths agree without travelling");
+                    upper[me].extend(&got.upper);
+                    moved[me].extend(&got.displaced);
+                }
+                at[me] += 1;
+                sent[me] = false;
+                progress = true;
+            }
+            if !progress {
+                break;
+            }
+        }
+        for me in 0..size {
+            assert_eq!(at[me], plans[me].len(), "process row {me} is not left waiting");
+            assert_eq!(upper[me].len(), total, "process row {me} has all of U");
+            assert!(holdings.displaced[me].iter().all(|i| moved[me].contains(i)));
+        }
+        assert!(wire.iter().all(Vec::is_empty));
+        volume
+    }
+
+    proptest! {
+        #[test]
+        fn everybody_gets_everything(
+            size in 2usize..12,
+            root in 0usize..12,
+            owners in prop::collection::vec(0usize..12, 1..20),
+            targets in prop::collection::vec(0usize..12, 0..20),
+        ) {
+            let mut holdings = Holdings {
+                root: root % size,
+                sources: vec![Vec::new(); size],
+                displaced: vec![Vec::new(); size],
+            };
+            for (i, owner) in owners.iter().enumerate() {
+                holdings.sources[owner % size].push(i);
+            }
+            for (i, target) in targets.iter().enumerate() {
+                holdings.displaced[target % size].push(i);
+            }
+            play(&holdings, |me| binary(&holdings, me));
+            play(&holdings, |me| long(&holdings, me, false));
+            play(&holdings, |me| long(&holdings, me, true));
+        }
+    }
+
+    #[test]
+    fn equilibration_evens_the_pieces_out() {
+        let holdings = Holdings {
+            root: 1,
+            sources: vec![(0..10).collect(), vec![10], vec![], vec![11]],
+            displaced: vec![Vec::new(); 4],
+        };
+        // The largest message of the roll: ten rows without, three with equilibration.
+        let largest = |equilibrate| {
+            (0..4)
+                .flat_map(|me| long(&holdings, me, equilibrate))
+                .rev()
+                .take(3)
+                .filter_map(|r| r.send.map(|(_, p)| p.len()))
+                .max()
+        };
+        assert_eq!(largest(false), Some(10));
+        assert_eq!(largest(true), Some(3));
+    }
+}

@@ -1,0 +1,133 @@
+//! A factored panel as it travels along a process row.
+//!
+//! One message carries all of it: the pivots, L1 (the diagonal block, replicated in every process
+//! row), and this process row's part of L below, already laid out for the engine. All ranks of a
+//! process row have the same rows, so the layout one of them packs serves the others.
+
+use std::io;
+
+use super::context::Context;
+use super::pivots::RowMoves;
+use crate::blas::{LowerBlock, TriangleBlock};
+use crate::comm::Broadcast;
+use crate::matrix::HugeBuffer;
+
+/// Where the parts of a panel's message begin, in doubles.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    pub triangle: usize,
+    pub lower: usize,
+    pub len: usize,
+}
+
+impl Layout {
+    /// The message of a panel of width `width` with `below` rows under its diagonal block.
+    fn new(context: &Context, width: usize, below: usize) -> Self {
+        let align = context.params.align.max(1);
+        let triangle = width.next_multiple_of(align);
+        let lower = (triangle + width * width).next_multiple_of(align);
+        Self { triangle, lower, len: lower + context.engine.lower_len(below, width) }
+    }
+}
+
+/// A slot for one panel: its message, what each rank derives from it, and its broadcast.
+pub struct Panel {
+    /// Block column.
+    pub k: usize,
+    pub width: usize,
+    /// Local rows below the diagonal block, and the first of them.
+    pub below: usize,
+    pub first_below: usize,
+    pub layout: Layout,
+    message: HugeBuffer,
+    triangle: HugeBuffer,
+    pub broadcast: Option<Broadcast>,
+    /// What the pivots ask for; there once the message has arrived.
+    pub moves: Option<RowMoves>,
+}
+
+impl Panel {
+    /// A slot with room for any panel of the test.
+    pub fn new(context: &Context) -> io::Result<Self> {
+        let width = context.params.nb.min(context.params.n);
+        let layout = Layout::new(context, width, context.shape.rows);
+        Ok(Self {
+            k: 0,
+            width: 0,
+            below: 0,
+            first_below: 0,
+            layout,
+            message: HugeBuffer::touched(layout.len)?,
+            triangle: HugeBuffer::touched(context.engine.triangle_len(width))?,
+            broadcast: None,
+            moves: None,
+        })
+    }
+
+    /// Doubles a slot takes at most.
+    pub fn room(context: &Context) -> usize {
+        let width = context.params.nb.min(context.params.n);
+        Layout::new(context, width, context.shape.rows).len + context.engine.triangle_len(width)
+    }
+
+    /// Makes the slot block column `k`'s. Its last broadcast must have been finished.
+    pub fn begin(&mut self, context: &Context, k: usize) {
+        assert!(self.broadcast.is_none(), "a slot is reused only when its broadcast is over");
+        self.k = k;
+        self.width = context.width(k);
+        self.first_below = context.shape.row_from_block(k + 1);
+        self.below = context.shape.rows - self.first_below;
+        self.layout = Layout::new(context, self.width, self.below);
+        self.moves = None;
+    }
+
+    pub fn message(&mut self) -> &mut [f64] {
+        &mut self.message.as_mut_slice()[..self.layout.len]
+    }
+
+    /// The pivots: for each column the global row it exchanged with.
+    pub fn pivots(&mut self) -> &mut [f64] {
+        let width = self.width;
+        &mut self.message()[..width]
+    }
+
+    /// L1 as it travels.
+    pub fn triangle_pointer(&mut self) -> *mut f64 {
+        let at = self.layout.triangle;
+        self.message()[at..].as_mut_ptr()
+    }
+
+    pub fn lower_pointer(&mut self) -> *mut f64 {
+        let at = self.layout.lower;
+        self.message()[at..].as_mut_ptr()
+    }
+
+    /// Derives what the update needs from a message that is here.
+    pub fn open(&mut self, context: &Context) {
+        if self.moves.is_some() {
+            return;
+        }
+        let pivots: Vec<usize> = self.pivots().iter().map(|&row| row as usize).collect();
+        self.moves = Some(RowMoves::compose(self.k * context.params.nb, &pivots));
+        // SAFETY: the slot has room for both forms of the triangle.
+        unsafe { self.triangle(context).lay(context.engine) }
+    }
+
+    pub fn triangle(&self, context: &Context) -> TriangleBlock {
+        TriangleBlock {
+            k: self.width,
+            form: context.params.l1,
+            raw: self.message.as_slice()[self.layout.triangle..].as_ptr(),
+            laid: self.triangle.as_ptr().cast_mut(),
+        }
+    }
+
+    pub fn lower(&self, context: &Context) -> LowerBlock {
+        LowerBlock {
+            engine: context.engine,
+            rows: self.below,
+            k: self.width,
+            data: self.message.as_slice()[self.layout.lower..].as_ptr(),
+        }
+    }
+}

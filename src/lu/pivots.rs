@@ -1,0 +1,79 @@
+//! From the pivots of a panel to the rows that move: pure.
+//!
+//! Factoring a panel picks, for each of its columns i, a row to exchange with row i of the block.
+//! Done one after the other the exchanges could move a row many times; here they are composed, so
+//! that each row moves once. Two kinds remain: a *source* row becomes a row of U, and a row of the
+//! block whose place a source took is *displaced* to where a source came from.
+
+use std::collections::HashMap;
+
+/// The moves one panel asks for, in global row numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowMoves {
+    /// Row i of U is what row `sources[i]` held.
+    pub sources: Vec<usize>,
+    /// `(from, to)`: row `to`, outside the block, receives what row `from`, inside it, held.
+    pub displaced: Vec<(usize, usize)>,
+}
+
+impl RowMoves {
+    /// Composes the exchanges of rows `first + i` and `pivots[i]`, for i in order.
+    pub fn compose(first: usize, pivots: &[usize]) -> Self {
+        let width = pivots.len();
+        // What each touched row holds by now, as the row it was in at the beginning.
+        let mut inside: Vec<usize> = (first..first + width).collect();
+        let mut outside: HashMap<usize, usize> = HashMap::new();
+        let mut order = Vec::new();
+        for (i, &pivot) in pivots.iter().enumerate() {
+            debug_assert!(pivot >= first + i, "a pivot comes from a row not yet done");
+            if pivot < first + width {
+                inside.swap(i, pivot - first);
+            } else {
+                let held = outside.entry(pivot).or_insert_with(|| {
+                    order.push(pivot);
+                    pivot
+                });
+                std::mem::swap(&mut inside[i], held);
+            }
+        }
+        let displaced: Vec<(usize, usize)> =
+            order.into_iter().map(|to| (outside[&to], to)).collect();
+        debug_assert!(displaced.iter().all(|&(from, _)| (first..first + width).contains(&from)));
+        Self { sources: inside, displaced }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The composed moves do what the exchanges do one by one.
+        #[test]
+        fn agree_with_exchanging_one_by_one(
+            first in 0usize..5,
+            rows in 1usize..14,
+            picks in prop::collection::vec(0usize..1000, 1..9),
+        ) {
+            let width = picks.len().min(rows);
+            let pivots: Vec<usize> =
+                (0..width).map(|i| first + i + picks[i] % (rows - i)).collect();
+            let mut held: Vec<usize> = (0..first + rows).collect();
+            for (i, &pivot) in pivots.iter().enumerate() {
+                held.swap(first + i, pivot);
+            }
+            let moves = RowMoves::compose(first, &pivots);
+            let mut got: Vec<usize> = (0..first + rows).collect();
+            for (i, &source) in moves.sources.iter().enumerate() {
+                got[first + i] = source;
+            }
+            for &(from, to) in &moves.displaced {
+                prop_assert!((first..first + width).contains(&from));
+                prop_assert!(to >= first + width);
+                got[to] = from;
+            }
+            prop_assert_eq!(got, held);
+        }
+    }
+}

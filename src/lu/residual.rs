@@ -1,0 +1,113 @@
+//! The check: how well x solves the system, with A and b generated again.
+//!
+//! Nothing is stored: each element is generated where it is needed, so the check takes no memory
+//! and leaves the factored matrix alone.
+
+use super::context::Context;
+use crate::comm::Reduce;
+use crate::matrix::{Generator, Shape};
+use crate::outcome::Residual;
+use crate::threads::Pool;
+use std::sync::Mutex;
+
+/// Rows that are generated side by side.
+const ROWS: usize = 8;
+/// Tasks the rows of a rank are dealt out in.
+const TASKS: usize = 32;
+
+/// What a thread has found so far.
+struct Partial {
+    /// |A| and A x summed along the local part of each row, and b where it is here.
+    row: Vec<[f64; 3]>,
+    /// |A| summed down the local part of each column.
+    column: Vec<f64>,
+}
+
+/// Computes the scaled residual and the norms it is made of. `x` is this rank's part of the
+/// solution. All ranks of the grid get the same result.
+pub fn check(context: &Context, generator: &Generator, x: &[f64], pool: &mut Pool) -> Residual {
+    let shape = context.shape;
+    let n = context.params.n;
+    // Columns of A here; the right-hand side, if here, is one more.
+    let cols = shape.col_map.count_below(n, shape.col);
+    // A task takes many rows, so that the column sums of few tasks have to be kept. How rows are
+    // dealt out does not depend on the threads: sums come out the same for any number of them.
+    let per_task = shape.rows.div_ceil(TASKS).next_multiple_of(ROWS).max(ROWS);
+    let tasks = shape.rows.div_ceil(per_task);
+    let found: Vec<Mutex<Option<Partial>>> = (0..tasks).map(|_| Mutex::new(None)).collect();
+    pool.run(tasks, |task| {
+        let range = task * per_task..((task + 1) * per_task).min(shape.rows);
+        let partial = rows_of(&shape, generator, x, range);
+        *found[task].lock().expect("no task panicked") = Some(partial);
+    });
+    let mut rows = Vec::with_capacity(3 * shape.rows);
+    let mut columns = vec![0.0; cols];
+    for partial in found {
+        let partial = partial.into_inner().expect("no task panicked").expect("every task ran");
+        rows.extend(partial.row.concat());
+        for (total, part) in columns.iter_mut().zip(partial.column) {
+            *total += part;
+        }
+    }
+    context.row.all_reduce(&mut rows, Reduce::Sum);
+    context.column.all_reduce(&mut columns, Reduce::Sum);
+    let max = |values: &mut dyn Iterator<Item = f64>| {
+        values.fold(0.0f64, |max, v| if v > max || v.is_nan() { v } else { max })
+    };
+    let row = |what: fn(&[f64]) -> f64| max(&mut rows.chunks_exact(3).map(what));
+    // NaN is lost in MPI's maximum: send it as the infinity it amounts to.
+    let finite = |v: f64| if v.is_nan() { f64::INFINITY } else { v };
+    let mut norms = [
+        finite(row(|r| (r[2] - r[1]).abs())),
+        row(|r| r[0]),
+        row(|r| r[2].abs()),
+        max(&mut columns.iter().copied()),
+        finite(max(&mut x.iter().map(|v| v.abs()))),
+    ];
+    context.grid.all_reduce(&mut norms, Reduce::Max);
+    let mut x_1 = [x.iter().map(|v| v.abs()).sum::<f64>()];
+    context.row.all_reduce(&mut x_1, Reduce::Sum);
+    let [r_inf, a_inf, b_inf, a_1, x_inf] = norms;
+    // Unit roundoff, as the reference has it.
+    let eps = f64::EPSILON / 2.0;
+    let scaled = if n == 0 { 0.0 } else { r_inf / (eps * (a_inf * x_inf + b_inf) * n as f64) };
+    Residual { scaled, r_inf, a_inf, a_1, x_inf, x_1: x_1[0], b_inf }
+}
+
+fn rows_of(
+    shape: &Shape,
+    generator: &Generator,
+    x: &[f64],
+    rows: std::ops::Range<usize>,
+) -> Partial {
+    let n = shape.n;
+    let mut partial = Partial { row: vec![[0.0; 3]; rows.len()], column: vec![0.0; x.len()] };
+    let mut start = rows.start;
+    while start < rows.end {
+        let count = ROWS.min(rows.end - start);
+        let mut global = [0; ROWS];
+        for (r, g) in global.iter_mut().enumerate().take(count) {
+            *g = shape.row_map.global(start + r, shape.row);
+        }
+        let mut norm = [0.0; ROWS];
+        let mut product = [0.0; ROWS];
+        let mut at = 0;
+        while at < x.len() {
+            let len = (shape.nb - at % shape.nb).min(x.len() - at);
+            let first = shape.col_map.global(at, shape.col);
+            generator.block(&global[..count], first, len, |r, j, v| {
+                norm[r] += v.abs();
+                product[r] += v * x[at + j];
+                partial.column[at + j] += v.abs();
+            });
+            at += len;
+        }
+        let b_here = shape.col_map.owner(n) == shape.col;
+        for r in 0..count {
+            let b = if b_here { generator.at(global[r], n) } else { 0.0 };
+            partial.row[start - rows.start + r] = [norm[r], product[r], b];
+        }
+        start += count;
+    }
+    partial
+}

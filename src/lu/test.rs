@@ -1,0 +1,129 @@
+//! One test from the matrix to the verdict.
+
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::clock::{Clock, Part};
+use super::context::Context;
+use super::pipeline::{Halt, Observer, Work, factorise};
+use super::residual;
+use super::solve::back_substitute;
+use crate::comm::{Reduce, set_phase};
+use crate::matrix::{Generator, Local, Storage};
+use crate::outcome::{Outcome, Times, Verdict};
+use crate::threads::Pool;
+use xxhash_rust::xxh3::Xxh3;
+
+/// Bytes of work arrays a test takes on this rank beside its part of the matrix.
+pub fn work_bytes(context: &Context) -> u64 {
+    Work::bytes(context) + 8 * (context.shape.rows + context.shape.cols) as u64
+}
+
+/// Solves one test. `start` is the boundary at which the matrix stands: 0 for a fresh one, which
+/// is generated here. All ranks of the grid call this together and get the same outcome; none if
+/// the observer stopped it. An error says that the work arrays could not be had.
+pub fn solve_test<S: Storage, O: Observer>(
+    context: &Context,
+    local: &mut Local<S>,
+    start: usize,
+    pool: &mut Pool,
+    observer: &mut O,
+) -> io::Result<Option<Outcome>> {
+    let params = context.params;
+    let generator = Generator::new(params.rng, params.seed, params.n);
+    let mut work = Work::new(context)?;
+    if start == 0 {
+        set_phase("generating the matrix");
+        local.generate(&generator, pool);
+    }
+    let a = local.pointer();
+    set_phase("factoring");
+    context.grid.barrier();
+    let started = unix_seconds();
+    let mut clock = Clock::start();
+    // SAFETY: the local matrix is borrowed mutably for the whole test.
+    let x = unsafe {
+        let halt = factorise(context, a, start, &mut work, pool, &mut clock, observer);
+        if halt == Halt::Stop {
+            return Ok(None);
+        }
+        set_phase("solving");
+        back_substitute(context, a, pool, &mut clock)
+    };
+    let before = clock.enter(Part::Other);
+    debug_assert_eq!(before, Part::Other);
+    let own = clock.stop();
+    let ended = unix_seconds();
+    let seconds = combine(context, [own.total], Reduce::Max)[0];
+    let (times, times_mean) = gather_times(context, own);
+    drop(work);
+    set_phase("checking the solution");
+    let residual = (params.threshold > 0.0).then(|| residual::check(context, &generator, &x, pool));
+    let verdict = match &residual {
+        None => Verdict::Unchecked,
+        Some(r) if r.scaled < params.threshold => Verdict::Passed,
+        Some(_) => Verdict::Failed,
+    };
+    let sizes = combine(
+        context,
+        [context.shape.len() as f64 * 8.0, work_bytes(context) as f64, resident_peak()],
+        Reduce::Max,
+    );
+    set_phase("reporting");
+    Ok(Some(Outcome {
+        started_unix_s: started,
+        ended_unix_s: ended,
+        seconds,
+        gflops: if seconds > 0.0 { params.flops() / seconds / 1e9 } else { 0.0 },
+        times,
+        times_mean,
+        residual,
+        verdict,
+        x_digest: digest(context, &x),
+        threads: pool.threads(),
+        matrix_bytes_max: sizes[0] as u64,
+        work_bytes_max: sizes[1] as u64,
+        resident_bytes_max: sizes[2] as u64,
+    }))
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+fn combine<const LEN: usize>(context: &Context, mut values: [f64; LEN], op: Reduce) -> [f64; LEN] {
+    context.grid.all_reduce(&mut values, op);
+    values
+}
+
+/// The maximum over the ranks of each part, and the mean.
+fn gather_times(context: &Context, own: Times) -> (Times, Times) {
+    let own = own.to_array();
+    let max = combine(context, own, Reduce::Max);
+    let mean = combine(context, own, Reduce::Sum).map(|sum| sum / context.grid.size() as f64);
+    (Times::from_array(max), Times::from_array(mean))
+}
+
+/// The largest resident set of this process so far, in bytes; zero where the system does not say.
+fn resident_peak() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
+    kib.unwrap_or(0.0) * 1024.0
+}
+
+/// A hash over the bits of x in index order, the same at all ranks.
+fn digest(context: &Context, x: &[f64]) -> String {
+    let n = context.params.n;
+    let map = context.shape.col_map;
+    // Everybody contributes as much as the largest part, so that lengths need not travel.
+    let room = map.count_below(n, 0);
+    let mut padded = x.to_vec();
+    padded.resize(room, 0.0);
+    let all = context.row.all_gather(&padded);
+    let mut hash = Xxh3::new();
+    for g in 0..n {
+        hash.update(&all[map.owner(g) * room + map.local(g)].to_bits().to_le_bytes());
+    }
+    format!("{:016x}", hash.digest())
+}

@@ -1,0 +1,147 @@
+//! Memory for doubles: what the matrix lies in, and buffers for everything else.
+
+use std::ptr::NonNull;
+
+/// Where a local matrix lies. The solver only needs its address and length, so the memory can be
+/// private or a named region that outlives the process.
+pub trait Storage {
+    fn pointer(&mut self) -> *mut f64;
+    /// In doubles.
+    fn len(&self) -> usize;
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Private memory, on huge pages where the system grants them, zero at first.
+///
+/// Huge pages matter: a panel touches hundreds of places a large stride apart, each on a page of
+/// its own otherwise.
+pub struct HugeBuffer {
+    pointer: NonNull<f64>,
+    len: usize,
+    mapped: usize,
+}
+
+// SAFETY: plain memory without thread affinity.
+unsafe impl Send for HugeBuffer {}
+
+const HUGE: usize = 2 << 20;
+
+impl HugeBuffer {
+    /// `len` doubles, or why the system does not give them.
+    pub fn new(len: usize) -> std::io::Result<Self> {
+        if len == 0 {
+            return Ok(Self { pointer: NonNull::dangling(), len, mapped: 0 });
+        }
+        let bytes = len * 8;
+        let huge = bytes >= HUGE;
+        let mapped = if huge { bytes.next_multiple_of(HUGE) } else { bytes };
+        // One huge page more, so that an aligned address can be picked.
+        let span = if huge { mapped + HUGE } else { mapped };
+        // SAFETY: a fresh anonymous mapping; the parts cut off are not used again.
+        unsafe {
+            let base = libc::mmap(
+                std::ptr::null_mut(),
+                span,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            );
+            if base == libc::MAP_FAILED {
+                return Err(std::io::Error::last_os_error());
+            }
+            let mut start = base as usize;
+            if huge {
+                let aligned = start.next_multiple_of(HUGE);
+                if aligned > start {
+                    libc::munmap(base, aligned - start);
+                }
+                let tail = start + span - (aligned + mapped);
+                if tail > 0 {
+                    libc::munmap((aligned + mapped) as *mut _, tail);
+                }
+                start = aligned;
+                // Only advice: without huge pages everything works, slower.
+                libc::madvise(start as *mut _, mapped, libc::MADV_HUGEPAGE);
+            }
+            Ok(Self { pointer: NonNull::new_unchecked(start as *mut f64), len, mapped })
+        }
+    }
+
+    /// As [`HugeBuffer::new`], with the pages already there: for what is first touched while the
+    /// clock runs, since a page's first touch costs more than using it.
+    pub fn touched(len: usize) -> std::io::Result<Self> {
+        let mut buffer = Self::new(len)?;
+        const PAGE: usize = 4096 / 8;
+        for i in (0..len).step_by(PAGE) {
+            // SAFETY: within the buffer; volatile so that writing a zero over a zero is not
+            // optimised away.
+            unsafe { buffer.as_mut_ptr().add(i).write_volatile(0.0) }
+        }
+        Ok(buffer)
+    }
+
+    pub fn as_slice(&self) -> &[f64] {
+        // SAFETY: `len` doubles are mapped, and zero is a double.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
+    }
+
+    pub fn as_mut_slice(&mut self) -> &mut [f64] {
+        // SAFETY: as above, and borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
+    }
+
+    pub fn as_ptr(&self) -> *const f64 {
+        self.pointer.as_ptr()
+    }
+
+    pub fn as_mut_ptr(&mut self) -> *mut f64 {
+        self.pointer.as_ptr()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.len as u64 * 8
+    }
+}
+
+impl Storage for HugeBuffer {
+    fn pointer(&mut self) -> *mut f64 {
+        self.as_mut_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for HugeBuffer {
+    fn drop(&mut self) {
+        if self.mapped > 0 {
+            // SAFETY: mapped by us, not used after this.
+            unsafe {
+                libc::munmap(self.pointer.as_ptr().cast(), self.mapped);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_zero_and_writable_to_the_last_element() {
+        for len in [0, 1, 1000, HUGE / 8 - 1, HUGE / 8, HUGE / 8 + 1] {
+            let mut buffer = HugeBuffer::new(len).unwrap();
+            assert_eq!(buffer.as_slice().len(), len);
+            assert!(buffer.as_slice().iter().all(|&v| v == 0.0));
+            if let Some(last) = buffer.as_mut_slice().last_mut() {
+                *last = 1.0;
+            }
+            assert_eq!(buffer.bytes(), len as u64 * 8);
+        }
+        assert!(HugeBuffer::new(1 << 58).is_err());
+    }
+}

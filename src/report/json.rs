@@ -1,0 +1,378 @@
+//! The `--json` document: everything a script could want of a run, to the schema of `docs/JSON.md`.
+//!
+//! The driver on rank 0 makes one [`JsonLog`] a run. The file is written whole each time, to a new
+//! name that then replaces the old one: a reader never sees half a document, and a run that is
+//! killed leaves one with every test that was finished, `complete` false.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::Counts;
+use crate::outcome::Outcome;
+use crate::params::TestParams;
+
+/// Raised whenever a key changes its meaning or goes away; new keys leave it as it is.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    pub schema_version: u32,
+    pub program: Program,
+    pub command_line: Vec<String>,
+    pub started_unix_s: u64,
+    /// When this state of the document was written.
+    pub written_unix_s: u64,
+    /// False until the last test has ended: the run goes on, or was killed.
+    pub complete: bool,
+    pub mpi: Mpi,
+    pub blas: Blas,
+    /// Tests asked for, whether seen yet or not.
+    pub planned: usize,
+    pub counts: Counts,
+    pub tests: Vec<Test>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    pub name: String,
+    pub version: String,
+}
+
+/// The message-passing side of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mpi {
+    /// What the library says of itself, first line.
+    pub library: String,
+    pub ranks: usize,
+    pub hosts: usize,
+}
+
+/// The arithmetic side of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blas {
+    pub name: String,
+    /// The kernel the library picked, in its own words.
+    pub kernel: String,
+    /// What multiplies in the trailing update: `packed` (our kernel) or `blas`.
+    pub engine: String,
+}
+
+/// One test, run or skipped.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Test {
+    /// Place in the order of tests, from 1.
+    pub number: usize,
+    pub params: TestParams,
+    /// Absent where the test was skipped.
+    pub outcome: Option<Outcome>,
+    /// Why it was skipped, if it was.
+    pub skipped: Option<String>,
+}
+
+/// The document of a running program and the file it lives in.
+#[derive(Debug)]
+pub struct JsonLog {
+    path: PathBuf,
+    run: Run,
+}
+
+impl JsonLog {
+    /// Writes the first document, without tests: a path that cannot be written fails here.
+    ///
+    /// # Errors
+    /// Where the file cannot be written; the message names it.
+    pub fn create(
+        path: impl AsRef<Path>,
+        command_line: Vec<String>,
+        mpi: Mpi,
+        blas: Blas,
+        planned: usize,
+    ) -> io::Result<Self> {
+        let now = unix_s();
+        let mut log = Self {
+            path: path.as_ref().to_owned(),
+            run: Run {
+                schema_version: SCHEMA_VERSION,
+                program: Program {
+                    name: env!("CARGO_PKG_NAME").to_owned(),
+                    version: env!("CARGO_PKG_VERSION").to_owned(),
+                },
+                command_line,
+                started_unix_s: now,
+                written_unix_s: now,
+                complete: false,
+                mpi,
+                blas,
+                planned,
+                counts: Counts::default(),
+                tests: Vec::new(),
+            },
+        };
+        log.write()?;
+        Ok(log)
+    }
+
+    /// Adds a finished test.
+    ///
+    /// # Errors
+    /// Where the file cannot be written. The test is kept and written with the next.
+    pub fn finished(&mut self, params: &TestParams, outcome: &Outcome) -> io::Result<()> {
+        self.run.counts.add(outcome.verdict);
+        self.push(params, Some(outcome.clone()), None)
+    }
+
+    /// Adds a test that was not run.
+    ///
+    /// # Errors
+    /// As [`Self::finished`].
+    pub fn skipped(&mut self, params: &TestParams, why: &str) -> io::Result<()> {
+        self.run.counts.skipped += 1;
+        self.push(params, None, Some(why.to_owned()))
+    }
+
+    /// Marks the run as complete.
+    ///
+    /// # Errors
+    /// As [`Self::finished`].
+    pub fn complete(mut self) -> io::Result<Run> {
+        self.run.complete = true;
+        self.write()?;
+        Ok(self.run)
+    }
+
+    fn push(
+        &mut self,
+        params: &TestParams,
+        outcome: Option<Outcome>,
+        skipped: Option<String>,
+    ) -> io::Result<()> {
+        self.run.tests.push(Test {
+            number: self.run.tests.len() + 1,
+            params: params.clone(),
+            outcome,
+            skipped,
+        });
+        self.write()
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        self.run.written_unix_s = unix_s();
+        let mut text = serde_json::to_vec_pretty(&self.run)?;
+        text.push(b'\n');
+        // Only the last state is worth waiting for the disk: a killed process leaves what it has
+        // handed to the system anyway.
+        replace(&self.path, &text, self.run.complete).map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("cannot write the JSON file {}: {error}", self.path.display()),
+            )
+        })
+    }
+}
+
+fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Puts `text` in place of the file in one step.
+///
+/// A link is followed, so that it goes on pointing at the newest document; what is not a file
+/// (a pipe, `/dev/null`) is written to as it is, for a rename would destroy it.
+fn replace(path: &Path, text: &[u8], durable: bool) -> io::Result<()> {
+    // Metadata, not the resolved name, tells what is there: `/dev/stdout` may lead to a pipe, which
+    // has no name to resolve to.
+    let path = match fs::metadata(path) {
+        Ok(there) if !there.is_file() => {
+            return File::options().write(true).open(path)?.write_all(text);
+        }
+        Ok(_) => fs::canonicalize(path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if fs::symlink_metadata(path).is_ok() {
+                // A link to a file that is not there yet: make it, to have its real name.
+                File::create(path)?;
+                fs::canonicalize(path)?
+            } else {
+                path.to_owned()
+            }
+        }
+        Err(error) => return Err(error),
+    };
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+    let mut temporary = name.to_owned();
+    temporary.push(format!(".{}.part", std::process::id()));
+    let temporary = path.with_file_name(temporary);
+    let written = File::create(&temporary).and_then(|mut file| {
+        file.write_all(text)?;
+        if durable {
+            file.sync_all()?;
+        }
+        fs::rename(&temporary, &path)
+    });
+    if written.is_err() {
+        // The error of the write is the one to tell; that nothing is left behind is a courtesy.
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::os::fd::AsRawFd;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::outcome::{Residual, Verdict};
+    use crate::report::test_values::{outcome, params, residual};
+
+    fn log(path: &Path) -> JsonLog {
+        JsonLog::create(
+            path,
+            vec!["skt-hpl".into(), "--json".into(), "run.json".into()],
+            Mpi { library: "Open MPI v4.1.4".into(), ranks: 6, hosts: 2 },
+            Blas { name: "BLIS 0.9.0".into(), kernel: "skx".into(), engine: "packed".into() },
+            3,
+        )
+        .unwrap()
+    }
+
+    fn read(path: &Path) -> Run {
+        serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_file_grows_test_by_test() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.json");
+        let mut log = log(&path);
+        assert!(read(&path).tests.is_empty());
+
+        log.finished(&params(), &outcome()).unwrap();
+        let first = read(&path);
+        assert!(!first.complete);
+        assert_eq!(first, log.run);
+
+        log.skipped(&params(), "no memory").unwrap();
+        let mut failed = outcome();
+        failed.verdict = Verdict::Failed;
+        log.finished(&params(), &failed).unwrap();
+        let run = log.complete().unwrap();
+        assert_eq!(read(&path), run);
+        assert!(run.complete);
+        assert_eq!(run.counts, Counts { passed: 1, failed: 1, unchecked: 0, skipped: 1 });
+        let numbers: Vec<_> = run.tests.iter().map(|test| test.number).collect();
+        assert_eq!(numbers, [1, 2, 3]);
+        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "nothing but the document is left: {left:?}");
+    }
+
+    #[test]
+    fn numbers_that_are_none_become_null_and_come_back_as_nan() {
+        let mut strange = outcome();
+        strange.gflops = f64::INFINITY;
+        strange.residual = Some(Residual { scaled: f64::NAN, x_inf: f64::INFINITY, ..residual() });
+        let text = serde_json::to_string(&strange).unwrap();
+        assert!(text.contains(r#""scaled":null"#), "{text}");
+        let back: Outcome = serde_json::from_str(&text).unwrap();
+        assert!(back.gflops.is_nan());
+        let back = back.residual.unwrap();
+        assert!(back.scaled.is_nan() && back.x_inf.is_nan());
+        assert_eq!(back.b_inf, residual().b_inf);
+    }
+
+    #[test]
+    fn a_link_is_followed_and_a_device_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (real, link) = (folder.path().join("real"), folder.path().join("link"));
+        fs::write(&real, "old").unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        log(&link).complete().unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert!(read(&real).complete);
+
+        let fresh = folder.path().join("not-there-yet");
+        let dangling = folder.path().join("dangling");
+        std::os::unix::fs::symlink(&fresh, &dangling).unwrap();
+        log(&dangling).complete().unwrap();
+        assert!(fs::symlink_metadata(&dangling).unwrap().is_symlink());
+        assert!(read(&fresh).complete);
+
+        log(Path::new("/dev/null")).complete().unwrap();
+        assert!(!Path::new("/dev/null").is_file());
+    }
+
+    #[test]
+    fn a_pipe_gets_every_state_one_after_the_other() {
+        let (reader, writer) = io::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        let last = log(Path::new(&path)).complete().unwrap();
+        drop(writer);
+        let states: Vec<Run> = serde_json::Deserializer::from_reader(reader)
+            .into_iter()
+            .collect::<Result<_, _>>()
+            .unwrap();
+        assert_eq!(states.len(), 2);
+        assert!(!states[0].complete);
+        assert_eq!(states[1], last);
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_written_is_an_error_at_once() {
+        let error = JsonLog::create(
+            "/no/such/folder/run.json",
+            vec![],
+            Mpi { library: String::new(), ranks: 1, hosts: 1 },
+            Blas { name: String::new(), kernel: String::new(), engine: String::new() },
+            1,
+        )
+        .unwrap_err();
+        assert!(error.to_string().contains("/no/such/folder/run.json"));
+    }
+
+    /// `a.b[].c` for every value that is neither an object nor a list.
+    fn leaves(at: &str, value: &Value, into: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    let dot = if at.is_empty() { "" } else { "." };
+                    leaves(&format!("{at}{dot}{key}"), value, into);
+                }
+            }
+            Value::Array(list) => {
+                for value in list {
+                    leaves(&format!("{at}[]"), value, into);
+                }
+            }
+            _ => {
+                into.insert(at.to_owned());
+            }
+        }
+    }
+
+    #[test]
+    fn the_documented_keys_are_the_produced_keys() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.json");
+        let mut log = log(&path);
+        log.finished(&params(), &outcome()).unwrap();
+        log.complete().unwrap();
+        let mut produced = BTreeSet::new();
+        let value: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        leaves("", &value, &mut produced);
+
+        let page = include_str!("../../docs/JSON.md");
+        let documented: BTreeSet<String> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `"))
+            .filter_map(|rest| rest.split_once('`'))
+            .map(|(key, _)| key.to_owned())
+            .collect();
+        assert_eq!(documented, produced);
+    }
+}

@@ -1,0 +1,392 @@
+//! The command line as a user meets it: `check` on good and bad files, sources of settings,
+//! completions, man page, exit codes. Nothing here starts MPI.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use tempfile::TempDir;
+
+/// The lines of a file in the layout the reference ships.
+const SHIPPED: [&str; 31] = [
+    "HPLinpack benchmark input file",
+    "any text",
+    "HPL.out      output file name (if any)",
+    "6            device out (6=stdout,7=stderr,file)",
+    "4            # of problems sizes (N)",
+    "29 30 34 35  Ns",
+    "4            # of NBs",
+    "1 2 3 4      NBs",
+    "0            PMAP process mapping (0=Row-,1=Column-major)",
+    "3            # of process grids (P x Q)",
+    "2 1 4        Ps",
+    "2 4 1        Qs",
+    "16.0         threshold",
+    "3            # of panel fact",
+    "0 1 2        PFACTs (0=left, 1=Crout, 2=Right)",
+    "2            # of recursive stopping criterium",
+    "2 4          NBMINs (>= 1)",
+    "1            # of panels in recursion",
+    "2            NDIVs",
+    "3            # of recursive panel fact.",
+    "0 1 2        RFACTs (0=left, 1=Crout, 2=Right)",
+    "1            # of broadcast",
+    "0            BCASTs (0=1rg,1=1rM,2=2rg,3=2rM,4=Lng,5=LnM)",
+    "1            # of lookahead depth",
+    "0            DEPTHs (>=0)",
+    "2            SWAP (0=bin-exch,1=long,2=mix)",
+    "64           swapping threshold",
+    "0            L1 in (0=transposed,1=no-transposed) form",
+    "0            U  in (0=transposed,1=no-transposed) form",
+    "1            Equilibration (0=no,1=yes)",
+    "8            memory alignment in double (> 0)",
+];
+
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+/// A folder of its own for each case, so that no HPL.dat or skt.toml but the case's is found.
+struct Case {
+    dir: TempDir,
+}
+
+impl Case {
+    fn new() -> Case {
+        Case { dir: TempDir::new().unwrap() }
+    }
+
+    fn file(self, name: &str, content: impl AsRef<[u8]>) -> Case {
+        fs::write(self.dir.path().join(name), content).unwrap();
+        self
+    }
+
+    fn run_env(&self, args: &[&str], env: &[(&str, &str)]) -> Ran {
+        let mut command = Command::cargo_bin("skt-hpl").unwrap();
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SKT_")) {
+            command.env_remove(name);
+        }
+        let output = command
+            .current_dir(self.dir.path())
+            .envs(env.iter().copied())
+            .args(args)
+            .output()
+            .unwrap();
+        Ran {
+            code: output.status.code().expect("no signal"),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        self.run_env(args, &[])
+    }
+}
+
+/// `check` on the shipped file with some lines (counted from 1) replaced.
+fn check(changes: &[(usize, &str)]) -> Ran {
+    let mut lines = SHIPPED;
+    for (no, text) in changes {
+        lines[no - 1] = text;
+    }
+    Case::new().file("HPL.dat", lines.join("\n") + "\n").run(&["check"])
+}
+
+#[test]
+fn a_shipped_file_is_explained() {
+    let ran = check(&[]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    for words in [
+        "5-6     N               29, 30, 34, 35",
+        "7-8     NB              1, 2, 3, 4",
+        "10-12   P x Q           2 x 2, 1 x 4, 4 x 1",
+        "14-15   PFACT           left, crout, right",
+        "864 tests, on at least 4 ranks.",
+        "The largest memory need is that of N=35",
+        "HPL.dat: no fault found",
+    ] {
+        assert!(ran.out.contains(words), "{words}\n{}", ran.out);
+    }
+}
+
+#[test]
+fn a_diagnostic_looks_like_this() {
+    let ran = check(&[(8, "1 2 0 4      NBs")]);
+    assert_eq!((ran.code, ran.out.as_str()), (1, ""));
+    let expected = "\
+error: NB must be at least 1
+  --> HPL.dat:8:5
+   |
+ 8 | 1 2 0 4      NBs
+   |     ^
+   = read: 0
+   = allowed: a whole number >= 1
+
+HPL.dat: 1 error(s), 0 warning(s)
+";
+    let trimmed: Vec<&str> = ran.err.lines().map(str::trim_end).collect();
+    assert_eq!(trimmed, expected.lines().collect::<Vec<_>>());
+}
+
+/// The rules of every line: what is refused, where, and with which words.
+#[test]
+fn what_the_reference_refuses_is_refused() {
+    for (no, text, column, words) in [
+        (5, "0 sizes", 1, "1 to 20"),
+        (5, "21 sizes", 1, "1 to 20"),
+        (5, "many", 1, "no value for the number of problem sizes"),
+        (6, "29 30 -34 35", 7, "N must be at least 0"),
+        (6, "29 30 34 Ns", 10, "4 values of N are announced, 3 are here"),
+        (6, "29 30 3.5 35", 7, "N is not a whole number"),
+        (7, "0", 1, "1 to 20"),
+        (8, "\t1 2 3 0", 8, "NB must be at least 1"),
+        (10, "21", 1, "1 to 20"),
+        (11, "2 1 0", 5, "P must be at least 1"),
+        (12, "0 4 1", 1, "Q must be at least 1"),
+        (13, "high", 1, "the threshold is not a finite number"),
+        (16, "0", 1, "1 to 20"),
+        (17, "2 0", 3, "NBMIN must be at least 1"),
+        (19, "1", 1, "NDIV must be at least 2"),
+        (25, "-1", 1, "DEPTH must be at least 0"),
+        (31, "align", 1, "no value for the alignment"),
+    ] {
+        let ran = check(&[(no, text)]);
+        assert_eq!((ran.code, ran.out.as_str()), (1, ""), "line {no}: {text}");
+        let place = format!("--> HPL.dat:{no}:{column}\n");
+        assert!(ran.err.contains(&place), "{place}{}", ran.err);
+        assert!(ran.err.contains(words), "{words}\n{}", ran.err);
+        assert!(ran.err.contains("1 error(s)"), "one fault, one diagnostic\n{}", ran.err);
+    }
+}
+
+#[test]
+fn what_the_reference_replaces_is_replaced_with_a_warning() {
+    for (no, text, here) in [
+        (9, "7", "PMAP            row"),
+        (15, "3 3 3", "PFACT           right, right, right"),
+        (21, "0 9 2", "RFACT           left, right, right"),
+        (23, "9", "BCAST           1ringM"),
+        (26, "9", "SWAP            long"),
+        (27, "-1", "swap threshold  0 columns"),
+        (28, "5", "L1              transposed"),
+        (29, "5", "U               transposed"),
+        (30, "5", "equilibration   yes"),
+        (31, "0", "alignment       4 doubles"),
+    ] {
+        let ran = check(&[(no, text)]);
+        assert_eq!(ran.code, 0, "line {no}: {}", ran.err);
+        assert!(ran.err.contains("warning: "), "{}", ran.err);
+        assert!(ran.err.contains("without a word"), "{}", ran.err);
+        assert!(ran.out.contains(here), "{here}\n{}", ran.out);
+        assert!(ran.out.contains("usable, with"), "{}", ran.out);
+    }
+}
+
+#[test]
+fn what_the_reference_misreads_is_read_and_warned_of() {
+    let ran = check(&[(6, "29  30  34  35  Ns")]);
+    assert_eq!(ran.code, 0);
+    assert!(ran.out.contains("N               29, 30, 34, 35"), "{}", ran.out);
+    assert!(ran.err.contains("= reference HPL: reads 29 30 34 4"), "{}", ran.err);
+    let tabs = check(&[(6, "\t29\t\t30 34, 35 # Ns")]);
+    assert_eq!(tabs.code, 0);
+    assert!(tabs.out.contains("N               29, 30, 34, 35"), "{}", tabs.out);
+}
+
+#[test]
+fn all_faults_of_a_file_come_at_once() {
+    let ran = check(&[(8, "0 0 3 4"), (15, "8 1 2"), (19, "1"), (13, "x")]);
+    assert_eq!(ran.code, 1);
+    for place in ["8:1\n", "8:3\n", "13:1\n", "15:1\n", "19:1\n"] {
+        assert!(ran.err.contains(&format!("HPL.dat:{place}")), "{place}{}", ran.err);
+    }
+    assert!(ran.err.contains("4 error(s), 1 warning(s)"), "{}", ran.err);
+}
+
+#[test]
+fn a_short_file_and_a_long_one() {
+    let short = Case::new().file("HPL.dat", SHIPPED[..25].join("\n")).run(&["check"]);
+    assert_eq!(short.code, 0);
+    assert!(short.err.contains("the file ends after line 25 of 31"), "{}", short.err);
+    assert!(
+        short.err.contains("line 26: SWAP mix; line 27: swapping threshold 64"),
+        "{}",
+        short.err
+    );
+    assert!(short.err.contains("reads the last line again"), "{}", short.err);
+    let shorter = Case::new().file("HPL.dat", SHIPPED[..9].join("\n")).run(&["check"]);
+    assert_eq!(shorter.code, 1);
+    assert!(shorter.err.contains("the grids' P (lines 10 and 11)"), "{}", shorter.err);
+    let long = SHIPPED.join("\r\n") + "\r\n##### ignored\r\n0 0 0\r\n-1\r\n";
+    let long = Case::new().file("HPL.dat", long).run(&["check"]);
+    assert_eq!((long.code, long.err.as_str()), (0, ""));
+}
+
+#[test]
+fn files_that_are_no_input() {
+    let case = Case::new()
+        .file("empty", "")
+        .file("binary", (0..=255u8).cycle().take(5000).collect::<Vec<u8>>())
+        .file("utf16", b"\xff\xfea\0\n\0");
+    fs::create_dir(case.dir.path().join("folder")).unwrap();
+    for (name, words) in [
+        ("empty", "the file is empty"),
+        ("binary", "error"),
+        ("utf16", "UTF-16"),
+        ("folder", "the file cannot be read"),
+        ("nowhere", "the file cannot be read: No such file"),
+    ] {
+        let ran = case.run(&["check", name]);
+        assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{name}");
+        assert!(ran.err.contains(words), "{name}: {}", ran.err);
+        assert!(!ran.err.contains('\u{1b}'), "{name}: no escape reaches the terminal");
+    }
+}
+
+/// The files people are told to start from, as they stand.
+#[test]
+fn the_shipped_configurations_pass_and_say_what_they_are_for() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("hpl-configs");
+    let mut seen = Vec::new();
+    for entry in fs::read_dir(&folder).unwrap() {
+        let path: PathBuf = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let ran = Case::new().run(&["check", path.to_str().unwrap()]);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{name}");
+        let text = fs::read_to_string(&path).unwrap();
+        let head: Vec<&str> = text.lines().take(2).collect();
+        if name.ends_with(".dat") {
+            assert!(head[0].starts_with("For "), "{name}: {}", head[0]);
+            let command = head[1].strip_prefix("Run: mpirun -n ").expect(&name);
+            let ranks = command.split(' ').next().unwrap();
+            assert!(command.contains(&format!("--dat hpl-configs/{name}")), "{name}");
+            assert!(ran.out.contains(&format!("on at least {ranks} rank")), "{name}: {}", ran.out);
+        }
+        if name == "sweep.dat" {
+            assert!(head[0].contains("96 short tests") && ran.out.contains("96 tests"));
+        }
+        seen.push(name);
+    }
+    seen.sort();
+    assert_eq!(seen, ["few-nodes.dat", "one-node.dat", "skt.toml", "sweep.dat"]);
+}
+
+/// The example of settings shows every key, and every line of it is right once uncommented.
+#[test]
+fn the_example_of_settings_is_complete_and_right() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("hpl-configs/skt.toml");
+    let text = fs::read_to_string(path).unwrap();
+    let entries: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# "))
+        .filter(|line| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')))
+        .collect();
+    let mut shown: Vec<String> =
+        entries.iter().map(|e| e.split_once(" = ").unwrap().0.to_owned()).collect();
+    shown.sort();
+    let mut keys = skt_hpl::input::sources::Layers::new().keys().to_vec();
+    keys.sort();
+    assert_eq!(shown, keys);
+    let ran = Case::new().file("all.toml", entries.join("\n")).run(&["check", "all.toml"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    for key in &keys {
+        assert!(ran.out.contains(&format!("  {key} ")), "{key}: {}", ran.out);
+    }
+}
+
+#[test]
+fn settings_are_checked_too() {
+    let ran =
+        Case::new().file("skt.toml", "nb = [128, 0]\nthreds = 2\n").run(&["check", "skt.toml"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("--> skt.toml:1:12\n"), "{}", ran.err);
+    assert!(ran.err.contains("--> skt.toml:2:1\n"), "{}", ran.err);
+    assert!(ran.err.contains("did you mean `threads`?"), "{}", ran.err);
+}
+
+/// A usage error under a launcher is read once, not once a rank.
+#[test]
+fn one_rank_speaks_for_all() {
+    let first = Case::new().run_env(&["--nbb"], &[("OMPI_COMM_WORLD_RANK", "0")]);
+    let other = Case::new().run_env(&["--nbb"], &[("OMPI_COMM_WORLD_RANK", "3")]);
+    assert_eq!((first.code, other.code), (2, 2));
+    assert!(first.err.contains("--nbb"));
+    assert_eq!(other.err, "");
+}
+
+/// The benchmark refuses bad input before it does anything else.
+#[test]
+fn the_benchmark_refuses_bad_input() {
+    let missing = Case::new().run(&[]);
+    assert_eq!((missing.code, missing.out.as_str()), (1, ""));
+    assert!(missing.err.contains("HPL.dat"), "{}", missing.err);
+    assert!(missing.err.contains("--dat FILE"), "{}", missing.err);
+
+    let file = SHIPPED.join("\n");
+    let settings = Case::new().file("HPL.dat", &file).file("skt.toml", "nbb = 3\n").run(&[]);
+    assert_eq!(settings.code, 1);
+    assert!(settings.err.contains("--> skt.toml:1:1\n"), "{}", settings.err);
+
+    let case = Case::new().file("HPL.dat", &file);
+    let named = case.run(&["--config", "nowhere.toml"]);
+    assert_eq!(named.code, 1);
+    assert!(named.err.contains("nowhere.toml"), "{}", named.err);
+
+    let variable = case.run_env(&[], &[("SKT_NB", "0")]);
+    assert_eq!(variable.code, 1);
+    assert!(variable.err.contains("SKT_NB"), "{}", variable.err);
+
+    let pairs = case.run(&["-p", "1,2", "-q", "4"]);
+    assert_eq!(pairs.code, 1);
+    assert!(pairs.err.contains("P = 1,2 (settings), Q = 4 (settings)"), "{}", pairs.err);
+}
+
+#[test]
+fn usage_errors_exit_with_2() {
+    for args in [
+        &["--nbb", "1"] as &[&str],
+        &["--nb", "0"],
+        &["--ndiv", "1"],
+        &["--rng", "mersenne"],
+        &["-n", "1000;2000"],
+        &["--threshold", "inf"],
+        &["completions", "tcsh"],
+        &["check", "a", "b"],
+        &["-n", "5", "check"],
+    ] {
+        let ran = Case::new().run(args);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{args:?}");
+        assert!(ran.err.starts_with("error: "), "{args:?}: {}", ran.err);
+    }
+    let ran = Case::new().run(&["--nb", "64,0"]);
+    assert!(ran.err.contains("a whole number >= 1 is needed"), "{}", ran.err);
+}
+
+#[test]
+fn help_man_page_and_completions_come_from_the_one_definition() {
+    let case = Case::new();
+    let help = case.run(&["--help"]);
+    let man = case.run(&["man"]);
+    assert_eq!((help.code, man.code), (0, 0));
+    let layers = skt_hpl::input::sources::Layers::new();
+    for key in layers.keys() {
+        assert!(help.out.contains(&format!("--{key}")), "help: {key}");
+        let roff = format!("--{key}").replace('-', "\\-");
+        assert!(man.out.contains(&roff), "man: {key}");
+    }
+    for words in ["Examples:", "Exit status:", "75  stopped on request"] {
+        assert!(help.out.contains(words), "{words}");
+    }
+    for words in [".SH EXAMPLES", ".SH EXIT STATUS", ".B check"] {
+        assert!(man.out.contains(words), "{words}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let ran = case.run(&["completions", shell]);
+        assert_eq!(ran.code, 0);
+        assert!(ran.out.contains("swap-threshold"), "{shell}");
+    }
+    assert!(case.run(&["--version"]).out.starts_with("skt-hpl 0."));
+}

@@ -1,0 +1,296 @@
+//! The patterns with which benchmark harnesses read HPL's output, on ours.
+//!
+//! Each must find every W line with its rate and nothing else, whether the harness reads line by
+//! line or the whole text at once, whatever was run. A line that one of them takes for a result
+//! would be reported as a measurement somewhere.
+
+use proptest::prelude::*;
+use regex::{Regex, RegexBuilder};
+use skt_hpl::outcome::{Outcome, Residual, Times, Verdict};
+use skt_hpl::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
+use skt_hpl::report::text::{Echo, TextReport, progress};
+
+/// Name, pattern, and the group that holds the rate.
+const W_LINE_PATTERNS: [(&str, &str, usize); 4] = [
+    ("ReFrame's HPLBase", r"^\S+\s+\d+\s+\d+\s+\d+\s+\d+\s+\d+\.\d+\s+(\d+\.\d+e\+\d+)$", 1),
+    ("excalibur-tests", r"^W[R\|C]\S+\s+\d+\s+\d+\s+\d+\s+\d+\s+\d[\d.]+\s+(\d[\d.eE+]+)", 1),
+    (
+        "Ramble and Benchpark",
+        r".*\s+(?P<N>[0-9]+)\s+(?P<NB>[0-9]+)\s+(?P<P>[0-9]+)\s+(?P<Q>[0-9]+)\s+(?P<time>[0-9]+\.[0-9]+)\s+(?P<gflops>[0-9].*)\n",
+        6,
+    ),
+    ("Open MPI's MTT", r"^(\S+)\s+\d+\s+\d+\s+\d+\s+\d+\s+(\d+[\.\d]+)\s+(\S+)", 3),
+];
+
+#[derive(Debug)]
+struct Run {
+    tests: Vec<(TestParams, Result<Outcome, String>)>,
+    threshold: f64,
+    detailed: bool,
+    progress: bool,
+    /// Repeats each list of the head, so that it fills several rows.
+    repeat: usize,
+}
+
+impl Run {
+    fn text(&self) -> String {
+        let some = &self.tests[0].0;
+        let ns: Vec<_> = self.tests.iter().map(|(params, _)| params.n).collect();
+        let echo = Echo {
+            ns: &ns,
+            nbs: &vec![some.nb; self.repeat],
+            mapping: some.mapping,
+            grids: &vec![(some.p, some.q); self.repeat],
+            pfacts: &vec![some.pfact; self.repeat],
+            nbmins: &vec![some.nbmin; self.repeat],
+            ndivs: &vec![some.ndiv; self.repeat],
+            rfacts: &vec![some.rfact; self.repeat],
+            bcasts: &vec![some.bcast; self.repeat],
+            depths: &vec![some.depth; self.repeat],
+            swap: some.swap,
+            swap_threshold: some.swap_threshold,
+            l1: some.l1,
+            u: some.u,
+            equilibrate: some.equilibrate,
+            align: some.align,
+            threshold: self.threshold,
+        };
+        let mut out = Vec::new();
+        let mut report = TextReport::new(self.threshold, self.detailed);
+        report.begin(&mut out, &echo).unwrap();
+        for (params, outcome) in &self.tests {
+            match outcome {
+                Ok(outcome) => {
+                    if self.progress {
+                        for column in (0..params.n).step_by(1 + params.n / 5) {
+                            progress(&mut out, params.n, column, outcome.seconds).unwrap();
+                        }
+                    }
+                    report.finished(&mut out, params, outcome).unwrap();
+                }
+                Err(why) => report.skipped(&mut out, params, why).unwrap(),
+            }
+        }
+        report.end(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        self.tests.iter().filter_map(|(_, o)| o.as_ref().ok())
+    }
+}
+
+/// C's `%.4e` for the rates used here, written apart from the code under test.
+fn rate(gflops: f64) -> String {
+    let power = gflops.log10().floor() as i32;
+    let text = format!("{:.4}", gflops / 10f64.powi(power));
+    if text.starts_with("10") {
+        format!("1.0000e+{:02}", power + 1)
+    } else {
+        format!("{text}e+{power:02}")
+    }
+}
+
+fn rates<'t>(pattern: &Regex, group: usize, text: &'t str) -> Vec<&'t str> {
+    pattern.captures_iter(text).map(|found| found.get(group).unwrap().as_str()).collect()
+}
+
+fn every_pattern_holds(run: &Run) {
+    let text = run.text();
+    let lines: Vec<&str> = text.lines().collect();
+    let expected: Vec<_> = run.outcomes().map(|o| rate(o.gflops)).collect();
+
+    let lines_with_ends: Vec<&str> = text.split_inclusive('\n').collect();
+    for (who, pattern, group) in W_LINE_PATTERNS {
+        let pattern = RegexBuilder::new(pattern).multi_line(true).build().unwrap();
+        assert_eq!(rates(&pattern, group, &text), expected, "{who}, whole text:\n{text}");
+        let by_line: Vec<_> =
+            lines_with_ends.iter().flat_map(|line| rates(&pattern, group, line)).collect();
+        assert_eq!(by_line, expected, "{who}, by line:\n{text}");
+    }
+
+    let header = Regex::new("Time *Gflops").unwrap();
+    let after: Vec<_> = (0..lines.len())
+        .filter(|&i| header.is_match(lines[i]))
+        .map(|i| lines[i + 2].split_whitespace().last().unwrap().to_owned())
+        .collect();
+    if run.threshold > 0.0 {
+        assert_eq!(after, expected, "grep -A 2:\n{text}");
+    } else {
+        // Without a check all tests share one header, as in the reference.
+        assert_eq!(after[..], expected[..expected.len().min(1)], "{text}");
+    }
+
+    let verdicts: Vec<_> = lines
+        .iter()
+        .filter(|line| line.contains("_oo/"))
+        .map(|line| line.split_whitespace().nth(3).unwrap())
+        .collect();
+    let expected: Vec<_> = run
+        .outcomes()
+        .filter_map(|outcome| match outcome.verdict {
+            Verdict::Passed => Some("PASSED"),
+            Verdict::Failed => Some("FAILED"),
+            Verdict::Unchecked => None,
+        })
+        .collect();
+    assert_eq!(verdicts, expected, "grep _oo/:\n{text}");
+
+    let has = |pattern: &str| Regex::new(pattern).unwrap().is_match(&text);
+    assert!(has("End of Tests."));
+    let skipped = run.tests.len() - run.outcomes().count();
+    assert!(has(&format!(r" {skipped} tests skipped because of illegal input values\.")));
+    let failed = expected.iter().filter(|v| **v == "FAILED").count();
+    let failed = format!(" {failed} tests completed and failed residual checks");
+    assert_eq!(has(&failed), run.threshold > 0.0);
+}
+
+fn params() -> impl Strategy<Value = TestParams> {
+    let fact = || prop_oneof![Just(Fact::Left), Just(Fact::Crout), Just(Fact::Right)];
+    let form = || prop_oneof![Just(Form::Transposed), Just(Form::NotTransposed)];
+    let bcast = prop_oneof![
+        Just(Bcast::OneRing),
+        Just(Bcast::OneRingM),
+        Just(Bcast::TwoRing),
+        Just(Bcast::TwoRingM),
+        Just(Bcast::Long),
+        Just(Bcast::LongM)
+    ];
+    let swap = prop_oneof![Just(Swap::BinaryExchange), Just(Swap::Long), Just(Swap::Mix)];
+    let mapping = prop_oneof![Just(Mapping::Row), Just(Mapping::Column)];
+    (
+        (0usize..20_000_000, 1usize..2000, 1usize..500, 1usize..500),
+        (mapping, 0usize..6, bcast, fact(), 2usize..9, fact(), 1usize..64),
+        (swap, 0usize..200, form(), form(), any::<bool>(), 1usize..128),
+    )
+        .prop_map(
+            |(
+                (n, nb, p, q),
+                (mapping, depth, bcast, rfact, ndiv, pfact, nbmin),
+                (swap, swap_threshold, l1, u, equilibrate, align),
+            )| TestParams {
+                n,
+                nb,
+                p,
+                q,
+                mapping,
+                depth,
+                bcast,
+                rfact,
+                ndiv,
+                pfact,
+                nbmin,
+                swap,
+                swap_threshold,
+                l1,
+                u,
+                equilibrate,
+                align,
+                threshold: 16.0,
+                rng: Rng::Hpl,
+                seed: 100,
+            },
+        )
+}
+
+/// What can be said of a test that ran or did not, the rate no rounding puzzle for [`rate`].
+fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
+    let times = proptest::array::uniform11(0.0..1e5f64).prop_map(|t| Times {
+        rfact: t[0],
+        pfact: t[1],
+        mxswp: t[2],
+        bcast: t[3],
+        update: t[4],
+        laswp: t[5],
+        trsm: t[6],
+        gemm: t[7],
+        solve: t[8],
+        other: t[9],
+        total: t[10],
+    });
+    let rate = (10_000u32..99_999, 0i32..9)
+        .prop_map(|(digits, power)| f64::from(digits) / 1e4 * 10f64.powi(power));
+    let scaled = prop_oneof![0.0..40.0f64, Just(f64::NAN), Just(f64::INFINITY)];
+    let ran = (times, rate, 0.001..1e6f64, scaled, 0u64..4_000_000_000).prop_map(
+        |(times, gflops, seconds, scaled, started_unix_s)| {
+            Ok(Outcome {
+                started_unix_s,
+                ended_unix_s: started_unix_s + seconds as u64,
+                seconds,
+                gflops,
+                times,
+                residual: Some(Residual {
+                    scaled,
+                    r_inf: scaled * 1e-12,
+                    a_inf: 262.773468,
+                    a_1: 263.865287,
+                    x_inf: 11.351297,
+                    x_1: 2619.625251,
+                    b_inf: 0.499776,
+                }),
+                verdict: if scaled < 16.0 { Verdict::Passed } else { Verdict::Failed },
+                x_digest: "0123456789abcdef".into(),
+                threads: 2,
+                matrix_bytes_max: 1,
+                work_bytes_max: 2,
+                resident_bytes_max: 3,
+            })
+        },
+    );
+    let skipped = Just(Err(
+        "it needs 23.5 GiB on each of 4 nodes,\n  but rank 3 of 8 has 21.0 GiB".to_owned(),
+    ));
+    prop_oneof![4 => ran, 1 => skipped]
+}
+
+fn run() -> impl Strategy<Value = Run> {
+    (
+        proptest::collection::vec((params(), outcome()), 1..20),
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+        1usize..21,
+    )
+        .prop_map(|(mut tests, checked, detailed, progress, repeat)| {
+            let threshold = if checked { 16.0 } else { 0.0 };
+            for (params, outcome) in &mut tests {
+                params.threshold = threshold;
+                if let (false, Ok(outcome)) = (checked, outcome) {
+                    outcome.residual = None;
+                    outcome.verdict = Verdict::Unchecked;
+                }
+            }
+            Run { tests, threshold, detailed, progress, repeat }
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn every_pattern_finds_the_w_lines_and_nothing_else(run in run()) {
+        every_pattern_holds(&run);
+    }
+
+    /// CSCS asks for one variant by name.
+    #[test]
+    fn the_pattern_of_cscs(mut run in run()) {
+        for (params, _) in &mut run.tests {
+            params.mapping = Mapping::Row;
+            params.depth = 0;
+            params.bcast = Bcast::LongM;
+            params.rfact = Fact::Left;
+            params.ndiv = 2;
+            params.pfact = Fact::Left;
+            params.nbmin = 8;
+        }
+        let expected: Vec<_> = run.outcomes().map(|o| rate(o.gflops)).collect();
+        let pattern = Regex::new(r"WR05L2L8(\s+\d+(.\d+)?){5}\s+(?P<perf>\S+)").unwrap();
+        let text = run.text();
+        let found: Vec<_> = pattern
+            .captures_iter(&text)
+            .map(|found| found["perf"].to_owned())
+            .collect();
+        prop_assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,646 @@
+//! Where named memory is kept on this node, and what it is called.
+//!
+//! A name is `skt-hpl.<uid>.<job>.p<position>.<part>`, so that an administrator who finds it in
+//! /dev/shm knows what it is and whose. Used by `checkpoint` to make and find a position's memory,
+//! by `status` to list it and by `clean` to remove exactly one job's.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::region::{MemoryError, Region, mem_available};
+use super::sysv;
+
+/// What kind of memory outlives the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Store {
+    Posix,
+    SysV,
+    /// The large parts in huge pages; the small ones stay in POSIX memory, where a page is not 2 MB.
+    HugeTlbfs,
+}
+
+/// One piece of a position's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// Who this is and what it holds.
+    Head,
+    /// The workspace A.
+    A,
+    /// The checkpoint B.
+    B,
+    /// Its checksum C.
+    C,
+    /// The new checksum D.
+    D,
+    /// The second full copy of method double.
+    E,
+    /// The second copy's checksum.
+    F,
+    /// Small state: A2 and the tables of digests, for two epochs.
+    S,
+    /// Results of the finished tests.
+    Done,
+}
+
+impl Part {
+    pub const ALL: [Part; 9] = [
+        Part::Head,
+        Part::A,
+        Part::B,
+        Part::C,
+        Part::D,
+        Part::E,
+        Part::F,
+        Part::S,
+        Part::Done,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Head => "head",
+            Part::A => "a",
+            Part::B => "b",
+            Part::C => "c",
+            Part::D => "d",
+            Part::E => "e",
+            Part::F => "f",
+            Part::S => "s",
+            Part::Done => "done",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Part> {
+        Part::ALL.into_iter().find(|p| p.name() == text)
+    }
+
+    fn large(self) -> bool {
+        !matches!(self, Part::Head | Part::S | Part::Done)
+    }
+}
+
+/// One piece of memory found on this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Held {
+    pub job: String,
+    pub position: u32,
+    pub part: Part,
+    pub bytes: u64,
+    pub store: Store,
+}
+
+/// One job's memory on this node.
+#[derive(Clone, Debug)]
+pub struct Depot {
+    store: Store,
+    job: String,
+    uid: u32,
+    shm: PathBuf,
+    huge: Option<(PathBuf, usize)>,
+}
+
+impl Depot {
+    pub fn new(store: Store, job: &str) -> Result<Self, MemoryError> {
+        Self::with_directory(store, job, Path::new("/dev/shm"))
+    }
+
+    /// As `new`, with the POSIX names in another directory: tests give a small tmpfs here.
+    pub fn with_directory(store: Store, job: &str, shm: &Path) -> Result<Self, MemoryError> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if job.is_empty() || job.len() > 64 || !job.chars().all(plain) {
+            return Err(MemoryError::BadJob(job.into()));
+        }
+        let huge = find_hugetlbfs();
+        if store == Store::HugeTlbfs && huge.is_none() {
+            return Err(MemoryError::NoHugeTlbfs);
+        }
+        Ok(Self {
+            store,
+            job: job.into(),
+            // SAFETY: geteuid cannot fail.
+            uid: unsafe { libc::geteuid() },
+            shm: shm.into(),
+            huge,
+        })
+    }
+
+    pub fn job(&self) -> &str {
+        &self.job
+    }
+
+    pub fn store(&self) -> Store {
+        self.store
+    }
+
+    pub fn name(&self, position: u32, part: Part) -> String {
+        format!(
+            "skt-hpl.{}.{}.p{position}.{}",
+            self.uid,
+            self.job,
+            part.name()
+        )
+    }
+
+    /// The file behind a part, and the size of its pages; None where it is a SysV segment.
+    fn file(&self, position: u32, part: Part) -> Option<(PathBuf, usize)> {
+        let name = self.name(position, part);
+        match (self.store, &self.huge) {
+            (Store::SysV, _) => None,
+            (Store::HugeTlbfs, Some((dir, page))) if part.large() => Some((dir.join(name), *page)),
+            _ => Some((self.shm.join(name), 4096)),
+        }
+    }
+
+    /// Makes a part of exactly `len` zero bytes, all of them really there. The head comes locked.
+    pub fn create(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
+        let name = self.name(position, part);
+        let Some((path, page)) = self.file(position, part) else {
+            return sysv::create(&name, len);
+        };
+        let mapped = len.max(1).next_multiple_of(page);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            .open(&path)
+            .map_err(|source| match source.kind() {
+                std::io::ErrorKind::AlreadyExists => MemoryError::Exists(name.clone()),
+                _ => MemoryError::Os {
+                    what: "cannot make",
+                    path: path.clone(),
+                    source,
+                },
+            })?;
+        // From here on a failure must not leave a half-made part behind.
+        let made = (|| {
+            reserve(&file, &path, mapped)?;
+            // The length tells a later opener what was asked for; only huge pages round it up.
+            if page == 4096 {
+                file.set_len(len as u64).map_err(|source| MemoryError::Os {
+                    what: "cannot size",
+                    path: path.clone(),
+                    source,
+                })?;
+            }
+            if part == Part::Head {
+                lock(&file, &name)?;
+            }
+            Region::map_file(file, len, mapped, true, &path)
+        })();
+        if made.is_err() {
+            let _ = std::fs::remove_file(&path);
+        }
+        made
+    }
+
+    /// Opens an existing part to work in. The head is locked: two processes never share a position.
+    pub fn open(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
+        self.open_as(position, part, true)
+    }
+
+    /// Opens an existing part to look at it, whoever is working in it.
+    pub fn peek(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
+        self.open_as(position, part, false)
+    }
+
+    fn open_as(&self, position: u32, part: Part, work: bool) -> Result<Region, MemoryError> {
+        let name = self.name(position, part);
+        let Some((path, page)) = self.file(position, part) else {
+            return sysv::open(&name, work, work && part == Part::Head);
+        };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(work)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            .open(&path)
+            .map_err(|source| match source.kind() {
+                std::io::ErrorKind::NotFound => MemoryError::Missing(name.clone()),
+                _ => MemoryError::Os {
+                    what: "cannot open",
+                    path: path.clone(),
+                    source,
+                },
+            })?;
+        let meta = file.metadata().map_err(|source| MemoryError::Os {
+            what: "cannot stat",
+            path: path.clone(),
+            source,
+        })?;
+        if meta.uid() != self.uid || !meta.is_file() || meta.mode() & 0o077 != 0 {
+            return Err(MemoryError::NotOurs {
+                name,
+                why: format!(
+                    "it is owned by user {} with mode {:o}",
+                    meta.uid(),
+                    meta.mode() & 0o7777
+                ),
+            });
+        }
+        if work && part == Part::Head {
+            lock(&file, &name)?;
+        }
+        let len = meta.len() as usize;
+        // A file with holes (made by somebody else, or cut short and grown) would be a SIGBUS on a
+        // full node when touched; such memory was never ours.
+        if page == 4096 && meta.blocks() * 512 < meta.len() {
+            return Err(MemoryError::NotOurs {
+                name,
+                why: "parts of it were never allocated".into(),
+            });
+        }
+        Region::map_file(file, len, len.max(1).next_multiple_of(page), work, &path)
+    }
+
+    /// Opens a part that must have room for `len` bytes; extra room of huge pages is cut off.
+    pub fn open_sized(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
+        let region = self.open(position, part)?;
+        let page = self.file(position, part).map_or(4096, |(_, page)| page);
+        let expected = if page == 4096 {
+            len
+        } else {
+            len.max(1).next_multiple_of(page)
+        };
+        if region.len() != expected {
+            return Err(MemoryError::WrongSize {
+                name: self.name(position, part),
+                found: region.len() as u64,
+                wanted: expected as u64,
+            });
+        }
+        Ok(region)
+    }
+
+    /// Removes the name; memory goes when the last process lets go. True if there was one.
+    pub fn unlink(&self, position: u32, part: Part) -> bool {
+        match self.file(position, part) {
+            None => sysv::unlink(&self.name(position, part)),
+            Some((path, _)) => std::fs::remove_file(path).is_ok(),
+        }
+    }
+
+    /// Removes every part of one position. The head goes first: without it the rest is nothing.
+    pub fn unlink_position(&self, position: u32) {
+        for part in Part::ALL {
+            self.unlink(position, part);
+        }
+    }
+
+    /// This user's memory of this job on this node, by position and part.
+    pub fn list(&self) -> Vec<Held> {
+        let mut all = list_user_in(self.uid, &self.shm);
+        all.retain(|h| h.job == self.job && self.keeps(h));
+        all
+    }
+
+    /// Whether this depot, with the store it was told to use, would look for that piece there.
+    fn keeps(&self, held: &Held) -> bool {
+        match self.store {
+            Store::Posix => held.store == Store::Posix,
+            Store::SysV => held.store == Store::SysV,
+            Store::HugeTlbfs => (held.store == Store::HugeTlbfs) == held.part.large(),
+        }
+    }
+
+    /// Positions of this job whose head lies on this node.
+    pub fn positions(&self) -> Vec<u32> {
+        let mut found: Vec<u32> = self
+            .list()
+            .into_iter()
+            .filter(|h| h.part == Part::Head)
+            .map(|h| h.position)
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Whether a live process works in the position's memory.
+    pub fn in_use(&self, position: u32) -> bool {
+        match self.file(position, Part::Head) {
+            None => sysv::in_use(&self.name(position, Part::Head)),
+            Some((path, _)) => match File::open(path) {
+                // SAFETY: flock on a file we hold open; the lock goes with the file at once.
+                Ok(file) => unsafe {
+                    libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) != 0
+                },
+                Err(_) => false,
+            },
+        }
+    }
+
+    /// Removes this job's memory from this node, in every store, unless a process works in it.
+    pub fn clean(&self) -> Result<Vec<Held>, MemoryError> {
+        let found: Vec<Held> = list_user_in(self.uid, &self.shm)
+            .into_iter()
+            .filter(|h| h.job == self.job)
+            .collect();
+        let elsewhere = |store| Depot {
+            store,
+            ..self.clone()
+        };
+        for held in &found {
+            let depot = elsewhere(held.store);
+            if held.part == Part::Head && depot.in_use(held.position) {
+                return Err(MemoryError::InUse {
+                    name: self.name(held.position, Part::Head),
+                });
+            }
+        }
+        for held in &found {
+            elsewhere(held.store).unlink(held.position, held.part);
+        }
+        Ok(found)
+    }
+}
+
+/// All of this user's memory on this node, of any job, in any store: what `status` shows.
+pub fn list_user() -> Vec<Held> {
+    // SAFETY: geteuid cannot fail.
+    list_user_in(unsafe { libc::geteuid() }, Path::new("/dev/shm"))
+}
+
+fn list_user_in(uid: u32, shm: &Path) -> Vec<Held> {
+    let mut all = Vec::new();
+    let mut scan = |dir: &Path, store: Store| {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            let Some((job, position, part)) =
+                entry.file_name().to_str().and_then(|n| parse(n, uid))
+            else {
+                continue;
+            };
+            if let Ok(meta) = entry.metadata()
+                && meta.uid() == uid
+                && meta.is_file()
+            {
+                all.push(Held {
+                    job,
+                    position,
+                    part,
+                    bytes: meta.len(),
+                    store,
+                });
+            }
+        }
+    };
+    scan(shm, Store::Posix);
+    if let Some((dir, _)) = find_hugetlbfs() {
+        scan(&dir, Store::HugeTlbfs);
+    }
+    for (name, bytes) in sysv::list() {
+        if let Some((job, position, part)) = parse(&name, uid) {
+            all.push(Held {
+                job,
+                position,
+                part,
+                bytes,
+                store: Store::SysV,
+            });
+        }
+    }
+    all.sort_by(|a, b| (&a.job, a.position, a.part).cmp(&(&b.job, b.position, b.part)));
+    all
+}
+
+fn parse(name: &str, uid: u32) -> Option<(String, u32, Part)> {
+    let rest = name.strip_prefix("skt-hpl.")?;
+    let mut fields = rest.split('.');
+    if fields.next()?.parse::<u32>().ok()? != uid {
+        return None;
+    }
+    let job = fields.next()?;
+    let position = fields.next()?.strip_prefix('p')?.parse().ok()?;
+    let part = Part::parse(fields.next()?)?;
+    fields
+        .next()
+        .is_none()
+        .then(|| (job.to_owned(), position, part))
+}
+
+fn lock(file: &File, name: &str) -> Result<(), MemoryError> {
+    // SAFETY: flock on a file we hold open. The kernel drops the lock when the process dies.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        Ok(())
+    } else {
+        Err(MemoryError::InUse { name: name.into() })
+    }
+}
+
+/// Allocates every block of the file, after asking whether there is room at all.
+fn reserve(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
+    let place = path.parent().unwrap_or(path);
+    let no_room = |available| MemoryError::NoRoom {
+        what: path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into(),
+        wanted: len as u64,
+        available,
+        place: place.display().to_string(),
+    };
+    let mut available = nix::sys::statvfs::fstatvfs(file)
+        .map(|s| s.blocks_available() as u64 * s.fragment_size() as u64)
+        .unwrap_or(u64::MAX);
+    if !is_huge(place) {
+        // A tmpfs may promise more than the node has; the kernel would end some process then.
+        available = available.min(mem_available().unwrap_or(u64::MAX));
+    }
+    if len as u64 > available {
+        return Err(no_room(available));
+    }
+    // SAFETY: plain system call on a file we hold open.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len as libc::off_t) } {
+        0 => Ok(()),
+        libc::ENOSPC | libc::ENOMEM => Err(no_room(available)),
+        code => Err(MemoryError::Os {
+            what: "cannot reserve space in",
+            path: path.into(),
+            source: std::io::Error::from_raw_os_error(code),
+        }),
+    }
+}
+
+fn is_huge(dir: &Path) -> bool {
+    find_hugetlbfs().is_some_and(|(huge, _)| huge == dir)
+}
+
+/// The first mounted hugetlbfs this user may write to, and its page size.
+fn find_hugetlbfs() -> Option<(PathBuf, usize)> {
+    let mounts = std::fs::read_to_string("/proc/mounts").ok()?;
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        let (dir, kind) = (fields.nth(1)?, fields.next()?);
+        if kind != "hugetlbfs" {
+            return None;
+        }
+        let dir = PathBuf::from(dir.replace("\\040", " "));
+        let page = nix::sys::statvfs::statvfs(&dir).ok()?.block_size() as usize;
+        nix::unistd::access(&dir, nix::unistd::AccessFlags::W_OK).ok()?;
+        Some((dir, page))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn unique() -> String {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        format!(
+            "t-depot-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        )
+    }
+
+    struct Cleaned(Depot);
+    impl Drop for Cleaned {
+        fn drop(&mut self) {
+            let _ = self.0.clean();
+        }
+    }
+
+    fn stores() -> Vec<Store> {
+        let mut stores = vec![Store::Posix, Store::SysV];
+        // Huge pages are there only where an administrator reserved some.
+        let free =
+            std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+        if find_hugetlbfs().is_some() && free.is_ok_and(|n| n.trim().parse().unwrap_or(0) >= 2) {
+            stores.push(Store::HugeTlbfs);
+        }
+        stores
+    }
+
+    #[test]
+    fn memory_outlives_its_region_in_every_store() {
+        for store in stores() {
+            let depot = Cleaned(Depot::new(store, &unique()).unwrap());
+            let mut region = depot.0.create(3, Part::A, 10_000).unwrap();
+            region.as_slice_f64_mut()[1249] = 6.25;
+            drop(region);
+            assert!(matches!(
+                depot.0.create(3, Part::A, 10),
+                Err(MemoryError::Exists(_))
+            ));
+            let region = depot.0.open_sized(3, Part::A, 10_000).unwrap();
+            assert_eq!(region.as_slice_f64()[1249], 6.25);
+            assert!(matches!(
+                depot.0.open_sized(3, Part::A, 9_000_000),
+                Err(MemoryError::WrongSize { .. })
+            ));
+            drop(region);
+            assert_eq!(depot.0.list().len(), 1);
+            assert!(depot.0.unlink(3, Part::A));
+            assert!(!depot.0.unlink(3, Part::A));
+            assert!(matches!(
+                depot.0.open(3, Part::A),
+                Err(MemoryError::Missing(_))
+            ));
+        }
+    }
+
+    #[test]
+    fn a_head_has_one_process_and_anyone_of_this_user_may_look() {
+        for store in [Store::Posix, Store::SysV] {
+            let depot = Cleaned(Depot::new(store, &unique()).unwrap());
+            let head = depot.0.create(0, Part::Head, 4096).unwrap();
+            assert!(matches!(
+                depot.0.open(0, Part::Head),
+                Err(MemoryError::InUse { .. })
+            ));
+            assert!(depot.0.in_use(0));
+            assert!(depot.0.peek(0, Part::Head).is_ok());
+            assert!(matches!(depot.0.clean(), Err(MemoryError::InUse { .. })));
+            drop(head);
+            assert!(!depot.0.in_use(0));
+            assert!(depot.0.open(0, Part::Head).is_ok());
+        }
+    }
+
+    #[test]
+    fn clean_removes_the_named_job_and_nothing_else() {
+        let (mine, other) = (unique(), unique());
+        for store in [Store::Posix, Store::SysV] {
+            let mine = Cleaned(Depot::new(store, &mine).unwrap());
+            let longer = Cleaned(Depot::new(store, &format!("{}x", mine.0.job())).unwrap());
+            let other = Cleaned(Depot::new(store, &other).unwrap());
+            for depot in [&mine, &longer, &other] {
+                drop(depot.0.create(1, Part::B, 100).unwrap());
+                drop(depot.0.create(12, Part::Head, 100).unwrap());
+            }
+            assert_eq!(mine.0.positions(), vec![12]);
+            assert_eq!(mine.0.clean().unwrap().len(), 2);
+            assert!(mine.0.list().is_empty());
+            assert_eq!(longer.0.list().len(), 2);
+            assert_eq!(other.0.list().len(), 2);
+        }
+    }
+
+    #[test]
+    fn names_say_user_job_position_and_part_and_nobody_else_may_read() {
+        let job = unique();
+        let depot = Cleaned(Depot::new(Store::Posix, &job).unwrap());
+        drop(depot.0.create(7, Part::C, 1).unwrap());
+        let uid = unsafe { libc::geteuid() };
+        let path = format!("/dev/shm/skt-hpl.{uid}.{job}.p7.c");
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(
+            depot.0.open(7, Part::C),
+            Err(MemoryError::NotOurs { .. })
+        ));
+        for bad in ["", "a.b", "a/b", "../x", "ü"] {
+            assert!(matches!(
+                Depot::new(Store::Posix, bad),
+                Err(MemoryError::BadJob(_))
+            ));
+        }
+    }
+
+    #[test]
+    fn a_node_without_room_says_both_numbers_and_keeps_nothing() {
+        for store in [Store::Posix, Store::SysV] {
+            let depot = Cleaned(Depot::new(store, &unique()).unwrap());
+            let wanted = 1usize << 50;
+            match depot.0.create(0, Part::A, wanted) {
+                Err(MemoryError::NoRoom {
+                    wanted: w,
+                    available,
+                    ..
+                }) => {
+                    assert_eq!(w, wanted as u64);
+                    assert!(available > 0 && available < w);
+                }
+                other => panic!("{other:?}"),
+            }
+            assert!(depot.0.list().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_file_with_holes_is_not_used() {
+        let job = unique();
+        let depot = Cleaned(Depot::new(Store::Posix, &job).unwrap());
+        let path = Path::new("/dev/shm").join(depot.0.name(0, Part::B));
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .unwrap();
+        file.set_len(1 << 20).unwrap();
+        assert!(matches!(
+            depot.0.open(0, Part::B),
+            Err(MemoryError::NotOurs { .. })
+        ));
+    }
+}

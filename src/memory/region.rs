@@ -1,0 +1,272 @@
+//! One stretch of mapped memory: where it starts, how long it is, and what unmaps it.
+//!
+//! Made by [`super::Depot`] for named memory and by [`Region::anonymous`] for runs that keep no
+//! checkpoints. Space is taken when a region is made: a node that is too small says so there and
+//! then, in numbers, and is not killed by SIGBUS hours later.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::ptr::NonNull;
+
+use thiserror::Error;
+
+/// Why named memory could not be had.
+#[derive(Debug, Error)]
+pub enum MemoryError {
+    #[error(
+        "{what}: {wanted} bytes are wanted, {available} bytes are free in {place}; \
+         make room there (`skt-hpl clean`, or a larger size= mount option), or choose a smaller N"
+    )]
+    NoRoom {
+        what: String,
+        wanted: u64,
+        available: u64,
+        place: String,
+    },
+    #[error("{0}: no such memory on this node")]
+    Missing(String),
+    #[error("{0}: exists already on this node; `skt-hpl clean` removes a job's memory")]
+    Exists(String),
+    #[error(
+        "{name}: is in use by a running process; give this run another --job name or end that one"
+    )]
+    InUse { name: String },
+    #[error("{name}: {why}; it is left alone and not used")]
+    NotOurs { name: String, why: String },
+    #[error("{name}: holds {found} bytes where {wanted} were expected")]
+    WrongSize {
+        name: String,
+        found: u64,
+        wanted: u64,
+    },
+    #[error("{0:?} is no name for a job: 1 to 64 letters, digits, '-' or '_'")]
+    BadJob(String),
+    #[error(
+        "no hugetlbfs is mounted on this node (see /proc/mounts); mount one or choose --store posix"
+    )]
+    NoHugeTlbfs,
+    #[error("{what} {path}: {source}")]
+    Os {
+        what: &'static str,
+        path: PathBuf,
+        source: std::io::Error,
+    },
+}
+
+impl MemoryError {
+    pub(super) fn os(what: &'static str, path: impl Into<PathBuf>) -> Self {
+        Self::Os {
+            what,
+            path: path.into(),
+            source: std::io::Error::last_os_error(),
+        }
+    }
+}
+
+enum Owner {
+    /// The file stays open: it carries the lock that says a process is alive on it.
+    Mapped {
+        _file: Option<File>,
+    },
+    SysV,
+}
+
+/// Mapped memory. Dropping it unmaps; named memory itself stays until it is unlinked.
+pub struct Region {
+    /// First byte of the caller's part.
+    base: NonNull<u8>,
+    len: usize,
+    /// What the system mapped, which may begin before `base` and end after it.
+    map_base: NonNull<u8>,
+    map_len: usize,
+    owner: Owner,
+}
+
+// SAFETY: a region is a plain range of memory, valid until drop in whatever thread owns it; shared
+// access goes through `&self` methods that only read, or through atomics.
+unsafe impl Send for Region {}
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Zeroed memory of this process alone, in huge pages where the system grants them.
+    pub fn anonymous(len: usize) -> Result<Self, MemoryError> {
+        let map_len = len.max(1);
+        // SAFETY: a fresh anonymous mapping; nothing else refers to it.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                map_len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(MemoryError::NoRoom {
+                what: "matrix".into(),
+                wanted: len as u64,
+                available: mem_available().unwrap_or(0),
+                place: "this node's memory".into(),
+            });
+        }
+        // SAFETY: the range was mapped just above. Advice may be refused; nothing depends on it.
+        unsafe { libc::madvise(base, map_len, libc::MADV_HUGEPAGE) };
+        let base = NonNull::new(base.cast()).expect("mmap never returns null without MAP_FIXED");
+        Ok(Self {
+            base,
+            len,
+            map_base: base,
+            map_len,
+            owner: Owner::Mapped { _file: None },
+        })
+    }
+
+    /// Maps the first `map_len` bytes of `file`, of which the caller sees `len`.
+    pub(super) fn map_file(
+        file: File,
+        len: usize,
+        map_len: usize,
+        writable: bool,
+        path: &std::path::Path,
+    ) -> Result<Self, MemoryError> {
+        let protection = if writable {
+            libc::PROT_READ | libc::PROT_WRITE
+        } else {
+            libc::PROT_READ
+        };
+        // SAFETY: maps a file we hold open, over no existing mapping; its blocks were allocated.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                map_len.max(1),
+                protection,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(MemoryError::os("cannot map", path));
+        }
+        let base = NonNull::new(base.cast()).expect("mmap never returns null without MAP_FIXED");
+        Ok(Self {
+            base,
+            len,
+            map_base: base,
+            map_len: map_len.max(1),
+            owner: Owner::Mapped { _file: Some(file) },
+        })
+    }
+
+    /// Takes over a SysV attachment whose first `skip` bytes name it.
+    ///
+    /// # Safety
+    /// `attached` is what shmat returned for a segment of `skip + len` bytes or more, and nobody
+    /// else detaches it.
+    pub(super) unsafe fn from_sysv(attached: NonNull<u8>, skip: usize, len: usize) -> Self {
+        Self {
+            // SAFETY: within the attachment, as the caller promises.
+            base: unsafe { attached.add(skip) },
+            len,
+            map_base: attached,
+            map_len: skip + len,
+            owner: Owner::SysV,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped for the life of self; writers need &mut self or are other processes that
+        // this program's protocol keeps away (a position has one live process).
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and exclusive through &mut self.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+    }
+
+    /// The region as doubles; the tail that fills no double is left out.
+    pub fn as_slice_f64(&self) -> &[f64] {
+        // SAFETY: page-aligned, any bits are a double.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
+    }
+
+    pub fn as_slice_f64_mut(&mut self) -> &mut [f64] {
+        // SAFETY: page-aligned, any bits are a double, exclusive through &mut self.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast(), self.len / 8) }
+    }
+
+    /// The region as 64-bit words: what the codes and copies work on.
+    pub fn words(&self) -> &[u64] {
+        // SAFETY: page-aligned, any bits are a word.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
+    }
+
+    pub fn words_mut(&mut self) -> &mut [u64] {
+        // SAFETY: page-aligned, any bits are a word, exclusive through &mut self.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast(), self.len / 8) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: exactly what was mapped or attached, once.
+        unsafe {
+            match self.owner {
+                Owner::Mapped { .. } => {
+                    libc::munmap(self.map_base.as_ptr().cast(), self.map_len);
+                }
+                Owner::SysV => {
+                    libc::shmdt(self.map_base.as_ptr().cast());
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Region({} bytes at {:p})", self.len, self.base)
+    }
+}
+
+/// Bytes the kernel believes can still be given out on this node.
+pub(super) fn mem_available() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|l| l.starts_with("MemAvailable:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn anonymous_memory_is_zero_and_writable() {
+        let mut region = Region::anonymous(1 << 20).unwrap();
+        assert!(region.bytes().iter().all(|&b| b == 0));
+        region.as_slice_f64_mut()[17] = 2.5;
+        assert_eq!(region.words()[17], 2.5f64.to_bits());
+    }
+
+    #[test]
+    fn anonymous_memory_of_impossible_size_is_an_error_with_numbers() {
+        let error = Region::anonymous(1 << 60).unwrap_err().to_string();
+        assert!(error.contains(&(1u64 << 60).to_string()), "{error}");
+    }
+}

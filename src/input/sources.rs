@@ -25,6 +25,9 @@ pub const ENV_INTERNAL_PREFIX: &str = "SKT_INTERNAL_";
 /// The variable that names the file of settings; read by `cli`, as the flag `--config` is.
 pub const ENV_CONFIG: &str = "SKT_CONFIG";
 
+/// Set by `skt-hpl run` for the ranks: whose they are, not settings.
+const ENV_OF_A_RUN: [&str; 2] = ["SKT_RUN_ID", "SKT_INCARNATION"];
+
 /// The settings, one source laid over another.
 pub struct Layers {
     command: Command,
@@ -195,6 +198,7 @@ impl Layers {
                 name.starts_with(ENV_PREFIX)
                     && !name.starts_with(ENV_INTERNAL_PREFIX)
                     && name != ENV_CONFIG
+                    && !ENV_OF_A_RUN.contains(&name.as_str())
                     && !value.is_empty()
             })
             .collect();

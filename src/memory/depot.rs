@@ -49,17 +49,8 @@ pub enum Part {
 }
 
 impl Part {
-    pub const ALL: [Part; 9] = [
-        Part::Head,
-        Part::A,
-        Part::B,
-        Part::C,
-        Part::D,
-        Part::E,
-        Part::F,
-        Part::S,
-        Part::Done,
-    ];
+    pub const ALL: [Part; 9] =
+        [Part::Head, Part::A, Part::B, Part::C, Part::D, Part::E, Part::F, Part::S, Part::Done];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -138,12 +129,7 @@ impl Depot {
     }
 
     pub fn name(&self, position: u32, part: Part) -> String {
-        format!(
-            "skt-hpl.{}.{}.p{position}.{}",
-            self.uid,
-            self.job,
-            part.name()
-        )
+        format!("skt-hpl.{}.{}.p{position}.{}", self.uid, self.job, part.name())
     }
 
     /// The file behind a part, and the size of its pages; None where it is a SysV segment.
@@ -172,11 +158,7 @@ impl Depot {
             .open(&path)
             .map_err(|source| match source.kind() {
                 std::io::ErrorKind::AlreadyExists => MemoryError::Exists(name.clone()),
-                _ => MemoryError::Os {
-                    what: "cannot make",
-                    path: path.clone(),
-                    source,
-                },
+                _ => MemoryError::Os { what: "cannot make", path: path.clone(), source },
             })?;
         // From here on a failure must not leave a half-made part behind.
         let made = (|| {
@@ -222,11 +204,7 @@ impl Depot {
             .open(&path)
             .map_err(|source| match source.kind() {
                 std::io::ErrorKind::NotFound => MemoryError::Missing(name.clone()),
-                _ => MemoryError::Os {
-                    what: "cannot open",
-                    path: path.clone(),
-                    source,
-                },
+                _ => MemoryError::Os { what: "cannot open", path: path.clone(), source },
             })?;
         let meta = file.metadata().map_err(|source| MemoryError::Os {
             what: "cannot stat",
@@ -262,11 +240,7 @@ impl Depot {
     pub fn open_sized(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
         let region = self.open(position, part)?;
         let page = self.file(position, part).map_or(4096, |(_, page)| page);
-        let expected = if page == 4096 {
-            len
-        } else {
-            len.max(1).next_multiple_of(page)
-        };
+        let expected = if page == 4096 { len } else { len.max(1).next_multiple_of(page) };
         if region.len() != expected {
             return Err(MemoryError::WrongSize {
                 name: self.name(position, part),
@@ -310,12 +284,8 @@ impl Depot {
 
     /// Positions of this job whose head lies on this node.
     pub fn positions(&self) -> Vec<u32> {
-        let mut found: Vec<u32> = self
-            .list()
-            .into_iter()
-            .filter(|h| h.part == Part::Head)
-            .map(|h| h.position)
-            .collect();
+        let mut found: Vec<u32> =
+            self.list().into_iter().filter(|h| h.part == Part::Head).map(|h| h.position).collect();
         found.sort_unstable();
         found.dedup();
         found
@@ -337,20 +307,13 @@ impl Depot {
 
     /// Removes this job's memory from this node, in every store, unless a process works in it.
     pub fn clean(&self) -> Result<Vec<Held>, MemoryError> {
-        let found: Vec<Held> = list_user_in(self.uid, &self.shm)
-            .into_iter()
-            .filter(|h| h.job == self.job)
-            .collect();
-        let elsewhere = |store| Depot {
-            store,
-            ..self.clone()
-        };
+        let found: Vec<Held> =
+            list_user_in(self.uid, &self.shm).into_iter().filter(|h| h.job == self.job).collect();
+        let elsewhere = |store| Depot { store, ..self.clone() };
         for held in &found {
             let depot = elsewhere(held.store);
             if held.part == Part::Head && depot.in_use(held.position) {
-                return Err(MemoryError::InUse {
-                    name: self.name(held.position, Part::Head),
-                });
+                return Err(MemoryError::InUse { name: self.name(held.position, Part::Head) });
             }
         }
         for held in &found {
@@ -379,13 +342,7 @@ fn list_user_in(uid: u32, shm: &Path) -> Vec<Held> {
                 && meta.uid() == uid
                 && meta.is_file()
             {
-                all.push(Held {
-                    job,
-                    position,
-                    part,
-                    bytes: meta.len(),
-                    store,
-                });
+                all.push(Held { job, position, part, bytes: meta.len(), store });
             }
         }
     };
@@ -395,13 +352,7 @@ fn list_user_in(uid: u32, shm: &Path) -> Vec<Held> {
     }
     for (name, bytes) in sysv::list() {
         if let Some((job, position, part)) = parse(&name, uid) {
-            all.push(Held {
-                job,
-                position,
-                part,
-                bytes,
-                store: Store::SysV,
-            });
+            all.push(Held { job, position, part, bytes, store: Store::SysV });
         }
     }
     all.sort_by(|a, b| (&a.job, a.position, a.part).cmp(&(&b.job, b.position, b.part)));
@@ -417,10 +368,7 @@ fn parse(name: &str, uid: u32) -> Option<(String, u32, Part)> {
     let job = fields.next()?;
     let position = fields.next()?.strip_prefix('p')?.parse().ok()?;
     let part = Part::parse(fields.next()?)?;
-    fields
-        .next()
-        .is_none()
-        .then(|| (job.to_owned(), position, part))
+    fields.next().is_none().then(|| (job.to_owned(), position, part))
 }
 
 fn lock(file: &File, name: &str) -> Result<(), MemoryError> {
@@ -436,11 +384,7 @@ fn lock(file: &File, name: &str) -> Result<(), MemoryError> {
 fn reserve(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
     let place = path.parent().unwrap_or(path);
     let no_room = |available| MemoryError::NoRoom {
-        what: path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into(),
+        what: path.file_name().unwrap_or_default().to_string_lossy().into(),
         wanted: len as u64,
         available,
         place: place.display().to_string(),
@@ -494,11 +438,7 @@ mod tests {
 
     fn unique() -> String {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        format!(
-            "t-depot-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        )
+        format!("t-depot-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
     struct Cleaned(Depot);
@@ -526,10 +466,7 @@ mod tests {
             let mut region = depot.0.create(3, Part::A, 10_000).unwrap();
             region.as_slice_f64_mut()[1249] = 6.25;
             drop(region);
-            assert!(matches!(
-                depot.0.create(3, Part::A, 10),
-                Err(MemoryError::Exists(_))
-            ));
+            assert!(matches!(depot.0.create(3, Part::A, 10), Err(MemoryError::Exists(_))));
             let region = depot.0.open_sized(3, Part::A, 10_000).unwrap();
             assert_eq!(region.as_slice_f64()[1249], 6.25);
             assert!(matches!(
@@ -540,10 +477,7 @@ mod tests {
             assert_eq!(depot.0.list().len(), 1);
             assert!(depot.0.unlink(3, Part::A));
             assert!(!depot.0.unlink(3, Part::A));
-            assert!(matches!(
-                depot.0.open(3, Part::A),
-                Err(MemoryError::Missing(_))
-            ));
+            assert!(matches!(depot.0.open(3, Part::A), Err(MemoryError::Missing(_))));
         }
     }
 
@@ -552,10 +486,7 @@ mod tests {
         for store in [Store::Posix, Store::SysV] {
             let depot = Cleaned(Depot::new(store, &unique()).unwrap());
             let head = depot.0.create(0, Part::Head, 4096).unwrap();
-            assert!(matches!(
-                depot.0.open(0, Part::Head),
-                Err(MemoryError::InUse { .. })
-            ));
+            assert!(matches!(depot.0.open(0, Part::Head), Err(MemoryError::InUse { .. })));
             assert!(depot.0.in_use(0));
             assert!(depot.0.peek(0, Part::Head).is_ok());
             assert!(matches!(depot.0.clean(), Err(MemoryError::InUse { .. })));
@@ -594,15 +525,9 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(matches!(
-            depot.0.open(7, Part::C),
-            Err(MemoryError::NotOurs { .. })
-        ));
+        assert!(matches!(depot.0.open(7, Part::C), Err(MemoryError::NotOurs { .. })));
         for bad in ["", "a.b", "a/b", "../x", "ü"] {
-            assert!(matches!(
-                Depot::new(Store::Posix, bad),
-                Err(MemoryError::BadJob(_))
-            ));
+            assert!(matches!(Depot::new(Store::Posix, bad), Err(MemoryError::BadJob(_))));
         }
     }
 
@@ -612,11 +537,7 @@ mod tests {
             let depot = Cleaned(Depot::new(store, &unique()).unwrap());
             let wanted = 1usize << 50;
             match depot.0.create(0, Part::A, wanted) {
-                Err(MemoryError::NoRoom {
-                    wanted: w,
-                    available,
-                    ..
-                }) => {
+                Err(MemoryError::NoRoom { wanted: w, available, .. }) => {
                     assert_eq!(w, wanted as u64);
                     assert!(available > 0 && available < w);
                 }
@@ -631,16 +552,8 @@ mod tests {
         let job = unique();
         let depot = Cleaned(Depot::new(Store::Posix, &job).unwrap());
         let path = Path::new("/dev/shm").join(depot.0.name(0, Part::B));
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-            .unwrap();
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).unwrap();
         file.set_len(1 << 20).unwrap();
-        assert!(matches!(
-            depot.0.open(0, Part::B),
-            Err(MemoryError::NotOurs { .. })
-        ));
+        assert!(matches!(depot.0.open(0, Part::B), Err(MemoryError::NotOurs { .. })));
     }
 }

@@ -180,10 +180,7 @@ impl Reader<'_> {
     }
     fn epoch(&mut self) -> Option<Option<EpochId>> {
         let some = self.u8()?;
-        let id = EpochId {
-            epoch: self.u64()?,
-            made: self.u32()?,
-        };
+        let id = EpochId { epoch: self.u64()?, made: self.u32()? };
         Some((some == 1).then_some(id))
     }
 }
@@ -297,12 +294,7 @@ impl Header {
         };
         let phase = r.epoch()?.map_or(Phase::Running, Phase::Recovering);
         let (base, seal) = (r.epoch()?, r.epoch()?);
-        let mut mark = || {
-            Some(Mark {
-                boundary: r.u64()?,
-                root: r.u64()?,
-            })
-        };
+        let mut mark = || Some(Mark { boundary: r.u64()?, root: r.u64()? });
         let (base_mark, seal_mark) = (mark()?, mark()?);
         let count = r.u32()? as usize;
         if count > GROUP_MAX {
@@ -311,13 +303,7 @@ impl Header {
         id.members = (0..count).map(|_| r.u32()).collect::<Option<_>>()?;
         Some(Self {
             id,
-            claim: Claim {
-                joined,
-                phase,
-                stage,
-                base,
-                seal,
-            },
+            claim: Claim { joined, phase, stage, base, seal },
             base: base_mark,
             seal: seal_mark,
         })
@@ -339,9 +325,11 @@ pub struct Progress {
 }
 
 /// What a rank is busy with, for `status` and the watchdog.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[repr(u64)]
 pub enum Doing {
+    #[default]
     Starting = 0,
     Generating = 1,
     Computing = 2,
@@ -467,8 +455,7 @@ impl Head {
         bytes[..8].copy_from_slice(&(payload.len() as u64).to_le_bytes());
         bytes[8..16].copy_from_slice(&digest.to_le_bytes());
         bytes[16..16 + payload.len()].copy_from_slice(&payload);
-        self.word(PUBLISHED_AT)
-            .store(published_word(slot as u32, sequence), Ordering::Release);
+        self.word(PUBLISHED_AT).store(published_word(slot as u32, sequence), Ordering::Release);
     }
 
     /// Makes the head say nothing, before its memory is put to another use.
@@ -478,12 +465,9 @@ impl Head {
 
     /// Says that this process lives and what it does.
     pub fn tick(&self, doing: Doing, iteration: u64) {
-        self.word(PROGRESS_AT + 8)
-            .store(iteration, Ordering::Relaxed);
-        self.word(PROGRESS_AT + 16)
-            .store(doing as u64, Ordering::Relaxed);
-        self.word(PROGRESS_AT + 24)
-            .store(std::process::id() as u64, Ordering::Relaxed);
+        self.word(PROGRESS_AT + 8).store(iteration, Ordering::Relaxed);
+        self.word(PROGRESS_AT + 16).store(doing as u64, Ordering::Relaxed);
+        self.word(PROGRESS_AT + 24).store(std::process::id() as u64, Ordering::Relaxed);
         self.word(PROGRESS_AT).fetch_add(1, Ordering::Release);
     }
 
@@ -538,14 +522,8 @@ pub(crate) mod tests {
                 base: Some(EpochId { epoch: 8, made: 2 }),
                 seal: Some(EpochId { epoch: 9, made: 2 }),
             },
-            base: Mark {
-                boundary: 80,
-                root: 1,
-            },
-            seal: Mark {
-                boundary: 90,
-                root: 2,
-            },
+            base: Mark { boundary: 80, root: 1 },
+            seal: Mark { boundary: 90, root: 2 },
         }
     }
 

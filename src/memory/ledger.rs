@@ -44,14 +44,7 @@ impl Ledger {
         }
         let run = (word(16) as u128) << 64 | word(8) as u128;
         let next = (start + length).next_multiple_of(8);
-        Some((
-            Entry {
-                run,
-                test,
-                bytes: bytes.to_vec(),
-            },
-            next,
-        ))
+        Some((Entry { run, test, bytes: bytes.to_vec() }, next))
     }
 
     /// All records that check, in the order they were written.
@@ -71,10 +64,7 @@ impl Ledger {
         while let Some((_, next)) = self.record(at) {
             at = next;
         }
-        let Some(room) = self
-            .region
-            .bytes_mut()
-            .get_mut(at..at + RECORD_HEAD + entry.bytes.len())
+        let Some(room) = self.region.bytes_mut().get_mut(at..at + RECORD_HEAD + entry.bytes.len())
         else {
             return false;
         };
@@ -104,11 +94,7 @@ mod tests {
     use super::*;
 
     fn entry(test: u32, text: &str) -> Entry {
-        Entry {
-            run: 7 << 64 | 9,
-            test,
-            bytes: text.into(),
-        }
+        Entry { run: 7 << 64 | 9, test, bytes: text.into() }
     }
 
     #[test]

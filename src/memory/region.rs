@@ -18,12 +18,7 @@ pub enum MemoryError {
         "{what}: {wanted} bytes are wanted, {available} bytes are free in {place}; \
          make room there (`skt-hpl clean`, or a larger size= mount option), or choose a smaller N"
     )]
-    NoRoom {
-        what: String,
-        wanted: u64,
-        available: u64,
-        place: String,
-    },
+    NoRoom { what: String, wanted: u64, available: u64, place: String },
     #[error("{0}: no such memory on this node")]
     Missing(String),
     #[error("{0}: exists already on this node; `skt-hpl clean` removes a job's memory")]
@@ -35,11 +30,7 @@ pub enum MemoryError {
     #[error("{name}: {why}; it is left alone and not used")]
     NotOurs { name: String, why: String },
     #[error("{name}: holds {found} bytes where {wanted} were expected")]
-    WrongSize {
-        name: String,
-        found: u64,
-        wanted: u64,
-    },
+    WrongSize { name: String, found: u64, wanted: u64 },
     #[error("{0:?} is no name for a job: 1 to 64 letters, digits, '-' or '_'")]
     BadJob(String),
     #[error(
@@ -47,20 +38,12 @@ pub enum MemoryError {
     )]
     NoHugeTlbfs,
     #[error("{what} {path}: {source}")]
-    Os {
-        what: &'static str,
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Os { what: &'static str, path: PathBuf, source: std::io::Error },
 }
 
 impl MemoryError {
     pub(super) fn os(what: &'static str, path: impl Into<PathBuf>) -> Self {
-        Self::Os {
-            what,
-            path: path.into(),
-            source: std::io::Error::last_os_error(),
-        }
+        Self::Os { what, path: path.into(), source: std::io::Error::last_os_error() }
     }
 }
 
@@ -114,13 +97,7 @@ impl Region {
         // SAFETY: the range was mapped just above. Advice may be refused; nothing depends on it.
         unsafe { libc::madvise(base, map_len, libc::MADV_HUGEPAGE) };
         let base = NonNull::new(base.cast()).expect("mmap never returns null without MAP_FIXED");
-        Ok(Self {
-            base,
-            len,
-            map_base: base,
-            map_len,
-            owner: Owner::Mapped { _file: None },
-        })
+        Ok(Self { base, len, map_base: base, map_len, owner: Owner::Mapped { _file: None } })
     }
 
     /// Maps the first `map_len` bytes of `file`, of which the caller sees `len`.
@@ -131,11 +108,8 @@ impl Region {
         writable: bool,
         path: &std::path::Path,
     ) -> Result<Self, MemoryError> {
-        let protection = if writable {
-            libc::PROT_READ | libc::PROT_WRITE
-        } else {
-            libc::PROT_READ
-        };
+        let protection =
+            if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         // SAFETY: maps a file we hold open, over no existing mapping; its blocks were allocated.
         let base = unsafe {
             libc::mmap(

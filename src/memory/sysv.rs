@@ -26,11 +26,7 @@ fn attach(id: i32, read_only: bool) -> Option<NonNull<u8>> {
     let flags = if read_only { libc::SHM_RDONLY } else { 0 };
     // SAFETY: the kernel chooses the address.
     let at = unsafe { libc::shmat(id, std::ptr::null(), flags) };
-    if at as isize == -1 {
-        None
-    } else {
-        NonNull::new(at.cast())
-    }
+    if at as isize == -1 { None } else { NonNull::new(at.cast()) }
 }
 
 fn detach(at: NonNull<u8>) {
@@ -105,11 +101,7 @@ pub(super) fn create(name: &str, len: usize) -> Result<Region, MemoryError> {
     for probe in 0..PROBES {
         // SAFETY: plain system call.
         let id = unsafe {
-            libc::shmget(
-                key(name, probe),
-                whole,
-                libc::IPC_CREAT | libc::IPC_EXCL | 0o600,
-            )
+            libc::shmget(key(name, probe), whole, libc::IPC_CREAT | libc::IPC_EXCL | 0o600)
         };
         if id < 0 {
             match std::io::Error::last_os_error().raw_os_error() {
@@ -161,9 +153,7 @@ pub(super) fn open(name: &str, writable: bool, alone: bool) -> Result<Region, Me
 }
 
 pub(super) fn in_use(name: &str) -> bool {
-    find(name)
-        .and_then(|(id, _)| stat(id))
-        .is_some_and(|ds| ds.shm_nattch > 0)
+    find(name).and_then(|(id, _)| stat(id)).is_some_and(|ds| ds.shm_nattch > 0)
 }
 
 fn remove_id(id: i32) {

@@ -35,10 +35,7 @@ pub enum FaultKind {
 impl FaultKind {
     /// Whether it may be the program's own doing, to be stopped if it comes again and again.
     pub fn may_be_a_bug(self) -> bool {
-        !matches!(
-            self,
-            FaultKind::NodeSilent | FaultKind::NodeGone | FaultKind::NodeRebooted
-        )
+        !matches!(self, FaultKind::NodeSilent | FaultKind::NodeGone | FaultKind::NodeRebooted)
     }
 
     pub fn words(self) -> &'static str {
@@ -63,11 +60,7 @@ pub struct ProcessId {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(
-    tag = "event",
-    rename_all = "kebab-case",
-    rename_all_fields = "snake_case"
-)]
+#[serde(tag = "event", rename_all = "kebab-case", rename_all_fields = "snake_case")]
 pub enum Event {
     /// Always the first record.
     RunStarted {
@@ -83,17 +76,9 @@ pub enum Event {
         supervisor_pid: u32,
     },
     /// Another supervisor goes on with the run. `adopted`: the job was still running and is left running.
-    TookOver {
-        supervisor_host: String,
-        supervisor_pid: u32,
-        adopted: bool,
-    },
+    TookOver { supervisor_host: String, supervisor_pid: u32, adopted: bool },
     /// The launcher was started.
-    Launched {
-        incarnation: u32,
-        launcher: ProcessId,
-        hosts: Vec<Host>,
-    },
+    Launched { incarnation: u32, launcher: ProcessId, hosts: Vec<Host> },
     /// The first rank was seen computing in this incarnation: matrix generated, or restored.
     Computing { incarnation: u32, iteration: u64 },
     /// The iteration reached before the last fault has been reached again.
@@ -122,11 +107,7 @@ pub enum Event {
         ended: usize,
     },
     /// Nothing of the job runs any more on any node that answers.
-    Stopped {
-        incarnation: u32,
-        ended: usize,
-        unreachable: Vec<String>,
-    },
+    Stopped { incarnation: u32, ended: usize, unreachable: Vec<String> },
     /// `by` takes the ranks of `node`. Equal to a survivor's name where that one takes more ranks.
     Replaced { node: String, by: String },
     /// A node is much slower than the others. It is named, not removed.
@@ -155,9 +136,7 @@ pub struct Record {
 
 /// Now, in milliseconds since the Unix epoch.
 pub fn unix_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_millis() as u64)
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
 }
 
 #[cfg(test)]
@@ -178,19 +157,9 @@ pub(crate) mod tests {
                 supervisor_host: "h".to_string(),
                 supervisor_pid: 1,
             },
-            Event::Launched {
-                incarnation: 1,
-                launcher: ProcessId { pid: 5, started: 9 },
-                hosts,
-            },
-            Event::Computing {
-                incarnation: 1,
-                iteration: 0,
-            },
-            Event::Saved {
-                incarnation: 1,
-                iteration: 8,
-            },
+            Event::Launched { incarnation: 1, launcher: ProcessId { pid: 5, started: 9 }, hosts },
+            Event::Computing { incarnation: 1, iteration: 0 },
+            Event::Saved { incarnation: 1, iteration: 8 },
             Event::Fault {
                 fault: 1,
                 incarnation: 1,
@@ -201,47 +170,24 @@ pub(crate) mod tests {
                 iteration: 10,
                 detail: "no heartbeat for 4.0 s".to_string(),
             },
-            Event::NodeLost {
-                node: "n2".to_string(),
-                why: "silent".to_string(),
-            },
-            Event::Stopped {
-                incarnation: 1,
-                ended: 2,
-                unreachable: vec!["n2".to_string()],
-            },
-            Event::Replaced {
-                node: "n2".to_string(),
-                by: "n3".to_string(),
-            },
+            Event::NodeLost { node: "n2".to_string(), why: "silent".to_string() },
+            Event::Stopped { incarnation: 1, ended: 2, unreachable: vec!["n2".to_string()] },
+            Event::Replaced { node: "n2".to_string(), by: "n3".to_string() },
             Event::Launched {
                 incarnation: 2,
                 launcher: ProcessId { pid: 6, started: 10 },
                 hosts: vec![Host::new("n1", 2), Host::new("n3", 2)],
             },
-            Event::Computing {
-                incarnation: 2,
-                iteration: 8,
-            },
-            Event::CaughtUp {
-                incarnation: 2,
-                iteration: 10,
-            },
-            Event::Finished {
-                code: 0,
-                why: "passed".to_string(),
-            },
+            Event::Computing { incarnation: 2, iteration: 8 },
+            Event::CaughtUp { incarnation: 2, iteration: 10 },
+            Event::Finished { code: 0, why: "passed".to_string() },
         ]
     }
 
     /// The names in the log are an interface.
     #[test]
     fn records_are_flat_and_named_as_documented() {
-        let record = Record {
-            seq: 7,
-            at_ms: 5500,
-            event: samples()[4].clone(),
-        };
+        let record = Record { seq: 7, at_ms: 5500, event: samples()[4].clone() };
         let text = serde_json::to_string(&record).unwrap();
         for part in [
             r#""seq":7"#,

@@ -19,30 +19,20 @@ pub struct Host {
 
 impl Host {
     pub fn new(name: impl Into<String>, slots: usize) -> Self {
-        Self {
-            name: name.into(),
-            slots,
-        }
+        Self { name: name.into(), slots }
     }
 }
 
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum HostsError {
     #[error("{origin}, line {line}: {what}")]
-    Line {
-        origin: String,
-        line: usize,
-        what: String,
-    },
+    Line { origin: String, line: usize, what: String },
     #[error("{origin}: {what}")]
     Whole { origin: String, what: String },
 }
 
 fn whole(origin: &str, what: impl Into<String>) -> HostsError {
-    HostsError::Whole {
-        origin: origin.to_string(),
-        what: what.into(),
-    }
+    HostsError::Whole { origin: origin.to_string(), what: what.into() }
 }
 
 /// Batch system an allocation came from.
@@ -81,16 +71,15 @@ pub fn read_host_file(text: &str, origin: &str) -> Result<Vec<Host>, HostsError>
         if line.is_empty() {
             continue;
         }
-        let fail = |what: String| HostsError::Line {
-            origin: origin.to_string(),
-            line: at + 1,
-            what,
-        };
+        let fail =
+            |what: String| HostsError::Line { origin: origin.to_string(), line: at + 1, what };
         let mut words = line.split_whitespace();
         let first = words.next().unwrap_or_default();
         let (name, mut slots) = match first.rsplit_once(':') {
             // An IPv6 address has several colons and no slot count.
-            Some((name, count)) if !name.contains(':') => (name, Some(number(count).map_err(&fail)?)),
+            Some((name, count)) if !name.contains(':') => {
+                (name, Some(number(count).map_err(&fail)?))
+            }
             _ => (first, None),
         };
         check_name(name).map_err(&fail)?;
@@ -143,11 +132,8 @@ pub fn from_allocation(
             }
             None => vec![1; names.len()],
         };
-        let hosts = names
-            .into_iter()
-            .zip(tasks)
-            .map(|(name, slots)| Host { name, slots })
-            .collect();
+        let hosts =
+            names.into_iter().zip(tasks).map(|(name, slots)| Host { name, slots }).collect();
         return Ok(Some(Allocation {
             system: BatchSystem::Slurm,
             job: var("SLURM_JOB_ID").unwrap_or_default(),
@@ -173,10 +159,7 @@ pub fn from_allocation(
         let mut merged = Merged::default();
         for pair in words.chunks(2) {
             check_name(pair[0]).map_err(|what| whole("LSB_MCPU_HOSTS", what))?;
-            merged.add(
-                pair[0],
-                number(pair[1]).map_err(|what| whole("LSB_MCPU_HOSTS", what))?,
-            );
+            merged.add(pair[0], number(pair[1]).map_err(|what| whole("LSB_MCPU_HOSTS", what))?);
         }
         return Ok(Some(Allocation {
             system: BatchSystem::Lsf,
@@ -259,9 +242,8 @@ fn expand_item(item: &str, names: &mut Vec<String>) -> Result<(), String> {
         names.push(item.to_string());
         return Ok(());
     };
-    let (ranges, tail) = rest
-        .split_once(']')
-        .ok_or_else(|| format!("'{item}': '[' without ']'"))?;
+    let (ranges, tail) =
+        rest.split_once(']').ok_or_else(|| format!("'{item}': '[' without ']'"))?;
     for range in ranges.split(',') {
         let (low, high) = range.split_once('-').unwrap_or((range, range));
         let (first, last) = (number_or_zero(low)?, number_or_zero(high)?);
@@ -290,8 +272,7 @@ fn number_or_zero(text: &str) -> Result<usize, String> {
     if text.is_empty() || text.len() > 9 || !text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(format!("'{text}' is not a node number"));
     }
-    text.parse()
-        .map_err(|_| format!("'{text}' is not a node number"))
+    text.parse().map_err(|_| format!("'{text}' is not a node number"))
 }
 
 /// A name goes into command lines of remote shells: letters that mean something there are refused,
@@ -371,10 +352,7 @@ mod tests {
 
     #[test]
     fn slurm_lists() {
-        assert_eq!(
-            expand_slurm("n[01-03,5]").unwrap(),
-            ["n01", "n02", "n03", "n5"]
-        );
+        assert_eq!(expand_slurm("n[01-03,5]").unwrap(), ["n01", "n02", "n03", "n5"]);
         assert_eq!(expand_slurm("a,b[9-10],c").unwrap(), ["a", "b9", "b10", "c"]);
         assert_eq!(
             expand_slurm("r[1-2]n[1-2]-ib").unwrap(),
@@ -394,11 +372,7 @@ mod tests {
     }
 
     fn env<'a>(vars: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
-        move |name| {
-            vars.iter()
-                .find(|(n, _)| *n == name)
-                .map(|(_, v)| v.to_string())
-        }
+        move |name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| v.to_string())
     }
     fn no_file(_: &str) -> std::io::Result<String> {
         Err(std::io::ErrorKind::NotFound.into())
@@ -418,13 +392,9 @@ mod tests {
         .unwrap()
         .unwrap();
         assert_eq!((slurm.system, slurm.job.as_str()), (BatchSystem::Slurm, "77"));
-        assert_eq!(
-            names(&slurm.hosts),
-            [("n01", 4), ("n02", 4), ("n03", 1), ("n5", 2)]
-        );
-        let lsf = from_allocation(env(&[("LSB_MCPU_HOSTS", "h1 4 h2 4")]), no_file)
-            .unwrap()
-            .unwrap();
+        assert_eq!(names(&slurm.hosts), [("n01", 4), ("n02", 4), ("n03", 1), ("n5", 2)]);
+        let lsf =
+            from_allocation(env(&[("LSB_MCPU_HOSTS", "h1 4 h2 4")]), no_file).unwrap().unwrap();
         assert_eq!(names(&lsf.hosts), [("h1", 4), ("h2", 4)]);
         let pbs = from_allocation(env(&[("PBS_NODEFILE", "/nodes")]), |path| {
             assert_eq!(path, "/nodes");

@@ -20,18 +20,15 @@ use super::hosts::Host;
 #[derive(Debug, Error)]
 pub enum JournalError {
     #[error("{path}: {source}")]
-    Io {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("{path}: another supervisor is at work on this run; see `skt-hpl supervisor-status`, or choose another --state folder")]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error(
+        "{path}: another supervisor is at work on this run; see `skt-hpl supervisor-status`, or choose another --state folder"
+    )]
     Locked { path: PathBuf },
-    #[error("{path}, line {line}: the record is damaged ({what}); move the folder away to start a new run, its memory stays on the nodes until cleaned")]
-    Damaged {
-        path: PathBuf,
-        line: usize,
-        what: String,
-    },
+    #[error(
+        "{path}, line {line}: the record is damaged ({what}); move the folder away to start a new run, its memory stays on the nodes until cleaned"
+    )]
+    Damaged { path: PathBuf, line: usize, what: String },
 }
 
 const SEAL: &str = ",\"sum\":\"";
@@ -46,9 +43,7 @@ pub fn to_line(record: &Record) -> String {
 
 /// A line as a record, or what is wrong with it.
 pub fn from_line(line: &str) -> Result<Record, String> {
-    let (body, seal) = line
-        .rsplit_once(SEAL)
-        .ok_or_else(|| "it has no checksum".to_string())?;
+    let (body, seal) = line.rsplit_once(SEAL).ok_or_else(|| "it has no checksum".to_string())?;
     let sum = seal
         .strip_suffix("\"}")
         .and_then(|hex| u64::from_str_radix(hex, 16).ok())
@@ -79,11 +74,7 @@ pub fn parse(bytes: &[u8], path: &Path) -> Result<(Vec<Record>, usize), JournalE
             Ok(record) => records.push(record),
             Err(_) if good + length + 1 == bytes.len() => break,
             Err(what) => {
-                return Err(JournalError::Damaged {
-                    path: path.to_path_buf(),
-                    line: number,
-                    what,
-                });
+                return Err(JournalError::Damaged { path: path.to_path_buf(), line: number, what });
             }
         }
         good += length + 1;
@@ -102,10 +93,7 @@ pub struct Journal {
 impl Journal {
     /// Opens or makes the journal, locks it, cuts a torn tail off and returns what it holds.
     pub fn open(path: &Path) -> Result<(Self, Vec<Record>), JournalError> {
-        let io = |source| JournalError::Io {
-            path: path.to_path_buf(),
-            source,
-        };
+        let io = |source| JournalError::Io { path: path.to_path_buf(), source };
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -113,13 +101,12 @@ impl Journal {
             .truncate(false)
             .open(path)
             .map_err(io)?;
-        let mut file =
-            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
-                nix::errno::Errno::EWOULDBLOCK => JournalError::Locked {
-                    path: path.to_path_buf(),
-                },
+        let mut file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(
+            |(_, errno)| match errno {
+                nix::errno::Errno::EWOULDBLOCK => JournalError::Locked { path: path.to_path_buf() },
                 other => io(other.into()),
-            })?;
+            },
+        )?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(io)?;
         let (records, good) = parse(&bytes, path)?;
@@ -131,11 +118,7 @@ impl Journal {
         if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
             File::open(folder).and_then(|d| d.sync_all()).map_err(io)?;
         }
-        let journal = Self {
-            file,
-            path: path.to_path_buf(),
-            next: records.len() as u64,
-        };
+        let journal = Self { file, path: path.to_path_buf(), next: records.len() as u64 };
         Ok((journal, records))
     }
 
@@ -149,19 +132,12 @@ impl Journal {
 
     /// Writes an event and waits until it is on disk.
     pub fn append(&mut self, event: Event) -> Result<Record, JournalError> {
-        let record = Record {
-            seq: self.next,
-            at_ms: unix_ms(),
-            event,
-        };
+        let record = Record { seq: self.next, at_ms: unix_ms(), event };
         let line = to_line(&record) + "\n";
         self.file
             .write_all(line.as_bytes())
             .and_then(|()| self.file.sync_data())
-            .map_err(|source| JournalError::Io {
-                path: self.path.clone(),
-                source,
-            })?;
+            .map_err(|source| JournalError::Io { path: self.path.clone(), source })?;
         self.next += 1;
         Ok(record)
     }
@@ -211,14 +187,7 @@ impl RunState {
 
     pub fn apply(&mut self, record: &Record) {
         match &record.event {
-            Event::RunStarted {
-                run_id,
-                command,
-                ranks,
-                hosts,
-                spares,
-                ..
-            } => {
+            Event::RunStarted { run_id, command, ranks, hosts, spares, .. } => {
                 *self = Self {
                     run_id: run_id.clone(),
                     command: command.clone(),
@@ -231,11 +200,7 @@ impl RunState {
                 };
             }
             Event::TookOver { .. } => self.finished = None,
-            Event::Launched {
-                incarnation,
-                launcher,
-                hosts,
-            } => {
+            Event::Launched { incarnation, launcher, hosts } => {
                 self.incarnation = *incarnation;
                 self.running = Some(*launcher);
                 self.placed = hosts.clone();
@@ -250,9 +215,7 @@ impl RunState {
                 }
                 self.last_saved = Some(*iteration);
             }
-            Event::Fault {
-                kind, iteration, ..
-            } => {
+            Event::Fault { kind, iteration, .. } => {
                 self.reach(*iteration);
                 self.faults.push(PastFault {
                     kind: *kind,
@@ -298,10 +261,7 @@ mod tests {
         let path = dir.join("journal");
         let (mut journal, before) = Journal::open(&path).unwrap();
         assert!(before.is_empty());
-        let records = samples()
-            .into_iter()
-            .map(|event| journal.append(event).unwrap())
-            .collect();
+        let records = samples().into_iter().map(|event| journal.append(event).unwrap()).collect();
         (path, records)
     }
 
@@ -311,9 +271,7 @@ mod tests {
         let (path, records) = written(dir.path());
         let (mut journal, again) = Journal::open(&path).unwrap();
         assert_eq!(again, records);
-        let more = journal
-            .append(Event::Waiting { missing: 1 })
-            .unwrap();
+        let more = journal.append(Event::Waiting { missing: 1 }).unwrap();
         assert_eq!(more.seq, records.len() as u64);
     }
 
@@ -322,11 +280,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, records) = written(dir.path());
         let whole = std::fs::read(&path).unwrap();
-        let last_line = whole[..whole.len() - 1]
-            .iter()
-            .rposition(|&b| b == b'\n')
-            .unwrap()
-            + 1;
+        let last_line = whole[..whole.len() - 1].iter().rposition(|&b| b == b'\n').unwrap() + 1;
         for end in last_line..whole.len() {
             std::fs::write(&path, &whole[..end]).unwrap();
             let (mut journal, left) = Journal::open(&path).unwrap();
@@ -357,10 +311,7 @@ mod tests {
         let third = second + whole[second..].iter().position(|&b| b == b'\n').unwrap() + 1;
         let without = [&whole[..second], &whole[third..]].concat();
         std::fs::write(&path, without).unwrap();
-        assert!(matches!(
-            Journal::open(&path),
-            Err(JournalError::Damaged { line: 2, .. })
-        ));
+        assert!(matches!(Journal::open(&path), Err(JournalError::Damaged { line: 2, .. })));
     }
 
     #[test]
@@ -370,10 +321,7 @@ mod tests {
         assert!(!Journal::is_held(&path));
         let (journal, _) = Journal::open(&path).unwrap();
         assert!(Journal::is_held(&path));
-        assert!(matches!(
-            Journal::open(&path),
-            Err(JournalError::Locked { .. })
-        ));
+        assert!(matches!(Journal::open(&path), Err(JournalError::Locked { .. })));
         drop(journal);
         assert!(!Journal::is_held(&path));
         Journal::open(&path).unwrap();
@@ -384,11 +332,7 @@ mod tests {
             .into_iter()
             .take(count)
             .enumerate()
-            .map(|(seq, event)| Record {
-                seq: seq as u64,
-                at_ms: 1000 * seq as u64,
-                event,
-            })
+            .map(|(seq, event)| Record { seq: seq as u64, at_ms: 1000 * seq as u64, event })
             .collect();
         RunState::replay(&records)
     }
@@ -399,11 +343,7 @@ mod tests {
         assert_eq!(running.running, Some(ProcessId { pid: 5, started: 9 }));
         assert_eq!((running.furthest, running.last_saved), (8, Some(8)));
         let broken = state_after(6);
-        assert_eq!(
-            broken.running,
-            Some(ProcessId { pid: 5, started: 9 }),
-            "not stopped yet"
-        );
+        assert_eq!(broken.running, Some(ProcessId { pid: 5, started: 9 }), "not stopped yet");
         assert!(broken.lost.contains("n2"));
         assert!(broken.faults[0].advanced);
         let stopped = state_after(7);

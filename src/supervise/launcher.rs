@@ -153,19 +153,11 @@ pub fn launch(plan: &LaunchPlan) -> Launch {
     }
     argv.extend(plan.extra.iter().cloned());
     argv.extend(plan.command.iter().cloned());
-    Launch {
-        argv,
-        set,
-        remove_prefixes,
-        files,
-    }
+    Launch { argv, set, remove_prefixes, files }
 }
 
 fn host_file(hosts: &[Host], between: &str) -> String {
-    hosts
-        .iter()
-        .map(|h| format!("{}{between}{}\n", h.name, h.slots))
-        .collect()
+    hosts.iter().map(|h| format!("{}{between}{}\n", h.name, h.slots)).collect()
 }
 
 #[cfg(test)]
@@ -173,7 +165,11 @@ mod tests {
     use super::*;
     use crate::supervise::hosts::read_host_file;
 
-    fn plan_with<'a>(launcher: Launcher, shell: &'a RemoteShell, parts: &'a Parts) -> LaunchPlan<'a> {
+    fn plan_with<'a>(
+        launcher: Launcher,
+        shell: &'a RemoteShell,
+        parts: &'a Parts,
+    ) -> LaunchPlan<'a> {
         LaunchPlan {
             launcher,
             program: Path::new("/bin/launch"),
@@ -218,7 +214,9 @@ mod tests {
             let made = launch(&plan_with(launcher, &shell, &parts));
             assert_eq!(made.argv[0], "/bin/launch");
             assert!(made.argv.ends_with(&[parts.extra.clone(), parts.command.clone()].concat()));
-            for (name, value) in [("SKT_RUN_ID", "r1"), ("SKT_INCARNATION", "2"), ("OMP_NUM_THREADS", "1")] {
+            for (name, value) in
+                [("SKT_RUN_ID", "r1"), ("SKT_INCARNATION", "2"), ("OMP_NUM_THREADS", "1")]
+            {
                 assert!(made.set.contains(&(name.to_string(), value.to_string())));
             }
             let hosts = &made.files[0].1;

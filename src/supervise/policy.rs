@@ -42,8 +42,12 @@ pub enum Placement {
         replaced: Vec<(String, String)>,
     },
     /// So many nodes are missing.
-    Wait { missing: usize },
-    GiveUp { why: String },
+    Wait {
+        missing: usize,
+    },
+    GiveUp {
+        why: String,
+    },
 }
 
 /// With which nodes to go on. A node that is well keeps its place; a lost one's place is taken, in this
@@ -78,10 +82,7 @@ pub fn place(now: &Situation) -> Placement {
                 return false;
             }
             match (now.fitness)(&spare.name) {
-                Fitness::Fit {
-                    free_bytes,
-                    held_bytes,
-                } => {
+                Fitness::Fit { free_bytes, held_bytes } => {
                     let fits = fits(free_bytes + held_bytes);
                     if !fits {
                         reasons.push(format!(
@@ -109,11 +110,7 @@ pub fn place(now: &Situation) -> Placement {
         // Memory must be known to suffice: an overfull node would be the next one lost.
         let survivor = (0..now.placed.len()).filter(|_| now.may_double).find(|&s| {
             let host = &now.placed[s];
-            let Fitness::Fit {
-                free_bytes,
-                held_bytes,
-            } = (now.fitness)(&host.name)
-            else {
+            let Fitness::Fit { free_bytes, held_bytes } = (now.fitness)(&host.name) else {
                 return false;
             };
             match needs(host.slots + extra[s] + lost.slots) {
@@ -129,9 +126,7 @@ pub fn place(now: &Situation) -> Placement {
         let returned = now.placed.iter().chain(now.spares).find(|host| {
             let unused = !hosts.iter().flatten().any(|h| h.name == host.name);
             match (now.fitness)(&host.name) {
-                Fitness::Lost {
-                    returned: Some(free),
-                } => unused && fits(free),
+                Fitness::Lost { returned: Some(free) } => unused && fits(free),
                 _ => false,
             }
         });
@@ -159,12 +154,7 @@ pub fn place(now: &Situation) -> Placement {
     let hosts: Vec<Host> = hosts
         .into_iter()
         .zip(extra)
-        .filter_map(|(host, extra)| {
-            host.map(|h| Host {
-                slots: h.slots + extra,
-                ..h
-            })
-        })
+        .filter_map(|(host, extra)| host.map(|h| Host { slots: h.slots + extra, ..h }))
         .collect();
     debug_assert!(hosts.iter().map(|h| h.slots).sum::<usize>() >= now.ranks);
     Placement::Go { hosts, replaced }
@@ -181,11 +171,7 @@ pub struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self {
-            barren_max: 5,
-            back_off_first_ms: 1000,
-            back_off_max_ms: 30_000,
-        }
+        Self { barren_max: 5, back_off_first_ms: 1000, back_off_max_ms: 30_000 }
     }
 }
 
@@ -224,12 +210,9 @@ pub fn next_attempt(history: &[PastFault], patience: &Patience) -> Attempt {
             why: format!("{barren} faults in a row without any progress between them"),
         };
     }
-    let own = history
-        .iter()
-        .rev()
-        .take_while(|f| !f.advanced)
-        .filter(|f| f.kind.may_be_a_bug())
-        .count() as u32;
+    let own =
+        history.iter().rev().take_while(|f| !f.advanced).filter(|f| f.kind.may_be_a_bug()).count()
+            as u32;
     let after_ms = match own {
         0 => 0,
         n => patience
@@ -253,10 +236,7 @@ mod tests {
         names.iter().map(|n| Host::new(*n, 2)).collect()
     }
     fn fit(free_mib: u64, held_mib: u64) -> Fitness {
-        Fitness::Fit {
-            free_bytes: free_mib * MIB,
-            held_bytes: held_mib * MIB,
-        }
+        Fitness::Fit { free_bytes: free_mib * MIB, held_bytes: held_mib * MIB }
     }
 
     struct World {
@@ -295,10 +275,7 @@ mod tests {
     fn go(hosts: &[(&str, usize)], replaced: &[(&str, &str)]) -> Placement {
         Placement::Go {
             hosts: hosts.iter().map(|(n, s)| Host::new(*n, *s)).collect(),
-            replaced: replaced
-                .iter()
-                .map(|(a, b)| (a.to_string(), b.to_string()))
-                .collect(),
+            replaced: replaced.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect(),
         }
     }
     const LOST: Fitness = Fitness::Lost { returned: None };
@@ -312,41 +289,25 @@ mod tests {
     #[test]
     fn a_spare_that_passes_its_test_takes_the_place() {
         let world = World::new(&[("n2", LOST), ("s1", fit(100, 0))]);
-        assert_eq!(
-            world.place(),
-            go(&[("n1", 2), ("s1", 2), ("n3", 2)], &[("n2", "s1")])
-        );
+        assert_eq!(world.place(), go(&[("n1", 2), ("s1", 2), ("n3", 2)], &[("n2", "s1")]));
         let world = World::new(&[
             ("n2", LOST),
             ("s1", Fitness::Unfit("wrong binary".into())),
             ("s2", fit(20, 0)),
         ]);
-        assert_eq!(
-            world.place(),
-            go(&[("n1", 2), ("s2", 2), ("n3", 2)], &[("n2", "s2")])
-        );
+        assert_eq!(world.place(), go(&[("n1", 2), ("s2", 2), ("n3", 2)], &[("n2", "s2")]));
         // The first has too little room.
         let world = World::new(&[("n2", LOST), ("s1", fit(19, 0)), ("s2", fit(20, 0))]);
-        assert_eq!(
-            world.place(),
-            go(&[("n1", 2), ("s2", 2), ("n3", 2)], &[("n2", "s2")])
-        );
+        assert_eq!(world.place(), go(&[("n1", 2), ("s2", 2), ("n3", 2)], &[("n2", "s2")]));
     }
 
     #[test]
     fn two_lost_take_two_spares() {
-        let world = World::new(&[
-            ("n1", LOST),
-            ("n3", LOST),
-            ("s1", fit(100, 0)),
-            ("s2", fit(100, 0)),
-        ]);
+        let world =
+            World::new(&[("n1", LOST), ("n3", LOST), ("s1", fit(100, 0)), ("s2", fit(100, 0))]);
         assert_eq!(
             world.place(),
-            go(
-                &[("s1", 2), ("n2", 2), ("s2", 2)],
-                &[("n1", "s1"), ("n3", "s2")]
-            )
+            go(&[("s1", 2), ("n2", 2), ("s2", 2)], &[("n1", "s1"), ("n3", "s2")])
         );
     }
 
@@ -355,10 +316,7 @@ mod tests {
         let lost = [("s1", LOST), ("s2", LOST), ("n2", LOST)];
         let mut world = World::new(&lost);
         world.state.insert("n3", fit(20, 20));
-        assert_eq!(
-            world.place(),
-            go(&[("n1", 2), ("n3", 4)], &[("n2", "n3")])
-        );
+        assert_eq!(world.place(), go(&[("n1", 2), ("n3", 4)], &[("n2", "n3")]));
         world.may_double = false;
         assert!(matches!(world.place(), Placement::GiveUp { .. }));
         // What a rank needs is not known: then no node is filled beyond what was asked.
@@ -373,16 +331,8 @@ mod tests {
         assert!(matches!(world.place(), Placement::GiveUp { .. }));
         world.may_wait = true;
         assert_eq!(world.place(), Placement::Wait { missing: 1 });
-        world.state.insert(
-            "n2",
-            Fitness::Lost {
-                returned: Some(20 * MIB),
-            },
-        );
-        assert_eq!(
-            world.place(),
-            go(&[("n1", 2), ("n2", 2), ("n3", 2)], &[("n2", "n2")])
-        );
+        world.state.insert("n2", Fitness::Lost { returned: Some(20 * MIB) });
+        assert_eq!(world.place(), go(&[("n1", 2), ("n2", 2), ("n3", 2)], &[("n2", "n2")]));
         world.state.insert("s2", fit(20, 0));
         assert_eq!(
             world.place(),
@@ -457,21 +407,14 @@ mod tests {
     }
 
     fn fault(kind: FaultKind, iteration: u64, advanced: bool) -> PastFault {
-        PastFault {
-            kind,
-            iteration,
-            advanced,
-        }
+        PastFault { kind, iteration, advanced }
     }
 
     #[test]
     fn the_same_fault_three_times_running_is_a_bug() {
         let patience = Patience::default();
         let died = |advanced| fault(FaultKind::RankDied, 7, advanced);
-        assert_eq!(
-            next_attempt(&[died(true)], &patience),
-            Attempt::Relaunch { after_ms: 0 }
-        );
+        assert_eq!(next_attempt(&[died(true)], &patience), Attempt::Relaunch { after_ms: 0 });
         assert_eq!(
             next_attempt(&[died(true), died(false)], &patience),
             Attempt::Relaunch { after_ms: 1000 }

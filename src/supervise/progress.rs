@@ -1,62 +1,31 @@
 //! What the ranks of a run do, as an agent sees it on its node.
 //!
-//! Each grid position keeps progress words at a fixed place of the `head` part of its named memory. The agent
-//! reads those few bytes from the file without mapping it: a rank that is being killed, or memory that is
-//! being removed, can do nothing worse to it than a short read.
-
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+//! Each grid position publishes progress words in the `head` part of its named memory; the agent looks at
+//! them without any lock. So a rank that hangs in the depths of MPI is seen to hang, and one that was
+//! killed leaves behind how far it had come.
 
 use serde::{Deserialize, Serialize};
 
-/// What a rank is busy with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Doing {
-    #[default]
-    Starting,
-    Generating,
-    Computing,
-    Saving,
-    Recovering,
-    Solving,
-    Verifying,
-    Done,
-}
+pub use crate::memory::header::Doing;
+use crate::memory::header::{EpochId, Head};
+use crate::memory::{Depot, Part, depot};
 
-impl Doing {
-    const ALL: [Doing; 8] = [
-        Doing::Starting,
-        Doing::Generating,
-        Doing::Computing,
-        Doing::Saving,
-        Doing::Recovering,
-        Doing::Solving,
-        Doing::Verifying,
-        Doing::Done,
-    ];
-
-    fn from_word(word: u64) -> Option<Self> {
-        Self::ALL.get(usize::try_from(word).ok()?).copied()
-    }
-
-    pub fn words(self) -> &'static str {
-        match self {
-            Doing::Starting => "starting",
-            Doing::Generating => "generating",
-            Doing::Computing => "computing",
-            Doing::Saving => "saving",
-            Doing::Recovering => "recovering",
-            Doing::Solving => "solving",
-            Doing::Verifying => "verifying",
-            Doing::Done => "done",
-        }
+/// What a rank is busy with, in a word for people.
+pub fn words(doing: Doing) -> &'static str {
+    match doing {
+        Doing::Starting => "starting",
+        Doing::Generating => "generating",
+        Doing::Computing => "computing",
+        Doing::Saving => "saving",
+        Doing::Recovering => "recovering",
+        Doing::Solving => "solving",
+        Doing::Verifying => "verifying",
+        Doing::Done => "done",
     }
 }
 
 /// One rank's progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     pub position: u32,
     pub pid: u32,
@@ -64,6 +33,13 @@ pub struct Progress {
     pub beat: u64,
     pub iteration: u64,
     pub doing: Doing,
+    /// The last epoch that is safe, and the iteration it was taken at.
+    pub saved: Option<(EpochId, u64)>,
+    /// Size of the problem and of a block; zero where the header does not say.
+    pub n: u64,
+    pub nb: u64,
+    /// Which test of the input file.
+    pub test: u32,
 }
 
 /// Where the agent gets progress from.
@@ -74,115 +50,85 @@ pub trait ProgressSource {
     fn held(&self) -> (u64, usize);
 }
 
-/// Progress words in the heads of named POSIX memory.
-#[derive(Debug)]
+/// The heads of named memory on this node, of one job or of all this user's.
+#[derive(Debug, Default)]
 pub struct Heads {
-    folder: PathBuf,
-    /// `skt-hpl.<uid>.<job>.`
-    prefix: String,
+    job: Option<String>,
 }
-
-/// Where the progress words lie: heartbeat, iteration, doing, pid; each eight bytes, little-endian.
-const PROGRESS_AT: u64 = 64;
-const PROGRESS_BYTES: usize = 32;
 
 impl Heads {
-    pub fn new(folder: impl Into<PathBuf>, uid: u32, job: &str) -> Self {
-        Self {
-            folder: folder.into(),
-            prefix: format!("skt-hpl.{uid}.{job}."),
-        }
+    pub fn new(job: Option<String>) -> Self {
+        Self { job }
     }
 
-    /// Files of this job: position, part, path.
-    fn files(&self) -> impl Iterator<Item = (u32, String, PathBuf)> {
-        let entries = std::fs::read_dir(&self.folder).into_iter().flatten();
-        entries.flatten().filter_map(|entry| {
-            let name = entry.file_name();
-            let rest = name.to_str()?.strip_prefix(&self.prefix)?;
-            let (position, part) = rest.strip_prefix('p')?.split_once('.')?;
-            Some((position.parse().ok()?, part.to_string(), entry.path()))
-        })
+    fn pieces(&self) -> impl Iterator<Item = depot::Held> {
+        depot::list_user().into_iter().filter(|h| self.job.as_ref().is_none_or(|job| *job == h.job))
     }
-}
-
-fn word(bytes: &[u8], index: usize) -> u64 {
-    bytes[8 * index..8 * index + 8]
-        .try_into()
-        .map_or(0, u64::from_le_bytes)
 }
 
 impl ProgressSource for Heads {
     fn sample(&mut self) -> Vec<Progress> {
-        let mut found: Vec<Progress> = self
-            .files()
-            .filter(|(_, part, _)| part == "head")
-            .filter_map(|(position, _, path)| {
-                let mut bytes = [0u8; PROGRESS_BYTES];
-                File::open(path)
-                    .ok()?
-                    .read_exact_at(&mut bytes, PROGRESS_AT)
-                    .ok()?;
-                Some(Progress {
-                    position,
-                    beat: word(&bytes, 0),
-                    iteration: word(&bytes, 1),
-                    doing: Doing::from_word(word(&bytes, 2))?,
-                    pid: u32::try_from(word(&bytes, 3)).ok()?,
-                })
-            })
-            .collect();
-        found.sort_by_key(|p| p.position);
-        found
+        let look = |held: depot::Held| {
+            let depot = Depot::new(held.store, &held.job).ok()?;
+            let head = Head::new(depot.peek(held.position, Part::Head).ok()?).ok()?;
+            let words = head.progress();
+            let mut progress = Progress {
+                position: held.position,
+                pid: u32::try_from(words.pid).ok()?,
+                beat: words.heartbeat,
+                iteration: words.iteration,
+                doing: Doing::from_word(words.doing)?,
+                ..Progress::default()
+            };
+            if let Ok(header) = head.read() {
+                progress.saved = header.claim.base.map(|id| (id, header.base.boundary));
+                (progress.n, progress.nb) = (header.id.n, header.id.nb);
+                progress.test = header.id.test;
+            }
+            Some(progress)
+        };
+        self.pieces().filter(|h| h.part == Part::Head).filter_map(look).collect()
     }
 
     fn held(&self) -> (u64, usize) {
-        let mut bytes = 0;
-        let mut positions = std::collections::BTreeSet::new();
-        for (position, _, path) in self.files() {
-            positions.insert(position);
-            bytes += path.metadata().map_or(0, |m| m.len());
-        }
-        (bytes, positions.len())
+        let pieces: Vec<depot::Held> = self.pieces().collect();
+        let heads = pieces.iter().filter(|h| h.part == Part::Head).count();
+        (pieces.iter().map(|h| h.bytes).sum(), heads)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn head(words: [u64; 4]) -> Vec<u8> {
-        let mut bytes = vec![0u8; 4096];
-        for (i, w) in words.iter().enumerate() {
-            bytes[64 + 8 * i..72 + 8 * i].copy_from_slice(&w.to_le_bytes());
-        }
-        bytes
-    }
+    use crate::memory::Store;
+    use crate::memory::header::HEAD_BYTES;
 
     #[test]
-    fn heads_of_this_job_only_and_no_nonsense() {
-        let dir = tempfile::tempdir().unwrap();
-        let write = |name: &str, bytes: &[u8]| std::fs::write(dir.path().join(name), bytes).unwrap();
-        write("skt-hpl.0.job.p3.head", &head([7, 12, 2, 99]));
-        write("skt-hpl.0.job.p3.a", &[0; 1000]);
-        write("skt-hpl.0.job.p1.head", &head([1, 0, 1, 98]));
-        write("skt-hpl.0.job.p4.head", &head([1, 0, 77, 98]));
-        write("skt-hpl.0.job.p5.head", &[0; 70]);
-        write("skt-hpl.0.job2.p1.head", &head([1, 0, 1, 98]));
-        write("skt-hpl.1.job.p2.head", &head([1, 0, 1, 98]));
-        let mut heads = Heads::new(dir.path(), 0, "job");
+    fn heads_of_this_job_only() {
+        let name = format!("progress-{}", std::process::id());
+        let other = format!("{name}-other");
+        let ours = Depot::new(Store::Posix, &name).unwrap();
+        let theirs = Depot::new(Store::Posix, &other).unwrap();
+        let head = Head::new(ours.create(3, Part::Head, HEAD_BYTES).unwrap()).unwrap();
+        head.tick(Doing::Computing, 12);
+        let _a = ours.create(3, Part::A, 1000).unwrap();
+        let _foreign = theirs.create(4, Part::Head, HEAD_BYTES).unwrap();
+        let mut heads = Heads::new(Some(name));
         let sample = heads.sample();
-        assert_eq!(sample.len(), 2, "{sample:?}");
-        assert_eq!(
-            sample[1],
-            Progress {
-                position: 3,
-                pid: 99,
-                beat: 7,
-                iteration: 12,
-                doing: Doing::Computing
-            }
-        );
-        assert_eq!(heads.held(), (3 * 4096 + 1000 + 70, 4));
+        let held = heads.held();
+        drop((head, _a, _foreign));
+        ours.clean().unwrap();
+        theirs.clean().unwrap();
+        let expected = Progress {
+            position: 3,
+            pid: std::process::id(),
+            beat: 1,
+            iteration: 12,
+            doing: Doing::Computing,
+            ..Progress::default()
+        };
+        assert_eq!(sample, [expected]);
+        assert_eq!(held, (HEAD_BYTES as u64 + 1000, 1));
+        assert_eq!(heads.sample(), []);
     }
 }

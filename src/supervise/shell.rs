@@ -67,10 +67,8 @@ impl RemoteShell {
     /// A shell script that launchers call as `SCRIPT [-x] HOST COMMAND...` to start their daemon on a node.
     /// It puts `env` into the daemon's environment: that is how the daemon, too, is found by run id.
     pub fn launcher_script(&self, env: &[(String, String)]) -> String {
-        let settings: Vec<String> = env
-            .iter()
-            .map(|(name, value)| format!("{name}={}", quote(value)))
-            .collect();
+        let settings: Vec<String> =
+            env.iter().map(|(name, value)| format!("{name}={}", quote(value))).collect();
         let settings = settings.join(" ");
         let call = match self {
             Self::Ssh(shell) => format!(
@@ -165,7 +163,17 @@ mod tests {
         let shell = RemoteShell::parse(Some("ssh -F 'my config'")).unwrap();
         assert_eq!(
             shell.command("n1", &strings(&["a b", "c"])),
-            ["ssh", "-F", "my config", "-o", "BatchMode=yes", "-o", "ConnectTimeout=4", "n1", "'a b' c"]
+            [
+                "ssh",
+                "-F",
+                "my config",
+                "-o",
+                "BatchMode=yes",
+                "-o",
+                "ConnectTimeout=4",
+                "n1",
+                "'a b' c"
+            ]
         );
         assert!(RemoteShell::parse(Some("  ")).is_err());
         assert!(RemoteShell::parse(Some("ssh 'x")).is_err());

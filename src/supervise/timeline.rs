@@ -52,28 +52,22 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
     for record in records {
         let at = record.at_ms;
         match &record.event {
-            Event::Fault {
-                fault,
-                kind,
-                node,
-                position,
-                iteration,
-                struck_ms,
-                ..
-            } => all.push(FaultTimes {
-                fault: *fault,
-                kind: *kind,
-                node: node.clone(),
-                position: *position,
-                iteration: *iteration,
-                struck_ms: *struck_ms,
-                noticed_ms: at,
-                stopped_ms: None,
-                relaunched_ms: None,
-                restored_ms: None,
-                restored_at: None,
-                caught_up_ms: None,
-            }),
+            Event::Fault { fault, kind, node, position, iteration, struck_ms, .. } => {
+                all.push(FaultTimes {
+                    fault: *fault,
+                    kind: *kind,
+                    node: node.clone(),
+                    position: *position,
+                    iteration: *iteration,
+                    struck_ms: *struck_ms,
+                    noticed_ms: at,
+                    stopped_ms: None,
+                    relaunched_ms: None,
+                    restored_ms: None,
+                    restored_at: None,
+                    caught_up_ms: None,
+                })
+            }
             Event::NodeLost { node, why } => {
                 // The launcher's end is often the first sign of a node's; its cause turns up afterwards.
                 if let Some(last) = all.last_mut()
@@ -140,11 +134,7 @@ pub fn wall_time(records: &[Record], now_ms: u64) -> WallTime {
         let at = record.at_ms;
         match &record.event {
             Event::RunStarted { .. } => changes.push((at, Part::Start)),
-            Event::Fault {
-                struck_ms,
-                iteration,
-                ..
-            } => {
+            Event::Fault { struck_ms, iteration, .. } => {
                 recovering = true;
                 aim = aim.max(*iteration);
                 changes.push(((*struck_ms).min(at), Part::Detect));
@@ -207,7 +197,15 @@ pub fn report(records: &[Record], now_ms: u64) -> String {
         let _ = writeln!(
             text,
             "{:>5}  {:<14} {:<12} {:>9}  {:>8} {:>8} {:>10} {:>8} {:>9}",
-            "fault", "what", "where", "iteration", "noticed", "stopped", "relaunched", "restored", "caught up"
+            "fault",
+            "what",
+            "where",
+            "iteration",
+            "noticed",
+            "stopped",
+            "relaunched",
+            "restored",
+            "caught up"
         );
         for f in &all {
             let place = match (&f.node, f.position) {

@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use super::events::FaultKind;
-use super::progress::{Doing, Progress};
+use crate::memory::header::EpochId;
+
+use super::progress::{Doing, Progress, words};
 
 /// After how long what is taken for what.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -147,7 +149,8 @@ pub struct Watch {
     over: bool,
     seen_processes: bool,
     computing: bool,
-    saving_at: Option<u64>,
+    saved: Option<EpochId>,
+    test: u32,
     /// Times between iterations of the foremost rank.
     recent_ms: VecDeque<u64>,
     foremost: u64,
@@ -180,7 +183,8 @@ impl Watch {
             over: false,
             seen_processes: false,
             computing: false,
-            saving_at: None,
+            saved: None,
+            test: 0,
             recent_ms: VecDeque::new(),
             foremost: 0,
             foremost_ms: None,
@@ -220,12 +224,9 @@ impl Watch {
         }
         match seen {
             Seen::AgentUp { node, boot } => self.agent_up(now_ms, node, boot),
-            Seen::Beat {
-                node,
-                round_trip_ms,
-                processes,
-                ranks,
-            } => self.beat(now_ms, node, round_trip_ms, processes, &ranks),
+            Seen::Beat { node, round_trip_ms, processes, ranks } => {
+                self.beat(now_ms, node, round_trip_ms, processes, &ranks)
+            }
             Seen::Closed { node } => {
                 let state = &mut self.nodes[node];
                 if state.closed_ms.is_some() {
@@ -237,10 +238,7 @@ impl Watch {
             Seen::LauncherEnded { code } => {
                 self.over = true;
                 let died = self.ranks.values().filter_map(|r| r.died).map(|d| d.0).min();
-                vec![Verdict::Ended {
-                    code,
-                    struck_ms: died.unwrap_or(self.ticked_ms.min(now_ms)),
-                }]
+                vec![Verdict::Ended { code, struck_ms: died.unwrap_or(self.ticked_ms.min(now_ms)) }]
             }
         }
     }
@@ -267,11 +265,7 @@ impl Watch {
             });
         }
         state.boot = Some(boot);
-        if again {
-            vec![Verdict::AgentRestarted { node }]
-        } else {
-            Vec::new()
-        }
+        if again { vec![Verdict::AgentRestarted { node }] } else { Vec::new() }
     }
 
     fn beat(
@@ -335,7 +329,9 @@ impl Watch {
         rank.state = seen.state;
         if gone {
             // A rank that had finished may go.
-            if rank.died.is_none() && rank.last.doing != Doing::Done && progress.doing != Doing::Done
+            if rank.died.is_none()
+                && rank.last.doing != Doing::Done
+                && progress.doing != Doing::Done
             {
                 rank.died = Some((before_ms, now_ms));
             }
@@ -372,20 +368,25 @@ impl Watch {
             self.computing = true;
             self.foremost = progress.iteration;
             self.foremost_ms = Some(now_ms);
-            verdicts.push(Verdict::Computing {
-                iteration: progress.iteration,
-            });
+            verdicts.push(Verdict::Computing { iteration: progress.iteration });
         }
-        match progress.doing {
-            Doing::Saving => self.saving_at = Some(progress.iteration),
-            Doing::Computing => {
-                if let Some(at) = self.saving_at.take_if(|at| progress.iteration >= *at) {
-                    verdicts.push(Verdict::Saved { iteration: at });
-                }
+        if let Some((epoch, at)) = progress.saved
+            && self.computing
+            && self.saved.is_none_or(|last| last < epoch)
+        {
+            // What was held when we began to look is no news.
+            if self.saved.replace(epoch).is_some() || epoch.epoch == 1 {
+                verdicts.push(Verdict::Saved { iteration: at });
             }
-            _ => {}
         }
-        if self.computing && progress.iteration > self.foremost {
+        if progress.test > self.test {
+            // Iterations count from zero again.
+            self.test = progress.test;
+            self.foremost = progress.iteration;
+            self.foremost_ms = Some(now_ms);
+            self.recent_ms.clear();
+        }
+        if self.computing && progress.test == self.test && progress.iteration > self.foremost {
             if let Some(last_ms) = self.foremost_ms {
                 // Several iterations between two samples share the time.
                 let each = (now_ms - last_ms).div_ceil(progress.iteration - self.foremost);
@@ -466,7 +467,7 @@ impl Watch {
                 detail: format!(
                     "the process of position {position} on {} is gone, while it was {}",
                     self.nodes[node].name,
-                    self.ranks[&position].last.doing.words()
+                    words(self.ranks[&position].last.doing)
                 ),
             });
         }
@@ -507,7 +508,10 @@ impl Watch {
                 node: None,
                 position: None,
                 iteration: 0,
-                detail: format!("no rank has appeared for {} s after the launch", t.start_ms / 1000),
+                detail: format!(
+                    "no rank has appeared for {} s after the launch",
+                    t.start_ms / 1000
+                ),
             });
         }
         self.find_hang(now_ms)
@@ -522,13 +526,10 @@ impl Watch {
                 t.hang_min_ms.max((t.hang_factor * usual as f64) as u64)
             }
             // Nothing to compare with but what the like has taken before.
-            _ => t
-                .patience_ms
-                .max((t.hang_factor * self.longest_other_ms as f64) as u64),
+            _ => t.patience_ms.max((t.hang_factor * self.longest_other_ms as f64) as u64),
         };
         let stopped = |rank: &Rank| {
-            rank.stopped_since_ms
-                .is_some_and(|since| now_ms - since >= t.hang_min_ms)
+            rank.stopped_since_ms.is_some_and(|since| now_ms - since >= t.hang_min_ms)
         };
         let hangs = self.ranks.values().any(|rank| {
             rank.died.is_none()
@@ -544,13 +545,7 @@ impl Watch {
             .ranks
             .values()
             .filter(|r| r.last.doing != Doing::Done)
-            .min_by_key(|r| {
-                (
-                    r.stopped_since_ms.is_none(),
-                    r.last.iteration,
-                    r.changed_ms,
-                )
-            })
+            .min_by_key(|r| (r.stopped_since_ms.is_none(), r.last.iteration, r.changed_ms))
         else {
             return Vec::new();
         };
@@ -568,7 +563,7 @@ impl Watch {
                 "position {} on {} ({}, process state {}) has stood still for {still_s:.1} s{usual}",
                 rank.last.position,
                 self.nodes[rank.node].name,
-                rank.last.doing.words(),
+                words(rank.last.doing),
                 rank.state
             ),
         };
@@ -611,6 +606,7 @@ mod tests {
         states: [char; 4],
         round_trip: [f64; 4],
         stuck: [Option<u64>; 4],
+        saved: Option<(EpochId, u64)>,
     }
 
     impl Run {
@@ -630,6 +626,7 @@ mod tests {
                 states: ['R'; 4],
                 round_trip: [1.0; 4],
                 stuck: [None; 4],
+                saved: None,
             }
         }
         fn until(&mut self, end: u64) -> &mut Self {
@@ -662,6 +659,8 @@ mod tests {
                     beat: at / 250,
                     iteration: at / 1000,
                     doing: self.doing,
+                    saved: self.saved,
+                    ..Progress::default()
                 },
                 state: self.states[node],
             };
@@ -727,10 +726,7 @@ mod tests {
         assert_eq!(run.verdicts.last(), Some(&(20_000, Verdict::Redial { node: 1 })));
         run.see(Seen::Closed { node: 1 });
         run.until(20_500).see(Seen::AgentUp { node: 1, boot: "b1".into() });
-        assert_eq!(
-            run.verdicts.last(),
-            Some(&(20_500, Verdict::AgentRestarted { node: 1 }))
-        );
+        assert_eq!(run.verdicts.last(), Some(&(20_500, Verdict::AgentRestarted { node: 1 })));
         run.until(60_000);
         assert_eq!(run.verdicts.len(), 3, "{:?}", run.verdicts);
     }
@@ -823,11 +819,9 @@ mod tests {
         run.until(50_000);
         run.doing = Doing::Computing;
         run.moving = true;
+        run.saved = Some((EpochId { epoch: 1, made: 1 }, 20));
         run.until(60_000);
-        assert_eq!(
-            run.verdicts[1..],
-            [(50_500, Verdict::Saved { iteration: 20 })],
-        );
+        assert_eq!(run.verdicts[1..], [(50_500, Verdict::Saved { iteration: 20 })],);
     }
 
     #[test]
@@ -846,15 +840,7 @@ mod tests {
         let mut watch = Watch::new(Thresholds::default(), &["n1".to_string()], 0);
         let mut found = Vec::new();
         for now in (0..130_000).step_by(100) {
-            watch.see(
-                now,
-                Seen::Beat {
-                    node: 0,
-                    round_trip_ms: 1.0,
-                    processes: 0,
-                    ranks: vec![],
-                },
-            );
+            watch.see(now, Seen::Beat { node: 0, round_trip_ms: 1.0, processes: 0, ranks: vec![] });
             found.extend(watch.tick(now));
         }
         assert!(matches!(&found[..], [Verdict::Broken(b)] if b.kind == FaultKind::LaunchFailed));
@@ -898,7 +884,7 @@ mod tests {
                 for node in 0..2 {
                     let progress = Progress {
                         position: node as u32, pid: 1, beat: beat as u64, iteration: beat as u64,
-                        doing: Doing::Computing,
+                        doing: Doing::Computing, ..Progress::default()
                     };
                     let ranks = vec![RankSeen { progress, state: 'R' }];
                     let seen = Seen::Beat { node, round_trip_ms: 1.0, processes: 1, ranks };

@@ -330,7 +330,7 @@ mod tests {
     use super::*;
     use crate::input::diagnostic::Severity;
     use crate::input::hpl_dat::Output;
-    use crate::input::settings::Engine;
+    use crate::params::Engine;
     use crate::params::{Bcast, Fact, Mapping, Rng};
     use proptest::prelude::*;
 

@@ -88,6 +88,7 @@ mod test_values {
             ended_unix_s: 1_795_161_605,
             seconds: 5.375,
             gflops: 214.375,
+            times_mean: Times::default(),
             times: Times {
                 rfact: 0.25,
                 pfact: 0.125,

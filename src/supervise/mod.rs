@@ -1,9 +1,13 @@
+pub mod agent;
 pub mod events;
 pub mod hosts;
 pub mod journal;
 pub mod launcher;
+pub mod link;
 pub mod policy;
+pub mod processes;
 pub mod progress;
 pub mod shell;
 pub mod timeline;
 pub mod watch;
+pub mod wire;

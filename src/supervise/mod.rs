@@ -1,13 +1,17 @@
 pub mod agent;
 pub mod events;
+pub mod folder;
 pub mod hosts;
+pub mod job;
 pub mod journal;
 pub mod launcher;
 pub mod link;
 pub mod policy;
+pub mod preflight;
 pub mod processes;
 pub mod progress;
 pub mod shell;
+pub mod status;
 pub mod timeline;
 pub mod watch;
 pub mod wire;

@@ -5,13 +5,18 @@
 //! them too. `main` calls [`main`] and nothing else. Without a subcommand the program is the
 //! benchmark, so `mpirun skt-hpl` stands where `mpirun xhpl` stood.
 
+pub mod agent;
 pub mod bench;
 mod benchmark;
 mod check;
 mod completions;
+pub mod doctor;
 pub mod exit;
+pub mod halt;
 pub mod launcher_rank;
 mod man;
+pub mod run;
+pub mod supervisor_status;
 
 use std::process::ExitCode;
 
@@ -50,6 +55,16 @@ enum Sub {
     Completions(completions::CompletionsFlags),
     /// Print the man page
     Man,
+    /// Run the benchmark under supervision: it goes on by itself when nodes die
+    Run(run::RunFlags),
+    /// Tell whether this node, or all of a list, can run the benchmark
+    Doctor(doctor::DoctorFlags),
+    /// Ask a supervised run to save and stop
+    Halt(halt::HaltFlags),
+    /// Show a supervised run
+    SupervisorStatus(supervisor_status::SupervisorStatusFlags),
+    #[command(hide = true)]
+    Agent(agent::AgentFlags),
 }
 
 const EXAMPLES: &str = "  mpirun -n 4 skt-hpl
@@ -80,6 +95,11 @@ pub fn main() -> ExitCode {
         Some(Sub::Check(flags)) => check::run(&flags),
         Some(Sub::Completions(flags)) => completions::run(&flags),
         Some(Sub::Man) => man::run(),
+        Some(Sub::Run(flags)) => run::run(&flags),
+        Some(Sub::Doctor(flags)) => doctor::run(&flags),
+        Some(Sub::Halt(flags)) => halt::run(&flags),
+        Some(Sub::SupervisorStatus(flags)) => supervisor_status::run(&flags),
+        Some(Sub::Agent(flags)) => agent::run(&flags),
     }
 }
 

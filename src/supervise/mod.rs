@@ -1,4 +1,5 @@
 pub mod agent;
+pub mod cluster;
 pub mod events;
 pub mod folder;
 pub mod hosts;
@@ -12,6 +13,7 @@ pub mod processes;
 pub mod progress;
 pub mod shell;
 pub mod status;
+pub mod supervisor;
 pub mod timeline;
 pub mod watch;
 pub mod wire;

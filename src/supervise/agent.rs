@@ -170,17 +170,21 @@ impl<S: ProgressSource> Agent<S> {
         }
     }
 
-    /// Brings the list of the run's processes up to date, at once if a rank is not on it.
+    /// Brings the list of the run's processes up to date: ranks that show in memory at once, others at the
+    /// next look through all.
     fn census(&mut self, sample: &[Progress]) {
         if self.run_id.is_empty() {
             return;
         }
         self.known.retain(|pid, _| processes::look(*pid).is_some());
-        let all_known = sample
-            .iter()
-            .all(|p| self.known.contains_key(&p.pid) || processes::look(p.pid).is_none());
-        let every =
-            if self.known.is_empty() || !all_known { CENSUS_EVERY_AT_FIRST } else { CENSUS_EVERY };
+        for progress in sample {
+            if !self.known.contains_key(&progress.pid)
+                && processes::belongs(progress.pid, &self.run_id, None)
+            {
+                self.known.insert(progress.pid, watch_process(progress.pid));
+            }
+        }
+        let every = if self.known.is_empty() { CENSUS_EVERY_AT_FIRST } else { CENSUS_EVERY };
         if self.census_at.is_some_and(|at| at.elapsed() < every) {
             return;
         }

@@ -37,7 +37,8 @@ fn variable<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
         .find_map(|item| item.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
-fn belongs(pid: u32, run_id: &str, below: Option<u32>) -> bool {
+/// Whether a process is of the run, of an incarnation below `below` if given.
+pub fn belongs(pid: u32, run_id: &str, below: Option<u32>) -> bool {
     let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else { return false };
     if variable(&environ, RUN_ID_VAR) != Some(run_id.as_bytes()) {
         return false;

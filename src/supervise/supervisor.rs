@@ -231,7 +231,7 @@ pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
     let (code, why) = match result {
         Ok(end) => end,
         Err(error) => {
-            // Nothing runs on unwatched.
+            // The job, if there is one, is left as it is: the same command takes it over.
             eprintln!("skt-hpl run: {error:#}");
             return Ok(STATUS_ENVIRONMENT);
         }
@@ -278,7 +278,7 @@ impl Supervisor<'_> {
                 format!("incarnation {incarnation} on {}", names.join(" "))
             }
             Event::Computing { incarnation, iteration } if *incarnation > 1 => {
-                format!("computing again from iteration {iteration}")
+                format!("computing again, at iteration {iteration}")
             }
             Event::CaughtUp { iteration, .. } => format!("caught up at iteration {iteration}"),
             Event::Fault { fault, kind, detail, .. } => {

@@ -41,7 +41,7 @@ impl Default for Thresholds {
     fn default() -> Self {
         Self {
             silence_ms: 4000,
-            redial_ms: 900,
+            redial_ms: 700,
             exit_grace_ms: 600,
             hang_factor: 3.0,
             hang_min_ms: 10_000,

@@ -478,7 +478,7 @@ fn halt_and_resume() {
             assert!(end.errors.contains("the same command"), "{}", end.errors);
             let end = lab.run(&name, launcher, 60, &[]).end();
             end.passed();
-            assert!(end.of("fault").is_empty());
+            assert!(end.of("fault").is_empty(), "{way}: {} {:#?}", end.errors, end.events);
             let from = end.of("computing")[1]["iteration"].as_u64().unwrap();
             assert!(from > 0, "it was to go on, not to begin anew");
         }

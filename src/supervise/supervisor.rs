@@ -760,6 +760,9 @@ impl Supervisor<'_> {
             if let Some(why) = self.halting()? {
                 return Ok(End::Halted { why });
             }
+            if self.halt.is_some() {
+                watch.expect_end();
+            }
         }
     }
 

@@ -24,6 +24,8 @@ pub struct Thresholds {
     pub redial_ms: u64,
     /// A dead rank waits so long for the launcher's exit status, which says more.
     pub exit_grace_ms: u64,
+    /// The same where all ranks are gone.
+    pub end_grace_ms: u64,
     /// A rank that takes so many times its usual iteration hangs...
     pub hang_factor: f64,
     /// ...but never before this.
@@ -42,7 +44,8 @@ impl Default for Thresholds {
         Self {
             silence_ms: 4000,
             redial_ms: 700,
-            exit_grace_ms: 600,
+            exit_grace_ms: 300,
+            end_grace_ms: 5000,
             hang_factor: 3.0,
             hang_min_ms: 10_000,
             patience_ms: 120_000,
@@ -147,6 +150,7 @@ pub struct Watch {
     started_ms: u64,
     ticked_ms: u64,
     over: bool,
+    end_expected: bool,
     seen_processes: bool,
     computing: bool,
     saved: Option<EpochId>,
@@ -181,6 +185,7 @@ impl Watch {
             started_ms: now_ms,
             ticked_ms: now_ms,
             over: false,
+            end_expected: false,
             seen_processes: false,
             computing: false,
             saved: None,
@@ -216,6 +221,11 @@ impl Watch {
 
     pub fn round_trip_ms(&self, node: usize) -> Option<f64> {
         (self.nodes[node].beats > 0).then_some(self.nodes[node].round_trip_ms)
+    }
+
+    /// The ranks have been asked to stop: that they go is no fault.
+    pub fn expect_end(&mut self) {
+        self.end_expected = true;
     }
 
     pub fn see(&mut self, now_ms: u64, seen: Seen) -> Vec<Verdict> {
@@ -451,10 +461,15 @@ impl Watch {
         }
         let t = self.thresholds;
 
+        // Where all have gone at once, the benchmark has most likely ended by itself, and its exit status
+        // is on its way.
+        let all_gone = self.end_expected
+            || self.ranks.values().all(|r| r.died.is_some() || r.last.doing == Doing::Done);
+        let grace_ms = if all_gone { t.end_grace_ms } else { t.exit_grace_ms };
         if let Some(rank) = self
             .ranks
             .values()
-            .find(|r| r.died.is_some_and(|(_, noticed)| now_ms - noticed >= t.exit_grace_ms))
+            .find(|r| r.died.is_some_and(|(_, noticed)| now_ms - noticed >= grace_ms))
         {
             let (struck_ms, _) = rank.died.unwrap_or_default();
             let (node, position, iteration) = (rank.node, rank.last.position, rank.last.iteration);
@@ -757,15 +772,26 @@ mod tests {
         run.until(30_000);
         let (at, broken) = run.breakage();
         assert_eq!((broken.kind, broken.position), (FaultKind::RankDied, Some(3)));
-        assert!(at - 20_500 <= 600);
+        assert!(at - 20_500 <= 300);
 
         let mut run = Run::new();
         run.until(20_000).states[3] = 'X';
-        run.until(20_700).see(Seen::LauncherEnded { code: Some(137) });
+        run.until(20_600).see(Seen::LauncherEnded { code: Some(137) });
         run.until(30_000);
         assert_eq!(
             run.verdicts.last(),
-            Some(&(20_700, Verdict::Ended { code: Some(137), struck_ms: 20_000 }))
+            Some(&(20_600, Verdict::Ended { code: Some(137), struck_ms: 20_000 }))
+        );
+    }
+
+    #[test]
+    fn ranks_that_have_all_gone_are_given_time_to_say_why() {
+        let mut run = Run::new();
+        run.until(20_000).states = ['X'; 4];
+        run.until(24_000).see(Seen::LauncherEnded { code: Some(4) });
+        assert_eq!(
+            run.verdicts.last(),
+            Some(&(24_000, Verdict::Ended { code: Some(4), struck_ms: 20_000 }))
         );
     }
 

@@ -10,7 +10,7 @@ fn nan_if_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Err
 /// Wall seconds by part.
 ///
 /// On one rank the parts do not overlap: what its main thread did at each moment is counted once,
-/// so `rfact`, `bcast`, `update`, `solve` and `other` add up to `total`. So do their means over
+/// so `rfact`, `bcast`, `update`, `solve`, `save` and `other` add up to `total`. So do their means over
 /// the ranks, but not their maxima.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
@@ -32,6 +32,8 @@ pub struct Times {
     pub gemm: f64,
     /// Back substitution.
     pub solve: f64,
+    /// Saving checkpoints.
+    pub save: f64,
     /// What is left of the total.
     pub other: f64,
     /// Factorisation and back substitution: the time the benchmark counts.
@@ -40,7 +42,7 @@ pub struct Times {
 
 impl Times {
     /// All figures, to combine them over ranks.
-    pub fn to_array(self) -> [f64; 11] {
+    pub fn to_array(self) -> [f64; 12] {
         [
             self.rfact,
             self.pfact,
@@ -51,15 +53,16 @@ impl Times {
             self.trsm,
             self.gemm,
             self.solve,
+            self.save,
             self.other,
             self.total,
         ]
     }
 
     /// The reverse of [`Times::to_array`].
-    pub fn from_array(a: [f64; 11]) -> Self {
-        let [rfact, pfact, mxswp, bcast, update, laswp, trsm, gemm, solve, other, total] = a;
-        Self { rfact, pfact, mxswp, bcast, update, laswp, trsm, gemm, solve, other, total }
+    pub fn from_array(a: [f64; 12]) -> Self {
+        let [rfact, pfact, mxswp, bcast, update, laswp, trsm, gemm, solve, save, other, total] = a;
+        Self { rfact, pfact, mxswp, bcast, update, laswp, trsm, gemm, solve, save, other, total }
     }
 }
 
@@ -93,6 +96,26 @@ pub enum Verdict {
     Unchecked,
 }
 
+/// What protection cost a test, and what it saved it from. Seconds of wall time, all within the
+/// time that counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Protection {
+    /// How often the test was started.
+    pub attempts: u32,
+    pub saves: u64,
+    pub save_s: f64,
+    /// Work done after the last save before a failure, and done again.
+    pub lost_s: f64,
+    /// From the last sign of life of one attempt to the start of the next.
+    pub down_s: f64,
+    /// From the start of an attempt until it computed.
+    pub restore_s: f64,
+    /// Named memory of the position that has most of it: matrix, copies and checksums.
+    pub memory_bytes_max: u64,
+    /// Members of the smallest group.
+    pub group_min: usize,
+}
+
 /// Everything one finished test has to tell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -118,4 +141,6 @@ pub struct Outcome {
     pub work_bytes_max: u64,
     /// The largest resident set any rank reached during the test, in bytes.
     pub resident_bytes_max: u64,
+    /// Absent where the test ran without protection.
+    pub protection: Option<Protection>,
 }

@@ -73,7 +73,7 @@ fn level_of(library: &str, kernel: &str) -> Option<Level> {
 }
 
 /// The value of the library's variable that gives kernels of `level`.
-fn kernel_for(library: &str, level: Level) -> Option<&'static str> {
+pub fn kernel_for(library: &str, level: Level) -> Option<&'static str> {
     match (library, level) {
         ("BLIS", Level::Avx512) => Some("skx"),
         ("BLIS", Level::Avx2) => Some("haswell"),

@@ -6,20 +6,26 @@
 use std::fs::File;
 use std::io::{self, Write};
 
+use serde::{Deserialize, Serialize};
+
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
 use super::bench::{self, BenchFlags};
 use super::exit::Exit;
 use super::launcher_rank;
+use super::protection::{self, Ended, Guardian};
+use super::say;
 use crate::blas::{Engine, Library, preflight, set_library_threads};
 use crate::comm::{Comm, Reduce, World, die, set_phase};
+use crate::faults;
 use crate::input::hpl_dat::{HplDat, Output};
-use crate::input::memory_need::{enough_ranks, fits};
+use crate::input::memory_need::{enough_ranks, fits, human};
 use crate::input::{Loaded, node_memory};
-use crate::lu::{Context, Observer, solve_test};
+use crate::lu::{Context, Observer, Start, solve_test};
 use crate::matrix::{HugeBuffer, Local, Shape};
-use crate::outcome::Outcome;
+use crate::memory::Depot;
+use crate::outcome::{Outcome, Times};
 use crate::params::TestParams;
 use crate::report::json::{Blas, JsonLog, Mpi};
 use crate::report::text::{self, Echo, TextReport};
@@ -29,12 +35,16 @@ use crate::threads::Pool;
 pub fn run(flags: &BenchFlags) -> Exit {
     // Faults in the settings are told further down, by rank 0 alone.
     let settings = bench::load_overrides(flags).map(|(set, _)| set).unwrap_or_default();
+    if let Err(why) = faults::arm_from_environment() {
+        say(why);
+        return Exit::BadInput;
+    }
     let finding = preflight::run(settings.preflight.unwrap_or(true));
     // Threads are ours: the library's own would get in each other's way.
     set_library_threads(1);
     let world = World::init();
     if world.comm().rank() == 0 && launcher_rank::speaks_for_all() {
-        eprintln!("skt-hpl: {finding}");
+        say(finding);
     }
     set_phase("reading the input");
     let loaded = match share(world.comm(), || bench::load(flags).map_err(|e| e.to_string())) {
@@ -47,21 +57,30 @@ pub fn run(flags: &BenchFlags) -> Exit {
         }
     }
     if let Err(why) = enough_ranks(&loaded.dat, world.comm().size()) {
-        return refuse(&world, Exit::BadInput, &format!("skt-hpl: {why}"));
+        return refuse(&world, Exit::BadInput, &why.to_string());
     }
     set_phase("looking at the nodes");
     let node = world.comm().split_by_node();
     if let Err(why) = room_everywhere(world.comm(), &node, &loaded) {
-        return refuse(&world, Exit::BadInput, &format!("skt-hpl: {why}"));
+        return refuse(&world, Exit::BadInput, &why.to_string());
     }
     let engine = match Engine::select(loaded.settings.engine) {
         Ok(engine) => engine,
-        Err(why) => return refuse(&world, Exit::BadInput, &format!("skt-hpl: {why}")),
+        Err(why) => return refuse(&world, Exit::BadInput, &why.to_string()),
     };
     let threads = loaded.settings.threads.unwrap_or_else(|| threads_of(&node));
     let hosts = hosts(world.comm(), &node);
-    drop(node);
-    Job { world: &world, loaded: &loaded, engine, pool: Pool::new(threads), hosts }.run()
+    let tests: Vec<u64> =
+        loaded.tests().map(|params| protection::digest(&params, engine.name())).collect();
+    let guardian = match &loaded.settings.protection {
+        None => None,
+        Some(settings) => match Guardian::new(world.comm(), &node, settings, &tests) {
+            Ok(guardian) => Some(guardian),
+            Err(ended) => return refuse(&world, ended.exit, &ended.why),
+        },
+    };
+    let pool = Pool::new(threads);
+    Job { world: &world, node, loaded: &loaded, engine, pool, hosts, guardian, tests }.run()
 }
 
 /// What rank 0 gets from `make`, at all ranks.
@@ -77,7 +96,7 @@ fn share(comm: &Comm, make: impl FnOnce() -> Result<Loaded, String>) -> Result<L
 /// Ends all ranks in order, rank 0 saying why.
 fn refuse(world: &World, exit: Exit, why: &str) -> Exit {
     if world.comm().rank() == 0 {
-        eprintln!("{why}");
+        say(why);
     }
     // Launchers end a job at the first rank that fails: let rank 0 speak first.
     world.comm().barrier();
@@ -88,7 +107,13 @@ fn refuse(world: &World, exit: Exit, why: &str) -> Exit {
 fn room_everywhere(comm: &Comm, node: &Comm, loaded: &Loaded) -> Result<(), String> {
     let verdict = if node.rank() == 0 {
         let available = node_memory::available_bytes().map_or(u128::MAX, u128::from);
-        fits(loaded.largest_tests(), node.size(), available).map_err(|why| {
+        let protection = loaded.settings.protection.as_ref();
+        let copies = protection.map_or(1.0, |p| 1.0 / p.available_at_best());
+        // What an earlier start of this run left is not free, but needs not be taken again.
+        let held = protection.and_then(|p| Depot::new(p.store, &p.job).ok());
+        let held = held.map_or(0, |depot| depot.list().iter().map(|part| part.bytes).sum());
+        let available = available.saturating_add(u128::from(held));
+        fits(loaded.largest_tests(), copies, node.size(), available).map_err(|why| {
             let host = nix::unistd::gethostname().unwrap_or_default();
             format!("on {}: {why}", host.to_string_lossy())
         })
@@ -136,6 +161,10 @@ struct Job<'a> {
     engine: Engine,
     pool: Pool,
     hosts: usize,
+    node: Comm,
+    guardian: Option<Guardian<'a>>,
+    /// Digests of the tests, in order.
+    tests: Vec<u64>,
 }
 
 /// What rank 0 writes to.
@@ -152,11 +181,25 @@ impl Job<'_> {
             Ok(reports) => reports,
             Err(why) => return refuse(self.world, Exit::BadInput, &why),
         };
-        for params in self.loaded.tests() {
+        for (number, params) in self.loaded.tests().enumerate() {
             set_phase("preparing a test");
-            match self.solve(&params) {
+            let outcome = match self.guardian.as_ref().and_then(|g| g.finished(number)) {
+                Some(outcome) => Ok(Some(outcome.clone())),
+                None => match self.solve(number, &params) {
+                    Err(Trouble::Ended(ended)) => {
+                        return refuse(self.world, ended.exit, &ended.why);
+                    }
+                    Err(Trouble::Skipped(why)) => Err(why),
+                    Ok(outcome) => Ok(outcome),
+                },
+            };
+            match outcome {
                 Ok(None) => {}
                 Ok(Some(outcome)) => tell(&mut reports, |r| {
+                    if self.loaded.settings.timing {
+                        tell_times(&outcome.times_mean);
+                    }
+                    tell_protection(&outcome);
                     r.text.finished(&mut r.out, &params, &outcome)?;
                     r.json.as_mut().map_or(Ok(()), |json| json.finished(&params, &outcome))
                 }),
@@ -164,6 +207,17 @@ impl Job<'_> {
                     r.text.skipped(&mut r.out, &params, &why)?;
                     r.json.as_mut().map_or(Ok(()), |json| json.skipped(&params, &why))
                 }),
+            }
+        }
+        if let Some(guardian) = &self.guardian {
+            set_phase("removing the memory of the run");
+            if let Err(ended) = guardian.clean(&self.node) {
+                if comm.rank() == 0 {
+                    say(format_args!(
+                        "memory of the finished run could not be removed: {}",
+                        ended.why
+                    ));
+                }
             }
         }
         set_phase("finishing");
@@ -183,45 +237,47 @@ impl Job<'_> {
     }
 
     /// Solves one test. All ranks return alike, but only rank 0 gets the outcome.
-    fn solve(&mut self, params: &TestParams) -> Result<Option<Outcome>, String> {
+    fn solve(&mut self, number: usize, params: &TestParams) -> Result<Option<Outcome>, Trouble> {
         let comm = self.world.comm();
-        let position = Context::position_of(params, comm.rank());
-        let context = Context::new(comm, params, self.engine, position);
-        let mut verdict = Ok(None);
-        if let Some(context) = &context {
-            verdict = self.solve_in_grid(context);
-        }
-        // Ranks without a place wait for the others here.
-        comm.barrier();
-        verdict.map(|outcome| outcome.filter(|_| comm.rank() == 0))
-    }
-
-    fn solve_in_grid(&mut self, context: &Context) -> Result<Option<Outcome>, String> {
-        let shape: Shape = context.shape;
-        let room = HugeBuffer::new(shape.len());
-        let mut lacking = [u64::from(room.is_err())];
-        context.grid.all_reduce(&mut lacking, Reduce::Sum);
-        let buffer = match room {
-            Ok(buffer) if lacking[0] == 0 => buffer,
-            _ => {
-                let bytes = shape.len() as u64 * 8;
-                return Err(format!(
-                    "{} rank(s) could not get {bytes} bytes for their part of the matrix",
-                    lacking[0]
-                ));
-            }
+        // Without blocks there is nothing to protect.
+        let guardian = self.guardian.as_ref().filter(|_| params.n > 0);
+        let position = match guardian {
+            Some(guardian) => guardian.place(number, params),
+            None => Context::position_of(params, comm.rank()),
         };
-        let mut local = Local::new(shape, buffer);
+        let context = Context::new(comm, params, self.engine, position);
         let mut watcher = Watcher {
-            progress: self.loaded.settings.progress && self.world.comm().rank() == 0,
-            n: context.params.n,
-            nb: context.params.nb,
+            progress: self.loaded.settings.progress && comm.rank() == 0,
+            n: params.n,
+            nb: params.nb,
             last: 0.0,
         };
-        match solve_test(context, &mut local, 0, &mut self.pool, &mut watcher) {
-            Ok(outcome) => Ok(outcome),
-            Err(error) => die(6, &format!("no memory for the work arrays: {error}")),
+        let verdict = match (&context, guardian) {
+            (None, _) => Ok(None),
+            (Some(context), None) => {
+                solve_plainly(context, &mut self.pool, &mut watcher).map_err(Trouble::Skipped)
+            }
+            (Some(context), Some(guardian)) => {
+                let digest = self.tests[number];
+                guardian
+                    .solve(context, number, digest, &mut self.pool, &mut watcher)
+                    .map(Some)
+                    .map_err(Trouble::Ended)
+            }
+        };
+        // All ranks of a grid know its verdict; the one at position 0 tells those without a place,
+        // and rank 0, which reports.
+        let first = position == Some((0, 0));
+        let mut teller = [if first { comm.rank() as u64 } else { u64::MAX }];
+        comm.all_reduce(&mut teller, Reduce::Min);
+        let mut bytes = Vec::new();
+        if first {
+            bytes = serde_json::to_vec(&verdict).expect("plain values have a JSON form");
         }
+        comm.broadcast_bytes(&mut bytes, teller[0] as usize);
+        let verdict: Result<Option<Outcome>, Trouble> =
+            serde_json::from_slice(&bytes).expect("what one rank wrote another can read");
+        verdict.map(|outcome| outcome.filter(|_| comm.rank() == 0))
     }
 
     /// Rank 0 opens what the results go to and writes the head; the others only learn whether that
@@ -244,7 +300,7 @@ impl Job<'_> {
             Output::Stderr => Box::new(io::stderr()),
             Output::File(path) => Box::new(
                 File::create(path)
-                    .map_err(|e| format!("skt-hpl: cannot write to {}: {e}", path.display()))?,
+                    .map_err(|e| format!("cannot write to {}: {e}", path.display()))?,
             ),
         };
         let text = TextReport::new(dat.threshold, settings.timing);
@@ -267,12 +323,77 @@ impl Job<'_> {
                     },
                     dat.test_count() as usize,
                 );
-                Some(log.map_err(|e| format!("skt-hpl: cannot write to {}: {e}", path.display()))?)
+                Some(log.map_err(|e| format!("cannot write to {}: {e}", path.display()))?)
             }
         };
-        text.begin(&mut out, &echo(dat)).map_err(|e| format!("skt-hpl: cannot write: {e}"))?;
+        text.begin(&mut out, &echo(dat)).map_err(|e| format!("cannot write: {e}"))?;
         Ok(Reports { out, text, json })
     }
+}
+
+/// Why there is no outcome.
+#[derive(Debug, Serialize, Deserialize)]
+enum Trouble {
+    /// Of this test alone.
+    Skipped(String),
+    /// Of the whole run.
+    Ended(Ended),
+}
+
+/// Solves one test in private memory.
+fn solve_plainly(
+    context: &Context,
+    pool: &mut Pool,
+    watcher: &mut Watcher,
+) -> Result<Option<Outcome>, String> {
+    let shape: Shape = context.shape;
+    let room = HugeBuffer::new(shape.len());
+    let mut lacking = [u64::from(room.is_err())];
+    context.grid.all_reduce(&mut lacking, Reduce::Sum);
+    let buffer = match room {
+        Ok(buffer) if lacking[0] == 0 => buffer,
+        _ => {
+            let bytes = shape.len() as u64 * 8;
+            return Err(format!(
+                "{} rank(s) could not get {bytes} bytes for their part of the matrix",
+                lacking[0]
+            ));
+        }
+    };
+    let mut local = Local::new(shape, buffer);
+    match solve_test(context, &mut local, Start::Fresh, pool, watcher) {
+        Ok(outcome) => Ok(outcome),
+        Err(error) => die(6, &format!("no memory for the work arrays: {error}")),
+    }
+}
+
+/// The parts of the time that add up, beside the results.
+fn tell_times(t: &Times) {
+    say(format_args!(
+        "by part, mean over the ranks: panel {:.3} + broadcast {:.3} + swap {:.3} + triangle {:.3} + \
+         multiply {:.3} + solve {:.3} + save {:.3} + other {:.3} = {:.3} s",
+        t.rfact, t.bcast, t.laswp, t.trsm, t.gemm, t.solve, t.save, t.other, t.total
+    ));
+}
+
+/// Where the time of a protected test went, beside the results.
+fn tell_protection(outcome: &Outcome) {
+    let Some(p) = &outcome.protection else { return };
+    let rest = outcome.seconds - p.save_s - p.lost_s - p.down_s - p.restore_s;
+    say(format_args!(
+        "{:.2} s in {} attempt(s): {rest:.2} computing, {:.2} in {} save(s), {:.2} lost \
+         since a save, {:.2} down, {:.2} restarting and restoring; {} of named memory at most a \
+         rank, groups of {} or more",
+        outcome.seconds,
+        p.attempts,
+        p.save_s,
+        p.saves,
+        p.lost_s,
+        p.down_s,
+        p.restore_s,
+        human(u128::from(p.memory_bytes_max)),
+        p.group_min
+    ));
 }
 
 fn echo(dat: &HplDat) -> Echo<'_> {

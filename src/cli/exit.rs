@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 /// How the program ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[repr(u8)]
 pub enum Exit {
     Passed = 0,

@@ -13,10 +13,16 @@ mod completions;
 pub mod doctor;
 pub mod exit;
 pub mod halt;
+mod held;
 pub mod launcher_rank;
 mod man;
+mod model;
+mod plan;
+mod protection;
 pub mod run;
+mod simulate;
 pub mod supervisor_status;
+mod this_machine;
 
 use std::process::ExitCode;
 
@@ -51,12 +57,16 @@ struct Cli {
 enum Sub {
     /// Read an HPL.dat (or a skt.toml) and explain it, without running anything
     Check(check::CheckFlags),
+    /// Tell what protected runs hold in this node's memory
+    Status(held::StatusFlags),
+    /// Remove a protected run's memory from this node
+    Clean(held::CleanFlags),
     /// Print the completions of a shell
     Completions(completions::CompletionsFlags),
     /// Print the man page
     Man,
     /// Run the benchmark under supervision: it goes on by itself when nodes die
-    Run(run::RunFlags),
+    Run(Box<run::RunFlags>),
     /// Tell whether this node, or all of a list, can run the benchmark
     Doctor(doctor::DoctorFlags),
     /// Ask a supervised run to save and stop
@@ -65,6 +75,12 @@ enum Sub {
     SupervisorStatus(supervisor_status::SupervisorStatusFlags),
     #[command(hide = true)]
     Agent(agent::AgentFlags),
+    /// Plan a run: problem, grid, protection, and what to expect
+    Plan(Box<plan::PlanFlags>),
+    /// Print or plot the models behind it
+    Model(Box<model::ModelFlags>),
+    /// Simulate whole runs under failures
+    Simulate(Box<simulate::SimulateFlags>),
 }
 
 const EXAMPLES: &str = "  mpirun -n 4 skt-hpl
@@ -93,6 +109,8 @@ pub fn main() -> ExitCode {
     match cli.command {
         None => bench::run(cli.bench),
         Some(Sub::Check(flags)) => check::run(&flags),
+        Some(Sub::Status(flags)) => held::status(&flags),
+        Some(Sub::Clean(flags)) => held::clean(&flags),
         Some(Sub::Completions(flags)) => completions::run(&flags),
         Some(Sub::Man) => man::run(),
         Some(Sub::Run(flags)) => run::run(&flags),
@@ -100,6 +118,9 @@ pub fn main() -> ExitCode {
         Some(Sub::Halt(flags)) => halt::run(&flags),
         Some(Sub::SupervisorStatus(flags)) => supervisor_status::run(&flags),
         Some(Sub::Agent(flags)) => agent::run(&flags),
+        Some(Sub::Plan(flags)) => plan::run(&flags),
+        Some(Sub::Model(flags)) => model::run(&flags),
+        Some(Sub::Simulate(flags)) => simulate::run(&flags),
     }
 }
 
@@ -114,6 +135,15 @@ fn tell_once(answer: &clap::Error) -> ExitCode {
         0 => Exit::Passed.into(),
         _ => Exit::Usage.into(),
     }
+}
+
+/// Tells a person something, on the standard error: in one piece, since other ranks and the launcher
+/// write there too.
+fn say(text: impl std::fmt::Display) {
+    use std::io::Write;
+    let line = format!("skt-hpl: {text}\n");
+    // Nobody can be told that nothing can be told.
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Writes text that is the whole product of a subcommand to the standard output. A reader that

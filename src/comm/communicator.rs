@@ -362,6 +362,21 @@ impl Comm {
         all
     }
 
+    /// Everybody's bytes, of any length, by rank, at everybody. For small pieces much alike: they
+    /// are padded to the longest.
+    pub fn all_gather_bytes(&self, mine: &[u8]) -> Vec<Vec<u8>> {
+        let lengths = self.all_gather(&[mine.len() as u64]);
+        let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
+        if longest == 0 {
+            return vec![Vec::new(); self.size];
+        }
+        let mut padded = mine.to_vec();
+        padded.resize(longest, 0);
+        let all = self.all_gather(&padded);
+        let pieces = all.chunks_exact(longest).zip(lengths);
+        pieces.map(|(piece, length)| piece[..length as usize].to_vec()).collect()
+    }
+
     /// Nobody leaves before everybody has come.
     pub fn barrier(&self) {
         // SAFETY: a valid communicator.

@@ -13,5 +13,5 @@ mod world;
 
 pub use abort::{die, phase, set_phase};
 pub use broadcast::Broadcast;
-pub use communicator::{Comm, Pending, Reduce};
+pub use communicator::{Comm, Pending, Reduce, Wire};
 pub use world::World;

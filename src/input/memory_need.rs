@@ -53,14 +53,25 @@ pub fn grid_bytes(test: &TestParams) -> u128 {
 }
 
 /// The most a test can need on a node with `ranks_on_node` ranks, wherever in the grid they stand;
-/// ranks without a place in the grid count as bare processes.
-pub fn node_bytes(test: &TestParams, ranks_on_node: usize) -> u128 {
+/// ranks without a place in the grid count as bare processes. Protection keeps `copies` times the
+/// matrix, itself included: 1 without any.
+pub fn node_bytes(test: &TestParams, copies: f64, ranks_on_node: usize) -> u128 {
     let ranks = wide(ranks_on_node);
     let working = ranks.min(wide(test.p).saturating_mul(wide(test.q)));
     rank_bytes(test)
         .saturating_mul(working)
         .min(grid_bytes(test))
         .saturating_add((ranks - working).saturating_mul(PROCESS_BYTES))
+        .saturating_add(copies_bytes(test, copies, working))
+}
+
+/// Bytes of what is kept beside the matrix by `working` ranks, none of which may be the smallest.
+fn copies_bytes(test: &TestParams, copies: f64, working: u128) -> u128 {
+    let rows = numroc_max(wide(test.n), wide(test.nb), wide(test.p));
+    let cols = numroc_max(wide(test.n) + 1, wide(test.nb), wide(test.q));
+    let all = wide(test.n).saturating_mul(wide(test.n) + 1);
+    let area = rows.saturating_mul(cols).saturating_mul(working).min(all);
+    (area.saturating_mul(DOUBLE_BYTES) as f64 * (copies - 1.0).max(0.0)) as u128
 }
 
 /// A test that does not fit, with both numbers.
@@ -109,12 +120,13 @@ impl std::error::Error for TooLarge {}
 /// Of those that do not, the one that needs most is told.
 pub fn fits(
     tests: impl IntoIterator<Item = TestParams>,
+    copies: f64,
     ranks_on_node: usize,
     available_bytes: u128,
 ) -> Result<(), TooLarge> {
     let worst = tests
         .into_iter()
-        .map(|test| (node_bytes(&test, ranks_on_node), test))
+        .map(|test| (node_bytes(&test, copies, ranks_on_node), test))
         .max_by_key(|(bytes, _)| *bytes);
     match worst {
         Some((needed_bytes, test)) if needed_bytes > available_bytes => Err(TooLarge {
@@ -125,16 +137,22 @@ pub fn fits(
             ranks_on_node,
             needed_bytes,
             available_bytes,
-            largest_n: largest_n(&test, ranks_on_node, available_bytes),
+            largest_n: largest_n(&test, copies, ranks_on_node, available_bytes),
         }),
         _ => Ok(()),
     }
 }
 
 /// The largest N with which `test` fits, by bisection: the need never falls as N grows.
-pub fn largest_n(test: &TestParams, ranks_on_node: usize, available_bytes: u128) -> Option<usize> {
-    let fits =
-        |n: usize| node_bytes(&TestParams { n, ..test.clone() }, ranks_on_node) <= available_bytes;
+pub fn largest_n(
+    test: &TestParams,
+    copies: f64,
+    ranks_on_node: usize,
+    available_bytes: u128,
+) -> Option<usize> {
+    let fits = |n: usize| {
+        node_bytes(&TestParams { n, ..test.clone() }, copies, ranks_on_node) <= available_bytes
+    };
     if !fits(0) {
         return None;
     }
@@ -253,9 +271,9 @@ mod tests {
             for ranks in 0..=p * q + 2 {
                 let idle = ranks.saturating_sub(p * q) as u128 * PROCESS_BYTES;
                 let worst = all.iter().take(ranks).sum::<u128>() + idle;
-                prop_assert!(worst <= node_bytes(&t, ranks));
+                prop_assert!(worst <= node_bytes(&t, 1.0, ranks));
             }
-            prop_assert_eq!(node_bytes(&t, p * q), grid_bytes(&t));
+            prop_assert_eq!(node_bytes(&t, 1.0, p * q), grid_bytes(&t));
         }
 
         #[test]
@@ -266,12 +284,12 @@ mod tests {
             let t = test(n, nb, p, q, 1);
             let available = gib * GIB;
             let with = |n| TestParams { n, ..t.clone() };
-            match largest_n(&t, ranks, available) {
+            match largest_n(&t, 2.5, ranks, available) {
                 Some(largest) => {
-                    prop_assert!(fits([with(largest)], ranks, available).is_ok());
-                    prop_assert!(fits([with(largest + 1)], ranks, available).is_err());
+                    prop_assert!(fits([with(largest)], 2.5, ranks, available).is_ok());
+                    prop_assert!(fits([with(largest + 1)], 2.5, ranks, available).is_err());
                 }
-                None => prop_assert!(fits([with(0)], ranks, available).is_err()),
+                None => prop_assert!(fits([with(0)], 2.5, ranks, available).is_err()),
             }
         }
     }
@@ -280,7 +298,7 @@ mod tests {
     fn a_refusal_tells_both_numbers() {
         let small = test(1000, 128, 1, 1, 1);
         let large = test(100_000, 128, 1, 1, 1);
-        let refusal = fits([small.clone(), large, small.clone()], 1, 16 * GIB).unwrap_err();
+        let refusal = fits([small.clone(), large, small.clone()], 1.0, 1, 16 * GIB).unwrap_err();
         assert_eq!((refusal.n, refusal.nb), (100_000, 128));
         let text = refusal.to_string();
         assert!(
@@ -296,20 +314,23 @@ mod tests {
             )),
             "{text}"
         );
-        assert_eq!(fits([small], 1, 16 * GIB), Ok(()));
-        assert_eq!(fits([], 1, 0), Ok(()));
+        assert_eq!(fits([small], 1.0, 1, 16 * GIB), Ok(()));
+        assert_eq!(fits([], 1.0, 1, 0), Ok(()));
     }
 
     #[test]
     fn absurd_sizes_are_refused_not_overflown() {
         for n in [usize::MAX, usize::MAX - 1, 1 << 62] {
             let t = test(n, usize::MAX, usize::MAX, usize::MAX, usize::MAX);
-            assert!(fits([t], usize::MAX, GIB).is_err());
+            assert!(fits([t], 1.0, usize::MAX, GIB).is_err());
             let t = test(n, 1, 1, 1, 0);
-            assert!(fits([t], 1, GIB).unwrap_err().largest_n.is_some());
+            assert!(fits([t], 1.0, 1, GIB).unwrap_err().largest_n.is_some());
         }
         assert!(
-            fits([test(0, 1, 1, 1, 0)], 4, GIB / 8).unwrap_err().to_string().contains("no N fits")
+            fits([test(0, 1, 1, 1, 0)], 1.0, 4, GIB / 8)
+                .unwrap_err()
+                .to_string()
+                .contains("no N fits")
         );
     }
 

@@ -11,12 +11,18 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::BoolishValueParser;
+use clap::builder::{BoolishValueParser, TypedValueParser};
 use serde::{Deserialize, Serialize};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::hpl_dat::{HplDat, Output};
+use crate::checkpoint::groups::GROUP_DEFAULT;
+use crate::checkpoint::plan::{Scheme, Scope};
+use crate::checkpoint::protocol::Method;
+use crate::checkpoint::when::Interval;
+use crate::memory::Store;
 use crate::params::{Bcast, Engine, Fact, Form, Mapping, Rng, Swap};
+use crate::parity::{Code, Encode};
 
 /// The seed of the reference's matrix.
 pub const SEED_DEFAULT: u64 = 100;
@@ -31,6 +37,7 @@ const INPUT: &str = "Input and output";
 const PROBLEM: &str = "Problem (replace lines of HPL.dat; lists with commas)";
 const ALGORITHM: &str = "Algorithm (replace lines of HPL.dat; lists with commas)";
 const RUN: &str = "How to run";
+const PROTECT: &str = "Surviving the loss of nodes";
 
 /// A size of at least `LEAST`.
 fn size<const LEAST: usize>(text: &str) -> Result<usize, String> {
@@ -53,6 +60,90 @@ fn output(text: &str) -> Result<Output, String> {
         "stderr" => Ok(Output::Stderr),
         _ => path(text).map(Output::File),
     }
+}
+
+/// A length of time in seconds: `90`, `30s`, `5m`, `2h`, `3d`.
+fn duration(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let units = [("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
+    let (number, unit) = units
+        .iter()
+        .find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)))
+        .unwrap_or((text, 1.0));
+    match number.trim().parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value * unit),
+        _ => Err("a time such as 90s, 5m, 2h or 3d is needed".to_owned()),
+    }
+}
+
+/// When to save, or not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Saving {
+    Off,
+    Every(Interval),
+}
+
+fn saving(text: &str) -> Result<Saving, String> {
+    match text {
+        "off" | "no" | "false" => Ok(Saving::Off),
+        _ => text.parse().map(Saving::Every).map_err(|_| {
+            "a number of iterations, a time such as 30s or 5m, auto, or off is needed".to_owned()
+        }),
+    }
+}
+
+/// A name that can be part of a file name.
+fn job(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if text.is_empty() || text.len() > 64 || !text.chars().all(fits) {
+        return Err("a name of letters, digits, `-` and `_`, at most 64, is needed".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// One word of several, each standing for a value.
+macro_rules! words {
+    ($name:ident: $type:ty { $($word:literal => $value:expr),+ $(,)? }) => {
+        fn $name() -> impl clap::builder::TypedValueParser<Value = $type> {
+            clap::builder::PossibleValuesParser::new([$($word),+]).map(|word: String| {
+                match word.as_str() {
+                    $($word => $value,)+
+                    _ => unreachable!("only the words above are let through"),
+                }
+            })
+        }
+    };
+}
+
+words!(method: Method {
+    "self" => Method::SelfCheckpoint, "double" => Method::Double, "single" => Method::Single,
+});
+words!(scope: Scope {
+    "corner" => Scope::Corner, "side" => Scope::Side, "whole" => Scope::Whole,
+});
+words!(code: Code {
+    "xor" => Code::Xor, "sum" => Code::Sum, "reed-solomon" => Code::ReedSolomon,
+});
+words!(encode: Encode { "reduce" => Encode::Reduce, "pipelined" => Encode::Pipelined });
+words!(store: Store {
+    "posix" => Store::Posix, "sysv" => Store::SysV, "hugetlbfs" => Store::HugeTlbfs,
+});
+words!(restart: Restart {
+    "auto" => Restart::Auto, "never" => Restart::Never, "require" => Restart::Require,
+});
+
+/// What to do with memory an earlier start of the same run left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Restart {
+    /// Continue from it if it is there.
+    #[default]
+    Auto,
+    /// Remove it and begin anew.
+    Never,
+    /// Continue from it, or fail.
+    Require,
 }
 
 fn finite(text: &str) -> Result<f64, String> {
@@ -179,6 +270,56 @@ pub struct Overrides {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = BoolishValueParser::new(), help_heading = RUN)]
     pub preflight: Option<bool>,
+
+    /// Save every K iterations, every so often (30s, 5m), or when it pays (auto) [default: off]
+    #[arg(long, value_name = "K|TIME|auto|off", value_parser = saving, help_heading = PROTECT)]
+    pub checkpoint: Option<Saving>,
+
+    /// Mean time between failures of the whole system, for `--checkpoint auto` [default: 24h]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = PROTECT)]
+    pub mtbf: Option<f64>,
+
+    /// Copies that are kept: the matrix itself as one of two, two beside it, or one [default: self]
+    #[arg(long, value_name = "NAME", value_parser = method(), help_heading = PROTECT)]
+    pub method: Option<Method>,
+
+    /// What a save covers: what can have changed, its columns in full height, or all [default: corner]
+    #[arg(long, value_name = "NAME", value_parser = scope(), help_heading = PROTECT)]
+    pub scope: Option<Scope>,
+
+    /// How lost members are rebuilt [default: xor, reed-solomon for more than one loss]
+    #[arg(long, value_name = "NAME", value_parser = code(), help_heading = PROTECT)]
+    pub code: Option<Code>,
+
+    /// Losses each group survives [default: 1]
+    #[arg(long, value_name = "COUNT", value_parser = size::<1>, help_heading = PROTECT)]
+    pub losses: Option<usize>,
+
+    /// Positions that protect each other [default: up to 16]
+    #[arg(long, value_name = "COUNT", value_parser = size::<2>, help_heading = PROTECT)]
+    pub group: Option<usize>,
+
+    /// How checksums are made: by MPI_Reduce, or passed round the group in segments
+    /// [default: pipelined]
+    #[arg(long, value_name = "NAME", value_parser = encode(), help_heading = PROTECT)]
+    pub encode: Option<Encode>,
+
+    /// The kind of memory that outlives the process [default: posix]
+    #[arg(long, value_name = "NAME", value_parser = store(), help_heading = PROTECT)]
+    pub store: Option<Store>,
+
+    /// The name this run's memory goes by [default: the batch job's number, or `default`]
+    #[arg(long, value_name = "NAME", value_parser = job, help_heading = PROTECT)]
+    pub job: Option<String>,
+
+    /// What to do with memory an earlier start left: continue from it if it is there, remove it, or
+    /// insist on it [default: auto]
+    #[arg(long, value_name = "NAME", value_parser = restart(), help_heading = PROTECT)]
+    pub restart: Option<Restart>,
+
+    /// Failure domains: lines `host domain` or `rank:R domain` [default: each node is one]
+    #[arg(long, value_name = "FILE", value_parser = path, help_heading = PROTECT)]
+    pub domains: Option<PathBuf>,
 }
 
 impl Overrides {
@@ -251,6 +392,66 @@ pub struct Settings {
     pub threads: Option<usize>,
     pub engine: Engine,
     pub preflight: bool,
+    /// How the run is protected; `None`: not at all.
+    pub protection: Option<Protection>,
+}
+
+/// How a run is protected, every default filled in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Protection {
+    pub interval: Interval,
+    pub scheme: Scheme,
+    /// `None`: the default size.
+    pub group: Option<usize>,
+    pub encode: Encode,
+    pub store: Store,
+    pub job: String,
+    pub restart: Restart,
+    pub domains: Option<PathBuf>,
+}
+
+/// The mean time between failures that `auto` supposes: a day, as large systems have it.
+const MTBF_DEFAULT_S: f64 = 86400.0;
+
+impl Protection {
+    /// The largest share of the memory that can be left for the matrix: with groups of the size
+    /// asked for, or of the default size where the nodes allow it.
+    pub fn available_at_best(&self) -> f64 {
+        let size = self.group.unwrap_or(GROUP_DEFAULT).max(self.scheme.losses + 1);
+        self.scheme.available(size)
+    }
+
+    fn from(set: &Overrides) -> Option<Protection> {
+        let Saving::Every(mut interval) = set.checkpoint? else { return None };
+        if let Interval::Auto { mtbf_s } = &mut interval {
+            *mtbf_s = set.mtbf.unwrap_or(MTBF_DEFAULT_S);
+        }
+        let losses = set.losses.unwrap_or(1);
+        Some(Protection {
+            interval,
+            scheme: Scheme {
+                method: set.method.unwrap_or(Method::SelfCheckpoint),
+                scope: set.scope.unwrap_or(Scope::Corner),
+                code: set.code.unwrap_or(if losses == 1 { Code::Xor } else { Code::ReedSolomon }),
+                losses,
+            },
+            group: set.group,
+            encode: set.encode.unwrap_or(Encode::Pipelined),
+            store: set.store.unwrap_or(Store::Posix),
+            job: set.job.clone().unwrap_or_else(job_default),
+            restart: set.restart.unwrap_or_default(),
+            domains: set.domains.clone(),
+        })
+    }
+}
+
+/// The batch system's number for this job, so that two jobs of one user never meet.
+fn job_default() -> String {
+    let ids = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"];
+    let id = ids.iter().find_map(|name| std::env::var(name).ok());
+    let fits = |c: char| c.is_ascii_alphanumeric();
+    let id: String = id.unwrap_or_default().chars().take_while(|c| fits(*c)).collect();
+    if id.is_empty() { "default".to_owned() } else { id }
 }
 
 impl From<&Overrides> for Settings {
@@ -265,6 +466,7 @@ impl From<&Overrides> for Settings {
             threads: set.threads,
             engine: set.engine.unwrap_or_default(),
             preflight: set.preflight.unwrap_or(true),
+            protection: Protection::from(set),
         }
     }
 }

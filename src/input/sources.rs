@@ -25,8 +25,18 @@ pub const ENV_INTERNAL_PREFIX: &str = "SKT_INTERNAL_";
 /// The variable that names the file of settings; read by `cli`, as the flag `--config` is.
 pub const ENV_CONFIG: &str = "SKT_CONFIG";
 
-/// Set by `skt-hpl run` for the ranks: whose they are, not settings.
-const ENV_OF_A_RUN: [&str; 2] = ["SKT_RUN_ID", "SKT_INCARNATION"];
+/// The table of `skt.toml` in which settings of protection may stand; `every` in it is the setting of
+/// the table's own name.
+const CHECKPOINT: &str = "checkpoint";
+
+/// Variables of the project's tests, which its own programs read.
+const ENV_TEST_PREFIX: &str = "SKT_TEST_";
+
+/// Crash points, read by `faults`.
+const ENV_FAULT_PREFIX: &str = "SKT_FAULT";
+
+/// Of the run a supervisor started, read by `supervise`.
+const ENV_RUN: [&str; 2] = ["SKT_RUN_ID", "SKT_INCARNATION"];
 
 /// The settings, one source laid over another.
 pub struct Layers {
@@ -128,24 +138,37 @@ impl Layers {
         let mut entries: Vec<_> = table.into_inner().into_iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         for (key, value) in entries {
-            self.toml_entry(&file, &key, &value);
+            match value.get_ref() {
+                DeValue::Table(table) if key.get_ref() == CHECKPOINT => {
+                    let mut entries: Vec<_> = table.iter().collect();
+                    entries.sort_by_key(|(key, _)| key.span().start);
+                    for (key, value) in entries {
+                        let name = key.get_ref().replace('_', "-");
+                        let name = if name == "every" { CHECKPOINT.to_owned() } else { name };
+                        self.toml_entry(&file, (&name, key.get_ref(), key.span()), value);
+                    }
+                }
+                _ => {
+                    let name = key.get_ref().replace('_', "-");
+                    self.toml_entry(&file, (&name, key.get_ref(), key.span()), &value);
+                }
+            }
         }
     }
 
     fn toml_entry(
         &mut self,
         file: &File,
-        key: &Spanned<std::borrow::Cow<str>>,
+        (name, written, span): (&str, &str, Range<usize>),
         value: &Spanned<DeValue>,
     ) {
-        let name = key.get_ref().replace('_', "-");
-        if !self.keys.contains(&name) {
+        if !self.keys.iter().any(|key| key == name) {
             let kind = if matches!(value.get_ref(), DeValue::Table(_)) { "table" } else { "key" };
             let fault =
                 Diagnostic::error(file.origin, format!("there is no setting for this {kind}"))
-                    .read(key.get_ref().to_string())
-                    .help(self.nearest(&name, |key| format!("`{key}`")));
-            self.diagnostics.push(file.point(fault, key.span()));
+                    .read(written)
+                    .help(self.nearest(name, |key| format!("`{key}`")));
+            self.diagnostics.push(file.point(fault, span));
             return;
         }
         let (text, items) = match value.get_ref() {
@@ -174,17 +197,17 @@ impl Layers {
         // Point at the items that are wrong, not at the list.
         let mut wrong = false;
         for (item, span) in &items {
-            if let Err(fault) = self.check(&name, item) {
+            if let Err(fault) = self.check(name, item) {
                 wrong = true;
-                let diagnostic = fault.diagnostic(file.origin, &name, item);
+                let diagnostic = fault.diagnostic(file.origin, name, item);
                 self.diagnostics.push(file.point(diagnostic, span.clone()));
             }
         }
         if wrong {
             return;
         }
-        if let Err(fault) = self.set(&name, OsStr::new(&text)) {
-            let diagnostic = fault.diagnostic(file.origin, &name, &text);
+        if let Err(fault) = self.set(name, OsStr::new(&text)) {
+            let diagnostic = fault.diagnostic(file.origin, name, &text);
             self.diagnostics.push(file.point(diagnostic, value.span()));
         }
     }
@@ -197,8 +220,10 @@ impl Layers {
             .filter(|(name, value)| {
                 name.starts_with(ENV_PREFIX)
                     && !name.starts_with(ENV_INTERNAL_PREFIX)
+                    && !name.starts_with(ENV_TEST_PREFIX)
+                    && !name.starts_with(ENV_FAULT_PREFIX)
+                    && !ENV_RUN.contains(&name.as_str())
                     && name != ENV_CONFIG
-                    && !ENV_OF_A_RUN.contains(&name.as_str())
                     && !value.is_empty()
             })
             .collect();

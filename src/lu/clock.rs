@@ -17,10 +17,12 @@ pub enum Part {
     Triangle,
     Multiply,
     Solve,
+    /// Saving: whatever the observer does at a boundary.
+    Save,
     Other,
 }
 
-const PARTS: usize = 9;
+const PARTS: usize = 10;
 
 /// A stopwatch that is always charging one part.
 pub struct Clock {
@@ -65,6 +67,7 @@ impl Clock {
             trsm: s(Part::Triangle),
             gemm: s(Part::Multiply),
             solve: s(Part::Solve),
+            save: s(Part::Save),
             other: s(Part::Other),
             total,
         }
@@ -78,13 +81,15 @@ mod tests {
     #[test]
     fn the_parts_add_up() {
         let mut clock = Clock::start();
-        for part in [Part::Recursion, Part::Pivot, Part::Multiply, Part::Swap, Part::Solve] {
+        for part in
+            [Part::Recursion, Part::Pivot, Part::Multiply, Part::Swap, Part::Solve, Part::Save]
+        {
             let before = clock.enter(part);
             std::thread::sleep(std::time::Duration::from_millis(2));
             clock.enter(before);
         }
         let t = clock.stop();
-        let sum = t.rfact + t.bcast + t.update + t.solve + t.other;
+        let sum = t.rfact + t.bcast + t.update + t.solve + t.save + t.other;
         assert!((sum - t.total).abs() < 1e-9, "{t:?}");
         assert!((t.laswp + t.trsm + t.gemm - t.update).abs() < 1e-12);
         assert!(t.mxswp >= 0.002 && t.pfact >= t.mxswp && t.rfact >= t.pfact + 0.002);

@@ -29,5 +29,5 @@ mod update;
 
 pub use clock::{Clock, Part};
 pub use context::Context;
-pub use pipeline::{Halt, Observer, Silent};
-pub use test::{solve_test, work_bytes};
+pub use pipeline::{Halt, Milestone, Observer, Silent};
+pub use test::{Start, solve_test, unix_seconds, work_bytes};

@@ -33,6 +33,19 @@ pub enum Halt {
     Stop,
 }
 
+/// Steps of a test around the factorisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Milestone {
+    /// The matrix is about to be generated.
+    Generating,
+    /// It is there.
+    Generated,
+    /// It is factored.
+    Factored,
+    /// The solution is there.
+    Solved,
+}
+
 /// Is told how the factorisation advances. All ranks must answer alike.
 pub trait Observer {
     /// Whether boundary `k` is to be reached cleanly. Asked once for each, in order.
@@ -42,9 +55,19 @@ pub trait Observer {
     }
 
     /// Boundary `k` has been reached cleanly; `a` is the whole local matrix.
-    fn boundary(&mut self, k: usize, a: *mut f64, clock: &mut Clock) -> Halt {
-        let _ = (k, a, clock);
+    fn boundary(&mut self, k: usize, a: *mut f64) -> Halt {
+        let _ = (k, a);
         Halt::GoOn
+    }
+
+    /// The clock starts, or started in an earlier attempt, at that moment of the Unix epoch.
+    fn began(&mut self, unix_s: f64) {
+        let _ = unix_s;
+    }
+
+    /// A step of the test begins or ends.
+    fn reached(&mut self, milestone: Milestone) {
+        let _ = milestone;
     }
 
     /// Panel `k` of `blocks` is about to be applied, `elapsed` seconds after the start.
@@ -132,7 +155,10 @@ pub unsafe fn factorise<O: Observer>(
         if drain == Some(k) {
             drain = None;
             run.finish_broadcasts();
-            if run.observer.boundary(k, a, run.clock) == Halt::Stop {
+            let before = run.clock.enter(Part::Save);
+            let halt = run.observer.boundary(k, a);
+            run.clock.enter(before);
+            if halt == Halt::Stop {
                 return Halt::Stop;
             }
         }

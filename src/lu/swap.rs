@@ -7,7 +7,7 @@
 use super::context::Context;
 use super::exchange::{self, Holdings, Round};
 use super::pivots::RowMoves;
-use crate::blas::UpperBlock;
+use crate::blas::{UpperBlock, vector};
 use crate::params::{Form, Swap};
 use crate::threads::{Pool, Shareable};
 use std::ops::Range;
@@ -21,34 +21,12 @@ const CHUNK_BYTES: usize = 2 << 20;
 /// Work arrays of the exchange between process rows.
 #[derive(Default)]
 pub struct Swapper {
-    upper: Vec<f64>,
-    displaced: Vec<f64>,
+    /// Displaced rows that are only passing through.
+    transit: Vec<f64>,
     out: Vec<f64>,
     into: Vec<f64>,
-}
-
-/// A table of rows in one of the two forms.
-#[derive(Clone, Copy)]
-struct Table {
-    form: Form,
-    rows: usize,
-    cols: usize,
-}
-
-impl Table {
-    /// Copies row `i` of this table out to, or in from, row `j` of `other`.
-    fn copy_row(self, from: &[f64], i: usize, to: &mut [f64], other: Table, j: usize) {
-        debug_assert_eq!(self.cols, other.cols);
-        match self.form {
-            Form::NotTransposed => to[j * self.cols..][..self.cols]
-                .copy_from_slice(&from[i * self.cols..][..self.cols]),
-            Form::Transposed => {
-                for c in 0..self.cols {
-                    to[c * other.rows + j] = from[c * self.rows + i];
-                }
-            }
-        }
-    }
+    /// A message in the other form.
+    turned: Vec<f64>,
 }
 
 impl Swapper {
@@ -145,72 +123,76 @@ impl Swapper {
     ) {
         let shape = &context.shape;
         let me = shape.row;
-        let form = context.params.u;
-        let upper = Table { form, rows: moves.sources.len(), cols };
-        let displaced = Table { form, rows: moves.displaced.len(), cols };
-        self.upper.resize(upper.rows * cols, 0.0);
-        self.displaced.resize(displaced.rows * cols, 0.0);
+        let turn = context.params.u == Form::Transposed;
         let row = |global: usize| {
             // SAFETY: a row of ours, in the chunk's columns.
             unsafe { a.add(shape.row_map.local(global) * shape.ld + first) }
         };
-        // SAFETY: rows of A are read here and written only below.
+        // Row `i` of a message, to fill or to empty.
+        let line = |message: &mut Vec<f64>, i: usize| message[i * cols..][..cols].as_mut_ptr();
+        // The upper block gathers the rows of U as they come, and is where they are passed on
+        // from. Displaced rows go straight from the root's block into messages and from messages
+        // to their places: those places hold nothing any more that U is still waiting for.
+        // SAFETY: rows of ours in this chunk, messages as long as their parcels, and an upper
+        // block with these columns.
         unsafe {
             for &i in &holdings.sources[me] {
-                load(row(moves.sources[i]), &mut self.upper, upper, i);
+                u.put_row(i, u_first, cols, row(moves.sources[i]));
             }
             if me == holdings.root {
-                for (i, &(from, _)) in moves.displaced.iter().enumerate() {
-                    load(row(from), &mut self.displaced, displaced, i);
+                for &i in &holdings.displaced[me] {
+                    let (from, to) = moves.displaced[i];
+                    std::ptr::copy_nonoverlapping(row(from), row(to), cols);
                 }
             }
-        }
-        for round in rounds {
-            if let Some((_, parcel)) = &round.send {
-                let message = Table { form, rows: parcel.len(), cols };
-                self.out.resize(message.rows * cols, 0.0);
-                for (j, &i) in parcel.upper.iter().enumerate() {
-                    upper.copy_row(&self.upper, i, &mut self.out, message, j);
-                }
-                for (j, &i) in parcel.displaced.iter().enumerate() {
-                    let j = parcel.upper.len() + j;
-                    displaced.copy_row(&self.displaced, i, &mut self.out, message, j);
-                }
-            }
-            if let Some((_, parcel)) = &round.recv {
-                self.into.resize(parcel.len() * cols, 0.0);
-            }
-            context.column.exchange(
-                round.send.as_ref().map(|(to, _)| (&self.out[..], *to)),
-                round.recv.as_ref().map(|(from, _)| (&mut self.into[..], *from)),
-                TAG,
-            );
-            if let Some((_, parcel)) = &round.recv {
-                let message = Table { form, rows: parcel.len(), cols };
-                for (j, &i) in parcel.upper.iter().enumerate() {
-                    message.copy_row(&self.into, j, &mut self.upper, upper, i);
-                }
-                for (j, &i) in parcel.displaced.iter().enumerate() {
-                    let j = parcel.upper.len() + j;
-                    message.copy_row(&self.into, j, &mut self.displaced, displaced, i);
-                }
-            }
-        }
-        // SAFETY: rows of ours; the upper block has these columns.
-        unsafe {
-            for &i in &holdings.displaced[me] {
-                store(&self.displaced, displaced, i, row(moves.displaced[i].1));
-            }
-            let mut line = Vec::new();
-            for i in 0..upper.rows {
-                match form {
-                    Form::NotTransposed => {
-                        u.put_row(i, u_first, cols, self.upper[i * cols..].as_ptr());
+            for round in rounds {
+                if let Some((_, parcel)) = &round.send {
+                    self.out.resize(parcel.len() * cols, 0.0);
+                    for (j, &i) in parcel.upper.iter().enumerate() {
+                        u.get_row(i, u_first, cols, line(&mut self.out, j));
                     }
-                    Form::Transposed => {
-                        line.clear();
-                        line.extend((0..cols).map(|c| self.upper[c * upper.rows + i]));
-                        u.put_row(i, u_first, cols, line.as_ptr());
+                    for (j, &i) in parcel.displaced.iter().enumerate() {
+                        let from = if me == holdings.root {
+                            row(moves.displaced[i].0).cast_const()
+                        } else {
+                            line(&mut self.transit, i).cast_const()
+                        };
+                        let to = line(&mut self.out, parcel.upper.len() + j);
+                        std::ptr::copy_nonoverlapping(from, to, cols);
+                    }
+                    if turn {
+                        self.turned.resize(self.out.len(), 0.0);
+                        vector::transpose(&self.out, parcel.len(), cols, &mut self.turned);
+                        std::mem::swap(&mut self.out, &mut self.turned);
+                    }
+                }
+                if let Some((_, parcel)) = &round.recv {
+                    self.into.resize(parcel.len() * cols, 0.0);
+                }
+                context.column.exchange(
+                    round.send.as_ref().map(|(to, _)| (&self.out[..], *to)),
+                    round.recv.as_ref().map(|(from, _)| (&mut self.into[..], *from)),
+                    TAG,
+                );
+                if let Some((_, parcel)) = &round.recv {
+                    if turn {
+                        self.turned.resize(self.into.len(), 0.0);
+                        vector::transpose(&self.into, cols, parcel.len(), &mut self.turned);
+                        std::mem::swap(&mut self.into, &mut self.turned);
+                    }
+                    for (j, &i) in parcel.upper.iter().enumerate() {
+                        u.put_row(i, u_first, cols, line(&mut self.into, j));
+                    }
+                    for (j, &i) in parcel.displaced.iter().enumerate() {
+                        let from = line(&mut self.into, parcel.upper.len() + j);
+                        let to = moves.displaced[i].1;
+                        let to = if shape.row_map.owner(to) == me {
+                            row(to)
+                        } else {
+                            self.transit.resize(moves.displaced.len() * cols, 0.0);
+                            line(&mut self.transit, i)
+                        };
+                        std::ptr::copy_nonoverlapping(from, to, cols);
                     }
                 }
             }
@@ -221,32 +203,6 @@ impl Swapper {
 /// Columns exchanged at a time under panels of width `nb`: whole panels of the packed engine.
 fn chunk_cols(nb: usize) -> usize {
     (CHUNK_BYTES / 8 / nb.max(1) / 48).max(1) * 48
-}
-
-unsafe fn load(row: *const f64, table: &mut [f64], shape: Table, i: usize) {
-    // SAFETY: the row has as many columns as the table.
-    let row = unsafe { std::slice::from_raw_parts(row, shape.cols) };
-    match shape.form {
-        Form::NotTransposed => table[i * shape.cols..][..shape.cols].copy_from_slice(row),
-        Form::Transposed => {
-            for (c, v) in row.iter().enumerate() {
-                table[c * shape.rows + i] = *v;
-            }
-        }
-    }
-}
-
-unsafe fn store(table: &[f64], shape: Table, i: usize, row: *mut f64) {
-    // SAFETY: the row has as many columns as the table.
-    let row = unsafe { std::slice::from_raw_parts_mut(row, shape.cols) };
-    match shape.form {
-        Form::NotTransposed => row.copy_from_slice(&table[i * shape.cols..][..shape.cols]),
-        Form::Transposed => {
-            for (c, v) in row.iter_mut().enumerate() {
-                *v = table[c * shape.rows + i];
-            }
-        }
-    }
 }
 
 /// The exchange where one process row has all rows: straight between A and the upper block.
@@ -298,5 +254,26 @@ impl Strips {
 
     pub fn get(&self, i: usize) -> Range<usize> {
         i * self.width..((i + 1) * self.width).min(self.cols)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strips_cover_all_columns_once() {
+        for cols in 0..600 {
+            for threads in 1..5 {
+                let strips = Strips::new(cols, 24, threads);
+                let mut next = 0;
+                for i in 0..strips.count {
+                    let strip = strips.get(i);
+                    assert!(strip.start == next && strip.start % 24 == 0 && !strip.is_empty());
+                    next = strip.end;
+                }
+                assert_eq!(next, cols);
+            }
+        }
     }
 }

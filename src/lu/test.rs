@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::clock::{Clock, Part};
 use super::context::Context;
-use super::pipeline::{Halt, Observer, Work, factorise};
+use super::pipeline::{Halt, Milestone, Observer, Work, factorise};
 use super::residual;
 use super::solve::back_substitute;
 use crate::comm::{Reduce, set_phase};
@@ -19,42 +19,63 @@ pub fn work_bytes(context: &Context) -> u64 {
     Work::bytes(context) + 8 * (context.shape.rows + context.shape.cols) as u64
 }
 
-/// Solves one test. `start` is the boundary at which the matrix stands: 0 for a fresh one, which
-/// is generated here. All ranks of the grid call this together and get the same outcome; none if
+/// Where a test begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Start {
+    /// With a matrix to be generated.
+    Fresh,
+    /// At a boundary at which the matrix stands already, in a run whose clock first started at that
+    /// moment of the Unix epoch.
+    Resumed { boundary: usize, began_unix_s: f64 },
+}
+
+/// Solves one test. All ranks of the grid call this together and get the same outcome; none if
 /// the observer stopped it. An error says that the work arrays could not be had.
 pub fn solve_test<S: Storage, O: Observer>(
     context: &Context,
     local: &mut Local<S>,
-    start: usize,
+    start: Start,
     pool: &mut Pool,
     observer: &mut O,
 ) -> io::Result<Option<Outcome>> {
     let params = context.params;
     let generator = Generator::new(params.rng, params.seed, params.n);
     let mut work = Work::new(context)?;
-    if start == 0 {
+    if start == Start::Fresh {
         set_phase("generating the matrix");
+        observer.reached(Milestone::Generating);
         local.generate(&generator, pool);
+        observer.reached(Milestone::Generated);
     }
     let a = local.pointer();
     set_phase("factoring");
     context.grid.barrier();
-    let started = unix_seconds();
+    // What earlier attempts took, and the time between them and this one, counts. One node's clock
+    // is asked for all: those of several may differ.
+    let mut now = [unix_seconds()];
+    context.grid.broadcast(&mut now, 0);
+    let [now] = now;
+    let (boundary, began) = match start {
+        Start::Fresh => (0, now),
+        Start::Resumed { boundary, began_unix_s } => (boundary, began_unix_s.min(now)),
+    };
+    observer.began(began);
     let mut clock = Clock::start();
     // SAFETY: the local matrix is borrowed mutably for the whole test.
     let x = unsafe {
-        let halt = factorise(context, a, start, &mut work, pool, &mut clock, observer);
+        let halt = factorise(context, a, boundary, &mut work, pool, &mut clock, observer);
         if halt == Halt::Stop {
             return Ok(None);
         }
         set_phase("solving");
+        observer.reached(Milestone::Factored);
         back_substitute(context, a, pool, &mut clock)
     };
     let before = clock.enter(Part::Other);
     debug_assert_eq!(before, Part::Other);
     let own = clock.stop();
-    let ended = unix_seconds();
-    let seconds = combine(context, [own.total], Reduce::Max)[0];
+    let seconds = combine(context, [now - began + own.total], Reduce::Max)[0];
+    observer.reached(Milestone::Solved);
     let (times, times_mean) = gather_times(context, own);
     drop(work);
     set_phase("checking the solution");
@@ -71,8 +92,8 @@ pub fn solve_test<S: Storage, O: Observer>(
     );
     set_phase("reporting");
     Ok(Some(Outcome {
-        started_unix_s: started,
-        ended_unix_s: ended,
+        started_unix_s: began as u64,
+        ended_unix_s: (began + seconds) as u64,
         seconds,
         gflops: if seconds > 0.0 { params.flops() / seconds / 1e9 } else { 0.0 },
         times,
@@ -84,11 +105,13 @@ pub fn solve_test<S: Storage, O: Observer>(
         matrix_bytes_max: sizes[0] as u64,
         work_bytes_max: sizes[1] as u64,
         resident_bytes_max: sizes[2] as u64,
+        protection: None,
     }))
 }
 
-fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+/// Seconds since the Unix epoch, by this node's clock.
+pub fn unix_seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
 }
 
 fn combine<const LEN: usize>(context: &Context, mut values: [f64; LEN], op: Reduce) -> [f64; LEN] {

@@ -2,6 +2,8 @@
 
 use std::ptr::NonNull;
 
+use crate::memory::Region;
+
 /// Where a local matrix lies. The solver only needs its address and length, so the memory can be
 /// private or a named region that outlives the process.
 pub trait Storage {
@@ -113,6 +115,16 @@ impl Storage for HugeBuffer {
 
     fn len(&self) -> usize {
         self.len
+    }
+}
+
+impl Storage for Region {
+    fn pointer(&mut self) -> *mut f64 {
+        self.as_slice_f64_mut().as_mut_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.as_slice_f64().len()
     }
 }
 

@@ -19,6 +19,8 @@ use super::sysv;
 #[serde(rename_all = "lowercase")]
 pub enum Store {
     Posix,
+    /// All but head and results, which stay in POSIX memory: a file can carry the lock that says a
+    /// process is alive, and an agent may look at it without seeming to be one.
     SysV,
     /// The large parts in huge pages; the small ones stay in POSIX memory, where a page is not 2 MB.
     HugeTlbfs,
@@ -70,8 +72,13 @@ impl Part {
         Part::ALL.into_iter().find(|p| p.name() == text)
     }
 
-    fn large(self) -> bool {
-        !matches!(self, Part::Head | Part::S | Part::Done)
+    /// Where a depot of this store keeps the part.
+    fn kept_in(self, store: Store) -> Store {
+        match (store, self) {
+            (_, Part::Head | Part::Done) => Store::Posix,
+            (Store::HugeTlbfs, Part::S) => Store::Posix,
+            _ => store,
+        }
     }
 }
 
@@ -135,9 +142,9 @@ impl Depot {
     /// The file behind a part, and the size of its pages; None where it is a SysV segment.
     fn file(&self, position: u32, part: Part) -> Option<(PathBuf, usize)> {
         let name = self.name(position, part);
-        match (self.store, &self.huge) {
+        match (part.kept_in(self.store), &self.huge) {
             (Store::SysV, _) => None,
-            (Store::HugeTlbfs, Some((dir, page))) if part.large() => Some((dir.join(name), *page)),
+            (Store::HugeTlbfs, Some((dir, page))) => Some((dir.join(name), *page)),
             _ => Some((self.shm.join(name), 4096)),
         }
     }
@@ -195,7 +202,7 @@ impl Depot {
     fn open_as(&self, position: u32, part: Part, work: bool) -> Result<Region, MemoryError> {
         let name = self.name(position, part);
         let Some((path, page)) = self.file(position, part) else {
-            return sysv::open(&name, work, work && part == Part::Head);
+            return sysv::open(&name, work);
         };
         let file = OpenOptions::new()
             .read(true)
@@ -251,6 +258,35 @@ impl Depot {
         Ok(region)
     }
 
+    /// Flips all bits of one byte of a part, behind the back of whoever works there: a fault on
+    /// purpose. False if there is no such byte.
+    pub fn flip(&self, position: u32, part: Part, offset: usize) -> bool {
+        let opened = match self.file(position, part) {
+            None => sysv::open(&self.name(position, part), true),
+            Some((path, page)) => OpenOptions::new()
+                .read(true)
+                .write(true)
+                .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+                .open(&path)
+                .and_then(|file| Ok((file.metadata()?.len() as usize, file)))
+                .map_err(|source| MemoryError::Os {
+                    what: "cannot open",
+                    path: path.clone(),
+                    source,
+                })
+                .and_then(|(len, file)| {
+                    Region::map_file(file, len, len.max(1).next_multiple_of(page), true, &path)
+                }),
+        };
+        match opened {
+            Ok(mut region) if offset < region.len() => {
+                region.bytes_mut()[offset] ^= 0xff;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Removes the name; memory goes when the last process lets go. True if there was one.
     pub fn unlink(&self, position: u32, part: Part) -> bool {
         match self.file(position, part) {
@@ -275,11 +311,7 @@ impl Depot {
 
     /// Whether this depot, with the store it was told to use, would look for that piece there.
     fn keeps(&self, held: &Held) -> bool {
-        match self.store {
-            Store::Posix => held.store == Store::Posix,
-            Store::SysV => held.store == Store::SysV,
-            Store::HugeTlbfs => (held.store == Store::HugeTlbfs) == held.part.large(),
-        }
+        held.store == held.part.kept_in(self.store)
     }
 
     /// Positions of this job whose head lies on this node.
@@ -293,15 +325,13 @@ impl Depot {
 
     /// Whether a live process works in the position's memory.
     pub fn in_use(&self, position: u32) -> bool {
-        match self.file(position, Part::Head) {
-            None => sysv::in_use(&self.name(position, Part::Head)),
-            Some((path, _)) => match File::open(path) {
-                // SAFETY: flock on a file we hold open; the lock goes with the file at once.
-                Ok(file) => unsafe {
-                    libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) != 0
-                },
-                Err(_) => false,
+        let path = self.shm.join(self.name(position, Part::Head));
+        match File::open(path) {
+            // SAFETY: flock on a file we hold open; the lock goes with the file at once.
+            Ok(file) => unsafe {
+                libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) != 0
             },
+            Err(_) => false,
         }
     }
 
@@ -372,12 +402,15 @@ fn parse(name: &str, uid: u32) -> Option<(String, u32, Part)> {
 }
 
 fn lock(file: &File, name: &str) -> Result<(), MemoryError> {
-    // SAFETY: flock on a file we hold open. The kernel drops the lock when the process dies.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-        Ok(())
-    } else {
-        Err(MemoryError::InUse { name: name.into() })
+    // Whoever asks whether a process lives holds the lock for a moment: try for a tenth of a second.
+    for _ in 0..20 {
+        // SAFETY: flock on a file we hold open. The kernel drops the lock when the process dies.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
     }
+    Err(MemoryError::InUse { name: name.into() })
 }
 
 /// Allocates every block of the file, after asking whether there is room at all.
@@ -389,13 +422,17 @@ fn reserve(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
         available,
         place: place.display().to_string(),
     };
-    let mut available = nix::sys::statvfs::fstatvfs(file)
-        .map(|s| s.blocks_available() as u64 * s.fragment_size() as u64)
-        .unwrap_or(u64::MAX);
-    if !is_huge(place) {
-        // A tmpfs may promise more than the node has; the kernel would end some process then.
-        available = available.min(mem_available().unwrap_or(u64::MAX));
-    }
+    let available = match find_hugetlbfs() {
+        // A hugetlbfs without size= reports no size at all; the pool of pages is the limit.
+        Some((huge, page)) if huge == place => free_huge_bytes(page).unwrap_or(u64::MAX),
+        _ => {
+            let on_mount = nix::sys::statvfs::fstatvfs(file)
+                .map(|s| s.blocks_available() * s.fragment_size())
+                .unwrap_or(u64::MAX);
+            // A tmpfs may promise more than the node has; the kernel would end some process then.
+            on_mount.min(mem_available().unwrap_or(u64::MAX))
+        }
+    };
     if len as u64 > available {
         return Err(no_room(available));
     }
@@ -411,8 +448,10 @@ fn reserve(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
     }
 }
 
-fn is_huge(dir: &Path) -> bool {
-    find_hugetlbfs().is_some_and(|(huge, _)| huge == dir)
+fn free_huge_bytes(page: usize) -> Option<u64> {
+    let path = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/free_hugepages", page / 1024);
+    let free: u64 = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;
+    Some(free * page as u64)
 }
 
 /// The first mounted hugetlbfs this user may write to, and its page size.

@@ -9,6 +9,7 @@
 //! Beside the slots lie progress words, plain atomics, which an agent reads without any lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -40,7 +41,7 @@ pub struct EpochId {
 }
 
 /// What the memory is in the middle of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
     /// Fresh memory that waits to be rebuilt from the others of its group.
@@ -54,7 +55,7 @@ pub enum Stage {
 }
 
 /// Whether the position's process computes or recovers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     Running,
@@ -63,7 +64,7 @@ pub enum Phase {
 }
 
 /// The part of a header that decisions are made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Claim {
     /// The last incarnation this position took part in.
     pub joined: u32,
@@ -322,6 +323,8 @@ pub struct Progress {
     pub doing: u64,
     /// Process id of the rank, zero before it said so.
     pub pid: u64,
+    /// When it last said so, by its node's clock.
+    pub at_unix_ms: u64,
 }
 
 /// What a rank is busy with, for `status` and the watchdog.
@@ -468,6 +471,8 @@ impl Head {
         self.word(PROGRESS_AT + 8).store(iteration, Ordering::Relaxed);
         self.word(PROGRESS_AT + 16).store(doing as u64, Ordering::Relaxed);
         self.word(PROGRESS_AT + 24).store(std::process::id() as u64, Ordering::Relaxed);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.word(PROGRESS_AT + 32).store(since.as_millis() as u64, Ordering::Relaxed);
         self.word(PROGRESS_AT).fetch_add(1, Ordering::Release);
     }
 
@@ -477,6 +482,7 @@ impl Head {
             iteration: self.word(PROGRESS_AT + 8).load(Ordering::Relaxed),
             doing: self.word(PROGRESS_AT + 16).load(Ordering::Relaxed),
             pid: self.word(PROGRESS_AT + 24).load(Ordering::Relaxed),
+            at_unix_ms: self.word(PROGRESS_AT + 32).load(Ordering::Relaxed),
         }
     }
 

@@ -4,6 +4,7 @@
 //! appends every finished test's result here. All ranks keep all results: any one survivor is
 //! enough. A record is a length, a digest and bytes; the first that does not check ends the list.
 
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::region::Region;
@@ -18,7 +19,7 @@ pub struct Ledger {
 }
 
 /// One finished test.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub run: u128,
     pub test: u32,

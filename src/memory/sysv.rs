@@ -140,20 +140,12 @@ pub(super) fn create(name: &str, len: usize) -> Result<Region, MemoryError> {
     })
 }
 
-/// Opens a segment; `alone` demands that no process is attached to it.
-pub(super) fn open(name: &str, writable: bool, alone: bool) -> Result<Region, MemoryError> {
+pub(super) fn open(name: &str, writable: bool) -> Result<Region, MemoryError> {
     let (id, len) = find(name).ok_or_else(|| MemoryError::Missing(name.into()))?;
-    if alone && stat(id).is_some_and(|ds| ds.shm_nattch > 0) {
-        return Err(MemoryError::InUse { name: name.into() });
-    }
     let at =
         attach(id, !writable).ok_or_else(|| MemoryError::os("cannot attach SysV segment", name))?;
     // SAFETY: claim() compared len with the size of the segment.
     Ok(unsafe { Region::from_sysv(at, PREFACE_BYTES, len as usize) })
-}
-
-pub(super) fn in_use(name: &str) -> bool {
-    find(name).and_then(|(id, _)| stat(id)).is_some_and(|ds| ds.shm_nattch > 0)
 }
 
 fn remove_id(id: i32) {

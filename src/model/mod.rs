@@ -1,1 +1,40 @@
-//! (in construction)
+//! The mathematics of running for hours on machines that fail: how fast, how much memory, how often
+//! to save, how likely to finish. The commands `plan`, `model` and `simulate` are thin layers on it.
+//!
+//! It is a pure library: numbers in, numbers or a diagnostic out. It opens no file, starts no process
+//! and knows nothing of MPI, so that every formula can be tested against the figures of the paper it comes from. Each function
+//! names its equation and its units; `docs/MODELS.md` tells which printed figures follow from
+//! which inputs and which do not.
+//!
+//! Papers are cited by short names:
+//! - *self-checkpoint*: Tang et al., IEEE TPDS 2018, "An Efficient In-Memory Checkpoint Method and
+//!   its Practice on Fault-Tolerant HPL";
+//! - *encoding*: Chen and Dongarra, HASE 2008, "A Scalable Checkpoint Encoding Algorithm for
+//!   Diskless Checkpointing";
+//! - *helpers*: Bautista Gomez et al., 2010, "Low-overhead checkpoint for large-scale
+//!   GPU-accelerated systems";
+//! - *unified*: Bosilca et al., INRIA RR-7950, 2012, "Unified Model for Assessing Checkpointing
+//!   Protocols at Extreme-Scale".
+//!
+//! Units are seconds, bytes, flops and their quotients throughout, unless a name says otherwise.
+
+pub mod efficiency;
+pub mod encoding;
+pub mod figures;
+pub mod fit;
+pub mod helpers;
+pub mod hpl_dat;
+pub mod interval;
+pub mod memory;
+pub mod planner;
+pub mod platforms;
+pub mod plot;
+pub mod profile;
+pub mod protocols;
+pub mod reliability;
+pub mod simulate;
+pub mod units;
+
+mod error;
+
+pub use error::ModelError;

@@ -1,1 +1,17 @@
-//! (in construction)
+//! The codes that let a group rebuild what some of its members lost.
+//!
+//! `code` and `gf256` are arithmetic, `stripes` says which member holds what, `plan` says which
+//! combination of whose rows gives which row, and `exchange` moves the rows through a group. Called by
+//! `checkpoint` to encode at each save and to rebuild after a loss; knows neither LU nor MPI.
+
+pub mod code;
+pub mod comm;
+pub mod exchange;
+pub mod gf256;
+pub mod plan;
+pub mod stripes;
+
+pub use code::Code;
+pub use comm::GroupComm;
+pub use exchange::{Encode, Share};
+pub use stripes::Stripes;

@@ -42,7 +42,7 @@ impl Counts {
 /// One test and its outcome for the tests of this folder.
 #[cfg(test)]
 mod test_values {
-    use crate::outcome::{Outcome, Residual, Times, Verdict};
+    use crate::outcome::{Outcome, Protection, Residual, Times, Verdict};
     use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 
     pub fn params() -> TestParams {
@@ -82,26 +82,31 @@ mod test_values {
         }
     }
 
+    pub fn times() -> Times {
+        Times {
+            rfact: 0.25,
+            pfact: 0.125,
+            mxswp: 0.0625,
+            bcast: 0.0,
+            update: 5.0,
+            laswp: 0.25,
+            trsm: 0.25,
+            gemm: 4.5,
+            solve: 0.0625,
+            save: 0.0,
+            other: 0.0625,
+            total: 5.375,
+        }
+    }
+
     pub fn outcome() -> Outcome {
         Outcome {
             started_unix_s: 1_795_161_600,
             ended_unix_s: 1_795_161_605,
             seconds: 5.375,
             gflops: 214.375,
-            times_mean: Times::default(),
-            times: Times {
-                rfact: 0.25,
-                pfact: 0.125,
-                mxswp: 0.0625,
-                bcast: 0.0,
-                update: 5.0,
-                laswp: 0.25,
-                trsm: 0.25,
-                gemm: 4.5,
-                solve: 0.0625,
-                other: 0.0625,
-                total: 5.375,
-            },
+            times: times(),
+            times_mean: times(),
             residual: Some(residual()),
             verdict: Verdict::Passed,
             x_digest: "0123456789abcdef".into(),
@@ -109,6 +114,16 @@ mod test_values {
             matrix_bytes_max: 192_000_000,
             work_bytes_max: 40_000_000,
             resident_bytes_max: 240_000_000,
+            protection: Some(Protection {
+                attempts: 2,
+                saves: 9,
+                save_s: 0.25,
+                lost_s: 0.5,
+                down_s: 0.125,
+                restore_s: 0.25,
+                memory_bytes_max: 480_000_000,
+                group_min: 4,
+            }),
         }
     }
 }

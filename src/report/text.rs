@@ -352,6 +352,7 @@ fn times(out: &mut (impl Write + ?Sized), times: &Times) -> io::Result<()> {
         ("+ Max aggregated wall time trsm  . . :", times.trsm),
         ("+ Max aggregated wall time gemm  . . :", times.gemm),
         ("Max aggregated wall time up tr sv  . :", times.solve),
+        ("Max aggregated wall time save  . . . :", times.save),
         ("Max aggregated wall time other . . . :", times.other),
         ("Max aggregated wall time total . . . :", times.total),
     ];

@@ -1,0 +1,358 @@
+//! One run of an HPL program under the launcher: its input file, its command, its result.
+//!
+//! Both programs get the same file and the same placing. What is pure is apart from what starts
+//! processes, so that it can be tested without any.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use skt_hpl::blas::preflight::{Level, kernel_for};
+
+use crate::cases::Case;
+
+/// Which MPI the launcher belongs to: their flags differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mpi {
+    Open,
+    Mpich,
+}
+
+impl Mpi {
+    /// From what the library says of itself.
+    pub fn of_library(text: &str) -> Self {
+        if text.contains("Open MPI") { Mpi::Open } else { Mpi::Mpich }
+    }
+
+    /// Debian's name of the launcher, which is there beside the plain one.
+    pub fn launcher(self) -> &'static str {
+        match self {
+            Mpi::Open => "mpirun.openmpi",
+            Mpi::Mpich => "mpirun.mpich",
+        }
+    }
+}
+
+/// The launcher's arguments before the program: as many ranks as the grid has, each on cores of
+/// its own where there are enough, on any otherwise.
+pub fn launch_arguments(mpi: Mpi, case: &Case, cores: usize) -> Vec<String> {
+    let ranks = case.ranks();
+    let fits = ranks * case.threads <= cores;
+    let mut arguments = vec!["-n".to_owned(), ranks.to_string()];
+    let mut add = |more: &[&str]| arguments.extend(more.iter().map(|s| s.to_string()));
+    match mpi {
+        Mpi::Open if !fits => {
+            add(&["--bind-to", "none", "--oversubscribe"]);
+            // Waiting ranks would otherwise burn the time that the others need.
+            add(&["--mca", "mpi_yield_when_idle", "1"]);
+        }
+        Mpi::Open if ranks == 1 => add(&["--bind-to", "none"]),
+        Mpi::Open if case.threads == 1 => add(&["--bind-to", "core"]),
+        Mpi::Open => {
+            add(&["--map-by", &format!("slot:PE={}", case.threads), "--bind-to", "core"]);
+        }
+        Mpi::Mpich if !fits || ranks == 1 => add(&["-bind-to", "none"]),
+        Mpi::Mpich => add(&["-bind-to", &format!("core:{}", case.threads)]),
+    }
+    arguments
+}
+
+/// The input file: usual choices for a good rate, the same for all programs.
+pub fn hpl_dat(case: &Case) -> String {
+    let solves = case.solves_a_run();
+    let ns = vec![case.n.to_string(); solves].join(" ");
+    let Case { nb, p, q, .. } = case;
+    format!(
+        "HPLinpack benchmark input file
+written by the benchmark of speed
+HPL.out      output file name (if any)
+6            device out (6=stdout,7=stderr,file)
+{solves}            # of problems sizes (N)
+{ns}         Ns
+1            # of NBs
+{nb}         NBs
+0            PMAP process mapping (0=Row-,1=Column-major)
+1            # of process grids (P x Q)
+{p}          Ps
+{q}          Qs
+16.0         threshold
+1            # of panel fact
+2            PFACTs (0=left, 1=Crout, 2=Right)
+1            # of recursive stopping criterium
+4            NBMINs (>= 1)
+1            # of panels in recursion
+2            NDIVs
+1            # of recursive panel fact.
+1            RFACTs (0=left, 1=Crout, 2=Right)
+1            # of broadcast
+1            BCASTs (0=1rg,1=1rM,2=2rg,3=2rM,4=Lng,5=LnM)
+1            # of lookahead depth
+1            DEPTHs (>=0)
+2            SWAP (0=bin-exch,1=long,2=mix)
+64           swapping threshold
+0            L1 in (0=transposed,1=no-transposed) form
+0            U  in (0=transposed,1=no-transposed) form
+1            Equilibration (0=no,1=yes)
+8            memory alignment in double (> 0)
+"
+    )
+}
+
+/// The rates in an HPL program's output.
+///
+/// # Errors
+/// Where not exactly `solves` solutions of the case were found and checked.
+pub fn rates(output: &str, case: &Case) -> Result<Vec<f64>, String> {
+    let mut rates = Vec::new();
+    let mut passed = 0;
+    for line in output.lines() {
+        let words: Vec<_> = line.split_whitespace().collect();
+        if line.starts_with('W') && words.len() == 7 {
+            let numbers: Option<Vec<usize>> = words[1..5].iter().map(|w| w.parse().ok()).collect();
+            let Some(numbers) = numbers else { continue };
+            if numbers != [case.n, case.nb, case.p, case.q] {
+                return Err(format!("solved another problem than it was asked to: {line}"));
+            }
+            let rate = words[6].parse().map_err(|_| format!("no rate in this line: {line}"))?;
+            rates.push(rate);
+        } else if line.starts_with("||Ax-b||_oo/") && line.trim_end().ends_with("PASSED") {
+            passed += 1;
+        }
+    }
+    let solves = case.solves_a_run();
+    if rates.len() != solves || passed != solves {
+        return Err(format!(
+            "{solves} solutions asked for, {} rates found, {passed} checks PASSED",
+            rates.len()
+        ));
+    }
+    Ok(rates)
+}
+
+/// What decides about the speed of a BLAS, in the environment of a program.
+const KERNEL_VARIABLES: [(&str, &str); 2] =
+    [("BLIS", "BLIS_ARCH_TYPE"), ("OpenBLAS", "OPENBLAS_CORETYPE")];
+const THREAD_VARIABLES: [&str; 3] = ["BLIS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"];
+
+/// Who is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    SktHpl,
+    /// The reference with the right kernels.
+    Reference,
+    /// The reference with those its BLAS picks by itself.
+    Plain,
+}
+
+/// The environment of `who` as far as it decides about speed: what is set. Everything else that
+/// [`is_hidden`] is taken away.
+///
+/// `level` is what the processor can do. `linked` is the variable of the BLAS this benchmark and
+/// skt-hpl are linked with, and the kernels it was started with: they count for both programs.
+pub fn environment(
+    who: Who,
+    case: &Case,
+    level: Level,
+    linked: (&str, Option<&str>),
+) -> BTreeMap<&'static str, String> {
+    let mut set = BTreeMap::new();
+    for (library, variable) in KERNEL_VARIABLES {
+        let started_with = linked.1.filter(|_| variable == linked.0);
+        let kernel = match who {
+            Who::Plain => None,
+            // It looks for the kernels itself where nobody says which: no help.
+            Who::SktHpl => started_with,
+            Who::Reference => started_with.or_else(|| kernel_for(library, level)),
+        };
+        if let Some(kernel) = kernel {
+            set.insert(variable, kernel.to_owned());
+        }
+    }
+    for variable in THREAD_VARIABLES {
+        set.insert(variable, case.threads.to_string());
+    }
+    // Containers and small machines.
+    set.insert("OMPI_ALLOW_RUN_AS_ROOT", "1".into());
+    set.insert("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1".into());
+    set
+}
+
+/// Whether a variable is kept from the programs: settings of skt-hpl, our own preflight's mark
+/// among them, since only HPL.dat is to decide; and anything that tunes a BLAS. A variable
+/// somebody set once in a profile would otherwise be taken for the library's own doing.
+fn is_hidden(name: &str) -> bool {
+    ["SKT_", "BLIS_", "OPENBLAS_", "GOTO_", "OMP_"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Where and how programs are started.
+pub struct Launcher {
+    pub program: PathBuf,
+    pub mpi: Mpi,
+    pub cores: usize,
+    pub level: Level,
+    /// The variable of the BLAS in this program, and what it is set to.
+    pub linked: (&'static str, Option<String>),
+}
+
+impl Launcher {
+    pub fn command(&self, who: Who, program: &Path, case: &Case) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(launch_arguments(self.mpi, case, self.cores)).arg(program);
+        if who == Who::SktHpl {
+            command.args(["--dat", "HPL.dat", "--threads", &case.threads.to_string()]);
+        }
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(is_hidden) {
+                command.env_remove(name);
+            }
+        }
+        let (variable, kernel) = &self.linked;
+        command.envs(environment(who, case, self.level, (variable, kernel.as_deref())));
+        command
+    }
+
+    /// Runs the case once and returns the rates of its solutions.
+    ///
+    /// # Errors
+    /// Where the program cannot be started, fails, or does not print what it should.
+    pub fn run(&self, who: Who, program: &Path, case: &Case) -> Result<Vec<f64>, String> {
+        let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
+        std::fs::write(folder.path().join("HPL.dat"), hpl_dat(case))
+            .map_err(|e| format!("cannot write {}: {e}", folder.path().display()))?;
+        let mut command = self.command(who, program, case);
+        let output = command
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| format!("cannot start {}: {e}", self.program.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let told = || {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            format!("{command:?}\n{}\n{}", tail(&text), tail(&errors))
+        };
+        if !output.status.success() {
+            return Err(format!("ended with {}: {}", output.status, told()));
+        }
+        rates(&text, case).map_err(|why| format!("{why}: {}", told()))
+    }
+}
+
+/// The last lines of a text.
+fn tail(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(12)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use skt_hpl::input;
+
+    use super::*;
+
+    const CASE: Case = Case { n: 12000, nb: 192, p: 1, q: 2, threads: 1 };
+
+    const OUTPUT: &str = "\
+T/V                N    NB     P     Q               Time                 Gflops
+--------------------------------------------------------------------------------
+WR11C2R4       12000   192     1     2               5.58             2.0656e+02
+HPL_pdgesv() start time Fri Nov 20 08:00:00 2026
+
+--------------------------------------------------------------------------------
+||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)=   2.46211040e-03 ...... PASSED
+";
+
+    #[test]
+    fn rates_are_read_only_where_all_was_solved_and_checked() {
+        assert_eq!(rates(OUTPUT, &CASE), Ok(vec![206.56]));
+        let failed = OUTPUT.replace("PASSED", "FAILED");
+        assert!(rates(&failed, &CASE).unwrap_err().contains("0 checks PASSED"));
+        let other = rates(OUTPUT, &Case { q: 1, ..CASE });
+        assert!(other.unwrap_err().contains("another problem"));
+        assert!(rates("", &CASE).unwrap_err().contains("0 rates"));
+        let small = Case { n: 1000, ..CASE };
+        let text = OUTPUT.replace("12000", " 1000");
+        assert!(rates(&text, &small).is_err(), "one of several");
+        let all = rates(&text.repeat(small.solves_a_run()), &small).unwrap();
+        assert_eq!(all, vec![206.56; small.solves_a_run()]);
+        // Words that begin with W are no results.
+        assert!(rates("Wait for all 1 2 3 4", &CASE).is_err());
+    }
+
+    #[test]
+    fn the_input_file_asks_for_the_case() {
+        for case in [CASE, Case { n: 1000, p: 2, q: 3, ..CASE }] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("HPL.dat");
+            std::fs::write(&path, hpl_dat(&case)).unwrap();
+            let overrides = input::settings::Overrides { dat: Some(path), ..Default::default() };
+            let loaded = input::load(&overrides, None, vec![]).expect("a sound file");
+            let tests: Vec<_> = loaded.tests().collect();
+            assert_eq!(tests.len(), case.solves_a_run());
+            for test in tests {
+                assert_eq!((test.n, test.nb, test.p, test.q), (case.n, case.nb, case.p, case.q));
+            }
+        }
+    }
+
+    #[test]
+    fn placing() {
+        let line = |mpi, p, q, threads, cores| {
+            launch_arguments(mpi, &Case { p, q, threads, ..CASE }, cores).join(" ")
+        };
+        assert_eq!(line(Mpi::Open, 1, 1, 2, 2), "-n 1 --bind-to none");
+        assert_eq!(line(Mpi::Open, 1, 2, 1, 2), "-n 2 --bind-to core");
+        assert_eq!(line(Mpi::Open, 1, 2, 4, 8), "-n 2 --map-by slot:PE=4 --bind-to core");
+        assert_eq!(
+            line(Mpi::Open, 2, 3, 1, 2),
+            "-n 6 --bind-to none --oversubscribe --mca mpi_yield_when_idle 1"
+        );
+        assert_eq!(line(Mpi::Mpich, 1, 1, 2, 2), "-n 1 -bind-to none");
+        assert_eq!(line(Mpi::Mpich, 1, 2, 1, 2), "-n 2 -bind-to core:1");
+        assert_eq!(line(Mpi::Mpich, 2, 2, 1, 2), "-n 4 -bind-to none");
+        assert_eq!(Mpi::of_library("Open MPI v4.1.4, package: Debian"), Mpi::Open);
+        assert_eq!(Mpi::of_library("MPICH Version: 4.0.2"), Mpi::Mpich);
+    }
+
+    #[test]
+    fn the_reference_gets_the_kernels_and_nobody_else() {
+        let case = Case { threads: 2, ..CASE };
+        let of = |who| environment(who, &case, Level::Avx512, ("BLIS_ARCH_TYPE", None));
+        let reference = of(Who::Reference);
+        assert_eq!(reference["BLIS_ARCH_TYPE"], "skx");
+        assert_eq!(reference["OPENBLAS_CORETYPE"], "SKYLAKEX");
+        for who in [Who::SktHpl, Who::Plain] {
+            assert!(KERNEL_VARIABLES.iter().all(|(_, name)| !of(who).contains_key(name)));
+        }
+        for who in [Who::SktHpl, Who::Plain, Who::Reference] {
+            assert!(THREAD_VARIABLES.iter().all(|name| of(who)[name] == "2"));
+        }
+        let old = environment(Who::Reference, &case, Level::Baseline, ("BLIS_ARCH_TYPE", None));
+        assert!(!old.contains_key("OPENBLAS_CORETYPE"));
+    }
+
+    #[test]
+    fn kernels_the_linked_library_was_started_with_count_for_both() {
+        let linked = ("BLIS_ARCH_TYPE", Some("zen3"));
+        let of = |who| environment(who, &CASE, Level::Avx512, linked);
+        for who in [Who::SktHpl, Who::Reference] {
+            assert_eq!(of(who)["BLIS_ARCH_TYPE"], "zen3");
+        }
+        assert_eq!(of(Who::Reference)["OPENBLAS_CORETYPE"], "SKYLAKEX");
+        assert!(!of(Who::Plain).contains_key("BLIS_ARCH_TYPE"));
+    }
+
+    #[test]
+    fn only_what_tunes_is_hidden() {
+        for name in ["SKT_NB", "SKT_INTERNAL_PREFLIGHT", "OPENBLAS_L2_SIZE", "OMP_PROC_BIND"] {
+            assert!(is_hidden(name), "{name}");
+        }
+        assert!(!is_hidden("PATH") && !is_hidden("OMPI_MCA_btl") && !is_hidden("LD_LIBRARY_PATH"));
+    }
+
+    #[test]
+    fn the_tail_is_the_end() {
+        let text: Vec<_> = (0..40).map(|i| i.to_string()).collect();
+        assert!(tail(&text.join("\n")).starts_with("28\n"));
+        assert_eq!(tail("one"), "one");
+    }
+}

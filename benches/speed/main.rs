@@ -1,0 +1,217 @@
+//! `cargo bench --bench speed -- --help`: how fast skt-hpl is here, beside what the machine can do
+//! and, where there is one, beside the reference. docs/PERFORMANCE.md says what each number is.
+//!
+//! Everything is measured in turn and the turn repeated: a machine that gets slower or faster over
+//! the minutes does so for all alike.
+
+// Cargo compiles a benchmark as a test even where it has a `main` of its own; what is below
+// `cfg(test)` then lies idle here and is run by tests/speed_bench.rs.
+#![cfg_attr(test, allow(dead_code, unused_imports))]
+
+mod cases;
+mod job;
+mod kernels;
+mod stats;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use skt_hpl::blas::preflight::{self, Level};
+use skt_hpl::blas::{Engine, Library};
+use skt_hpl::comm::World;
+use skt_hpl::input::node_memory;
+
+use cases::{Case, Flags};
+use job::{Launcher, Mpi, Who};
+use kernels::Multiplication;
+use table::{Document, Machine, Measured};
+
+fn main() -> ExitCode {
+    let flags = Flags::parse();
+    // Before any thread: may start this program again with the library's variable set.
+    let blas = preflight::run(true);
+    match measure(&flags, blas) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(failures) => {
+            eprintln!("speed: {failures} runs failed, see above");
+            ExitCode::FAILURE
+        }
+        Err(why) => {
+            eprintln!("speed: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The programs that solve, and who they are.
+struct Programs(Vec<(Who, PathBuf)>);
+
+impl Programs {
+    fn find(flags: &Flags) -> Result<Self, String> {
+        let mut programs = vec![(Who::SktHpl, flags.skt_hpl.clone())];
+        for (who, variable) in [(Who::Reference, "XHPL"), (Who::Plain, "XHPL_PLAIN")] {
+            if let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) {
+                programs.push((who, PathBuf::from(path)));
+            }
+        }
+        for (who, path) in &mut programs {
+            // They are run in other folders.
+            *path = std::fs::canonicalize(&*path)
+                .map_err(|e| format!("{who:?}, {}: {e}", path.display()))?;
+        }
+        Ok(Self(programs))
+    }
+
+    fn name(&self, who: Who) -> Option<String> {
+        let (_, path) = self.0.iter().find(|(w, _)| *w == who)?;
+        Some(path.display().to_string())
+    }
+}
+
+/// Measures all cases and returns how many runs failed.
+fn measure(flags: &Flags, blas: String) -> Result<usize, String> {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let cases = flags.cases(cores)?;
+    let programs = Programs::find(flags)?;
+    let mpi_library = World::library();
+    let mpi = Mpi::of_library(&mpi_library);
+    let variable = Library::query().variable;
+    let launcher = Launcher {
+        program: flags.mpirun.clone().unwrap_or_else(|| mpi.launcher().into()),
+        mpi,
+        cores,
+        level: Level::detect(),
+        linked: (variable, std::env::var(variable).ok()),
+    };
+    if flags.dry_run {
+        for case in &cases {
+            for (who, path) in &programs.0 {
+                println!("{:?}", launcher.command(*who, path, case));
+            }
+        }
+        return Ok(0);
+    }
+    let engine = Engine::select(skt_hpl::params::Engine::Auto)?;
+    let side = kernels::side(node_memory::available_bytes());
+    let mut document = Document {
+        schema_version: 1,
+        command_line: std::env::args().collect(),
+        started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+        repeat: flags.repeat,
+        machine: Machine {
+            processor: processor(),
+            cores,
+            blas,
+            mpi: mpi_library,
+            engine: engine.name().into(),
+            multiplication_side: side,
+            reference: programs.name(Who::Reference),
+            plain: programs.name(Who::Plain),
+        },
+        cases: Vec::new(),
+    };
+    println!("{}", introduction(&document));
+    for case in cases {
+        let measured = measure_case(flags.repeat, case, &launcher, &programs, engine, side)?;
+        document.cases.push(measured);
+        if let Some(path) = &flags.json {
+            // After each case: what was measured is not lost if a later one is interrupted.
+            let mut text = serde_json::to_string_pretty(&document).map_err(|e| e.to_string())?;
+            text.push('\n');
+            std::fs::write(path, text)
+                .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+        }
+    }
+    println!("\n{}", table::markdown(&document.cases));
+    Ok(document.cases.iter().map(|case| case.failures.len()).sum())
+}
+
+fn measure_case(
+    repeat: usize,
+    case: Case,
+    launcher: &Launcher,
+    programs: &Programs,
+    engine: Engine,
+    side: usize,
+) -> Result<Measured, String> {
+    let mut measured = Measured::new(case, launcher.cores);
+    let threads = measured.cores;
+    for round in 1..=repeat {
+        measured.peak.add(kernels::peak(threads, launcher.level));
+        {
+            // Freed again before the programs run: they need the memory.
+            let mut multiplication = Multiplication::new(side, case.nb, engine)
+                .map_err(|e| format!("no memory for a multiplication: {e}"))?;
+            measured.dgemm.add(multiplication.library(threads));
+            measured.engine.add(multiplication.engine(engine, threads));
+        }
+        for (who, path) in &programs.0 {
+            let samples = match who {
+                Who::SktHpl => &mut measured.skt_hpl,
+                Who::Reference => &mut measured.reference,
+                Who::Plain => &mut measured.plain,
+            };
+            match launcher.run(*who, path, &case) {
+                // Of several solutions in one run, the middle one.
+                Ok(rates) => stats::median(&rates).into_iter().for_each(|rate| samples.add(rate)),
+                Err(why) => {
+                    eprintln!("speed: {who:?} at N = {}: {why}", case.n);
+                    measured.failures.push(format!("{who:?}: {why}"));
+                }
+            }
+        }
+        let last = |samples: &table::Samples| match samples.samples.last() {
+            Some(rate) => format!("{rate:.1}"),
+            None => "-".into(),
+        };
+        eprintln!(
+            "N {} NB {} {}x{} threads {}, {round} of {repeat}: peak {}, DGEMM {}, engine {}, \
+             skt-hpl {}, reference {}, plain {}",
+            case.n,
+            case.nb,
+            case.p,
+            case.q,
+            case.threads,
+            last(&measured.peak),
+            last(&measured.dgemm),
+            last(&measured.engine),
+            last(&measured.skt_hpl),
+            last(&measured.reference),
+            last(&measured.plain),
+        );
+    }
+    measured.relate();
+    Ok(measured)
+}
+
+/// The processor's name, with its model number where the name alone says little.
+fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line =
+            info.lines().find(|line| line.split(':').next().is_some_and(|k| k.trim() == name));
+        line.and_then(|line| line.split_once(':')).map_or("unknown", |(_, value)| value.trim())
+    };
+    format!("{}, family {}, model {}", field("model name"), field("cpu family"), field("model"))
+}
+
+fn introduction(document: &Document) -> String {
+    let machine = &document.machine;
+    let or_none = |name: &Option<String>| name.clone().unwrap_or_else(|| "none".into());
+    format!(
+        "processor: {}, {} cores\nBLAS: {}\nMPI: {}\nengine: {}\nmultiplications: m = n = {}, k = NB\n\
+         reference (XHPL): {}\nplain reference (XHPL_PLAIN): {}\nmedians of {}, in GFLOP/s",
+        machine.processor,
+        machine.cores,
+        machine.blas,
+        machine.mpi,
+        machine.engine,
+        machine.multiplication_side,
+        or_none(&machine.reference),
+        or_none(&machine.plain),
+        document.repeat,
+    )
+}

@@ -1,0 +1,55 @@
+//! Medians, spreads and ratios of repeated measurements: pure arithmetic, used by the table.
+
+/// The value in the middle; of an even number, the mean of the two. Nothing of no samples.
+pub fn median(samples: &[f64]) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[half]),
+        _ => Some((sorted[half - 1] + sorted[half]) / 2.0),
+    }
+}
+
+/// The distance from the lowest to the highest, as a part of the median.
+pub fn spread(samples: &[f64]) -> Option<f64> {
+    let median = median(samples)?;
+    let low = samples.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = samples.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    Some((high - low) / median)
+}
+
+/// `part / whole`, where both are there and the whole is not zero.
+pub fn ratio(part: Option<f64>, whole: Option<f64>) -> Option<f64> {
+    part.zip(whole).filter(|&(_, whole)| whole != 0.0).map(|(part, whole)| part / whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_does_not_care_for_order_or_outliers() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0]), Some(3.0));
+        assert_eq!(median(&[4.0, 2.0]), Some(3.0));
+        assert_eq!(median(&[1e9, 5.0, -7.0]), Some(5.0));
+        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
+    }
+
+    #[test]
+    fn the_spread_is_relative() {
+        assert_eq!(spread(&[]), None);
+        assert_eq!(spread(&[7.0]), Some(0.0));
+        assert_eq!(spread(&[90.0, 100.0, 110.0]), Some(0.2));
+    }
+
+    #[test]
+    fn a_ratio_needs_both() {
+        assert_eq!(ratio(Some(3.0), Some(2.0)), Some(1.5));
+        assert_eq!(ratio(Some(3.0), None), None);
+        assert_eq!(ratio(None, Some(2.0)), None);
+        assert_eq!(ratio(Some(3.0), Some(0.0)), None);
+    }
+}

@@ -1,0 +1,340 @@
+//! Which positions protect each other.
+//!
+//! Members of a group sit on different failure domains, so that losing a node (or a rack, where the
+//! user names racks) costs each group as few members as can be; neighbours come first, for speed;
+//! sizes are as even as possible. What the nodes cannot give is refused in words, with what they could.
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use crate::memory::header::GROUP_MAX;
+
+/// Chosen where the nodes allow it: larger groups gain little memory and are hit more often.
+pub const GROUP_DEFAULT: usize = 16;
+
+/// Why groups as asked for cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum GroupError {
+    #[error(
+        "surviving {losses} losses in each group needs at least {} failure domains, and there {}; {best}",
+        losses + 1, count(*domains)
+    )]
+    TooFewDomains { losses: usize, domains: usize, best: String },
+    #[error(
+        "groups of {wanted} cannot be had: {busiest} of the {positions} positions are in failure \
+         domain {name:?}, so a group of positions from different domains has at most {most} members; {best}"
+    )]
+    TooLarge {
+        wanted: usize,
+        most: usize,
+        positions: usize,
+        busiest: usize,
+        name: String,
+        best: String,
+    },
+    #[error("a group of {size} cannot survive {losses} losses; it needs at least {} members", losses + 1)]
+    TooSmall { size: usize, losses: usize },
+    #[error("a group has at most {GROUP_MAX} members, {0} were asked for")]
+    TooMany(usize),
+    #[error(
+        "failure domain {name:?} has {busiest} of the {positions} positions: spread over groups of \
+         different domains that leaves no group able to survive {losses} losses; {best}"
+    )]
+    Lopsided { name: String, busiest: usize, positions: usize, losses: usize, best: String },
+}
+
+fn count(domains: usize) -> String {
+    match domains {
+        1 => "is 1".into(),
+        n => format!("are {n}"),
+    }
+}
+
+/// Groups as member lists; every position is in exactly one.
+pub type Groups = Vec<Vec<usize>>;
+
+/// Divides positions into groups. `domains[i]` names the failure domain of position i; `size` is
+/// the wanted group size, or None for the default. Every group survives `losses` lost domains.
+pub fn divide(
+    domains: &[String],
+    size: Option<usize>,
+    losses: usize,
+) -> Result<Groups, GroupError> {
+    let positions = domains.len();
+    // Domains in the order of their first position; positions of each in order.
+    let mut order: Vec<&str> = Vec::new();
+    let mut of: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (position, domain) in domains.iter().enumerate() {
+        of.entry(domain).or_insert_with(|| {
+            order.push(domain);
+            Vec::new()
+        });
+        of.get_mut(domain.as_str()).expect("just made").push(position);
+    }
+    if let Some(size) = size {
+        if size > GROUP_MAX {
+            return Err(GroupError::TooMany(size));
+        }
+        if size <= losses {
+            return Err(GroupError::TooSmall { size, losses });
+        }
+    }
+    if order.len() <= losses {
+        return Err(GroupError::TooFewDomains {
+            losses,
+            domains: order.len(),
+            best: best(&of, order.len()),
+        });
+    }
+    let (busiest_name, busiest) = of
+        .iter()
+        .map(|(name, members)| (*name, members.len()))
+        .max_by_key(|(_, n)| *n)
+        .unwrap_or(("", 0));
+    // Every position of the busiest domain needs a group of its own, and no group may have two
+    // from one domain: so there are at least `busiest` groups, and the rest has to fill them.
+    let least_groups = busiest.max(1);
+    let most = positions / least_groups;
+    if most <= losses {
+        return Err(GroupError::Lopsided {
+            name: busiest_name.into(),
+            busiest,
+            positions,
+            losses,
+            best: best(&of, order.len()),
+        });
+    }
+    let groups = match size {
+        Some(wanted) => {
+            let largest = positions.div_ceil(least_groups);
+            if wanted > largest {
+                return Err(GroupError::TooLarge {
+                    wanted,
+                    most: largest,
+                    positions,
+                    busiest,
+                    name: busiest_name.into(),
+                    best: format!("--group {largest} can be had"),
+                });
+            }
+            // As many groups as leave none larger than asked, but none too small to be of use.
+            positions.div_ceil(wanted).max(least_groups)
+        }
+        None => positions.div_ceil(GROUP_DEFAULT).max(least_groups),
+    };
+    // With sizes as even as possible the smallest must still survive the losses.
+    let groups = groups.min(positions / (losses + 1)).max(least_groups);
+
+    // Cut the domains into runs of neighbours, one group after the other: deal positions, domain by
+    // domain, to the groups. Dealing in turn never gives one group two of a domain as long as
+    // no domain has more positions than there are groups.
+    let blocks = neighbours(&order, &of, groups, losses);
+    let mut result: Groups = Vec::new();
+    for block in blocks {
+        let block_positions: usize = block.iter().map(|d| of[d].len()).sum();
+        let block_busiest = block.iter().map(|d| of[d].len()).max().unwrap_or(1);
+        let share = (block_positions * groups / positions.max(1))
+            .max(block_busiest)
+            .min(block_positions / (losses + 1))
+            .max(block_busiest);
+        let mut dealt: Groups = vec![Vec::new(); share];
+        for (turn, position) in block.iter().flat_map(|d| &of[d]).enumerate() {
+            dealt[turn % share].push(*position);
+        }
+        result.extend(dealt);
+    }
+    Ok(result)
+}
+
+/// Runs of neighbouring domains that can be divided by themselves, so that groups stay close. Cuts
+/// happen only where all domains hold equally many positions: then a run of as many domains as
+/// a group has members gives perfect groups. Anything irregular is one run.
+fn neighbours<'a>(
+    order: &[&'a str],
+    of: &BTreeMap<&str, Vec<usize>>,
+    groups: usize,
+    losses: usize,
+) -> Vec<Vec<&'a str>> {
+    let each = of[order[0]].len();
+    let regular = order.iter().all(|d| of[d].len() == each);
+    let runs = groups / each;
+    if !regular || runs <= 1 || order.len() / runs <= losses {
+        return vec![order.to_vec()];
+    }
+    // Sizes as even as possible: the first runs take one domain more.
+    let (short, longer) = (order.len() / runs, order.len() % runs);
+    let mut at = 0;
+    (0..runs)
+        .map(|i| {
+            let len = short + (i < longer) as usize;
+            at += len;
+            order[at - len..at].to_vec()
+        })
+        .collect()
+}
+
+/// What could be had instead, in words.
+fn best(of: &BTreeMap<&str, Vec<usize>>, domains: usize) -> String {
+    let positions: usize = of.values().map(Vec::len).sum();
+    let busiest = of.values().map(Vec::len).max().unwrap_or(1).max(1);
+    let most = (positions / busiest).min(domains).saturating_sub(1);
+    match most {
+        0 => "no loss can be survived here: use more nodes (or name finer failure domains), \
+              or run without --checkpoint"
+            .into(),
+        n => format!("the best that can be had here is --losses {n}"),
+    }
+}
+
+/// Positions of one domain per group: 1 everywhere, unless a restart had to share nodes.
+pub fn worst_sharing(groups: &Groups, domains: &[String]) -> usize {
+    groups
+        .iter()
+        .map(|group| {
+            let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+            for &position in group {
+                *counts.entry(&domains[position]).or_default() += 1;
+            }
+            counts.values().copied().max().unwrap_or(0)
+        })
+        .max()
+        .unwrap_or(0)
+}
+
+/// What a domain file says: `host domain` a line, or `rank:3 domain`; `#` begins a comment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DomainFile {
+    hosts: BTreeMap<String, String>,
+    ranks: BTreeMap<usize, String>,
+}
+
+impl DomainFile {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut file = Self::default();
+        for (number, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or("").trim();
+            if line.is_empty() {
+                continue;
+            }
+            let at = number + 1;
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let [who, domain] = fields[..] else {
+                return Err(format!(
+                    "line {at}: {line:?} is not `host domain` or `rank:NUMBER domain`"
+                ));
+            };
+            let twice = match who.strip_prefix("rank:") {
+                Some(rank) => {
+                    let rank: usize =
+                        rank.parse().map_err(|_| format!("line {at}: {rank:?} is no rank"))?;
+                    file.ranks.insert(rank, domain.into()).is_some()
+                }
+                None => file.hosts.insert(who.into(), domain.into()).is_some(),
+            };
+            if twice {
+                return Err(format!("line {at}: {who} is given a domain twice"));
+            }
+        }
+        Ok(file)
+    }
+
+    /// The domain of a rank on a host; a host nobody named is a domain of its own.
+    pub fn domain(&self, rank: usize, host: &str) -> String {
+        self.ranks
+            .get(&rank)
+            .or_else(|| self.hosts.get(host))
+            .or_else(|| self.hosts.get(host.split('.').next().unwrap_or(host)))
+            .cloned()
+            .unwrap_or_else(|| host.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn names(of: &[usize]) -> Vec<String> {
+        of.iter().map(|d| format!("n{d}")).collect()
+    }
+
+    #[test]
+    fn groups_of_sixteen_neighbours_where_there_are_enough_nodes() {
+        // 64 nodes, two ranks each, dealt node by node.
+        let domains: Vec<String> = (0..128).map(|r| format!("n{}", r / 2)).collect();
+        let groups = divide(&domains, None, 1).unwrap();
+        assert_eq!(groups.len(), 8);
+        assert!(groups.iter().all(|g| g.len() == 16));
+        assert_eq!(groups[0], (0..16).map(|i| 2 * i).collect::<Vec<_>>());
+        assert_eq!(groups[1], (0..16).map(|i| 2 * i + 1).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn four_nodes_of_one_rank_are_one_group_and_of_four_ranks_four() {
+        let groups = divide(&names(&[0, 1, 2, 3]), None, 1).unwrap();
+        assert_eq!(groups, [[0, 1, 2, 3]]);
+        let cyclic: Vec<usize> = (0..16).map(|r| r % 4).collect();
+        let groups = divide(&names(&cyclic), None, 2).unwrap();
+        assert_eq!(groups.len(), 4);
+        assert_eq!(worst_sharing(&groups, &names(&cyclic)), 1);
+        let groups = divide(&names(&[0, 1, 2, 3]), Some(2), 1).unwrap();
+        assert_eq!(groups, [[0, 1], [2, 3]]);
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_refused_with_the_best_that_can() {
+        let error = divide(&names(&[0, 0, 0, 0]), None, 1).unwrap_err().to_string();
+        assert!(error.contains("there is 1") && error.contains("no loss"), "{error}");
+        let error = divide(&names(&[0, 1, 2, 0, 1, 2]), None, 3).unwrap_err().to_string();
+        assert!(error.contains("--losses 2"), "{error}");
+        let error = divide(&names(&[0, 0, 0, 1]), None, 1).unwrap_err().to_string();
+        assert!(error.contains("\"n0\""), "{error}");
+        let error = divide(&names(&[0, 0, 1, 1]), Some(4), 1).unwrap_err().to_string();
+        assert!(error.contains("--group 2"), "{error}");
+        assert!(matches!(divide(&names(&[0, 1, 2]), Some(2), 2), Err(GroupError::TooSmall { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn every_position_is_in_one_group_of_different_domains(
+            raw in proptest::collection::vec(0usize..12, 1..60), losses in 1usize..4,
+            size in proptest::option::of(2usize..20),
+        ) {
+            let domains = names(&raw);
+            if let Ok(groups) = divide(&domains, size, losses) {
+                let mut all: Vec<usize> = groups.iter().flatten().copied().collect();
+                all.sort_unstable();
+                prop_assert!(all.iter().copied().eq(0..domains.len()));
+                prop_assert_eq!(worst_sharing(&groups, &domains), 1);
+                let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
+                prop_assert!(sizes.iter().all(|&s| s > losses), "{:?}", sizes);
+                let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
+                prop_assert!(most - least <= 1, "{:?}", sizes);
+            }
+        }
+
+        /// With equally many ranks on each node, whatever can work does.
+        #[test]
+        fn regular_clusters_are_refused_only_for_want_of_nodes(
+            nodes in 1usize..40, each in 1usize..5, losses in 1usize..4, cyclic: bool,
+        ) {
+            let raw: Vec<usize> = (0..nodes * each)
+                .map(|r| if cyclic { r % nodes } else { r / each }).collect();
+            prop_assert_eq!(divide(&names(&raw), None, losses).is_ok(), nodes > losses);
+        }
+    }
+
+    #[test]
+    fn domain_files_name_hosts_and_ranks() {
+        let file =
+            DomainFile::parse("# racks\nn1 rackA\nn2 rackA # same\nrank:3 mine\n\n").unwrap();
+        assert_eq!(file.domain(0, "n1"), "rackA");
+        assert_eq!(file.domain(0, "n2.cluster.org"), "rackA");
+        assert_eq!(file.domain(3, "n1"), "mine");
+        assert_eq!(file.domain(0, "n7"), "n7");
+        for (text, says) in [("n1", "line 1"), ("a b\na c", "twice"), ("rank:x y", "no rank")] {
+            assert!(DomainFile::parse(text).unwrap_err().contains(says));
+        }
+    }
+}

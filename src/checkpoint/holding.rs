@@ -1,0 +1,419 @@
+//! One position's memory: its parts, which copy is which, and the digests that vouch for them.
+//!
+//! Beside each epoch's small state lie tables with one digest for each row and tile of data and of
+//! parity; the header's root is the digest over state and tables. So a save digests again only what
+//! it changed, and a restore notices any flipped bit of what it is about to trust.
+
+use super::placement::Found;
+use super::plan::{Buffers, Corner, STATE_ROW_WORDS, TILE_WORDS};
+use super::protocol::Method;
+use crate::faults::{Sabotage, sabotaged};
+use crate::memory::header::{HEAD_BYTES, Head, Header, HeaderFault};
+use crate::memory::ledger::Ledger;
+use crate::memory::{Depot, MemoryError, Part, Region};
+use crate::parity::exchange::{Share, Window, digest};
+
+/// What this node holds of a job, with headers that can be believed.
+pub fn survey(depot: &Depot) -> Vec<(Found, Header)> {
+    depot
+        .positions()
+        .into_iter()
+        .filter_map(|position| {
+            let header = Head::new(depot.peek(position, Part::Head).ok()?).ok()?.read().ok()?;
+            let found = Found {
+                position: position as usize,
+                run: header.id.run,
+                joined: header.claim.joined,
+            };
+            (header.id.position == position).then_some((found, header))
+        })
+        .collect()
+}
+
+/// A head that is ours alone, and what it says.
+pub struct OpenHead {
+    pub head: Head,
+    pub header: Result<Header, HeaderFault>,
+}
+
+/// Opens a position's head, if it has one; locks it.
+pub fn open_head(depot: &Depot, position: usize) -> Result<Option<OpenHead>, MemoryError> {
+    let region = match depot.open(position as u32, Part::Head) {
+        Ok(region) => region,
+        Err(MemoryError::Missing(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok(Head::new(region).ok().map(|head| {
+        let header = match head.read() {
+            Ok(header) if header.id.position as usize != position => Err(HeaderFault::Damaged),
+            other => other,
+        };
+        OpenHead { head, header }
+    }))
+}
+
+/// All parts of a position, A apart: that is the solver's between saves.
+#[derive(Debug)]
+pub struct Holding {
+    pub head: Head,
+    pub done: Ledger,
+    b: Region,
+    c: Region,
+    /// D (self), or the second copy's checksum (double).
+    d: Option<Region>,
+    /// The second copy of method double.
+    e: Option<Region>,
+    s: Region,
+    pub buffers: Buffers,
+}
+
+/// Results of finished tests take little; a sweep of some hundred tests fits.
+const LEDGER_BYTES: usize = 256 * 1024;
+
+impl Holding {
+    /// Opens memory that a header vouches for; an error means it is not what the header says.
+    pub fn open(
+        depot: &Depot,
+        position: usize,
+        head: Head,
+        buffers: Buffers,
+    ) -> Result<(Self, Region), MemoryError> {
+        Self::gather(depot, position, head, buffers, |part, bytes| {
+            depot.open_sized(position as u32, part, bytes)
+        })
+    }
+
+    /// Makes all parts anew, in place of whatever has these names; results of finished tests stay.
+    pub fn create(
+        depot: &Depot,
+        position: usize,
+        buffers: Buffers,
+    ) -> Result<(Self, Region), MemoryError> {
+        let number = position as u32;
+        for part in Part::ALL {
+            if part != Part::Done {
+                depot.unlink(number, part);
+            }
+        }
+        let head = Head::new(depot.create(number, Part::Head, HEAD_BYTES)?)
+            .expect("made with the length of a head");
+        let made = Self::gather(depot, position, head, buffers, |part, bytes| {
+            depot.create(number, part, bytes)
+        });
+        if made.is_err() {
+            // What was had is of no use without the rest, and others may need the room.
+            for part in Part::ALL {
+                if part != Part::Done {
+                    depot.unlink(number, part);
+                }
+            }
+        }
+        made
+    }
+
+    fn gather(
+        depot: &Depot,
+        position: usize,
+        head: Head,
+        buffers: Buffers,
+        get: impl Fn(Part, usize) -> Result<Region, MemoryError>,
+    ) -> Result<(Self, Region), MemoryError> {
+        let done = match depot.open(position as u32, Part::Done) {
+            Ok(region) => region,
+            Err(MemoryError::Missing(_)) => {
+                depot.create(position as u32, Part::Done, LEDGER_BYTES)?
+            }
+            Err(error) => return Err(error),
+        };
+        let mut had = Vec::new();
+        for (part, bytes) in buffers.parts() {
+            had.push((part, get(part, bytes)?));
+        }
+        let mut take = |wanted: Part| {
+            let at = had.iter().position(|(part, _)| *part == wanted)?;
+            Some(had.swap_remove(at).1)
+        };
+        let always = "parts() lists A, B, C and S for every method";
+        let a = take(Part::A).expect(always);
+        Ok((
+            Self {
+                head,
+                done: Ledger::new(done),
+                b: take(Part::B).expect(always),
+                c: take(Part::C).expect(always),
+                s: take(Part::S).expect(always),
+                d: take(Part::D).or_else(|| take(Part::F)),
+                e: take(Part::E),
+                buffers,
+            },
+            a,
+        ))
+    }
+
+    /// The copy that holds, or will hold, this epoch once it is committed.
+    fn copy(&mut self, epoch: u64) -> (&mut [u64], &mut [u64]) {
+        let words = self.buffers.data_words();
+        let checks = self.buffers.checksum_words();
+        let (data, check) = match (self.buffers.method, &mut self.e, &mut self.d) {
+            (Method::Double, Some(e), Some(f)) if epoch % 2 == 1 => (e, f),
+            _ => (&mut self.b, &mut self.c),
+        };
+        (&mut data.words_mut()[..words], &mut check.words_mut()[..checks])
+    }
+
+    /// Where the checksum of `epoch` is encoded to, before it is committed.
+    fn fresh_checksum(&mut self, epoch: u64) -> &mut [u64] {
+        let checks = self.buffers.checksum_words();
+        if self.buffers.method != Method::SelfCheckpoint {
+            return self.copy(epoch).1;
+        }
+        let d = self.d.as_mut().expect("method self has a D");
+        &mut d.words_mut()[..checks]
+    }
+
+    fn slot_range(&self, epoch: u64) -> std::ops::Range<usize> {
+        let words = self.buffers.slot_words();
+        let start = (epoch % 2) as usize * words;
+        start..start + words
+    }
+
+    fn slot(&mut self, epoch: u64) -> &mut [u64] {
+        let range = self.slot_range(epoch);
+        &mut self.s.words_mut()[range]
+    }
+
+    /// Puts the small state into the place of this epoch.
+    ///
+    /// # Panics
+    /// If it is longer than the room asked for at the start.
+    pub fn write_state(&mut self, epoch: u64, state: &[u8]) {
+        let room = self.buffers.state_words();
+        let words = &mut self.slot(epoch)[..room];
+        assert!(
+            state.len() <= (words.len() - 1) * 8,
+            "a state of {} bytes does not fit the {} asked for at the start",
+            state.len(),
+            (words.len() - 1) * 8
+        );
+        words.fill(0);
+        words[0] = state.len() as u64;
+        for (word, chunk) in words[1..].iter_mut().zip(state.chunks(8)) {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            *word = u64::from_le_bytes(bytes);
+        }
+    }
+
+    /// The small state of an epoch whose root was verified or just rebuilt.
+    pub fn read_state(&mut self, epoch: u64) -> Vec<u8> {
+        let room = self.buffers.state_words();
+        let words = &self.slot(epoch)[..room];
+        let length = (words[0] as usize).min((words.len() - 1) * 8);
+        let mut bytes: Vec<u8> = words[1..].iter().flat_map(|w| w.to_le_bytes()).collect();
+        bytes.truncate(length);
+        bytes
+    }
+
+    /// Calls `code` with this member's matrix rows and checksum, then with those of its small state.
+    /// `a` is the workspace when the epoch is being sealed, None when the committed copy is meant.
+    pub fn with_shares(
+        &mut self,
+        epoch: u64,
+        a: Option<&mut [u64]>,
+        mut code: impl FnMut(&mut Share, bool),
+    ) {
+        let buffers = self.buffers;
+        let slot = self.slot_range(epoch);
+        let (parity_words, state_words) = (buffers.parity_words(), buffers.state_words());
+        let double = buffers.method == Method::Double && epoch % 2 == 1;
+        let self_method = buffers.method == Method::SelfCheckpoint;
+        let sealing = a.is_some();
+        // Borrowed field by field: the parts are needed side by side.
+        let check = match &mut self.d {
+            Some(d) if double || self_method && sealing => d,
+            _ => &mut self.c,
+        };
+        let copy = match &mut self.e {
+            Some(e) if double => e,
+            _ => &mut self.b,
+        };
+        let data = match a {
+            Some(a) => a,
+            None => &mut copy.words_mut()[..buffers.data_words()],
+        };
+        let (parity, state_parity) =
+            check.words_mut()[..buffers.checksum_words()].split_at_mut(parity_words);
+        let mut matrix = Share {
+            data,
+            rows: buffers.rows,
+            cols: buffers.cols,
+            ld: buffers.ld,
+            parity,
+            pitch: buffers.pitch,
+        };
+        code(&mut matrix, false);
+        let mut state = Share {
+            data: &mut self.s.words_mut()[slot][..state_words],
+            rows: buffers.state_rows,
+            cols: STATE_ROW_WORDS,
+            ld: STATE_ROW_WORDS,
+            parity: state_parity,
+            pitch: STATE_ROW_WORDS,
+        };
+        code(&mut state, true);
+    }
+
+    /// The window that covers all of the small state, for every member.
+    pub fn state_window(&self) -> Window {
+        Window { rows: self.buffers.state_rows, width: STATE_ROW_WORDS }
+    }
+
+    /// Copies the part of A that can have changed to this epoch's copy. `half` is called midway.
+    pub fn copy_in(&mut self, epoch: u64, a: &[u64], from: Corner, half: impl FnMut()) {
+        let buffers = self.buffers;
+        copy_corner(&buffers, a, self.copy(epoch).0, from, half);
+    }
+
+    /// Copies this epoch's whole copy to A.
+    pub fn copy_out(&mut self, epoch: u64, a: &mut [u64], half: impl FnMut()) {
+        let buffers = self.buffers;
+        let from = Corner { row: 0, col: 0 };
+        copy_corner(&buffers, self.copy(epoch).0, a, from, half);
+    }
+
+    /// D to C, where a save may have changed it.
+    pub fn checksum_in(&mut self, cycles_rows: usize, width: usize) {
+        let buffers = self.buffers;
+        let Some(d) = &self.d else { return };
+        if buffers.method != Method::SelfCheckpoint {
+            return;
+        }
+        let (d, c) = (d.words(), self.c.words_mut());
+        for row in 0..cycles_rows.min(buffers.parity_rows) {
+            let end = (row + 1) * buffers.pitch;
+            c[end - width..end].copy_from_slice(&d[end - width..end]);
+        }
+        let tail = buffers.parity_words()..buffers.checksum_words();
+        c[tail.clone()].copy_from_slice(&d[tail]);
+    }
+
+    /// C to D: whatever an interrupted save left in D is void.
+    pub fn checksum_out(&mut self) {
+        let words = self.buffers.checksum_words();
+        if let (Method::SelfCheckpoint, Some(d)) = (self.buffers.method, &mut self.d) {
+            d.words_mut()[..words].copy_from_slice(&self.c.words()[..words]);
+        }
+    }
+
+    /// Brings the digests of `epoch` up to date and returns its root. Data from `from` on and parity in
+    /// the given rows and width are new; everything else is as in epoch `before`, if there is one.
+    pub fn seal_digests(
+        &mut self,
+        epoch: u64,
+        before: Option<u64>,
+        a: Option<&[u64]>,
+        from: Corner,
+        parity_rows: usize,
+        width: usize,
+    ) -> u64 {
+        let buffers = self.buffers;
+        let state = buffers.state_words();
+        if let Some(before) = before {
+            let old = self.slot_range(before).start + state..self.slot_range(before).end;
+            let new = self.slot_range(epoch).start + state;
+            if old.start != new {
+                self.s.words_mut().copy_within(old, new);
+            }
+        }
+        let mut tables = self.slot(epoch)[state..].to_vec();
+        let (data_table, rest) = tables.split_at_mut(buffers.rows * buffers.data_tiles());
+        let (parity_table, tail) = rest.split_at_mut(buffers.parity_rows * buffers.parity_tiles());
+        {
+            let data = match a {
+                Some(a) => a,
+                None => &*self.copy(epoch).0,
+            };
+            for row in from.row..buffers.rows {
+                let line = &data[row * buffers.ld..][..buffers.cols];
+                for tile in from.col / TILE_WORDS..buffers.data_tiles() {
+                    data_table[row * buffers.data_tiles() + tile] = digest(tile_of(line, tile));
+                }
+            }
+        }
+        let check = match a {
+            Some(_) => self.fresh_checksum(epoch),
+            None => self.copy(epoch).1,
+        };
+        let first = buffers.pitch - width;
+        for row in 0..parity_rows.min(buffers.parity_rows) {
+            let line = &check[row * buffers.pitch..][..buffers.pitch];
+            for tile in first / TILE_WORDS..buffers.parity_tiles() {
+                parity_table[row * buffers.parity_tiles() + tile] = digest(tile_of(line, tile));
+            }
+        }
+        tail[0] = digest(&check[buffers.parity_words()..]);
+        let slot = self.slot(epoch);
+        slot[state..].copy_from_slice(&tables);
+        digest(slot)
+    }
+
+    /// Whether this epoch's data, checksum, state and digests are what the root says. With `a`, data
+    /// is in the workspace (and its checksum in D); else in the committed copy.
+    pub fn verify(&mut self, epoch: u64, root: u64, a: Option<&[u64]>) -> bool {
+        if sabotaged(Sabotage::NoDigest) {
+            return true;
+        }
+        let buffers = self.buffers;
+        let slot = self.slot(epoch).to_vec();
+        if digest(&slot) != root {
+            return false;
+        }
+        let tables = &slot[buffers.state_words()..];
+        let (data_table, rest) = tables.split_at(buffers.rows * buffers.data_tiles());
+        let (parity_table, tail) = rest.split_at(buffers.parity_rows * buffers.parity_tiles());
+        let sealed = a.is_some();
+        let data_fits = {
+            let data = match a {
+                Some(a) => a,
+                None => &*self.copy(epoch).0,
+            };
+            (0..buffers.rows).all(|row| {
+                let line = &data[row * buffers.ld..][..buffers.cols];
+                (0..buffers.data_tiles()).all(|tile| {
+                    data_table[row * buffers.data_tiles() + tile] == digest(tile_of(line, tile))
+                })
+            })
+        };
+        let check = if sealed { self.fresh_checksum(epoch) } else { self.copy(epoch).1 };
+        data_fits
+            && (0..buffers.parity_rows).all(|row| {
+                let line = &check[row * buffers.pitch..][..buffers.pitch];
+                (0..buffers.parity_tiles()).all(|tile| {
+                    parity_table[row * buffers.parity_tiles() + tile] == digest(tile_of(line, tile))
+                })
+            })
+            && tail[0] == digest(&check[buffers.parity_words()..])
+    }
+}
+
+fn tile_of(line: &[u64], tile: usize) -> &[u64] {
+    let start = tile * TILE_WORDS;
+    &line[start..(start + TILE_WORDS).min(line.len())]
+}
+
+fn copy_corner(
+    buffers: &Buffers,
+    source: &[u64],
+    target: &mut [u64],
+    from: Corner,
+    mut half: impl FnMut(),
+) {
+    let middle = from.row + (buffers.rows - from.row) / 2;
+    for row in from.row..buffers.rows {
+        if row == middle {
+            half();
+        }
+        let range = row * buffers.ld + from.col..row * buffers.ld + buffers.cols;
+        target[range.clone()].copy_from_slice(&source[range]);
+    }
+}

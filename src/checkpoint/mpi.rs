@@ -1,0 +1,77 @@
+//! The world and the groups of saving, over MPI.
+
+use super::World;
+use crate::comm::{Comm, Reduce};
+use crate::parity::GroupComm;
+
+const TAG: i32 = 8;
+
+/// All positions of a grid: a communicator whose ranks are ordered by position.
+pub struct Positions(pub Comm);
+
+impl World for Positions {
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+
+    fn barrier(&self) {
+        self.0.barrier();
+    }
+
+    fn allgather(&self, mine: &[u8]) -> Vec<Vec<u8>> {
+        self.0.all_gather_bytes(mine)
+    }
+
+    fn first_says(&self, value: u64) -> u64 {
+        let mut value = [value];
+        self.0.broadcast(&mut value, 0);
+        value[0]
+    }
+}
+
+/// The members of one group, in member order.
+pub struct Group(Comm);
+
+impl Group {
+    /// Splits the members of group `number` off; all positions call this together.
+    pub fn split(world: &Positions, number: usize, place: usize) -> Self {
+        Self(world.0.split(Some(number), place).expect("every position is in a group"))
+    }
+}
+
+impl GroupComm for Group {
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+
+    fn sendrecv(&self, send: Option<(&[u64], usize)>, recv: Option<(&mut [u64], usize)>) {
+        self.0.exchange(send, recv, TAG);
+    }
+
+    fn reduce_xor(&self, buffer: &mut [u64], root: usize) {
+        reduce(&self.0, buffer, root, Reduce::Xor);
+    }
+
+    fn reduce_sum(&self, buffer: &mut [f64], root: usize) {
+        reduce(&self.0, buffer, root, Reduce::Sum);
+    }
+}
+
+fn reduce<T: crate::comm::Wire>(comm: &Comm, buffer: &mut [T], root: usize, op: Reduce) {
+    let mut result = Vec::new();
+    if comm.rank() == root {
+        result.resize(buffer.len(), T::default());
+    }
+    comm.reduce(buffer, &mut result, root, op);
+    if comm.rank() == root {
+        buffer.copy_from_slice(&result);
+    }
+}

@@ -1,0 +1,368 @@
+//! Which buffers exist, how large they are, and what part of them a save touches.
+//!
+//! Everything a rank must know about the shapes of *others* (how tall the tallest member's corner is)
+//! follows here from the problem and the grid by arithmetic; nothing is exchanged to find it out.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::protocol::Method;
+use crate::memory::Part;
+use crate::params::Mapping;
+use crate::parity::code::LOSSES_MAX;
+use crate::parity::exchange::Window;
+use crate::parity::{Code, Stripes};
+
+/// What part of the matrix a save covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// What can have changed: the trailing rows and columns.
+    Corner,
+    /// The trailing columns in full height.
+    Side,
+    /// All of it, every time.
+    Whole,
+}
+
+impl Scope {
+    pub const ALL: [Scope; 3] = [Scope::Corner, Scope::Side, Scope::Whole];
+
+    pub fn to_byte(self) -> u8 {
+        match self {
+            Scope::Corner => 0,
+            Scope::Side => 1,
+            Scope::Whole => 2,
+        }
+    }
+
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|s| s.to_byte() == byte)
+    }
+}
+
+/// How a problem lies over the grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub n: usize,
+    pub nb: usize,
+    pub p: usize,
+    pub q: usize,
+    pub mapping: Mapping,
+}
+
+/// A local matrix, or the part of one that begins at (row, col) and ends at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corner {
+    pub row: usize,
+    pub col: usize,
+}
+
+/// Rows or columns below `upto` that process `me` of `of` owns in blocks of `nb`.
+fn owned(upto: usize, nb: usize, me: usize, of: usize) -> usize {
+    let blocks = upto / nb;
+    let rest = upto % nb;
+    let mine = blocks / of;
+    let extra = blocks % of;
+    mine * nb
+        + match me.cmp(&extra) {
+            std::cmp::Ordering::Less => nb,
+            std::cmp::Ordering::Equal => rest,
+            std::cmp::Ordering::Greater => 0,
+        }
+}
+
+impl Layout {
+    pub fn positions(&self) -> usize {
+        self.p * self.q
+    }
+
+    pub fn blocks(&self) -> usize {
+        self.n.div_ceil(self.nb)
+    }
+
+    fn place(&self, position: usize) -> (usize, usize) {
+        match self.mapping {
+            Mapping::Row => (position / self.q, position % self.q),
+            Mapping::Column => (position % self.p, position / self.p),
+        }
+    }
+
+    /// Local rows and columns of [A|b] at a position.
+    pub fn shape(&self, position: usize) -> (usize, usize) {
+        let (p, q) = self.place(position);
+        (owned(self.n, self.nb, p, self.p), owned(self.n + 1, self.nb, q, self.q))
+    }
+
+    /// Where, at a position, what can change after boundary `k` begins.
+    pub fn corner(&self, position: usize, boundary: usize, scope: Scope) -> Corner {
+        let (p, q) = self.place(position);
+        let done = (boundary * self.nb).min(self.n);
+        Corner {
+            row: match scope {
+                Scope::Corner => owned(done, self.nb, p, self.p),
+                _ => 0,
+            },
+            col: match scope {
+                Scope::Whole => 0,
+                _ => owned(done, self.nb, q, self.q),
+            },
+        }
+    }
+
+    /// The window a group codes to cover every member's corner.
+    pub fn window(&self, members: &[usize], boundary: usize, scope: Scope) -> Window {
+        let extent = |member: &usize| {
+            let (rows, cols) = self.shape(*member);
+            let corner = self.corner(*member, boundary, scope);
+            (rows - corner.row, cols - corner.col)
+        };
+        Window {
+            rows: members.iter().map(|m| extent(m).0).max().unwrap_or(0),
+            width: members.iter().map(|m| extent(m).1).max().unwrap_or(0),
+        }
+    }
+
+    /// Bytes a save copies at a position when the last one was at `boundary`.
+    pub fn bytes(&self, position: usize, boundary: usize, scope: Scope) -> usize {
+        let (rows, cols) = self.shape(position);
+        let corner = self.corner(position, boundary, scope);
+        (rows - corner.row) * (cols - corner.col) * 8
+    }
+}
+
+/// What the user chose, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scheme {
+    pub method: Method,
+    pub scope: Scope,
+    pub code: Code,
+    pub losses: usize,
+}
+
+/// A choice no code can serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum SchemeError {
+    #[error("--losses is 1 to {LOSSES_MAX}, not {0}")]
+    Losses(usize),
+    #[error("--code {0:?} survives one loss in a group; for {1} take --code reed-solomon")]
+    Code(Code, usize),
+}
+
+impl Scheme {
+    pub fn check(&self) -> Result<(), SchemeError> {
+        if !(1..=LOSSES_MAX).contains(&self.losses) {
+            Err(SchemeError::Losses(self.losses))
+        } else if self.losses > self.code.losses_max() {
+            Err(SchemeError::Code(self.code, self.losses))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Share of the memory that is left for the matrix with groups of `size` (the paper's equations
+    /// 6 to 8, for any number of losses).
+    pub fn available(&self, size: usize) -> f64 {
+        let checksum = self.losses as f64 / (size - self.losses) as f64;
+        1.0 / match self.method {
+            Method::SelfCheckpoint => 2.0 + 2.0 * checksum,
+            Method::Double => 3.0 + 2.0 * checksum,
+            Method::Single => 2.0 + checksum,
+        }
+    }
+}
+
+/// Words of a row that share one digest.
+pub const TILE_WORDS: usize = 1024;
+/// Words of one row of the small state, as the code sees it.
+pub const STATE_ROW_WORDS: usize = 64;
+
+/// The buffers of one position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    pub rows: usize,
+    pub cols: usize,
+    pub ld: usize,
+    /// Columns of the widest member: words of one parity row.
+    pub pitch: usize,
+    pub parity_rows: usize,
+    /// Rows of [`STATE_ROW_WORDS`] for the small state and its length.
+    pub state_rows: usize,
+    pub state_parity_rows: usize,
+    pub method: Method,
+}
+
+impl Buffers {
+    pub fn new(
+        layout: &Layout,
+        members: &[usize],
+        position: usize,
+        ld: usize,
+        scheme: &Scheme,
+        state_bytes: usize,
+    ) -> Self {
+        let (rows, cols) = layout.shape(position);
+        let whole = layout.window(members, 0, Scope::Whole);
+        let stripes = Stripes::new(members.len(), scheme.losses);
+        let state_rows = (8 + state_bytes).div_ceil(8 * STATE_ROW_WORDS);
+        Self {
+            rows,
+            cols,
+            ld,
+            pitch: whole.width,
+            parity_rows: stripes.parity_rows(whole.rows),
+            state_rows,
+            state_parity_rows: stripes.parity_rows(state_rows),
+            method: scheme.method,
+        }
+    }
+
+    /// Words of A and of each full copy. The copy has A's leading dimension, so that a row is a row.
+    pub fn data_words(&self) -> usize {
+        self.rows * self.ld
+    }
+
+    pub fn parity_words(&self) -> usize {
+        self.parity_rows * self.pitch
+    }
+
+    /// Words of a checksum: of the matrix, then of the small state.
+    pub fn checksum_words(&self) -> usize {
+        self.parity_words() + self.state_parity_rows * STATE_ROW_WORDS
+    }
+
+    pub fn state_words(&self) -> usize {
+        self.state_rows * STATE_ROW_WORDS
+    }
+
+    pub fn data_tiles(&self) -> usize {
+        self.cols.div_ceil(TILE_WORDS)
+    }
+
+    pub fn parity_tiles(&self) -> usize {
+        self.pitch.div_ceil(TILE_WORDS)
+    }
+
+    /// Words of one of the two places for the small state: state, digests of data, digests of parity,
+    /// one digest for the parity of the state.
+    pub fn slot_words(&self) -> usize {
+        self.state_words()
+            + self.rows * self.data_tiles()
+            + self.parity_rows * self.parity_tiles()
+            + 1
+    }
+
+    /// The parts of named memory and their bytes, without head and results.
+    pub fn parts(&self) -> Vec<(Part, usize)> {
+        let data = self.data_words() * 8;
+        let checksum = self.checksum_words() * 8;
+        let mut parts = vec![
+            (Part::A, data),
+            (Part::B, data),
+            (Part::C, checksum),
+            (Part::S, 2 * self.slot_words() * 8),
+        ];
+        match self.method {
+            Method::SelfCheckpoint => parts.push((Part::D, checksum)),
+            Method::Double => parts.extend([(Part::E, data), (Part::F, checksum)]),
+            Method::Single => {}
+        }
+        parts
+    }
+
+    pub fn total_bytes(&self) -> usize {
+        self.parts().iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn layout(n: usize, nb: usize, p: usize, q: usize) -> Layout {
+        Layout { n, nb, p, q, mapping: Mapping::Row }
+    }
+
+    fn scheme(method: Method, losses: usize) -> Scheme {
+        Scheme { method, scope: Scope::Corner, code: Code::ReedSolomon, losses }
+    }
+
+    proptest! {
+        #[test]
+        fn local_corners_are_the_global_corner_counted_one_by_one(
+            n in 1usize..60, nb in 1usize..9, p in 1usize..4, q in 1usize..4, k in 0usize..12,
+            column: bool,
+        ) {
+            let mapping = if column { Mapping::Column } else { Mapping::Row };
+            let layout = Layout { n, nb, p, q, mapping };
+            let k = k.min(layout.blocks());
+            let done = (k * nb).min(n);
+            let mut seen = std::collections::HashSet::new();
+            for position in 0..p * q {
+                let (row, col) = layout.place(position);
+                prop_assert!(row < p && col < q && seen.insert((row, col)));
+                let rows: Vec<usize> = (0..n).filter(|i| i / nb % p == row).collect();
+                let cols: Vec<usize> = (0..=n).filter(|j| j / nb % q == col).collect();
+                prop_assert_eq!(layout.shape(position), (rows.len(), cols.len()));
+                let corner = layout.corner(position, k, Scope::Corner);
+                prop_assert_eq!(corner.row, rows.iter().filter(|&&i| i < done).count());
+                prop_assert_eq!(corner.col, cols.iter().filter(|&&j| j < done).count());
+            }
+        }
+    }
+
+    #[test]
+    fn memory_is_what_the_formula_says() {
+        for (losses, size) in [(1, 2), (1, 4), (1, 16), (2, 16), (4, 8)] {
+            let layout = layout(12_000, 128, 4, 4);
+            let members: Vec<usize> = (0..size).collect();
+            for method in Method::ALL {
+                let scheme = scheme(method, losses);
+                for position in [0, size - 1] {
+                    let (rows, cols) = layout.shape(position);
+                    let buffers = Buffers::new(&layout, &members, position, cols, &scheme, 8192);
+                    let ideal = (rows * cols * 8) as f64 / scheme.available(size);
+                    let real = buffers.total_bytes() as f64;
+                    assert!(
+                        (real / ideal - 1.0).abs() < 0.05,
+                        "{method:?} m={losses} G={size}: {real} for {ideal}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_papers_table_of_available_memory() {
+        let percent = |method, size| (100.0 * scheme(method, 1).available(size)).round();
+        let self_checkpoint = [2, 3, 4, 8, 16].map(|g| percent(Method::SelfCheckpoint, g));
+        assert_eq!(self_checkpoint, [25.0, 33.0, 38.0, 44.0, 47.0]);
+        let double = [2, 3, 4, 8, 16].map(|g| percent(Method::Double, g));
+        assert_eq!(double, [20.0, 25.0, 27.0, 30.0, 32.0]);
+        let single = [2, 3, 4, 8, 16].map(|g| percent(Method::Single, g));
+        assert_eq!(single, [33.0, 40.0, 43.0, 47.0, 48.0]);
+    }
+
+    #[test]
+    fn corner_side_and_whole_are_as_one_to_one_and_a_half_to_three() {
+        let layout = layout(4000, 10, 2, 2);
+        let total = |scope| -> f64 {
+            (0..layout.blocks())
+                .map(|k| (0..4).map(|p| layout.bytes(p, k, scope) as f64).sum::<f64>())
+                .sum()
+        };
+        let corner = total(Scope::Corner);
+        assert!((total(Scope::Side) / corner - 1.5).abs() < 0.01);
+        assert!((total(Scope::Whole) / corner - 3.0).abs() < 0.02);
+    }
+
+    #[test]
+    fn codes_that_cannot_are_refused() {
+        let ask = |code, losses| Scheme { code, ..scheme(Method::SelfCheckpoint, losses) }.check();
+        assert!(ask(Code::Xor, 1).is_ok() && ask(Code::ReedSolomon, 4).is_ok());
+        assert_eq!(ask(Code::Xor, 2), Err(SchemeError::Code(Code::Xor, 2)));
+        assert_eq!(ask(Code::ReedSolomon, 5), Err(SchemeError::Losses(5)));
+        assert_eq!(ask(Code::Xor, 0), Err(SchemeError::Losses(0)));
+    }
+}

@@ -1,0 +1,545 @@
+//! The protocol of saving and recovery, as pure functions of what headers claim.
+//!
+//! A save: freeze A; encode D; write `sealed`; global barrier; copy A to B and D to C; write
+//! `committed`; only then touch A again. Whoever has begun to overwrite B knows that everybody had
+//! sealed, so there is always one epoch that every survivor holds whole.
+//!
+//! A recovery: [`decide`] on all headers; every survivor writes down the decision (`pinned`) before
+//! anything is changed, barrier; who is sealed on the target finishes its flush, who is
+//! sealed on a later epoch withdraws the seal (`settled`), barrier; the lost are rebuilt (`rebuilt`); all
+//! headers are compared again; B goes to A; `resumed`, barrier. A recovery that is itself interrupted finds
+//! the pin, and whoever cannot supply the pinned epoch (an old copy that came back) is lost, even if it
+//! looks plausible on its own.
+//!
+//! `save` and `restore` write exactly these claims; `tests/protocol_model.rs` explores all
+//! interleavings of the same functions.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::memory::header::{Claim, EpochId, Phase, Stage};
+
+/// Which copies are kept (papers' names).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// The workspace serves as the second copy while the first is overwritten.
+    SelfCheckpoint,
+    /// Two full copies in turn.
+    Double,
+    /// One copy: a loss while it is overwritten ends the run.
+    Single,
+}
+
+impl Method {
+    pub const ALL: [Method; 3] = [Method::SelfCheckpoint, Method::Double, Method::Single];
+
+    pub fn to_byte(self) -> u8 {
+        match self {
+            Method::SelfCheckpoint => 0,
+            Method::Double => 1,
+            Method::Single => 2,
+        }
+    }
+
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|m| m.to_byte() == byte)
+    }
+}
+
+/// What a rank writes into its header, step by step. Each function is one published header.
+pub trait Transitions: Sized {
+    /// A fresh start: whatever the memory held is void.
+    fn generating(joined: u32) -> Self;
+    /// Fresh memory on a new node, to be rebuilt to `target`.
+    fn vacant(joined: u32, target: EpochId) -> Self;
+    /// Method single, before the only copy is touched.
+    fn overwriting(self) -> Self;
+    /// A and its checksum are complete for `epoch` (method double: the other copy is).
+    fn sealed(self, method: Method, epoch: EpochId) -> Self;
+    /// Past the barrier, and the checkpoint is what was sealed.
+    fn committed(self) -> Self;
+    /// The recovery to `target` is agreed; nothing has been changed yet.
+    fn pinned(self, joined: u32, target: EpochId) -> Self;
+    /// The checkpoint is `target`, any other seal is void.
+    fn settled(self, target: EpochId) -> Self;
+    /// As settled, for memory that was vacant.
+    fn rebuilt(self, target: EpochId) -> Self;
+    /// Everybody holds the target in the checkpoint and in A.
+    fn resumed(self) -> Self;
+    /// The epoch the next save will seal.
+    fn next_epoch(&self) -> EpochId;
+    /// Whether this memory, or what a flush makes of it, is the epoch.
+    fn supplies(&self, epoch: EpochId) -> bool;
+}
+
+impl Transitions for Claim {
+    fn generating(joined: u32) -> Self {
+        Claim { joined, phase: Phase::Running, stage: Stage::Generating, base: None, seal: None }
+    }
+
+    fn vacant(joined: u32, target: EpochId) -> Self {
+        Claim {
+            joined,
+            phase: Phase::Recovering(target),
+            stage: Stage::Vacant,
+            base: None,
+            seal: None,
+        }
+    }
+
+    fn overwriting(self) -> Self {
+        // Before the first commit there is nothing to give up, and a fresh start is still possible.
+        let stage = match self.base {
+            Some(_) => Stage::Overwriting,
+            None => self.stage,
+        };
+        Claim { stage, base: None, ..self }
+    }
+
+    fn sealed(self, method: Method, epoch: EpochId) -> Self {
+        let base = match method {
+            Method::Single => None,
+            _ => self.base,
+        };
+        Claim { stage: Stage::Saved, base, seal: Some(epoch), ..self }
+    }
+
+    fn committed(self) -> Self {
+        Claim { stage: Stage::Saved, base: self.seal, seal: None, ..self }
+    }
+
+    fn pinned(self, joined: u32, target: EpochId) -> Self {
+        Claim { joined, phase: Phase::Recovering(target), ..self }
+    }
+
+    fn settled(self, target: EpochId) -> Self {
+        Claim { stage: Stage::Saved, base: Some(target), seal: None, ..self }
+    }
+
+    fn rebuilt(self, target: EpochId) -> Self {
+        self.settled(target)
+    }
+
+    fn resumed(self) -> Self {
+        Claim { phase: Phase::Running, ..self }
+    }
+
+    fn next_epoch(&self) -> EpochId {
+        EpochId { epoch: self.base.map_or(0, |b| b.epoch) + 1, made: self.joined }
+    }
+
+    fn supplies(&self, epoch: EpochId) -> bool {
+        self.base == Some(epoch) || self.seal == Some(epoch)
+    }
+}
+
+/// Who recovers what, and how: the same on every rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    pub target: EpochId,
+    /// Positions whose seal is the target: their flush is finished first.
+    pub finish: Vec<usize>,
+    /// Positions to be rebuilt.
+    pub lost: Vec<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing was ever committed: generate.
+    Fresh,
+    /// Every survivor has the epoch in its checkpoint.
+    Restore(Recovery),
+    /// Some have it in what they were about to commit.
+    FinishAndRestore(Recovery),
+    Refuse(Refusal),
+}
+
+/// Why a run cannot go on. Memory is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    #[error(
+        "{} of the {size} members of group {group} are lost (positions {lost:?}), \
+         and a group survives {losses}", lost.len()
+    )]
+    TooManyLost { group: usize, size: usize, losses: usize, lost: Vec<usize> },
+    #[error(
+        "position {0} lost its checkpoint while it was being overwritten, and method single keeps no \
+         second one; methods self and double survive this"
+    )]
+    Overwritten(usize),
+    #[error("the memory of positions {0} and {1} does not fit together: {2}")]
+    Inconsistent(usize, usize, String),
+}
+
+/// What the run was set up with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    pub method: Method,
+    /// Lost members each group survives.
+    pub losses: usize,
+    /// Positions of each group, in member order.
+    pub groups: Vec<Vec<usize>>,
+}
+
+/// Whether a claim is one that some rank can have written.
+pub fn coherent(claim: &Claim) -> bool {
+    let holds = match claim.stage {
+        Stage::Vacant => {
+            claim.base.is_none() && claim.seal.is_none() && claim.phase != Phase::Running
+        }
+        Stage::Generating => {
+            claim.base.is_none() && claim.seal.is_none() && claim.phase == Phase::Running
+        }
+        Stage::Overwriting => claim.base.is_none() && claim.seal.is_none(),
+        Stage::Saved => claim.base.is_some() || claim.seal.is_some(),
+    };
+    let ordered = match (claim.base, claim.seal) {
+        (Some(base), Some(seal)) => base.epoch + 1 == seal.epoch && base.made <= seal.made,
+        _ => true,
+    };
+    let past = claim.base.into_iter().chain(claim.seal).all(|id| id.made <= claim.joined);
+    holds && ordered && past
+}
+
+/// What to do, given what each position's memory claims (None: no memory that can be believed).
+/// A claim that contradicts itself is not believed either.
+pub fn decide(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
+    let believed: Vec<Option<Claim>> = claims.iter().map(|c| c.filter(coherent)).collect();
+    decide_believed(setup, &believed)
+}
+
+fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
+    let Some(joined) = claims.iter().flatten().map(|c| c.joined).max() else {
+        return Decision::Fresh;
+    };
+    let leaders: Vec<(usize, Claim)> = claims
+        .iter()
+        .enumerate()
+        .filter_map(|(position, c)| c.filter(|c| c.joined == joined).map(|c| (position, c)))
+        .collect();
+
+    // An agreed recovery stays agreed: memory may have been changed on the strength of it.
+    let mut pin: Option<(usize, EpochId)> = None;
+    for &(position, claim) in &leaders {
+        if let Phase::Recovering(target) = claim.phase {
+            match pin {
+                Some((other, agreed)) if agreed != target => {
+                    return inconsistent(other, position, "they recover to different epochs");
+                }
+                _ => pin = Some((position, target)),
+            }
+        }
+    }
+    if let Some((_, target)) = pin {
+        return recovery(setup, claims, target, |c| c.supplies(target));
+    }
+
+    // Nobody recovers, so everyone alive has joined; an older claim is a copy left behind.
+    let current = |c: &Claim| c.joined == joined;
+    if let Some(&(idle, _)) = leaders.iter().find(|(_, c)| c.stage == Stage::Generating) {
+        return match leaders.iter().find(|(_, c)| c.base.is_some()) {
+            None => Decision::Fresh,
+            Some(&(other, _)) => {
+                inconsistent(idle, other, "one never completed a checkpoint, the other did")
+            }
+        };
+    }
+    if setup.method == Method::Single {
+        return decide_single(setup, claims, &leaders, current);
+    }
+    // The latest epoch each could go on from; the earliest of these is the one all have whole.
+    let latest = |c: &Claim| c.seal.or(c.base);
+    let Some((first, target)) = leaders
+        .iter()
+        .filter_map(|(position, c)| latest(c).map(|id| (*position, id)))
+        .min_by_key(|(_, id)| *id)
+    else {
+        return inconsistent(leaders[0].0, leaders[0].0, "it holds no epoch at all");
+    };
+    for (position, claim) in &leaders {
+        if !claim.supplies(target) {
+            return inconsistent(
+                first,
+                *position,
+                &format!("the second does not have epoch {} of the first", target.epoch),
+            );
+        }
+    }
+    match recovery(setup, claims, target, |c| current(c) && c.supplies(target)) {
+        // Some may not even have begun to generate when others had sealed the first epoch. What is
+        // refused must be worth keeping; before the first commit generating again is as good.
+        Decision::Refuse(_) if leaders.iter().all(|(_, c)| c.base.is_none()) => Decision::Fresh,
+        decision => decision,
+    }
+}
+
+/// With one copy only, an epoch is whole if the members that do not have it can be rebuilt.
+fn decide_single(
+    setup: &Setup,
+    claims: &[Option<Claim>],
+    leaders: &[(usize, Claim)],
+    current: impl Fn(&Claim) -> bool,
+) -> Decision {
+    let mut epochs: Vec<EpochId> = leaders.iter().filter_map(|(_, c)| c.seal.or(c.base)).collect();
+    epochs.sort_unstable_by(|a, b| b.cmp(a));
+    epochs.dedup();
+    let mut refused = None;
+    for target in epochs {
+        match recovery(setup, claims, target, |c| current(c) && c.supplies(target)) {
+            Decision::Refuse(why) => refused = refused.or(Some(why)),
+            decision => return decision,
+        }
+    }
+    if leaders.iter().all(|(_, c)| c.seal.is_some_and(|s| s.epoch == 1)) {
+        return Decision::Fresh;
+    }
+    match leaders.iter().find(|(_, c)| c.stage == Stage::Overwriting) {
+        Some(&(position, _)) => Decision::Refuse(Refusal::Overwritten(position)),
+        None => match refused {
+            Some(why) => Decision::Refuse(why),
+            None => inconsistent(leaders[0].0, leaders[0].0, "it holds no epoch at all"),
+        },
+    }
+}
+
+fn inconsistent(a: usize, b: usize, why: &str) -> Decision {
+    Decision::Refuse(Refusal::Inconsistent(a, b, why.into()))
+}
+
+fn recovery(
+    setup: &Setup,
+    claims: &[Option<Claim>],
+    target: EpochId,
+    whole: impl Fn(&Claim) -> bool,
+) -> Decision {
+    let has = |position: usize| claims[position].as_ref().is_some_and(&whole);
+    let mut all_lost = Vec::new();
+    for (group, members) in setup.groups.iter().enumerate() {
+        let lost: Vec<usize> = members.iter().copied().filter(|&p| !has(p)).collect();
+        if lost.len() > setup.losses {
+            return Decision::Refuse(Refusal::TooManyLost {
+                group,
+                size: members.len(),
+                losses: setup.losses,
+                lost,
+            });
+        }
+        all_lost.extend(lost);
+    }
+    all_lost.sort_unstable();
+    let finish: Vec<usize> = (0..claims.len())
+        .filter(|&p| has(p) && claims[p].is_some_and(|c| c.base != Some(target)))
+        .collect();
+    let recovery = Recovery { target, finish, lost: all_lost };
+    if recovery.finish.is_empty() {
+        Decision::Restore(recovery)
+    } else {
+        Decision::FinishAndRestore(recovery)
+    }
+}
+
+/// The second agreement: every position holds the target in its checkpoint and nothing else.
+pub fn all_settled(claims: &[Option<Claim>], joined: u32, target: EpochId) -> bool {
+    claims.iter().all(|c| {
+        c.is_some_and(|c| c.joined == joined && c.base == Some(target) && c.seal.is_none())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(epoch: u64, made: u32) -> EpochId {
+        EpochId { epoch, made }
+    }
+
+    fn held(joined: u32, base: Option<EpochId>, seal: Option<EpochId>) -> Option<Claim> {
+        Some(Claim { joined, phase: Phase::Running, stage: Stage::Saved, base, seal })
+    }
+
+    fn setup(method: Method, groups: &[&[usize]]) -> Setup {
+        Setup { method, losses: 1, groups: groups.iter().map(|g| g.to_vec()).collect() }
+    }
+
+    fn two() -> Setup {
+        setup(Method::SelfCheckpoint, &[&[0, 1], &[2, 3]])
+    }
+
+    fn restore(target: EpochId, lost: &[usize]) -> Decision {
+        Decision::Restore(Recovery { target, finish: vec![], lost: lost.to_vec() })
+    }
+
+    #[test]
+    fn the_cases_of_the_design() {
+        let (one, next, third) = (id(1, 1), id(2, 1), id(3, 1));
+        let committed = |e| held(1, Some(e), None);
+        let sealed = |e, s| held(1, Some(e), Some(s));
+        // Nothing there, or nothing committed yet.
+        assert_eq!(decide(&two(), &[None; 4]), Decision::Fresh);
+        let generating = Some(Claim::generating(1));
+        assert_eq!(
+            decide(&two(), &[generating, held(1, None, Some(one)), None, None]),
+            Decision::Fresh
+        );
+        // A loss while computing.
+        let c = committed(one);
+        assert_eq!(decide(&two(), &[c, None, c, c]), restore(one, &[1]));
+        // Some have sealed, others not: back to the old epoch, seals void.
+        let s = sealed(one, next);
+        assert_eq!(decide(&two(), &[c, s, s, s]), restore(one, &[]));
+        // All survivors sealed: forward.
+        assert_eq!(
+            decide(&two(), &[None, s, s, s]),
+            Decision::FinishAndRestore(Recovery {
+                target: next,
+                finish: vec![1, 2, 3],
+                lost: vec![0]
+            })
+        );
+        // One flushes, one has committed, one is already sealed on the epoch after.
+        assert_eq!(
+            decide(&two(), &[s, committed(next), sealed(next, third), None]),
+            Decision::FinishAndRestore(Recovery { target: next, finish: vec![0], lost: vec![3] })
+        );
+        // Two of one group.
+        assert!(matches!(
+            decide(&two(), &[c, c, None, None]),
+            Decision::Refuse(Refusal::TooManyLost { group: 1, .. })
+        ));
+        // One of each group.
+        assert_eq!(decide(&two(), &[None, c, None, c]), restore(one, &[0, 2]));
+        // The first epoch, all sealed, nothing committed.
+        let f = held(1, None, Some(one));
+        assert!(matches!(decide(&two(), &[f, f, None, f]), Decision::FinishAndRestore(_)));
+    }
+
+    #[test]
+    fn an_old_copy_loses() {
+        let (one, next) = (id(1, 1), id(2, 2));
+        let new = held(2, Some(one), Some(next));
+        let old = held(1, Some(one), None);
+        assert_eq!(
+            decide(&two(), &[new, new, new, old]),
+            Decision::FinishAndRestore(Recovery {
+                target: next,
+                finish: vec![0, 1, 2],
+                lost: vec![3]
+            })
+        );
+        // In the middle of a recovery it may help only with exactly what is being recovered.
+        let pinned = |c: Option<Claim>, t| c.map(|c| c.pinned(2, t));
+        let s = held(1, Some(one), Some(id(2, 1)));
+        assert_eq!(decide(&two(), &[pinned(s, one), s, pinned(s, one), old]), restore(one, &[]));
+        match decide(&two(), &[pinned(s, id(2, 1)), s, s, old]) {
+            Decision::FinishAndRestore(r) => {
+                assert_eq!((r.target, r.lost), (id(2, 1), vec![3]));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn method_single_refuses_what_it_cannot_survive() {
+        let setup = setup(Method::Single, &[&[0, 1, 2]]);
+        let (one, next) = (id(1, 1), id(2, 1));
+        let c = held(1, Some(one), None);
+        let o = c.map(|c| c.overwriting());
+        let s = o.map(|c| c.sealed(Method::Single, next));
+        assert_eq!(decide(&setup, &[c, c, None]), restore(one, &[2]));
+        assert_eq!(decide(&setup, &[c, o, c]), restore(one, &[1]));
+        assert!(matches!(decide(&setup, &[o, o, c]), Decision::Refuse(Refusal::Overwritten(0))));
+        assert!(matches!(decide(&setup, &[o, None, c]), Decision::Refuse(_)));
+        match decide(&setup, &[s, s, None]) {
+            Decision::FinishAndRestore(r) => assert_eq!(r.target, next),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Every claim over two epochs and two incarnations, in every combination: all of them for a
+    /// group of two, the coherent ones for a group of three.
+    #[test]
+    fn the_whole_input_space_of_a_small_group() {
+        let ids = [id(1, 1), id(2, 1), id(2, 2)];
+        let some: Vec<Option<EpochId>> = [None].into_iter().chain(ids.map(Some)).collect();
+        let mut claims: Vec<Option<Claim>> = vec![None];
+        for joined in [1, 2] {
+            for phase in [Phase::Running].into_iter().chain(ids.map(Phase::Recovering)) {
+                for stage in [Stage::Vacant, Stage::Generating, Stage::Saved, Stage::Overwriting] {
+                    for &base in &some {
+                        for &seal in &some {
+                            claims.push(Some(Claim { joined, phase, stage, base, seal }));
+                        }
+                    }
+                }
+            }
+        }
+        // Reading rejects nothing: even claims no run can reach must lead to a safe decision.
+        assert_eq!(claims.len(), 513);
+        let one_group = setup(Method::SelfCheckpoint, &[&[0, 1]]);
+        let single = setup(Method::Single, &[&[0, 1]]);
+        for &a in &claims {
+            for &b in &claims {
+                check(&one_group, &[a, b]);
+                check(&single, &[a, b]);
+            }
+        }
+        // Three members: all claims that are not dismissed at once.
+        let fewer: Vec<Option<Claim>> =
+            claims.iter().copied().filter(|c| c.is_none_or(|c| coherent(&c))).collect();
+        let three = setup(Method::SelfCheckpoint, &[&[0, 1, 2]]);
+        for &a in &fewer {
+            for &b in &fewer {
+                for &c in &fewer {
+                    check(&three, &[a, b, c]);
+                }
+            }
+        }
+    }
+
+    fn check(setup: &Setup, claims: &[Option<Claim>]) {
+        let decision = decide(setup, claims);
+        let claims: &[Option<Claim>] =
+            &claims.iter().map(|c| c.filter(coherent)).collect::<Vec<_>>();
+        let joined = claims.iter().flatten().map(|c| c.joined).max();
+        let leader = |c: &Claim| Some(c.joined) == joined;
+        let pins: Vec<EpochId> = claims
+            .iter()
+            .flatten()
+            .filter(|c| leader(c))
+            .filter_map(|c| match c.phase {
+                Phase::Recovering(target) => Some(target),
+                Phase::Running => None,
+            })
+            .collect();
+        match &decision {
+            Decision::Fresh => {
+                // A committed epoch of the newest incarnation is never thrown away.
+                assert!(pins.is_empty(), "{claims:?}");
+                assert!(claims.iter().flatten().filter(|c| leader(c)).all(|c| c.base.is_none()));
+            }
+            Decision::Restore(r) | Decision::FinishAndRestore(r) => {
+                for (position, claim) in claims.iter().enumerate() {
+                    if r.lost.contains(&position) {
+                        continue;
+                    }
+                    let claim = claim.expect("who has nothing is lost");
+                    assert!(claim.supplies(r.target), "{claims:?} {r:?}");
+                    assert!(leader(&claim) || !pins.is_empty(), "{claims:?}");
+                    let finish = claim.base != Some(r.target);
+                    assert_eq!(finish, r.finish.contains(&position));
+                    // Whoever is past a barrier has nothing older: nobody may go back behind it.
+                    if pins.is_empty() && setup.method != Method::Single {
+                        assert!(claim.base.is_none_or(|b| b <= r.target), "{claims:?}");
+                    }
+                }
+                assert!(pins.iter().all(|&p| p == r.target));
+                for group in &setup.groups {
+                    assert!(group.iter().filter(|p| r.lost.contains(p)).count() <= setup.losses);
+                }
+                assert_eq!(matches!(decision, Decision::Restore(_)), r.finish.is_empty());
+            }
+            Decision::Refuse(_) => {}
+        }
+    }
+}

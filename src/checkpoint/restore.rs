@@ -1,0 +1,678 @@
+//! The start of a test under protection: fresh, or from what an earlier process left.
+//!
+//! Every rank calls [`Checkpointer::start`]; every decision is made from the same gathered facts, so
+//! all ranks come to the same end: all go on, or all get an error, and none is left waiting.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use thiserror::Error;
+
+use super::groups::{self, GroupError, Groups};
+use super::holding::{Holding, OpenHead, open_head};
+use super::plan::{Buffers, Layout, Scheme, SchemeError};
+use super::protocol::{
+    Decision, Method, Recovery, Refusal, Setup, Transitions, all_settled, decide,
+};
+use super::save::Checkpointer;
+use super::when::{Interval, Scheduler};
+use super::world::World;
+use crate::faults::{self, Point, hit};
+use crate::memory::header::{Claim, Doing, Head, Header, Identity, Mark};
+use crate::memory::{Depot, MemoryError, Part, Region};
+use crate::params::Rng;
+use crate::parity::exchange::Coder;
+use crate::parity::{Encode, GroupComm, Stripes};
+
+/// What to do with memory an earlier process left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    /// Continue from it if it is there.
+    Auto,
+    /// Remove it and begin anew.
+    Never,
+    /// Continue from it, or fail.
+    Require,
+}
+
+/// Which test this is: memory of any other is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Test {
+    /// Its number in the input file.
+    pub index: u32,
+    pub layout: Layout,
+    pub rng: Rng,
+    pub seed: u64,
+    /// Digest of every other choice that must be the same to continue (algorithm, thresholds).
+    pub params_digest: u64,
+}
+
+/// How the test is to be protected.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub depot: Depot,
+    pub scheme: Scheme,
+    /// Wanted group size; None for the default.
+    pub group: Option<usize>,
+    pub encode: Encode,
+    pub interval: Interval,
+    pub restart: Restart,
+    /// Room for the small state of a save, the same on every rank.
+    pub state_bytes: usize,
+    /// Doubles from one local row to the next on this rank.
+    pub ld: usize,
+    /// The run's number if none is found in memory; rank 0's counts. See [`new_run`].
+    pub run: u128,
+    /// This rank's failure domain and node, the latter for messages.
+    pub domain: String,
+    pub node: String,
+}
+
+/// A number for a new run: the moment in its upper half, so that later runs compare greater.
+pub fn new_run() -> u128 {
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    (now.as_nanos() as u64 as u128) << 64 | std::process::id() as u128
+}
+
+/// What a test begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The matrix has to be generated.
+    Fresh,
+    Restored(Restored),
+}
+
+/// What was restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    pub boundary: usize,
+    pub epoch: u64,
+    /// The small state that was saved with it; this rank's own.
+    pub state: Vec<u8>,
+    /// Positions that were rebuilt.
+    pub rebuilt: Vec<usize>,
+}
+
+/// A protected test, ready to compute.
+pub struct Started<W, G> {
+    pub checkpointer: Checkpointer<W, G>,
+    /// The local matrix: zeros if fresh, the saved one if restored.
+    pub a: Region,
+    pub origin: Origin,
+    pub seconds: f64,
+}
+
+/// Why a test cannot begin. The same on every rank; memory is kept.
+#[derive(Debug, Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Scheme(#[from] SchemeError),
+    #[error(transparent)]
+    Groups(#[from] GroupError),
+    /// Shared memory cannot be had: what each rank that failed says.
+    #[error("shared memory cannot be had: {0}")]
+    Memory(String),
+    /// More is lost than the checkpoints can make good.
+    #[error("{refusal}.\n{survey}The memory is kept; `skt-hpl clean` removes it.")]
+    Refused { refusal: Refusal, survey: String },
+    /// There is memory of this job, but not of this test.
+    #[error(
+        "job {job:?} has memory of another run: {what}. Finish that run, give this one another --job \
+         name, or remove the memory with `skt-hpl clean` or --restart never"
+    )]
+    Other { job: String, what: String },
+    #[error("--restart require: no memory of job {job:?} that this run could continue from")]
+    Nothing { job: String },
+    /// Something changed while it was being recovered.
+    #[error("the recovery of epoch {epoch} did not come out whole; start again to repeat it")]
+    NotWhole { epoch: u64 },
+}
+
+/// What each rank tells the others at the start.
+struct Fact {
+    run: u128,
+    domain: String,
+    node: String,
+    trouble: String,
+    header: Option<Header>,
+}
+
+impl Fact {
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut out = self.run.to_le_bytes().to_vec();
+        let header = self.header.as_ref().map(Header::to_bytes).unwrap_or_default();
+        for piece in
+            [self.domain.as_bytes(), self.node.as_bytes(), self.trouble.as_bytes(), &header]
+        {
+            out.extend_from_slice(&(piece.len() as u64).to_le_bytes());
+            out.extend_from_slice(piece);
+        }
+        out
+    }
+
+    fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
+        let run = u128::from_le_bytes(*bytes.split_off(..16)?.first_chunk()?);
+        let mut piece = || {
+            let length = u64::from_le_bytes(*bytes.split_off(..8)?.first_chunk()?) as usize;
+            bytes.split_off(..length)
+        };
+        let mut text = || Some(String::from_utf8_lossy(piece()?).into_owned());
+        let (domain, node, trouble) = (text()?, text()?, text()?);
+        Some(Self { run, domain, node, trouble, header: Header::from_bytes(piece()?).ok() })
+    }
+}
+
+fn gather<W: World>(world: &W, fact: &Fact) -> Vec<Fact> {
+    world
+        .allgather(&fact.to_bytes())
+        .iter()
+        .map(|bytes| Fact::from_bytes(bytes).expect("ranks of one run are one program"))
+        .collect()
+}
+
+/// All ranks' trouble in one text, None if nobody has any.
+fn trouble<W: World>(world: &W, mine: Option<&MemoryError>) -> Option<String> {
+    let text = mine.map(|e| e.to_string()).unwrap_or_default();
+    let all: Vec<String> = world
+        .allgather(text.as_bytes())
+        .iter()
+        .enumerate()
+        .filter(|(_, t)| !t.is_empty())
+        .map(|(position, t)| format!("position {position}: {}", String::from_utf8_lossy(t)))
+        .collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// What a header must say to belong to this test, apart from its run.
+fn belongs(header: &Header, test: &Test, config: &Config) -> bool {
+    let id = &header.id;
+    let (l, s) = (&test.layout, &config.scheme);
+    id.test == test.index
+        && (id.n, id.nb) == (l.n as u64, l.nb as u64)
+        && (id.p, id.q) == (l.p as u32, l.q as u32)
+        && id.mapping == l.mapping
+        && (id.rng, id.seed) == (test.rng, test.seed)
+        && id.params_digest == test.params_digest
+        && id.losses as usize == s.losses
+        && id.code == s.code.to_byte()
+        && id.method == s.method.to_byte()
+        && id.scope == s.scope.to_byte()
+        && id.state_bytes == config.state_bytes as u64
+        && id.members.contains(&id.position)
+        && id.members.iter().all(|&m| (m as usize) < l.positions())
+}
+
+/// Groups as the surviving headers tell them; positions nobody tells of form one more group, which
+/// then has lost all its members. None if headers contradict each other.
+fn told_groups(headers: &[Option<Header>], positions: usize) -> Option<Groups> {
+    let mut told: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for header in headers.iter().flatten() {
+        let members: Vec<usize> = header.id.members.iter().map(|&m| m as usize).collect();
+        if told.entry(header.id.group).or_insert_with(|| members.clone()) != &members {
+            return None;
+        }
+    }
+    let mut seen = vec![false; positions];
+    for &member in told.values().flatten() {
+        if std::mem::replace(&mut seen[member], true) {
+            return None;
+        }
+    }
+    let mut groups: Groups = told.into_values().collect();
+    let rest: Vec<usize> = (0..positions).filter(|&p| !seen[p]).collect();
+    if !rest.is_empty() {
+        groups.push(rest);
+    }
+    Some(groups)
+}
+
+/// Who has what, for a refusal.
+fn words_about(facts: &[Fact], headers: &[Option<Header>]) -> String {
+    let mut text = String::new();
+    for (position, (fact, header)) in facts.iter().zip(headers).enumerate() {
+        let holds = match header {
+            None if fact.trouble.is_empty() => "no memory of this run".to_owned(),
+            None => fact.trouble.clone(),
+            Some(h) => match (h.claim.base, h.claim.seal) {
+                (Some(b), Some(s)) => format!("epoch {} and, sealed, {}", b.epoch, s.epoch),
+                (Some(b), None) => format!("epoch {}", b.epoch),
+                (None, Some(s)) => format!("epoch {}, sealed", s.epoch),
+                (None, None) => "memory without a whole epoch".to_owned(),
+            },
+        };
+        text.push_str(&format!("  position {position} on {}: {holds}\n", fact.node));
+    }
+    text
+}
+
+impl<W: World, G: GroupComm> Checkpointer<W, G> {
+    /// Begins a test: takes this position's memory, agrees with the others on what it is worth, and
+    /// restores or starts fresh. `world` has one rank for each position, in order of positions.
+    /// `make_group` gets (group number, own place, member positions) and is called once, on all
+    /// ranks: MPI splits its communicator there.
+    pub fn start(
+        config: Config,
+        test: Test,
+        world: W,
+        make_group: impl FnOnce(&W, usize, usize, &[usize]) -> G,
+    ) -> Result<Started<W, G>, StartError> {
+        let begin = Instant::now();
+        config.scheme.check()?;
+        let me = world.rank();
+        let positions = test.layout.positions();
+        assert_eq!(world.size(), positions, "one rank for each position");
+        if faults::armed() {
+            let depot = config.depot.clone();
+            faults::set_corruptor(move |position, part, offset| {
+                if let Some(part) = Part::parse(part) {
+                    depot.flip(position as u32, part, offset);
+                }
+            });
+        }
+
+        // What lies here, and what all the others have.
+        let mut opened = open_head(&config.depot, me);
+        if config.restart == Restart::Never && matches!(opened, Ok(Some(_))) {
+            opened = Ok(None);
+            config.depot.unlink_position(me as u32);
+        }
+        let (head, header, trouble_here) = match opened {
+            Ok(Some(OpenHead { head, header: Ok(header) })) => {
+                (Some(head), Some(header), String::new())
+            }
+            Ok(Some(OpenHead { head, header: Err(fault) })) => {
+                (Some(head), None, format!("a header, but {fault}"))
+            }
+            Ok(None) => (None, None, String::new()),
+            Err(error @ MemoryError::InUse { .. }) => {
+                let text = trouble(&world, Some(&error)).unwrap_or_default();
+                return Err(StartError::Memory(text));
+            }
+            // Memory that cannot be opened is lost; making it anew will say why, if it still fails.
+            Err(error) => (None, None, error.to_string()),
+        };
+        if let Some(text) = trouble(&world, None) {
+            return Err(StartError::Memory(text));
+        }
+        if let Some(head) = &head {
+            head.tick(Doing::Starting, 0);
+        }
+        hit(Point::AgreeBegin, me);
+        let facts = gather(
+            &world,
+            &Fact {
+                run: config.run,
+                domain: config.domain.clone(),
+                node: config.node.clone(),
+                trouble: trouble_here,
+                header,
+            },
+        );
+
+        // Of several runs under one name the latest counts; others are strangers.
+        let newest = facts.iter().filter_map(|f| f.header.as_ref()).map(|h| h.id.run).max();
+        let run = newest.unwrap_or(facts[0].run);
+        let mut headers: Vec<Option<Header>> =
+            facts.iter().map(|f| f.header.clone().filter(|h| h.id.run == run)).collect();
+        if let Some(other) = headers.iter().flatten().find(|h| !belongs(h, &test, &config)) {
+            // Memory of an earlier test of this run is left over from its clean-up; any other
+            // difference means that something else was started under this name.
+            if headers.iter().flatten().all(|h| h.id.test < test.index) {
+                headers.iter_mut().for_each(|h| *h = None);
+            } else {
+                return Err(StartError::Other {
+                    job: config.depot.job().into(),
+                    what: format!(
+                        "test {}, N = {}, NB = {}, grid {} x {}, or other settings of the same problem",
+                        other.id.test, other.id.n, other.id.nb, other.id.p, other.id.q
+                    ),
+                });
+            }
+        }
+
+        let domains: Vec<String> = facts.iter().map(|f| f.domain.clone()).collect();
+        let fresh_groups = || {
+            groups::divide(&domains, config.group, config.scheme.losses).map_err(StartError::from)
+        };
+        let told = headers.iter().any(Option::is_some);
+        let refuse = |refusal: Refusal, headers: &[Option<Header>]| {
+            Err(StartError::Refused { refusal, survey: words_about(&facts, headers) })
+        };
+        let setup_groups = if told {
+            match told_groups(&headers, positions) {
+                Some(groups) => groups,
+                None => {
+                    let why = "they tell of different groups".into();
+                    return refuse(Refusal::Inconsistent(0, 0, why), &headers);
+                }
+            }
+        } else {
+            fresh_groups()?
+        };
+        let setup = Setup {
+            method: config.scheme.method,
+            losses: config.scheme.losses,
+            groups: setup_groups,
+        };
+        let joined = headers.iter().flatten().map(|h| h.claim.joined).max().unwrap_or(0) + 1;
+
+        // Decide; let everyone check what the decision relies on; decide again without the damaged.
+        let mut memory = Memory::Closed(head);
+        let recovery = loop {
+            let claims: Vec<Option<Claim>> =
+                headers.iter().map(|h| h.as_ref().map(|h| h.claim)).collect();
+            let recovery = match decide(&setup, &claims) {
+                Decision::Fresh => break None,
+                Decision::Refuse(refusal) => return refuse(refusal, &headers),
+                Decision::Restore(r) | Decision::FinishAndRestore(r) => r,
+            };
+            let sound = match &headers[me] {
+                Some(header) if !recovery.lost.contains(&me) => {
+                    memory.sound(&config, &test, header, &recovery, me)
+                }
+                _ => true,
+            };
+            let votes = world.allgather(&[sound as u8]);
+            if votes.iter().all(|v| v == &[1]) {
+                break Some(recovery);
+            }
+            for (header, vote) in headers.iter_mut().zip(votes) {
+                if vote != [1] {
+                    *header = None;
+                }
+            }
+        };
+        hit(Point::Agreed, me);
+        if recovery.is_none() && config.restart == Restart::Require {
+            return Err(StartError::Nothing { job: config.depot.job().into() });
+        }
+
+        // Groups stay as they were saved; a fresh start may divide anew.
+        let groups = match recovery {
+            Some(_) => setup.groups,
+            None => fresh_groups()?,
+        };
+        let (number, members) = groups
+            .into_iter()
+            .enumerate()
+            .find(|(_, members)| members.contains(&me))
+            .expect("every position is in a group");
+        // A group keeps the number its headers have, whatever the order here.
+        let number = match &recovery {
+            Some(_) => headers
+                .iter()
+                .flatten()
+                .find(|h| h.id.members.contains(&(me as u32)))
+                .map_or(number, |h| h.id.group as usize),
+            None => number,
+        };
+        let place = members.iter().position(|&m| m == me).expect("found above");
+        let group = make_group(&world, number, place, &members);
+        let buffers =
+            Buffers::new(&test.layout, &members, me, config.ld, &config.scheme, config.state_bytes);
+        let (rows, cols) = test.layout.shape(me);
+        let identity = Identity {
+            run,
+            test: test.index,
+            position: me as u32,
+            n: test.layout.n as u64,
+            nb: test.layout.nb as u64,
+            p: test.layout.p as u32,
+            q: test.layout.q as u32,
+            mapping: test.layout.mapping,
+            rng: test.rng,
+            seed: test.seed,
+            params_digest: test.params_digest,
+            rows: rows as u64,
+            cols: cols as u64,
+            ld: config.ld as u64,
+            group: number as u32,
+            members: members.iter().map(|&m| m as u32).collect(),
+            losses: config.scheme.losses as u8,
+            code: config.scheme.code.to_byte(),
+            method: config.scheme.method.to_byte(),
+            scope: config.scheme.scope.to_byte(),
+            state_bytes: config.state_bytes as u64,
+        };
+        let coder = Coder {
+            code: config.scheme.code,
+            stripes: Stripes::new(members.len(), config.scheme.losses),
+        };
+        let lost = recovery.as_ref().is_none_or(|r| r.lost.contains(&me));
+        let (holding, a) = match memory {
+            Memory::Open(open) if !lost => {
+                if let Some(text) = trouble(&world, None) {
+                    return Err(StartError::Memory(text));
+                }
+                *open
+            }
+            other => {
+                // Any lock on what is replaced must be gone before the new is made.
+                drop(other);
+                let made = Holding::create(&config.depot, me, buffers);
+                if let Some(text) = trouble(&world, made.as_ref().err()) {
+                    return Err(StartError::Memory(text));
+                }
+                made.expect("somebody would have had trouble")
+            }
+        };
+        let claim = match (&recovery, &headers[me]) {
+            (None, _) => Claim::generating(joined),
+            (Some(r), Some(header)) if !lost => header.claim.pinned(joined, r.target),
+            (Some(r), _) => Claim::vacant(joined, r.target),
+        };
+        let kept = headers[me].clone().filter(|_| !lost);
+        let mut this = Checkpointer {
+            group,
+            depot: config.depot.clone(),
+            holding,
+            header: Header {
+                id: identity,
+                claim,
+                base: kept.as_ref().map(|h| h.base).unwrap_or_default(),
+                seal: kept.as_ref().map(|h| h.seal).unwrap_or_default(),
+            },
+            layout: test.layout,
+            scheme: config.scheme,
+            coder,
+            encode: config.encode,
+            scheduler: Scheduler::new(config.interval, 0, 0.0),
+            copies: [None; 2],
+            started: Instant::now(),
+            world,
+        };
+        this.holding.head.write(&this.header);
+        let mut a = a;
+        let origin = match recovery {
+            None => {
+                this.tick(Doing::Generating, 0);
+                hit(Point::GenerateBegin, me);
+                Origin::Fresh
+            }
+            Some(recovery) => {
+                // Any accepted header names the boundary of the target.
+                let mark = headers
+                    .iter()
+                    .enumerate()
+                    .filter(|(position, _)| !recovery.lost.contains(position))
+                    .find_map(|(_, h)| mark_of(h.as_ref()?, &recovery))
+                    .expect("a target has a supplier");
+                Origin::Restored(this.recover(&recovery, mark, &mut a)?)
+            }
+        };
+        let boundary = match &origin {
+            Origin::Fresh => 0,
+            Origin::Restored(r) => r.boundary,
+        };
+        this.started = Instant::now();
+        this.scheduler = Scheduler::new(config.interval, boundary, 0.0);
+        Ok(Started { checkpointer: this, a, origin, seconds: begin.elapsed().as_secs_f64() })
+    }
+
+    fn recover(
+        &mut self,
+        recovery: &Recovery,
+        mark: Mark,
+        a: &mut Region,
+    ) -> Result<Restored, StartError> {
+        let me = self.position();
+        let target = recovery.target;
+        let lost = recovery.lost.contains(&me);
+        let members = self.members();
+        self.tick(Doing::Recovering, mark.boundary as usize);
+        hit(Point::Pinned, me);
+        self.world.barrier();
+
+        // From here on memory changes on the strength of the pins.
+        let words = self.holding.buffers.data_words();
+        if recovery.finish.contains(&me) {
+            if self.scheme.method == Method::SelfCheckpoint {
+                let whole = super::plan::Corner { row: 0, col: 0 };
+                self.holding.copy_in(target.epoch, &a.words()[..words], whole, || {
+                    hit(Point::FinishHalf, me)
+                });
+                let buffers = self.holding.buffers;
+                self.holding.checksum_in(buffers.parity_rows, buffers.pitch);
+            }
+            self.header.base = self.header.seal;
+            hit(Point::FinishEnd, me);
+        }
+        if !lost {
+            self.header.claim = self.header.claim.settled(target);
+            self.holding.head.write(&self.header);
+        }
+        hit(Point::Settled, me);
+        self.world.barrier();
+
+        let lost_members: Vec<usize> = members
+            .iter()
+            .enumerate()
+            .filter(|(_, m)| recovery.lost.contains(m))
+            .map(|(i, _)| i)
+            .collect();
+        if !lost_members.is_empty() {
+            hit(Point::RebuildBegin, me);
+            let whole = self.layout.window(&members, 0, super::plan::Scope::Whole);
+            let state_window = self.holding.state_window();
+            let (coder, group) = (self.coder, &self.group);
+            self.holding.with_shares(target.epoch, None, |share, is_state| {
+                let window = if is_state { state_window } else { whole };
+                let possible = coder
+                    .rebuild(group, share, window, &lost_members, || hit(Point::RebuildBatch, me));
+                assert!(possible, "decide() counted the losses of every group");
+            });
+            if lost {
+                let buffers = self.holding.buffers;
+                let all = super::plan::Corner { row: 0, col: 0 };
+                let root = self.holding.seal_digests(
+                    target.epoch,
+                    None,
+                    None,
+                    all,
+                    buffers.parity_rows,
+                    buffers.pitch,
+                );
+                hit(Point::RebuildEnd, me);
+                self.header.base = Mark { boundary: mark.boundary, root };
+                self.header.claim = self.header.claim.rebuilt(target);
+                self.holding.head.write(&self.header);
+                hit(Point::Rebuilt, me);
+            }
+        }
+
+        let claims: Vec<Option<Claim>> = self
+            .world
+            .allgather(&self.header.to_bytes())
+            .iter()
+            .map(|bytes| Header::from_bytes(bytes).ok().map(|h| h.claim))
+            .collect();
+        if !all_settled(&claims, self.header.claim.joined, target) {
+            return Err(StartError::NotWhole { epoch: target.epoch });
+        }
+        hit(Point::AgreedAgain, me);
+        self.holding
+            .copy_out(target.epoch, &mut a.words_mut()[..words], || hit(Point::RestoreHalf, me));
+        self.holding.checksum_out();
+        self.copies = [None; 2];
+        self.copies[(target.epoch % 2) as usize] = Some(mark.boundary as usize);
+        let state = self.holding.read_state(target.epoch);
+        hit(Point::RestoreEnd, me);
+        self.header.claim = self.header.claim.resumed();
+        self.holding.head.write(&self.header);
+        hit(Point::Resumed, me);
+        self.world.barrier();
+        self.tick(Doing::Computing, mark.boundary as usize);
+        Ok(Restored {
+            boundary: mark.boundary as usize,
+            epoch: target.epoch,
+            state,
+            rebuilt: recovery.lost.clone(),
+        })
+    }
+}
+
+fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
+    if header.claim.base == Some(recovery.target) {
+        Some(header.base)
+    } else if header.claim.seal == Some(recovery.target) {
+        Some(header.seal)
+    } else {
+        None
+    }
+}
+
+/// This position's memory while it is not clear yet what it is worth.
+enum Memory {
+    /// The head is held (for its lock), the rest was not looked at.
+    Closed(Option<Head>),
+    Open(Box<(Holding, Region)>),
+}
+
+impl Memory {
+    /// Whether the parts are there, have their sizes, and are what the header's root says.
+    fn sound(
+        &mut self,
+        config: &Config,
+        test: &Test,
+        header: &Header,
+        recovery: &Recovery,
+        me: usize,
+    ) -> bool {
+        if let Memory::Closed(head) = self {
+            let members: Vec<usize> = header.id.members.iter().map(|&m| m as usize).collect();
+            // The memory has the leading dimension it was made with, which must be today's.
+            if header.id.ld != config.ld as u64 {
+                return false;
+            }
+            let buffers = Buffers::new(
+                &test.layout,
+                &members,
+                me,
+                config.ld,
+                &config.scheme,
+                config.state_bytes,
+            );
+            let Some(head) = head.take() else {
+                return false;
+            };
+            match Holding::open(&config.depot, me, head, buffers) {
+                Ok(open) => *self = Memory::Open(Box::new(open)),
+                Err(_) => return false,
+            }
+        }
+        let Memory::Open(open) = self else {
+            return false;
+        };
+        let (holding, a) = &mut **open;
+        let epoch = recovery.target.epoch;
+        let Some(mark) = mark_of(header, recovery) else {
+            return false;
+        };
+        let finish = header.claim.base != Some(recovery.target);
+        let words = holding.buffers.data_words();
+        let workspace =
+            (finish && config.scheme.method == Method::SelfCheckpoint).then(|| &a.words()[..words]);
+        holding.verify(epoch, mark.root, workspace)
+    }
+}

@@ -1,0 +1,247 @@
+//! One save, in the order the protocol demands.
+//!
+//! Called by the solver at a drained boundary, on every rank. Crash points stand between any two steps
+//! a failure could separate.
+
+use std::time::Instant;
+
+use super::holding::Holding;
+use super::plan::{Corner, Layout, Scheme, Scope};
+use super::protocol::{Method, Transitions};
+use super::when::Scheduler;
+use super::world::World;
+use crate::faults::{Point, Sabotage, hit, sabotaged};
+use crate::memory::Depot;
+use crate::memory::header::{Doing, Header, Mark};
+use crate::memory::ledger::Entry;
+use crate::parity::exchange::{Coder, Window};
+use crate::parity::{Encode, GroupComm};
+
+/// What one save did and where its time went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct SaveReport {
+    pub epoch: u64,
+    pub boundary: usize,
+    pub seconds: f64,
+    /// Encoding, its messages included.
+    pub encode_s: f64,
+    /// Digests of what changed.
+    pub digest_s: f64,
+    /// Waiting for everyone to be sealed.
+    pub barrier_s: f64,
+    /// Copying.
+    pub copy_s: f64,
+    /// Bytes of the matrix this rank copied.
+    pub bytes: usize,
+}
+
+/// One rank's protection of one test.
+pub struct Checkpointer<W, G> {
+    pub(super) world: W,
+    pub(super) group: G,
+    pub(super) depot: Depot,
+    pub(super) holding: Holding,
+    pub(super) header: Header,
+    pub(super) layout: Layout,
+    pub(super) scheme: Scheme,
+    pub(super) coder: Coder,
+    pub(super) encode: Encode,
+    pub(super) scheduler: Scheduler,
+    /// Method double: the boundary of the epoch each copy is known to hold.
+    pub(super) copies: [Option<usize>; 2],
+    pub(super) started: Instant,
+}
+
+fn words(doubles: &mut [f64]) -> &mut [u64] {
+    // SAFETY: one size and alignment; any bits are a word, and any bits are a double.
+    unsafe { std::slice::from_raw_parts_mut(doubles.as_mut_ptr().cast(), doubles.len()) }
+}
+
+impl<W: World, G: GroupComm> Checkpointer<W, G> {
+    pub fn position(&self) -> usize {
+        self.header.id.position as usize
+    }
+
+    /// Positions of this rank's group, in member order.
+    pub fn members(&self) -> Vec<usize> {
+        self.header.id.members.iter().map(|&m| m as usize).collect()
+    }
+
+    /// The run this memory belongs to, and how often it was started.
+    pub fn run(&self) -> (u128, u32) {
+        (self.header.id.run, self.header.claim.joined)
+    }
+
+    /// Bytes of named memory this position takes, A included.
+    pub fn bytes(&self) -> usize {
+        self.holding.buffers.total_bytes()
+    }
+
+    pub fn world(&self) -> &W {
+        &self.world
+    }
+
+    /// Tells agents that this rank lives. Cheap: some stores.
+    pub fn tick(&self, doing: Doing, boundary: usize) {
+        self.holding.head.tick(doing, boundary as u64);
+    }
+
+    /// Whether to save at boundary `k`; the same answer on every rank, so all must ask. The solver
+    /// asks before it looks ahead across the boundary. `now` forces a save (a clean stop is wanted);
+    /// what rank 0 says counts.
+    pub fn due(&mut self, boundary: usize, now: bool) -> bool {
+        let bytes = self.layout.bytes(0, self.rectangle_boundary(), self.scheme.scope);
+        let elapsed = self.started.elapsed().as_secs_f64();
+        let mine = now || self.scheduler.due(boundary, elapsed, bytes as f64);
+        self.world.first_says(mine as u64) != 0
+    }
+
+    fn rectangle_boundary(&self) -> usize {
+        self.header.claim.base.map_or(0, |_| self.header.base.boundary as usize)
+    }
+
+    /// The corner and the group's window since `boundary`; all of it if there is none to build on.
+    fn reach(&self, boundary: Option<usize>) -> (Corner, Window) {
+        let (at, scope) = match boundary {
+            Some(boundary) => (boundary, self.scheme.scope),
+            None => (0, Scope::Whole),
+        };
+        (
+            self.layout.corner(self.position(), at, scope),
+            self.layout.window(&self.members(), at, scope),
+        )
+    }
+
+    fn publish(&mut self) {
+        self.holding.head.write(&self.header);
+    }
+
+    /// Makes boundary `boundary` the checkpoint. `a` is the local matrix, frozen; `state` what else
+    /// is needed to resume. Every rank calls this at the same boundary.
+    ///
+    /// # Panics
+    /// If `state` is longer than `Config::state_bytes`, or `a` is not the matrix handed out at the start.
+    pub fn save(&mut self, boundary: usize, a: &mut [f64], state: &[u8]) -> SaveReport {
+        let begin = Instant::now();
+        let position = self.position();
+        let mut report = SaveReport { boundary, ..SaveReport::default() };
+        self.tick(Doing::Saving, boundary);
+        hit(Point::SaveBegin, position);
+        let a = &mut words(a)[..self.holding.buffers.data_words()];
+        let next = self.header.claim.next_epoch();
+        let epoch = next.epoch;
+        report.epoch = epoch;
+        let base = self.header.claim.base.map(|b| b.epoch);
+        let base_boundary = base.map(|_| self.header.base.boundary as usize);
+        // What this epoch's copy lacks: method double builds on the epoch before the last.
+        let copy_boundary = match self.scheme.method {
+            Method::Double => self.copies[(epoch % 2) as usize],
+            _ => base_boundary,
+        };
+        let (corner, window) = self.reach(copy_boundary);
+        // What differs from the last epoch, whose digests are at hand.
+        let (new_corner, new_window) = self.reach(base_boundary);
+        let shape = self.layout.shape(position);
+        report.bytes = (shape.0 - corner.row) * (shape.1 - corner.col) * 8;
+
+        self.holding.write_state(epoch, state);
+        hit(Point::SaveState, position);
+
+        let copied = Instant::now();
+        match self.scheme.method {
+            Method::SelfCheckpoint => {}
+            Method::Double => {
+                self.copies[(epoch % 2) as usize] = None;
+                self.holding.copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
+                hit(Point::FlushData, position);
+            }
+            Method::Single => {
+                self.header.claim = self.header.claim.overwriting();
+                self.publish();
+                self.holding.copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
+                hit(Point::FlushData, position);
+            }
+        }
+        report.copy_s += copied.elapsed().as_secs_f64();
+
+        let encoding = Instant::now();
+        let (coder, how, group) = (self.coder, self.encode, &self.group);
+        let state_window = self.holding.state_window();
+        self.holding.with_shares(epoch, Some(a), |share, is_state| {
+            let window = if is_state { state_window } else { window };
+            coder.encode(group, how, share, window, || hit(Point::EncodeBatch, position));
+        });
+        report.encode_s = encoding.elapsed().as_secs_f64();
+        let digesting = Instant::now();
+        let root = self.holding.seal_digests(
+            epoch,
+            base,
+            Some(a),
+            new_corner,
+            coder.stripes.parity_rows(new_window.rows),
+            new_window.width,
+        );
+        report.digest_s = digesting.elapsed().as_secs_f64();
+        hit(Point::EncodeEnd, position);
+
+        self.header.claim = self.header.claim.sealed(self.scheme.method, next);
+        self.header.seal = Mark { boundary: boundary as u64, root };
+        self.publish();
+        hit(Point::Sealed, position);
+
+        let waiting = Instant::now();
+        if !sabotaged(Sabotage::NoBarrier) {
+            self.world.barrier();
+        }
+        report.barrier_s = waiting.elapsed().as_secs_f64();
+        hit(Point::BarrierPassed, position);
+
+        let copied = Instant::now();
+        if self.scheme.method == Method::SelfCheckpoint {
+            self.holding.copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
+            hit(Point::FlushData, position);
+            self.holding.checksum_in(coder.stripes.parity_rows(window.rows), window.width);
+        }
+        self.copies[(epoch % 2) as usize] = Some(boundary);
+        report.copy_s += copied.elapsed().as_secs_f64();
+        hit(Point::FlushEnd, position);
+
+        self.header.base = self.header.seal;
+        self.header.claim = self.header.claim.committed();
+        self.publish();
+        hit(Point::Committed, position);
+        self.tick(Doing::Computing, boundary);
+
+        report.seconds = begin.elapsed().as_secs_f64();
+        let now = self.started.elapsed().as_secs_f64();
+        let bytes = self.layout.bytes(0, copy_boundary.unwrap_or(0), self.scheme.scope);
+        self.scheduler.saved(boundary, now, report.seconds, bytes as f64);
+        report
+    }
+
+    /// Keeps a finished test's result with every position, so that a restart does not run it again.
+    /// False if there is no room for it.
+    pub fn record(&mut self, bytes: &[u8]) -> bool {
+        let entry =
+            Entry { run: self.header.id.run, test: self.header.id.test, bytes: bytes.to_vec() };
+        self.holding.done.append(&entry)
+    }
+
+    /// The test is over: removes its memory, results of finished tests apart. Every rank calls this, after
+    /// every rank has recorded the result.
+    pub fn finish(mut self) {
+        let position = self.position();
+        self.world.barrier();
+        hit(Point::CleanBegin, position);
+        self.holding.head.blank();
+        for part in crate::memory::Part::ALL {
+            if part == crate::memory::Part::C {
+                hit(Point::CleanHalf, position);
+            }
+            if part != crate::memory::Part::Done {
+                self.depot.unlink(position as u32, part);
+            }
+        }
+        self.world.barrier();
+    }
+}

@@ -1,0 +1,153 @@
+//! When to save: every so many iterations, every so many seconds, or as Daly's formula says.
+//!
+//! All ranks must save at the same boundary, so the decision is made from numbers all ranks share: the
+//! caller takes `due` on one rank and broadcasts it, or feeds every rank the same times.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// What `--checkpoint` asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Interval {
+    /// Every so many boundaries.
+    Iterations(usize),
+    /// At the first boundary after so many seconds since the last save ended.
+    Seconds(f64),
+    /// By [`daly`], from the mean time between failures and the cost of saves as measured.
+    Auto { mtbf_s: f64 },
+}
+
+impl FromStr for Interval {
+    type Err = String;
+
+    /// `12` iterations, `30s` seconds (also `5m`, `2h`), or `auto` (whose MTBF is set separately).
+    fn from_str(text: &str) -> Result<Self, String> {
+        let usage = || {
+            format!("{text:?} is not a number of iterations, a time such as 30s, 5m or 2h, or auto")
+        };
+        if text == "auto" {
+            return Ok(Interval::Auto { mtbf_s: 24.0 * 3600.0 });
+        }
+        for (unit, seconds) in [("s", 1.0), ("m", 60.0), ("h", 3600.0)] {
+            if let Some(number) = text.strip_suffix(unit) {
+                let number: f64 = number.parse().map_err(|_| usage())?;
+                return if number.is_finite() && number > 0.0 {
+                    Ok(Interval::Seconds(number * seconds))
+                } else {
+                    Err(usage())
+                };
+            }
+        }
+        match text.parse() {
+            Ok(0) | Err(_) => Err(usage()),
+            Ok(k) => Ok(Interval::Iterations(k)),
+        }
+    }
+}
+
+/// Daly's estimate of the best time between two saves of `cost_s` seconds each (the paper's equation
+/// 9); not below zero, and no longer than the MTBF where saves are so dear that none is worth it.
+pub fn daly(mtbf_s: f64, cost_s: f64) -> f64 {
+    if cost_s >= 2.0 * mtbf_s {
+        return mtbf_s;
+    }
+    let ratio = cost_s / (2.0 * mtbf_s);
+    let tau = (2.0 * mtbf_s * cost_s).sqrt() * (1.0 + ratio.sqrt() / 3.0 + ratio / 9.0) - cost_s;
+    tau.max(0.0)
+}
+
+/// Keeps track of what saves cost and when the next one is due.
+#[derive(Clone, Debug)]
+pub struct Scheduler {
+    interval: Interval,
+    last_boundary: usize,
+    last_end_s: f64,
+    /// Seconds and bytes of the last save; none yet at the start.
+    measured: Option<(f64, f64)>,
+}
+
+impl Scheduler {
+    /// `boundary` is where the run starts or resumes, `now_s` the time then.
+    pub fn new(interval: Interval, boundary: usize, now_s: f64) -> Self {
+        Self { interval, last_boundary: boundary, last_end_s: now_s, measured: None }
+    }
+
+    /// Whether to save at this boundary, where a save would move `bytes`.
+    pub fn due(&self, boundary: usize, now_s: f64, bytes: f64) -> bool {
+        if boundary <= self.last_boundary {
+            return false;
+        }
+        match self.interval {
+            Interval::Iterations(k) => boundary - self.last_boundary >= k,
+            Interval::Seconds(t) => now_s - self.last_end_s >= t,
+            // The first save is made at once: only then is its cost known.
+            Interval::Auto { mtbf_s } => match self.cost_s(bytes) {
+                None => true,
+                Some(cost) => now_s - self.last_end_s >= daly(mtbf_s, cost),
+            },
+        }
+    }
+
+    /// What a save of `bytes` should take, by the rate of the last one.
+    pub fn cost_s(&self, bytes: f64) -> Option<f64> {
+        let (seconds, measured) = self.measured?;
+        Some(if measured > 0.0 { seconds * bytes / measured } else { seconds })
+    }
+
+    /// A save of `bytes` at `boundary` ended at `now_s`, having taken `seconds`.
+    pub fn saved(&mut self, boundary: usize, now_s: f64, seconds: f64, bytes: f64) {
+        self.last_boundary = boundary;
+        self.last_end_s = now_s;
+        self.measured = Some((seconds, bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_read_and_nonsense_is_not() {
+        assert_eq!("12".parse(), Ok(Interval::Iterations(12)));
+        assert_eq!("1.5s".parse(), Ok(Interval::Seconds(1.5)));
+        assert_eq!("2h".parse(), Ok(Interval::Seconds(7200.0)));
+        assert!(matches!("auto".parse(), Ok(Interval::Auto { .. })));
+        for bad in ["", "0", "-3", "s", "0s", "-1s", "nans", "infs", "3d", "1e", "autos"] {
+            assert!(bad.parse::<Interval>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_interval_follows_the_formula() {
+        // First-order term alone: sqrt(2 * 3600 * 2) = 120.
+        let tau = daly(3600.0, 2.0);
+        assert!(
+            (tau - (120.0 * (1.0 + (1.0f64 / 3600.0).sqrt() / 3.0 + 1.0 / 32400.0) - 2.0)).abs()
+                < 1e-9
+        );
+        assert!(daly(3600.0, 8.0) > tau);
+        assert_eq!(daly(10.0, 100.0), 10.0);
+        assert_eq!(daly(1000.0, 0.0), 0.0);
+    }
+
+    #[test]
+    fn iterations_seconds_and_auto() {
+        let mut s = Scheduler::new(Interval::Iterations(3), 4, 0.0);
+        assert!(!s.due(4, 9.0, 1.0) && !s.due(6, 9.0, 1.0) && s.due(7, 9.0, 1.0));
+        s.saved(7, 10.0, 1.0, 100.0);
+        assert!(!s.due(9, 11.0, 1.0) && s.due(10, 11.0, 1.0));
+
+        let s = Scheduler::new(Interval::Seconds(5.0), 0, 100.0);
+        assert!(!s.due(1, 104.0, 1.0) && s.due(2, 105.0, 1.0));
+
+        let mut s = Scheduler::new(Interval::Auto { mtbf_s: 3600.0 }, 0, 0.0);
+        assert!(s.due(1, 0.1, 1e9));
+        s.saved(1, 2.0, 2.0, 1e9);
+        let wait = daly(3600.0, 2.0);
+        assert!(!s.due(2, 2.0 + 0.99 * wait, 1e9) && s.due(2, 2.0 + wait, 1e9));
+        // A quarter of the corner costs a quarter, and is worth saving twice as often.
+        assert!(s.due(2, 2.0 + 0.51 * wait, 0.25e9));
+    }
+}

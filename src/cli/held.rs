@@ -1,0 +1,212 @@
+//! What protected runs left in this node's memory: told by `status`, removed by `clean`.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::exit::Exit;
+use super::say;
+use crate::checkpoint::protocol::Method;
+use crate::input::memory_need::human;
+use crate::lu::unix_seconds;
+use crate::memory::header::{Claim, Doing, Head, Header, Phase, Stage};
+use crate::memory::{Depot, Held, Part, Store, depot};
+
+/// One position's memory, as far as it can be believed.
+#[derive(Debug, Serialize)]
+pub struct Position {
+    pub position: u32,
+    pub bytes: u64,
+    /// Whether a process is attached to it now.
+    pub in_use: bool,
+    /// Whose it is; `None` where the header is missing, damaged or of another version.
+    pub header: Option<Known>,
+    /// Why the header is not believed.
+    pub fault: Option<String>,
+}
+
+/// What a header says.
+#[derive(Debug, Serialize)]
+pub struct Known {
+    pub run: String,
+    pub test: u32,
+    pub n: u64,
+    pub nb: u64,
+    pub p: u32,
+    pub q: u32,
+    pub method: Option<Method>,
+    pub group: Vec<u32>,
+    pub losses: u8,
+    pub incarnation: u32,
+    pub claim: Claim,
+    /// Boundary of the checkpoint that is held.
+    pub boundary: Option<u64>,
+    pub iteration: u64,
+    pub doing: Option<Doing>,
+    /// Seconds since its process last gave a sign of life.
+    pub silent_s: Option<f64>,
+}
+
+/// One job's memory on this node.
+#[derive(Debug, Serialize)]
+pub struct Job {
+    pub job: String,
+    pub store: Store,
+    pub bytes: u64,
+    pub positions: Vec<Position>,
+}
+
+/// All memory of this user on this node, by job.
+pub fn survey() -> Vec<Job> {
+    let mut jobs: BTreeMap<(String, u8), Vec<Held>> = BTreeMap::new();
+    for held in depot::list_user() {
+        jobs.entry((held.job.clone(), held.store as u8)).or_default().push(held);
+    }
+    jobs.into_values().map(job).collect()
+}
+
+fn job(parts: Vec<Held>) -> Job {
+    let (name, store) = (parts[0].job.clone(), parts[0].store);
+    let mut by_position: BTreeMap<u32, u64> = BTreeMap::new();
+    for part in &parts {
+        *by_position.entry(part.position).or_default() += part.bytes;
+    }
+    let depot = Depot::new(store, &name);
+    let positions = by_position
+        .into_iter()
+        .map(|(position, bytes)| {
+            let mut told = Position { position, bytes, in_use: false, header: None, fault: None };
+            let Ok(depot) = &depot else { return told };
+            told.in_use = depot.in_use(position);
+            match depot.peek(position, Part::Head) {
+                Err(error) => told.fault = Some(error.to_string()),
+                Ok(region) => match Head::new(region).and_then(|h| Ok((h.read()?, h.progress()))) {
+                    Err(fault) => told.fault = Some(fault.to_string()),
+                    Ok((header, progress)) => told.header = Some(known(header, progress)),
+                },
+            }
+            told
+        })
+        .collect();
+    Job { job: name, store, bytes: parts.iter().map(|p| p.bytes).sum(), positions }
+}
+
+fn known(header: Header, progress: crate::memory::header::Progress) -> Known {
+    let id = header.id;
+    let at = progress.at_unix_ms as f64 / 1e3;
+    Known {
+        run: format!("{:032x}", id.run),
+        test: id.test,
+        n: id.n,
+        nb: id.nb,
+        p: id.p,
+        q: id.q,
+        method: Method::from_byte(id.method),
+        group: id.members,
+        losses: id.losses,
+        incarnation: header.claim.joined,
+        claim: header.claim,
+        boundary: header.claim.base.map(|_| header.base.boundary),
+        iteration: progress.iteration,
+        doing: Doing::from_word(progress.doing),
+        silent_s: (at > 0.0).then(|| (unix_seconds() - at).max(0.0)),
+    }
+}
+
+/// The same in words.
+pub fn words(jobs: &[Job]) -> String {
+    if jobs.is_empty() {
+        return "no memory of protected runs of yours on this node\n".to_owned();
+    }
+    let mut text = String::new();
+    for job in jobs {
+        let state = if job.positions.iter().any(|p| p.in_use) { "running" } else { "left over" };
+        text += &format!("job {} ({state}): {}\n", job.job, human(u128::from(job.bytes)));
+        for position in &job.positions {
+            text += &format!("  position {}: {}\n", position.position, line(position));
+        }
+    }
+    text
+}
+
+fn line(position: &Position) -> String {
+    let Some(h) = &position.header else {
+        let why = position.fault.as_deref().unwrap_or("its header cannot be read");
+        return format!("{}; not usable: {why}", human(u128::from(position.bytes)));
+    };
+    let blocks = h.n.div_ceil(h.nb.max(1));
+    let held = match (h.claim.stage, h.claim.base, h.claim.seal, h.boundary) {
+        (Stage::Overwriting, ..) => "its only copy was being overwritten".to_owned(),
+        (_, Some(base), _, Some(at)) => format!("holds epoch {} (boundary {at})", base.epoch),
+        (_, None, Some(seal), _) => format!("holds epoch {}, sealed", seal.epoch),
+        _ => "holds no epoch yet".to_owned(),
+    };
+    let recovering =
+        if matches!(h.claim.phase, Phase::Recovering(_)) { ", in recovery" } else { "" };
+    let sign = h.silent_s.map_or(String::new(), |s| format!(", last sign of life {s:.0} s ago"));
+    format!(
+        "test {}, N = {}, NB = {}, {} x {}, iteration {} of {blocks}; {held}{recovering}; start {}, \
+         group of {} for {} loss(es){sign}",
+        h.test + 1,
+        h.n,
+        h.nb,
+        h.p,
+        h.q,
+        h.iteration,
+        h.incarnation,
+        h.group.len(),
+        h.losses
+    )
+}
+
+/// `skt-hpl clean`: removes one job's memory from this node.
+#[derive(Clone, Debug, Args)]
+pub struct CleanFlags {
+    /// The job whose memory is removed; only yours, only on this node
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub job: String,
+}
+
+pub fn clean(flags: &CleanFlags) -> ExitCode {
+    let mut removed = 0;
+    let mut parts = 0;
+    for store in [Store::Posix, Store::SysV, Store::HugeTlbfs] {
+        // A store this system does not have holds nothing.
+        let Ok(depot) = Depot::new(store, &flags.job) else { continue };
+        match depot.clean() {
+            Ok(gone) => {
+                parts += gone.len();
+                removed += gone.iter().map(|p| p.bytes).sum::<u64>();
+            }
+            Err(error) => {
+                say(format_args!("{error}"));
+                return Exit::NoSharedMemory.into();
+            }
+        }
+    }
+    let text = match parts {
+        0 => format!("job {}: nothing of yours on this node\n", flags.job),
+        _ => format!("job {}: removed {parts} pieces, {}\n", flags.job, human(u128::from(removed))),
+    };
+    super::print(text.as_bytes())
+}
+
+/// `skt-hpl status`, as far as this node's memory goes.
+#[derive(Clone, Debug, Args)]
+pub struct StatusFlags {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn status(flags: &StatusFlags) -> ExitCode {
+    let jobs = survey();
+    let text = if flags.json {
+        serde_json::to_string_pretty(&jobs).expect("plain values have a JSON form") + "\n"
+    } else {
+        words(&jobs)
+    };
+    super::print(text.as_bytes())
+}

@@ -1,0 +1,519 @@
+//! `skt-hpl model`: the formulas, printed or plotted, for the papers' machines or one's own.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::exit::Exit;
+use crate::model::ModelError;
+use crate::model::encoding::{self, Code, Link};
+use crate::model::figures::{self, PRESETS};
+use crate::model::fit::{fit, read};
+use crate::model::helpers;
+use crate::model::interval;
+use crate::model::memory::{Method, available_fraction, memory_factor};
+use crate::model::platforms::{
+    Application, Defaults, Edition, Grouping, InMemory, Machine, Platform, growth, protocol,
+};
+use crate::model::plot::{Axis, Figure, Panel, Series, Style};
+use crate::model::protocols::Validity;
+use crate::model::reliability::LongRun;
+use crate::model::units::{
+    HOUR_S, YEAR_S, bytes, bytes_per_second, seconds, show_bytes, show_flops, show_seconds,
+};
+
+/// Durations are written `90s`, `30min`, `5h`, `5y`; memory `25MB`, `64GiB`; bandwidths `12.5GB/s`, `100Gbit/s`.
+#[derive(Debug, Args)]
+pub struct ModelFlags {
+    #[command(subcommand)]
+    topic: Topic,
+
+    /// Draw it into FILE
+    #[arg(long, value_name = "FILE", global = true)]
+    svg: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Topic {
+    /// A figure or table of the papers, redone
+    Figure {
+        /// Its name; without one, the list
+        name: Option<String>,
+    },
+    /// Rate over N, fitted to measured runs (self-checkpoint, eqs. 2 to 5)
+    Efficiency {
+        /// Results: output of any HPL, or JSON
+        #[arg(long, value_name = "FILE", required = true)]
+        results: Vec<PathBuf>,
+        /// Sizes to tell the rate for
+        #[arg(short, long, value_delimiter = ',', value_name = "N,..")]
+        n: Vec<u64>,
+        /// Peak of the machine in Gflop/s, to speak of efficiency
+        #[arg(long, value_name = "GFLOPS")]
+        peak: Option<f64>,
+    },
+    /// Memory left to the application (self-checkpoint, eqs. 6 to 8)
+    Memory {
+        #[arg(long, value_delimiter = ',', default_value = "2,3,4,8,16,32", value_name = "G,..")]
+        group: Vec<u64>,
+        #[arg(long, default_value_t = 1)]
+        losses: u64,
+    },
+    /// How often to save, and what failures cost (self-checkpoint, eqs. 9 and 10)
+    Interval {
+        /// Cost of a save
+        #[arg(long, value_parser = seconds)]
+        save: f64,
+        /// Mean time between failures of the system
+        #[arg(long, value_parser = seconds)]
+        mtbf: f64,
+        #[arg(long, value_parser = seconds, default_value = "60s")]
+        detect: f64,
+        /// Restart and recovery
+        #[arg(long, value_parser = seconds, default_value = "40s")]
+        recover: f64,
+    },
+    /// Probability to finish (self-checkpoint, eqs. 11 to 16)
+    Reliability {
+        /// Processes in all
+        #[arg(long, default_value_t = 160_000)]
+        total: u64,
+        #[arg(long, default_value_t = 16)]
+        group: u64,
+        #[arg(long, value_parser = seconds, default_value = "5h")]
+        mtbf: f64,
+        #[arg(long, value_parser = seconds, default_value = "20s")]
+        save: f64,
+        #[arg(long, value_parser = seconds, default_value = "20s")]
+        recover: f64,
+        /// Time between saves
+        #[arg(long, value_parser = seconds, default_value = "13.6min")]
+        interval: f64,
+        /// Length of the run
+        #[arg(long, value_parser = seconds, default_value = "100h")]
+        run: f64,
+    },
+    /// Time to encode a checkpoint by each scheme (encoding, sections 2 to 4)
+    Encoding {
+        #[arg(long, default_value_t = 16)]
+        processes: u64,
+        /// Checkpoint of one process
+        #[arg(long, value_parser = bytes, default_value = "25MB")]
+        size: f64,
+        #[arg(long, default_value_t = 1)]
+        losses: u64,
+        #[arg(long, value_parser = seconds, default_value = "20us")]
+        latency: f64,
+        #[arg(long, value_parser = bytes_per_second, default_value = "120MB/s")]
+        network: f64,
+        /// Bytes added or xored a second
+        #[arg(long, value_parser = bytes_per_second, default_value = "1GB/s")]
+        arithmetic: f64,
+    },
+    /// Whether helper cores pay (helpers, section 5.1)
+    Helpers {
+        /// Cores of a node
+        #[arg(long, value_delimiter = ',', default_value = "8,16,32")]
+        cores: Vec<u64>,
+        /// Time to hand a checkpoint to the helper
+        #[arg(long, value_parser = seconds)]
+        copy: f64,
+        /// Time to encode it inline
+        #[arg(long, value_parser = seconds)]
+        encode: f64,
+        /// Time between saves
+        #[arg(long, value_parser = seconds)]
+        interval: f64,
+    },
+    /// Waste of coordinated and hierarchical protocols (unified, eqs. 1 to 18)
+    Waste(WasteFlags),
+}
+
+#[derive(Debug, Args)]
+struct WasteFlags {
+    #[arg(long, value_enum, default_value_t = MachineName::Titan)]
+    machine: MachineName,
+    /// Inputs as printed in Table 1, not those that give Table 2
+    #[arg(long)]
+    printed: bool,
+    /// MTBF of one processor
+    #[arg(long, value_parser = seconds, default_value = "25y")]
+    mtbf: f64,
+    /// Time to write all memory [default: the machine's]
+    #[arg(long, value_parser = seconds)]
+    checkpoint: Option<f64>,
+    #[arg(long, value_parser = seconds, default_value = "60s")]
+    downtime: f64,
+    #[arg(long, default_value_t = 0.3)]
+    alpha: f64,
+    #[arg(long, default_value_t = 0.98)]
+    lambda: f64,
+    #[arg(long, default_value_t = 1.5)]
+    rho: f64,
+    /// Keep to T <= mu_p/10, where the formulas are proved
+    #[arg(long)]
+    first_order: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum MachineName {
+    Titan,
+    KComputer,
+    ExascaleSlim,
+    ExascaleFat,
+}
+
+impl From<MachineName> for Machine {
+    fn from(name: MachineName) -> Machine {
+        match name {
+            MachineName::Titan => Machine::Titan,
+            MachineName::KComputer => Machine::KComputer,
+            MachineName::ExascaleSlim => Machine::ExascaleSlim,
+            MachineName::ExascaleFat => Machine::ExascaleFat,
+        }
+    }
+}
+
+pub fn run(flags: &ModelFlags) -> ExitCode {
+    let (mut text, figure) = match answer(&flags.topic) {
+        Ok(answer) => answer,
+        Err(e) => {
+            eprintln!("skt-hpl model: {e}");
+            return Exit::BadInput.into();
+        }
+    };
+    if let Some(file) = &flags.svg {
+        let Some(figure) = figure else {
+            eprintln!("skt-hpl model: name a figure to draw; `skt-hpl model figure` lists them");
+            return Exit::Usage.into();
+        };
+        if let Err(e) = std::fs::write(file, figure.svg()) {
+            eprintln!("skt-hpl model: cannot write {}: {e}", file.display());
+            return Exit::BadInput.into();
+        }
+        let _ = writeln!(text, "\nDrawn: {}", file.display());
+    }
+    super::print(text.as_bytes())
+}
+
+type Answer = (String, Option<Figure>);
+
+fn answer(topic: &Topic) -> Result<Answer, ModelError> {
+    match topic {
+        Topic::Figure { name: None } => {
+            let mut text = String::new();
+            for (name, what) in PRESETS {
+                let _ = writeln!(text, "{name:<12} {what}");
+            }
+            Ok((text, None))
+        }
+        Topic::Figure { name: Some(name) } => {
+            let figure = figures::preset(name)?;
+            Ok((figure.table(), Some(figure)))
+        }
+        Topic::Efficiency { results, n, peak } => efficiency(results, n, *peak),
+        Topic::Memory { group, losses } => memory(group, *losses),
+        Topic::Interval { save, mtbf, detect, recover } => {
+            intervals(*save, *mtbf, *detect, *recover)
+        }
+        Topic::Reliability { total, group, mtbf, save, recover, interval, run } => {
+            reliability(LongRun {
+                total: *total,
+                group: *group,
+                mtbf_system: *mtbf,
+                save_s: *save,
+                recover_s: *recover,
+                interval_s: *interval,
+                run_s: *run,
+            })
+        }
+        Topic::Encoding { processes, size, losses, latency, network, arithmetic } => {
+            let link = Link { alpha: *latency, beta: 1.0 / network, gamma: 1.0 / arithmetic };
+            encodings(*processes, *size, *losses, link)
+        }
+        Topic::Helpers { cores, copy, encode, interval } => {
+            helper_cores(cores, *copy, *encode, *interval)
+        }
+        Topic::Waste(flags) => waste(flags),
+    }
+}
+
+fn efficiency(results: &[PathBuf], sizes: &[u64], peak: Option<f64>) -> Result<Answer, ModelError> {
+    let mut samples = Vec::new();
+    for file in results {
+        let bytes = std::fs::read(file)
+            .map_err(|e| ModelError::Data(format!("cannot read {}: {e}", file.display())))?;
+        let found = read(&String::from_utf8_lossy(&bytes));
+        if found.is_empty() {
+            return Err(ModelError::Data(format!("{} holds no result", file.display())));
+        }
+        samples.extend(found);
+    }
+    let fit = fit(&samples, None)?;
+    let peak = peak.map(|g| g * 1e9);
+    let mut text = String::from("        N       seconds          measured            fitted\n");
+    for s in &samples {
+        let _ = writeln!(
+            text,
+            "{:>9} {:>13.2} {:>17} {:>17}",
+            s.n,
+            s.seconds,
+            show_flops(s.rate),
+            show_flops(fit.model.rate(s.n)?)
+        );
+    }
+    let _ = writeln!(
+        text,
+        "\n{} for large N, half of it at N = {:.0}; off by {:.1} % at most",
+        show_flops(fit.model.r_inf),
+        fit.model.n_half,
+        100.0 * fit.worst
+    );
+    if let Some(p) = peak {
+        let e = fit.model.efficiency(p)?;
+        let _ = writeln!(text, "E(N) = N / ({:.4} N + {:.1})", e.a, e.b);
+        for k in [1.0 / 3.0, 0.5] {
+            let largest = samples.iter().map(|s| s.n).fold(0.0, f64::max);
+            let (full, part) = (e.at(largest)?, e.at(largest * f64::sqrt(k))?);
+            let _ = writeln!(
+                text,
+                "with {:.0} % of the memory of the largest run: {:.1} % of peak instead of {:.1} %",
+                100.0 * k,
+                100.0 * part,
+                100.0 * full
+            );
+        }
+    }
+    for n in sizes {
+        let n = *n as f64;
+        let _ = writeln!(
+            text,
+            "N = {n}: {}, {}",
+            show_flops(fit.model.rate(n)?),
+            show_seconds(fit.model.seconds(n)?)
+        );
+    }
+    let figure = figures::rate_figure(&samples, fit.model, peak)?;
+    Ok((text, Some(figure)))
+}
+
+fn memory(groups: &[u64], losses: u64) -> Result<Answer, ModelError> {
+    let mut text = String::from(
+        "group       self     double     single   memory taken for each byte of data, self\n",
+    );
+    for g in groups {
+        let share = |m| available_fraction(m, *g, losses).map(|f| format!("{:.1} %", 100.0 * f));
+        let _ = writeln!(
+            text,
+            "{g:>5} {:>10} {:>10} {:>10}   {:.3}",
+            share(Method::SelfCheckpoint)?,
+            share(Method::Double)?,
+            share(Method::Single)?,
+            memory_factor(Method::SelfCheckpoint, *g, losses)?
+        );
+    }
+    Ok((text, Some(figures::memory_figure(groups, losses)?)))
+}
+
+fn intervals(save: f64, mtbf: f64, detect: f64, recover: f64) -> Result<Answer, ModelError> {
+    let overhead = |tau: f64| {
+        let segment = interval::Segment { work: tau, encode: save, flush: 0.0 };
+        Ok::<f64, ModelError>(interval::segment_time(segment, detect + recover, mtbf)? / tau - 1.0)
+    };
+    let mut text = String::new();
+    let best = interval::optimal(save, mtbf)?;
+    for (name, tau) in [
+        ("Young", interval::young(save, mtbf)?),
+        ("Daly, eq. 9", interval::daly(save, mtbf)?),
+        ("exact optimum", best),
+    ] {
+        // Daly's series may fall to zero work where saves are as long as the time between failures.
+        let cost = if tau > 0.0 {
+            format!("{:.3} % over the undisturbed time", 100.0 * overhead(tau)?)
+        } else {
+            "no work at all between saves".into()
+        };
+        let _ =
+            writeln!(text, "{name:<14} {:>10} of work between saves, {cost}", show_seconds(tau));
+    }
+    let _ = writeln!(
+        text,
+        "efficiency by eq. 10 {:.2} % (without repeated work), exact {:.2} %",
+        100.0 * interval::efficiency_eq10(best, save, mtbf, detect, recover)?,
+        100.0 / (1.0 + overhead(best)?)
+    );
+    let mut points = Vec::new();
+    for i in 0..=100 {
+        let tau = best * 10f64.powf(f64::from(i - 50) / 50.0);
+        if let Ok(o) = overhead(tau) {
+            points.push((tau / 60.0, 100.0 * o));
+        }
+    }
+    let figure = Figure {
+        title: "Overhead over the interval between saves".into(),
+        panels: vec![Panel {
+            title: format!("a save {}, MTBF {}", show_seconds(save), show_seconds(mtbf)),
+            x: Axis::log("minutes of work between saves"),
+            y: Axis::linear("% over the undisturbed time"),
+            series: vec![
+                Series { name: "expected overhead".into(), points, style: Style::Line },
+                Series {
+                    name: "optimum".into(),
+                    points: vec![(best / 60.0, 100.0 * overhead(best)?)],
+                    style: Style::Dots,
+                },
+            ],
+            categories: vec![],
+        }],
+        note: "Exact for exponential failures.".into(),
+    };
+    Ok((text, Some(figure)))
+}
+
+fn reliability(run: LongRun) -> Result<Answer, ModelError> {
+    let text = format!(
+        "a run of {} on {} processes in groups of {}, a failure every {}\n\
+         self-checkpoint    finishes with probability {:.6} (eq. 16)\n\
+         single checkpoint  finishes with probability {:.6} (eq. 15)\n",
+        show_seconds(run.run_s),
+        run.total,
+        run.group,
+        show_seconds(run.mtbf_system),
+        run.success_self()?,
+        run.success_single()?
+    );
+    Ok((text, Some(figures::reliability_figure(run)?)))
+}
+
+fn encodings(p: u64, size: f64, losses: u64, link: Link) -> Result<Answer, ModelError> {
+    let code = if losses == 1 { Code::Plain } else { Code::Weighted { losses } };
+    let mut text = format!(
+        "{} a process, {p} processes, {losses} loss{}\n",
+        show_bytes(size),
+        if losses == 1 { "" } else { "es" }
+    );
+    let mut row = |name: &str, time: Result<f64, ModelError>, more: String| {
+        let _ = match time {
+            Ok(t) => writeln!(text, "{name:<28} {:>10}{more}", show_seconds(t)),
+            Err(e) => writeln!(text, "{name:<28} {:>10}  {e}", "-"),
+        };
+    };
+    row("stable storage", encoding::stable_storage(p, size, link), String::new());
+    row("binary tree", encoding::tree(p, size, code, link), String::new());
+    let segment = encoding::optimal_segment(p, size, code, link)?;
+    row(
+        "chain, best segment",
+        encoding::chain_best(p, size, code, link),
+        format!("  in segments of {}", show_bytes(segment)),
+    );
+    row("localised", encoding::localised(losses, size, link), String::new());
+    row("stripes around a ring", encoding::striped_ring(p, losses, size, link), String::new());
+    row("stripes by MPI_Reduce", encoding::striped_reduce(p, losses, size, link), String::new());
+    Ok((text, Some(figures::encoding_figure(link, size, losses)?)))
+}
+
+fn helper_cores(cores: &[u64], copy: f64, encode: f64, every: f64) -> Result<Answer, ModelError> {
+    let mut text = format!(
+        "encoding inline costs {:.2} %\n",
+        100.0 * helpers::overhead_inline(encode, every)?
+    );
+    for c in cores {
+        let _ = writeln!(
+            text,
+            "1 of {c:>4} cores costs {:>6.2} %: {}; break-even at a save every {}",
+            100.0 * helpers::overhead_with_helper(*c, copy, every)?,
+            if helpers::helper_pays(*c, copy, encode, every)? { "pays" } else { "does not pay" },
+            show_seconds(helpers::break_even_interval(*c, copy, encode)?)
+        );
+    }
+    Ok((text, Some(figures::helpers_figure(cores, copy, encode)?)))
+}
+
+fn waste(flags: &WasteFlags) -> Result<Answer, ModelError> {
+    let machine = Machine::from(flags.machine);
+    let edition = if flags.printed { Edition::Printed } else { Edition::Recovered };
+    let mut platform = Platform::of(machine, edition);
+    if let Some(c) = flags.checkpoint {
+        platform = platform.with_checkpoint(c);
+    }
+    let defaults = Defaults {
+        rho: flags.rho,
+        lambda: flags.lambda,
+        alpha: flags.alpha,
+        downtime: flags.downtime,
+    };
+    let validity = if flags.first_order { Validity::FirstOrder } else { Validity::Unbounded };
+    let mu_p = flags.mtbf / platform.processors as f64;
+    let mut text = format!(
+        "{}: {} processors of {}, a failure every {}\n\n{:<16}{:<18}{:>8}{:>12}{:>12}{:>10}\n",
+        machine.name(),
+        platform.processors,
+        show_bytes(platform.memory),
+        show_seconds(mu_p),
+        "application",
+        "grouping",
+        "groups",
+        "growth, 1/s",
+        "period",
+        "waste"
+    );
+    let mut panels = Vec::new();
+    for app in Application::ALL {
+        let mut series = Vec::new();
+        for grouping in [
+            Grouping::CoordIo,
+            Grouping::HierarchIo,
+            Grouping::HierarchIoLine,
+            Grouping::HierarchPort,
+            Grouping::SelfMemory,
+        ] {
+            if (grouping == Grouping::HierarchIoLine && app != Application::Stencil3d)
+                || (grouping == Grouping::SelfMemory && app != Application::Hpl)
+            {
+                continue;
+            }
+            let p = protocol(app, grouping, &platform, defaults, InMemory::default())?;
+            let best = p.optimum(mu_p, validity)?;
+            let _ = writeln!(
+                text,
+                "{:<16}{:<18}{:>8}{:>12.4e}{:>12}{:>9.1} %",
+                app.name(),
+                grouping.name(),
+                p.groups,
+                growth(app, grouping, &platform)?,
+                best.period.map_or("none".into(), show_seconds),
+                100.0 * best.waste
+            );
+            series.push(Series {
+                name: grouping.name().into(),
+                points: figures::waste_curve(app, grouping, &platform, defaults, validity)?,
+                style: Style::Line,
+            });
+        }
+        panels.push(Panel {
+            title: app.name().into(),
+            x: Axis::log("MTBF of a processor, years").within(1.0, 100.0),
+            y: Axis::linear("waste").within(0.0, 1.02),
+            series,
+            categories: vec![],
+        });
+    }
+    let figure = Figure {
+        title: format!("Waste on {}", machine.name()),
+        panels,
+        note: if flags.first_order {
+            "Periods keep to T <= mu_p/10 (eq. 14).".into()
+        } else {
+            "Periods are not bounded by mu_p/10, as the paper's thresholds imply.".into()
+        },
+    };
+    let _ = writeln!(
+        text,
+        "\n{} hours between failures of the machine, {:.1} years between those of a processor",
+        (mu_p / HOUR_S * 100.0).round() / 100.0,
+        flags.mtbf / YEAR_S
+    );
+    Ok((text, Some(figure)))
+}

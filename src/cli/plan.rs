@@ -1,0 +1,640 @@
+//! `skt-hpl plan`: what to run on a machine, and what to expect of it.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::Args;
+
+use super::exit::Exit;
+use super::this_machine;
+use crate::model::fit::{Fit, Sample, fit, read};
+use crate::model::hpl_dat::hpl_dat;
+use crate::model::memory::{Method, Scope};
+use crate::model::planner::{
+    self, Advice, Inputs, Measured, Mtbf, Plan, calibration_sizes, node_hours, test_params,
+};
+use crate::model::units::{bytes, bytes_per_second, seconds, show_bytes, show_flops, show_seconds};
+
+const MACHINE: &str = "The machine (what is not given is taken from this one, or guessed and said)";
+const FAILURES: &str = "Failures and deadlines";
+const RUN: &str = "The run (what is not given is chosen)";
+const OUTPUT: &str = "Measuring and writing";
+
+/// Durations are written `90s`, `30min`, `5h`, `3d`, `5y`; memory `64GiB`, `64GB`; bandwidths `12.5GB/s`, `100Gbit/s`.
+#[derive(Debug, Args)]
+pub struct PlanFlags {
+    /// Number of nodes
+    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = MACHINE)]
+    nodes: u64,
+
+    /// Ranks on each node
+    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = MACHINE)]
+    ranks_per_node: u64,
+
+    /// Cores of each node
+    #[arg(long, value_name = "COUNT", help_heading = MACHINE)]
+    cores: Option<u64>,
+
+    /// Memory of each node
+    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = MACHINE)]
+    memory: Option<f64>,
+
+    /// Part of it to leave to the system [default: 5 %, at least 512 MiB]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = MACHINE)]
+    reserve: Option<f64>,
+
+    /// Peak of a core in Gflop/s
+    #[arg(long, value_name = "GFLOPS", help_heading = MACHINE)]
+    peak_per_core: Option<f64>,
+
+    /// Bandwidth of the network out of a node
+    #[arg(long, value_name = "RATE", value_parser = bytes_per_second, help_heading = MACHINE)]
+    network: Option<f64>,
+
+    /// Latency of a message
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = MACHINE)]
+    latency: Option<f64>,
+
+    /// Bandwidth of copying within a node's memory, all cores together
+    #[arg(long, value_name = "RATE", value_parser = bytes_per_second, help_heading = MACHINE)]
+    copy: Option<f64>,
+
+    /// Bandwidth of the file system, all nodes together (for --method disk)
+    #[arg(long, value_name = "RATE", value_parser = bytes_per_second, help_heading = MACHINE)]
+    disk: Option<f64>,
+
+    /// Mean time between failures of the whole system
+    #[arg(long, value_name = "TIME", value_parser = seconds, conflicts_with = "mtbf_node", help_heading = FAILURES)]
+    mtbf: Option<f64>,
+
+    /// Mean time between failures of one node
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
+    mtbf_node: Option<f64>,
+
+    /// Time until a dead node is noticed
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
+    detect: Option<f64>,
+
+    /// Time to replace it and to start again
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
+    restart: Option<f64>,
+
+    /// Spare nodes [default: enough]
+    #[arg(long, value_name = "COUNT", help_heading = FAILURES)]
+    spares: Option<u64>,
+
+    /// Wall time the run may take
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
+    limit: Option<f64>,
+
+    /// Order of the matrix [default: the largest that fits memory and limit]
+    #[arg(short, long, value_name = "N", help_heading = RUN)]
+    n: Option<u64>,
+
+    /// Block size
+    #[arg(long, value_name = "NB", help_heading = RUN)]
+    nb: Option<u64>,
+
+    /// Process rows, with -q
+    #[arg(short, long, value_name = "P", requires = "q", help_heading = RUN)]
+    p: Option<u64>,
+
+    /// Process columns, with -p
+    #[arg(short, long, value_name = "Q", requires = "p", help_heading = RUN)]
+    q: Option<u64>,
+
+    /// Panels of lookahead
+    #[arg(long, value_name = "DEPTH", default_value_t = 1, help_heading = RUN)]
+    depth: u64,
+
+    /// self, double, single, disk or none [default: self, on one node none]
+    #[arg(long, value_name = "METHOD", help_heading = RUN)]
+    method: Option<Method>,
+
+    /// What a save holds: whole, side or corner
+    #[arg(long, value_name = "SCOPE", default_value = "corner", help_heading = RUN)]
+    scope: Scope,
+
+    /// Nodes that protect each other [default: about 16]
+    #[arg(long, value_name = "COUNT", help_heading = RUN)]
+    group: Option<u64>,
+
+    /// Losses each group survives
+    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = RUN)]
+    losses: u64,
+
+    /// Name the run's memory is kept under
+    #[arg(long, value_name = "NAME", help_heading = RUN)]
+    job: Option<String>,
+
+    /// Take the rate from results of earlier runs: output of any HPL, or JSON
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    results: Vec<PathBuf>,
+
+    /// Ranks of those runs [default: P x Q of the results]
+    #[arg(long, value_name = "COUNT", requires = "results", help_heading = OUTPUT)]
+    results_ranks: Option<u64>,
+
+    /// Measure the rate first, in about this long
+    #[arg(long, value_name = "TIME", value_parser = seconds, num_args = 0..=1, default_missing_value = "30s",
+          conflicts_with = "results", help_heading = OUTPUT)]
+    calibrate: Option<f64>,
+
+    /// How to start the measurement; {ranks} stands for their number
+    #[arg(long, value_name = "WORDS", default_value = "mpirun -np {ranks} --bind-to none", help_heading = OUTPUT)]
+    launcher: String,
+
+    /// Program to measure [default: this one]
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    program: Option<PathBuf>,
+
+    /// Write HPL.dat and skt.toml into this directory
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".", help_heading = OUTPUT)]
+    write: Option<PathBuf>,
+
+    /// Overwrite them if they are there
+    #[arg(long, requires = "write", help_heading = OUTPUT)]
+    force: bool,
+
+    /// Print the plan as JSON
+    #[arg(long, help_heading = OUTPUT)]
+    json: bool,
+
+    /// Runs to simulate for the chance to finish; 0 for none
+    #[arg(long, value_name = "COUNT", default_value_t = 1000, help_heading = OUTPUT)]
+    runs: usize,
+
+    /// Seed of the simulation
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = OUTPUT)]
+    seed: u64,
+}
+
+/// Why there is no plan, with the exit code that says so.
+struct Fault(Exit, String);
+
+impl From<crate::model::ModelError> for Fault {
+    fn from(e: crate::model::ModelError) -> Self {
+        Fault(Exit::BadInput, e.to_string())
+    }
+}
+
+pub fn run(flags: &PlanFlags) -> ExitCode {
+    match answer(flags) {
+        Ok(text) => super::print(text.as_bytes()),
+        Err(Fault(exit, text)) => {
+            eprintln!("skt-hpl plan: {text}");
+            exit.into()
+        }
+    }
+}
+
+fn answer(flags: &PlanFlags) -> Result<String, Fault> {
+    let mut warnings = Vec::new();
+    let mut inputs = inputs(flags, &mut warnings)?;
+    let mut fitted = None;
+    if !flags.results.is_empty() {
+        let samples = samples_of(&flags.results)?;
+        let ranks = flags
+            .results_ranks
+            .unwrap_or_else(|| samples.iter().map(|s| s.p * s.q).max().unwrap_or(1));
+        fitted = Some((fit(&samples, guessed_half(&inputs))?, ranks, samples));
+    } else if let Some(time) = flags.calibrate {
+        let samples = calibrate(flags, &inputs, time)?;
+        if inputs.copy.is_none() {
+            inputs.copy = this_machine::copy_bandwidth(inputs.cores as usize);
+            if let Some(copy) = inputs.copy {
+                warnings.push(format!("copying runs at {:.1} GB/s: measured here", copy / 1e9));
+            }
+        }
+        let ranks = inputs.nodes * inputs.ranks_per_node;
+        fitted = Some((fit(&samples, guessed_half(&inputs))?, ranks, samples));
+    }
+    if let Some((fit, ranks, _)) = &fitted {
+        inputs.measured = Some(Measured { fit: *fit, ranks: *ranks });
+    }
+    let mut advice = planner::plan(&inputs)?;
+    warnings.append(&mut advice.warnings);
+    advice.warnings = warnings;
+    let mut text = if flags.json {
+        let mut json = serde_json::to_string_pretty(&advice)
+            .map_err(|e| Fault(Exit::Environment, format!("cannot write JSON: {e}")))?;
+        json.push('\n');
+        json
+    } else {
+        let measured = fitted.as_ref().map(|(f, _, s)| (f, s.as_slice()));
+        describe(&inputs, &advice, measured)
+    };
+    if let Some(dir) = &flags.write {
+        write_files(dir, &advice, flags.force)?;
+        if !flags.json {
+            let _ = writeln!(
+                text,
+                "\nWritten: {} and {}",
+                dir.join("HPL.dat").display(),
+                dir.join("skt.toml").display()
+            );
+        }
+    }
+    Ok(text)
+}
+
+/// What the flags tell, completed by this machine.
+fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Fault> {
+    let cores = flags.cores.unwrap_or_else(|| {
+        let cores = this_machine::cores();
+        warnings.push(format!("{cores} cores a node: taken from this machine (--cores)"));
+        cores
+    });
+    let memory = match flags.memory {
+        Some(m) => m,
+        None => {
+            let memory = this_machine::memory().ok_or_else(|| {
+                Fault(
+                    Exit::Environment,
+                    "this machine does not tell its memory; say it with --memory".into(),
+                )
+            })?;
+            warnings.push(format!(
+                "{} of memory a node: what is free on this machine now (--memory)",
+                show_bytes(memory)
+            ));
+            memory
+        }
+    };
+    let peak = flags.peak_per_core.map(|g| g * 1e9).or_else(|| {
+        // Only of use when the nodes are like this one.
+        (flags.cores.is_none()).then(this_machine::peak_per_core).flatten()
+    });
+    Ok(Inputs {
+        nodes: flags.nodes,
+        ranks_per_node: flags.ranks_per_node,
+        cores,
+        memory,
+        reserve: flags.reserve,
+        peak_per_core: peak,
+        network: flags.network,
+        latency: flags.latency,
+        copy: flags.copy,
+        disk: flags.disk,
+        mtbf: flags.mtbf.map(Mtbf::System).or(flags.mtbf_node.map(Mtbf::Node)),
+        detect: flags.detect,
+        restart: flags.restart,
+        spares: flags.spares,
+        limit: flags.limit,
+        n: flags.n,
+        nb: flags.nb,
+        grid: flags.p.zip(flags.q),
+        depth: flags.depth,
+        method: flags.method,
+        scope: flags.scope,
+        group: flags.group,
+        losses: flags.losses,
+        measured: None,
+        job: flags.job.clone(),
+        simulate: flags.runs,
+        threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+        seed: flags.seed,
+    })
+}
+
+/// The half-rate order to assume when only one size was measured.
+fn guessed_half(inputs: &Inputs) -> Option<f64> {
+    let quick = Inputs { simulate: 0, limit: None, n: None, ..inputs.clone() };
+    planner::plan(&quick).ok().map(|a| a.plan.rate.n_half)
+}
+
+fn samples_of(files: &[PathBuf]) -> Result<Vec<Sample>, Fault> {
+    let mut samples = Vec::new();
+    for file in files {
+        let bytes = std::fs::read(file)
+            .map_err(|e| Fault(Exit::BadInput, format!("cannot read {}: {e}", file.display())))?;
+        let found = read(&String::from_utf8_lossy(&bytes));
+        if found.is_empty() {
+            return Err(Fault(
+                Exit::BadInput,
+                format!(
+                    "{} holds no result: neither lines such as `WR11C2R4 12000 192 1 2 5.58 2.0645e+02` nor \
+                     JSON with seconds and gflops",
+                    file.display()
+                ),
+            ));
+        }
+        samples.extend(found);
+    }
+    Ok(samples)
+}
+
+/// Three short runs of the benchmark itself.
+fn calibrate(flags: &PlanFlags, inputs: &Inputs, time: f64) -> Result<Vec<Sample>, Fault> {
+    let environment = |text: String| Fault(Exit::Environment, text);
+    // The plan without any measurement says what fits and, roughly, how fast this may be.
+    let rough =
+        planner::plan(&Inputs { simulate: 0, limit: None, n: None, ..inputs.clone() })?.plan;
+    let nb = inputs.nb.unwrap_or(192.min(rough.shape.nb));
+    let sizes = calibration_sizes(&rough.rate, nb, rough.shape.n, time)?;
+    let sizes: Vec<usize> = sizes.into_iter().map(|n| n as usize).collect();
+    let mut test = test_params(&rough);
+    test.nb = nb as usize;
+    test.threshold = -1.0;
+    let dir = std::env::temp_dir().join(format!("skt-hpl-calibrate-{}", std::process::id()));
+    std::fs::create_dir(&dir)
+        .map_err(|e| environment(format!("cannot make {}: {e}", dir.display())))?;
+    let result = calibrate_in(flags, inputs, &dir, &hpl_dat(&test, &sizes, "calibration"));
+    // Nothing else is in it; if it cannot be removed the measurement is good all the same.
+    let _ = std::fs::remove_dir_all(&dir);
+    let samples = result?;
+    if samples.is_empty() {
+        return Err(environment(
+            "the calibration printed no result; run it by hand to see why".into(),
+        ));
+    }
+    Ok(samples)
+}
+
+fn calibrate_in(
+    flags: &PlanFlags,
+    inputs: &Inputs,
+    dir: &Path,
+    dat: &str,
+) -> Result<Vec<Sample>, Fault> {
+    let environment = |text: String| Fault(Exit::Environment, text);
+    let file = dir.join("HPL.dat");
+    std::fs::write(&file, dat)
+        .map_err(|e| environment(format!("cannot write {}: {e}", file.display())))?;
+    let program = match &flags.program {
+        Some(p) => p.clone(),
+        None => std::env::current_exe()
+            .map_err(|e| environment(format!("cannot tell which program this is: {e}")))?,
+    };
+    let ranks = (inputs.nodes * inputs.ranks_per_node).to_string();
+    let words: Vec<String> =
+        flags.launcher.split_whitespace().map(|w| w.replace("{ranks}", &ranks)).collect();
+    let (first, rest) =
+        words.split_first().ok_or_else(|| Fault(Exit::Usage, "--launcher is empty".into()))?;
+    let threads = (inputs.cores / inputs.ranks_per_node).max(1).to_string();
+    eprintln!("skt-hpl plan: measuring for about {}", show_seconds(flags.calibrate.unwrap_or(0.0)));
+    let output = Command::new(first)
+        .args(rest)
+        .arg(&program)
+        .arg("--dat")
+        .arg(&file)
+        .args(["--threads", &threads])
+        // Open MPI refuses root without these; others ignore them.
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| {
+            environment(format!("cannot start `{first}`: {e}; say another with --launcher"))
+        })?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last: Vec<&str> = said.lines().rev().take(5).collect();
+        let last: Vec<&str> = last.into_iter().rev().collect();
+        return Err(environment(format!(
+            "the calibration failed ({}):\n{}",
+            output.status,
+            last.join("\n")
+        )));
+    }
+    Ok(read(&String::from_utf8_lossy(&output.stdout)))
+}
+
+fn write_files(dir: &Path, advice: &Advice, force: bool) -> Result<(), Fault> {
+    let files = [("HPL.dat", &advice.hpl_dat), ("skt.toml", &advice.skt_toml)];
+    if !force {
+        for (name, _) in files {
+            let path = dir.join(name);
+            if path.exists() {
+                return Err(Fault(
+                    Exit::BadInput,
+                    format!("{} is there already; --force overwrites it", path.display()),
+                ));
+            }
+        }
+    }
+    for (name, text) in files {
+        let path = dir.join(name);
+        std::fs::write(&path, text)
+            .map_err(|e| Fault(Exit::BadInput, format!("cannot write {}: {e}", path.display())))?;
+    }
+    Ok(())
+}
+
+fn percent(x: f64) -> String {
+    // 99.9996 % must not read as 100.
+    if x < 1.0 && x > 0.999 {
+        let nines = (-(1.0 - x).log10()).floor().min(12.0) as usize;
+        format!(
+            "{:.*} %",
+            nines.saturating_sub(1),
+            (x * 100.0).min(100.0 - 10f64.powi(-(nines as i32)))
+        )
+    } else {
+        format!("{:.1} %", 100.0 * x)
+    }
+}
+
+fn protection(plan: &Plan) -> String {
+    match plan.method {
+        Method::None => "none".into(),
+        Method::Disk => format!("{} of the matrix to disk", plan.scope.name()),
+        m => format!(
+            "{}-checkpoint of the {}, groups of {} that survive {} loss{} each",
+            m.name(),
+            plan.scope.name(),
+            plan.group,
+            plan.losses,
+            if plan.losses == 1 { "" } else { "es" }
+        ),
+    }
+}
+
+fn describe(inputs: &Inputs, advice: &Advice, measured: Option<(&Fit, &[Sample])>) -> String {
+    let plan = &advice.plan;
+    let mut t = String::new();
+    let s = |n: u64| if n == 1 { "" } else { "s" };
+    let _ = writeln!(
+        t,
+        "{} node{} with {} and {} core{} each; {} rank{} a node, {} thread{} a rank",
+        inputs.nodes,
+        s(inputs.nodes),
+        show_bytes(inputs.memory),
+        inputs.cores,
+        s(inputs.cores),
+        inputs.ranks_per_node,
+        s(inputs.ranks_per_node),
+        plan.threads_per_rank,
+        s(plan.threads_per_rank),
+    );
+    if let Some((fit, samples)) = measured {
+        let _ = writeln!(t, "\nMeasured");
+        for sample in samples {
+            let _ = writeln!(
+                t,
+                "  N {:>9}  {:>10}  {}",
+                sample.n,
+                show_seconds(sample.seconds),
+                show_flops(sample.rate)
+            );
+        }
+        let _ = writeln!(
+            t,
+            "  fitted: {} for large N, half of it at N = {:.0}; off by {:.1} % at most",
+            show_flops(fit.model.r_inf),
+            fit.model.n_half,
+            100.0 * fit.worst
+        );
+    }
+    let _ = writeln!(t, "\nThe plan");
+    let mut row = |name: &str, text: String| {
+        let _ = writeln!(t, "  {name:<12} {text}");
+    };
+    let shape = plan.shape;
+    row("problem", format!("N = {}, NB = {}", shape.n, shape.nb));
+    row("grid", format!("{} x {}, row-major, lookahead {}", shape.p, shape.q, shape.depth));
+    row("protection", protection(plan));
+    let share = |part: f64| show_bytes(part * inputs.ranks_per_node as f64);
+    row(
+        "memory",
+        format!(
+            "{} a node of {} that may be taken",
+            show_bytes(plan.node_memory),
+            show_bytes(plan.node_budget)
+        ),
+    );
+    for (name, part) in [
+        ("matrix", plan.rank.matrix),
+        ("copies", plan.rank.checkpoint),
+        ("checksums", plan.rank.checksums),
+        ("work", plan.rank.work),
+        ("processes", plan.rank.base),
+    ] {
+        if part > 0.0 {
+            row("", format!("{name:<10} {:>12}", share(part)));
+        }
+    }
+    if let (Some((first, last)), Some((cost, cheapest))) = (plan.interval, plan.save_cost) {
+        row(
+            "saves",
+            format!(
+                "{}, every {} at first, {} at last; each {}, {} at last; {} in all ({})",
+                plan.saves,
+                show_seconds(first),
+                show_seconds(last),
+                show_seconds(cost),
+                show_seconds(cheapest),
+                show_seconds(plan.saving),
+                percent(plan.saving / plan.seconds_saved)
+            ),
+        );
+    } else if plan.method != Method::None {
+        row("saves", "none: the run is shorter than the optimal interval".into());
+    }
+    row(
+        "time",
+        format!(
+            "{} without saves and failures, {}",
+            show_seconds(plan.seconds_bare),
+            show_flops(plan.rate_bare)
+        ),
+    );
+    if plan.saves > 0 {
+        row(
+            "",
+            format!(
+                "{} with saves, {}",
+                show_seconds(plan.seconds_saved),
+                show_flops(plan.rate_saved)
+            ),
+        );
+    }
+    match (plan.seconds_expected, plan.rate_expected) {
+        (Some(time), Some(rate)) => {
+            row("", format!("{} expected with failures, {}", show_seconds(time), show_flops(rate)))
+        }
+        _ => row("", "practically never with failures".into()),
+    }
+    row(
+        "failures",
+        format!(
+            "one every {}{}",
+            show_seconds(plan.mtbf_system),
+            plan.failures.map_or(String::new(), |f| format!(", {f:.3} expected during the run"))
+        ),
+    );
+    row("chance", format!("{} that no failure is fatal", percent(plan.survives)));
+    if let Some(sim) = &advice.simulated {
+        let quantile = |q: f64| {
+            sim.quantiles
+                .iter()
+                .find(|(x, _)| *x == q)
+                .map_or("-".into(), |(_, v)| show_seconds(*v))
+        };
+        row(
+            "",
+            format!(
+                "of {} simulated runs {} finish{}; half within {}, 95 % within {}",
+                sim.runs,
+                percent(sim.finished.value),
+                if inputs.limit.is_some() { " in time" } else { "" },
+                quantile(0.5),
+                quantile(0.95)
+            ),
+        );
+    }
+    row("cost", format!("{:.1} node hours", node_hours(plan, inputs.nodes)));
+
+    let _ = writeln!(t, "\nBeside it");
+    let _ = writeln!(
+        t,
+        "  {:<24} {:>9} {:>8} {:>16} {:>16} {:>10} {:>9}",
+        "", "N", "matrix", "without faults", "expected", "time", "survives"
+    );
+    let line = |t: &mut String, what: &str, p: &Plan| {
+        let _ = writeln!(
+            t,
+            "  {:<24} {:>9} {:>8} {:>16} {:>16} {:>10} {:>9}",
+            what,
+            p.shape.n,
+            percent(p.rank.matrix * inputs.ranks_per_node as f64 / p.node_budget),
+            show_flops(p.rate_bare),
+            p.rate_expected.map_or("never".into(), show_flops),
+            p.seconds_expected.map_or("never".into(), show_seconds),
+            percent(p.survives),
+        );
+    };
+    line(&mut t, "this plan", plan);
+    for other in &advice.alternatives {
+        match &other.plan {
+            Ok(p) => line(&mut t, &other.what, p),
+            Err(e) => {
+                let _ = writeln!(t, "  {:<24} not possible: {e}", other.what);
+            }
+        }
+        let _ = writeln!(t, "      {}", other.why);
+    }
+    if !advice.warnings.is_empty() {
+        let _ = writeln!(t, "\nMind");
+        for w in &advice.warnings {
+            let _ = writeln!(t, "  - {w}");
+        }
+    }
+    t
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_certainty_is_not_certainty() {
+        assert_eq!(percent(0.5), "50.0 %");
+        assert_eq!(percent(1.0), "100.0 %");
+        assert!(percent(0.999_999_6).starts_with("99.9999"));
+        assert!(percent(0.999_5).starts_with("99.9"));
+        assert!(percent(1.0 - 1e-16).starts_with("99.99"));
+    }
+}

@@ -1,0 +1,358 @@
+//! `skt-hpl simulate`: thousands of whole runs under failures, in seconds.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{ArgGroup, Args};
+use serde_json::json;
+
+use super::exit::Exit;
+use crate::model::ModelError;
+use crate::model::figures::simulation_figure;
+use crate::model::fit::RateModel;
+use crate::model::memory::{Method, Scope};
+use crate::model::profile::{Every, Run, SaveCost, Schedule};
+use crate::model::simulate::{
+    Age, Domains, Failures, Placement, Scenario, Summary, System, Trace, simulate, summarise,
+};
+use crate::model::units::{seconds, show_seconds};
+
+const WORK: &str = "The run: HPL of order N, or any work saved at even intervals";
+const PROTECTION: &str = "Protection";
+const FAILURES: &str = "Failures";
+const CARE: &str = "Care";
+const OUTPUT: &str = "Output";
+
+/// Durations are written `90s`, `30min`, `5h`, `3d`, `5y`. `skt-hpl plan` tells suitable values for a machine.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("problem").required(true).args(["n", "work"]))]
+pub struct SimulateFlags {
+    /// Order of the matrix
+    #[arg(short, long, value_name = "N", requires = "rate", help_heading = WORK)]
+    n: Option<u64>,
+
+    /// Block size: saves lie on its boundaries
+    #[arg(long, value_name = "NB", default_value_t = 192, help_heading = WORK)]
+    nb: u64,
+
+    /// Tflop/s for large N
+    #[arg(long, value_name = "TFLOPS", help_heading = WORK)]
+    rate: Option<f64>,
+
+    /// Order at which half of it is reached
+    #[arg(long, value_name = "N", default_value_t = 0.0, help_heading = WORK)]
+    n_half: f64,
+
+    /// Time of the work, instead of N
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = WORK)]
+    work: Option<f64>,
+
+    /// self, double, single, disk or none
+    #[arg(long, value_name = "METHOD", default_value = "self", help_heading = PROTECTION)]
+    method: Method,
+
+    /// What a save of HPL holds: whole, side or corner
+    #[arg(long, value_name = "SCOPE", default_value = "corner", help_heading = PROTECTION)]
+    scope: Scope,
+
+    /// Time between saves [default: the optimal one for this MTBF and cost]
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = PROTECTION)]
+    every: Option<f64>,
+
+    /// Time to encode the whole matrix (or to write it)
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "15s", help_heading = PROTECTION)]
+    encode: f64,
+
+    /// Time to copy it afterwards; `0` for none
+    #[arg(long, value_name = "TIME", value_parser = zero_or_seconds, default_value = "1s", help_heading = PROTECTION)]
+    flush: f64,
+
+    /// Nodes that protect each other
+    #[arg(long, value_name = "COUNT", default_value_t = 16, help_heading = PROTECTION)]
+    group: u64,
+
+    /// Losses each group survives
+    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = PROTECTION)]
+    losses: u64,
+
+    /// Put the members of a group into different domains
+    #[arg(long, requires = "domain_size", help_heading = PROTECTION)]
+    spread: bool,
+
+    /// Nodes
+    #[arg(long, value_name = "COUNT", help_heading = FAILURES)]
+    nodes: u64,
+
+    /// Mean time between failures of the whole system
+    #[arg(long, value_name = "TIME", value_parser = seconds, conflicts_with_all = ["mtbf_node", "trace"], help_heading = FAILURES)]
+    mtbf: Option<f64>,
+
+    /// Mean time between failures of a node
+    #[arg(long, value_name = "TIME", value_parser = seconds, conflicts_with = "trace",
+          required_unless_present_any = ["mtbf", "trace"], help_heading = FAILURES)]
+    mtbf_node: Option<f64>,
+
+    /// Shape of Weibull lifetimes: below 1 the young fail more, 0.7 is typical [default: exponential]
+    #[arg(long, value_name = "SHAPE", conflicts_with = "trace", help_heading = FAILURES)]
+    weibull: Option<f64>,
+
+    /// Age of the nodes, for --weibull: `mixed`, `new` or a time
+    #[arg(long, value_name = "AGE", default_value = "mixed", value_parser = age, help_heading = FAILURES)]
+    age: Age,
+
+    /// Recorded failures: lines of SECONDS NODE; each run starts at a random point
+    #[arg(long, value_name = "FILE", help_heading = FAILURES)]
+    trace: Option<PathBuf>,
+
+    /// Nodes in a domain that also fails as a whole: rack, switch, power unit
+    #[arg(long, value_name = "COUNT", requires = "domain_mtbf", help_heading = FAILURES)]
+    domain_size: Option<u64>,
+
+    /// Mean time between failures of one domain
+    #[arg(long, value_name = "TIME", value_parser = seconds, requires = "domain_size", help_heading = FAILURES)]
+    domain_mtbf: Option<f64>,
+
+    /// Spare nodes [default: enough]
+    #[arg(long, value_name = "COUNT", help_heading = CARE)]
+    spares: Option<u64>,
+
+    /// Time until a failed node is a spare again [default: never]
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = CARE)]
+    repair: Option<f64>,
+
+    /// Time until a failure is noticed
+    #[arg(long, value_name = "TIME", value_parser = zero_or_seconds, default_value = "60s", help_heading = CARE)]
+    detect: f64,
+
+    /// Time to replace nodes and start again
+    #[arg(long, value_name = "TIME", value_parser = zero_or_seconds, default_value = "20s", help_heading = CARE)]
+    restart: f64,
+
+    /// Time to rebuild what was lost
+    #[arg(long, value_name = "TIME", value_parser = zero_or_seconds, default_value = "20s", help_heading = CARE)]
+    recover: f64,
+
+    /// Time to generate the matrix again
+    #[arg(long, value_name = "TIME", value_parser = zero_or_seconds, default_value = "10s", help_heading = CARE)]
+    regenerate: f64,
+
+    /// Wall time after which a run is given up
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = CARE)]
+    limit: Option<f64>,
+
+    /// Runs
+    #[arg(long, value_name = "COUNT", default_value_t = 1000, help_heading = OUTPUT)]
+    runs: usize,
+
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = OUTPUT)]
+    seed: u64,
+
+    /// Threads [default: all cores]; the results do not depend on it
+    #[arg(long, value_name = "COUNT", help_heading = OUTPUT)]
+    threads: Option<usize>,
+
+    /// Print JSON
+    #[arg(long, help_heading = OUTPUT)]
+    json: bool,
+
+    /// Draw when runs finish and what their time went into
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    svg: Option<PathBuf>,
+}
+
+fn zero_or_seconds(text: &str) -> Result<f64, ModelError> {
+    if matches!(text.trim(), "0" | "0s") { Ok(0.0) } else { seconds(text) }
+}
+
+fn age(text: &str) -> Result<Age, ModelError> {
+    match text {
+        "mixed" => Ok(Age::Stationary),
+        "new" => Ok(Age::Same(0.0)),
+        _ => seconds(text).map(Age::Same),
+    }
+}
+
+pub fn run(flags: &SimulateFlags) -> ExitCode {
+    match answer(flags) {
+        Ok(text) => super::print(text.as_bytes()),
+        Err(e) => {
+            eprintln!("skt-hpl simulate: {e}");
+            Exit::BadInput.into()
+        }
+    }
+}
+
+fn answer(flags: &SimulateFlags) -> Result<String, ModelError> {
+    let scenario = scenario(flags)?;
+    let threads = flags
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
+    let outcomes = simulate(&scenario, flags.runs, flags.seed, threads)?;
+    let summary = summarise(&outcomes)?;
+    if let Some(file) = &flags.svg {
+        std::fs::write(file, simulation_figure(&outcomes, scenario.limit).svg())
+            .map_err(|e| ModelError::Data(format!("cannot write {}: {e}", file.display())))?;
+    }
+    if flags.json {
+        let text = json!({
+            "undisturbed_s": scenario.schedule.undisturbed(),
+            "work_s": scenario.schedule.work(),
+            "saves": scenario.schedule.saves(),
+            "seed": flags.seed,
+            "system": scenario.system,
+            "summary": summary,
+        });
+        return Ok(format!("{text:#}\n"));
+    }
+    Ok(describe(&scenario, &summary))
+}
+
+fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
+    let failures = match &flags.trace {
+        Some(file) => {
+            let text = std::fs::read_to_string(file)
+                .map_err(|e| ModelError::Data(format!("cannot read {}: {e}", file.display())))?;
+            Failures::Trace(Trace::parse(&text)?)
+        }
+        None => {
+            // The parser saw to it that one of the two is there.
+            let mtbf =
+                flags.mtbf_node.unwrap_or_else(|| flags.mtbf.unwrap_or(0.0) * flags.nodes as f64);
+            match flags.weibull {
+                Some(shape) => Failures::Weibull { mtbf, shape, age: flags.age },
+                None => Failures::Exponential { mtbf },
+            }
+        }
+    };
+    let system_mtbf = match &failures {
+        Failures::Trace(trace) => trace.mtbf(),
+        Failures::Exponential { mtbf } | Failures::Weibull { mtbf, .. } => {
+            mtbf / flags.nodes.max(1) as f64
+        }
+        Failures::Never => f64::MAX,
+    };
+    let domains =
+        flags.domain_size.zip(flags.domain_mtbf).map(|(size, mtbf)| Domains { size, mtbf });
+    // Domains add their failures to those of the nodes.
+    let rate = 1.0 / system_mtbf
+        + domains.map_or(0.0, |d| flags.nodes.div_ceil(d.size.max(1)) as f64 / d.mtbf);
+    let every = match (flags.method, flags.every) {
+        (Method::None, _) => Every::Never,
+        (_, Some(s)) => Every::Seconds(s),
+        (_, None) => Every::Auto { mtbf: 1.0 / rate },
+    };
+    let schedule = match (flags.n, flags.work) {
+        (Some(n), _) => {
+            // The parser asks for --rate beside -n.
+            let rate = RateModel::new(flags.rate.unwrap_or(0.0) * 1e12, flags.n_half)?;
+            let cost = SaveCost {
+                encode: flags.encode,
+                flush: flags.flush,
+                fixed: 0.0,
+                recover: flags.recover,
+                scope: flags.scope,
+            };
+            Schedule::of(&Run::new(n, flags.nb, rate)?, &cost, every)?
+        }
+        (None, work) => {
+            let work = work.unwrap_or(0.0);
+            let interval = match every {
+                Every::Seconds(s) => s,
+                Every::Auto { mtbf } => {
+                    crate::model::interval::optimal(flags.encode + flags.flush, mtbf)?
+                }
+                _ => work,
+            };
+            Schedule::periodic(work, interval, flags.encode, flags.flush)?
+        }
+    };
+    Ok(Scenario {
+        schedule,
+        method: flags.method,
+        system: System {
+            nodes: flags.nodes,
+            group: flags.group,
+            losses: flags.losses,
+            placement: if flags.spread { Placement::Spread } else { Placement::Neighbours },
+            domains,
+            spares: flags.spares,
+            repair: flags.repair,
+            detect: flags.detect,
+            restart: flags.restart,
+            recover: flags.recover,
+            regenerate: flags.regenerate,
+        },
+        failures,
+        limit: flags.limit,
+    })
+}
+
+fn describe(scenario: &Scenario, s: &Summary) -> String {
+    let mut t = String::new();
+    let schedule = &scenario.schedule;
+    let _ = writeln!(
+        t,
+        "{} runs of {} work and {} saves ({} undisturbed) on {} nodes, method {}",
+        s.runs,
+        show_seconds(schedule.work()),
+        schedule.saves(),
+        show_seconds(schedule.undisturbed()),
+        scenario.system.nodes,
+        scenario.method.name()
+    );
+    let percent = |x: f64| format!("{:.2} %", 100.0 * x);
+    let _ = writeln!(
+        t,
+        "\nfinish     {} (95 % interval {} to {})",
+        percent(s.finished.value),
+        percent(s.finished.low),
+        percent(s.finished.high)
+    );
+    for (count, why) in [
+        (s.late, "too late"),
+        (s.group_lost, "more losses in a group than it survives"),
+        (s.lost_while_saving, "a loss during a save"),
+        (s.no_spare, "no spare node left"),
+    ] {
+        if count > 0 {
+            let _ = writeln!(t, "           {} {why}", percent(count as f64 / s.runs as f64));
+        }
+    }
+    if let (Some(wall), Some(waste)) = (s.wall, s.waste) {
+        let _ = writeln!(
+            t,
+            "wall time  {} on average (+- {}), {:.3} times the work; waste {} (+- {})",
+            show_seconds(wall.value),
+            show_seconds(wall.confidence),
+            wall.value / schedule.work(),
+            percent(waste.value),
+            percent(waste.confidence)
+        );
+        for (q, v) in &s.quantiles {
+            let _ = writeln!(t, "           {:>3.0} % within {}", 100.0 * q, show_seconds(*v));
+        }
+    }
+    let _ =
+        writeln!(t, "failures   {:.2} a run (+- {:.2})", s.failures.value, s.failures.confidence);
+    let b = s.breakdown;
+    let all = b.useful + b.saving + b.lost + b.detect + b.wait + b.restart + b.recover;
+    let _ = writeln!(t, "\nthe time of all runs");
+    for (name, v) in [
+        ("useful", b.useful),
+        ("saving", b.saving),
+        ("lost", b.lost),
+        ("detect", b.detect),
+        ("wait", b.wait),
+        ("restart", b.restart),
+        ("recover", b.recover),
+    ] {
+        let _ = writeln!(
+            t,
+            "  {name:<9}{:>12}  {:>8}",
+            show_seconds(v),
+            percent(if all > 0.0 { v / all } else { 0.0 })
+        );
+    }
+    t
+}

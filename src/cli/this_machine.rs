@@ -1,0 +1,100 @@
+//! What this computer is: cores, memory, clock. For `plan`, which takes it where the user describes no other.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Instant;
+
+use crate::input::node_memory;
+
+/// Whole cores this process may use: hardware threads of one core share its arithmetic, and a container may be
+/// given less than it sees.
+pub fn cores() -> u64 {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let listings =
+        fs::read_dir("/sys/devices/system/cpu").into_iter().flatten().flatten().filter_map(|cpu| {
+            fs::read_to_string(cpu.path().join("topology/thread_siblings_list")).ok()
+        });
+    let physical = listings.collect::<BTreeSet<String>>().len();
+    let cores = if physical > 0 { physical.min(threads) } else { threads };
+    cores as u64
+}
+
+/// Bytes that can be taken without swapping, a container's limit included.
+pub fn memory() -> Option<f64> {
+    node_memory::available_bytes().map(|b| b as f64)
+}
+
+/// Bytes a second that `threads` cores together copy in memory: the best of three rounds over 64 MiB each, far more
+/// than caches hold.
+pub fn copy_bandwidth(threads: usize) -> Option<f64> {
+    const WORDS: usize = 8 << 20;
+    let threads = threads.clamp(1, 64);
+    let mut from: Vec<Vec<u64>> = (0..threads).map(|i| vec![i as u64; WORDS]).collect();
+    let mut to: Vec<Vec<u64>> = (0..threads).map(|_| vec![0; WORDS]).collect();
+    let mut best = 0.0_f64;
+    for _ in 0..3 {
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for (a, b) in from.iter().zip(&mut to) {
+                scope.spawn(move || b.copy_from_slice(a));
+            }
+        });
+        let seconds = start.elapsed().as_secs_f64();
+        best = best.max((threads * WORDS * 8) as f64 / seconds);
+        // What was copied is used, so that copying cannot be left out.
+        std::mem::swap(&mut from, &mut to);
+    }
+    (best.is_finite() && best > 0.0).then_some(best)
+}
+
+/// Flop/s of a core at its listed clock, from /proc/cpuinfo; good to choose sizes by, not to publish.
+pub fn peak_per_core() -> Option<f64> {
+    peak_of(&fs::read_to_string("/proc/cpuinfo").ok()?)
+}
+
+fn peak_of(cpuinfo: &str) -> Option<f64> {
+    let mut mhz = 0.0_f64;
+    let mut per_cycle = 4.0_f64;
+    for line in cpuinfo.lines() {
+        let Some((key, value)) = line.split_once(':') else {
+            continue;
+        };
+        match key.trim() {
+            "cpu MHz" => mhz = mhz.max(value.trim().parse().unwrap_or(0.0)),
+            "flags" => {
+                let has = |flag| value.split_whitespace().any(|f| f == flag);
+                if has("avx512f") {
+                    per_cycle = 32.0;
+                } else if has("avx2") && has("fma") {
+                    per_cycle = 16.0;
+                } else if has("avx") {
+                    per_cycle = 8.0;
+                }
+            }
+            _ => {}
+        }
+    }
+    (mhz > 0.0 && mhz.is_finite()).then_some(per_cycle * mhz * 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_follows_clock_and_vectors() {
+        let text = "processor : 0\ncpu MHz\t\t: 2000.000\nflags\t: fpu avx avx2 fma avx512f\n";
+        assert_eq!(peak_of(text), Some(64e9));
+        assert_eq!(peak_of("cpu MHz : 3000\nflags : fpu avx avx2 fma\n"), Some(48e9));
+        assert_eq!(peak_of("flags : avx\n"), None);
+        assert_eq!(peak_of(""), None);
+    }
+
+    #[test]
+    fn this_machine_answers() {
+        assert!(cores() >= 1);
+        assert!(memory().is_some_and(|m| m > 0.0));
+        // Between a tenth of a GB/s and a hundred TB/s: a unit mistaken would show.
+        assert!(copy_bandwidth(1).is_some_and(|b| (1e8..1e14).contains(&b)));
+    }
+}

@@ -1,0 +1,413 @@
+//! Named crash points: faults on purpose, at an exact step.
+//!
+//! `SKT_FAULT=point:position:hit:action` (several separated by commas; position `*` is any) makes the
+//! rank at that grid position do the action when it comes to that point for the hit-th time. Before it
+//! strikes it writes a line to stderr and, if `SKT_FAULT_LOG` names a file, to that file with fsync: so a
+//! test can assert that it died *there*. Not armed, a point costs one relaxed load.
+//!
+//! What may be done, and why a run must survive it: `kill` is a process lost (memory stays; the harness
+//! removes it to make a node lost); `stop` a rank that hangs; `exit` one that leaves without a word;
+//! `panic` a bug; `corrupt=<part>:<offset>` a flipped byte in a named part of its memory.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io::Write;
+use std::str::FromStr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+macro_rules! points {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// A step at which a fault can be made to strike.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Point { $($(#[$doc])* $name,)* }
+
+        impl Point {
+            /// Every point, in the order a run comes to them.
+            pub const ALL: &[Point] = &[$(Point::$name,)*];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Point::$name => $text,)* }
+            }
+        }
+    };
+}
+
+points! {
+    /// Memory is made, nothing generated yet.
+    GenerateBegin = "generate-begin",
+    /// The matrix is complete; the first boundary is still to come.
+    GenerateEnd = "generate-end",
+    /// At any boundary, saving or not.
+    Iteration = "iteration",
+    /// A is frozen, nothing of the save has happened.
+    SaveBegin = "save-begin",
+    /// The small state is in its spare place.
+    SaveState = "save-state",
+    /// Between two batches of rows being encoded.
+    EncodeBatch = "encode-batch",
+    /// The checksum is complete, the header does not say so yet.
+    EncodeEnd = "encode-end",
+    /// Sealed, before the barrier.
+    Sealed = "sealed",
+    /// Past the barrier, nothing overwritten yet.
+    BarrierPassed = "barrier-passed",
+    /// Half of the checkpoint is overwritten.
+    FlushHalf = "flush-half",
+    /// The checkpoint is new, its checksum is old.
+    FlushData = "flush-data",
+    /// All is new but the header.
+    FlushEnd = "flush-end",
+    /// Committed, A not touched yet.
+    Committed = "committed",
+    /// Headers are read, nothing is decided.
+    AgreeBegin = "agree-begin",
+    /// Decided and checked, nothing written.
+    Agreed = "agreed",
+    /// The decision is in my header.
+    Pinned = "pinned",
+    /// Half of an unfinished flush is done again.
+    FinishHalf = "finish-half",
+    /// The flush is finished, the header does not say so yet.
+    FinishEnd = "finish-end",
+    /// The checkpoint is the target, later seals are void.
+    Settled = "settled",
+    /// Before the lost are rebuilt.
+    RebuildBegin = "rebuild-begin",
+    /// Between two batches of rows being rebuilt.
+    RebuildBatch = "rebuild-batch",
+    /// Rebuilt, the header does not say so yet.
+    RebuildEnd = "rebuild-end",
+    /// The rebuilt position says what it holds.
+    Rebuilt = "rebuilt",
+    /// The second agreement is made.
+    AgreedAgain = "agreed-again",
+    /// Half of the checkpoint is copied back.
+    RestoreHalf = "restore-half",
+    /// A is restored, the header still says recovering.
+    RestoreEnd = "restore-end",
+    /// Resumed, before the last barrier.
+    Resumed = "resumed",
+    /// The factorisation is over.
+    SolveBegin = "solve-begin",
+    /// The solution is there, not yet checked.
+    VerifyBegin = "verify-begin",
+    /// The result is recorded, memory still there.
+    CleanBegin = "clean-begin",
+    /// Some of the memory is removed.
+    CleanHalf = "clean-half",
+}
+
+impl FromStr for Point {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Point::ALL.iter().copied().find(|p| p.name() == text).ok_or_else(|| {
+            let names: Vec<&str> = Point::ALL.iter().map(|p| p.name()).collect();
+            format!("{text:?} is no crash point; there are {}", names.join(", "))
+        })
+    }
+}
+
+/// What happens when a fault strikes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    Kill,
+    Stop,
+    Exit,
+    Panic,
+    /// Flip all bits of one byte of the position's named part.
+    Corrupt {
+        part: String,
+        offset: usize,
+    },
+    /// Unwind with [`Struck`]: the death of a rank that is a thread of a test.
+    Unwind,
+}
+
+/// Exit code of the action `exit`: no code the program uses itself.
+pub const EXIT_CODE: i32 = 111;
+
+/// Payload of [`Action::Unwind`].
+pub struct Struck(pub Point);
+
+/// One armed fault.
+#[derive(Debug)]
+pub struct Fault {
+    pub point: Point,
+    /// None: whichever rank comes there.
+    pub position: Option<usize>,
+    /// Strikes at this arrival, counted from 1.
+    pub hit: u64,
+    pub action: Action,
+    seen: AtomicU64,
+}
+
+impl Fault {
+    pub fn new(point: Point, position: Option<usize>, hit: u64, action: Action) -> Self {
+        Self { point, position, hit, action, seen: AtomicU64::new(0) }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} hit {} {:?}", self.point.name(), self.hit, self.action)
+    }
+}
+
+impl FromStr for Fault {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut fields = text.splitn(4, ':');
+        let mut field = |what: &str| {
+            fields
+                .next()
+                .ok_or_else(|| format!("{text:?} lacks its {what}: point:position:hit:action"))
+        };
+        let point = field("point")?.parse()?;
+        let position = match field("position")? {
+            "*" => None,
+            number => Some(number.parse().map_err(|_| format!("{number:?} is no position"))?),
+        };
+        let hit = field("hit")?;
+        let hit = match hit.parse() {
+            Ok(0) | Err(_) => return Err(format!("{hit:?} is no hit number (from 1)")),
+            Ok(n) => n,
+        };
+        let action = match field("action")? {
+            "kill" => Action::Kill,
+            "stop" => Action::Stop,
+            "exit" => Action::Exit,
+            "panic" => Action::Panic,
+            other => match other
+                .strip_prefix("corrupt=")
+                .and_then(|rest| rest.split_once(':'))
+                .and_then(|(part, at)| Some((part, at.parse().ok()?)))
+            {
+                Some((part, offset)) => Action::Corrupt { part: part.into(), offset },
+                None => {
+                    return Err(format!(
+                        "{other:?} is no action; there are kill, stop, exit, panic, corrupt=PART:OFFSET"
+                    ));
+                }
+            },
+        };
+        Ok(Fault::new(point, position, hit, action))
+    }
+}
+
+/// Faults separated by commas.
+pub fn parse(text: &str) -> Result<Vec<Fault>, String> {
+    text.split(',').filter(|t| !t.trim().is_empty()).map(|t| t.trim().parse()).collect()
+}
+
+static ARMED: AtomicBool = AtomicBool::new(false);
+static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
+
+type Corruptor = Box<dyn Fn(usize, &str, usize)>;
+
+thread_local! {
+    static MINE: RefCell<Vec<Fault>> = const { RefCell::new(Vec::new()) };
+    static CORRUPTOR: RefCell<Option<Corruptor>> = const { RefCell::new(None) };
+}
+
+/// Reads SKT_FAULT. Called once by the program, before MPI starts.
+pub fn arm_from_environment() -> Result<(), String> {
+    if let Ok(text) = std::env::var("SKT_FAULT") {
+        let faults = parse(&text).map_err(|e| format!("SKT_FAULT: {e}"))?;
+        if !faults.is_empty() && FAULTS.set(faults).is_ok() {
+            ARMED.store(true, Ordering::Release);
+        }
+    }
+    Ok(())
+}
+
+/// Arms faults for the calling thread only: a rank of an in-process test.
+pub fn arm_thread(faults: Vec<Fault>) {
+    MINE.with(|mine| *mine.borrow_mut() = faults);
+    ARMED.store(true, Ordering::Release);
+}
+
+/// Says how a byte of (position, part) at an offset is flipped, for this thread's faults.
+pub fn set_corruptor(corruptor: impl Fn(usize, &str, usize) + 'static) {
+    CORRUPTOR.with(|c| *c.borrow_mut() = Some(Box::new(corruptor)));
+}
+
+/// Whether any fault is armed: callers may prepare for it only then.
+pub fn armed() -> bool {
+    ARMED.load(Ordering::Relaxed)
+}
+
+/// A crash point. Does nothing unless a fault is armed for it.
+#[inline]
+pub fn hit(point: Point, position: usize) {
+    if ARMED.load(Ordering::Relaxed) {
+        strike_if_due(point, position);
+    }
+}
+
+#[cold]
+fn strike_if_due(point: Point, position: usize) {
+    let due = |fault: &Fault| -> Option<Action> {
+        let here = fault.point == point && fault.position.is_none_or(|p| p == position);
+        let due = here && fault.seen.fetch_add(1, Ordering::Relaxed) + 1 == fault.hit;
+        due.then(|| {
+            announce(fault, position);
+            fault.action.clone()
+        })
+    };
+    // Collected first: striking may unwind, and must not do so with the list borrowed.
+    let actions: Vec<Action> = FAULTS
+        .get()
+        .into_iter()
+        .flatten()
+        .filter_map(&due)
+        .chain(MINE.with(|mine| mine.borrow().iter().filter_map(&due).collect::<Vec<_>>()))
+        .collect();
+    for action in actions {
+        strike(point, position, action);
+    }
+}
+
+fn announce(fault: &Fault, position: usize) {
+    let line = format!("skt-hpl: fault at position {position}: {fault}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Ok(path) = std::env::var("SKT_FAULT_LOG")
+        && let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path)
+    {
+        let _ = file.write_all(line.as_bytes());
+        let _ = file.sync_all();
+    }
+}
+
+fn strike(point: Point, position: usize, action: Action) {
+    match action {
+        // SAFETY: signals to this very process.
+        Action::Kill => unsafe {
+            libc::raise(libc::SIGKILL);
+        },
+        Action::Stop => unsafe {
+            libc::raise(libc::SIGSTOP);
+        },
+        Action::Exit => {
+            // SAFETY: ends the process at once, without MPI's or anybody's exit handlers.
+            unsafe { libc::_exit(EXIT_CODE) }
+        }
+        Action::Panic => panic!("fault on purpose at {}", point.name()),
+        Action::Corrupt { part, offset } => CORRUPTOR.with(|c| match &*c.borrow() {
+            Some(corrupt) => corrupt(position, &part, offset),
+            None => eprintln!("skt-hpl: fault: nothing to corrupt at {}", point.name()),
+        }),
+        Action::Unwind => std::panic::resume_unwind(Box::new(Struck(point))),
+    }
+}
+
+/// A safeguard left out on purpose, to see that the tests notice. Only builds with the feature
+/// `sabotage` can leave any out; in all others this is constant and costs nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// The barrier between sealing and overwriting.
+    NoBarrier,
+    /// The check of digests before memory is trusted.
+    NoDigest,
+}
+
+#[cfg(not(feature = "sabotage"))]
+#[inline(always)]
+pub fn sabotaged(_: Sabotage) -> bool {
+    false
+}
+
+#[cfg(feature = "sabotage")]
+mod sabotage {
+    use super::Sabotage;
+
+    thread_local! {
+        static MINE: std::cell::Cell<Option<Sabotage>> = const { std::cell::Cell::new(None) };
+    }
+
+    /// By this thread, or by SKT_SABOTAGE=no-barrier|no-digest for the whole process.
+    pub fn sabotaged(what: Sabotage) -> bool {
+        let name = match what {
+            Sabotage::NoBarrier => "no-barrier",
+            Sabotage::NoDigest => "no-digest",
+        };
+        MINE.get() == Some(what) || std::env::var("SKT_SABOTAGE").is_ok_and(|v| v == name)
+    }
+
+    /// Leaves a safeguard out in the calling thread.
+    pub fn sabotage_thread(what: Option<Sabotage>) {
+        MINE.set(what);
+    }
+}
+#[cfg(feature = "sabotage")]
+pub use sabotage::{sabotage_thread, sabotaged};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_read_and_mistakes_are_named() {
+        let faults = parse("sealed:3:2:kill, flush-half:*:1:corrupt=b:4096").unwrap();
+        assert_eq!(faults[0].point, Point::Sealed);
+        assert_eq!((faults[0].position, faults[0].hit), (Some(3), 2));
+        assert_eq!(faults[1].position, None);
+        assert_eq!(faults[1].action, Action::Corrupt { part: "b".into(), offset: 4096 });
+        for (text, says) in [
+            ("nowhere:0:1:kill", "generate-begin"),
+            ("sealed:x:1:kill", "position"),
+            ("sealed:0:0:kill", "hit"),
+            ("sealed:0:1:explode", "corrupt=PART"),
+            ("sealed:0:1", "action"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+        assert!(parse("").unwrap().is_empty());
+    }
+
+    #[test]
+    fn every_point_has_a_name_of_its_own() {
+        let mut names: Vec<&str> = Point::ALL.iter().map(|p| p.name()).collect();
+        for &name in &names {
+            assert_eq!(name.parse::<Point>().unwrap().name(), name);
+        }
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Point::ALL.len());
+    }
+
+    #[test]
+    fn the_documentation_names_every_point_in_order() {
+        let text = include_str!("../docs/CHECKPOINT.md");
+        let names: Vec<&str> = Point::ALL.iter().map(|p| p.name()).collect();
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(&format!("`{}`", names.join(" "))));
+    }
+
+    #[test]
+    fn a_fault_strikes_at_its_hit_and_only_there() {
+        arm_thread(vec![Fault::new(Point::Sealed, Some(1), 2, Action::Unwind)]);
+        hit(Point::Sealed, 1);
+        hit(Point::Sealed, 0);
+        hit(Point::Committed, 1);
+        let struck = std::panic::catch_unwind(|| hit(Point::Sealed, 1)).unwrap_err();
+        assert_eq!(struck.downcast_ref::<Struck>().unwrap().0, Point::Sealed);
+        hit(Point::Sealed, 1);
+        arm_thread(vec![]);
+    }
+
+    #[test]
+    fn corruption_reaches_the_memory_of_the_position() {
+        use std::rc::Rc;
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let log = seen.clone();
+        set_corruptor(move |position, part, at| {
+            log.borrow_mut().push((position, part.to_owned(), at))
+        });
+        arm_thread(parse("iteration:4:1:corrupt=c:7").unwrap());
+        hit(Point::Iteration, 4);
+        arm_thread(vec![]);
+        assert_eq!(*seen.borrow(), [(4, "c".to_owned(), 7)]);
+    }
+}

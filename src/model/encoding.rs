@@ -1,0 +1,247 @@
+//! What it takes to encode a checkpoint over a group (*encoding*, sections 2.2, 3.3 and 4).
+//!
+//! A binary tree costs a factor log p; a chain through which the data flow in segments costs
+//! (almost) the same for any p. The default choice of our solver rests on this comparison, and
+//! the planner prices its saves with [`striped_ring`].
+
+use super::error::{Result, at_least, finite, non_negative, positive};
+
+/// A network and the arithmetic at its ends. Sending x bytes takes `alpha + beta x` seconds, combining
+/// them `gamma x`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Latency of a message, seconds.
+    pub alpha: f64,
+    /// Seconds a byte on the wire.
+    pub beta: f64,
+    /// Seconds a byte to add or xor.
+    pub gamma: f64,
+}
+
+impl Link {
+    fn check(&self) -> Result<()> {
+        non_negative("the latency alpha", self.alpha)?;
+        positive("the time per byte beta", self.beta)?;
+        non_negative("the arithmetic per byte gamma", self.gamma)?;
+        Ok(())
+    }
+}
+
+/// What is computed: a plain sum (one loss), or as many weighted sums as losses are to be survived, each of
+/// which multiplies before it adds and so doubles the arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    Plain,
+    Weighted { losses: u64 },
+}
+
+impl Code {
+    fn sums_and_arithmetic(self) -> Result<(f64, f64)> {
+        match self {
+            Code::Plain => Ok((1.0, 1.0)),
+            Code::Weighted { losses } => {
+                at_least("the number of losses", losses, 1, "at least 1")?;
+                Ok((losses as f64, 2.0))
+            }
+        }
+    }
+}
+
+/// Writing `p` checkpoints of `bytes` to stable storage one after the other, section 2.2: p (beta m + alpha).
+pub fn stable_storage(p: u64, bytes: f64, link: Link) -> Result<f64> {
+    at_least("the number of processes", p, 1, "at least 1")?;
+    positive("the checkpoint size", bytes)?;
+    link.check()?;
+    finite("the writing time", p as f64 * (link.beta * bytes + link.alpha))
+}
+
+/// Binary tree, section 2.2 and eq. 6: k * 2 ceil(log2 p) ((beta + gamma) m + alpha), gamma doubled for
+/// weighted sums.
+pub fn tree(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
+    at_least("the number of processes", p, 2, "at least 2")?;
+    positive("the checkpoint size", bytes)?;
+    link.check()?;
+    let (k, arithmetic) = code.sums_and_arithmetic()?;
+    let levels = f64::from(p.next_power_of_two().trailing_zeros());
+    finite(
+        "the encoding time",
+        k * 2.0 * levels * ((link.beta + arithmetic * link.gamma) * bytes + link.alpha),
+    )
+}
+
+/// The segment that makes the chain fastest, bytes, section 3.3:
+/// sqrt(m alpha / ((p - 2)(beta + gamma))), at most the whole checkpoint.
+pub fn optimal_segment(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
+    at_least("the number of processes", p, 2, "at least 2")?;
+    positive("the checkpoint size", bytes)?;
+    link.check()?;
+    let (_, arithmetic) = code.sums_and_arithmetic()?;
+    if p == 2 {
+        return Ok(bytes);
+    }
+    let per_byte = link.beta + arithmetic * link.gamma;
+    let s = (bytes * link.alpha / ((p - 2) as f64 * per_byte)).sqrt();
+    // Without latency any segment will do; a byte is the smallest there is.
+    finite("the segment", s.clamp(1.0_f64.min(bytes), bytes))
+}
+
+/// Chain of `p` processes fed in segments of `segment` bytes, section 3.3:
+/// k (p - 2 + m/s)(alpha + (beta + gamma) s).
+pub fn chain(p: u64, bytes: f64, segment: f64, code: Code, link: Link) -> Result<f64> {
+    at_least("the number of processes", p, 2, "at least 2")?;
+    positive("the checkpoint size", bytes)?;
+    positive("the segment", segment)?;
+    link.check()?;
+    let (k, arithmetic) = code.sums_and_arithmetic()?;
+    let per_byte = link.beta + arithmetic * link.gamma;
+    let segments = (bytes / segment).max(1.0);
+    let segment = segment.min(bytes);
+    finite("the encoding time", k * ((p - 2) as f64 + segments) * (link.alpha + per_byte * segment))
+}
+
+/// Chain with the best segment, eqs. 2 and 7.
+pub fn chain_best(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
+    let s = optimal_segment(p, bytes, code, link)?;
+    chain(p, bytes, s, code, link)
+}
+
+/// One-dimensional scheme, eq. 8: groups of `group` encode at once, so the time is that of one group
+/// however many processes there are.
+pub fn one_dimensional(group: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
+    chain_best(group, bytes, code, link)
+}
+
+/// Localised scheme, eq. 9: groups of k(k+1) without dedicated checksum processes; each of the k
+/// checksums is broadcast, pipelined, to the k + 1 processes that keep it.
+pub fn localised(losses: u64, bytes: f64, link: Link) -> Result<f64> {
+    at_least("the number of losses", losses, 1, "at least 1")?;
+    if losses > 1 << 20 {
+        return Err(super::ModelError::OutOfRange {
+            what: "the number of losses",
+            rule: "at most a million",
+            value: losses as f64,
+        });
+    }
+    let code = Code::Weighted { losses };
+    let encode = chain_best(losses * (losses + 1), bytes, code, link)?;
+    let silent = Link { gamma: 0.0, ..link };
+    let broadcast = chain_best(losses + 1, bytes, Code::Plain, silent)?;
+    finite("the encoding time", encode + broadcast)
+}
+
+/// Parity in stripes around a ring: each of `group` ranks with `bytes` of data passes partial checksums
+/// on, so that all links work all the time.
+///
+/// A stripe holds G - m data chunks and m parity chunks; a rank's data make bytes/(G - m) a chunk. In
+/// each of G - 1 steps a rank sends m partial checksums of one chunk: (G - 1)(alpha + m (beta + gamma) bytes / (G - m)).
+pub fn striped_ring(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
+    at_least("the number of losses", losses, 1, "at least 1")?;
+    at_least(
+        "the group size",
+        group,
+        losses.saturating_add(1),
+        "larger than the number of losses",
+    )?;
+    positive("the checkpoint size", bytes)?;
+    link.check()?;
+    let (g, m) = (group as f64, losses as f64);
+    let arithmetic = if losses == 1 { 1.0 } else { 2.0 };
+    let per_byte = link.beta + arithmetic * link.gamma;
+    finite("the encoding time", (g - 1.0) * (link.alpha + m * per_byte * bytes / (g - m)))
+}
+
+/// The paper's own way, MPI_Reduce once a stripe as a binary tree: G reductions of one chunk each.
+pub fn striped_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
+    at_least("the number of losses", losses, 1, "at least 1")?;
+    at_least(
+        "the group size",
+        group,
+        losses.saturating_add(1),
+        "larger than the number of losses",
+    )?;
+    positive("the checkpoint size", bytes)?;
+    link.check()?;
+    let (g, m) = (group as f64, losses as f64);
+    let arithmetic = if losses == 1 { 1.0 } else { 2.0 };
+    let levels = f64::from(group.next_power_of_two().trailing_zeros());
+    let chunk = bytes / (g - m);
+    finite(
+        "the encoding time",
+        g * m * levels * (link.alpha + (link.beta + arithmetic * link.gamma) * chunk),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LINK: Link = Link { alpha: 2e-5, beta: 1.0 / 1.2e8, gamma: 1.0 / 1.0e9 };
+    const M: f64 = 25e6;
+
+    #[test]
+    fn the_best_segment_gives_eq_2() {
+        let p = 64u64;
+        let (a, b) = (LINK.alpha, LINK.beta + LINK.gamma);
+        let hops = (p - 2) as f64;
+        let eq2 = hops * a + b * M + 2.0 * (hops * a * b * M).sqrt();
+        let ours = chain_best(p, M, Code::Plain, LINK).unwrap();
+        assert!((ours / eq2 - 1.0).abs() < 1e-12, "{ours} {eq2}");
+    }
+
+    /// Fig. 8: with 25 MB a process and four losses the cost stays flat from 60 to 480 processes.
+    #[test]
+    fn figure_8_is_flat_for_the_chain_and_not_for_the_tree() {
+        let code = Code::Weighted { losses: 4 };
+        let chain = |p| chain_best(p, M, code, LINK).unwrap();
+        let tree = |p| tree(p, M, code, LINK).unwrap();
+        assert!(chain(480) / chain(60) < 1.25);
+        assert!(tree(480) / tree(60) > 1.45);
+        assert!(chain(480) < tree(480) / 10.0);
+    }
+
+    #[test]
+    fn one_dimension_does_not_depend_on_the_machine_and_localised_costs_one_more() {
+        let k = 2;
+        let flat = one_dimensional(k * (k + 1), M, Code::Weighted { losses: k }, LINK).unwrap();
+        let local = localised(k, M, LINK).unwrap();
+        assert!(local > flat && local < flat * (k as f64 + 1.2) / k as f64);
+    }
+
+    #[test]
+    fn the_ring_does_not_grow_with_the_group() {
+        let ring = |g| striped_ring(g, 1, 1e9, LINK).unwrap();
+        assert!((ring(64) / ring(8) - 1.0).abs() < 0.01);
+        assert!(striped_reduce(64, 1, 1e9, LINK).unwrap() > 4.0 * ring(64));
+    }
+
+    proptest! {
+        #[test]
+        fn no_other_segment_is_faster(p in 3u64..2000, bytes in 1e3..1e10f64, factor in 0.05..20.0f64) {
+            let s = optimal_segment(p, bytes, Code::Plain, LINK).unwrap();
+            let best = chain(p, bytes, s, Code::Plain, LINK).unwrap();
+            let other = chain(p, bytes, (s * factor).clamp(1.0, bytes), Code::Plain, LINK).unwrap();
+            prop_assert!(best <= other * (1.0 + 1e-9));
+        }
+
+        #[test]
+        fn more_data_takes_longer(p in 2u64..500, bytes in 1.0..1e9f64, k in 1u64..5) {
+            let code = Code::Weighted { losses: k };
+            prop_assert!(tree(p, bytes * 2.0, code, LINK).unwrap() > tree(p, bytes, code, LINK).unwrap());
+            prop_assert!(chain_best(p, bytes * 2.0, code, LINK).unwrap() > chain_best(p, bytes, code, LINK).unwrap());
+        }
+
+        #[test]
+        fn never_nan(p in any::<u64>(), b in any::<f64>(), s in any::<f64>(), k in any::<u64>(),
+                     alpha in any::<f64>(), beta in any::<f64>(), gamma in any::<f64>()) {
+            let link = Link { alpha, beta, gamma };
+            let p = p % (1 << 40);
+            let code = Code::Weighted { losses: k };
+            for r in [tree(p, b, code, link), chain(p, b, s, code, link), chain_best(p, b, code, link),
+                      localised(k, b, link), striped_ring(p, k, b, link), striped_reduce(p, k, b, link),
+                      stable_storage(p, b, link)] {
+                if let Ok(v) = r { prop_assert!(v.is_finite()); }
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The one error type of the models, and the checks every formula runs on its inputs.
+//!
+//! Formulas divide by their inputs and take roots of them; a zero or a NaN that slips in comes out
+//! as a plausible-looking number three formulas later. So each public function checks what it is
+//! given by these helpers and passes its result through [`finite`] before anyone sees it.
+
+/// Why a model cannot answer.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ModelError {
+    /// An input lies outside the range in which the formula means anything.
+    #[error("{what} must be {rule}, but it is {value}")]
+    OutOfRange { what: &'static str, rule: &'static str, value: f64 },
+    /// The inputs are each valid, but the result exceeds what a double can hold.
+    #[error("{what} cannot be computed: the result is {value}; the inputs are too extreme")]
+    Overflow { what: &'static str, value: f64 },
+    /// Measurements or texts that cannot be used.
+    #[error("{0}")]
+    Data(String),
+    /// What is asked for does not fit the machine, the memory or the time.
+    #[error("{0}")]
+    DoesNotFit(String),
+}
+
+pub(crate) type Result<T> = std::result::Result<T, ModelError>;
+
+fn refuse<T>(what: &'static str, rule: &'static str, value: f64) -> Result<T> {
+    Err(ModelError::OutOfRange { what, rule, value })
+}
+
+/// A finite number above zero.
+pub(crate) fn positive(what: &'static str, value: f64) -> Result<f64> {
+    if value.is_finite() && value > 0.0 {
+        Ok(value)
+    } else {
+        refuse(what, "a number above zero", value)
+    }
+}
+
+/// A finite number, zero or above.
+pub(crate) fn non_negative(what: &'static str, value: f64) -> Result<f64> {
+    if value.is_finite() && value >= 0.0 {
+        Ok(value)
+    } else {
+        refuse(what, "zero or a number above it", value)
+    }
+}
+
+/// A number from zero to one, both included.
+pub(crate) fn fraction(what: &'static str, value: f64) -> Result<f64> {
+    if (0.0..=1.0).contains(&value) { Ok(value) } else { refuse(what, "between 0 and 1", value) }
+}
+
+/// A number above zero and at most one.
+pub(crate) fn share(what: &'static str, value: f64) -> Result<f64> {
+    if value > 0.0 && value <= 1.0 {
+        Ok(value)
+    } else {
+        refuse(what, "above 0 and at most 1", value)
+    }
+}
+
+/// An integer no smaller than `least`; `rule` says so in words.
+pub(crate) fn at_least(
+    what: &'static str,
+    value: u64,
+    least: u64,
+    rule: &'static str,
+) -> Result<u64> {
+    if value >= least { Ok(value) } else { refuse(what, rule, value as f64) }
+}
+
+/// A result on its way out.
+pub(crate) fn finite(what: &'static str, value: f64) -> Result<f64> {
+    if value.is_finite() { Ok(value) } else { Err(ModelError::Overflow { what, value }) }
+}

@@ -1,0 +1,350 @@
+//! From measured runs to a rate for any N: reading results and fitting the efficiency model.
+//!
+//! Results come from our own output, the reference's (both print the same W line) or JSON. The model is eq. 2
+//! of *self-checkpoint* in rates: R(N) = R_inf N / (N + N_half), where a = peak / R_inf and b = a N_half.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::ModelError;
+use super::efficiency::Efficiency;
+use super::error::{Result, finite, non_negative, positive};
+
+/// One measured run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Sample {
+    pub n: f64,
+    pub nb: u64,
+    pub p: u64,
+    pub q: u64,
+    pub seconds: f64,
+    /// Flop/s.
+    pub rate: f64,
+}
+
+/// Flops HPL credits: N^2 (2N/3 + 3/2).
+pub fn flops(n: f64) -> f64 {
+    n * n * (2.0 * n / 3.0 + 1.5)
+}
+
+/// The rate of a machine as a function of N.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RateModel {
+    /// Flop/s it approaches for large N.
+    pub r_inf: f64,
+    /// The order at which it reaches half of that.
+    pub n_half: f64,
+}
+
+impl RateModel {
+    pub fn new(r_inf: f64, n_half: f64) -> Result<Self> {
+        positive("the asymptotic rate", r_inf)?;
+        non_negative("the half-rate order", n_half)?;
+        Ok(Self { r_inf, n_half })
+    }
+
+    /// Flop/s at order `n`.
+    pub fn rate(&self, n: f64) -> Result<f64> {
+        positive("the order N", n)?;
+        finite("the rate", self.r_inf * (n / (n + self.n_half)))
+    }
+
+    /// Seconds for order `n`; defined (as 0) at n = 0 so that it can also tell what is left of a run.
+    pub fn seconds(&self, n: f64) -> Result<f64> {
+        non_negative("the order N", n)?;
+        finite("the run time", (2.0 / 3.0 * n * n + 1.5 * n) * (n + self.n_half) / self.r_inf)
+    }
+
+    /// The same in the paper's terms, given the machine's peak in flop/s.
+    pub fn efficiency(&self, peak: f64) -> Result<Efficiency> {
+        positive("the peak", peak)?;
+        let a = peak / self.r_inf;
+        Efficiency::new(a, a * self.n_half)
+    }
+
+    /// The model carried over from `from` ranks to `to` ranks of the same kind: the asymptotic rate grows in
+    /// proportion, the half-rate order with the square root (the same efficiency at the same local size).
+    pub fn scaled(&self, from: u64, to: u64) -> Result<Self> {
+        let ratio = positive("the number of ranks", to as f64)?
+            / positive("the number of ranks", from as f64)?;
+        Self::new(self.r_inf * ratio, self.n_half * ratio.sqrt())
+    }
+}
+
+/// A fit and how good it is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Fit {
+    pub model: RateModel,
+    /// Largest relative difference between a sample's time and the model's.
+    pub worst: f64,
+    pub samples: usize,
+}
+
+/// Least squares over the relative error of the time: minimises the sum of (1 - model time / measured time)^2,
+/// which is linear in 1/R_inf and N_half/R_inf. With samples of one N only, `n_half` must be given.
+pub fn fit(samples: &[Sample], n_half: Option<f64>) -> Result<Fit> {
+    if samples.is_empty() {
+        return Err(ModelError::Data(
+            "there is no measured run to fit: give at least one result line".into(),
+        ));
+    }
+    for s in samples {
+        positive("the order N of a sample", s.n)?;
+        positive("the rate of a sample", s.rate)?;
+    }
+    let first = samples[0].n;
+    let several = samples.iter().any(|s| (s.n / first - 1.0).abs() > 1e-9);
+    let model = if several {
+        // Rows (R, R/N) x = 1 with x = (1/R_inf, N_half/R_inf); scaled to keep the products tame.
+        let r0 = samples.iter().map(|s| s.rate).fold(0.0, f64::max);
+        let n0 = first;
+        let (mut aa, mut ab, mut bb, mut a1, mut b1) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        for s in samples {
+            let u = s.rate / r0;
+            let v = u * n0 / s.n;
+            aa += u * u;
+            ab += u * v;
+            bb += v * v;
+            a1 += u;
+            b1 += v;
+        }
+        let det = aa * bb - ab * ab;
+        let (x, y) = ((a1 * bb - b1 * ab) / det, (aa * b1 - ab * a1) / det);
+        if det.is_finite() && det > 0.0 && x > 0.0 && y >= 0.0 {
+            RateModel::new(r0 / x, n0 * y / x)?
+        } else if x.is_finite() && y < 0.0 {
+            // Smaller problems ran faster, which noise can do: the best model without N_half is constant.
+            RateModel::new(r0 * aa / a1, 0.0)?
+        } else {
+            return Err(ModelError::Data(
+                "the measured rates do not follow the model: they grow faster than N allows; \
+                 measure larger problems"
+                    .into(),
+            ));
+        }
+    } else {
+        let n_half = n_half.ok_or_else(|| {
+            ModelError::Data(format!(
+                "all measured runs have N = {first}: the fit needs at least two sizes"
+            ))
+        })?;
+        non_negative("the half-rate order", n_half)?;
+        let mean = samples.iter().map(|s| s.rate).sum::<f64>() / samples.len() as f64;
+        RateModel::new(mean * (1.0 + n_half / first), n_half)?
+    };
+    let mut worst = 0.0_f64;
+    for s in samples {
+        worst = worst.max((s.rate / model.rate(s.n)? - 1.0).abs());
+    }
+    Ok(Fit { model, worst: finite("the residual of the fit", worst)?, samples: samples.len() })
+}
+
+/// Every result in `text`: W lines of any HPL, or JSON (one document or one a line).
+pub fn read(text: &str) -> Vec<Sample> {
+    let mut found = Vec::new();
+    if let Ok(value) = serde_json::from_str::<Value>(text) {
+        collect(&value, Shape::default(), &mut found);
+        return found;
+    }
+    for line in text.lines() {
+        let line = line.trim();
+        if line.starts_with('{') {
+            if let Ok(value) = serde_json::from_str::<Value>(line) {
+                collect(&value, Shape::default(), &mut found);
+            }
+        } else if let Some(sample) = result_line(line) {
+            found.push(sample);
+        }
+    }
+    found
+}
+
+/// `WR11C2R4  12000  192  1  2  5.58  2.0645e+02`: variant, N, NB, P, Q, seconds, Gflop/s.
+fn result_line(line: &str) -> Option<Sample> {
+    let mut words = line.split_whitespace();
+    let variant = words.next()?;
+    let bytes = variant.as_bytes();
+    if !(bytes.len() >= 7 && bytes[0] == b'W' && matches!(bytes[1], b'R' | b'C')) {
+        return None;
+    }
+    let n: u64 = words.next()?.parse().ok()?;
+    let nb = words.next()?.parse().ok()?;
+    let p = words.next()?.parse().ok()?;
+    let q = words.next()?.parse().ok()?;
+    let seconds: f64 = words.next()?.parse().ok()?;
+    let gflops: f64 = words.next()?.parse().ok()?;
+    if words.next().is_some() {
+        return None;
+    }
+    sample(n as f64, nb, p, q, seconds, gflops)
+}
+
+fn sample(n: f64, nb: u64, p: u64, q: u64, seconds: f64, gflops: f64) -> Option<Sample> {
+    let rate = gflops * 1e9;
+    let sound = n >= 1.0 && p >= 1 && q >= 1 && rate.is_finite() && rate > 0.0 && seconds >= 0.0;
+    // The time on a W line has two decimals; the rate has five digits and tells it better.
+    sound.then(|| Sample { n, nb, p, q, seconds: flops(n) / rate, rate })
+}
+
+#[derive(Clone, Copy, Default)]
+struct Shape {
+    n: Option<f64>,
+    nb: Option<u64>,
+    p: Option<u64>,
+    q: Option<u64>,
+}
+
+impl Shape {
+    fn read(&mut self, value: &Value) {
+        let Some(map) = value.as_object() else { return };
+        let number = |names: [&str; 2]| names.iter().find_map(|k| map.get(*k));
+        if let Some(n) = number(["n", "N"]).and_then(Value::as_f64) {
+            self.n = Some(n);
+        }
+        for (slot, names) in
+            [(&mut self.nb, ["nb", "NB"]), (&mut self.p, ["p", "P"]), (&mut self.q, ["q", "Q"])]
+        {
+            if let Some(v) = number(names).and_then(Value::as_u64) {
+                *slot = Some(v);
+            }
+        }
+    }
+}
+
+/// A result is an object with `gflops` and `seconds`; the problem's shape stands in the same object, in a
+/// neighbour of it (`params` beside `outcome`) or in one that encloses it.
+fn collect(value: &Value, mut shape: Shape, found: &mut Vec<Sample>) {
+    match value {
+        Value::Object(map) => {
+            for child in map.values() {
+                if child.get("gflops").is_none() {
+                    shape.read(child);
+                }
+            }
+            shape.read(value);
+            let number = |k: &str| map.get(k).and_then(Value::as_f64);
+            if let (Some(gflops), Some(seconds), Some(n)) =
+                (number("gflops"), number("seconds"), shape.n)
+            {
+                let (p, q) = (shape.p.unwrap_or(1), shape.q.unwrap_or(1));
+                found.extend(sample(n, shape.nb.unwrap_or(0), p, q, seconds, gflops));
+            }
+            for child in map.values() {
+                collect(child, shape, found);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                collect(item, shape, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(n: f64, rate: f64) -> Sample {
+        Sample { n, nb: 192, p: 1, q: 2, seconds: flops(n) / rate, rate }
+    }
+
+    const HPL: &str = "\
+================================================================================
+T/V                N    NB     P     Q               Time                 Gflops
+--------------------------------------------------------------------------------
+WR11C2R4       12000   192     1     2               5.58             2.0645e+02
+HPL_pdgesv() start time Fri Nov 20 08:00:00 2026
+
+HPL_pdgesv() end time   Fri Nov 20 08:00:05 2026
+--------------------------------------------------------------------------------
+||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)=   2.12345678e-03 ...... PASSED
+WC00L2L1        2000    64     2     1               0.06             8.9000e+01
+";
+
+    #[test]
+    fn reads_the_result_lines_of_any_hpl() {
+        let samples = read(HPL);
+        assert_eq!(samples.len(), 2);
+        assert_eq!((samples[0].n, samples[0].nb, samples[0].p, samples[0].q), (12000.0, 192, 1, 2));
+        assert!((samples[0].rate - 206.45e9).abs() < 1.0);
+        assert!((samples[0].seconds - 5.58).abs() < 0.01);
+    }
+
+    #[test]
+    fn reads_json_in_several_shapes() {
+        let beside = r#"{"tests":[{"params":{"n":1000,"nb":64,"p":1,"q":2},"outcome":{"seconds":0.01,"gflops":66.8}},
+                         {"params":{"n":2000,"nb":64,"p":1,"q":2},"outcome":{"seconds":0.06,"gflops":90.0}}]}"#;
+        let flat = "{\"event\":\"start\"}\n{\"n\":1000,\"nb\":64,\"p\":1,\"q\":2,\"seconds\":0.01,\"gflops\":66.8}\n";
+        for (text, count) in [(beside, 2), (flat, 1)] {
+            let samples = read(text);
+            assert_eq!(samples.len(), count);
+            assert_eq!((samples[0].n, samples[0].q), (1000.0, 2));
+            assert!((samples[0].rate - 66.8e9).abs() < 1.0);
+        }
+        assert_eq!(read(beside)[1].n, 2000.0);
+    }
+
+    #[test]
+    fn recovers_the_model_it_was_made_from() {
+        let truth = RateModel::new(230e9, 1500.0).unwrap();
+        let samples: Vec<_> =
+            [2000.0, 5000.0, 16000.0].iter().map(|&n| at(n, truth.rate(n).unwrap())).collect();
+        let found = fit(&samples, None).unwrap();
+        assert!(
+            (found.model.r_inf / 230e9 - 1.0).abs() < 1e-9
+                && (found.model.n_half / 1500.0 - 1.0).abs() < 1e-9
+        );
+        assert!(found.worst < 1e-9);
+        let e = found.model.efficiency(276e9).unwrap();
+        assert!((e.at(5000.0).unwrap() - truth.rate(5000.0).unwrap() / 276e9).abs() < 1e-9);
+    }
+
+    /// The paper's Table 3, three sizes of one cluster without checkpoints: the model fits them to half a percent.
+    #[test]
+    fn fits_table_3_of_the_paper() {
+        let samples: Vec<_> = [(234_240.0, 2338.64), (154_880.0, 709.84), (129_280.0, 426.18)]
+            .iter()
+            .map(|&(n, t)| at(n, flops(n) / t))
+            .collect();
+        let found = fit(&samples, None).unwrap();
+        assert!(found.worst < 0.005, "{}", found.worst);
+        // Normalised efficiency of SKT-HPL and SCR: 94.49 % and 92.10 % of the original.
+        let r = |n| found.model.rate(n).unwrap();
+        assert!((r(154_880.0) / r(234_240.0) - 0.9449).abs() < 0.006);
+        assert!((r(129_280.0) / r(234_240.0) - 0.9210).abs() < 0.006);
+    }
+
+    #[test]
+    fn one_size_needs_a_half_rate_order() {
+        let one = [at(4000.0, 100e9), at(4000.0, 102e9)];
+        assert!(fit(&one, None).unwrap_err().to_string().contains("two sizes"));
+        let found = fit(&one, Some(1000.0)).unwrap();
+        assert!((found.model.rate(4000.0).unwrap() / 101e9 - 1.0).abs() < 1e-12);
+        assert!(fit(&[], None).is_err());
+        // Smaller ran faster: constant.
+        assert_eq!(fit(&[at(4000.0, 110e9), at(8000.0, 100e9)], None).unwrap().model.n_half, 0.0);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(text in "\\PC{0,80}") { let _ = read(&text); }
+
+        #[test]
+        fn time_and_rate_agree(r in 1e6..1e18f64, half in 0.0..1e6f64, n in 1.0..1e8f64) {
+            let m = RateModel::new(r, half).unwrap();
+            prop_assert!((m.seconds(n).unwrap() * m.rate(n).unwrap() / flops(n) - 1.0).abs() < 1e-9);
+            prop_assert!(m.rate(n * 2.0).unwrap() >= m.rate(n).unwrap());
+        }
+
+        #[test]
+        fn fits_are_finite_or_refused(raw in proptest::collection::vec((any::<f64>(), any::<f64>()), 0..6)) {
+            let samples: Vec<_> = raw.iter().map(|&(n, r)| Sample { n, nb: 1, p: 1, q: 1, seconds: 1.0, rate: r }).collect();
+            if let Ok(f) = fit(&samples, Some(100.0)) {
+                prop_assert!(f.model.r_inf.is_finite() && f.model.n_half.is_finite() && f.worst.is_finite());
+            }
+        }
+    }
+}

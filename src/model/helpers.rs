@@ -1,0 +1,66 @@
+//! When it pays to set cores aside that encode while the others compute (*helpers*, section 5.1).
+//!
+//! The printed inequality, 1/N_cpn + 100 t_cpy/T < 100 t_enc/T, adds a fraction to percentages; taken
+//! literally it would make a core out of 16 cost 0.06 %. The text beside it counts that core as 1/16,
+//! so all three terms are fractions here.
+
+use super::error::{Result, at_least, finite, non_negative, positive};
+
+/// Share of the machine lost with helpers: one core of `cores` a node, and the copy to it each interval.
+pub fn overhead_with_helper(cores: u64, copy_s: f64, interval_s: f64) -> Result<f64> {
+    at_least("the number of cores per node", cores, 1, "at least 1")?;
+    non_negative("the copying time", copy_s)?;
+    positive("the interval between saves", interval_s)?;
+    finite("the overhead", 1.0 / cores as f64 + copy_s / interval_s)
+}
+
+/// Share of the time lost when the computing processes encode themselves.
+pub fn overhead_inline(encode_s: f64, interval_s: f64) -> Result<f64> {
+    non_negative("the encoding time", encode_s)?;
+    positive("the interval between saves", interval_s)?;
+    finite("the overhead", encode_s / interval_s)
+}
+
+/// The inequality of section 5.1: whether helpers cost less than encoding inline.
+pub fn helper_pays(cores: u64, copy_s: f64, encode_s: f64, interval_s: f64) -> Result<bool> {
+    Ok(overhead_with_helper(cores, copy_s, interval_s)? < overhead_inline(encode_s, interval_s)?)
+}
+
+/// Helpers pay when saves are closer together than this, seconds: cores (encode - copy); zero when
+/// they never do.
+pub fn break_even_interval(cores: u64, copy_s: f64, encode_s: f64) -> Result<f64> {
+    at_least("the number of cores per node", cores, 1, "at least 1")?;
+    non_negative("the copying time", copy_s)?;
+    non_negative("the encoding time", encode_s)?;
+    finite("the break-even interval", cores as f64 * (encode_s - copy_s).max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// "a cluster with 16 cores per node loses 7 % of performance [...], 32 cores only around 3 %".
+    #[test]
+    fn the_printed_percentages() {
+        let loss = |cores| overhead_with_helper(cores, 1.0, 200.0).unwrap();
+        assert_eq!((loss(16) * 100.0).round(), 7.0);
+        assert!((loss(32) - 0.035).abs() < 0.002);
+    }
+
+    proptest! {
+        #[test]
+        fn pays_exactly_below_the_break_even(cores in 1u64..500, copy in 0.0..100.0f64, encode in 0.0..1e3f64, interval in 0.1..1e5f64) {
+            let even = break_even_interval(cores, copy, encode).unwrap();
+            prop_assume!((interval / even - 1.0).abs() > 1e-6);
+            prop_assert_eq!(helper_pays(cores, copy, encode, interval).unwrap(), interval < even);
+        }
+
+        #[test]
+        fn never_nan(cores in any::<u64>(), a in any::<f64>(), b in any::<f64>()) {
+            for r in [overhead_with_helper(cores, a, b), overhead_inline(a, b), break_even_interval(cores, a, b)] {
+                if let Ok(v) = r { prop_assert!(v.is_finite()); }
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! What protection costs in memory (*self-checkpoint*, section 4.2, eqs. 6 to 8), how much a
+//! checkpoint moves (section 6.3, eqs. 17 to 20), and what one rank of our solver holds.
+//!
+//! The planner searches the largest N with [`rank_memory`]; were this model to say less than the
+//! solver takes, the planned run would swap, so `plan` is tested against the solver's own count.
+
+use serde::{Deserialize, Serialize};
+
+use super::error::{Result, at_least, finite, positive};
+pub use crate::checkpoint::plan::Scope;
+
+/// How the state is kept so that it outlives a node: the solver's three methods, and two to compare them with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// The workspace doubles as a checkpoint: one copy and two checksums.
+    #[serde(rename = "self")]
+    SelfCheckpoint,
+    /// Two copies, each with its checksum.
+    Double,
+    /// One copy with its checksum: a loss while it is updated is fatal.
+    Single,
+    /// Written to a parallel file system; no memory beyond the matrix.
+    Disk,
+    /// Unprotected.
+    None,
+}
+
+impl Method {
+    pub const ALL: [Method; 5] =
+        [Method::SelfCheckpoint, Method::Double, Method::Single, Method::Disk, Method::None];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::SelfCheckpoint => "self",
+            Method::Double => "double",
+            Method::Single => "single",
+            Method::Disk => "disk",
+            Method::None => "none",
+        }
+    }
+
+    /// Whether copies and checksums are kept in the memory of other nodes.
+    pub fn in_memory(self) -> bool {
+        matches!(self, Method::SelfCheckpoint | Method::Double | Method::Single)
+    }
+}
+
+impl std::str::FromStr for Method {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        Method::ALL
+            .into_iter()
+            .find(|m| m.name() == text)
+            .ok_or_else(|| format!("`{text}` is none of self, double, single, disk, none"))
+    }
+}
+
+/// The solver's scopes (*self-checkpoint*, Fig. 14), and what the models know of them.
+impl Scope {
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::Whole => "whole",
+            Scope::Side => "side",
+            Scope::Corner => "corner",
+        }
+    }
+
+    /// Share of the matrix that is saved when the trailing submatrix has the share `x` of the rows.
+    pub fn share(self, x: f64) -> f64 {
+        match self {
+            Scope::Whole => 1.0,
+            Scope::Side => x,
+            Scope::Corner => x * x,
+        }
+    }
+}
+
+impl std::str::FromStr for Scope {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        [Scope::Whole, Scope::Side, Scope::Corner]
+            .into_iter()
+            .find(|s| s.name() == text)
+            .ok_or_else(|| format!("`{text}` is none of whole, side, corner"))
+    }
+}
+
+fn group(g: u64, m: u64) -> Result<(f64, f64)> {
+    at_least("the number of losses m", m, 1, "at least 1")?;
+    at_least("the group size G", g, m.saturating_add(1), "larger than the number of losses m")?;
+    Ok((g as f64, m as f64))
+}
+
+/// Memory taken for each unit of application data, in groups of `g` that survive `m` losses. The
+/// inverses of eqs. 6, 7 and 8, generalised from one loss: a checksum takes m/(G-m) of what it protects.
+pub fn memory_factor(method: Method, g: u64, m: u64) -> Result<f64> {
+    if !method.in_memory() {
+        return Ok(1.0);
+    }
+    let (g, m) = group(g, m)?;
+    let checksum = m / (g - m);
+    finite(
+        "the memory factor",
+        match method {
+            Method::SelfCheckpoint => 2.0 + 2.0 * checksum,
+            Method::Double => 3.0 + 2.0 * checksum,
+            Method::Single => 2.0 + checksum,
+            Method::Disk | Method::None => 1.0,
+        },
+    )
+}
+
+/// Share of memory left to the application: eq. 6 (self), eq. 7 (double), eq. 8 (single), for any G
+/// and m.
+pub fn available_fraction(method: Method, g: u64, m: u64) -> Result<f64> {
+    Ok(1.0 / memory_factor(method, g, m)?)
+}
+
+/// Elements saved by all checkpoints of one run when one is made after each of `n` rows: eq. 17
+/// (corner), eq. 18 (side), eq. 19 (whole).
+pub fn scope_volume(scope: Scope, n: f64) -> Result<f64> {
+    positive("the order N", n)?;
+    finite(
+        "the checkpoint volume",
+        match scope {
+            Scope::Corner => n * (n + 1.0) * (2.0 * n + 1.0) / 6.0,
+            Scope::Side => n * n * (n + 1.0) / 2.0,
+            Scope::Whole => n * n * n,
+        },
+    )
+}
+
+/// Largest number of indices out of `n` that one of `procs` processes owns in a block-cyclic
+/// distribution of blocks of `nb`: that of the first process.
+pub fn local_len(n: u64, nb: u64, procs: u64) -> u64 {
+    let blocks = n / nb;
+    let whole = blocks / procs * nb;
+    whole
+        + match blocks % procs {
+            0 => n % nb,
+            _ => nb,
+        }
+}
+
+/// Memory of one rank by part, in bytes: the rank that holds most.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RankMemory {
+    /// The local part of [A|b].
+    pub matrix: f64,
+    /// Copies of it.
+    pub checkpoint: f64,
+    /// Checksums.
+    pub checksums: f64,
+    /// Panels, U and buffers.
+    pub work: f64,
+    /// Program, libraries, MPI.
+    pub base: f64,
+}
+
+impl RankMemory {
+    pub fn total(&self) -> f64 {
+        self.matrix + self.checkpoint + self.checksums + self.work + self.base
+    }
+}
+
+/// What a rank takes before it holds any matrix: program, MPI and small buffers. 21 to 26 MB were measured with
+/// Open MPI and BLIS on one node.
+pub const RANK_BASE_BYTES: f64 = 26.0 * 1_048_576.0;
+
+/// What must be left free for it: MPI takes more where there are many peers. The solver's own check of what fits
+/// counts this much.
+pub const RANK_BASE_MOST: f64 = 64.0 * 1_048_576.0;
+
+/// The shape of a problem on its ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Shape {
+    pub n: u64,
+    pub nb: u64,
+    pub p: u64,
+    pub q: u64,
+    /// Panels of lookahead.
+    pub depth: u64,
+}
+
+/// Memory of the fullest rank of our solver. Local matrix: 8 rows (columns of [A|b]); work: depth + 2
+/// panels of local rows by NB, and U, NB by local columns; protection by [`memory_factor`].
+pub fn rank_memory(shape: Shape, method: Method, g: u64, m: u64) -> Result<RankMemory> {
+    let Shape { n, nb, p, q, depth } = shape;
+    at_least("the order N", n, 1, "at least 1")?;
+    at_least("the block size NB", nb, 1, "at least 1")?;
+    at_least("the number of process rows P", p, 1, "at least 1")?;
+    at_least("the number of process columns Q", q, 1, "at least 1")?;
+    if n > 1 << 40 {
+        return Err(super::ModelError::OutOfRange {
+            what: "the order N",
+            rule: "at most 2^40",
+            value: n as f64,
+        });
+    }
+    let rows = local_len(n, nb, p) as f64;
+    let cols = local_len(n + 1, nb, q) as f64;
+    let matrix = 8.0 * rows * cols;
+    let (copies, sums) = if method.in_memory() {
+        let (g, m) = group(g, m)?;
+        let checksum = m / (g - m);
+        match method {
+            Method::SelfCheckpoint => (1.0, 2.0 * checksum),
+            Method::Double => (2.0, 2.0 * checksum),
+            _ => (1.0, checksum),
+        }
+    } else {
+        (0.0, 0.0)
+    };
+    let nb = (nb.min(n)) as f64;
+    let memory = RankMemory {
+        matrix,
+        checkpoint: copies * matrix,
+        checksums: sums * matrix,
+        work: (depth as f64 + 2.0) * 8.0 * rows * nb + 8.0 * nb * cols,
+        base: RANK_BASE_BYTES,
+    };
+    finite("the memory of a rank", memory.total())?;
+    Ok(memory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Fig. 10 and the text around it.
+    #[test]
+    fn figure_10() {
+        let percent =
+            |method, g| (available_fraction(method, g, 1).unwrap() * 1000.0).round() / 10.0;
+        assert_eq!(percent(Method::SelfCheckpoint, 16), 46.9); // "47 percent"
+        assert_eq!(percent(Method::SelfCheckpoint, 8), 43.8); // "44 percent"
+        assert_eq!(percent(Method::Double, 8), 30.4); // "30 percent", Table 3's 1.22 of 4 GB is 30.5
+        assert_eq!(percent(Method::SelfCheckpoint, 2), 25.0);
+        assert_eq!(percent(Method::Double, 2), 20.0);
+        assert_eq!(percent(Method::Single, 2), 33.3);
+        assert_eq!(percent(Method::Single, 16), 48.4);
+        assert_eq!(percent(Method::Double, 16), 31.9);
+        // "improves the available memory size by 47 percent": G = 16 against double.
+        let gain = percent(Method::SelfCheckpoint, 16) / percent(Method::Double, 16);
+        assert!((gain - 1.47).abs() < 0.005, "{gain}");
+    }
+
+    #[test]
+    fn eq_20_is_three_to_one_and_a_half_to_one() {
+        let n = 1e6;
+        let corner = scope_volume(Scope::Corner, n).unwrap();
+        let side = scope_volume(Scope::Side, n).unwrap() / corner;
+        let whole = scope_volume(Scope::Whole, n).unwrap() / corner;
+        assert!((whole - 3.0).abs() < 1e-5 && (side - 1.5).abs() < 1e-5);
+        // And the closed forms are the sums they stand for.
+        let direct: f64 = (1..=50).map(|i| f64::from(i * i)).sum();
+        assert_eq!(scope_volume(Scope::Corner, 50.0).unwrap(), direct);
+        let direct: f64 = (1..=50).map(|i| 50.0 * f64::from(i)).sum();
+        assert_eq!(scope_volume(Scope::Side, 50.0).unwrap(), direct);
+    }
+
+    #[test]
+    fn the_first_process_holds_most() {
+        for (n, nb, procs) in [(1000u64, 64, 3), (17, 5, 4), (128, 64, 2), (5, 64, 2), (129, 64, 2)]
+        {
+            let count = |p| (0..n).filter(|i| i / nb % procs == p).count() as u64;
+            let most = (0..procs).map(count).max().unwrap();
+            assert_eq!(local_len(n, nb, procs), most, "{n} {nb} {procs}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn fractions_are_ordered_and_monotone(g in 2u64..500, m in 1u64..8) {
+            prop_assume!(g > m);
+            let f = |method, g, m| available_fraction(method, g, m).unwrap();
+            let (s, d, o) = (f(Method::SelfCheckpoint, g, m), f(Method::Double, g, m), f(Method::Single, g, m));
+            prop_assert!(d < s && s < o && o < 0.5);
+            prop_assert!(f(Method::SelfCheckpoint, g + 1, m) > s);
+            if g > m + 1 { prop_assert!(f(Method::SelfCheckpoint, g, m + 1) < s); }
+            // eq. 6 as printed, for one loss.
+            if m == 1 { prop_assert!((s - (g as f64 - 1.0) / (2.0 * g as f64)).abs() < 1e-12); }
+        }
+
+        #[test]
+        fn parts_add_up_to_the_factor(n in 1u64..100_000, nb in 1u64..300, p in 1u64..9, q in 1u64..9, g in 2u64..20) {
+            let shape = Shape { n, nb, p, q, depth: 1 };
+            let r = rank_memory(shape, Method::SelfCheckpoint, g, 1).unwrap();
+            let factor = memory_factor(Method::SelfCheckpoint, g, 1).unwrap();
+            prop_assert!((r.matrix + r.checkpoint + r.checksums - factor * r.matrix).abs() <= 1e-9 * r.total());
+            // All ranks together hold at least the whole matrix.
+            prop_assert!(r.matrix * (p * q) as f64 >= 8.0 * n as f64 * (n + 1) as f64);
+        }
+
+        #[test]
+        fn bad_groups_are_refused(g in 0u64..5, m in 0u64..9) {
+            if m == 0 || g <= m {
+                prop_assert!(memory_factor(Method::SelfCheckpoint, g, m).is_err());
+            }
+        }
+    }
+}

@@ -1,0 +1,1024 @@
+//! From a machine and a deadline to a run: N, NB, grid, protection, interval, and what to expect of it.
+//!
+//! The planner only combines the other models; each decision is one function here, with its reason. Inputs
+//! nobody gave are guessed, and every guess is told as a warning: a plan that hides its guesses would be
+//! believed.
+
+use serde::Serialize;
+
+use super::ModelError;
+use super::encoding::{Link, striped_ring};
+use super::error::{Result, at_least, non_negative, positive};
+use super::fit::{Fit, RateModel, flops};
+use super::hpl_dat::hpl_dat;
+use super::memory::{
+    Method, RANK_BASE_BYTES, RANK_BASE_MOST, RankMemory, Scope, Shape, local_len, memory_factor,
+    rank_memory,
+};
+use super::profile::{Every, Run, SaveCost, Schedule};
+use super::reliability::{failure_while_saving, survives};
+use super::simulate::{self, Failures, Placement, Scenario, Summary, System};
+use super::units::{HOUR_S, YEAR_S, show_bytes, show_seconds};
+use crate::memory::header::GROUP_MAX;
+use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
+use crate::parity::code::LOSSES_MAX;
+
+/// Mean time between failures, as the user knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mtbf {
+    Node(f64),
+    System(f64),
+}
+
+/// Rates measured on this kind of machine.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Measured {
+    pub fit: Fit,
+    /// Ranks they were measured on.
+    pub ranks: u64,
+}
+
+/// What the user told. `None`: not told, to be guessed or chosen.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Inputs {
+    pub nodes: u64,
+    pub ranks_per_node: u64,
+    /// Cores of a node.
+    pub cores: u64,
+    /// Bytes of a node that can be taken, or of which `reserve` is to be left alone.
+    pub memory: f64,
+    pub reserve: Option<f64>,
+    /// Flop/s of a core at most.
+    pub peak_per_core: Option<f64>,
+    /// Bytes/s out of a node; seconds of a message; bytes/s copied in a node's memory; bytes/s of the whole
+    /// file system.
+    pub network: Option<f64>,
+    pub latency: Option<f64>,
+    pub copy: Option<f64>,
+    pub disk: Option<f64>,
+    pub mtbf: Option<Mtbf>,
+    pub detect: Option<f64>,
+    pub restart: Option<f64>,
+    pub spares: Option<u64>,
+    /// Wall seconds the whole run may take.
+    pub limit: Option<f64>,
+    pub n: Option<u64>,
+    pub nb: Option<u64>,
+    pub grid: Option<(u64, u64)>,
+    pub depth: u64,
+    pub method: Option<Method>,
+    pub scope: Scope,
+    pub group: Option<u64>,
+    pub losses: u64,
+    pub measured: Option<Measured>,
+    /// Name the run's memory is kept under.
+    pub job: Option<String>,
+    /// Runs to simulate for the chance to finish, 0 for none, and the threads and seed for it.
+    pub simulate: usize,
+    pub threads: usize,
+    pub seed: u64,
+}
+
+impl Inputs {
+    /// Everything open but the machine's size.
+    pub fn machine(nodes: u64, cores: u64, memory: f64) -> Self {
+        Self {
+            nodes,
+            ranks_per_node: 1,
+            cores,
+            memory,
+            reserve: None,
+            peak_per_core: None,
+            network: None,
+            latency: None,
+            copy: None,
+            disk: None,
+            mtbf: None,
+            detect: None,
+            restart: None,
+            spares: None,
+            limit: None,
+            n: None,
+            nb: None,
+            grid: None,
+            depth: 1,
+            method: None,
+            scope: Scope::Corner,
+            group: None,
+            losses: 1,
+            measured: None,
+            job: None,
+            simulate: 1000,
+            threads: 1,
+            seed: 1,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        at_least("the number of nodes", self.nodes, 1, "at least 1")?;
+        at_least("the number of ranks per node", self.ranks_per_node, 1, "at least 1")?;
+        at_least("the number of cores", self.cores, 1, "at least 1")?;
+        at_least("the number of losses", self.losses, 1, "at least 1")?;
+        if self.losses > LOSSES_MAX as u64 {
+            return Err(ModelError::OutOfRange {
+                what: "the number of losses",
+                rule: "at most 4",
+                value: self.losses as f64,
+            });
+        }
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        if self.job.as_ref().is_some_and(|j| j.is_empty() || j.len() > 64 || !j.chars().all(fits)) {
+            return Err(ModelError::Data(
+                "the job's name must be letters, digits, `-` and `_`, at most 64".into(),
+            ));
+        }
+        if self.nodes > 10_000_000 || self.ranks_per_node > 100_000 || self.cores > 10_000_000 {
+            return Err(ModelError::DoesNotFit(
+                "the machine is larger than any: at most 10 million nodes, 100,000 ranks and 10 million \
+                 cores a node"
+                    .into(),
+            ));
+        }
+        positive("the memory of a node", self.memory)?;
+        if self.memory > 1e18 {
+            return Err(ModelError::OutOfRange {
+                what: "the memory of a node",
+                rule: "at most 10^18 bytes",
+                value: self.memory,
+            });
+        }
+        if let Some(r) = self.reserve {
+            non_negative("the reserved memory", r)?;
+        }
+        for (what, value) in [
+            ("the peak of a core", self.peak_per_core),
+            ("the network bandwidth", self.network),
+            ("the network latency", self.latency),
+            ("the copying bandwidth", self.copy),
+            ("the file system bandwidth", self.disk),
+            ("the time limit", self.limit),
+        ] {
+            if let Some(v) = value {
+                positive(what, v)?;
+            }
+        }
+        if let Some(Mtbf::Node(s) | Mtbf::System(s)) = self.mtbf {
+            positive("the MTBF", s)?;
+        }
+        if let Some(d) = self.detect {
+            non_negative("the detection time", d)?;
+        }
+        if let Some(r) = self.restart {
+            non_negative("the restart time", r)?;
+        }
+        if self.depth > 64 {
+            return Err(ModelError::OutOfRange {
+                what: "the lookahead depth",
+                rule: "at most 64",
+                value: self.depth as f64,
+            });
+        }
+        if let Some(nb) = self.nb {
+            at_least("the block size NB", nb, 1, "at least 1")?;
+        }
+        if let Some(n) = self.n {
+            at_least("the order N", n, 1, "at least 1")?;
+        }
+        if let Some((p, q)) = self.grid {
+            at_least("the number of process rows P", p, 1, "at least 1")?;
+            at_least("the number of process columns Q", q, 1, "at least 1")?;
+        }
+        Ok(())
+    }
+}
+
+/// One way to run, fully worked out. Seconds, bytes, flop/s.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    pub shape: Shape,
+    pub ranks: u64,
+    pub threads_per_rank: u64,
+    pub method: Method,
+    pub scope: Scope,
+    /// Members of the smallest and of the largest group, and the losses each survives; 1, 1 and 0 where nothing
+    /// is protected.
+    pub group: u64,
+    pub group_most: u64,
+    pub losses: u64,
+    /// Of the fullest rank, and of a node against what it may take.
+    pub rank: RankMemory,
+    pub node_memory: f64,
+    pub node_budget: f64,
+    pub rate: RateModel,
+    /// Without saves and failures.
+    pub seconds_bare: f64,
+    /// With saves, without failures.
+    pub seconds_saved: f64,
+    /// Expected with failures; None where it would practically never end.
+    pub seconds_expected: Option<f64>,
+    pub rate_bare: f64,
+    pub rate_saved: f64,
+    pub rate_expected: Option<f64>,
+    pub saves: usize,
+    /// Work between saves, first and last; cost of a save, first and last.
+    pub interval: Option<(f64, f64)>,
+    pub save_cost: Option<(f64, f64)>,
+    pub saving: f64,
+    pub recover: f64,
+    pub mtbf_system: f64,
+    /// Expected failures during the run.
+    pub failures: Option<f64>,
+    /// Probability that no loss is more than the protection survives.
+    pub survives: f64,
+}
+
+/// Another way to run, or why there is none.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Alternative {
+    pub what: String,
+    pub why: String,
+    pub plan: std::result::Result<Plan, String>,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    pub plan: Plan,
+    pub alternatives: Vec<Alternative>,
+    pub warnings: Vec<String>,
+    /// The chance to finish, and when, from simulated runs.
+    pub simulated: Option<Summary>,
+    /// Text of the two files.
+    pub hpl_dat: String,
+    pub skt_toml: String,
+}
+
+/// Share of a node's memory (at least half a GiB) left to the system when nothing else is said.
+const RESERVE_SHARE: f64 = 0.05;
+const RESERVE_LEAST: f64 = 512.0 * 1_048_576.0;
+
+/// Share of a time limit that is planned for: start, generation and verification take the rest.
+const LIMIT_SHARE: f64 = 0.9;
+
+/// The group size of the paper: larger ones save little memory.
+const GROUP_WANTED: u64 = 16;
+
+/// Recovery takes longer than a save as 20 s to 16 s on Tianhe-2 (*self-checkpoint*, Fig. 15).
+const RECOVERY_FACTOR: f64 = 1.25;
+
+/// Expected times beyond this are "never".
+const NEVER: f64 = 1000.0 * YEAR_S;
+
+/// The inputs with every guess made.
+struct Machine<'a> {
+    inputs: &'a Inputs,
+    ranks: u64,
+    budget: f64,
+    rate: RateModel,
+    network: f64,
+    latency: f64,
+    copy: f64,
+    mtbf_system: f64,
+    mtbf_node: f64,
+    detect: f64,
+    restart: f64,
+}
+
+/// What distinguishes one alternative from another.
+#[derive(Clone, Copy)]
+struct Choice {
+    method: Method,
+    scope: Scope,
+    /// Members of the smallest group, which has the largest checksums, and of the largest, which is hit most.
+    group: u64,
+    largest: u64,
+    losses: u64,
+    grid: (u64, u64),
+}
+
+/// The most square grid with P <= Q: fewest bytes on the wire, and HPL prefers rows to be the fewer.
+pub fn squarest_grid(ranks: u64) -> (u64, u64) {
+    let mut p = ranks.isqrt().max(1);
+    while !ranks.is_multiple_of(p) {
+        p -= 1;
+    }
+    (p, ranks / p)
+}
+
+/// Group sizes as the solver makes them, none larger than `most` and as even as possible: (smallest, largest).
+pub fn even_groups(nodes: u64, most: u64) -> (u64, u64) {
+    let groups = nodes.div_ceil(most.max(1)).max(1);
+    (nodes / groups, nodes.div_ceil(groups))
+}
+
+/// The largest block size of those that perform well which still leaves each process a dozen blocks a side.
+fn block_size(n: u64, grid: (u64, u64)) -> u64 {
+    let side = n / grid.0.max(grid.1);
+    [192, 128, 96, 64, 32, 16].into_iter().find(|nb| side >= 12 * nb).unwrap_or(8)
+}
+
+impl<'a> Machine<'a> {
+    fn new(inputs: &'a Inputs, warnings: &mut Vec<String>) -> Result<Self> {
+        inputs.check()?;
+        let mut guess = |given: Option<f64>, value: f64, text: String| {
+            given.unwrap_or_else(|| {
+                warnings.push(text);
+                value
+            })
+        };
+        let reserve =
+            inputs.reserve.unwrap_or_else(|| RESERVE_LEAST.max(RESERVE_SHARE * inputs.memory));
+        let budget = inputs.memory - reserve;
+        if budget <= 0.0 {
+            return Err(ModelError::DoesNotFit(format!(
+                "a node has {}, of which {} are left to the system: nothing remains for the matrix; give \
+                 less to --reserve",
+                show_bytes(inputs.memory),
+                show_bytes(reserve)
+            )));
+        }
+        let ranks = inputs.nodes * inputs.ranks_per_node;
+        let copy = guess(
+            inputs.copy,
+            10e9,
+            "the copying bandwidth of a node is a guess: 10 GB/s (--copy)".into(),
+        );
+        let (network, latency) = if inputs.nodes > 1 {
+            (
+                guess(
+                    inputs.network,
+                    12.5e9,
+                    "the network bandwidth of a node is a guess: 100 Gbit/s (--network)".into(),
+                ),
+                guess(
+                    inputs.latency,
+                    2e-6,
+                    "the network latency is a guess: 2 us (--latency)".into(),
+                ),
+            )
+        } else {
+            // Ranks of one node exchange through its memory: in and out is two copies.
+            (inputs.network.unwrap_or(copy / 2.0), inputs.latency.unwrap_or(1e-6))
+        };
+        let (mtbf_node, mtbf_system) = match inputs.mtbf {
+            Some(Mtbf::Node(s)) => (s, s / inputs.nodes as f64),
+            Some(Mtbf::System(s)) => (s * inputs.nodes as f64, s),
+            None => {
+                let node = guess(
+                    None,
+                    5.0 * YEAR_S,
+                    "the MTBF of a node is a guess: 5 years (--mtbf-node or --mtbf)".into(),
+                );
+                (node, node / inputs.nodes as f64)
+            }
+        };
+        let protected = inputs.nodes > 1;
+        let quiet = |given: Option<f64>, value| given.unwrap_or(value);
+        let (detect, restart) = if protected {
+            (
+                guess(
+                    inputs.detect,
+                    60.0,
+                    "the time to detect a dead node is a guess: 60 s, as on Tianhe-2 (--detect)".into(),
+                ),
+                guess(
+                    inputs.restart,
+                    20.0,
+                    "the time to replace it and start again is a guess: 20 s, as on Tianhe-2 (--restart)".into(),
+                ),
+            )
+        } else {
+            (quiet(inputs.detect, 60.0), quiet(inputs.restart, 20.0))
+        };
+        let rate = match inputs.measured {
+            Some(m) => {
+                if m.ranks != ranks {
+                    warnings.push(format!(
+                        "the rate was measured on {} ranks and is carried over to {ranks} in proportion",
+                        m.ranks
+                    ));
+                }
+                if m.fit.samples == 1 || m.fit.model.n_half == 0.0 {
+                    warnings.push(
+                        "how the rate grows with N was not measured well: measure two or more sizes".into(),
+                    );
+                }
+                m.fit.model.scaled(m.ranks, ranks)?
+            }
+            None => {
+                let peak = guess(
+                    inputs.peak_per_core,
+                    40e9,
+                    "the peak of a core is a guess: 40 Gflop/s (--peak-per-core)".into(),
+                );
+                warnings.push(
+                    "the rate is a guess from peak and network, good to a factor; measure it (--calibrate or \
+                     --results)"
+                        .into(),
+                );
+                guessed_rate(inputs, ranks, peak, network)?
+            }
+        };
+        Ok(Self {
+            inputs,
+            ranks,
+            budget,
+            rate,
+            network,
+            latency,
+            copy,
+            mtbf_system: positive("the MTBF of the system", mtbf_system)?,
+            mtbf_node: positive("the MTBF of a node", mtbf_node)?,
+            detect,
+            restart,
+        })
+    }
+
+    fn shape(&self, n: u64, choice: &Choice) -> Shape {
+        Shape {
+            n,
+            nb: self.inputs.nb.unwrap_or_else(|| block_size(n, choice.grid)),
+            p: choice.grid.0,
+            q: choice.grid.1,
+            depth: self.inputs.depth,
+        }
+    }
+
+    fn node_memory(&self, shape: Shape, choice: &Choice) -> Result<f64> {
+        let rank = rank_memory(shape, choice.method, choice.group, choice.losses)?;
+        Ok(rank.total() * self.inputs.ranks_per_node as f64)
+    }
+
+    /// Whether order `n` fits a node.
+    fn fits(&self, n: u64, choice: &Choice) -> Result<bool> {
+        let most = (RANK_BASE_MOST - RANK_BASE_BYTES) * self.inputs.ranks_per_node as f64;
+        Ok(self.node_memory(self.shape(n, choice), choice)? + most <= self.budget)
+    }
+
+    /// The largest multiple of its own block size, at most `high`, for which `good` holds; `good` must hold
+    /// from some size downward.
+    fn largest(
+        &self,
+        high: u64,
+        choice: &Choice,
+        good: impl Fn(u64) -> Result<bool>,
+    ) -> Result<u64> {
+        let (mut low, mut high) = (0, high.saturating_add(1));
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if good(middle)? {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        // A smaller block size may be chosen where the memory rises with the block: step down until it holds.
+        let mut n = low;
+        loop {
+            let nb = self.shape(n, choice).nb;
+            n -= n % nb;
+            if n == 0 || good(n)? {
+                return Ok(n);
+            }
+            n -= 1;
+        }
+    }
+
+    fn cost(&self, n: u64, choice: &Choice) -> Result<SaveCost> {
+        let nodes = self.inputs.nodes as f64;
+        let all = 8.0 * n as f64 * (n as f64 + 1.0);
+        let data = all / nodes;
+        let members = choice.group.max(1);
+        let barriers = 10.0 * self.latency * (self.ranks as f64).log2().max(1.0);
+        let (encode, flush) = match choice.method {
+            Method::SelfCheckpoint | Method::Double | Method::Single => {
+                // A node's ranks share its port; combining reads two operands and writes one.
+                let link =
+                    Link { alpha: self.latency, beta: 1.0 / self.network, gamma: 1.5 / self.copy };
+                (striped_ring(members, choice.losses, data, link)?, data / self.copy)
+            }
+            Method::Disk => {
+                let disk = self.inputs.disk.ok_or_else(|| {
+                    ModelError::Data(
+                        "the bandwidth of the file system is not known (--disk)".into(),
+                    )
+                })?;
+                (all / disk, 0.0)
+            }
+            Method::None => (0.0, 0.0),
+        };
+        let cost = SaveCost {
+            encode,
+            flush,
+            fixed: if choice.method == Method::None { 0.0 } else { barriers },
+            recover: RECOVERY_FACTOR * encode + flush,
+            scope: choice.scope,
+        };
+        cost.check()?;
+        Ok(cost)
+    }
+
+    /// Seconds to generate the matrix: each core fills memory at about a gigabyte a second.
+    fn regenerate(&self, n: u64) -> f64 {
+        8.0 * (n as f64).powi(2) / (self.inputs.nodes as f64 * self.inputs.cores as f64 * 1e9)
+    }
+
+    fn schedule(&self, n: u64, choice: &Choice) -> Result<(Run, SaveCost, Schedule)> {
+        let shape = self.shape(n, choice);
+        let run = Run::new(n, shape.nb, self.rate)?;
+        let cost = self.cost(n, choice)?;
+        let every = match choice.method {
+            Method::None => Every::Never,
+            _ => Every::Auto { mtbf: self.mtbf_system },
+        };
+        let schedule = Schedule::of(&run, &cost, every)?;
+        Ok((run, cost, schedule))
+    }
+
+    /// Expected wall seconds with failures; None for "never".
+    fn expected(&self, n: u64, choice: &Choice) -> Result<Option<f64>> {
+        let (_, cost, schedule) = self.schedule(n, choice)?;
+        let down = self.detect + self.restart + cost.recover;
+        let fresh = self.detect + self.restart + self.regenerate(n);
+        let time = match choice.method {
+            Method::SelfCheckpoint | Method::None => {
+                schedule.expected(fresh, down, self.mtbf_system)
+            }
+            _ => schedule.expected_sealing_late(fresh, down, self.mtbf_system),
+        };
+        match time {
+            Ok(t) if t < NEVER => Ok(Some(t)),
+            Ok(_) | Err(ModelError::Overflow { .. }) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn evaluate(&self, choice: &Choice) -> Result<Plan> {
+        let inputs = self.inputs;
+        if choice.method.in_memory() {
+            memory_factor(choice.method, choice.group, choice.losses)?;
+        }
+        // More rows than the whole machine's memory holds need not be tried.
+        let ceiling = (self.budget * inputs.nodes as f64 / 8.0).sqrt().min(1e12) as u64 + 1;
+        let most = self.largest(ceiling, choice, |n| Ok(n == 0 || self.fits(n, choice)?))?;
+        if most == 0 {
+            return Err(ModelError::DoesNotFit(format!(
+                "no matrix fits: a node may take {}, and {} of ranks alone need {}; use fewer ranks per node \
+                 or nodes with more memory",
+                show_bytes(self.budget),
+                inputs.ranks_per_node,
+                show_bytes(inputs.ranks_per_node as f64 * RANK_BASE_MOST)
+            )));
+        }
+        let n = match inputs.n {
+            Some(n) if self.fits(n, choice)? => n,
+            Some(n) => {
+                return Err(ModelError::DoesNotFit(format!(
+                    "N = {n} needs {} of each node, which may take {}; the largest N that fits is {most}",
+                    show_bytes(self.node_memory(self.shape(n, choice), choice)?),
+                    show_bytes(self.budget)
+                )));
+            }
+            None => most,
+        };
+        let n = match inputs.limit {
+            None => n,
+            Some(limit) => {
+                let time_fits = |n: u64| {
+                    Ok(n == 0
+                        || self.expected(n, choice)?.is_some_and(|t| t <= LIMIT_SHARE * limit))
+                };
+                if time_fits(n)? {
+                    n
+                } else if let Some(n) = inputs.n {
+                    let time = self.expected(n, choice)?;
+                    return Err(ModelError::DoesNotFit(format!(
+                        "N = {n} is expected to take {}, more than nine tenths of the limit of {}",
+                        time.map_or("practically for ever".into(), show_seconds),
+                        show_seconds(limit)
+                    )));
+                } else {
+                    self.largest(n, choice, time_fits)?
+                }
+            }
+        };
+        if n == 0 {
+            return Err(ModelError::DoesNotFit(
+                "no problem is small enough to finish within the time limit on this machine".into(),
+            ));
+        }
+        self.work_out(n, choice)
+    }
+
+    fn work_out(&self, n: u64, choice: &Choice) -> Result<Plan> {
+        let inputs = self.inputs;
+        let (run, cost, schedule) = self.schedule(n, choice)?;
+        let shape = self.shape(n, choice);
+        let bare = run.seconds()?;
+        let saved = schedule.undisturbed();
+        let expected = self.expected(n, choice)?;
+        let window = self.detect + self.restart + cost.recover;
+        let failures = expected.map(|t| t / self.mtbf_system);
+        let survives = match choice.method {
+            Method::None | Method::Disk => {
+                if expected.is_some() {
+                    1.0
+                } else {
+                    0.0
+                }
+            }
+            _ => {
+                let incidents = failures.unwrap_or(f64::MAX / 1e10);
+                let groups =
+                    survives(incidents, choice.largest, choice.losses, window, self.mtbf_node)?;
+                let while_saving = if choice.method == Method::Single {
+                    failure_while_saving(schedule.saving(), 1.0, self.mtbf_system)?
+                } else {
+                    0.0
+                };
+                groups * (1.0 - while_saving)
+            }
+        };
+        let rate = |seconds: f64| flops(n as f64) / seconds;
+        let segments = &schedule.segments;
+        let saves = schedule.saves();
+        let ends = |f: fn(&super::interval::Segment) -> f64| {
+            (saves > 0).then(|| (f(&segments[0]), f(&segments[saves - 1])))
+        };
+        let rank = rank_memory(shape, choice.method, choice.group, choice.losses)?;
+        Ok(Plan {
+            shape,
+            ranks: self.ranks,
+            threads_per_rank: (inputs.cores / inputs.ranks_per_node).max(1),
+            method: choice.method,
+            scope: choice.scope,
+            group: if choice.method.in_memory() { choice.group } else { 1 },
+            group_most: if choice.method.in_memory() { choice.largest } else { 1 },
+            losses: if choice.method.in_memory() { choice.losses } else { 0 },
+            rank,
+            node_memory: rank.total() * inputs.ranks_per_node as f64,
+            node_budget: self.budget,
+            rate: self.rate,
+            seconds_bare: bare,
+            seconds_saved: saved,
+            seconds_expected: expected,
+            rate_bare: rate(bare),
+            rate_saved: rate(saved),
+            rate_expected: expected.map(rate),
+            saves,
+            interval: ends(|s| s.work),
+            save_cost: ends(|s| s.encode + s.flush),
+            saving: schedule.saving(),
+            recover: cost.recover,
+            mtbf_system: self.mtbf_system,
+            failures,
+            survives,
+        })
+    }
+
+    /// The plan's run, many times.
+    fn simulate(&self, plan: &Plan, choice: &Choice) -> Result<Option<Summary>> {
+        let inputs = self.inputs;
+        let failures = plan.failures.unwrap_or(f64::INFINITY);
+        // No more than some tens of millions of events.
+        let runs = (inputs.simulate as f64).min(3e7 / failures.max(1.0)) as usize;
+        if runs < 10 {
+            return Ok(None);
+        }
+        let (_, cost, schedule) = self.schedule(plan.shape.n, choice)?;
+        let scenario = Scenario {
+            schedule,
+            method: choice.method,
+            system: System {
+                nodes: inputs.nodes.max(choice.largest),
+                group: choice.largest.max(1),
+                losses: choice.losses,
+                placement: Placement::Neighbours,
+                domains: None,
+                spares: inputs.spares,
+                repair: None,
+                detect: self.detect,
+                restart: self.restart,
+                recover: cost.recover,
+                regenerate: self.regenerate(plan.shape.n),
+            },
+            failures: Failures::Exponential {
+                mtbf: self.mtbf_system * inputs.nodes.max(choice.largest) as f64,
+            },
+            limit: inputs.limit,
+        };
+        let outcomes = simulate::simulate(&scenario, runs, inputs.seed, inputs.threads)?;
+        simulate::summarise(&outcomes).map(Some)
+    }
+}
+
+/// A first idea of the rate without any measurement. The asymptote is nine tenths of peak. The half-rate order
+/// has a part for what each process does alone (panels, swaps) and one for the network: moving
+/// 8 (3P+Q)/(2PQ) N^2 bytes through each process's share of a port, against 2 N^3 / (3PQ) flops, is
+/// N_half = 6 (3P+Q) speed / bandwidth.
+fn guessed_rate(inputs: &Inputs, ranks: u64, peak: f64, network: f64) -> Result<RateModel> {
+    let (p, q) = inputs.grid.unwrap_or_else(|| squarest_grid(ranks));
+    let threads = (inputs.cores as f64 / inputs.ranks_per_node as f64).max(1.0);
+    let speed = 0.9 * peak * threads;
+    let bandwidth = network / inputs.ranks_per_node as f64;
+    let wire = if ranks > 1 { 6.0 * (3 * p + q) as f64 * speed / bandwidth } else { 0.0 };
+    RateModel::new(speed * ranks as f64, 800.0 * (ranks as f64 * threads).sqrt() + wire)
+}
+
+/// Plans a run.
+pub fn plan(inputs: &Inputs) -> Result<Advice> {
+    let mut warnings = Vec::new();
+    let machine = Machine::new(inputs, &mut warnings)?;
+    let grid = inputs.grid.unwrap_or_else(|| squarest_grid(machine.ranks));
+    if grid.0.checked_mul(grid.1) != Some(machine.ranks) {
+        return Err(ModelError::DoesNotFit(format!(
+            "a {} x {} grid does not take the {} ranks there are ({} nodes with {} each)",
+            grid.0, grid.1, machine.ranks, inputs.nodes, inputs.ranks_per_node
+        )));
+    }
+    if inputs.grid.is_none() && grid.1 > 4 * grid.0 && machine.ranks > 4 {
+        let fewer = (1..machine.ranks)
+            .rev()
+            .find(|r| {
+                let (p, q) = squarest_grid(*r);
+                q <= 2 * p
+            })
+            .unwrap_or(1);
+        let (p, q) = squarest_grid(fewer);
+        warnings.push(format!(
+            "{} ranks only make a flat grid of {} x {}; {fewer} ranks ({p} x {q}) may well be faster",
+            machine.ranks, grid.0, grid.1
+        ));
+    }
+    if inputs.cores < inputs.ranks_per_node {
+        warnings.push(format!(
+            "{} ranks on {} cores of a node take turns: expect far less than the plan says",
+            inputs.ranks_per_node, inputs.cores
+        ));
+    }
+
+    // Who protects whom: nodes, or on a single one its ranks, for want of anything better.
+    let units = if inputs.nodes > 1 { inputs.nodes } else { machine.ranks };
+    let method = inputs.method.unwrap_or(if inputs.nodes > 1 {
+        Method::SelfCheckpoint
+    } else {
+        Method::None
+    });
+    if inputs.nodes == 1 {
+        warnings.push(if method.in_memory() {
+            "on one node memory checkpoints survive the crash of a process, not of the node; the solver then \
+             wants a --domains file that names a domain for each rank"
+                .into()
+        } else {
+            "one node cannot be protected by others: nothing is saved".to_string()
+        });
+    }
+    if let Some(g) = inputs.group.filter(|g| *g > units) {
+        return Err(ModelError::DoesNotFit(format!(
+            "a group of {g} needs {g} nodes, and there are {units}; at most --group {units}"
+        )));
+    }
+    let (group, largest) = even_groups(units, inputs.group.unwrap_or(GROUP_WANTED));
+    if method.in_memory() && group <= inputs.losses {
+        return Err(ModelError::DoesNotFit(format!(
+            "groups of {group} cannot survive {} losses; use more nodes, fewer --losses or --method disk",
+            inputs.losses
+        )));
+    }
+    if method.in_memory() && largest > GROUP_MAX as u64 {
+        return Err(ModelError::DoesNotFit(format!(
+            "a group has at most {GROUP_MAX} members, {largest} were asked for"
+        )));
+    }
+    if method.in_memory() && largest != group {
+        warnings.push(format!(
+            "groups have {group} or {largest} members; memory is counted for the smaller ones"
+        ));
+    }
+    let chosen =
+        Choice { method, scope: inputs.scope, group, largest, losses: inputs.losses, grid };
+    let plan = machine.evaluate(&chosen)?;
+    if plan.seconds_expected.is_none() {
+        warnings.push(format!(
+            "with a failure every {} this run practically never ends",
+            show_seconds(machine.mtbf_system)
+        ));
+    }
+    if plan.survives < 0.95 {
+        warnings.push(format!(
+            "the run is lost with probability {:.1} %: {}",
+            100.0 * (1.0 - plan.survives),
+            if method == Method::Single {
+                "a single checkpoint is lost when a node fails during a save"
+            } else {
+                "more than the group survives may fail during one recovery; use --losses 2 or smaller groups"
+            }
+        ));
+    }
+    if plan.rank.base > plan.rank.matrix {
+        warnings.push(
+            "a rank's matrix is smaller than what a process takes anyway: use fewer ranks per node"
+                .into(),
+        );
+    }
+    let in_shared =
+        (plan.rank.total() - plan.rank.base - plan.rank.work) * inputs.ranks_per_node as f64;
+    if method.in_memory() && in_shared > 0.5 * inputs.memory {
+        warnings.push(format!(
+            "{} of shared memory a node is more than half of it, the usual limit of /dev/shm: raise it \
+             (mount -o remount,size=95% /dev/shm) or choose another store",
+            show_bytes(in_shared)
+        ));
+    }
+    let simulated = if inputs.simulate > 0 { machine.simulate(&plan, &chosen)? } else { None };
+    let alternatives = alternatives(&machine, &chosen, units);
+    let test = test_params(&plan);
+    Ok(Advice {
+        hpl_dat: hpl_dat(
+            &test,
+            &[test.n],
+            &format!("planned for {} nodes of {}", inputs.nodes, show_bytes(inputs.memory)),
+        ),
+        skt_toml: skt_toml(&plan, inputs.job.as_deref()),
+        plan,
+        alternatives,
+        warnings,
+        simulated,
+    })
+}
+
+fn alternatives(machine: &Machine, chosen: &Choice, units: u64) -> Vec<Alternative> {
+    let mut list: Vec<(String, &str, Choice)> = Vec::new();
+    let mut add = |what: String, why, choice: Choice| {
+        let same = choice.method == chosen.method
+            && choice.scope == chosen.scope
+            && choice.grid == chosen.grid
+            && (!choice.method.in_memory()
+                || (choice.group == chosen.group && choice.losses == chosen.losses));
+        if !same {
+            list.push((what, why, choice));
+        }
+    };
+    let protectable = units > chosen.losses && machine.inputs.nodes > 1;
+    if protectable {
+        let with = |method| Choice { method, ..*chosen };
+        add(
+            "self-checkpoint".into(),
+            "survives a loss at any time, with one copy",
+            with(Method::SelfCheckpoint),
+        );
+        for (wanted, why) in [
+            (8, "smaller groups: fewer double losses, less memory"),
+            (32, "larger groups: a little more memory, more double losses"),
+        ] {
+            let (g, largest) = even_groups(units, wanted);
+            if g > chosen.losses && units >= wanted {
+                add(
+                    format!("self, groups of {g}"),
+                    why,
+                    Choice { method: Method::SelfCheckpoint, group: g, largest, ..*chosen },
+                );
+            }
+        }
+        if chosen.group > 2 * (chosen.losses + 1) {
+            add(
+                format!("self, {} losses", chosen.losses + 1),
+                "survives one more loss in each group, for parity and arithmetic",
+                Choice { method: Method::SelfCheckpoint, losses: chosen.losses + 1, ..*chosen },
+            );
+        }
+        add(
+            "double checkpoint".into(),
+            "as safe, but two copies: a third of the memory",
+            with(Method::Double),
+        );
+        add(
+            "single checkpoint".into(),
+            "a little more memory, but a loss during a save is fatal",
+            with(Method::Single),
+        );
+        if chosen.method.in_memory() {
+            add(
+                "whole matrix saved".into(),
+                "what saving only the corner is worth",
+                Choice { scope: Scope::Whole, ..*chosen },
+            );
+        }
+    }
+    if machine.inputs.disk.is_some() {
+        add(
+            "to disk".into(),
+            "all memory, survives everything, slow saves",
+            Choice { method: Method::Disk, ..*chosen },
+        );
+    }
+    add(
+        "unprotected".into(),
+        "all memory; any failure starts the run again",
+        Choice { method: Method::None, ..*chosen },
+    );
+    let (p, q) = chosen.grid;
+    if p % 2 == 0 && p > 1 {
+        add(
+            format!("grid {} x {}", p / 2, q * 2),
+            "flatter: cheaper pivoting on slow networks (the rate model does not tell grids apart)",
+            Choice { grid: (p / 2, q * 2), ..*chosen },
+        );
+    }
+    list.into_iter()
+        .map(|(what, why, choice)| Alternative {
+            what,
+            why: why.into(),
+            plan: machine.evaluate(&choice).map_err(|e| e.to_string()),
+        })
+        .collect()
+}
+
+/// The plan as the solver's own parameters, everything else at what measures best.
+pub fn test_params(plan: &Plan) -> TestParams {
+    TestParams {
+        n: plan.shape.n as usize,
+        nb: plan.shape.nb as usize,
+        p: plan.shape.p as usize,
+        q: plan.shape.q as usize,
+        mapping: Mapping::Row,
+        depth: plan.shape.depth as usize,
+        bcast: Bcast::OneRingM,
+        rfact: Fact::Crout,
+        ndiv: 2,
+        pfact: Fact::Right,
+        nbmin: 4,
+        swap: Swap::Mix,
+        swap_threshold: 64,
+        l1: Form::Transposed,
+        u: Form::Transposed,
+        equilibrate: true,
+        align: 8,
+        threshold: 16.0,
+        rng: Rng::Hpl,
+        seed: 100,
+    }
+}
+
+/// skt.toml for a plan.
+pub fn skt_toml(plan: &Plan, job: Option<&str>) -> String {
+    let mut text = String::from("# written by skt-hpl plan\n");
+    text += &format!("threads = {}\n", plan.threads_per_rank);
+    if plan.method.in_memory() {
+        text += &format!(
+            "\n[checkpoint]\n\
+             # at the optimal interval for a failure of the system every so many seconds\n\
+             every = \"auto\"\n\
+             mtbf = \"{:.0}s\"\n\
+             method = \"{}\"\n\
+             scope = \"{}\"\n\
+             code = \"{}\"\n\
+             losses = {}\n\
+             group = {}\n",
+            plan.mtbf_system.max(1.0),
+            plan.method.name(),
+            plan.scope.name(),
+            if plan.losses > 1 { "reed-solomon" } else { "xor" },
+            plan.losses,
+            plan.group_most,
+        );
+        if let Some(job) = job {
+            text += &format!("job = {}\n", toml::Value::String(job.into()));
+        }
+    }
+    text
+}
+
+/// Sizes for a short calibration: three problems that together take about `seconds`, none larger than
+/// `most`, far enough apart to tell the half-rate order.
+pub fn calibration_sizes(rate: &RateModel, nb: u64, most: u64, seconds: f64) -> Result<Vec<u64>> {
+    positive("the time for the calibration", seconds)?;
+    at_least("the block size NB", nb, 1, "at least 1")?;
+    let total = |top: f64| -> Result<f64> {
+        Ok(rate.seconds(top)? + rate.seconds(top * 0.6)? + rate.seconds(top * 0.35)?)
+    };
+    let (mut low, mut high) = (1.0, most as f64 + 1.0);
+    for _ in 0..100 {
+        let middle = 0.5 * (low + high);
+        if total(middle)? <= seconds {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    let mut sizes: Vec<u64> =
+        [0.35, 0.6, 1.0].iter().map(|f| ((low * f) as u64 / nb * nb).max(nb)).collect();
+    sizes.dedup();
+    Ok(sizes)
+}
+
+/// Largest local matrix of a shape, rows and columns; for the text of a plan.
+pub fn local_matrix(shape: Shape) -> (u64, u64) {
+    (local_len(shape.n, shape.nb, shape.p), local_len(shape.n + 1, shape.nb, shape.q))
+}
+
+/// Node hours a plan costs, with failures where it ends.
+pub fn node_hours(plan: &Plan, nodes: u64) -> f64 {
+    plan.seconds_expected.unwrap_or(plan.seconds_saved) * nodes as f64 / HOUR_S
+}

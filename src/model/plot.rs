@@ -1,0 +1,571 @@
+//! Figures as data, and two ways to show them: a table of numbers and an SVG.
+//!
+//! The SVG writer is small and our own: lines and grouped bars in panels, linear and logarithmic axes, a legend,
+//! nothing else. Its text is plain enough to be compared with a stored copy, and figures are the same on every
+//! machine.
+
+use std::fmt::Write as _;
+
+/// One curve, or one set of bars.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    pub name: String,
+    /// Points that are not finite interrupt a line.
+    pub points: Vec<(f64, f64)>,
+    pub style: Style,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    Line,
+    Dashed,
+    Dots,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    pub label: String,
+    pub log: bool,
+    /// Given, or taken from the data.
+    pub range: Option<(f64, f64)>,
+}
+
+impl Axis {
+    pub fn linear(label: &str) -> Self {
+        Self { label: label.into(), log: false, range: None }
+    }
+
+    pub fn log(label: &str) -> Self {
+        Self { label: label.into(), log: true, range: None }
+    }
+
+    pub fn within(self, low: f64, high: f64) -> Self {
+        Self { range: Some((low, high)), ..self }
+    }
+}
+
+/// One pair of axes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Panel {
+    pub title: String,
+    pub x: Axis,
+    pub y: Axis,
+    pub series: Vec<Series>,
+    /// Names of the groups: then series are bars, and x of a point is the number of its group.
+    pub categories: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    pub title: String,
+    pub panels: Vec<Panel>,
+    /// What a reader must know, below the panels.
+    pub note: String,
+}
+
+/// Colours that the colour-blind can tell apart (Okabe and Ito), without its yellow.
+const COLOURS: [&str; 7] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"];
+
+const PLOT_WIDTH: f64 = 400.0;
+const PLOT_HEIGHT: f64 = 270.0;
+const LEFT: f64 = 72.0;
+const TOP: f64 = 44.0;
+const BOTTOM: f64 = 58.0;
+const RIGHT: f64 = 18.0;
+const LEGEND_LINE: f64 = 16.0;
+
+fn escape(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '&' => "&amp;".into(),
+            '<' => "&lt;".into(),
+            '>' => "&gt;".into(),
+            '"' => "&quot;".into(),
+            c if c.is_control() => " ".into(),
+            c => c.to_string(),
+        })
+        .collect()
+}
+
+/// A number as short as it can be told on an axis.
+fn tick_label(v: f64) -> String {
+    let magnitude = v.abs();
+    if magnitude != 0.0 && !(1e-3..1e5).contains(&magnitude) {
+        let exponent = magnitude.log10().floor();
+        let mantissa = v / 10f64.powf(exponent);
+        let mantissa = (mantissa * 100.0).round() / 100.0;
+        return if mantissa == 1.0 {
+            format!("1e{exponent}")
+        } else {
+            format!("{mantissa}e{exponent}")
+        };
+    }
+    // Steps are 1, 2 or 5 times a power of ten; rounding hides what binary fractions add.
+    format!("{}", (v * 1e6).round() / 1e6)
+}
+
+/// Whether a value has a place on an axis at all. Far beyond these bounds differences and quotients overflow.
+fn drawable(v: f64, log: bool) -> bool {
+    v.abs() < 1e100 && (!log || v > 1e-100)
+}
+
+/// An axis made concrete: where numbers lie between 0 and 1, and where ticks go.
+struct Scale {
+    low: f64,
+    high: f64,
+    log: bool,
+}
+
+impl Scale {
+    fn of(axis: &Axis, values: impl Iterator<Item = f64> + Clone, from_zero: bool) -> Self {
+        let usable = values.filter(|v| drawable(*v, axis.log));
+        let (mut low, mut high) = axis.range.unwrap_or_else(|| {
+            usable.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)))
+        });
+        if !(low.is_finite() && high.is_finite()) {
+            (low, high) = if axis.log { (1.0, 10.0) } else { (0.0, 1.0) };
+        }
+        if axis.log {
+            low = low.max(1e-100);
+            if high <= low * 1.001 {
+                (low, high) = (low / 3.0, low * 3.0);
+            }
+        } else {
+            if from_zero && axis.range.is_none() {
+                low = low.min(0.0);
+            }
+            if high - low <= 1e-12 * high.abs().max(low.abs()) {
+                (low, high) = (low - 0.5 * low.abs().max(1.0), high + 0.5 * high.abs().max(1.0));
+            }
+            if axis.range.is_none() {
+                high += 0.04 * (high - low);
+            }
+        }
+        Self { low, high, log: axis.log }
+    }
+
+    fn at(&self, v: f64) -> f64 {
+        if self.log {
+            (v.max(1e-100) / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (v - self.low) / (self.high - self.low)
+        }
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        let mut ticks = Vec::new();
+        if self.log {
+            let decades = (self.high / self.low).log10();
+            let steps: &[f64] = if decades < 1.5 {
+                &[1.0, 2.0, 3.0, 5.0, 7.0]
+            } else if decades < 3.5 {
+                &[1.0, 2.0, 5.0]
+            } else {
+                &[1.0]
+            };
+            let stride = (decades / 8.0).ceil().max(1.0) as i32;
+            let mut exponent = self.low.log10().floor() as i32;
+            while 10f64.powi(exponent) <= self.high * 1.0001 {
+                for s in steps {
+                    let v = s * 10f64.powi(exponent);
+                    if v >= self.low * 0.9999 && v <= self.high * 1.0001 {
+                        ticks.push(v);
+                    }
+                }
+                exponent += stride;
+            }
+        } else {
+            let rough = (self.high - self.low) / 6.0;
+            let power = 10f64.powf(rough.log10().floor());
+            let step = [1.0, 2.0, 5.0, 10.0]
+                .into_iter()
+                .map(|m| m * power)
+                .find(|s| *s >= rough)
+                .unwrap_or(rough);
+            let first = (self.low / step - 1e-9).ceil();
+            for i in 0..=12 {
+                let v = (first + f64::from(i)) * step;
+                if v > self.high + 1e-9 * step {
+                    break;
+                }
+                ticks.push(v);
+            }
+        }
+        ticks
+    }
+}
+
+/// Legend entries fit this many letters a line.
+fn legend_columns(panel: &Panel) -> usize {
+    let longest = panel.series.iter().map(|s| s.name.chars().count()).max().unwrap_or(0);
+    if longest <= 16 {
+        3
+    } else if longest <= 30 {
+        2
+    } else {
+        1
+    }
+}
+
+fn legend_height(panel: &Panel) -> f64 {
+    panel.series.len().div_ceil(legend_columns(panel)) as f64 * LEGEND_LINE
+}
+
+impl Panel {
+    fn bars(&self) -> bool {
+        !self.categories.is_empty()
+    }
+
+    fn draw(&self, out: &mut String, x0: f64, y0: f64) {
+        let xs = self.series.iter().flat_map(|s| s.points.iter().map(|p| p.0));
+        let ys = self.series.iter().flat_map(|s| s.points.iter().map(|p| p.1));
+        let bars = self.bars();
+        let groups = Axis::linear("").within(-0.5, self.categories.len() as f64 - 0.5);
+        let x = Scale::of(if bars { &groups } else { &self.x }, xs, false);
+        let y = Scale::of(&self.y, ys, true);
+        let (left, top) = (x0 + LEFT, y0 + TOP);
+        let px = |v: f64| left + x.at(v) * PLOT_WIDTH;
+        let py = |v: f64| top + (1.0 - y.at(v)) * PLOT_HEIGHT;
+        let bottom = top + PLOT_HEIGHT;
+
+        let _ = writeln!(
+            out,
+            r#"<text x="{:.1}" y="{:.1}" class="panel">{}</text>"#,
+            left + PLOT_WIDTH / 2.0,
+            top - 12.0,
+            escape(&self.title)
+        );
+        for v in y.ticks() {
+            let at = py(v);
+            let _ = writeln!(
+                out,
+                r#"<line x1="{left:.1}" y1="{at:.1}" x2="{:.1}" y2="{at:.1}" class="grid"/><text x="{:.1}" y="{:.1}" class="ytick">{}</text>"#,
+                left + PLOT_WIDTH,
+                left - 6.0,
+                at + 4.0,
+                tick_label(v)
+            );
+        }
+        if bars {
+            for (i, name) in self.categories.iter().enumerate() {
+                let (at, below) = (px(i as f64), bottom + 16.0);
+                // Long names lean.
+                let lean = self.categories.iter().any(|c| c.chars().count() > 7)
+                    && self.categories.len() > 5;
+                let turn = if lean {
+                    format!(r#" transform="rotate(-25 {at:.1} {below:.1})" text-anchor="end""#)
+                } else {
+                    String::new()
+                };
+                let class = if lean { "small" } else { "xtick" };
+                let _ = writeln!(
+                    out,
+                    r#"<text x="{at:.1}" y="{below:.1}" class="{class}"{turn}>{}</text>"#,
+                    escape(name)
+                );
+            }
+        } else {
+            for v in x.ticks() {
+                let at = px(v);
+                let _ = writeln!(
+                    out,
+                    r#"<line x1="{at:.1}" y1="{top:.1}" x2="{at:.1}" y2="{bottom:.1}" class="grid"/><text x="{at:.1}" y="{:.1}" class="xtick">{}</text>"#,
+                    bottom + 16.0,
+                    tick_label(v)
+                );
+            }
+        }
+        let _ = writeln!(
+            out,
+            r#"<rect x="{left:.1}" y="{top:.1}" width="{PLOT_WIDTH}" height="{PLOT_HEIGHT}" class="frame"/>"#
+        );
+        let _ = writeln!(
+            out,
+            r#"<text x="{:.1}" y="{:.1}" class="label">{}</text>"#,
+            left + PLOT_WIDTH / 2.0,
+            bottom + if bars && self.categories.len() > 5 { 52.0 } else { 36.0 },
+            escape(&self.x.label)
+        );
+        let (lx, ly) = (x0 + 16.0, top + PLOT_HEIGHT / 2.0);
+        let _ = writeln!(
+            out,
+            r#"<text x="{lx:.1}" y="{ly:.1}" class="label" transform="rotate(-90 {lx:.1} {ly:.1})">{}</text>"#,
+            escape(&self.y.label)
+        );
+
+        let width = 0.8 / self.series.len().max(1) as f64;
+        for (i, series) in self.series.iter().enumerate() {
+            let colour = COLOURS[i % COLOURS.len()];
+            if bars {
+                let drawn = |p: &&(f64, f64)| {
+                    drawable(p.1, y.log) && (0.0..self.categories.len() as f64).contains(&p.0)
+                };
+                for (group, value) in series.points.iter().filter(drawn) {
+                    let from = group - 0.4 + width * i as f64;
+                    let (a, b) = (px(from), px(from + width * 0.92));
+                    let (low, high) = (py(y.low.max(0.0)), py(value.clamp(y.low, y.high)));
+                    let _ = writeln!(
+                        out,
+                        r#"<rect x="{a:.1}" y="{high:.1}" width="{:.1}" height="{:.1}" fill="{colour}"/>"#,
+                        b - a,
+                        (low - high).max(0.0)
+                    );
+                }
+                continue;
+            }
+            let visible = |p: &&(f64, f64)| drawable(p.0, x.log) && drawable(p.1, y.log);
+            if series.style == Style::Dots {
+                for (a, b) in series.points.iter().filter(visible) {
+                    let _ = writeln!(
+                        out,
+                        r#"<circle cx="{:.1}" cy="{:.1}" r="3.5" fill="{colour}"/>"#,
+                        px(*a),
+                        py(*b)
+                    );
+                }
+                continue;
+            }
+            let dash =
+                if series.style == Style::Dashed { r#" stroke-dasharray="6 4""# } else { "" };
+            // A gap in the data is a gap in the line.
+            for run in series.points.split(|p| !visible(&p)) {
+                if run.is_empty() {
+                    continue;
+                }
+                let mut d = String::new();
+                for (k, (a, b)) in run.iter().enumerate() {
+                    let _ = write!(
+                        d,
+                        "{}{:.1} {:.1}",
+                        if k == 0 { "M" } else { "L" },
+                        px(*a),
+                        py(*b).clamp(-1e4, 1e4)
+                    );
+                }
+                let _ = writeln!(
+                    out,
+                    r#"<path d="{d}" fill="none" stroke="{colour}" stroke-width="2"{dash} clip-path="url(#c{:.0}_{:.0})"/>"#,
+                    x0, y0
+                );
+            }
+        }
+        let _ = writeln!(
+            out,
+            r#"<clipPath id="c{x0:.0}_{y0:.0}"><rect x="{left:.1}" y="{top:.1}" width="{PLOT_WIDTH}" height="{PLOT_HEIGHT}"/></clipPath>"#
+        );
+
+        let columns = legend_columns(self);
+        let column_width = (LEFT + PLOT_WIDTH) / columns as f64;
+        for (i, series) in self.series.iter().enumerate() {
+            let colour = COLOURS[i % COLOURS.len()];
+            let (a, b) = (
+                x0 + 24.0 + (i % columns) as f64 * column_width,
+                bottom + BOTTOM + 4.0 + (i / columns) as f64 * LEGEND_LINE,
+            );
+            let dash =
+                if series.style == Style::Dashed { r#" stroke-dasharray="5 3""# } else { "" };
+            let mark = if bars || series.style == Style::Dots {
+                format!(
+                    r#"<rect x="{:.1}" y="{:.1}" width="10" height="10" fill="{colour}"/>"#,
+                    a + 6.0,
+                    b - 9.0
+                )
+            } else {
+                format!(
+                    r#"<line x1="{a:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}" stroke="{colour}" stroke-width="2.5"{dash}/>"#,
+                    b - 4.0,
+                    a + 22.0,
+                    b - 4.0
+                )
+            };
+            let _ = writeln!(
+                out,
+                r#"{mark}<text x="{:.1}" y="{b:.1}" class="legend">{}</text>"#,
+                a + 28.0,
+                escape(&series.name)
+            );
+        }
+    }
+}
+
+impl Figure {
+    /// The figure as a stand-alone SVG document.
+    pub fn svg(&self) -> String {
+        let count = self.panels.len();
+        let columns = count.clamp(1, if count == 4 { 2 } else { 3 });
+        let rows = count.div_ceil(columns).max(1);
+        let legend = self.panels.iter().map(legend_height).fold(0.0, f64::max);
+        let cell_width = LEFT + PLOT_WIDTH + RIGHT;
+        let cell_height = TOP + PLOT_HEIGHT + BOTTOM + legend + 14.0;
+        let width = cell_width * columns as f64;
+        let per_line = (width / 6.2) as usize;
+        let notes = wrap(&self.note, per_line);
+        let height = 34.0 + cell_height * rows as f64 + 15.0 * notes.len() as f64 + 6.0;
+        let mut out = format!(
+            r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" font-family="Helvetica, Arial, sans-serif">
+<style>.title{{font-size:17px;font-weight:bold;text-anchor:middle}}.panel{{font-size:14px;font-weight:bold;text-anchor:middle}}.label{{font-size:13px;text-anchor:middle}}.xtick{{font-size:11px;text-anchor:middle}}.ytick{{font-size:11px;text-anchor:end}}.small{{font-size:10px}}.legend{{font-size:12px}}.note{{font-size:11px;fill:#444}}.grid{{stroke:#ddd;stroke-width:1}}.frame{{fill:none;stroke:#444;stroke-width:1}}</style>
+<rect width="100%" height="100%" fill="white"/>
+<text x="{:.1}" y="24" class="title">{}</text>
+"##,
+            width / 2.0,
+            escape(&self.title)
+        );
+        for (i, panel) in self.panels.iter().enumerate() {
+            let x = (i % columns) as f64 * cell_width;
+            let y = 34.0 + (i / columns) as f64 * cell_height;
+            panel.draw(&mut out, x, y);
+        }
+        for (i, line) in notes.iter().enumerate() {
+            let _ = writeln!(
+                out,
+                r#"<text x="14" y="{:.1}" class="note">{}</text>"#,
+                height - 15.0 * (notes.len() - i) as f64 + 3.0,
+                escape(line)
+            );
+        }
+        out.push_str("</svg>\n");
+        out
+    }
+
+    /// The figure as columns of numbers, a table a panel.
+    pub fn table(&self) -> String {
+        let mut out = format!("{}\n", self.title);
+        for panel in &self.panels {
+            let _ = writeln!(out, "\n{} ({} over {})", panel.title, panel.y.label, panel.x.label);
+            let mut keys: Vec<f64> = panel
+                .series
+                .iter()
+                .flat_map(|s| s.points.iter().map(|p| p.0))
+                .filter(|x| x.is_finite())
+                .collect();
+            keys.sort_by(f64::total_cmp);
+            keys.dedup();
+            // Curves are drawn finely; a table of twenty rows tells them.
+            let step = if panel.bars() { 1 } else { keys.len().div_ceil(20).max(1) };
+            let last = keys.len().saturating_sub(1);
+            let keys: Vec<f64> = keys
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| i % step == 0 || *i == last)
+                .map(|(_, k)| *k)
+                .collect();
+            let widths: Vec<usize> =
+                panel.series.iter().map(|s| s.name.chars().count().max(11)).collect();
+            let _ = write!(out, "{:>18}", "");
+            for (s, w) in panel.series.iter().zip(&widths) {
+                let _ = write!(out, "  {:>w$}", s.name);
+            }
+            out.push('\n');
+            for key in keys {
+                let name = panel
+                    .categories
+                    .get(key as usize)
+                    .filter(|_| panel.bars())
+                    .cloned()
+                    .unwrap_or_else(|| {
+                        format!("{key:.6}").trim_end_matches('0').trim_end_matches('.').into()
+                    });
+                let _ = write!(out, "{name:>18}");
+                for (s, w) in panel.series.iter().zip(&widths) {
+                    match s.points.iter().find(|p| p.0 == key) {
+                        Some((_, v)) if v.is_finite() => {
+                            let _ = write!(out, "  {:>w$}", number(*v));
+                        }
+                        _ => {
+                            let _ = write!(out, "  {:>w$}", "-");
+                        }
+                    }
+                }
+                out.push('\n');
+            }
+        }
+        if !self.note.is_empty() {
+            let _ = writeln!(out, "\n{}", wrap(&self.note, 100).join("\n"));
+        }
+        out
+    }
+}
+
+fn number(v: f64) -> String {
+    if v != 0.0 && !(1e-3..1e6).contains(&v.abs()) { format!("{v:.4e}") } else { format!("{v:.5}") }
+}
+
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.into()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn figure(points: Vec<(f64, f64)>, log: bool, bars: bool) -> Figure {
+        let axis = |label| if log { Axis::log(label) } else { Axis::linear(label) };
+        Figure {
+            title: "A <b> & \"c\"".into(),
+            panels: vec![Panel {
+                title: "p".into(),
+                x: axis("x"),
+                y: axis("y"),
+                series: vec![Series { name: "s < t".into(), points, style: Style::Line }],
+                categories: if bars { vec!["one".into(), "two".into()] } else { vec![] },
+            }],
+            note: "why".into(),
+        }
+    }
+
+    #[test]
+    fn text_is_escaped_and_numbers_are_short() {
+        let svg = figure(vec![(0.0, 1.0), (1.0, 2.0)], false, false).svg();
+        assert!(svg.contains("A &lt;b&gt; &amp; &quot;c&quot;") && svg.contains("s &lt; t"));
+        for (v, text) in
+            [(0.0, "0"), (0.1 + 0.2, "0.3"), (1e6, "1e6"), (2.5e-5, "2.5e-5"), (150.0, "150")]
+        {
+            assert_eq!(tick_label(v), text);
+        }
+    }
+
+    #[test]
+    fn a_gap_in_the_data_is_a_gap_in_the_line() {
+        let svg = figure(
+            vec![(0.0, 1.0), (1.0, 2.0), (2.0, f64::NAN), (3.0, 1.0), (4.0, 1.0)],
+            false,
+            false,
+        )
+        .svg();
+        assert_eq!(svg.matches("<path").count(), 2);
+    }
+
+    proptest! {
+        /// No data make a document with NaN, infinity or unbalanced tags.
+        #[test]
+        fn always_a_sound_document(points in proptest::collection::vec((any::<f64>(), any::<f64>()), 0..20), log in any::<bool>(), bars in any::<bool>()) {
+            let figure = figure(points, log, bars);
+            let svg = figure.svg();
+            prop_assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+            prop_assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+            prop_assert!(svg.ends_with("</svg>\n"));
+            prop_assert!(!figure.table().contains("NaN"));
+        }
+
+        #[test]
+        fn ticks_lie_within(low in -1e6..1e6f64, span in 1e-6..1e9f64, log in any::<bool>()) {
+            let (low, high) = if log { (low.abs() + 1e-9, low.abs() + span + 1e-8) } else { (low, low + span) };
+            let scale = Scale { low, high, log };
+            let ticks = scale.ticks();
+            prop_assert!(ticks.len() <= 40);
+            prop_assert!(ticks.iter().all(|t| (-1e-3..=1.001).contains(&scale.at(*t))));
+        }
+    }
+}

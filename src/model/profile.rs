@@ -1,0 +1,304 @@
+//! A protected run laid out in time: when each boundary is reached, what a save costs there, and where
+//! saves go. Planner and simulation both work on this, so they cannot disagree about the run.
+//!
+//! The time left with r rows to go is alpha r^3 + beta r^2 (the efficiency model), the corner left to
+//! save has r^2 elements: half-way through a run 63 % of the corner is left, at nine tenths 22 %.
+
+use serde::Serialize;
+
+use super::ModelError;
+use super::error::{Result, at_least, finite, non_negative, positive};
+use super::fit::RateModel;
+use super::interval::{self, Segment};
+use super::memory::Scope;
+
+/// A factorisation in time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run {
+    pub n: u64,
+    pub nb: u64,
+    pub rate: RateModel,
+}
+
+impl Run {
+    pub fn new(n: u64, nb: u64, rate: RateModel) -> Result<Self> {
+        at_least("the order N", n, 1, "at least 1")?;
+        at_least("the block size NB", nb, 1, "at least 1")?;
+        let run = Self { n, nb, rate };
+        positive("the run time", run.seconds()?)?;
+        Ok(run)
+    }
+
+    /// Number of boundaries: block columns.
+    pub fn boundaries(&self) -> u64 {
+        self.n.div_ceil(self.nb)
+    }
+
+    /// Rows of the corner at boundary `k`.
+    pub fn corner(&self, k: u64) -> u64 {
+        self.n.saturating_sub(k.saturating_mul(self.nb))
+    }
+
+    /// Seconds of the whole factorisation, undisturbed and unprotected.
+    pub fn seconds(&self) -> Result<f64> {
+        self.rate.seconds(self.n as f64)
+    }
+
+    /// Seconds of computation up to boundary `k`.
+    pub fn time_at(&self, k: u64) -> Result<f64> {
+        Ok((self.seconds()? - self.rate.seconds(self.corner(k) as f64)?).max(0.0))
+    }
+
+    /// First boundary after `k` at which at least `seconds` of computation lie behind `k`.
+    fn boundary_after(&self, k: u64, seconds: f64) -> Result<u64> {
+        let target = self.time_at(k)? + seconds;
+        let (mut low, mut high) = (k, self.boundaries());
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.time_at(middle)? >= target {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        Ok(high.max(k + 1))
+    }
+}
+
+/// What a save and a restoration cost, seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SaveCost {
+    /// Encoding the whole matrix (before the new state is safe).
+    pub encode: f64,
+    /// Copying the whole matrix (after).
+    pub flush: f64,
+    /// Draining the pipeline and the barriers, each save.
+    pub fixed: f64,
+    /// Rebuilding and copying back.
+    pub recover: f64,
+    pub scope: Scope,
+}
+
+impl SaveCost {
+    pub fn check(&self) -> Result<()> {
+        non_negative("the encoding time", self.encode)?;
+        non_negative("the flushing time", self.flush)?;
+        non_negative("the fixed time of a save", self.fixed)?;
+        non_negative("the recovery time", self.recover)?;
+        Ok(())
+    }
+
+    /// Seconds to encode and to flush when the corner has the share `x` of the rows.
+    pub fn at(&self, x: f64) -> (f64, f64) {
+        let share = self.scope.share(x);
+        (self.fixed + self.encode * share, self.flush * share)
+    }
+}
+
+/// When to save.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Every {
+    /// The optimal interval for this MTBF of the system at the cost of the next save: as the corner shrinks
+    /// saves get cheaper and closer together.
+    Auto {
+        mtbf: f64,
+    },
+    Seconds(f64),
+    /// Every so many boundaries.
+    Boundaries(u64),
+    Never,
+}
+
+/// A run cut into segments; the last has no save.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Schedule {
+    pub segments: Vec<Segment>,
+    /// Boundaries at which the saves are, one fewer than segments (empty for [`Schedule::periodic`]).
+    pub saves_at: Vec<u64>,
+}
+
+/// More saves than this in one run is a mistake in the inputs, not a plan.
+const MOST_SAVES: usize = 2_000_000;
+
+fn too_many() -> ModelError {
+    ModelError::DoesNotFit(format!(
+        "more than {MOST_SAVES} saves in one run: the interval is too short for a run this long"
+    ))
+}
+
+impl Schedule {
+    /// A run saved by the rule `every`.
+    pub fn of(run: &Run, cost: &SaveCost, every: Every) -> Result<Self> {
+        cost.check()?;
+        let last = run.boundaries();
+        let n = run.n as f64;
+        let total = run.seconds()?;
+        let mut segments = Vec::new();
+        let mut saves_at = Vec::new();
+        let mut k = 0;
+        while k < last {
+            let behind = run.time_at(k)?;
+            let left = total - behind;
+            let next = match every {
+                Every::Never => last,
+                Every::Boundaries(step) => {
+                    at_least("the number of boundaries between saves", step, 1, "at least 1")?;
+                    k.saturating_add(step).min(last)
+                }
+                Every::Seconds(s) => {
+                    positive("the interval between saves", s)?;
+                    if left <= s { last } else { run.boundary_after(k, s)? }
+                }
+                Every::Auto { mtbf } => {
+                    let (encode, flush) = cost.at(run.corner(k) as f64 / n);
+                    let tau = interval::optimal(encode + flush, mtbf)?;
+                    if left <= tau { last } else { run.boundary_after(k, tau)? }
+                }
+            };
+            let work = run.time_at(next)? - behind;
+            // At the last boundary nothing is left to protect.
+            let (encode, flush) = if next >= last {
+                (0.0, 0.0)
+            } else {
+                saves_at.push(next);
+                cost.at(run.corner(next) as f64 / n)
+            };
+            if saves_at.len() > MOST_SAVES {
+                return Err(too_many());
+            }
+            segments.push(Segment { work, encode, flush });
+            k = next;
+        }
+        Ok(Self { segments, saves_at })
+    }
+
+    /// `work` seconds saved every `interval` seconds at constant cost: an application that is not HPL.
+    pub fn periodic(work: f64, interval: f64, encode: f64, flush: f64) -> Result<Self> {
+        positive("the work", work)?;
+        positive("the interval between saves", interval)?;
+        non_negative("the encoding time", encode)?;
+        non_negative("the flushing time", flush)?;
+        // A remainder below a billionth of an interval is rounding, not work.
+        let count = (work / interval - 1e-9).ceil().max(1.0);
+        if count > MOST_SAVES as f64 {
+            return Err(too_many());
+        }
+        let count = count as usize;
+        let mut segments = vec![Segment { work: interval, encode, flush }; count];
+        segments[count - 1] =
+            Segment { work: work - interval * (count - 1) as f64, encode: 0.0, flush: 0.0 };
+        Ok(Self { segments, saves_at: Vec::new() })
+    }
+
+    pub fn saves(&self) -> usize {
+        self.segments.len().saturating_sub(1)
+    }
+
+    /// Seconds spent on all saves when nothing fails.
+    pub fn saving(&self) -> f64 {
+        self.segments.iter().map(|s| s.encode + s.flush).sum()
+    }
+
+    pub fn work(&self) -> f64 {
+        self.segments.iter().map(|s| s.work).sum()
+    }
+
+    /// Wall seconds when nothing fails.
+    pub fn undisturbed(&self) -> f64 {
+        self.work() + self.saving()
+    }
+
+    /// Expected wall seconds with exponential failures of system MTBF `mtbf`, exact as long as no group is
+    /// overwhelmed: a failure before the first save costs `down_fresh` (start again), later `down`.
+    pub fn expected(&self, down_fresh: f64, down: f64, mtbf: f64) -> Result<f64> {
+        let mut sum = 0.0;
+        for (i, segment) in self.segments.iter().enumerate() {
+            // The first segment's flush already has a sealed state to go back to.
+            let tries = Segment { flush: 0.0, ..*segment };
+            let flush = Segment { work: 0.0, encode: 0.0, ..*segment };
+            sum += interval::segment_time(tries, if i == 0 { down_fresh } else { down }, mtbf)?;
+            sum += interval::segment_time(flush, down, mtbf)?;
+        }
+        finite("the expected time", sum)
+    }
+
+    /// Like [`Schedule::expected`] for methods whose new state is safe only after the flush.
+    pub fn expected_sealing_late(&self, down_fresh: f64, down: f64, mtbf: f64) -> Result<f64> {
+        let late = Self {
+            segments: self
+                .segments
+                .iter()
+                .map(|s| Segment { work: s.work, encode: s.encode + s.flush, flush: 0.0 })
+                .collect(),
+            saves_at: self.saves_at.clone(),
+        };
+        late.expected(down_fresh, down, mtbf)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn run(n: u64, nb: u64) -> Run {
+        Run::new(n, nb, RateModel::new(1e12, 5_000.0).unwrap()).unwrap()
+    }
+
+    const COST: SaveCost =
+        SaveCost { encode: 10.0, flush: 2.0, fixed: 0.1, recover: 15.0, scope: Scope::Corner };
+
+    #[test]
+    fn half_way_through_63_percent_of_the_corner_is_left() {
+        let r = Run::new(1_000_000, 100, RateModel::new(1e15, 0.0).unwrap()).unwrap();
+        let k = r.boundary_after(0, r.seconds().unwrap() / 2.0).unwrap();
+        let x = r.corner(k) as f64 / 1e6;
+        assert!((x * x - 0.63).abs() < 0.001);
+    }
+
+    #[test]
+    fn automatic_saves_get_closer_and_cheaper() {
+        let r = run(400_000, 256);
+        let s = Schedule::of(&r, &COST, Every::Auto { mtbf: 3_600.0 }).unwrap();
+        assert!(s.saves() > 10);
+        for pair in s.segments[..s.saves()].windows(2) {
+            assert!(pair[1].encode < pair[0].encode);
+        }
+        assert!(s.segments[s.saves() - 1].work < s.segments[0].work);
+        // Whole costs three times the corner over a run saved at even progress (eq. 20)...
+        let whole = SaveCost { scope: Scope::Whole, fixed: 0.0, ..COST };
+        let corner = SaveCost { fixed: 0.0, ..COST };
+        let even = Every::Boundaries(4);
+        let ratio = Schedule::of(&r, &whole, even).unwrap().saving()
+            / Schedule::of(&r, &corner, even).unwrap().saving();
+        assert!((ratio - 3.0).abs() < 0.03, "{ratio}");
+        // ...and 5/3 of it when saves are even in time, since most time goes into the large corners.
+        let r = run(400_000, 8);
+        let even = Every::Seconds(100.0);
+        let ratio = Schedule::of(&r, &whole, even).unwrap().saving()
+            / Schedule::of(&r, &corner, even).unwrap().saving();
+        assert!((ratio - 5.0 / 3.0).abs() < 0.02, "{ratio}");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_or_made(n in 1u64..3_000_000, nb in 1u64..1000, interval in 0.5..1e4f64, mtbf in 10.0..1e8f64) {
+            let r = run(n, nb);
+            for every in [Every::Never, Every::Seconds(interval), Every::Auto { mtbf }, Every::Boundaries(1 + n / nb / 7)] {
+                let Ok(s) = Schedule::of(&r, &COST, every) else { continue };
+                prop_assert!((s.work() / r.seconds().unwrap() - 1.0).abs() < 1e-9);
+                prop_assert_eq!(s.saves_at.len(), s.saves());
+                prop_assert!(s.saves_at.windows(2).all(|w| w[0] < w[1]));
+                prop_assert!(s.segments.iter().all(|g| g.work >= 0.0));
+                if let Ok(t) = s.expected(10.0, 20.0, mtbf) {
+                    prop_assert!(t >= s.undisturbed() * (1.0 - 1e-9));
+                    if let Ok(late) = s.expected_sealing_late(10.0, 20.0, mtbf) {
+                        // Sealing late repeats more; only the tiny first flush may restart more cheaply.
+                        prop_assert!(late >= t * (1.0 - 1e-9) - 12.0);
+                    }
+                }
+            }
+        }
+    }
+}

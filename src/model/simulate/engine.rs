@@ -1,0 +1,477 @@
+//! One run, from failure to failure.
+//!
+//! The undisturbed run is a line of segments (work, encode, flush) with known starts; a run that was resumed
+//! at segment i moves along that line until the next failure. So each failure costs a binary search, whatever
+//! lies between. What a failure undoes depends on the method and the phase:
+//!
+//! | phase | self | double, disk | single | none |
+//! |---|---|---|---|---|
+//! | work, encode | back to the last save | the same | work: the same; encode: fatal | start again |
+//! | flush | forward to the new save | back | fatal | - |
+//!
+//! Before the first save is safe there is nothing to lose: the matrix is generated again. A failure while the
+//! run is down starts detection and restart again, and adds to the losses of its group; only when the run is
+//! up are all groups whole again.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use super::failures::{Source, Struck};
+use super::{End, Outcome, Placement, Scenario};
+use crate::model::memory::Method;
+
+/// More failures than this in one run: it is not getting anywhere.
+const MOST_FAILURES: u64 = 5_000_000;
+
+/// A scenario with its prefix sums, shared by all runs.
+pub struct Plan<'a> {
+    scenario: &'a Scenario,
+    /// Undisturbed time at which each segment starts, and the end of the last.
+    starts: Vec<f64>,
+    /// Work before each segment.
+    work: Vec<f64>,
+    limit: f64,
+    groups: u64,
+}
+
+enum Phase {
+    Working,
+    Encoding,
+    Flushing,
+}
+
+/// The nodes lost since all groups were last whole, by group.
+struct Losses {
+    lost: HashMap<u64, Vec<u64>>,
+}
+
+impl Losses {
+    /// Whether the group of this position has now lost more than it survives.
+    fn add(&mut self, plan: &Plan, node: u64) -> bool {
+        let members = self.lost.entry(plan.group_of(node)).or_default();
+        // The replacement of a lost node has nothing more to lose.
+        if !members.contains(&node) {
+            members.push(node);
+        }
+        members.len() as u64 > plan.scenario.system.losses
+    }
+}
+
+/// Spare nodes and those under repair.
+struct Spares {
+    /// Negative: so many are still needed.
+    free: i64,
+    unlimited: bool,
+    repair: Option<f64>,
+    /// When repaired nodes come back (ordered bits of a non-negative time).
+    returning: BinaryHeap<Reverse<u64>>,
+}
+
+impl Spares {
+    fn take(&mut self, time: f64) {
+        if self.unlimited {
+            return;
+        }
+        self.free -= 1;
+        if let Some(r) = self.repair {
+            // Bits of non-negative doubles order as they do.
+            self.returning.push(Reverse((time + r).to_bits()));
+        }
+    }
+
+    /// When all that were taken have been replaced, at `now` or later; None: never.
+    fn ready(&mut self, now: f64) -> Option<f64> {
+        if self.unlimited {
+            return Some(now);
+        }
+        let mut at = now;
+        while let Some(Reverse(bits)) = self.returning.peek().copied() {
+            let back = f64::from_bits(bits);
+            if back > now && self.free >= 0 {
+                break;
+            }
+            self.returning.pop();
+            self.free += 1;
+            at = at.max(back);
+        }
+        (self.free >= 0).then_some(at)
+    }
+}
+
+impl<'a> Plan<'a> {
+    pub fn new(scenario: &'a Scenario) -> Self {
+        let segments = &scenario.schedule.segments;
+        let mut starts = Vec::with_capacity(segments.len() + 1);
+        let mut work = Vec::with_capacity(segments.len() + 1);
+        let (mut t, mut w) = (0.0, 0.0);
+        for s in segments {
+            starts.push(t);
+            work.push(w);
+            t += s.work + s.encode + s.flush;
+            w += s.work;
+        }
+        starts.push(t);
+        work.push(w);
+        let system = &scenario.system;
+        Self {
+            scenario,
+            limit: scenario.limit.unwrap_or(100.0 * t),
+            starts,
+            work,
+            groups: system.nodes.div_ceil(system.group.max(1)),
+        }
+    }
+
+    fn end(&self) -> f64 {
+        self.starts[self.starts.len() - 1]
+    }
+
+    /// Groups are as even as possible over an order of the nodes in which neighbours are either neighbours
+    /// in the machine or, spread, sit in successive domains.
+    fn group_of(&self, node: u64) -> u64 {
+        let system = &self.scenario.system;
+        let position = match (system.placement, system.domains) {
+            (Placement::Spread, Some(d)) => {
+                let count = system.nodes.div_ceil(d.size);
+                // The same slot of all domains, then the next slot. The last domain may be short: those before
+                // it in the slot then number one fewer from that slot on.
+                let (domain, slot) = (node / d.size, node % d.size);
+                let last = system.nodes - (count - 1) * d.size;
+                slot * (count - 1) + slot.min(last) + domain
+            }
+            _ => node,
+        };
+        (u128::from(position) * u128::from(self.groups) / u128::from(system.nodes)) as u64
+    }
+
+    /// Runs number `index` under master seed `seed`.
+    pub fn run(&self, seed: u64, index: u64) -> Outcome {
+        let scenario = self.scenario;
+        let system = &scenario.system;
+        let method = scenario.method;
+        let mut source = Source::new(&scenario.failures, system.nodes, system.domains, seed, index);
+        let mut out = Outcome {
+            end: End::Finished,
+            wall: 0.0,
+            useful: 0.0,
+            saving: 0.0,
+            lost: 0.0,
+            detect: 0.0,
+            wait: 0.0,
+            restart: 0.0,
+            recover: 0.0,
+            failures: 0,
+            recoveries: 0,
+        };
+        let mut spares = Spares {
+            free: system.spares.map_or(0, |s| s.min(i64::MAX as u64) as i64),
+            unlimited: system.spares.is_none(),
+            repair: system.repair,
+            returning: BinaryHeap::new(),
+        };
+        // The segment the run resumes from, and when it did.
+        let (mut at, mut since) = (0usize, 0.0);
+        loop {
+            let finish = since + (self.end() - self.starts[at]);
+            let strike = source.peek().map_or(f64::INFINITY, |e| e.time);
+            let stop = strike.min(self.limit);
+            if finish <= stop {
+                self.keep(&mut out, at, self.starts.len() - 1);
+                out.wall = finish;
+                return out;
+            }
+            // Along the line to where the failure, or the deadline, strikes.
+            let line = self.starts[at] + (stop - since);
+            let j = self.segment_at(line, at);
+            let offset = (line - self.starts[j]).max(0.0);
+            let segment = scenario.schedule.segments[j];
+            let phase = if offset < segment.work {
+                Phase::Working
+            } else if offset < segment.work + segment.encode {
+                Phase::Encoding
+            } else {
+                Phase::Flushing
+            };
+            self.keep(&mut out, at, j);
+            let mut resume = j;
+            match phase {
+                Phase::Flushing if method == Method::SelfCheckpoint => {
+                    // Sealed: the new state is kept, and the restoration finishes the copy.
+                    out.useful += segment.work;
+                    out.saving += offset - segment.work;
+                    resume = j + 1;
+                }
+                _ => out.lost += offset,
+            }
+            if self.limit <= strike {
+                out.wall = self.limit;
+                out.end = End::Late;
+                return out;
+            }
+            let saving = !matches!(phase, Phase::Working);
+            if method == Method::Single && saving && j > 0 {
+                out.failures += 1;
+                out.wall = strike;
+                out.end = End::LostWhileSaving;
+                return out;
+            }
+            match self.bring_back(&mut out, &mut source, &mut spares, resume > 0) {
+                Ok(up) => since = up,
+                Err((end, wall)) => {
+                    out.end = end;
+                    out.wall = wall;
+                    return out;
+                }
+            }
+            at = resume;
+        }
+    }
+
+    /// The segment in which the undisturbed time `line` lies, at or after `from`.
+    fn segment_at(&self, line: f64, from: usize) -> usize {
+        let last = self.starts.len() - 2;
+        let after = self.starts[from..].partition_point(|s| *s <= line);
+        (from + after.saturating_sub(1)).min(last)
+    }
+
+    /// Segments `from..to` are done for good.
+    fn keep(&self, out: &mut Outcome, from: usize, to: usize) {
+        let useful = self.work[to] - self.work[from];
+        out.useful += useful;
+        out.saving += (self.starts[to] - self.starts[from]) - useful;
+    }
+
+    /// From a failure (the next of `source`) until the run is up again; further failures may come in between.
+    fn bring_back(
+        &self,
+        out: &mut Outcome,
+        source: &mut Source,
+        spares: &mut Spares,
+        saved: bool,
+    ) -> Result<f64, (End, f64)> {
+        let system = &self.scenario.system;
+        // On disk, or before the first save, no number of losses is too many.
+        let fragile = saved && self.scenario.method.in_memory();
+        let mut losses = Losses { lost: HashMap::new() };
+        loop {
+            let Some(event) = source.take() else {
+                // Not reachable: the caller saw this event. A run without it goes on.
+                return Ok(out.wall);
+            };
+            out.failures += 1;
+            let now = event.time;
+            let mut overwhelmed = false;
+            match event.struck {
+                Struck::Node(node) => {
+                    spares.take(now);
+                    overwhelmed = losses.add(self, node);
+                }
+                Struck::Domain(domain) => {
+                    let size = system.domains.map_or(1, |d| d.size);
+                    let first = domain.saturating_mul(size);
+                    for node in first..first.saturating_add(size).min(system.nodes) {
+                        spares.take(now);
+                        // Nothing can be worse than overwhelmed; spare the search in a large domain.
+                        if fragile && !overwhelmed {
+                            overwhelmed = losses.add(self, node);
+                        }
+                    }
+                }
+            }
+            if fragile && overwhelmed {
+                return Err((End::GroupLost, now));
+            }
+            if out.failures >= MOST_FAILURES {
+                return Err((End::Late, now));
+            }
+            let noticed = now + system.detect;
+            let Some(staffed) = spares.ready(noticed) else {
+                out.detect += system.detect;
+                return Err((End::NoSpare, noticed));
+            };
+            let started = staffed + system.restart;
+            let restore = if saved && self.scenario.method != Method::None {
+                system.recover
+            } else {
+                system.regenerate
+            };
+            let up = started + restore;
+            let next = source.peek().map_or(f64::INFINITY, |e| e.time).min(self.limit);
+            // What of each stage passes before the next failure (or the deadline).
+            let spent = |from: f64, to: f64| (next.min(to) - from).max(0.0);
+            out.detect += spent(now, noticed);
+            out.wait += spent(noticed, staffed);
+            out.restart += spent(staffed, started);
+            out.recover += spent(started, up);
+            if next >= up {
+                out.recoveries += 1;
+                return Ok(up);
+            }
+            if self.limit <= next {
+                return Err((End::Late, self.limit));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::failures::{Failures, Trace};
+    use super::super::{Domains, System};
+    use super::*;
+    use crate::model::profile::Schedule;
+
+    fn system() -> System {
+        System {
+            nodes: 64,
+            group: 8,
+            losses: 1,
+            placement: Placement::Neighbours,
+            domains: None,
+            spares: None,
+            repair: None,
+            detect: 3.0,
+            restart: 4.0,
+            recover: 5.0,
+            regenerate: 6.0,
+        }
+    }
+
+    /// 100 s of work saved every 25 s (3 s encode, 2 s flush), with failures at the given times, exactly.
+    fn run(method: Method, system: System, times: &[(f64, u64)], limit: Option<f64>) -> Outcome {
+        // Padding at both ends; the trace is then begun for certain where the times are meant to start.
+        let far = 1e9;
+        let mut events: Vec<(f64, u64)> = vec![(0.0, 63)];
+        events.extend(times.iter().map(|(t, n)| (far + t, *n)));
+        events.push((2e9, 63));
+        let trace = Trace::new(events).unwrap().starting_at(far);
+        let schedule = match method {
+            Method::None => Schedule::periodic(100.0, 100.0, 0.0, 0.0).unwrap(),
+            _ => Schedule::periodic(100.0, 25.0, 3.0, 2.0).unwrap(),
+        };
+        let scenario =
+            Scenario { schedule, method, system, failures: Failures::Trace(trace), limit };
+        scenario.check().unwrap();
+        Plan::new(&scenario).run(0, 0)
+    }
+
+    fn adds_up(o: &Outcome) {
+        let sum = o.useful + o.saving + o.lost + o.detect + o.wait + o.restart + o.recover;
+        assert!((sum - o.wall).abs() < 1e-9, "{o:?}");
+    }
+
+    #[test]
+    fn undisturbed() {
+        let o = run(Method::SelfCheckpoint, system(), &[], None);
+        assert_eq!((o.end, o.wall, o.useful, o.saving), (End::Finished, 115.0, 100.0, 15.0));
+    }
+
+    #[test]
+    fn a_loss_while_working_goes_back_to_the_last_save() {
+        // Save 1 is safe at 28, done at 30; at 40 ten seconds are lost.
+        let o = run(Method::SelfCheckpoint, system(), &[(40.0, 1)], None);
+        assert_eq!(o.lost, 10.0);
+        assert_eq!(o.wall, 115.0 + 10.0 + 12.0);
+        assert_eq!((o.detect, o.restart, o.recover), (3.0, 4.0, 5.0));
+        adds_up(&o);
+    }
+
+    #[test]
+    fn a_loss_before_the_first_save_generates_again() {
+        let o = run(Method::SelfCheckpoint, system(), &[(20.0, 1)], None);
+        assert_eq!((o.lost, o.recover, o.wall), (20.0, 6.0, 115.0 + 20.0 + 13.0));
+    }
+
+    #[test]
+    fn phases_of_a_save_by_method() {
+        // Encoding the second save from 55 to 58, flushing to 60.
+        let o = run(Method::SelfCheckpoint, system(), &[(56.0, 1)], None);
+        assert_eq!(o.lost, 26.0);
+        let o = run(Method::SelfCheckpoint, system(), &[(59.0, 1)], None);
+        assert_eq!((o.lost, o.wall), (0.0, 114.0 + 12.0), "one second of flush is spared");
+        adds_up(&o);
+        let o = run(Method::Double, system(), &[(59.0, 1)], None);
+        assert_eq!(o.lost, 29.0);
+        let o = run(Method::Single, system(), &[(59.0, 1)], None);
+        assert_eq!((o.end, o.wall), (End::LostWhileSaving, 59.0));
+        let o = run(Method::Single, system(), &[(54.0, 1)], None);
+        assert_eq!(o.end, End::Finished);
+        let o = run(Method::None, system(), &[(59.0, 1)], None);
+        assert_eq!((o.lost, o.wall), (59.0, 100.0 + 59.0 + 13.0));
+    }
+
+    #[test]
+    fn two_losses_in_a_group_are_one_too_many() {
+        // Nodes 0..8 are group 0. The run is down from 40 to 52.
+        let o = run(Method::SelfCheckpoint, system(), &[(40.0, 1), (45.0, 2)], None);
+        assert_eq!((o.end, o.wall), (End::GroupLost, 45.0));
+        adds_up(&o);
+        let o = run(Method::SelfCheckpoint, system(), &[(40.0, 1), (45.0, 9)], None);
+        assert_eq!((o.end, o.wall), (End::Finished, 115.0 + 10.0 + 5.0 + 12.0), "another group");
+        adds_up(&o);
+        let o = run(Method::SelfCheckpoint, system(), &[(40.0, 1), (45.0, 1)], None);
+        assert_eq!(o.end, End::Finished, "its own replacement");
+        let o = run(Method::SelfCheckpoint, system(), &[(40.0, 1), (53.0, 2)], None);
+        assert_eq!(o.end, End::Finished, "whole again at 52");
+        let two = System { losses: 2, ..system() };
+        let o = run(Method::SelfCheckpoint, two, &[(40.0, 1), (45.0, 2)], None);
+        assert_eq!(o.end, End::Finished);
+        let o = run(Method::Disk, system(), &[(40.0, 1), (45.0, 2)], None);
+        assert_eq!(o.end, End::Finished);
+    }
+
+    #[test]
+    fn spares_run_out_and_come_back() {
+        let few = System { spares: Some(1), ..system() };
+        let o = run(Method::SelfCheckpoint, few.clone(), &[(40.0, 1), (70.0, 20)], None);
+        assert_eq!((o.end, o.wall), (End::NoSpare, 73.0));
+        adds_up(&o);
+        let mended = System { repair: Some(50.0), ..few };
+        let o = run(Method::SelfCheckpoint, mended, &[(40.0, 1), (70.0, 20)], None);
+        assert_eq!((o.end, o.wait), (End::Finished, 90.0 - 73.0));
+        adds_up(&o);
+    }
+
+    #[test]
+    fn a_deadline() {
+        let o = run(Method::SelfCheckpoint, system(), &[(40.0, 1)], Some(120.0));
+        assert_eq!((o.end, o.wall), (End::Late, 120.0));
+        adds_up(&o);
+        let o = run(Method::SelfCheckpoint, system(), &[(40.0, 1)], Some(50.0));
+        assert_eq!((o.end, o.wall), (End::Late, 50.0));
+        adds_up(&o);
+    }
+
+    #[test]
+    fn spread_groups_share_no_domain() {
+        for (nodes, size, group) in [(64, 8, 8), (60, 8, 7), (61, 4, 16), (1000, 48, 16)] {
+            let scenario = Scenario {
+                schedule: Schedule::periodic(1.0, 1.0, 0.0, 0.0).unwrap(),
+                method: Method::SelfCheckpoint,
+                system: System {
+                    nodes,
+                    group,
+                    placement: Placement::Spread,
+                    domains: Some(Domains { size, mtbf: 1.0 }),
+                    ..system()
+                },
+                failures: Failures::Never,
+                limit: None,
+            };
+            let plan = Plan::new(&scenario);
+            let mut members = vec![Vec::new(); plan.groups as usize];
+            for node in 0..nodes {
+                members[plan.group_of(node) as usize].push(node / size);
+            }
+            for m in &mut members {
+                assert!(!m.is_empty() && m.len() as u64 <= group);
+                m.sort_unstable();
+                // A wrap past a short last domain may bring one domain back only where groups are
+                // larger than the domains are many.
+                if group < nodes / size {
+                    assert!(m.windows(2).all(|w| w[0] != w[1]), "{nodes} {size} {group} {m:?}");
+                }
+            }
+        }
+    }
+}

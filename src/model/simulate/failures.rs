@@ -1,0 +1,638 @@
+//! When nodes fail, without sampling each of them.
+//!
+//! All nodes that have not failed yet share one age, so their first failures are the order statistics of a
+//! known distribution, and those can be drawn one after the other: if H is the cumulative hazard
+//! of one node's remaining life, the next of n such failures comes when H has grown by Exp(1)/n. Which node
+//! it is, is uniform. This is exact for any lifetime; for exponential ones H is linear
+//! and the process is simply Poisson. A replaced node has its own age and its own next failure, kept in a
+//! heap; there are only as many of these as there were failures.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use serde::Serialize;
+
+use super::super::ModelError;
+use super::super::error::{Result, non_negative, positive};
+
+/// How old the nodes are when the run starts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Age {
+    /// Each is somewhere in its life: the machine has run and been repaired for long.
+    Stationary,
+    /// All were put into service this many seconds ago and none failed; 0 is a new machine.
+    Same(f64),
+}
+
+/// A recorded history of failures: seconds and node numbers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Trace {
+    events: Vec<(f64, u64)>,
+    /// After this long it begins again.
+    span: f64,
+}
+
+impl Trace {
+    /// From events in any order. Each simulated run starts at a random point of the trace and wraps around.
+    pub fn new(mut events: Vec<(f64, u64)>) -> Result<Self> {
+        if events.is_empty() {
+            return Err(ModelError::Data("the trace of failures is empty".into()));
+        }
+        for (t, _) in &events {
+            non_negative("a time in the trace", *t)?;
+        }
+        events.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let first = events[0].0;
+        for e in &mut events {
+            e.0 -= first;
+        }
+        // One mean gap between the last event and the first of the next round.
+        let last = events[events.len() - 1].0;
+        let span = if events.len() > 1 {
+            last * events.len() as f64 / (events.len() - 1) as f64
+        } else {
+            first
+        };
+        positive("the time spanned by the trace", span)?;
+        Ok(Self { events, span })
+    }
+
+    /// Lines of `SECONDS NODE`, separated by blanks or a comma; `#` starts a comment.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut events = Vec::new();
+        for (i, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or("").trim();
+            if line.is_empty() {
+                continue;
+            }
+            let mut words = line.split([',', ' ', '\t']).filter(|w| !w.is_empty());
+            let (time, node) = (words.next(), words.next());
+            let event = time
+                .and_then(|t| t.parse::<f64>().ok())
+                .zip(node.and_then(|n| n.parse::<u64>().ok()));
+            match event {
+                Some((t, n)) if words.next().is_none() && t.is_finite() && t >= 0.0 => {
+                    events.push((t, n));
+                }
+                _ => {
+                    return Err(ModelError::Data(format!(
+                        "line {} of the trace is `{line}`: it must be the time in seconds and the number \
+                         of the node that failed, such as `86400.5 17`",
+                        i + 1
+                    )));
+                }
+            }
+        }
+        Self::new(events)
+    }
+
+    /// The same trace begun at `origin` for certain: a run's start is then within the first instant.
+    #[cfg(test)]
+    pub(super) fn starting_at(&self, origin: f64) -> Self {
+        Self {
+            events: self
+                .events
+                .iter()
+                .filter(|(t, _)| *t >= origin)
+                .map(|(t, n)| (t - origin, *n))
+                .collect(),
+            span: 0.0,
+        }
+    }
+
+    pub fn mtbf(&self) -> f64 {
+        self.span / self.events.len() as f64
+    }
+}
+
+/// The law of failures.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Failures {
+    Never,
+    /// Mean seconds between failures of one node.
+    Exponential {
+        mtbf: f64,
+    },
+    /// Shape below 1: the young fail more (as logs of large machines show, 0.7 is typical); above 1: the old.
+    Weibull {
+        mtbf: f64,
+        shape: f64,
+        age: Age,
+    },
+    Trace(Trace),
+}
+
+impl Failures {
+    pub fn check(&self) -> Result<()> {
+        match self {
+            Failures::Never | Failures::Trace(_) => Ok(()),
+            Failures::Exponential { mtbf } => positive("the MTBF of a node", *mtbf).map(drop),
+            Failures::Weibull { mtbf, shape, age } => {
+                positive("the MTBF of a node", *mtbf)?;
+                if !(0.1..=20.0).contains(shape) {
+                    return Err(ModelError::OutOfRange {
+                        what: "the Weibull shape",
+                        rule: "between 0.1 and 20",
+                        value: *shape,
+                    });
+                }
+                if let Age::Same(a) = age {
+                    non_negative("the age of the nodes", *a)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Uniform in (0, 1): never 0, so its logarithm is finite.
+fn uniform(rng: &mut Xoshiro256PlusPlus) -> f64 {
+    ((rng.next_u64() >> 11) as f64 + 0.5) * (1.0 / (1u64 << 53) as f64)
+}
+
+fn exponential(rng: &mut Xoshiro256PlusPlus) -> f64 {
+    -uniform(rng).ln()
+}
+
+/// Uniform in 0..n without bias (multiply-shift with rejection).
+fn below(rng: &mut Xoshiro256PlusPlus, n: u64) -> u64 {
+    loop {
+        let wide = u128::from(rng.next_u64()) * u128::from(n);
+        let low = wide as u64;
+        if low >= n.wrapping_neg() % n {
+            return (wide >> 64) as u64;
+        }
+    }
+}
+
+/// ln Gamma(x), x > 0 (Lanczos, g = 7, nine terms; relative error near 1e-15).
+pub fn ln_gamma(x: f64) -> f64 {
+    const C: [f64; 9] = [
+        0.999_999_999_999_809_9,
+        676.520_368_121_885_1,
+        -1_259.139_216_722_402_8,
+        771.323_428_777_653_1,
+        -176.615_029_162_140_6,
+        12.507_343_278_686_905,
+        -0.138_571_095_265_720_12,
+        9.984_369_578_019_572e-6,
+        1.505_632_735_149_311_6e-7,
+    ];
+    if x < 0.5 {
+        let pi = std::f64::consts::PI;
+        return (pi / (pi * x).sin()).ln() - ln_gamma(1.0 - x);
+    }
+    let x = x - 1.0;
+    let t = x + 7.5;
+    let mut sum = C[0];
+    for (i, c) in C.iter().enumerate().skip(1) {
+        sum += c / (x + i as f64);
+    }
+    0.5 * (2.0 * std::f64::consts::PI).ln() + (x + 0.5) * t.ln() - t + sum.ln()
+}
+
+/// -ln Q(a, x): the cumulative hazard of a gamma variable, accurate for small x (where Q is almost 1) and
+/// for large x (where Q underflows).
+fn gamma_hazard(a: f64, x: f64, ln_gamma_a: f64) -> f64 {
+    if x <= 0.0 {
+        return 0.0;
+    }
+    let ln_front = a * x.ln() - x - ln_gamma_a;
+    if x < a + 1.0 {
+        // P by its series.
+        let mut term = 1.0 / a;
+        let mut sum = term;
+        let mut k = a;
+        for _ in 0..500 {
+            k += 1.0;
+            term *= x / k;
+            sum += term;
+            if term < sum * 1e-16 {
+                break;
+            }
+        }
+        -(-(ln_front + sum.ln()).exp().min(1.0)).ln_1p()
+    } else {
+        // Q by its continued fraction (modified Lentz), in logarithms.
+        const TINY: f64 = 1e-300;
+        let mut b = x + 1.0 - a;
+        let mut c = 1.0 / TINY;
+        let mut d = 1.0 / b;
+        let mut h = d;
+        for i in 1..500 {
+            let i = f64::from(i);
+            let an = -i * (i - a);
+            b += 2.0;
+            d = an * d + b;
+            if d.abs() < TINY {
+                d = TINY;
+            }
+            c = b + an / c;
+            if c.abs() < TINY {
+                c = TINY;
+            }
+            d = 1.0 / d;
+            let delta = d * c;
+            h *= delta;
+            if (delta - 1.0).abs() < 1e-15 {
+                break;
+            }
+        }
+        -(ln_front + h.ln())
+    }
+}
+
+/// One node's remaining life at the start.
+#[derive(Clone, Copy, Debug)]
+enum Life {
+    Exponential {
+        mtbf: f64,
+    },
+    /// Weibull of scale eta, all nodes of age a.
+    Aged {
+        eta: f64,
+        shape: f64,
+        age: f64,
+    },
+    /// Weibull in equilibrium: the remaining life has density S(t)/mean, which makes (t/eta)^k a gamma variable of
+    /// shape 1/k.
+    Stationary {
+        eta: f64,
+        shape: f64,
+        ln_gamma: f64,
+    },
+}
+
+impl Life {
+    /// Time at which the cumulative hazard reaches `h`.
+    fn time_of(&self, h: f64, at_least: f64) -> f64 {
+        match *self {
+            Life::Exponential { mtbf } => h * mtbf,
+            Life::Aged { eta, shape, age } => {
+                let t = eta * ((age / eta).powf(shape) + h).powf(1.0 / shape) - age;
+                // Rounding must not turn time back.
+                t.max(at_least)
+            }
+            Life::Stationary { eta, shape, ln_gamma } => {
+                let hazard = |t: f64| gamma_hazard(1.0 / shape, (t / eta).powf(shape), ln_gamma);
+                // The hazard rate starts at 1/mean; bracket from there, then bisect and finish by secant.
+                let mut low = at_least;
+                let mut step = (eta * h).max(eta * 1e-12);
+                let mut high = low + step;
+                while hazard(high) < h {
+                    low = high;
+                    step *= 2.0;
+                    high += step;
+                    if !high.is_finite() {
+                        return f64::INFINITY;
+                    }
+                }
+                let (mut f_low, mut f_high) = (hazard(low) - h, hazard(high) - h);
+                for i in 0..60 {
+                    if high - low <= 1e-12 * high || f_high == 0.0 {
+                        break;
+                    }
+                    let secant = low - f_low * (high - low) / (f_high - f_low);
+                    let middle = if i % 3 == 2 || !(secant > low && secant < high) {
+                        0.5 * (low + high)
+                    } else {
+                        secant
+                    };
+                    let f = hazard(middle) - h;
+                    if f < 0.0 {
+                        (low, f_low) = (middle, f);
+                    } else {
+                        (high, f_high) = (middle, f);
+                    }
+                }
+                high
+            }
+        }
+    }
+}
+
+/// A failure: when, and whom.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Event {
+    pub time: f64,
+    pub struck: Struck,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Struck {
+    Node(u64),
+    Domain(u64),
+}
+
+/// Orders heap entries by time.
+#[derive(Clone, Copy, PartialEq)]
+struct Due(f64, u64);
+
+impl Eq for Due {}
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0).then(self.1.cmp(&other.1))
+    }
+}
+
+/// The stream of failures of one run, in order of time.
+pub struct Source<'a> {
+    rng: Xoshiro256PlusPlus,
+    nodes: u64,
+    kind: Kind<'a>,
+    next_node: Option<(f64, u64)>,
+    domains: Option<(u64, f64)>,
+    next_domain: f64,
+}
+
+enum Kind<'a> {
+    Never,
+    /// Poisson: a replaced node is like any other.
+    Poisson {
+        mtbf: f64,
+        time: f64,
+    },
+    Aging {
+        life: Life,
+        eta: f64,
+        shape: f64,
+        /// Nodes that have never failed, and the hazard they have lived through.
+        untouched: u64,
+        hazard: f64,
+        time: f64,
+        touched: HashSet<u64>,
+        /// Whether the next failure of an untouched node waits among the replaced, marked u64::MAX.
+        drawn: bool,
+        replaced: BinaryHeap<Reverse<Due>>,
+    },
+    Trace {
+        trace: &'a Trace,
+        at: usize,
+        base: f64,
+    },
+}
+
+impl<'a> Source<'a> {
+    /// The failures of run `index` under master seed `seed`.
+    pub fn new(
+        failures: &'a Failures,
+        nodes: u64,
+        domains: Option<super::Domains>,
+        seed: u64,
+        index: u64,
+    ) -> Self {
+        // The multiplier spreads neighbouring runs; seed_from_u64 hashes the result into 256 bits.
+        let mixed = seed ^ index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(mixed);
+        let kind = match failures {
+            Failures::Never => Kind::Never,
+            Failures::Exponential { mtbf } => Kind::Poisson { mtbf: *mtbf, time: 0.0 },
+            Failures::Weibull { mtbf, shape, age } => {
+                let eta = mtbf / (ln_gamma(1.0 + 1.0 / shape)).exp();
+                let life = match age {
+                    _ if *shape == 1.0 => Life::Exponential { mtbf: *mtbf },
+                    Age::Same(a) => Life::Aged { eta, shape: *shape, age: *a },
+                    Age::Stationary => {
+                        Life::Stationary { eta, shape: *shape, ln_gamma: ln_gamma(1.0 / shape) }
+                    }
+                };
+                Kind::Aging {
+                    life,
+                    eta,
+                    shape: *shape,
+                    untouched: nodes,
+                    hazard: 0.0,
+                    time: 0.0,
+                    touched: HashSet::new(),
+                    drawn: false,
+                    replaced: BinaryHeap::new(),
+                }
+            }
+            Failures::Trace(trace) => {
+                let start = uniform(&mut rng) * trace.span;
+                let at = trace.events.partition_point(|(t, _)| *t < start);
+                Kind::Trace { trace, at, base: -start }
+            }
+        };
+        let mut source = Self {
+            rng,
+            nodes,
+            kind,
+            next_node: None,
+            domains: domains.map(|d| {
+                let count = nodes.div_ceil(d.size);
+                (count, d.mtbf / count as f64)
+            }),
+            next_domain: 0.0,
+        };
+        source.advance_node();
+        source.advance_domain();
+        source
+    }
+
+    fn advance_domain(&mut self) {
+        self.next_domain = match self.domains {
+            Some((_, mean)) => self.next_domain + exponential(&mut self.rng) * mean,
+            None => f64::INFINITY,
+        };
+    }
+
+    fn advance_node(&mut self) {
+        let rng = &mut self.rng;
+        let nodes = self.nodes;
+        self.next_node = match &mut self.kind {
+            Kind::Never => None,
+            Kind::Poisson { mtbf, time } => {
+                *time += exponential(rng) * *mtbf / nodes as f64;
+                Some((*time, below(rng, nodes)))
+            }
+            Kind::Aging { life, eta, shape, untouched, hazard, time, touched, drawn, replaced } => {
+                // The next among the untouched is drawn once and waits in the heap with the others.
+                if *untouched > 0 && !*drawn {
+                    *drawn = true;
+                    *hazard += exponential(rng) / *untouched as f64;
+                    *time = life.time_of(*hazard, *time);
+                    replaced.push(Reverse(Due(*time, u64::MAX)));
+                }
+                let Some(Reverse(Due(at, mark))) = replaced.pop() else {
+                    return self.next_node = None;
+                };
+                let node = if mark == u64::MAX {
+                    let node = loop {
+                        let candidate = below(rng, nodes);
+                        if touched.insert(candidate) {
+                            break candidate;
+                        }
+                    };
+                    *untouched -= 1;
+                    *drawn = false;
+                    node
+                } else {
+                    mark
+                };
+                // Its replacement is new.
+                let life = *eta * exponential(rng).powf(1.0 / *shape);
+                replaced.push(Reverse(Due(at + life, node)));
+                at.is_finite().then_some((at, node))
+            }
+            Kind::Trace { trace, at, base } => {
+                if *at >= trace.events.len() {
+                    *at = 0;
+                    *base += trace.span;
+                }
+                let (t, node) = trace.events[*at];
+                *at += 1;
+                Some((*base + t, node % nodes))
+            }
+        };
+    }
+
+    /// The next failure, without taking it.
+    pub fn peek(&self) -> Option<Event> {
+        match self.next_node {
+            Some((time, node)) if time <= self.next_domain => {
+                Some(Event { time, struck: Struck::Node(node) })
+            }
+            _ if self.next_domain.is_finite() => Some(Event {
+                time: self.next_domain,
+                // Which one is decided when it is taken.
+                struck: Struck::Domain(u64::MAX),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Takes the next failure.
+    pub fn take(&mut self) -> Option<Event> {
+        let mut event = self.peek()?;
+        match event.struck {
+            Struck::Node(_) => self.advance_node(),
+            Struck::Domain(_) => {
+                let count = self.domains.map_or(1, |(count, _)| count);
+                event.struck = Struck::Domain(below(&mut self.rng, count));
+                self.advance_domain();
+            }
+        }
+        Some(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(failures: &Failures, nodes: u64, horizon: f64, runs: u64) -> (f64, f64) {
+        // Mean and standard error of the number of failures in [0, horizon].
+        let (mut sum, mut square) = (0.0, 0.0);
+        for i in 0..runs {
+            let mut source = Source::new(failures, nodes, None, 7, i);
+            let mut n = 0.0;
+            let mut last = 0.0;
+            while let Some(e) = source.take() {
+                assert!(e.time >= last, "time goes forward");
+                last = e.time;
+                if e.time > horizon {
+                    break;
+                }
+                n += 1.0;
+            }
+            sum += n;
+            square += n * n;
+        }
+        let mean = sum / runs as f64;
+        let variance = square / runs as f64 - mean * mean;
+        (mean, (variance / runs as f64).sqrt())
+    }
+
+    #[test]
+    fn gamma_is_right_where_it_is_known() {
+        assert!((ln_gamma(5.0) - 24.0_f64.ln()).abs() < 1e-13);
+        assert!((ln_gamma(0.5) - std::f64::consts::PI.sqrt().ln()).abs() < 1e-13);
+        // a = 1: Q = exp(-x), hazard = x, on both branches and for tiny x.
+        for x in [1e-9, 0.3, 1.9, 2.1, 50.0, 900.0] {
+            let h = gamma_hazard(1.0, x, 0.0);
+            assert!((h / x - 1.0).abs() < 1e-12, "{x} {h}");
+        }
+    }
+
+    #[test]
+    fn poisson_has_the_right_rate() {
+        let (mean, error) = count(&Failures::Exponential { mtbf: 1e6 }, 1000, 20_000.0, 2000);
+        assert!((mean - 20.0).abs() < 4.0 * error, "{mean} {error}");
+    }
+
+    /// In equilibrium a renewal process has rate 1/mean from the first second, whatever the shape.
+    #[test]
+    fn stationary_weibull_has_the_exponential_rate() {
+        for shape in [0.5, 0.7, 1.0, 2.5] {
+            let law = Failures::Weibull { mtbf: 1e6, shape, age: Age::Stationary };
+            // Also beyond the mean life, where nodes fail for the second time.
+            for (nodes, horizon) in [(1000, 20_000.0), (7, 3e6)] {
+                let (mean, error) = count(&law, nodes, horizon, 3000);
+                let expected = nodes as f64 * horizon / 1e6;
+                assert!((mean - expected).abs() < 4.0 * error, "{shape} {mean} {expected} {error}");
+            }
+        }
+    }
+
+    /// Against the plain way: every node sampled by itself.
+    #[test]
+    fn aged_weibull_agrees_with_sampling_each_node() {
+        let (mtbf, shape, nodes, horizon) = (1000.0, 0.7, 20u64, 1500.0);
+        for age in [0.0, 300.0] {
+            let law = Failures::Weibull { mtbf, shape, age: Age::Same(age) };
+            let (mean, error) = count(&law, nodes, horizon, 4000);
+            let eta = mtbf / ln_gamma(1.0 + 1.0 / shape).exp();
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(99);
+            let (mut sum, mut square, runs) = (0.0, 0.0, 4000);
+            for _ in 0..runs {
+                let mut n = 0.0;
+                for _ in 0..nodes {
+                    let aged = (age / eta).powf(shape);
+                    let mut t = eta * (aged + exponential(&mut rng)).powf(1.0 / shape) - age;
+                    while t <= horizon {
+                        n += 1.0;
+                        t += eta * exponential(&mut rng).powf(1.0 / shape);
+                    }
+                }
+                sum += n;
+                square += n * n;
+            }
+            let plain = sum / f64::from(runs);
+            let plain_error = ((square / f64::from(runs) - plain * plain) / f64::from(runs)).sqrt();
+            assert!((mean - plain).abs() < 4.0 * error.hypot(plain_error), "{mean} {plain}");
+        }
+    }
+
+    #[test]
+    fn a_trace_is_replayed_around_its_end() {
+        let trace = Trace::parse("# t node\n10 3\n20,4\n  40\t5 # last\n").unwrap();
+        assert!((trace.mtbf() - 15.0).abs() < 1e-12);
+        let law = Failures::Trace(trace);
+        let mut source = Source::new(&law, 100, None, 1, 0);
+        let events: Vec<_> = (0..7).map(|_| source.take().unwrap()).collect();
+        assert!(events.windows(2).all(|w| w[0].time < w[1].time));
+        assert!((events[3].time - events[0].time - 45.0).abs() < 1e-9, "one round is 45 s");
+        assert!(Trace::parse("").is_err());
+        assert!(Trace::parse("10 x").unwrap_err().to_string().contains("line 1"));
+        assert!(Trace::parse("inf 3").is_err());
+    }
+
+    #[test]
+    fn bounded_integers_are_in_bounds_and_even() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
+        let mut hits = [0u32; 7];
+        for _ in 0..70_000 {
+            hits[below(&mut rng, 7) as usize] += 1;
+        }
+        assert!(hits.iter().all(|h| h.abs_diff(10_000) < 500), "{hits:?}");
+    }
+}

@@ -1,0 +1,201 @@
+//! A discrete-event simulation of whole runs under failures, for what closed forms cannot tell: wear-out
+//! (Weibull), traces, spares and repair, racks that fail together, the chance to finish by a deadline.
+//!
+//! A run costs time only where something happens: between failures it is looked up in prefix sums, and no
+//! node is ever sampled by itself (see [`failures`]), so a million nodes cost what their failures cost.
+//! Runs are independent, each seeded from the master seed and its number: results do not depend
+//! on how many threads computed them.
+
+pub mod engine;
+pub mod failures;
+pub mod stats;
+
+use serde::Serialize;
+
+use super::ModelError;
+use super::error::{Result, at_least, non_negative, positive};
+use super::memory::Method;
+use super::profile::Schedule;
+pub use failures::{Age, Failures, Trace};
+pub use stats::{Summary, summarise};
+
+/// Whether the members of a group sit side by side or on different failure domains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    Neighbours,
+    Spread,
+}
+
+/// Larger sets of nodes that fail as one: racks, switches, power units.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Domains {
+    /// Nodes in each.
+    pub size: u64,
+    /// Mean seconds between failures of one domain.
+    pub mtbf: f64,
+}
+
+/// The machine and how it is looked after. Times in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct System {
+    pub nodes: u64,
+    pub group: u64,
+    pub losses: u64,
+    pub placement: Placement,
+    pub domains: Option<Domains>,
+    /// None: as many as are needed.
+    pub spares: Option<u64>,
+    /// Seconds until a failed node is back as a spare; None: never.
+    pub repair: Option<f64>,
+    pub detect: f64,
+    pub restart: f64,
+    /// Rebuilding from the others' memory, or reading from disk.
+    pub recover: f64,
+    /// Generating the matrix again when there is no save to go back to.
+    pub regenerate: f64,
+}
+
+/// What is simulated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    pub schedule: Schedule,
+    pub method: Method,
+    pub system: System,
+    pub failures: Failures,
+    /// Wall seconds after which a run is given up as late.
+    pub limit: Option<f64>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    Finished,
+    /// The time limit (or, without one, a hundred times the undisturbed time) passed.
+    Late,
+    /// More losses in one group than its code survives.
+    GroupLost,
+    /// A loss while the only checkpoint was being overwritten (single only).
+    LostWhileSaving,
+    /// No spare left and none under repair.
+    NoSpare,
+}
+
+/// One simulated run; the parts add up to `wall`. Seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    pub end: End,
+    pub wall: f64,
+    /// Work that was kept.
+    pub useful: f64,
+    /// Saves that were kept.
+    pub saving: f64,
+    /// Work and saves that were thrown away.
+    pub lost: f64,
+    pub detect: f64,
+    /// Waiting for a node to be repaired.
+    pub wait: f64,
+    pub restart: f64,
+    pub recover: f64,
+    /// Failures that struck (a domain counts once).
+    pub failures: u64,
+    /// Times the run was brought back.
+    pub recoveries: u64,
+}
+
+impl Scenario {
+    pub fn check(&self) -> Result<()> {
+        let s = &self.system;
+        at_least("the number of nodes", s.nodes, 1, "at least 1")?;
+        if s.nodes > 1 << 40 {
+            return Err(ModelError::OutOfRange {
+                what: "the number of nodes",
+                rule: "at most 2^40",
+                value: s.nodes as f64,
+            });
+        }
+        if self.method.in_memory() {
+            super::memory::memory_factor(self.method, s.group, s.losses)?;
+            at_least("the number of nodes", s.nodes, s.group, "at least the group size")?;
+        }
+        if let Some(d) = s.domains {
+            at_least("the size of a domain", d.size, 1, "at least 1")?;
+            positive("the MTBF of a domain", d.mtbf)?;
+        }
+        if let Some(r) = s.repair {
+            positive("the repair time", r)?;
+        }
+        if let Some(l) = self.limit {
+            positive("the time limit", l)?;
+        }
+        non_negative("the detection time", s.detect)?;
+        non_negative("the restart time", s.restart)?;
+        non_negative("the recovery time", s.recover)?;
+        non_negative("the regeneration time", s.regenerate)?;
+        if self.schedule.segments.is_empty() {
+            return Err(ModelError::Data("the run has no work in it".into()));
+        }
+        for g in &self.schedule.segments {
+            non_negative("the work of a segment", g.work)?;
+            non_negative("the encoding time of a segment", g.encode)?;
+            non_negative("the flushing time of a segment", g.flush)?;
+        }
+        positive("the work of the run", self.schedule.work())?;
+        if matches!(self.method, Method::None) && self.schedule.saves() > 0 {
+            return Err(ModelError::Data(
+                "an unprotected run saves nothing: its schedule must be one segment".into(),
+            ));
+        }
+        self.failures.check()
+    }
+}
+
+/// Simulates `runs` runs on `threads` threads.
+pub fn simulate(
+    scenario: &Scenario,
+    runs: usize,
+    seed: u64,
+    threads: usize,
+) -> Result<Vec<Outcome>> {
+    scenario.check()?;
+    at_least("the number of runs", runs as u64, 1, "at least 1")?;
+    if runs > 100_000_000 {
+        return Err(ModelError::OutOfRange {
+            what: "the number of runs",
+            rule: "at most a hundred million",
+            value: runs as f64,
+        });
+    }
+    let plan = engine::Plan::new(scenario);
+    let threads = threads.clamp(1, runs);
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    // Handed out in small batches: one run can cost far more than another.
+    const BATCH: usize = 8;
+    let parts: Vec<Vec<(usize, Outcome)>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| {
+                let (plan, next) = (&plan, &next);
+                scope.spawn(move || {
+                    let mut done = Vec::new();
+                    loop {
+                        let first = next.fetch_add(BATCH, std::sync::atomic::Ordering::Relaxed);
+                        if first >= runs {
+                            break done;
+                        }
+                        for i in first..(first + BATCH).min(runs) {
+                            done.push((i, plan.run(seed, i as u64)));
+                        }
+                    }
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .map(|w| w.join().unwrap_or_else(|p| std::panic::resume_unwind(p)))
+            .collect()
+    });
+    let mut all: Vec<(usize, Outcome)> = parts.into_iter().flatten().collect();
+    all.sort_unstable_by_key(|(i, _)| *i);
+    Ok(all.into_iter().map(|(_, o)| o).collect())
+}

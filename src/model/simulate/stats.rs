@@ -1,0 +1,152 @@
+//! What thousands of runs say together: means with their confidence, quantiles, the probability to finish.
+
+use serde::Serialize;
+
+use super::{End, Outcome};
+use crate::model::ModelError;
+use crate::model::error::Result;
+
+/// A mean and the half-width of its 95 % confidence interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Mean {
+    pub value: f64,
+    pub confidence: f64,
+}
+
+impl Mean {
+    fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
+        let n = values.clone().count() as f64;
+        if n == 0.0 {
+            return Self { value: 0.0, confidence: 0.0 };
+        }
+        let value = values.clone().sum::<f64>() / n;
+        let variance = if n > 1.0 {
+            values.map(|v| (v - value) * (v - value)).sum::<f64>() / (n - 1.0)
+        } else {
+            0.0
+        };
+        Self { value, confidence: 1.96 * (variance / n).sqrt() }
+    }
+
+    /// Whether `x` lies within `widths` half-widths of the mean.
+    pub fn agrees(&self, x: f64, widths: f64) -> bool {
+        (self.value - x).abs() <= widths * self.confidence.max(1e-12 * self.value.abs())
+    }
+}
+
+/// A probability with its 95 % interval (Wilson's, which is right also near 0 and 1).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Share {
+    pub value: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Share {
+    fn of(hits: usize, of: usize) -> Self {
+        let (n, p, z) = (of as f64, hits as f64 / of as f64, 1.96);
+        let middle = (p + z * z / (2.0 * n)) / (1.0 + z * z / n);
+        let half = z / (1.0 + z * z / n) * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
+        Self {
+            value: p,
+            low: (middle - half).max(0.0).min(p),
+            high: (middle + half).min(1.0).max(p),
+        }
+    }
+}
+
+/// Mean seconds a run by what they went into; all runs, finished or not.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Breakdown {
+    pub useful: f64,
+    pub saving: f64,
+    pub lost: f64,
+    pub detect: f64,
+    pub wait: f64,
+    pub restart: f64,
+    pub recover: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    pub runs: usize,
+    pub finished: Share,
+    /// How the others ended.
+    pub late: usize,
+    pub group_lost: usize,
+    pub lost_while_saving: usize,
+    pub no_spare: usize,
+    /// Wall seconds of the finished runs; None when none finished.
+    pub wall: Option<Mean>,
+    /// (quantile, seconds) of the finished runs.
+    pub quantiles: Vec<(f64, f64)>,
+    /// Share of the wall time of finished runs that was not kept work.
+    pub waste: Option<Mean>,
+    pub failures: Mean,
+    pub breakdown: Breakdown,
+}
+
+pub const QUANTILES: [f64; 7] = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99];
+
+/// Draws them together.
+pub fn summarise(outcomes: &[Outcome]) -> Result<Summary> {
+    if outcomes.is_empty() {
+        return Err(ModelError::Data("there are no runs to summarise".into()));
+    }
+    let finished = || outcomes.iter().filter(|o| o.end == End::Finished);
+    let ended = |end| outcomes.iter().filter(|o| o.end == end).count();
+    let mut walls: Vec<f64> = finished().map(|o| o.wall).collect();
+    walls.sort_by(f64::total_cmp);
+    let n = outcomes.len() as f64;
+    let mean = |f: fn(&Outcome) -> f64| outcomes.iter().map(f).sum::<f64>() / n;
+    let some = !walls.is_empty();
+    Ok(Summary {
+        runs: outcomes.len(),
+        finished: Share::of(walls.len(), outcomes.len()),
+        late: ended(End::Late),
+        group_lost: ended(End::GroupLost),
+        lost_while_saving: ended(End::LostWhileSaving),
+        no_spare: ended(End::NoSpare),
+        wall: some.then(|| Mean::of(walls.iter().copied())),
+        quantiles: if some {
+            QUANTILES
+                .iter()
+                .map(|&q| (q, walls[((walls.len() - 1) as f64 * q).round() as usize]))
+                .collect()
+        } else {
+            Vec::new()
+        },
+        waste: some.then(|| Mean::of(finished().map(|o| 1.0 - o.useful / o.wall))),
+        failures: Mean::of(outcomes.iter().map(|o| o.failures as f64)),
+        breakdown: Breakdown {
+            useful: mean(|o| o.useful),
+            saving: mean(|o| o.saving),
+            lost: mean(|o| o.lost),
+            detect: mean(|o| o.detect),
+            wait: mean(|o| o.wait),
+            restart: mean(|o| o.restart),
+            recover: mean(|o| o.recover),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wilson_is_sane_at_the_edges() {
+        let all = Share::of(1000, 1000);
+        assert!(all.value == 1.0 && all.high == 1.0 && all.low > 0.996 && all.low < 0.997);
+        let none = Share::of(0, 10);
+        assert!(none.low == 0.0 && none.high > 0.25 && none.high < 0.31);
+    }
+
+    #[test]
+    fn means_know_their_error() {
+        let m = Mean::of([1.0, 2.0, 3.0, 4.0].into_iter());
+        assert_eq!(m.value, 2.5);
+        assert!((m.confidence - 1.96 * (5.0_f64 / 3.0 / 4.0).sqrt()).abs() < 1e-12);
+        assert!(m.agrees(2.0, 1.0) && !m.agrees(4.0, 1.0));
+    }
+}

@@ -1,0 +1,484 @@
+//! Carrying out a plan: rows gathered from members, weighted, added, delivered.
+//!
+//! Two ways to encode. `Reduce` is the paper's: one MPI_Reduce for each stripe holder. `Pipelined`
+//! sends segments round the ring of the group, every member adding its row as a segment passes
+//! and every member being the end of one stripe: a byte of data is sent once for each parity row
+//! whatever the size of the group. Rebuilding is a chain of the same segments that ends at the
+//! lost member. All members of a group call the same function with the same window.
+
+use serde::{Deserialize, Serialize};
+
+use super::code::{Code, bytes};
+use super::comm::GroupComm;
+use super::plan::{self, Combine};
+use super::stripes::{Role, Stripes};
+
+/// How rows travel while encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encode {
+    Reduce,
+    Pipelined,
+}
+
+/// Words in one message: fits a second-level cache twice, and is long enough for bandwidth.
+const SEGMENT_WORDS: usize = 32 * 1024;
+
+/// One member's rows. Data rows are counted from the bottom of a row-major matrix and columns from
+/// its right edge; where a member has no such row or column it contributes zeros.
+pub struct Share<'a> {
+    pub data: &'a mut [u64],
+    pub rows: usize,
+    pub cols: usize,
+    /// Words from one data row to the next.
+    pub ld: usize,
+    pub parity: &'a mut [u64],
+    /// Words from one parity row to the next: the width of the group's widest member.
+    pub pitch: usize,
+}
+
+/// What part of everyone's rows is worked on: as many rows from the bottom and columns from the right
+/// as any member of the group needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    pub rows: usize,
+    pub width: usize,
+}
+
+impl Share<'_> {
+    fn data_range(&self, row: usize, width: usize) -> Option<std::ops::Range<usize>> {
+        let from_top = self.rows.checked_sub(row + 1)?;
+        let end = from_top * self.ld + self.cols;
+        Some(end - width.min(self.cols)..end)
+    }
+
+    fn parity_range(&self, row: usize, width: usize) -> std::ops::Range<usize> {
+        let end = (row + 1) * self.pitch;
+        end - width..end
+    }
+
+    fn row(&self, role: Role, width: usize) -> &[u64] {
+        match role {
+            Role::Data(row) => self.data_range(row, width).map_or(&[], |range| &self.data[range]),
+            Role::Parity(row) => &self.parity[self.parity_range(row, width)],
+        }
+    }
+
+    fn row_mut(&mut self, role: Role, width: usize) -> &mut [u64] {
+        match role {
+            Role::Data(row) => match self.data_range(row, width) {
+                Some(range) => &mut self.data[range],
+                None => &mut [],
+            },
+            Role::Parity(row) => {
+                let range = self.parity_range(row, width);
+                &mut self.parity[range]
+            }
+        }
+    }
+}
+
+/// One group's coding: what all members agree on.
+#[derive(Clone, Copy, Debug)]
+pub struct Coder {
+    pub code: Code,
+    pub stripes: Stripes,
+}
+
+/// A batch of cycles of one combination.
+struct Segment<'a> {
+    combine: &'a Combine,
+    cycles: std::ops::Range<usize>,
+}
+
+impl Coder {
+    /// Puts this member's weighted rows into `buffer`, replacing or adding to what it holds.
+    fn contribute(
+        &self,
+        share: &Share,
+        me: usize,
+        segment: &Segment,
+        width: usize,
+        buffer: &mut [u64],
+        replace: bool,
+    ) {
+        let weight = segment.combine.weights[me];
+        if weight == 0 {
+            if replace {
+                buffer.fill(0);
+            }
+            return;
+        }
+        for (cycle, line) in segment.cycles.clone().zip(buffer.chunks_exact_mut(width)) {
+            let row = share.row(self.stripes.row(me, segment.combine.slot, cycle), width);
+            // Short members are padded at the front.
+            let (front, back) = line.split_at_mut(width - row.len());
+            if replace {
+                front.fill(0);
+                self.code.set(weight, row, back);
+            } else {
+                self.code.add(weight, row, back);
+            }
+        }
+    }
+
+    /// Takes the finished combination as this member's own rows.
+    fn deliver(
+        &self,
+        share: &mut Share,
+        me: usize,
+        segment: &Segment,
+        width: usize,
+        buffer: &[u64],
+    ) {
+        for (cycle, line) in segment.cycles.clone().zip(buffer.chunks_exact(width)) {
+            let row = share.row_mut(self.stripes.row(me, segment.combine.slot, cycle), width);
+            row.copy_from_slice(&line[width - row.len()..]);
+        }
+    }
+
+    fn batches(&self, window: Window) -> impl Iterator<Item = std::ops::Range<usize>> + Clone {
+        let cycles = self.stripes.cycles(window.rows);
+        let step = (SEGMENT_WORDS / window.width.max(1)).max(1);
+        (0..cycles).step_by(step).map(move |start| start..(start + step).min(cycles))
+    }
+
+    /// Computes every member's parity rows for the window. `between` is called after each batch of
+    /// rows, for crash points and heartbeats.
+    pub fn encode<G: GroupComm + ?Sized>(
+        &self,
+        comm: &G,
+        how: Encode,
+        share: &mut Share,
+        window: Window,
+        mut between: impl FnMut(),
+    ) {
+        if window.width == 0 || window.rows == 0 {
+            return;
+        }
+        assert_eq!(comm.size(), self.stripes.size);
+        // Taken once: buffers of this size would be mapped and faulted in anew for every batch.
+        let mut scratch = [Vec::new(), Vec::new()];
+        for parity in 0..self.stripes.losses {
+            let plan = plan::encode(self.code, self.stripes, parity);
+            for cycles in self.batches(window) {
+                match how {
+                    Encode::Pipelined => {
+                        self.ring(comm, share, window.width, &plan, cycles, &mut scratch);
+                    }
+                    Encode::Reduce => {
+                        for combine in &plan {
+                            let segment = Segment { combine, cycles: cycles.clone() };
+                            self.reduce(comm, share, window.width, &segment, &mut scratch[0]);
+                        }
+                    }
+                }
+                between();
+            }
+        }
+    }
+
+    /// All members' combinations at once, each arriving at its own target after G - 1 steps.
+    fn ring<G: GroupComm + ?Sized>(
+        &self,
+        comm: &G,
+        share: &mut Share,
+        width: usize,
+        plan: &[Combine],
+        cycles: std::ops::Range<usize>,
+        scratch: &mut [Vec<u64>; 2],
+    ) {
+        let (size, me) = (comm.size(), comm.rank());
+        let [going, coming] = scratch;
+        for buffer in [&mut *going, &mut *coming] {
+            buffer.resize(cycles.len() * width, 0);
+        }
+        let segment =
+            |target: usize| Segment { combine: &plan[target % size], cycles: cycles.clone() };
+        let mine = segment(me + size - 1);
+        self.contribute(share, me, &mine, width, going, true);
+        for step in 0..size - 1 {
+            comm.sendrecv(Some((going, (me + 1) % size)), Some((coming, (me + size - 1) % size)));
+            let passing = segment(me + 2 * size - 2 - step);
+            self.contribute(share, me, &passing, width, coming, false);
+            std::mem::swap(going, coming);
+        }
+        self.deliver(share, me, &segment(me), width, going);
+    }
+
+    fn reduce<G: GroupComm + ?Sized>(
+        &self,
+        comm: &G,
+        share: &mut Share,
+        width: usize,
+        segment: &Segment,
+        buffer: &mut Vec<u64>,
+    ) {
+        let me = comm.rank();
+        buffer.resize(segment.cycles.len() * width, 0);
+        self.contribute(share, me, segment, width, buffer, true);
+        let root = segment.combine.target;
+        if self.code == Code::Sum {
+            // SAFETY: doubles and words have one size and alignment, and any bits are a double.
+            let doubles = unsafe {
+                std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<f64>(), buffer.len())
+            };
+            comm.reduce_sum(doubles, root);
+        } else {
+            comm.reduce_xor(buffer, root);
+        }
+        if me == root {
+            self.deliver(share, me, segment, width, buffer);
+        }
+    }
+
+    /// Gives the lost members all rows of the window back, data and parity; survivors only read.
+    /// False, before anything is sent, if more are lost than the group survives.
+    pub fn rebuild<G: GroupComm + ?Sized>(
+        &self,
+        comm: &G,
+        share: &mut Share,
+        window: Window,
+        lost: &[usize],
+        mut between: impl FnMut(),
+    ) -> bool {
+        let Some(plan) = plan::rebuild(self.code, self.stripes, lost) else {
+            return false;
+        };
+        if window.width == 0 || window.rows == 0 {
+            return true;
+        }
+        let (size, me) = (comm.size(), comm.rank());
+        for &target in lost {
+            // The chain: survivors in ring order after the target, then the target itself.
+            let mut chain: Vec<usize> = (1..size)
+                .map(|i| (target + i) % size)
+                .filter(|member| !lost.contains(member))
+                .collect();
+            chain.push(target);
+            let Some(place) = chain.iter().position(|&member| member == me) else {
+                continue;
+            };
+            let (first, last) = (place == 0, place + 1 == chain.len());
+            let segments: Vec<Segment> = self
+                .batches(window)
+                .flat_map(|cycles| {
+                    plan.iter()
+                        .filter(|c| c.target == target)
+                        .map(move |combine| Segment { combine, cycles: cycles.clone() })
+                })
+                .collect();
+            let (mut ready, mut coming) = (Vec::new(), Vec::new());
+            // Receive segment i while sending on segment i - 1.
+            for i in 0..=segments.len() {
+                let words = segments.get(i).map_or(0, |s: &Segment| s.cycles.len() * window.width);
+                coming.resize(words, 0);
+                comm.sendrecv(
+                    (i > 0 && !last).then(|| (&ready[..], chain[place + 1])),
+                    (words > 0 && !first).then(|| (&mut coming[..], chain[place.max(1) - 1])),
+                );
+                if let Some(segment) = segments.get(i) {
+                    if last {
+                        self.deliver(share, me, segment, window.width, &coming);
+                    } else {
+                        self.contribute(share, me, segment, window.width, &mut coming, first);
+                    }
+                }
+                std::mem::swap(&mut ready, &mut coming);
+                between();
+            }
+        }
+        true
+    }
+}
+
+/// A digest over words, for tables of digests.
+pub fn digest(words: &[u64]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(bytes(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::comm::threads::{Member, Post};
+    use super::super::plan::tests::subsets;
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    #[derive(Clone, PartialEq, Debug)]
+    struct Own {
+        data: Vec<u64>,
+        rows: usize,
+        cols: usize,
+        ld: usize,
+        parity: Vec<u64>,
+        pitch: usize,
+    }
+
+    impl Own {
+        fn share(&mut self) -> Share<'_> {
+            Share {
+                data: &mut self.data,
+                rows: self.rows,
+                cols: self.cols,
+                ld: self.ld,
+                parity: &mut self.parity,
+                pitch: self.pitch,
+            }
+        }
+    }
+
+    fn group(coder: Coder, shapes: &[(usize, usize)], seed: u64) -> Vec<Own> {
+        let tall = shapes.iter().map(|s| s.0).max().unwrap();
+        let wide = shapes.iter().map(|s| s.1).max().unwrap();
+        let mut state = seed | 1;
+        shapes
+            .iter()
+            .map(|&(rows, cols)| {
+                let ld = cols + 3;
+                let data = (0..rows * ld)
+                    .map(|_| {
+                        state ^= state << 13;
+                        state ^= state >> 7;
+                        state ^= state << 17;
+                        // Bits of an ordinary double for every code: between -0.5 and 0.5.
+                        (state as i64 as f64 / 2f64.powi(64)).to_bits()
+                    })
+                    .collect();
+                Own {
+                    data,
+                    rows,
+                    cols,
+                    ld,
+                    parity: vec![0; coder.stripes.parity_rows(tall) * wide],
+                    pitch: wide,
+                }
+            })
+            .collect()
+    }
+
+    fn together(owns: &mut [Own], act: impl Fn(&Member, &mut Share) + Sync) {
+        let post = Arc::new(Post::default());
+        let members: Vec<usize> = (0..owns.len()).collect();
+        std::thread::scope(|scope| {
+            for (rank, own) in owns.iter_mut().enumerate() {
+                let comm = Member::new(post.clone(), members.clone(), rank);
+                let act = &act;
+                scope.spawn(move || act(&comm, &mut own.share()));
+            }
+        });
+    }
+
+    fn whole(owns: &[Own]) -> Window {
+        Window { rows: owns.iter().map(|o| o.rows).max().unwrap(), width: owns[0].pitch }
+    }
+
+    fn wipe(own: &mut Own) {
+        // The padding between rows belongs to no one and is left alone.
+        for row in 0..own.rows {
+            own.data[row * own.ld..][..own.cols].fill(0xdead);
+        }
+        own.parity.fill(0xbeef);
+    }
+
+    fn close(a: &Own, b: &Own) -> bool {
+        a.data
+            .iter()
+            .zip(&b.data)
+            .chain(a.parity.iter().zip(&b.parity))
+            .all(|(x, y)| (f64::from_bits(*x) - f64::from_bits(*y)).abs() < 1e-13)
+    }
+
+    #[test]
+    fn both_ways_of_encoding_agree_and_any_loss_is_rebuilt() {
+        let shapes = [(7, 5), (6, 5), (7, 4), (5, 3), (7, 5)];
+        for (code, losses) in [
+            (Code::Xor, 1),
+            (Code::Sum, 1),
+            (Code::ReedSolomon, 1),
+            (Code::ReedSolomon, 2),
+            (Code::ReedSolomon, 3),
+        ] {
+            let coder = Coder { code, stripes: Stripes::new(shapes.len(), losses) };
+            let mut owns = group(coder, &shapes, 99);
+            let window = whole(&owns);
+            let mut reduced = owns.clone();
+            together(&mut owns, |comm, share| {
+                coder.encode(comm, Encode::Pipelined, share, window, || ())
+            });
+            together(&mut reduced, |comm, share| {
+                coder.encode(comm, Encode::Reduce, share, window, || ())
+            });
+            for (a, b) in owns.iter().zip(&reduced) {
+                assert!(if code.exact() { a == b } else { close(a, b) });
+            }
+            for lost in subsets(shapes.len(), losses) {
+                let mut damaged = owns.clone();
+                lost.iter().for_each(|&x| wipe(&mut damaged[x]));
+                together(&mut damaged, |comm, share| {
+                    assert!(coder.rebuild(comm, share, window, &lost, || ()))
+                });
+                for (a, b) in owns.iter().zip(&damaged) {
+                    assert!(if code.exact() { a == b } else { close(a, b) });
+                }
+            }
+            let too_many: Vec<usize> = (0..=losses).collect();
+            together(&mut owns, |comm, share| {
+                assert!(!coder.rebuild(comm, share, window, &too_many, || ()))
+            });
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        /// Encoding only the corner that changed gives the parity of the whole.
+        #[test]
+        fn encoding_a_corner_keeps_the_parity_of_everything(
+            size in 2usize..6, losses in 1usize..4, seed: u64,
+            rows in 1usize..20, cols in 1usize..12, cut_rows in 0usize..20, cut_cols in 0usize..12,
+            ragged in proptest::collection::vec((0usize..3, 0usize..3), 6), pipelined: bool,
+        ) {
+            let losses = losses.min(size - 1);
+            let coder = Coder { code: Code::ReedSolomon, stripes: Stripes::new(size, losses) };
+            let shapes: Vec<(usize, usize)> = (0..size)
+                .map(|i| (rows + ragged[i].0, cols + ragged[i].1)).collect();
+            let how = if pipelined { Encode::Pipelined } else { Encode::Reduce };
+            let mut owns = group(coder, &shapes, seed);
+            let window = whole(&owns);
+            together(&mut owns, |comm, share| coder.encode(comm, how, share, window, || ()));
+            // Every member's corner changes; corners differ in size like local matrices do.
+            let corner = Window { rows: cut_rows.min(window.rows), width: cut_cols.min(window.width) };
+            for (i, own) in owns.iter_mut().enumerate() {
+                let r0 = own.rows - corner.rows.saturating_sub(i % 2).min(own.rows);
+                let c0 = own.cols - corner.width.saturating_sub(i % 3).min(own.cols);
+                for row in r0..own.rows {
+                    for col in c0..own.cols {
+                        own.data[row * own.ld + col] ^= 0x5555;
+                    }
+                }
+            }
+            let mut again = owns.clone();
+            together(&mut owns, |comm, share| coder.encode(comm, how, share, corner, || ()));
+            together(&mut again, |comm, share| coder.encode(comm, how, share, window, || ()));
+            prop_assert_eq!(owns, again);
+        }
+    }
+
+    #[test]
+    fn segments_longer_than_one_message_arrive_whole() {
+        let shapes = [(40, 9000), (39, 9000), (40, 8999)];
+        let coder = Coder { code: Code::Xor, stripes: Stripes::new(3, 1) };
+        let mut owns = group(coder, &shapes, 5);
+        let window = whole(&owns);
+        assert!(coder.batches(window).count() > 5);
+        together(&mut owns, |comm, share| {
+            coder.encode(comm, Encode::Pipelined, share, window, || ())
+        });
+        let mut damaged = owns.clone();
+        wipe(&mut damaged[1]);
+        together(&mut damaged, |comm, share| {
+            assert!(coder.rebuild(comm, share, window, &[1], || ()))
+        });
+        assert_eq!(owns, damaged);
+    }
+}

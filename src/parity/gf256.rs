@@ -1,0 +1,294 @@
+//! Arithmetic in the field of 256 elements, and `dst ^= c * src` at memory speed.
+//!
+//! The field is GF(2)[x] / (x^8 + x^4 + x^3 + x^2 + 1), in which x generates every non-zero element.
+//! Multiplying by a constant is linear over bits, so it can be done as an 8x8 bit matrix (GFNI, 64
+//! bytes an instruction) or as two lookups of 16 entries each (byte shuffles). Which one runs is
+//! found out once; all give the same bytes.
+
+use std::sync::OnceLock;
+
+const POLYNOMIAL: u16 = 0x11d;
+
+struct Tables {
+    log: [u8; 256],
+    exp: [u8; 512],
+}
+
+const TABLES: Tables = {
+    let mut log = [0u8; 256];
+    let mut exp = [0u8; 512];
+    let mut x: u16 = 1;
+    let mut i = 0;
+    while i < 255 {
+        exp[i] = x as u8;
+        exp[i + 255] = x as u8;
+        log[x as usize] = i as u8;
+        x <<= 1;
+        if x & 0x100 != 0 {
+            x ^= POLYNOMIAL;
+        }
+        i += 1;
+    }
+    Tables { log, exp }
+};
+
+pub fn mul(a: u8, b: u8) -> u8 {
+    if a == 0 || b == 0 {
+        return 0;
+    }
+    TABLES.exp[TABLES.log[a as usize] as usize + TABLES.log[b as usize] as usize]
+}
+
+/// The inverse of a non-zero element.
+pub fn inverse(a: u8) -> u8 {
+    assert_ne!(a, 0, "zero has no inverse");
+    TABLES.exp[255 - TABLES.log[a as usize] as usize]
+}
+
+/// Inverts a small square matrix in place; false if it is singular.
+pub fn invert(matrix: &mut [Vec<u8>]) -> bool {
+    let n = matrix.len();
+    let mut result: Vec<Vec<u8>> =
+        (0..n).map(|i| (0..n).map(|j| (i == j) as u8).collect()).collect();
+    for col in 0..n {
+        let Some(pivot) = (col..n).find(|&r| matrix[r][col] != 0) else {
+            return false;
+        };
+        matrix.swap(col, pivot);
+        result.swap(col, pivot);
+        let scale = inverse(matrix[col][col]);
+        for j in 0..n {
+            matrix[col][j] = mul(matrix[col][j], scale);
+            result[col][j] = mul(result[col][j], scale);
+        }
+        for row in 0..n {
+            let factor = matrix[row][col];
+            if row == col || factor == 0 {
+                continue;
+            }
+            for j in 0..n {
+                let (m, r) = (matrix[col][j], result[col][j]);
+                matrix[row][j] ^= mul(factor, m);
+                result[row][j] ^= mul(factor, r);
+            }
+        }
+    }
+    matrix.clone_from_slice(&result);
+    true
+}
+
+/// A way to multiply many bytes by one constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Ssse3,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Gfni,
+}
+
+/// The engines this processor can run, slowest first.
+pub fn engines() -> Vec<Engine> {
+    let mut found = vec![Engine::Portable];
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("ssse3") {
+            found.push(Engine::Ssse3);
+        }
+        if is_x86_feature_detected!("avx2") {
+            found.push(Engine::Avx2);
+        }
+        if is_x86_feature_detected!("gfni")
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+        {
+            found.push(Engine::Gfni);
+        }
+    }
+    found
+}
+
+fn fastest() -> Engine {
+    static FASTEST: OnceLock<Engine> = OnceLock::new();
+    *FASTEST.get_or_init(|| *engines().last().expect("there is always one"))
+}
+
+/// `dst ^= c * src`, byte by byte.
+pub fn mul_add(c: u8, src: &[u8], dst: &mut [u8]) {
+    mul_add_with(fastest(), c, src, dst);
+}
+
+/// As [`mul_add`], by a chosen engine that [`engines`] listed.
+pub fn mul_add_with(engine: Engine, c: u8, src: &[u8], dst: &mut [u8]) {
+    assert_eq!(src.len(), dst.len());
+    match engine {
+        Engine::Portable => portable(c, src, dst),
+        // SAFETY: engines() lists these only where the processor has the instructions.
+        #[cfg(target_arch = "x86_64")]
+        Engine::Ssse3 => unsafe { x86::ssse3(c, src, dst) },
+        #[cfg(target_arch = "x86_64")]
+        Engine::Avx2 => unsafe { x86::avx2(c, src, dst) },
+        #[cfg(target_arch = "x86_64")]
+        Engine::Gfni => unsafe { x86::gfni(c, src, dst) },
+    }
+}
+
+/// Products of `c` with all low and all high half-bytes.
+fn halves(c: u8) -> ([u8; 16], [u8; 16]) {
+    let mut low = [0; 16];
+    let mut high = [0; 16];
+    for i in 0..16u8 {
+        low[i as usize] = mul(c, i);
+        high[i as usize] = mul(c, i << 4);
+    }
+    (low, high)
+}
+
+fn portable(c: u8, src: &[u8], dst: &mut [u8]) {
+    let (low, high) = halves(c);
+    for (d, s) in dst.iter_mut().zip(src) {
+        *d ^= low[(s & 15) as usize] ^ high[(s >> 4) as usize];
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::{halves, mul, portable};
+    use std::arch::x86_64::*;
+
+    /// # Safety
+    /// The processor has SSSE3; both slices have one length.
+    #[target_feature(enable = "ssse3")]
+    pub unsafe fn ssse3(c: u8, src: &[u8], dst: &mut [u8]) {
+        let (low, high) = halves(c);
+        let whole = src.len() / 16 * 16;
+        // SAFETY: every access stays below `whole`, which both slices reach.
+        unsafe {
+            let low = _mm_loadu_si128(low.as_ptr().cast());
+            let high = _mm_loadu_si128(high.as_ptr().cast());
+            let mask = _mm_set1_epi8(15);
+            for i in (0..whole).step_by(16) {
+                let s = _mm_loadu_si128(src.as_ptr().add(i).cast());
+                let d = dst.as_mut_ptr().add(i).cast();
+                let l = _mm_shuffle_epi8(low, _mm_and_si128(s, mask));
+                let h = _mm_shuffle_epi8(high, _mm_and_si128(_mm_srli_epi64(s, 4), mask));
+                let sum = _mm_xor_si128(_mm_xor_si128(l, h), _mm_loadu_si128(d));
+                _mm_storeu_si128(d, sum);
+            }
+        }
+        portable(c, &src[whole..], &mut dst[whole..]);
+    }
+
+    /// # Safety
+    /// The processor has AVX2; both slices have one length.
+    #[target_feature(enable = "avx2")]
+    pub unsafe fn avx2(c: u8, src: &[u8], dst: &mut [u8]) {
+        let (low, high) = halves(c);
+        let whole = src.len() / 32 * 32;
+        // SAFETY: every access stays below `whole`, which both slices reach.
+        unsafe {
+            let low = _mm256_broadcastsi128_si256(_mm_loadu_si128(low.as_ptr().cast()));
+            let high = _mm256_broadcastsi128_si256(_mm_loadu_si128(high.as_ptr().cast()));
+            let mask = _mm256_set1_epi8(15);
+            for i in (0..whole).step_by(32) {
+                let s = _mm256_loadu_si256(src.as_ptr().add(i).cast());
+                let d = dst.as_mut_ptr().add(i).cast();
+                let l = _mm256_shuffle_epi8(low, _mm256_and_si256(s, mask));
+                let h = _mm256_shuffle_epi8(high, _mm256_and_si256(_mm256_srli_epi64(s, 4), mask));
+                let sum = _mm256_xor_si256(_mm256_xor_si256(l, h), _mm256_loadu_si256(d));
+                _mm256_storeu_si256(d, sum);
+            }
+        }
+        portable(c, &src[whole..], &mut dst[whole..]);
+    }
+
+    /// # Safety
+    /// The processor has GFNI, AVX-512F and AVX-512BW; both slices have one length.
+    #[target_feature(enable = "gfni,avx512f,avx512bw")]
+    pub unsafe fn gfni(c: u8, src: &[u8], dst: &mut [u8]) {
+        // Bit i of the product is the parity of x with row i; the instruction wants row i in byte 7-i.
+        let mut rows = [0u8; 8];
+        for bit in 0..8 {
+            let column = mul(c, 1 << bit);
+            for (i, row) in rows.iter_mut().enumerate() {
+                *row |= (column >> i & 1) << bit;
+            }
+        }
+        rows.reverse();
+        let whole = src.len() / 64 * 64;
+        // SAFETY: every access stays below `whole`, which both slices reach.
+        unsafe {
+            let matrix = _mm512_set1_epi64(i64::from_le_bytes(rows));
+            for i in (0..whole).step_by(64) {
+                let s = _mm512_loadu_si512(src.as_ptr().add(i).cast());
+                let d = dst.as_mut_ptr().add(i).cast();
+                let product = _mm512_gf2p8affine_epi64_epi8(s, matrix, 0);
+                _mm512_storeu_si512(d, _mm512_xor_si512(product, _mm512_loadu_si512(d)));
+            }
+        }
+        portable(c, &src[whole..], &mut dst[whole..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Multiplication from its definition, bit by bit.
+    fn slow(a: u8, b: u8) -> u8 {
+        let mut product = 0u16;
+        for bit in 0..8 {
+            if b >> bit & 1 == 1 {
+                product ^= (a as u16) << bit;
+            }
+        }
+        for bit in (8..16).rev() {
+            if product >> bit & 1 == 1 {
+                product ^= POLYNOMIAL << (bit - 8);
+            }
+        }
+        product as u8
+    }
+
+    #[test]
+    fn products_and_inverses_are_those_of_the_field() {
+        for a in 0..=255u8 {
+            for b in 0..=255u8 {
+                assert_eq!(mul(a, b), slow(a, b));
+            }
+            if a != 0 {
+                assert_eq!(mul(a, inverse(a)), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn every_engine_multiplies_every_byte_by_every_constant() {
+        let src: Vec<u8> = (0..=255u8).chain(0..77).collect();
+        for engine in engines() {
+            for c in 0..=255u8 {
+                let mut dst: Vec<u8> = src.iter().rev().copied().collect();
+                let expected: Vec<u8> = dst.iter().zip(&src).map(|(d, s)| d ^ mul(c, *s)).collect();
+                mul_add_with(engine, c, &src, &mut dst);
+                assert_eq!(dst, expected, "{engine:?} {c}");
+            }
+        }
+    }
+
+    #[test]
+    fn inverse_matrices_invert() {
+        let original = vec![vec![1, 2, 3], vec![4, 5, 6], vec![7, 8, 10]];
+        let mut inverse = original.clone();
+        assert!(invert(&mut inverse));
+        let product = |i: usize, j: usize| -> u8 {
+            let terms = original[i].iter().zip(&inverse);
+            terms.fold(0, |sum, (&x, row)| sum ^ mul(x, row[j]))
+        };
+        for (i, j) in (0..9).map(|x| (x / 3, x % 3)) {
+            assert_eq!(product(i, j), (i == j) as u8);
+        }
+        assert!(!invert(&mut [vec![1, 2], vec![1, 2]]));
+    }
+}

@@ -1,0 +1,989 @@
+//! Saving and restoring with ranks as threads over real shared memory.
+//!
+//! A stand-in for the factorisation changes the trailing corner at each iteration, so that any wrong
+//! byte that is restored changes the end. A rank dies by unwinding at a crash point; its peers then
+//! unwind too, as MPI_Abort would end them; memory stays or is removed; the same test is started
+//! again and must end with the very bits of an undisturbed run.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use skt_hpl::checkpoint::plan::{Layout, Scheme, Scope};
+use skt_hpl::checkpoint::protocol::{Method, Refusal};
+use skt_hpl::checkpoint::world::threads::ThreadWorld;
+use skt_hpl::checkpoint::{Checkpointer, Config, Origin, Restart, StartError, Test, World};
+use skt_hpl::faults::{self, Action, Fault, Point, Struck};
+use skt_hpl::memory::{Depot, Part, Store};
+use skt_hpl::params::{Mapping, Rng};
+use skt_hpl::parity::comm::threads::{Member, PeerDied, Post};
+use skt_hpl::parity::{Code, Encode};
+
+#[derive(Clone)]
+struct Job {
+    depot: Depot,
+    layout: Layout,
+    scheme: Scheme,
+    group: Option<usize>,
+    encode: Encode,
+    every: usize,
+    restart: Restart,
+    test: u32,
+    /// The number a run that begins anew gets.
+    run: u128,
+    /// Nobody begins an iteration before everybody has ended the one before.
+    lockstep: bool,
+    #[cfg(feature = "sabotage")]
+    sabotage: Option<faults::Sabotage>,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let _ = self.depot.clean();
+    }
+}
+
+fn unique() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("t-threads-{}-{n}", std::process::id())
+}
+
+fn job(p: usize, q: usize, method: Method, losses: usize) -> Job {
+    Job {
+        depot: Depot::new(Store::Posix, &unique()).unwrap(),
+        layout: Layout { n: 37, nb: 4, p, q, mapping: Mapping::Row },
+        scheme: Scheme {
+            method,
+            scope: Scope::Corner,
+            code: if losses == 1 { Code::Xor } else { Code::ReedSolomon },
+            losses,
+        },
+        group: None,
+        encode: Encode::Pipelined,
+        every: 2,
+        restart: Restart::Auto,
+        test: 0,
+        run: 1 << 64,
+        lockstep: false,
+        #[cfg(feature = "sabotage")]
+        sabotage: None,
+    }
+}
+
+/// What one rank came to.
+enum End {
+    /// Its matrix, and where it began.
+    Done(Vec<u64>, Option<usize>),
+    Refused(String),
+    Struck(Point),
+    Ended,
+}
+
+impl std::fmt::Debug for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            End::Done(_, from) => write!(f, "done, from {from:?}"),
+            End::Refused(text) => write!(f, "refused: {text}"),
+            End::Struck(point) => write!(f, "struck at {}", point.name()),
+            End::Ended => write!(f, "ended"),
+        }
+    }
+}
+
+fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+fn rank_main(job: &Job, me: usize, world: ThreadWorld, groups: Arc<Post>) -> End {
+    let (rows, cols) = job.layout.shape(me);
+    let ld = cols + 3;
+    let config = Config {
+        depot: job.depot.clone(),
+        scheme: job.scheme,
+        group: job.group,
+        encode: job.encode,
+        interval: skt_hpl::checkpoint::when::Interval::Iterations(job.every),
+        restart: job.restart,
+        state_bytes: 600,
+        ld,
+        run: job.run,
+        domain: format!("n{me}"),
+        node: format!("n{me}"),
+    };
+    let test =
+        Test { index: job.test, layout: job.layout, rng: Rng::Hpl, seed: 1, params_digest: 5 };
+    let started = Checkpointer::start(config, test, world, |_, _, place, members| {
+        Member::new(groups, members.to_vec(), place)
+    });
+    let mut started = match started {
+        Ok(started) => started,
+        Err(error) => {
+            assert!(!matches!(error, StartError::NotWhole { .. }));
+            return End::Refused(format!("{error}"));
+        }
+    };
+    let ck = &mut started.checkpointer;
+    let a = started.a.as_slice_f64_mut();
+    let (mut k, mut random, from) = match started.origin {
+        Origin::Fresh => {
+            for i in 0..rows {
+                for j in 0..cols {
+                    a[i * ld + j] = (mix((me * 1_000_000 + i * 1000 + j) as u64) >> 12) as f64;
+                }
+            }
+            faults::hit(Point::GenerateEnd, me);
+            (0, mix(me as u64), None)
+        }
+        Origin::Restored(r) => {
+            let word = |i: usize| u64::from_le_bytes(r.state[8 * i..][..8].try_into().unwrap());
+            assert_eq!(word(0), r.boundary as u64);
+            assert_eq!(word(2), me as u64, "somebody else's small state");
+            (r.boundary, word(1), Some(r.boundary))
+        }
+    };
+    while k < job.layout.blocks() {
+        if job.lockstep {
+            ck.world().barrier();
+        }
+        // One iteration: everything in the corner changes, in a way that depends on the past.
+        let corner = job.layout.corner(me, k, Scope::Corner);
+        random = mix(random + k as u64);
+        for i in corner.row..rows {
+            for j in corner.col..cols {
+                let x = &mut a[i * ld + j];
+                *x = *x * 0.75 + (mix(random ^ (i * 4096 + j) as u64) >> 40) as f64;
+            }
+        }
+        k += 1;
+        faults::hit(Point::Iteration, me);
+        if ck.due(k, false) {
+            let state: Vec<u8> =
+                [k as u64, random, me as u64].iter().flat_map(|w| w.to_le_bytes()).collect();
+            let report = ck.save(k, a, &state);
+            assert_eq!(report.boundary, k);
+        }
+    }
+    let bits = (0..rows).flat_map(|i| a[i * ld..][..cols].iter().map(|x| x.to_bits())).collect();
+    assert!(ck.record(b"result"));
+    drop(started.a);
+    started.checkpointer.finish();
+    End::Done(bits, from)
+}
+
+/// Runs all ranks; faults are those of `strikes`, at most one a position.
+fn launch(job: &Job, strikes: &[(usize, Point, u64)]) -> Vec<End> {
+    let positions = job.layout.positions();
+    let (all, groups) = (Arc::new(Post::default()), Arc::new(Post::default()));
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..positions)
+            .map(|me| {
+                let (all, groups) = (all.clone(), groups.clone());
+                let mine: Vec<Fault> = strikes
+                    .iter()
+                    .filter(|s| s.0 == me)
+                    .map(|s| Fault::new(s.1, Some(me), s.2, Action::Unwind))
+                    .collect();
+                scope.spawn(move || {
+                    faults::arm_thread(mine);
+                    #[cfg(feature = "sabotage")]
+                    faults::sabotage_thread(job.sabotage);
+                    let world = ThreadWorld::new(all.clone(), me, positions);
+                    let end = catch_unwind(AssertUnwindSafe(|| {
+                        rank_main(job, me, world, groups.clone())
+                    }));
+                    end.unwrap_or_else(|payload| {
+                        all.kill();
+                        groups.kill();
+                        match payload.downcast::<Struck>() {
+                            Ok(struck) => End::Struck(struck.0),
+                            Err(other) if other.is::<PeerDied>() => End::Ended,
+                            Err(other) => std::panic::resume_unwind(other),
+                        }
+                    })
+                })
+            })
+            .collect();
+        handles.into_iter().map(|h| h.join().unwrap()).collect()
+    })
+}
+
+fn finished(ends: Vec<End>) -> Vec<Vec<u64>> {
+    ends.into_iter()
+        .map(|end| match end {
+            End::Done(bits, _) => bits,
+            other => panic!("not finished: {other:?}"),
+        })
+        .collect()
+}
+
+fn refused(ends: Vec<End>) -> String {
+    let mut texts: Vec<String> = ends
+        .into_iter()
+        .map(|end| match end {
+            End::Refused(text) => text,
+            other => panic!("not refused: {other:?}"),
+        })
+        .collect();
+    texts.dedup();
+    assert_eq!(texts.len(), 1, "ranks disagree: {texts:?}");
+    texts.remove(0)
+}
+
+fn struck(ends: &[End], point: Point) -> bool {
+    ends.iter().any(|e| matches!(e, End::Struck(p) if *p == point))
+}
+
+fn lose(job: &Job, position: usize) {
+    job.depot.unlink_position(position as u32);
+}
+
+/// Points of a run that is not recovering.
+fn forward() -> Vec<Point> {
+    Point::ALL
+        .iter()
+        .copied()
+        .filter(|p| !backward().contains(p))
+        .filter(|p| !matches!(p, Point::SolveBegin | Point::VerifyBegin))
+        // After CleanBegin the result is recorded and there is nothing to come back to.
+        .filter(|p| !matches!(p, Point::CleanBegin | Point::CleanHalf))
+        .collect()
+}
+
+/// Points of a recovery.
+fn backward() -> Vec<Point> {
+    use Point::*;
+    vec![
+        Pinned,
+        FinishHalf,
+        FinishEnd,
+        Settled,
+        RebuildBegin,
+        RebuildBatch,
+        RebuildEnd,
+        Rebuilt,
+        AgreedAgain,
+        RestoreHalf,
+        RestoreEnd,
+        Resumed,
+    ]
+}
+
+fn with_job<T>(base: &Job, act: impl FnOnce(&Job) -> T) -> T {
+    let mut fresh = base.clone();
+    fresh.depot = Depot::new(base.depot.store(), &unique()).unwrap();
+    act(&fresh)
+}
+
+/// Every crash point, position and fate of memory; each hit of the point up to `hits`.
+fn every_point_is_survived(base: &Job, hits: u64) {
+    let truth = finished(with_job(base, |job| launch(job, &[])));
+    let double_or_self_only = |p: &Point| {
+        base.scheme.method == Method::SelfCheckpoint
+            || !matches!(p, Point::FlushHalf | Point::FlushData)
+    };
+    for point in forward().into_iter().filter(double_or_self_only) {
+        for position in 0..base.layout.positions() {
+            for lost in [false, true] {
+                for hit in 1..=hits {
+                    with_job(base, |job| {
+                        let ends = launch(job, &[(position, point, hit)]);
+                        let once = matches!(
+                            point,
+                            Point::GenerateBegin
+                                | Point::GenerateEnd
+                                | Point::AgreeBegin
+                                | Point::Agreed
+                        );
+                        if once && hit > 1 {
+                            return;
+                        }
+                        assert!(struck(&ends, point), "{} did not fire", point.name());
+                        if lost {
+                            lose(job, position);
+                        }
+                        let again = finished(launch(job, &[]));
+                        assert!(again == truth, "{} at {position}, lost {lost}", point.name());
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// A loss at a point that leaves seals to finish or withdraw, then a second fault in the recovery.
+fn every_second_fault_is_survived(base: &Job, second_loses: bool) {
+    let truth = finished(with_job(base, |job| launch(job, &[])));
+    for first in [Point::Iteration, Point::EncodeEnd, Point::FlushHalf, Point::Committed] {
+        for point in backward() {
+            for position in 0..base.layout.positions() {
+                with_job(base, |job| {
+                    let victim = 1;
+                    assert!(struck(&launch(job, &[(victim, first, 3)]), first));
+                    lose(job, victim);
+                    let ends = launch(job, &[(position, point, 1)]);
+                    if !struck(&ends, point) {
+                        // Not every rank comes to every point: not all rebuild or finish.
+                        assert!(finished(ends) == truth);
+                        return;
+                    }
+                    // The victim's memory is vacant until rebuilt; a second member of its group can be
+                    // lost as well only where the group survives two.
+                    let again = second_loses && (base.scheme.losses > 1 || position == victim);
+                    if again {
+                        lose(job, position);
+                    }
+                    let after = finished(launch(job, &[]));
+                    assert!(after == truth, "{} then {} at {position}", first.name(), point.name());
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn self_checkpoint_survives_every_point_on_two_by_two() {
+    every_point_is_survived(&job(2, 2, Method::SelfCheckpoint, 1), 2);
+}
+
+#[test]
+fn self_checkpoint_survives_every_point_on_two_by_three_by_column() {
+    let mut base = job(2, 3, Method::SelfCheckpoint, 1);
+    base.layout.mapping = Mapping::Column;
+    base.group = Some(3);
+    base.encode = Encode::Reduce;
+    every_point_is_survived(&base, 1);
+}
+
+#[test]
+fn double_checkpoint_survives_every_point() {
+    every_point_is_survived(&job(2, 2, Method::Double, 1), 3);
+}
+
+#[test]
+fn second_faults_in_every_step_of_recovery() {
+    every_second_fault_is_survived(&job(2, 2, Method::SelfCheckpoint, 1), true);
+    every_second_fault_is_survived(&job(2, 2, Method::Double, 1), false);
+}
+
+#[test]
+fn two_losses_in_a_group_with_reed_solomon() {
+    let base = job(2, 3, Method::SelfCheckpoint, 2);
+    every_second_fault_is_survived(&base, true);
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    for first in 0..6 {
+        for second in 0..first {
+            with_job(&base, |job| {
+                launch(job, &[(first, Point::FlushHalf, 2)]);
+                lose(job, first);
+                lose(job, second);
+                assert!(finished(launch(job, &[])) == truth);
+            });
+        }
+    }
+}
+
+#[test]
+fn every_scope_and_method_restores_the_same_bits() {
+    for method in [Method::SelfCheckpoint, Method::Double, Method::Single] {
+        for scope in Scope::ALL {
+            for store in [Store::Posix, Store::SysV] {
+                let mut base = job(2, 2, method, 1);
+                base.scheme.scope = scope;
+                base.depot = Depot::new(store, &unique()).unwrap();
+                let truth = finished(with_job(&base, |job| launch(job, &[])));
+                with_job(&base, |job| {
+                    launch(job, &[(2, Point::Iteration, 7)]);
+                    lose(job, 2);
+                    let ends = launch(job, &[]);
+                    assert!(matches!(ends[0], End::Done(_, Some(6))), "{:?}", ends[0]);
+                    assert!(finished(ends) == truth);
+                    assert!(job.depot.list().iter().all(|h| h.part == Part::Done));
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn the_sum_restores_up_to_rounding() {
+    let mut base = job(2, 2, Method::SelfCheckpoint, 1);
+    base.scheme.code = Code::Sum;
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    with_job(&base, |job| {
+        launch(job, &[(2, Point::Iteration, 7)]);
+        lose(job, 2);
+        for (got, want) in finished(launch(job, &[])).iter().zip(&truth) {
+            for (x, y) in got.iter().zip(want) {
+                let (x, y) = (f64::from_bits(*x), f64::from_bits(*y));
+                assert!((x - y).abs() <= 1e-12 * y.abs().max(1e16), "{x} {y}");
+            }
+        }
+    });
+}
+
+#[test]
+fn method_single_refuses_what_it_cannot_survive() {
+    let base = job(2, 2, Method::Single, 1);
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    // How far the others were when one died is chance; either way there is no third end.
+    let mut refusals = 0;
+    for point in [Point::FlushHalf, Point::EncodeBatch].into_iter().cycle().take(40) {
+        with_job(&base, |job| {
+            // The encoding of the first epoch takes some batches; this one is later.
+            let hit = if point == Point::FlushHalf { 2 } else { 3 };
+            assert!(struck(&launch(job, &[(1, point, hit)]), point));
+            lose(job, 1);
+            let ends = launch(job, &[]);
+            if matches!(ends[0], End::Done(..)) {
+                assert!(finished(ends) == truth);
+            } else {
+                let text = refused(ends);
+                assert!(text.contains("overwritten"), "{text}");
+                refusals += 1;
+            }
+        });
+    }
+    assert!(refusals > 0);
+}
+
+#[test]
+fn one_more_than_tolerated_is_refused_and_memory_kept() {
+    let base = job(2, 2, Method::SelfCheckpoint, 1);
+    with_job(&base, |job| {
+        launch(job, &[(0, Point::Iteration, 5)]);
+        lose(job, 0);
+        lose(job, 3);
+        let before = job.depot.list();
+        let text = refused(launch(job, &[]));
+        assert!(text.contains("positions [0, 3]") && text.contains("position 3 on n3"), "{text}");
+        let after = job.depot.list();
+        assert!(before.iter().all(|h| after.contains(h)), "memory was not kept");
+        let typed = Refusal::TooManyLost { group: 0, size: 4, losses: 1, lost: vec![0, 3] };
+        assert!(text.contains(&typed.to_string()));
+    });
+    // One in each of two groups is fine.
+    let mut pairs = base.clone();
+    pairs.depot = Depot::new(Store::Posix, &unique()).unwrap();
+    pairs.group = Some(2);
+    let truth = finished(with_job(&pairs, |job| launch(job, &[])));
+    with_job(&pairs, |job| {
+        launch(job, &[(0, Point::FlushHalf, 2)]);
+        lose(job, 0);
+        lose(job, 3);
+        assert!(finished(launch(job, &[])) == truth);
+    });
+}
+
+#[test]
+fn a_flipped_bit_anywhere_counts_as_lost() {
+    let mut base = job(2, 2, Method::SelfCheckpoint, 1);
+    base.lockstep = true;
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    for (point, parts) in [
+        (Point::Iteration, [Part::B, Part::C, Part::S, Part::Head]),
+        (Point::FlushHalf, [Part::A, Part::D, Part::S, Part::Head]),
+    ] {
+        for part in parts {
+            for at in [0, 1, 2] {
+                with_job(&base, |job| {
+                    launch(job, &[(1, point, 5)]);
+                    let size = job.depot.peek(2, part).unwrap().len();
+                    // A byte of the published slot, of either place for the state, of any data.
+                    let offsets: Vec<usize> = match part {
+                        Part::Head => vec![[0, 4096 + 40, 8192 + 40][at]],
+                        Part::S => vec![40, size / 2 + 40],
+                        // Columns past the matrix are padding and belong to nobody.
+                        _ => vec![[8, size / 3 / 8 * 8, size - 40][at]],
+                    };
+                    for offset in offsets {
+                        assert!(job.depot.flip(2, part, offset));
+                    }
+                    let ends = launch(job, &[]);
+                    assert!(finished(ends) == truth, "{part:?} {at}");
+                });
+            }
+        }
+    }
+    // The same damage in two members is one too many.
+    with_job(&base, |job| {
+        launch(job, &[(1, Point::Iteration, 5)]);
+        for position in [2, 3] {
+            assert!(job.depot.flip(position, Part::B, 8));
+        }
+        refused(launch(job, &[]));
+    });
+}
+
+#[test]
+fn memory_of_the_wrong_size_counts_as_lost() {
+    let base = job(2, 2, Method::SelfCheckpoint, 1);
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    with_job(&base, |job| {
+        launch(job, &[(1, Point::Iteration, 5)]);
+        job.depot.unlink(2, Part::B);
+        drop(job.depot.create(2, Part::B, 64).unwrap());
+        assert!(finished(launch(job, &[])) == truth);
+    });
+}
+
+#[test]
+fn an_older_copy_of_a_position_is_not_used() {
+    let base = job(2, 2, Method::SelfCheckpoint, 1);
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    with_job(&base, |job| {
+        // Position 2 dies with a copy that comes back after the others went on without it.
+        launch(job, &[(2, Point::Iteration, 3)]);
+        let stash: Vec<(Part, Vec<u8>)> = Part::ALL
+            .into_iter()
+            .filter_map(|part| Some((part, job.depot.peek(2, part).ok()?.bytes().to_vec())))
+            .collect();
+        lose(job, 2);
+        launch(job, &[(0, Point::Iteration, 4)]);
+        lose(job, 2);
+        for (part, bytes) in stash {
+            job.depot.create(2, part, bytes.len()).unwrap().bytes_mut().copy_from_slice(&bytes);
+        }
+        assert!(finished(launch(job, &[])) == truth);
+    });
+}
+
+#[test]
+fn another_problem_under_the_same_name_is_refused_and_never_begins_anew() {
+    let base = job(2, 2, Method::SelfCheckpoint, 1);
+    with_job(&base, |job| {
+        launch(job, &[(1, Point::Iteration, 5)]);
+        let mut other = job.clone();
+        other.layout.n = 41;
+        let text = refused(launch(&other, &[]));
+        assert!(text.contains("N = 37") && text.contains("--job"), "{text}");
+        other.restart = Restart::Never;
+        let fresh = finished(launch(&other, &[]));
+        assert_eq!(fresh.len(), 4);
+        std::mem::forget(other);
+    });
+    with_job(&base, |job| {
+        let mut strict = job.clone();
+        strict.restart = Restart::Require;
+        assert!(refused(launch(&strict, &[])).contains("--restart require"));
+        std::mem::forget(strict);
+    });
+}
+
+#[test]
+fn the_next_test_is_not_confused_by_what_the_last_one_left() {
+    let base = job(2, 2, Method::SelfCheckpoint, 1);
+    with_job(&base, |job| {
+        // The first test dies while it cleans up; the second begins.
+        assert!(struck(&launch(job, &[(1, Point::CleanHalf, 1)]), Point::CleanHalf));
+        let mut second = job.clone();
+        second.test = 1;
+        second.layout.n = 29;
+        let ends = launch(&second, &[]);
+        assert!(matches!(ends[0], End::Done(_, None)));
+        std::mem::forget(second);
+    });
+}
+
+#[test]
+fn two_jobs_of_one_user_run_side_by_side() {
+    let (one, two) = (job(2, 2, Method::SelfCheckpoint, 1), job(2, 2, Method::SelfCheckpoint, 1));
+    let truth = finished(with_job(&one, |job| launch(job, &[])));
+    std::thread::scope(|scope| {
+        for job in [&one, &two] {
+            let truth = &truth;
+            scope.spawn(move || {
+                launch(job, &[(3, Point::FlushHalf, 2)]);
+                lose(job, 3);
+                assert!(&finished(launch(job, &[])) == truth);
+            });
+        }
+    });
+}
+
+fn stash(job: &Job, position: u32) -> Vec<(Part, Vec<u8>)> {
+    Part::ALL
+        .into_iter()
+        .filter_map(|part| Some((part, job.depot.peek(position, part).ok()?.bytes().to_vec())))
+        .collect()
+}
+
+fn unstash(job: &Job, position: u32, stash: &[(Part, Vec<u8>)]) {
+    job.depot.unlink_position(position);
+    for (part, bytes) in stash {
+        let mut region = job.depot.create(position, *part, bytes.len()).unwrap();
+        region.bytes_mut().copy_from_slice(bytes);
+    }
+}
+
+#[test]
+fn memory_of_an_earlier_run_on_one_node_is_not_used() {
+    let base = job(2, 2, Method::SelfCheckpoint, 1);
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    with_job(&base, |job| {
+        launch(job, &[(2, Point::Iteration, 5)]);
+        let old = stash(job, 2);
+        job.depot.clean().unwrap();
+        let mut newer = job.clone();
+        newer.run = 2 << 64;
+        launch(&newer, &[(0, Point::Iteration, 5)]);
+        unstash(&newer, 2, &old);
+        let ends = launch(&newer, &[]);
+        assert!(matches!(ends[0], End::Done(_, Some(4))));
+        assert!(finished(ends) == truth);
+        std::mem::forget(newer);
+    });
+}
+
+#[test]
+fn segments_swapped_between_positions_count_as_lost() {
+    let base = job(2, 2, Method::SelfCheckpoint, 2);
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    with_job(&base, |job| {
+        launch(job, &[(0, Point::Iteration, 5)]);
+        // All of position 2 under the name of 1, and one part of 3 that is 0's.
+        let two = stash(job, 2);
+        unstash(job, 1, &two);
+        let checkpoint = |p| stash(job, p).into_iter().find(|s| s.0 == Part::C).unwrap().1;
+        let (zero, three) = (checkpoint(0), checkpoint(3));
+        assert_eq!(zero.len(), three.len());
+        job.depot.open(3, Part::C).unwrap().bytes_mut().copy_from_slice(&zero);
+        assert!(finished(launch(job, &[])) == truth);
+    });
+}
+
+#[test]
+fn random_faults_from_a_seed() {
+    let seed =
+        std::env::var("SKT_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_240_607u64);
+    println!("SKT_TEST_SEED={seed}");
+    let mut state = seed;
+    let mut random = |n: usize| {
+        state = mix(state + 1);
+        (state >> 8) as usize % n
+    };
+    let base = job(2, 3, Method::SelfCheckpoint, 2);
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    for _ in 0..60 {
+        with_job(&base, |job| {
+            let mut relaunches = 0;
+            loop {
+                let mut strikes = Vec::new();
+                for _ in 0..random(3) {
+                    let point = Point::ALL[random(Point::ALL.len() - 2)];
+                    strikes.push((random(6), point, 1 + random(3) as u64));
+                }
+                let ends = launch(job, &strikes);
+                if ends.iter().all(|e| matches!(e, End::Done(..))) {
+                    assert!(finished(ends) == truth);
+                    break;
+                }
+                // Of those that died, at most two lose their memory; one not yet rebuilt is
+                // already lost, so only a run that got through its recovery may lose again.
+                if relaunches == 0 {
+                    for (position, end) in ends.iter().enumerate() {
+                        if matches!(end, End::Struck(_)) && random(2) == 0 {
+                            lose(job, position);
+                        }
+                    }
+                }
+                relaunches += 1;
+                assert!(relaunches < 200, "no end in sight");
+            }
+        });
+    }
+}
+
+/// Leaves a safeguard out and expects the run to come to harm: tests that cannot fail prove nothing.
+#[cfg(feature = "sabotage")]
+mod negative_controls {
+    use super::*;
+    use skt_hpl::faults::Sabotage;
+
+    #[test]
+    fn without_digests_a_flipped_bit_is_computed_on() {
+        let mut base = job(2, 2, Method::SelfCheckpoint, 1);
+        base.lockstep = true;
+        base.sabotage = Some(Sabotage::NoDigest);
+        let truth = finished(with_job(&base, |job| launch(job, &[])));
+        with_job(&base, |job| {
+            launch(job, &[(1, Point::Iteration, 5)]);
+            let words = job.layout.shape(2).0 * (job.layout.shape(2).1 + 3);
+            let last = (words - 4) * 8 + 3;
+            assert!(job.depot.flip(2, Part::B, last));
+            assert!(finished(launch(job, &[])) != truth);
+        });
+    }
+
+    #[test]
+    fn without_the_barrier_a_loss_can_cost_the_run() {
+        let mut base = job(2, 2, Method::SelfCheckpoint, 1);
+        base.group = Some(2);
+        base.sabotage = Some(Sabotage::NoBarrier);
+        let truth = finished(with_job(&base, |job| launch(job, &[])));
+        let harmed = (0..300).any(|_| {
+            with_job(&base, |job| {
+                launch(job, &[(3, Point::EncodeEnd, 2)]);
+                lose(job, 3);
+                let ends = launch(job, &[]);
+                !ends.iter().all(|e| matches!(e, End::Done(..))) || finished(ends) != truth
+            })
+        });
+        assert!(harmed, "nothing happened without the barrier");
+    }
+}
+
+/// The windows in which the first published implementation of this method lost data (those that concern
+/// one start and its memory; a dead supervisor and a hang belong to the supervisor's tests).
+mod windows {
+    use super::*;
+
+    fn base() -> Job {
+        let mut job = job(2, 2, Method::SelfCheckpoint, 1);
+        job.lockstep = true;
+        job
+    }
+
+    /// Strikes, loses, starts again: the same bits, and from the boundary the protocol promises.
+    fn closed(strike: (usize, Point, u64), lost: &[usize], from: &[Option<usize>]) {
+        let base = base();
+        let truth = finished(with_job(&base, |job| launch(job, &[])));
+        with_job(&base, |job| {
+            assert!(struck(&launch(job, &[strike]), strike.1));
+            lost.iter().for_each(|&position| lose(job, position));
+            let ends = launch(job, &[]);
+            let End::Done(_, began) = &ends[0] else { panic!("{:?}", ends[0]) };
+            assert!(from.contains(began), "began at {began:?}");
+            assert!(finished(ends) == truth);
+        });
+    }
+
+    #[test]
+    fn w1_generating_or_before_the_first_commit() {
+        for point in
+            [Point::GenerateBegin, Point::GenerateEnd, Point::SaveBegin, Point::EncodeBatch]
+        {
+            closed((2, point, 1), &[], &[None]);
+            closed((2, point, 1), &[2], &[None]);
+        }
+    }
+
+    #[test]
+    fn w2_computing() {
+        closed((2, Point::Iteration, 5), &[2], &[Some(4)]);
+    }
+
+    #[test]
+    fn w3_some_save_while_others_still_compute() {
+        closed((2, Point::Iteration, 6), &[2], &[Some(4)]);
+        closed((2, Point::SaveBegin, 3), &[2], &[Some(4)]);
+    }
+
+    #[test]
+    fn w4_while_encoding() {
+        closed((2, Point::EncodeEnd, 3), &[2], &[Some(4), Some(6)]);
+    }
+
+    #[test]
+    fn w5_one_overwrites_while_a_peer_is_not_done() {
+        closed((2, Point::Sealed, 3), &[2], &[Some(4), Some(6)]);
+        closed((2, Point::BarrierPassed, 3), &[2], &[Some(6)]);
+    }
+
+    #[test]
+    fn w6_flushing_early() {
+        closed((2, Point::FlushHalf, 1), &[2], &[Some(2)]);
+    }
+
+    #[test]
+    fn w7_flushing_late_with_parts_not_saved_again() {
+        closed((2, Point::FlushHalf, 4), &[1], &[Some(8)]);
+        closed((2, Point::FlushData, 4), &[2], &[Some(8)]);
+    }
+
+    #[test]
+    fn w8_after_the_flush() {
+        closed((2, Point::Committed, 3), &[2], &[Some(6)]);
+    }
+
+    #[test]
+    fn w9_the_next_failure_after_a_recovery_from_a_and_d() {
+        let base = base();
+        let truth = finished(with_job(&base, |job| launch(job, &[])));
+        for second in 0..4 {
+            with_job(&base, |job| {
+                assert!(struck(&launch(job, &[(1, Point::FlushHalf, 2)]), Point::FlushHalf));
+                lose(job, 1);
+                // Recovered to 4; dies before the next save.
+                assert!(struck(&launch(job, &[(second, Point::Iteration, 1)]), Point::Iteration));
+                lose(job, second);
+                let ends = launch(job, &[]);
+                assert!(matches!(ends[0], End::Done(_, Some(4))));
+                assert!(finished(ends) == truth);
+            });
+        }
+    }
+
+    #[test]
+    fn w10_and_w11_during_a_rebuild_and_while_it_is_written() {
+        let base = base();
+        let truth = finished(with_job(&base, |job| launch(job, &[])));
+        for point in [Point::RebuildBatch, Point::RebuildEnd, Point::Rebuilt] {
+            with_job(&base, |job| {
+                assert!(struck(&launch(job, &[(1, Point::FlushHalf, 2)]), Point::FlushHalf));
+                lose(job, 1);
+                assert!(struck(&launch(job, &[(1, point, 1)]), point));
+                lose(job, 1);
+                assert!(finished(launch(job, &[])) == truth);
+            });
+        }
+    }
+
+    #[test]
+    fn w12_two_losses_in_one_group_are_refused() {
+        let base = base();
+        with_job(&base, |job| {
+            launch(job, &[(1, Point::Iteration, 5)]);
+            lose(job, 0);
+            lose(job, 1);
+            assert!(refused(launch(job, &[])).contains("survives 1"));
+        });
+    }
+
+    #[test]
+    fn w13_saves_go_on_to_the_end() {
+        // Ten block columns: a loss in the last iteration goes back two at most.
+        assert_eq!(base().layout.blocks(), 10);
+        closed((2, Point::Iteration, 10), &[2], &[Some(8)]);
+        closed((2, Point::Committed, 5), &[2], &[Some(10)]);
+    }
+}
+
+/// Nodes are directories here: each rank of a launch sits on one and sees only what lies there.
+mod nodes {
+    use super::*;
+    use skt_hpl::checkpoint::Arrival;
+
+    struct Cluster {
+        dirs: Vec<tempfile::TempDir>,
+        job: Job,
+    }
+
+    /// Launches one rank on each of the named nodes, in that order.
+    fn launch_on(
+        cluster: &Cluster,
+        nodes: &[usize],
+        strikes: &[(usize, Point, u64)],
+    ) -> Vec<(Arrival, Option<End>)> {
+        let size = nodes.len();
+        let posts: [Arc<Post>; 3] = std::array::from_fn(|_| Arc::new(Post::default()));
+        std::thread::scope(|scope| {
+            let handles: Vec<_> = nodes
+                .iter()
+                .enumerate()
+                .map(|(rank, &node)| {
+                    let [first, all, groups] = posts.clone();
+                    scope.spawn(move || {
+                        let mut job = cluster.job.clone();
+                        let name = cluster.job.depot.job();
+                        job.depot =
+                            Depot::with_directory(Store::Posix, name, cluster.dirs[node].path())
+                                .unwrap();
+                        let world = ThreadWorld::new(first, rank, size);
+                        let arrival = Arrival::gather(&world, &job.depot, &format!("node{node}"));
+                        let positions = job.layout.positions();
+                        // With too few ranks for the grid they only look.
+                        let mine = arrival.place(job.test, positions)[rank];
+                        let Some(me) = mine.filter(|_| size >= positions) else {
+                            std::mem::forget(job);
+                            return (arrival, None);
+                        };
+                        faults::arm_thread(
+                            strikes
+                                .iter()
+                                .filter(|s| s.0 == me)
+                                .map(|s| Fault::new(s.1, Some(me), s.2, Action::Unwind))
+                                .collect(),
+                        );
+                        let world = ThreadWorld::new(all.clone(), me, positions);
+                        let end = catch_unwind(AssertUnwindSafe(|| {
+                            rank_main(&job, me, world, groups.clone())
+                        }))
+                        .unwrap_or_else(|payload| {
+                            all.kill();
+                            groups.kill();
+                            match payload.downcast::<Struck>() {
+                                Ok(struck) => End::Struck(struck.0),
+                                Err(_) => End::Ended,
+                            }
+                        });
+                        // The clone must not clean a node's memory when it goes.
+                        std::mem::forget(job);
+                        (arrival, Some(end))
+                    })
+                })
+                .collect();
+            handles.into_iter().map(|h| h.join().unwrap()).collect()
+        })
+    }
+
+    fn cluster(nodes: usize) -> Cluster {
+        let mut job = job(2, 2, Method::SelfCheckpoint, 1);
+        job.lockstep = true;
+        Cluster { dirs: (0..nodes).map(|_| tempfile::tempdir().unwrap()).collect(), job }
+    }
+
+    #[test]
+    fn positions_follow_their_memory_through_any_host_order_and_a_spare() {
+        let c = cluster(6);
+        let truth = finished(with_job(&c.job, |job| launch(job, &[])));
+        launch_on(&c, &[0, 1, 2, 3], &[(1, Point::Iteration, 5)]);
+        // Node 1 is gone, spare 5 takes part, the launcher sorts differently, one rank is left over.
+        let ends = launch_on(&c, &[3, 5, 0, 4, 2], &[]);
+        let arrival = ends[0].0.clone();
+        assert!(ends.iter().all(|e| e.0 == arrival));
+        assert_eq!((arrival.run, arrival.test), (Some(1 << 64), Some(0)));
+        let placed = arrival.place(0, 4);
+        assert_eq!(placed, [Some(3), Some(1), Some(0), None, Some(2)]);
+        for (rank, (_, end)) in ends.into_iter().enumerate() {
+            match (placed[rank], end) {
+                (Some(position), Some(End::Done(bits, Some(4)))) => {
+                    assert!(bits == truth[position])
+                }
+                (None, None) => {}
+                (at, end) => panic!("rank {rank} at {at:?}: {end:?}"),
+            }
+        }
+        // The test is over: its memory is gone, its result is on every node that took part.
+        let after = launch_on(&c, &[4, 0], &[]);
+        assert_eq!(after[0].0.finished[&0], b"result");
+        assert_eq!(after[0].0.test, None);
+    }
+
+    #[test]
+    fn a_node_that_comes_back_with_an_old_copy_loses() {
+        let c = cluster(5);
+        let truth = finished(with_job(&c.job, |job| launch(job, &[])));
+        launch_on(&c, &[0, 1, 2, 3], &[(1, Point::Iteration, 3)]);
+        // Node 1 is cut off; node 4 takes its position and gets further.
+        let ends = launch_on(&c, &[0, 4, 2, 3], &[(0, Point::Iteration, 3)]);
+        assert!(matches!(ends[0].1, Some(End::Struck(_))));
+        // Both are there now: the later copy wins, node 1's rank is left over.
+        let ends = launch_on(&c, &[1, 0, 4, 2, 3], &[]);
+        assert_eq!(ends[0].0.place(0, 4), [None, Some(0), Some(1), Some(2), Some(3)]);
+        for (position, (_, end)) in ends.into_iter().skip(1).enumerate() {
+            let Some(End::Done(bits, Some(4))) = end else { panic!("{end:?}") };
+            assert!(bits == truth[position]);
+        }
+    }
+
+    #[test]
+    fn a_node_without_memory_stops_all_ranks_with_its_words() {
+        let c = cluster(4);
+        std::fs::remove_dir(c.dirs[2].path()).unwrap();
+        let ends = launch_on(&c, &[0, 1, 2, 3], &[]);
+        let text = refused(ends.into_iter().map(|e| e.1.unwrap()).collect());
+        assert!(text.contains("shared memory cannot be had: position 2"), "{text}");
+    }
+}

@@ -1,0 +1,303 @@
+//! The three commands as a user meets them: what they print, write and refuse.
+
+use std::path::Path;
+
+use assert_cmd::Command;
+use skt_hpl::model::figures::{PRESETS, preset};
+
+fn skt(args: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("skt-hpl").unwrap();
+    command.args(args);
+    command
+}
+
+fn stdout(args: &[&str]) -> String {
+    let output = skt(args).assert().success().get_output().stdout.clone();
+    String::from_utf8(output).unwrap()
+}
+
+fn refusal(args: &[&str], code: i32) -> String {
+    let output = skt(args).assert().code(code).get_output().stderr.clone();
+    String::from_utf8(output).unwrap()
+}
+
+#[test]
+fn a_written_plan_passes_the_check() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().to_str().unwrap();
+    let plan = [
+        "plan", "--nodes", "64", "--memory", "64GB", "--cores", "24", "--mtbf", "5h", "--write", at,
+    ];
+    let text = stdout(&plan);
+    for part in [
+        "N = ",
+        "groups of 16",
+        "self-checkpoint of the corner",
+        "double checkpoint",
+        "Mind",
+        "Written:",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    for file in ["HPL.dat", "skt.toml"] {
+        let path = dir.path().join(file);
+        let check = stdout(&["check", path.to_str().unwrap()]);
+        assert!(check.contains("no fault found"), "{check}");
+    }
+    // A second plan does not overwrite the first unasked.
+    assert!(refusal(&plan, 1).contains("--force"));
+    stdout(&[&plan[..], &["--force"]].concat());
+}
+
+#[test]
+fn a_plan_as_json() {
+    let text = stdout(&[
+        "plan", "--nodes", "16", "--memory", "16GiB", "--cores", "8", "--limit", "2h", "--json",
+        "--runs", "50",
+    ]);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["plan"]["group"], 16);
+    assert!(json["plan"]["seconds_expected"].as_f64().unwrap() <= 7200.0);
+    assert!(json["hpl_dat"].as_str().unwrap().lines().count() == 31);
+    assert!(json["simulated"]["runs"] == 50);
+}
+
+#[test]
+fn results_of_earlier_runs_set_the_rate() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("HPL.out");
+    std::fs::write(
+        &file,
+        "WR11C2R4        6144   192     1     2               0.88             1.7566e+02\n\
+         WR11C2R4       12096   192     1     2               5.72             2.0633e+02\n",
+    )
+    .unwrap();
+    let file = file.to_str().unwrap();
+    let text = stdout(&[
+        "plan",
+        "--memory",
+        "16GiB",
+        "--cores",
+        "2",
+        "--ranks-per-node",
+        "2",
+        "--results",
+        file,
+        "-n",
+        "16000",
+        "--runs",
+        "0",
+    ]);
+    assert!(text.contains("Measured") && text.contains("fitted:"), "{text}");
+    assert!(!text.contains("the rate is a guess"), "{text}");
+    let text =
+        stdout(&["model", "efficiency", "--results", file, "-n", "16000,32000", "--peak", "276"]);
+    assert!(text.contains("E(N) = N /") && text.contains("N = 32000"), "{text}");
+    let empty = dir.path().join("empty");
+    std::fs::write(&empty, "nothing\n").unwrap();
+    assert!(
+        refusal(&["plan", "--results", empty.to_str().unwrap()], 1).contains("holds no result")
+    );
+    assert!(refusal(&["plan", "--results", "/nowhere"], 1).contains("/nowhere"));
+}
+
+/// The calibration runs a program by a launcher; here a script stands for both and prints what the benchmark would.
+#[test]
+fn calibration_runs_the_benchmark_and_reads_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("launch");
+    std::fs::write(
+        &script,
+        "#!/bin/sh\n\
+         # launch RANKS PROGRAM --dat FILE --threads T: a machine of 100 Gflop/s N/(N+1000)\n\
+         [ \"$1\" = 2 ] && [ \"$3\" = --dat ] && [ \"$5\" = --threads ] || exit 9\n\
+         for n in $(sed -n 6p \"$4\" | sed 's/Ns//'); do\n\
+         awk -v n=$n 'BEGIN { r = 100 * n / (n + 1000); t = n * n * (2 * n / 3 + 1.5) / r / 1e9;\n\
+         printf \"WR11C2R4  %d 192 1 2 %.2f %.4e\\n\", n, t, r }'\n\
+         done\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let launcher = format!("{} {{ranks}}", script.display());
+    let base = [
+        "plan",
+        "--memory",
+        "16GiB",
+        "--cores",
+        "2",
+        "--ranks-per-node",
+        "2",
+        "--json",
+        "--runs",
+        "0",
+        "--calibrate",
+        "10s",
+        "--launcher",
+    ];
+    let text = stdout(&[&base[..], &[&launcher]].concat());
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let rate = &json["plan"]["rate"];
+    assert!((rate["r_inf"].as_f64().unwrap() / 100e9 - 1.0).abs() < 0.001, "{rate}");
+    assert!((rate["n_half"].as_f64().unwrap() / 1000.0 - 1.0).abs() < 0.01, "{rate}");
+    // What goes wrong is told.
+    assert!(refusal(&[&base[..], &["/nowhere/mpirun"]].concat(), 6).contains("--launcher"));
+    assert!(refusal(&[&base[..], &["false"]].concat(), 6).contains("calibration failed"));
+    assert!(refusal(&[&base[..], &["true"]].concat(), 6).contains("no result"));
+}
+
+#[test]
+fn every_figure_prints_and_draws() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = stdout(&["model", "figure"]);
+    for (name, _) in PRESETS {
+        assert!(list.contains(name));
+    }
+    for name in ["self-12", "unified-8a", "encoding"] {
+        let svg = dir.path().join(name);
+        let text = stdout(&["model", "figure", name, "--svg", svg.to_str().unwrap()]);
+        assert!(text.lines().count() > 10);
+        let svg = std::fs::read_to_string(svg).unwrap();
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    }
+    assert!(refusal(&["model", "figure", "self-99"], 1).contains("self-12"));
+    assert!(refusal(&["model", "figure", "--svg", "x.svg"], 2).contains("name a figure"));
+    assert!(
+        refusal(&["model", "figure", "self-12", "--svg", "/nowhere/x.svg"], 1)
+            .contains("/nowhere/x.svg")
+    );
+}
+
+#[test]
+fn every_topic_answers_and_draws() {
+    let dir = tempfile::tempdir().unwrap();
+    let svg = dir.path().join("x.svg");
+    let svg = svg.to_str().unwrap();
+    let topics: [(&[&str], &str); 6] = [
+        (&["memory", "--group", "16"], "46.9 %"),
+        (&["interval", "--save", "20s", "--mtbf", "5h"], "13.9 min"),
+        (&["reliability"], "0.6125"),
+        (&["encoding", "--processes", "64", "--losses", "2"], "chain, best segment"),
+        (
+            &["helpers", "--copy", "1s", "--encode", "10s", "--interval", "2min"],
+            "1 of   16 cores costs   7.08 %: pays",
+        ),
+        (&["waste", "--machine", "titan", "--mtbf", "14.75y"], "SELF-MEMORY"),
+    ];
+    for (args, expected) in topics {
+        let text = stdout(&[&["model"], args, &["--svg", svg]].concat());
+        assert!(text.contains(expected), "{args:?}\n{text}");
+        assert!(std::fs::read_to_string(svg).unwrap().contains("<path") || args[0] == "memory");
+    }
+    assert!(refusal(&["model", "waste", "--alpha", "2"], 1).contains("alpha"));
+    assert!(refusal(&["model", "memory", "--group", "1"], 1).contains("group size"));
+    assert!(
+        refusal(&["model", "interval", "--save", "20 parsecs", "--mtbf", "5h"], 2).contains("min")
+    );
+}
+
+#[test]
+fn simulations_are_repeatable_and_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = [
+        "simulate",
+        "--nodes",
+        "160000",
+        "--mtbf",
+        "5h",
+        "--work",
+        "100h",
+        "--every",
+        "13.6min",
+        "--encode",
+        "20s",
+        "--flush",
+        "0",
+        "--detect",
+        "0",
+        "--restart",
+        "0",
+    ];
+    let single = [&base[..], &["--method", "single", "--runs", "2000"]].concat();
+    let text = stdout(&single);
+    assert!(text.contains("a loss during a save"), "{text}");
+    assert_eq!(text, stdout(&[&single[..], &["--threads", "1"]].concat()));
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&[&single[..], &["--json"]].concat())).unwrap();
+    let finished = json["summary"]["finished"]["value"].as_f64().unwrap();
+    assert!((finished - 0.61).abs() < 0.04, "{finished}");
+
+    let svg = dir.path().join("s.svg");
+    let hpl = [
+        "simulate",
+        "--nodes",
+        "4096",
+        "--mtbf-node",
+        "2y",
+        "-n",
+        "2000000",
+        "--rate",
+        "1000",
+        "--n-half",
+        "50000",
+        "--weibull",
+        "0.7",
+        "--age",
+        "new",
+        "--spares",
+        "8",
+        "--repair",
+        "1d",
+        "--limit",
+        "3h",
+        "--domain-size",
+        "32",
+        "--domain-mtbf",
+        "5y",
+        "--spread",
+        "--runs",
+        "200",
+        "--svg",
+        svg.to_str().unwrap(),
+    ];
+    let text = stdout(&hpl);
+    assert!(text.contains("finish") && text.contains("95 % within"), "{text}");
+    assert!(std::fs::read_to_string(svg).unwrap().contains("limit"));
+
+    let trace = dir.path().join("trace");
+    std::fs::write(&trace, "0 1\n7200 5\n9000 77\n").unwrap();
+    let traced = [
+        "simulate",
+        "--nodes",
+        "128",
+        "--work",
+        "10h",
+        "--trace",
+        trace.to_str().unwrap(),
+        "--runs",
+        "100",
+    ];
+    assert!(stdout(&traced).contains("failures"));
+    std::fs::write(&trace, "0 1\nseven 5\n").unwrap();
+    assert!(refusal(&traced, 1).contains("line 2"));
+    assert!(
+        refusal(&["simulate", "--nodes", "4", "--mtbf", "1h", "--work", "1h"], 1)
+            .contains("at least the group size")
+    );
+    assert!(refusal(&["simulate", "--nodes", "4", "--mtbf", "1h"], 2).contains("--work"));
+}
+
+/// The pictures of docs/MODELS.md are what the program draws.
+#[test]
+fn the_pictures_of_the_documentation_are_current() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/figures");
+    for name in ["self-10", "self-11", "self-12", "self-14", "encoding", "unified-8a", "hpl"] {
+        let path = folder.join(format!("{name}.svg"));
+        let stored =
+            std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        assert!(
+            stored == preset(name).unwrap().svg(),
+            "{name}.svg is not what the program draws: `skt-hpl model figure {name} --svg {}`, and look at it",
+            path.display()
+        );
+    }
+}

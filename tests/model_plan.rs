@@ -1,0 +1,325 @@
+//! Plans for random machines: the solver's own reader accepts them without a word, they fit, and they behave
+//! as plans must when a machine grows.
+
+use proptest::prelude::*;
+use skt_hpl::checkpoint::groups::divide;
+use skt_hpl::checkpoint::plan::{Buffers, Layout, Scheme};
+use skt_hpl::checkpoint::protocol;
+use skt_hpl::checkpoint::when::Interval;
+use skt_hpl::input::dat_reader::{self, Given};
+use skt_hpl::input::memory_need;
+use skt_hpl::input::settings::Settings;
+use skt_hpl::input::sources::Layers;
+use skt_hpl::model::fit::{RateModel, fit, read};
+use skt_hpl::model::memory::{Method, RANK_BASE_MOST, Scope, Shape, rank_memory};
+use skt_hpl::model::planner::{
+    Advice, Inputs, Measured, Mtbf, calibration_sizes, even_groups, plan, squarest_grid,
+};
+use skt_hpl::model::units::{GIB, HOUR_S, YEAR_S};
+use skt_hpl::params::{Mapping, Rng, TestParams};
+use skt_hpl::parity::Code;
+
+fn quick(nodes: u64, cores: u64, memory: f64) -> Inputs {
+    Inputs { simulate: 0, ..Inputs::machine(nodes, cores, memory) }
+}
+
+/// The test a plan's HPL.dat asks for, as the solver reads it: no error, no warning, exactly one.
+fn solver_reads(advice: &Advice) -> TestParams {
+    let read = dat_reader::read(advice.hpl_dat.as_bytes(), "HPL.dat", Given::default());
+    assert!(read.diagnostics.is_empty(), "{:?}\n{}", read.diagnostics, advice.hpl_dat);
+    assert_eq!(advice.hpl_dat.lines().count(), 31);
+    let mut tests = read.dat.tests(Rng::Hpl, 100);
+    let test = tests.next().unwrap();
+    assert!(tests.next().is_none());
+    test
+}
+
+fn accepted(inputs: &Inputs, advice: &Advice) {
+    let test = solver_reads(advice);
+    assert_eq!(test, skt_hpl::model::planner::test_params(&advice.plan));
+    assert_eq!((test.p * test.q) as u64, inputs.nodes * inputs.ranks_per_node);
+    assert!(test.n.is_multiple_of(test.nb) || inputs.n.is_some());
+    // The solver's own count of what the matrix needs, and protection on top, stay within the budget.
+    let plan = &advice.plan;
+    let bare = memory_need::rank_bytes(&test) as f64 - memory_need::PROCESS_BYTES as f64;
+    let ours = plan.rank.matrix + plan.rank.work;
+    assert!((ours / bare - 1.0).abs() < 1e-9, "{ours} {bare}");
+    assert!(plan.node_memory <= plan.node_budget && plan.node_budget < inputs.memory);
+    memory_need::fits([test], inputs.ranks_per_node as usize, plan.node_budget as u128).unwrap();
+    // The solver takes the settings without a word, and they say what the plan says.
+    let mut layers = Layers::new();
+    layers.toml(advice.skt_toml.as_bytes(), "skt.toml");
+    assert!(layers.diagnostics.is_empty(), "{:?}\n{}", layers.diagnostics, advice.skt_toml);
+    let settings = Settings::from(layers.merged());
+    assert_eq!(settings.threads, Some(plan.threads_per_rank as usize));
+    match settings.protection {
+        Some(protection) => {
+            assert!(plan.method.in_memory());
+            protection.scheme.check().unwrap();
+            assert_eq!(protection.scheme.losses as u64, inputs.losses);
+            assert_eq!(protection.group, Some(plan.group_most as usize));
+            assert_eq!(protection.scheme.scope, plan.scope);
+            let Interval::Auto { mtbf_s } = protection.interval else { panic!("auto") };
+            assert!((mtbf_s / plan.mtbf_system.max(1.0) - 1.0).abs() < 0.5);
+            // The methods are the solver's where it has them.
+            let share = protection.scheme.available(plan.group as usize);
+            let ours =
+                plan.rank.matrix / (plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums);
+            assert!((share / ours - 1.0).abs() < 1e-9);
+        }
+        None => assert!(!plan.method.in_memory()),
+    }
+    for x in [
+        plan.seconds_bare,
+        plan.seconds_saved,
+        plan.rate_bare,
+        plan.rate_saved,
+        plan.saving,
+        plan.recover,
+        plan.survives,
+    ] {
+        assert!(x.is_finite() && x >= 0.0);
+    }
+    if let Some(t) = plan.seconds_expected {
+        assert!(
+            t >= plan.seconds_saved * (1.0 - 1e-9)
+                && plan.seconds_saved >= plan.seconds_bare * (1.0 - 1e-9)
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn every_plan_is_accepted_and_fits(
+        nodes in 1u64..5000, rpn in 1u64..9, cores in 1u64..200, gib in 1.0..2000.0f64,
+        node_years in 0.01..20.0f64, limit_h in prop::option::of(0.05..100.0f64),
+        method in prop::option::of(prop::sample::select(Method::ALL.to_vec())),
+        losses in 1u64..4, group in prop::option::of(2u64..40),
+    ) {
+        let inputs = Inputs {
+            ranks_per_node: rpn,
+            mtbf: Some(Mtbf::Node(node_years * YEAR_S)),
+            limit: limit_h.map(|h| h * HOUR_S),
+            disk: Some(100e9),
+            method, losses, group,
+            ..quick(nodes, cores, gib * GIB)
+        };
+        match plan(&inputs) {
+            Ok(advice) => {
+                accepted(&inputs, &advice);
+                for other in advice.alternatives.iter().filter_map(|a| a.plan.as_ref().ok()) {
+                    prop_assert!(other.node_memory <= other.node_budget);
+                }
+                if let Some(limit) = inputs.limit {
+                    prop_assert!(advice.plan.seconds_expected.unwrap() <= limit);
+                }
+            }
+            // A refusal says what to do.
+            Err(e) => prop_assert!(e.to_string().len() > 40, "{e}"),
+        }
+    }
+
+    /// The groups the planner counts with are those the solver makes, and the memory it foresees is the solver's own
+    /// count of named memory, within 2 per cent.
+    #[test]
+    fn groups_and_memory_are_the_solvers(
+        nodes in 2u64..40, rpn in 1u64..4, gib in 4.0..40.0f64, losses in 1u64..3,
+        method in prop::sample::select(vec![Method::SelfCheckpoint, Method::Double, Method::Single]),
+    ) {
+        prop_assume!(nodes > losses + 1);
+        let inputs = Inputs { ranks_per_node: rpn, losses, method: Some(method), ..quick(nodes, 8, gib * GIB) };
+        let Ok(advice) = plan(&inputs) else { return Ok(()) };
+        let plan = advice.plan;
+        let domains: Vec<String> = (0..nodes * rpn).map(|r| format!("n{}", r / rpn)).collect();
+        let groups = divide(&domains, Some(plan.group_most as usize), losses as usize).unwrap();
+        let smallest = groups.iter().map(Vec::len).min().unwrap() as u64;
+        let largest = groups.iter().map(Vec::len).max().unwrap() as u64;
+        prop_assert!(smallest >= plan.group && largest <= plan.group_most, "{smallest}..{largest} {}..{}", plan.group, plan.group_most);
+        let shape = plan.shape;
+        let layout = Layout { n: shape.n as usize, nb: shape.nb as usize, p: shape.p as usize, q: shape.q as usize, mapping: Mapping::Row };
+        let scheme = Scheme {
+            method: match method {
+                Method::Double => protocol::Method::Double,
+                Method::Single => protocol::Method::Single,
+                _ => protocol::Method::SelfCheckpoint,
+            },
+            scope: Scope::Corner,
+            code: if losses > 1 { Code::ReedSolomon } else { Code::Xor },
+            losses: losses as usize,
+        };
+        let fullest = groups
+            .iter()
+            .flat_map(|members| members.iter().map(move |m| (members, *m)))
+            .map(|(members, m)| {
+                let ld = layout.shape(m).1;
+                Buffers::new(&layout, members, m, ld, &scheme, 256).total_bytes()
+            })
+            .max()
+            .unwrap() as f64;
+        let ours = plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums;
+        prop_assert!((fullest / ours - 1.0).abs() < 0.02, "{fullest} {ours} {shape:?}");
+    }
+
+    /// Whatever is put in: a plan or a diagnostic, no panic and no NaN.
+    #[test]
+    fn fuzzed_inputs(
+        ints in prop::array::uniform8(any::<u64>()),
+        floats in prop::array::uniform10(prop_oneof![
+            prop::num::f64::ANY,
+            (-20.0..20.0f64).prop_map(|e| 10f64.powf(e)),
+        ]),
+        some in any::<u32>(), small in any::<bool>(),
+    ) {
+        let on = |bit: u32| some >> bit & 1 == 1;
+        let int = |i: usize, limit: u64| if small { ints[i] % limit } else { ints[i] };
+        let opt = |bit: u32, i: usize| on(bit).then(|| floats[i]);
+        let inputs = Inputs {
+            nodes: int(0, 50), ranks_per_node: int(1, 10), cores: int(2, 100),
+            memory: if small { 64.0 * GIB } else { floats[0] },
+            reserve: opt(0, 1), peak_per_core: opt(1, 2), network: opt(2, 3), latency: opt(3, 4), copy: opt(4, 5),
+            disk: opt(5, 6), mtbf: on(6).then_some(if on(7) { Mtbf::Node(floats[7]) } else { Mtbf::System(floats[7]) }),
+            detect: opt(8, 8), restart: opt(9, 9), spares: on(10).then_some(ints[3]),
+            limit: opt(11, 6), n: on(12).then_some(int(4, 100_000)), nb: on(13).then_some(int(5, 500)),
+            grid: on(14).then_some((int(6, 8), int(7, 8))), depth: int(3, 5),
+            method: on(15).then_some(Method::ALL[(ints[0] % 5) as usize]),
+            scope: Scope::Corner, group: on(16).then_some(int(6, 40)), losses: int(5, 4),
+            measured: None, job: None, simulate: 0, threads: 1, seed: 1,
+        };
+        if let Ok(advice) = plan(&inputs) {
+            let json = serde_json::to_value(&advice.plan).unwrap();
+            for (key, value) in json.as_object().unwrap() {
+                let optional = matches!(key.as_str(), "seconds_expected" | "rate_expected" | "interval" | "save_cost" | "failures");
+                prop_assert!(optional || !value.is_null(), "{key} is not a number");
+            }
+        }
+    }
+
+    #[test]
+    fn more_memory_and_more_time_allow_more(nodes in 2u64..300, gib in 8.0..500.0f64, hours in 0.5..40.0f64) {
+        let base = Inputs { limit: Some(hours * HOUR_S), ..quick(nodes, 32, gib * GIB) };
+        let n = |i: &Inputs| plan(i).map_or(0, |a| a.plan.shape.n);
+        let here = n(&base);
+        let larger = n(&Inputs { memory: base.memory * 1.5, ..base.clone() });
+        prop_assert!(larger >= here);
+        let longer = n(&Inputs { limit: Some(hours * 1.5 * HOUR_S), ..base.clone() });
+        prop_assert!(longer >= here);
+        let none = n(&Inputs { method: Some(Method::None), limit: None, ..base.clone() });
+        let double = n(&Inputs { method: Some(Method::Double), limit: None, ..base.clone() });
+        let own = n(&Inputs { limit: None, ..base });
+        prop_assert!(double < own && own < none);
+    }
+
+    #[test]
+    fn grids_and_groups(ranks in 1u64..100_000, wanted in 2u64..40) {
+        let (p, q) = squarest_grid(ranks);
+        prop_assert!(p * q == ranks && p <= q);
+        let (small, large) = even_groups(ranks, wanted);
+        prop_assert!(small <= large && large - small <= 1 && large <= wanted);
+        if ranks >= wanted { prop_assert!(2 * small + 1 >= wanted); }
+        // Writing the largest asks for the same groups again.
+        prop_assert_eq!(even_groups(ranks, large), (small, large));
+    }
+}
+
+/// The memory model without protection is the solver's own count, to the byte.
+#[test]
+fn memory_is_counted_as_the_solver_counts() {
+    let advice = plan(&quick(3, 8, 16.0 * GIB)).unwrap();
+    let test = solver_reads(&advice);
+    let shape = Shape {
+        n: test.n as u64,
+        nb: test.nb as u64,
+        p: test.p as u64,
+        q: test.q as u64,
+        depth: test.depth as u64,
+    };
+    let bare = rank_memory(shape, Method::None, 1, 1).unwrap();
+    let solver = memory_need::rank_bytes(&test) - memory_need::PROCESS_BYTES;
+    assert_eq!((bare.matrix + bare.work) as u128, solver);
+    assert_eq!(RANK_BASE_MOST as u128, memory_need::PROCESS_BYTES);
+}
+
+#[test]
+fn one_node_is_not_protected_and_says_so() {
+    let advice = plan(&quick(1, 2, 24.0 * GIB)).unwrap();
+    assert_eq!(advice.plan.method, Method::None);
+    assert!(advice.warnings.iter().any(|w| w.contains("one node")));
+    // 24 GiB less 5 %: about 22.8 GiB of matrix.
+    assert!((50_000..56_000).contains(&advice.plan.shape.n), "{}", advice.plan.shape.n);
+    assert!(advice.warnings.iter().any(|w| w.contains("guess")), "guesses are told");
+}
+
+#[test]
+fn the_plan_of_a_cluster_reads_well() {
+    let inputs = Inputs {
+        simulate: 500,
+        mtbf: Some(Mtbf::System(5.0 * HOUR_S)),
+        ..Inputs::machine(1024, 24, 64e9)
+    };
+    let advice = plan(&inputs).unwrap();
+    let p = &advice.plan;
+    assert_eq!((p.method, p.group, p.losses), (Method::SelfCheckpoint, 16, 1));
+    assert_eq!((p.shape.p, p.shape.q), (32, 32));
+    // 47 % of what may be taken.
+    let share = p.rank.matrix / p.node_budget;
+    assert!((0.455..0.47).contains(&share), "{share}");
+    assert!(p.saves > 5 && p.survives > 0.99);
+    // The simulation of that very plan agrees with the expectation in closed form.
+    let simulated = advice.simulated.unwrap();
+    assert!(simulated.wall.unwrap().agrees(p.seconds_expected.unwrap(), 1.6), "{simulated:?}");
+    let double = advice.alternatives.iter().find(|a| a.what.starts_with("double")).unwrap();
+    let double = double.plan.as_ref().unwrap();
+    // 1.47 times the memory.
+    let gain = (p.shape.n as f64 / double.shape.n as f64).powi(2);
+    assert!((gain - 1.47).abs() < 0.02, "{gain}");
+    assert!(double.rate_bare < p.rate_bare);
+}
+
+#[test]
+fn refusals_tell_what_to_do() {
+    let say = |i: Inputs| plan(&i).unwrap_err().to_string();
+    assert!(say(Inputs { group: Some(16), ..quick(4, 8, 1e10) }).contains("--group 4"));
+    assert!(
+        say(Inputs { n: Some(1_000_000), ..quick(1, 8, 1e10) })
+            .contains("the largest N that fits is")
+    );
+    assert!(say(Inputs { grid: Some((3, 3)), ..quick(4, 8, 1e10) }).contains("3 x 3"));
+    assert!(say(Inputs { losses: 4, ..quick(4, 8, 1e10) }).contains("--losses"));
+    assert!(say(quick(2, 8, 1e8)).contains("reserve"));
+    assert!(say(Inputs { ranks_per_node: 64, ..quick(2, 64, 3e9) }).contains("fewer ranks"));
+    assert!(say(Inputs { method: Some(Method::Disk), ..quick(4, 8, 1e10) }).contains("--disk"));
+    assert!(say(Inputs { nodes: 0, ..quick(1, 8, 1e10) }).contains("nodes"));
+    assert!(say(Inputs { memory: f64::NAN, ..quick(1, 8, 1e10) }).contains("NaN"));
+}
+
+/// Calibration from three short runs predicts a fourth, larger one; the lines are the shape of real output.
+#[test]
+fn calibration_from_result_lines() {
+    let guess = RateModel::new(230e9, 1000.0).unwrap();
+    let sizes = calibration_sizes(&guess, 192, 50_000, 10.0).unwrap();
+    assert_eq!(sizes.len(), 3);
+    assert!(sizes.iter().all(|n| n % 192 == 0) && sizes.windows(2).all(|w| w[0] < w[1]));
+    let total: f64 = sizes.iter().map(|n| guess.seconds(*n as f64).unwrap()).sum();
+    assert!((7.0..=10.0).contains(&total), "{total}");
+
+    let text = "\
+WR11C2R4        6144   192     1     2               0.88             1.7566e+02
+WR11C2R4        9024   192     1     2               2.53             1.9364e+02
+WR11C2R4       12096   192     1     2               5.72             2.0633e+02
+";
+    let samples = read(text);
+    let measured = Measured { fit: fit(&samples, None).unwrap(), ranks: 2 };
+    let inputs = Inputs {
+        ranks_per_node: 2,
+        n: Some(16_000),
+        measured: Some(measured),
+        ..quick(1, 2, 24.0 * GIB)
+    };
+    let advice = plan(&inputs).unwrap();
+    let gflops = advice.plan.rate_bare / 1e9;
+    // The reference measured 215 at this size.
+    assert!((gflops / 215.0 - 1.0).abs() < 0.05, "{gflops}");
+    assert!(!advice.warnings.iter().any(|w| w.contains("rate is a guess")));
+}

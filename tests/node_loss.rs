@@ -44,7 +44,7 @@ impl Lab {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let lab = Self { name, dir, nodes };
         let pid = std::process::id().to_string();
-        lab.vcluster(&["up", &nodes.to_string(), "--shm", "64m", "--while", &pid]);
+        lab.vcluster(&["up", &nodes.to_string(), "--shm", "192m", "--while", &pid]);
         lab
     }
 
@@ -73,6 +73,14 @@ impl Lab {
 
     /// The command of a run, still to be started.
     fn command(&self, run: &str, launcher: &str, iterations: u32, flags: &[&str]) -> Command {
+        let mut command = self.supervised(run, launcher);
+        command.arg("--program").arg(repository().join("tests/supervise/stand-in"));
+        command.args(flags).arg(self.path(run)).args([&iterations.to_string(), "0.1"]);
+        command
+    }
+
+    /// The part of the command that does not depend on what is run.
+    fn supervised(&self, run: &str, launcher: &str) -> Command {
         let work = self.path(run);
         std::fs::create_dir_all(&work).unwrap();
         let ssh = self.vcluster(&["ssh-config"]);
@@ -89,12 +97,27 @@ impl Lab {
         if launcher == "openmpi" {
             command.arg(format!(
                 "--launcher-args=-mca btl self,tcp -mca btl_tcp_if_include {network} \
-                 -mca oob_tcp_if_include {network} --bind-to none"
+                 -mca oob_tcp_if_include {network} -mca mpi_yield_when_idle 1 --bind-to none"
             ));
         }
-        command.arg("--program").arg(repository().join("tests/supervise/stand-in"));
-        command.args(flags).arg(&work).args([&iterations.to_string(), "0.1"]);
         command
+    }
+
+    /// A run of the benchmark itself, saving often.
+    fn benchmark(&self, run: &str) -> Run {
+        let mut command = self.supervised(run, "openmpi");
+        command.current_dir(self.path(run));
+        command
+            .args("-n 3000 --nb 32 -p 2 -q 3 --threads 1 --no-preflight --checkpoint 6".split(' '));
+        command.args(["--json", "result.json"]);
+        Run::start(&mut command, self.path(&format!("{run}.state")))
+    }
+
+    /// The digest of the solution a run of the benchmark found.
+    fn solution(&self, run: &str) -> String {
+        let text = std::fs::read_to_string(self.path(run).join("result.json")).unwrap();
+        let found = regex::Regex::new("\"x_digest\": *\"([0-9a-f]{16})\"").unwrap();
+        found.captures(&text).expect("a digest in the result")[1].to_string()
     }
 
     fn run(&self, run: &str, launcher: &str, iterations: u32, flags: &[&str]) -> Run {
@@ -595,4 +618,83 @@ fn the_doctor_finds_what_is_wrong_where() {
     let (code, text) = doctor(&["--no-mpi"]);
     assert_eq!(code, Some(6), "{text}");
     assert!(text.contains("n2: PROBLEM"), "{text}");
+}
+
+/// The whole of it: the matrix of a dead node rebuilt from the others', and the same x, bit for bit.
+#[test]
+#[ignore = "needs root"]
+fn the_benchmark_itself_finds_the_same_x_whatever_is_lost() {
+    let lab = Lab::up(5);
+    lab.benchmark("undisturbed").end().passed();
+    let expected = lab.solution("undisturbed");
+    for (name, fault) in [("silent", ["cut-off", "n2"]), ("first", ["off", "n1"])] {
+        let mut run = lab.benchmark(name);
+        run.wait_for("saved", 2);
+        lab.vcluster(&fault);
+        let end = run.end();
+        end.passed();
+        assert_eq!(end.of("fault").len(), 1, "{}", end.errors);
+        assert_eq!(lab.solution(name), expected, "another x");
+        assert!(end.errors.contains("rebuilt"), "{}", end.errors);
+        lab.vcluster(&["back", fault[1]]);
+    }
+    // The supervisor dies and comes back while the ranks compute on.
+    let mut run = lab.benchmark("orphan");
+    run.wait_for("saved", 1);
+    run.signal("-KILL");
+    run.end();
+    lab.benchmark("orphan").end().passed();
+    assert_eq!(lab.solution("orphan"), expected);
+}
+
+/// Inside a Slurm allocation that survives its nodes, under srun and under mpirun over srun.
+#[test]
+#[ignore = "needs root, and Slurm"]
+fn a_node_lost_inside_a_slurm_allocation() {
+    let lab = Lab::up(WORKING + 1);
+    lab.vcluster(&["slurm"]);
+    let ssh = lab.vcluster(&["ssh-config"]);
+    let configuration = Path::new(ssh.trim()).with_file_name("slurm.conf");
+    let network = std::fs::read_to_string(Path::new(ssh.trim()).with_file_name("net")).unwrap();
+    for launcher in ["srun", "openmpi"] {
+        let work = lab.path(launcher);
+        std::fs::create_dir_all(&work).unwrap();
+        let state = lab.path(&format!("{launcher}.state"));
+        let mut command = Command::new("salloc");
+        command.env("SLURM_CONF", &configuration);
+        let nodes = (WORKING + 1).to_string();
+        command.args(["--no-kill", "--quiet", "--ntasks-per-node=2", "-t", "10", "-N", &nodes]);
+        command.arg(env!("CARGO_BIN_EXE_skt-hpl")).arg("run").arg("--state").arg(&state);
+        command.args(["--spare-nodes", "1", "--launcher", launcher, "--ranks", "6"]);
+        command.arg(match launcher {
+            "srun" => "--launcher-args=--mpi=none".to_string(),
+            _ => format!(
+                "--launcher-args=-mca oob_tcp_if_include 10.213.{}.0/24 --bind-to none",
+                network.trim()
+            ),
+        });
+        command.arg("--program").arg(repository().join("tests/supervise/stand-in"));
+        command.arg(&work).args(["60", "0.1"]);
+        let mut run = Run::start(&mut command, state);
+        run.computing();
+        lab.vcluster(&["cut-off", "n2"]);
+        let end = run.end();
+        end.survived("node-silent");
+        assert_eq!(end.last_hosts(), ["n1", "n4", "n3"]);
+        lab.vcluster(&["back", "n2"]);
+        // Slurm takes a moment to see that the node is back.
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let mut sinfo = Command::new("sinfo");
+            let out = sinfo
+                .env("SLURM_CONF", &configuration)
+                .args(["-h", "-t", "idle", "-o", "%D"])
+                .output();
+            if String::from_utf8_lossy(&out.unwrap().stdout).trim() == nodes {
+                break;
+            }
+            assert!(Instant::now() < until, "Slurm does not take the node back");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
 }

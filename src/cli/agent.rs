@@ -41,7 +41,6 @@ fn mpi_check() -> ExitCode {
         return Exit::Environment.into();
     }
     let facts = agent::facts();
-    // One write a line: ranks write at the same time.
-    print!("skt-hpl-mpi-check {} {} {}\n", facts.host, facts.boot, facts.shm_device);
+    println!("skt-hpl-mpi-check {} {} {}", facts.host, facts.boot, facts.shm_device);
     ExitCode::SUCCESS
 }

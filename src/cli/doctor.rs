@@ -193,8 +193,7 @@ fn run_to_end(
     let started = Instant::now();
     let mut command = Command::new(&made.argv[0]);
     for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy().into_owned();
-        if made.remove_prefixes.iter().any(|p| text.starts_with(p)) {
+        if made.removes(&name.to_string_lossy()) {
             command.env_remove(name);
         }
     }

@@ -238,8 +238,8 @@ fn shm() -> Shm {
     let mut shm = Shm { total: 0, free: 0, is_memory: false, device: 0 };
     if let Ok(fs) = nix::sys::statfs::statfs("/dev/shm") {
         let block = fs.block_size() as u64;
-        shm.total = fs.blocks() as u64 * block;
-        shm.free = fs.blocks_available() as u64 * block;
+        shm.total = fs.blocks() * block;
+        shm.free = fs.blocks_available() * block;
         #[allow(clippy::unnecessary_cast)] // The type differs between C libraries.
         let kind = fs.filesystem_type().0 as i64;
         shm.is_memory = kind == TMPFS_MAGIC;

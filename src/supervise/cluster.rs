@@ -50,6 +50,10 @@ pub struct Cluster {
     next_end: u64,
 }
 
+/// A second chance for a node whose connection ended while the run was on: an agent, or a line, may fail
+/// where the node is well, and its memory is worth the wait.
+const REDIAL_PATIENCE: Duration = Duration::from_millis(1500);
+
 /// How often a lost node is called to see whether it is back.
 const CALL_AGAIN: Duration = Duration::from_secs(5);
 
@@ -213,8 +217,10 @@ impl Cluster {
         for node in &waiting {
             if self.is_up(*node) {
                 self.links.send(*node, &ToAgent::End { id, below: None });
-            } else if !self.links.is_open(*node) {
-                self.call(*node);
+            } else {
+                if !self.links.is_open(*node) {
+                    self.call(*node);
+                }
                 redialled.insert(*node, Instant::now());
             }
         }
@@ -243,24 +249,23 @@ impl Cluster {
             }
             let nodes = &self.nodes;
             waiting.retain(|node| {
-                let since = redialled.get(node).copied().unwrap_or(asked);
-                let heard = nodes[*node].heard.map_or(since, |h| h.max(asked - silence));
-                // A silent node was silent before we asked: that time counts. A new connection has its own.
-                let quiet = match redialled.contains_key(node) {
-                    true => since.max(heard).elapsed() + silence / 2,
-                    false => heard.elapsed(),
+                // A silent node was silent before we asked: that time counts. A new connection has a time of
+                // its own, which ends once the agent has spoken on it.
+                let heard = nodes[*node].heard.unwrap_or(asked);
+                let late = match redialled.get(node) {
+                    Some(called) if heard < *called => called.elapsed() >= REDIAL_PATIENCE,
+                    _ => heard.elapsed() >= silence,
                 };
-                if quiet >= silence {
+                if late {
                     failed.push((*node, "it does not answer".to_string()));
                 }
-                quiet < silence
+                !late
             });
         }
         (total, failed)
     }
 
-    /// Calls lost nodes from time to time, and ends what an old incarnation left on those that answer.
-    /// Returns nodes that have come back, whether they were only cut off, and what was ended.
+    /// Calls lost nodes from time to time, to see whether they are back.
     pub fn call_lost(&mut self) {
         for node in 0..self.nodes.len() {
             let state = &self.nodes[node];

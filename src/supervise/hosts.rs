@@ -150,7 +150,7 @@ pub fn from_allocation(
     }
     if let Some(list) = var("LSB_MCPU_HOSTS") {
         let words: Vec<&str> = list.split_whitespace().collect();
-        if words.len() % 2 != 0 {
+        if !words.len().is_multiple_of(2) {
             return Err(whole(
                 "LSB_MCPU_HOSTS",
                 format!("'{list}' should be pairs of a host and a number"),

@@ -69,8 +69,7 @@ impl Job {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", WRAPPER, "skt-hpl-launch"]).arg(&exit).args(&launch.argv);
         for (name, _) in std::env::vars_os() {
-            let text = name.to_string_lossy();
-            if launch.remove_prefixes.iter().any(|p| text.starts_with(p)) {
+            if launch.removes(&name.to_string_lossy()) {
                 command.env_remove(&name);
             }
         }

@@ -84,6 +84,13 @@ pub struct Launch {
     pub files: Vec<(PathBuf, String, bool)>,
 }
 
+impl Launch {
+    /// Whether a variable is kept from the launcher. Where Slurm's configuration lies is no news of nodes.
+    pub fn removes(&self, name: &str) -> bool {
+        name != "SLURM_CONF" && self.remove_prefixes.iter().any(|p| name.starts_with(p))
+    }
+}
+
 /// The command that starts `plan`.
 pub fn launch(plan: &LaunchPlan) -> Launch {
     let mut set = vec![
@@ -111,6 +118,10 @@ pub fn launch(plan: &LaunchPlan) -> Launch {
             push(&["-mca", "plm", "rsh", "-mca", "plm_rsh_agent", &text(&script_path)]);
             // mpirun dials every node itself: a tree would hang a branch on a node that dies meanwhile.
             push(&["-mca", "plm_rsh_no_tree_spawn", "1"]);
+            if matches!(plan.shell, RemoteShell::Srun { .. }) {
+                // A daemon that goes into the background would end with its job step.
+                push(&["-mca", "orte_leave_session_attached", "1"]);
+            }
             for (name, _) in &set {
                 push(&["-x", name]);
             }
@@ -249,6 +260,16 @@ mod tests {
         let made = launch(&plan_with(Launcher::Srun, &shell, &parts));
         assert!(!made.argv.contains(&"--mpi=pmi2".to_string()));
         assert!(made.argv.contains(&"--mpi=pmix".to_string()));
+    }
+
+    #[test]
+    fn a_batch_systems_nodes_are_hidden_but_not_its_configuration() {
+        let (parts, shell) = (parts(), ssh());
+        let made = launch(&plan_with(Launcher::Openmpi, &shell, &parts));
+        assert!(made.removes("SLURM_JOB_NODELIST") && made.removes("PBS_NODEFILE"));
+        assert!(!made.removes("SLURM_CONF") && !made.removes("PATH"));
+        let made = launch(&plan_with(Launcher::Srun, &shell, &parts));
+        assert!(!made.removes("SLURM_JOB_ID"), "srun itself needs them");
     }
 
     #[test]

@@ -599,7 +599,8 @@ impl Supervisor<'_> {
             iteration,
             detail: detail.clone(),
         })?;
-        if !kind.may_be_a_bug()
+        // A node whose connection ended gets a second chance while the run is being stopped.
+        if matches!(kind, FaultKind::NodeSilent | FaultKind::NodeRebooted)
             && let Some(at) = name.as_deref().and_then(|n| self.cluster.find(n))
         {
             self.lose(at, kind.words())?;

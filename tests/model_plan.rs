@@ -45,7 +45,9 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
     let ours = plan.rank.matrix + plan.rank.work;
     assert!((ours / bare - 1.0).abs() < 1e-9, "{ours} {bare}");
     assert!(plan.node_memory <= plan.node_budget && plan.node_budget < inputs.memory);
-    memory_need::fits([test], inputs.ranks_per_node as usize, plan.node_budget as u128).unwrap();
+    let copies = (plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums) / plan.rank.matrix;
+    memory_need::fits([test], copies, inputs.ranks_per_node as usize, plan.node_budget as u128)
+        .unwrap();
     // The solver takes the settings without a word, and they say what the plan says.
     let mut layers = Layers::new();
     layers.toml(advice.skt_toml.as_bytes(), "skt.toml");

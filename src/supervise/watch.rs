@@ -647,7 +647,7 @@ mod tests {
         fn until(&mut self, end: u64) -> &mut Self {
             while self.now < end {
                 self.now += 100;
-                if self.now % 500 == 0 {
+                if self.now.is_multiple_of(500) {
                     for node in 0..4 {
                         self.beat(node);
                     }

@@ -81,7 +81,7 @@ pub struct RunFlags {
     #[arg(long, value_name = "VAR", help_heading = "Run")]
     pub export: Vec<String>,
 
-    /// Name of the ranks' memory [default: all of this user's is looked at]
+    /// Name of the ranks' memory [default: the benchmark's --job; all of this user's with --program]
     #[arg(long, value_name = "NAME", help_heading = "Run")]
     pub memory_name: Option<String>,
 
@@ -291,8 +291,18 @@ fn in_path(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// The largest grid of the tests and, if there is only one, the problem's size.
-fn plan(arguments: &[OsString]) -> Result<(usize, Option<Problem>), Refusal> {
+/// What the benchmark's own flags and files tell a supervisor.
+#[derive(Debug, PartialEq)]
+struct Plan {
+    /// Of the largest grid.
+    ranks: usize,
+    /// If there is only one.
+    problem: Option<Problem>,
+    /// The name of the ranks' memory; None where nothing is saved.
+    job: Option<String>,
+}
+
+fn plan(arguments: &[OsString]) -> Result<Plan, Refusal> {
     let usage = |e: clap::Error| Refusal(Exit::Usage, e.to_string());
     let command = BenchFlags::augment_args(Command::new("skt-hpl run").no_binary_name(true));
     let matches = command.try_get_matches_from(arguments).map_err(usage)?;
@@ -304,7 +314,8 @@ fn plan(arguments: &[OsString]) -> Result<(usize, Option<Problem>), Refusal> {
         [one] => Some(Problem { n: one.n as u64, nb: one.nb as u64 }),
         _ => None,
     };
-    Ok((ranks, problem))
+    let job = loaded.settings.protection.as_ref().map(|p| p.job.clone());
+    Ok(Plan { ranks, problem, job })
 }
 
 /// When the Slurm job ends, in Unix milliseconds.
@@ -346,14 +357,17 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     let own = std::env::current_exe().map_err(|e| {
         Refusal(Exit::Environment, format!("cannot tell where this program is: {e}"))
     })?;
-    let (planned, problem) = match (&flags.program, flags.ranks) {
-        (None, _) => {
-            let (ranks, problem) = plan(&flags.bench)?;
-            (Some(ranks), problem)
-        }
-        (Some(_), _) => (None, None),
+    let planned = match &flags.program {
+        None => Some(plan(&flags.bench)?),
+        Some(_) => None,
     };
-    let Some(ranks) = flags.ranks.or(planned) else {
+    if planned.as_ref().is_some_and(|p| p.job.is_none()) {
+        eprintln!(
+            "skt-hpl run: nothing will be saved, so every fault starts the test over; see --checkpoint"
+        );
+    }
+    let problem = planned.as_ref().and_then(|p| p.problem);
+    let Some(ranks) = flags.ranks.or(planned.as_ref().map(|p| p.ranks)) else {
         return refuse(
             Exit::Usage,
             "--program needs --ranks: only skt-hpl's own tests tell how many",
@@ -399,6 +413,13 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
             env.push((name, value));
         }
     }
+    // A batch system's variables are kept from the ranks, and the default name comes from them.
+    let job = planned.and_then(|p| p.job);
+    if let Some(job) = &job
+        && !env.iter().any(|(n, _)| n == "SKT_JOB")
+    {
+        env.push(("SKT_JOB".to_owned(), job.clone()));
+    }
     let slurm = nodes.allocation.as_ref().filter(|a| a.system == BatchSystem::Slurm);
     let job_end = slurm
         .and_then(|a| slurm_end_ms(&a.job))
@@ -422,7 +443,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         env,
         agent: vec![own.to_string_lossy().into_owned(), "agent".to_owned()],
         folder: Folder::new(&flags.state),
-        job: flags.memory_name.clone(),
+        job: flags.memory_name.clone().or(job),
         thresholds: Thresholds {
             silence_ms: ms(flags.silence),
             hang_factor: flags.hang_factor,
@@ -513,9 +534,10 @@ mod tests {
         let dir = std::env::current_dir().unwrap();
         assert!(dir.join("Cargo.toml").exists());
         match plan(&words) {
-            Ok((ranks, problem)) => {
-                assert_eq!(ranks, 6);
-                assert_eq!(problem, Some(Problem { n: 1000, nb: 32 }));
+            Ok(plan) => {
+                assert_eq!(plan.ranks, 6);
+                assert_eq!(plan.problem, Some(Problem { n: 1000, nb: 32 }));
+                assert_eq!(plan.job, None);
             }
             Err(Refusal(_, why)) => panic!("{why}"),
         }

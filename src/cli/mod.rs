@@ -5,18 +5,23 @@
 //! them too. `main` calls [`main`] and nothing else. Without a subcommand the program is the
 //! benchmark, so `mpirun skt-hpl` stands where `mpirun xhpl` stood.
 
+pub mod agent;
 pub mod bench;
 mod benchmark;
 mod check;
 mod completions;
+pub mod doctor;
 pub mod exit;
+pub mod halt;
 mod held;
 pub mod launcher_rank;
 mod man;
 mod model;
 mod plan;
 mod protection;
+pub mod run;
 mod simulate;
+pub mod supervisor_status;
 mod this_machine;
 
 use std::process::ExitCode;
@@ -60,6 +65,16 @@ enum Sub {
     Completions(completions::CompletionsFlags),
     /// Print the man page
     Man,
+    /// Run the benchmark under supervision: it goes on by itself when nodes die
+    Run(Box<run::RunFlags>),
+    /// Tell whether this node, or all of a list, can run the benchmark
+    Doctor(doctor::DoctorFlags),
+    /// Ask a supervised run to save and stop
+    Halt(halt::HaltFlags),
+    /// Show a supervised run
+    SupervisorStatus(supervisor_status::SupervisorStatusFlags),
+    #[command(hide = true)]
+    Agent(agent::AgentFlags),
     /// Plan a run: problem, grid, protection, and what to expect
     Plan(Box<plan::PlanFlags>),
     /// Print or plot the models behind it
@@ -98,6 +113,11 @@ pub fn main() -> ExitCode {
         Some(Sub::Clean(flags)) => held::clean(&flags),
         Some(Sub::Completions(flags)) => completions::run(&flags),
         Some(Sub::Man) => man::run(),
+        Some(Sub::Run(flags)) => run::run(&flags),
+        Some(Sub::Doctor(flags)) => doctor::run(&flags),
+        Some(Sub::Halt(flags)) => halt::run(&flags),
+        Some(Sub::SupervisorStatus(flags)) => supervisor_status::run(&flags),
+        Some(Sub::Agent(flags)) => agent::run(&flags),
         Some(Sub::Plan(flags)) => plan::run(&flags),
         Some(Sub::Model(flags)) => model::run(&flags),
         Some(Sub::Simulate(flags)) => simulate::run(&flags),

@@ -328,9 +328,11 @@ pub struct Progress {
 }
 
 /// What a rank is busy with, for `status` and the watchdog.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[repr(u64)]
 pub enum Doing {
+    #[default]
     Starting = 0,
     Generating = 1,
     Computing = 2,

@@ -1,0 +1,96 @@
+//! `skt-hpl halt`: asks a supervised run to save and stop; it can be resumed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::exit::Exit;
+use super::run::time;
+use crate::supervise::events::unix_ms;
+use crate::supervise::folder::{self, Folder, HaltRequest, write_whole};
+use crate::supervise::journal::Journal;
+
+#[derive(Clone, Debug, Args)]
+pub struct HaltFlags {
+    /// Folder of the run
+    #[arg(long, value_name = "DIR", default_value = folder::DEFAULT)]
+    pub state: PathBuf,
+
+    /// Wait for the next regular save instead of saving at once
+    #[arg(long)]
+    pub after_checkpoint: bool,
+
+    /// When: +TIME from now (+90m), HH:MM (UTC, today or tomorrow), or seconds since 1970 (@1790000000)
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub at: Option<u64>,
+}
+
+const MINUTE_MS: u64 = 60_000;
+const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
+
+fn moment(text: &str) -> Result<u64, String> {
+    moment_after(text, unix_ms())
+}
+
+/// A moment in Unix milliseconds, seen from `now_ms`.
+fn moment_after(text: &str, now_ms: u64) -> Result<u64, String> {
+    let wrong = || "+90m, 23:30 (UTC) or @SECONDS is needed".to_owned();
+    if let Some(later) = text.strip_prefix('+') {
+        return Ok(now_ms + time(later)?.as_millis() as u64);
+    }
+    if let Some(seconds) = text.strip_prefix('@') {
+        let seconds: u64 = seconds.parse().map_err(|_| wrong())?;
+        return seconds.checked_mul(1000).ok_or_else(wrong);
+    }
+    let (hours, minutes) = text.split_once(':').ok_or_else(wrong)?;
+    let (hours, minutes): (u64, u64) =
+        (hours.parse().map_err(|_| wrong())?, minutes.parse().map_err(|_| wrong())?);
+    if hours > 23 || minutes > 59 {
+        return Err(wrong());
+    }
+    let today = now_ms / DAY_MS * DAY_MS + (hours * 60 + minutes) * MINUTE_MS;
+    Ok(if today < now_ms { today + DAY_MS } else { today })
+}
+
+pub fn run(flags: &HaltFlags) -> ExitCode {
+    let folder = Folder::new(&flags.state);
+    if !Journal::is_held(&folder.journal()) {
+        eprintln!(
+            "skt-hpl halt: no supervisor is at work on {}; is --state right, and does `skt-hpl run` run?",
+            folder.path().display()
+        );
+        return Exit::Usage.into();
+    }
+    let request = HaltRequest { after_checkpoint: flags.after_checkpoint, at_ms: flags.at };
+    match write_whole(&folder.halt(), &request) {
+        Ok(()) => {
+            let when = flags.at.map_or("now".to_owned(), |at| {
+                format!("in {} s", at.saturating_sub(unix_ms()) / 1000)
+            });
+            println!("the run is asked to stop {when}; `skt-hpl run` then ends with status 75");
+            Exit::Passed.into()
+        }
+        Err(error) => {
+            eprintln!("skt-hpl halt: {}: {error}", folder.halt().display());
+            Exit::Environment.into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments() {
+        let noon = 20_000 * DAY_MS + 12 * 60 * MINUTE_MS;
+        assert_eq!(moment_after("+90s", noon), Ok(noon + 90_000));
+        assert_eq!(moment_after("@5", noon), Ok(5000));
+        assert_eq!(moment_after("12:30", noon), Ok(noon + 30 * MINUTE_MS));
+        assert_eq!(moment_after("11:30", noon), Ok(noon + DAY_MS - 30 * MINUTE_MS));
+        for bad in ["", "noon", "24:00", "1:60", "@x", "+", "12:30:15"] {
+            assert!(moment_after(bad, noon).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,550 @@
+//! `skt-hpl run`: the benchmark under supervision, from its start to its result.
+//!
+//! Flags, files and the batch system's environment in, `supervise::Settings` out. Everything after the
+//! first word that is no flag of this subcommand goes to the benchmark as it is.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, ExitCode};
+use std::time::Duration;
+
+use clap::{Args, Command, FromArgMatches};
+
+use super::bench::{self, BenchFlags};
+use super::exit::Exit;
+use crate::supervise::events::unix_ms;
+use crate::supervise::folder::{self, Folder};
+use crate::supervise::hosts::{Allocation, BatchSystem, Host, from_allocation, read_host_file};
+use crate::supervise::launcher::Launcher;
+use crate::supervise::policy::Patience;
+use crate::supervise::shell::{RemoteShell, split_words};
+use crate::supervise::status::Problem;
+use crate::supervise::supervisor::{Settings, supervise};
+use crate::supervise::watch::Thresholds;
+
+/// Which nodes, and how to get onto them; shared with `skt-hpl doctor`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct NodeFlags {
+    /// Host file: lines `n1`, `n1 slots=4` or `n1:4` [default: the batch system's nodes]
+    #[arg(long, value_name = "FILE", help_heading = "Nodes")]
+    pub hosts: Option<PathBuf>,
+
+    /// Host file of nodes that stand by to replace lost ones
+    #[arg(long, value_name = "FILE", help_heading = "Nodes")]
+    pub spares: Option<PathBuf>,
+
+    /// Keep the last K nodes as spares
+    #[arg(long, value_name = "K", default_value_t = 0, help_heading = "Nodes")]
+    pub spare_nodes: usize,
+
+    /// Remote shell, with its options [default: ssh; srun inside a Slurm allocation]
+    #[arg(long, value_name = "COMMAND", help_heading = "Nodes")]
+    pub rsh: Option<String>,
+
+    /// MPI launcher [default: the one of the MPI library this program is linked to]
+    #[arg(long, value_name = "KIND", help_heading = "Nodes")]
+    pub launcher: Option<Launcher>,
+
+    /// The launcher's program [default: looked for in PATH]
+    #[arg(long, value_name = "PATH", help_heading = "Nodes")]
+    pub launcher_program: Option<PathBuf>,
+
+    /// Further arguments for the launcher, as one text; may be given several times
+    #[arg(long, value_name = "ARGS", allow_hyphen_values = true, help_heading = "Nodes")]
+    pub launcher_args: Vec<String>,
+}
+
+/// What the command line says to the supervisor.
+#[derive(Clone, Debug, Args)]
+#[command(trailing_var_arg = true)]
+pub struct RunFlags {
+    #[command(flatten)]
+    pub nodes: NodeFlags,
+
+    /// Folder of this run: journal, status, output
+    #[arg(long, value_name = "DIR", default_value = folder::DEFAULT, help_heading = "Run")]
+    pub state: PathBuf,
+
+    /// Give up an unfinished run in that folder and begin a new one
+    #[arg(long, help_heading = "Run")]
+    pub new: bool,
+
+    /// Number of ranks [default: the largest grid of the tests]
+    #[arg(long, value_name = "N", help_heading = "Run")]
+    pub ranks: Option<usize>,
+
+    /// Program the ranks run [default: this one]
+    #[arg(long, value_name = "PATH", help_heading = "Run")]
+    pub program: Option<PathBuf>,
+
+    /// Variable to hand on to the ranks, NAME or NAME=VALUE; may be given several times
+    #[arg(long, value_name = "VAR", help_heading = "Run")]
+    pub export: Vec<String>,
+
+    /// Name of the ranks' memory [default: the benchmark's --job; all of this user's with --program]
+    #[arg(long, value_name = "NAME", help_heading = "Run")]
+    pub memory_name: Option<String>,
+
+    /// Shared memory a rank needs, such as 2G: what a spare is tested for [default: as seen in the run]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Run")]
+    pub rank_memory: Option<u64>,
+
+    /// Save and stop after this time, such as 90m or 3600s [default: before a Slurm job's end]
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Run")]
+    pub time_limit: Option<Duration>,
+
+    /// How long before a Slurm job's end to save and stop
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "120s", help_heading = "Run")]
+    pub stop_early: Duration,
+
+    /// How long saving and stopping may take before the ranks are ended
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "300s", help_heading = "Run")]
+    pub halt_patience: Duration,
+
+    /// Wait so long for a repaired node when none is left [default: do not wait]
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Recovery")]
+    pub wait: Option<Duration>,
+
+    /// Never put more ranks on a surviving node
+    #[arg(long, help_heading = "Recovery")]
+    pub no_doubling: bool,
+
+    /// Give up after so many faults in a row without progress between them
+    #[arg(long, value_name = "N", default_value_t = Patience::default().barren_max,
+          value_parser = clap::value_parser!(u32).range(1..), help_heading = "Recovery")]
+    pub retries: u32,
+
+    /// Time between heartbeats
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "500ms", help_heading = "Detection")]
+    pub heartbeat: Duration,
+
+    /// A node that is silent for so long is lost
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "4s", help_heading = "Detection")]
+    pub silence: Duration,
+
+    /// A rank that takes so many times its usual iteration hangs
+    #[arg(long, value_name = "X", default_value_t = Thresholds::default().hang_factor, help_heading = "Detection")]
+    pub hang_factor: f64,
+
+    /// ...but never before this time
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s", help_heading = "Detection")]
+    pub hang_min: Duration,
+
+    /// Longest time without a sign of progress outside of iterations (generating, saving, solving)
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "120s", help_heading = "Detection")]
+    pub patience: Duration,
+
+    /// The ranks must appear within this time after a launch
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "120s", help_heading = "Detection")]
+    pub start_patience: Duration,
+
+    /// Flags of the benchmark
+    #[arg(value_name = "BENCHMARK FLAGS", allow_hyphen_values = true)]
+    pub bench: Vec<OsString>,
+}
+
+/// A time such as 90s, 500ms, 15m, 2h; a bare number is seconds.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return Err("a time such as 90s, 500ms, 15m or 2h is needed".to_owned()),
+    };
+    match number.parse::<f64>() {
+        Ok(value) if value.is_finite() && value >= 0.0 && value * scale < 1e9 => {
+            Ok(Duration::from_secs_f64(value * scale))
+        }
+        _ => Err("a time such as 90s, 500ms, 15m or 2h is needed".to_owned()),
+    }
+}
+
+/// A size such as 512M or 2G; a bare number is bytes.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return Err("a size such as 512M or 2G is needed".to_owned()),
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(1 << shift))
+        .ok_or_else(|| "a size such as 512M or 2G is needed".to_owned())
+}
+
+/// A refusal: what to say and the exit status.
+pub struct Refusal(pub Exit, pub String);
+
+fn refuse<T>(exit: Exit, why: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal(exit, why.into()))
+}
+
+/// Nodes, spares and the way onto them.
+pub struct Nodes {
+    pub hosts: Vec<Host>,
+    pub spares: Vec<Host>,
+    pub shell: RemoteShell,
+    pub allocation: Option<Allocation>,
+}
+
+impl NodeFlags {
+    /// Reads the lists; None where neither a file nor a batch system names a node.
+    pub fn nodes(&self) -> Result<Option<Nodes>, Refusal> {
+        let read = |path: &Path| {
+            let origin = path.display().to_string();
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| Refusal(Exit::Usage, format!("{origin}: {e}")))?;
+            read_host_file(&text, &origin).map_err(|e| Refusal(Exit::Usage, e.to_string()))
+        };
+        let allocation = from_allocation(
+            |name| std::env::var(name).ok().filter(|v| !v.is_empty()),
+            |path| std::fs::read_to_string(path),
+        )
+        .map_err(|e| Refusal(Exit::Environment, e.to_string()))?;
+        let mut hosts = match (&self.hosts, &allocation) {
+            (Some(path), _) => read(path)?,
+            (None, Some(allocation)) => allocation.hosts.clone(),
+            (None, None) => return Ok(None),
+        };
+        if self.spare_nodes >= hosts.len() {
+            return refuse(
+                Exit::Usage,
+                format!("--spare-nodes {}: there are only {} nodes", self.spare_nodes, hosts.len()),
+            );
+        }
+        let mut spares = hosts.split_off(hosts.len() - self.spare_nodes);
+        if let Some(path) = &self.spares {
+            spares.extend(read(path)?);
+        }
+        if let Some(twice) = spares.iter().find(|s| hosts.iter().any(|h| h.name == s.name)) {
+            return refuse(
+                Exit::Usage,
+                format!("{} is both a working node and a spare; take it off one list", twice.name),
+            );
+        }
+        let shell = match (&self.rsh, &allocation) {
+            (None, Some(a)) if a.system == BatchSystem::Slurm && self.hosts.is_none() => {
+                RemoteShell::Srun { job: a.job.clone() }
+            }
+            (text, _) => RemoteShell::parse(text.as_deref())
+                .map_err(|e| Refusal(Exit::Usage, format!("--rsh: {e}")))?,
+        };
+        Ok(Some(Nodes { hosts, spares, shell, allocation }))
+    }
+
+    /// Which launcher, its program, and the user's arguments for it.
+    pub fn launcher(&self) -> Result<(Launcher, PathBuf, Vec<String>), Refusal> {
+        let library = mpi_library();
+        let Some(kind) = self.launcher.or_else(|| Launcher::of_library(&library)) else {
+            return refuse(
+                Exit::Environment,
+                format!(
+                    "no launcher is known for the MPI library '{library}'; name one: --launcher"
+                ),
+            );
+        };
+        let program = match &self.launcher_program {
+            Some(path) => path.clone(),
+            None => kind.programs().iter().find_map(|name| in_path(name)).ok_or_else(|| {
+                Refusal(
+                    Exit::Environment,
+                    format!(
+                        "none of {} is in PATH; install it or name it: --launcher-program",
+                        kind.programs().join(", ")
+                    ),
+                )
+            })?,
+        };
+        let mut extra = Vec::new();
+        for text in &self.launcher_args {
+            extra.extend(
+                split_words(text)
+                    .map_err(|e| Refusal(Exit::Usage, format!("--launcher-args: {e}")))?,
+            );
+        }
+        Ok((kind, program, extra))
+    }
+}
+
+/// What the MPI library calls itself; it may be asked before MPI starts.
+pub fn mpi_library() -> String {
+    let mut text = vec![0u8; mpi_sys::MPI_MAX_LIBRARY_VERSION_STRING as usize + 1];
+    let mut length = 0;
+    // SAFETY: the buffer has the length the standard asks for; the call is allowed at any time.
+    unsafe { mpi_sys::MPI_Get_library_version(text.as_mut_ptr().cast(), &mut length) };
+    text.truncate(usize::try_from(length).unwrap_or(0));
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn in_path(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
+}
+
+/// What the benchmark's own flags and files tell a supervisor.
+#[derive(Debug, PartialEq)]
+struct Plan {
+    /// Of the largest grid.
+    ranks: usize,
+    /// If there is only one.
+    problem: Option<Problem>,
+    /// The name of the ranks' memory; None where nothing is saved.
+    job: Option<String>,
+}
+
+fn plan(arguments: &[OsString]) -> Result<Plan, Refusal> {
+    let usage = |e: clap::Error| Refusal(Exit::Usage, e.to_string());
+    let command = BenchFlags::augment_args(Command::new("skt-hpl run").no_binary_name(true));
+    let matches = command.try_get_matches_from(arguments).map_err(usage)?;
+    let flags = BenchFlags::from_arg_matches(&matches).map_err(usage)?;
+    let loaded = bench::load(&flags).map_err(|e| Refusal(Exit::BadInput, e.to_string()))?;
+    let tests: Vec<_> = loaded.largest_tests().collect();
+    let ranks = tests.iter().map(|t| t.p * t.q).max().unwrap_or(1);
+    let problem = match &tests[..] {
+        [one] => Some(Problem { n: one.n as u64, nb: one.nb as u64 }),
+        _ => None,
+    };
+    let job = loaded.settings.protection.as_ref().map(|p| p.job.clone());
+    Ok(Plan { ranks, problem, job })
+}
+
+/// When the Slurm job ends, in Unix milliseconds.
+fn slurm_end_ms(job: &str) -> Option<u64> {
+    if let Some(end_s) =
+        std::env::var("SLURM_JOB_END_TIME").ok().and_then(|t| t.parse::<u64>().ok())
+    {
+        return Some(end_s * 1000);
+    }
+    let out = Process::new("squeue").args(["-h", "-j", job, "-o", "%L"]).output().ok()?;
+    let left = slurm_time(String::from_utf8_lossy(&out.stdout).trim())?;
+    Some(unix_ms() + left * 1000)
+}
+
+/// `1-02:03:04`, `02:03:04`, `03:04` in seconds; words such as UNLIMITED are none.
+fn slurm_time(text: &str) -> Option<u64> {
+    let (days, rest) = match text.split_once('-') {
+        Some((days, rest)) => (days.parse::<u64>().ok()?, rest),
+        None => (0, text),
+    };
+    let mut seconds = 0;
+    for field in rest.split(':') {
+        seconds = seconds * 60 + field.parse::<u64>().ok()?;
+    }
+    Some(days * 86_400 + seconds)
+}
+
+fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
+    let nodes = match flags.nodes.nodes()? {
+        Some(nodes) => nodes,
+        None => {
+            return refuse(
+                Exit::Usage,
+                "on which nodes? Give --hosts FILE, or run inside a Slurm, PBS or LSF allocation",
+            );
+        }
+    };
+    let (launcher, launcher_program, extra) = flags.nodes.launcher()?;
+    let own = std::env::current_exe().map_err(|e| {
+        Refusal(Exit::Environment, format!("cannot tell where this program is: {e}"))
+    })?;
+    let planned = match &flags.program {
+        None => Some(plan(&flags.bench)?),
+        Some(_) => None,
+    };
+    if planned.as_ref().is_some_and(|p| p.job.is_none()) {
+        eprintln!(
+            "skt-hpl run: nothing will be saved, so every fault starts the test over; see --checkpoint"
+        );
+    }
+    let problem = planned.as_ref().and_then(|p| p.problem);
+    let Some(ranks) = flags.ranks.or(planned.as_ref().map(|p| p.ranks)) else {
+        return refuse(
+            Exit::Usage,
+            "--program needs --ranks: only skt-hpl's own tests tell how many",
+        );
+    };
+    let slots: usize = nodes.hosts.iter().map(|h| h.slots).sum();
+    if ranks > slots {
+        return refuse(
+            Exit::Usage,
+            format!(
+                "{ranks} ranks are needed, the {} nodes have {slots} slots; write `n1 slots=4` in the host file",
+                nodes.hosts.len()
+            ),
+        );
+    }
+    let mut command = vec![flags.program.as_ref().unwrap_or(&own).to_string_lossy().into_owned()];
+    for word in &flags.bench {
+        match word.to_str() {
+            Some(text) => command.push(text.to_owned()),
+            None => return refuse(Exit::Usage, format!("{word:?} is not valid UTF-8")),
+        }
+    }
+    let mut env = Vec::new();
+    for item in &flags.export {
+        let (name, value) = match item.split_once('=') {
+            Some((name, value)) => (name.to_owned(), value.to_owned()),
+            None => match std::env::var(item) {
+                Ok(value) => (item.clone(), value),
+                Err(_) => {
+                    return refuse(
+                        Exit::Usage,
+                        format!("--export {item}: there is no such variable"),
+                    );
+                }
+            },
+        };
+        env.push((name, value));
+    }
+    // Settings of the benchmark may come as variables; every launcher must hand them on.
+    for (name, value) in std::env::vars() {
+        let known = ["SKT_RUN_ID", "SKT_INCARNATION"].contains(&name.as_str());
+        if name.starts_with("SKT_") && !known && !env.iter().any(|(n, _)| *n == name) {
+            env.push((name, value));
+        }
+    }
+    // A batch system's variables are kept from the ranks, and the default name comes from them.
+    let job = planned.and_then(|p| p.job);
+    if let Some(job) = &job
+        && !env.iter().any(|(n, _)| n == "SKT_JOB")
+    {
+        env.push(("SKT_JOB".to_owned(), job.clone()));
+    }
+    let slurm = nodes.allocation.as_ref().filter(|a| a.system == BatchSystem::Slurm);
+    let job_end = slurm
+        .and_then(|a| slurm_end_ms(&a.job))
+        .map(|end| end.saturating_sub(flags.stop_early.as_millis() as u64));
+    let own_end = flags.time_limit.map(|limit| unix_ms() + limit.as_millis() as u64);
+    let pmi = match Launcher::of_library(&mpi_library()) {
+        Some(Launcher::Openmpi) => "pmix",
+        _ => "pmi2",
+    };
+    let ms = |time: Duration| time.as_millis() as u64;
+    Ok(Settings {
+        hosts: nodes.hosts,
+        spares: nodes.spares,
+        ranks,
+        launcher,
+        launcher_program,
+        pmi: pmi.to_owned(),
+        shell: nodes.shell,
+        extra,
+        command,
+        env,
+        agent: vec![own.to_string_lossy().into_owned(), "agent".to_owned()],
+        folder: Folder::new(&flags.state),
+        job: flags.memory_name.clone().or(job),
+        thresholds: Thresholds {
+            silence_ms: ms(flags.silence),
+            hang_factor: flags.hang_factor,
+            hang_min_ms: ms(flags.hang_min),
+            patience_ms: ms(flags.patience),
+            start_ms: ms(flags.start_patience),
+            ..Thresholds::default()
+        },
+        beat_ms: ms(flags.heartbeat).clamp(50, 10_000),
+        patience: Patience { barren_max: flags.retries, ..Patience::default() },
+        may_double: !flags.no_doubling,
+        wait: flags.wait,
+        stop_at_ms: [job_end, own_end].into_iter().flatten().min(),
+        halt_patience: flags.halt_patience,
+        rank_bytes: flags.rank_memory,
+        problem,
+        discard: flags.new,
+    })
+}
+
+pub fn run(flags: &RunFlags) -> ExitCode {
+    let settings = match settings(flags) {
+        Ok(settings) => settings,
+        Err(Refusal(exit, why)) => {
+            eprintln!("skt-hpl run: {why}");
+            return exit.into();
+        }
+    };
+    if settings.beat_ms * 2 > settings.thresholds.silence_ms {
+        eprintln!(
+            "skt-hpl run: --silence must be at least twice --heartbeat, or a late answer looks like a loss"
+        );
+        return Exit::Usage.into();
+    }
+    match supervise(&settings) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("skt-hpl run: {error:#}");
+            Exit::Environment.into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Probe {
+        #[command(flatten)]
+        run: RunFlags,
+    }
+
+    #[test]
+    fn own_flags_first_then_the_benchmarks() {
+        let words =
+            ["x", "--hosts", "h", "--silence", "2s", "-n", "8000", "--nb", "64", "--silence", "x"];
+        let flags = Probe::try_parse_from(words).unwrap().run;
+        assert_eq!(flags.silence, Duration::from_secs(2));
+        assert_eq!(flags.bench, ["-n", "8000", "--nb", "64", "--silence", "x"].map(OsString::from));
+    }
+
+    #[test]
+    fn times_and_sizes() {
+        assert_eq!(time("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(time("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(time("7"), Ok(Duration::from_secs(7)));
+        assert_eq!(size("2G"), Ok(2 << 30));
+        for bad in ["", "x", "5y", "-1s", "1e99s"] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "G", "5X", "99999999999999T"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn slurms_times() {
+        assert_eq!(slurm_time("1-02:03:04"), Some(93_784));
+        assert_eq!(slurm_time("03:04"), Some(184));
+        assert_eq!(slurm_time("UNLIMITED"), None);
+    }
+
+    #[test]
+    fn the_grid_tells_the_ranks() {
+        let words = ["-n", "1000", "--nb", "32", "-p", "2", "-q", "3"].map(OsString::from);
+        let dir = std::env::current_dir().unwrap();
+        assert!(dir.join("Cargo.toml").exists());
+        match plan(&words) {
+            Ok(plan) => {
+                assert_eq!(plan.ranks, 6);
+                assert_eq!(plan.problem, Some(Problem { n: 1000, nb: 32 }));
+                assert_eq!(plan.job, None);
+            }
+            Err(Refusal(_, why)) => panic!("{why}"),
+        }
+    }
+
+    #[test]
+    fn the_library_says_its_name() {
+        assert!(Launcher::of_library(&mpi_library()).is_some(), "{}", mpi_library());
+    }
+}

@@ -1,0 +1,146 @@
+//! Processes of a run on this node: found by run id, never by name.
+//!
+//! The launcher gives every process it starts the variable `SKT_RUN_ID`; whoever has it in its environment
+//! belongs to the run, be it a rank, a wrapper script of the user's or the launcher's own daemon. Somebody
+//! else's job of the same program on the same node is never touched.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::events::ProcessId;
+use super::launcher::{INCARNATION_VAR, RUN_ID_VAR};
+
+/// State letter and start time of a process, or None if there is none.
+pub fn look(pid: u32) -> Option<(char, u64)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may itself hold blanks and parentheses.
+    let rest = &stat[stat.rfind(')')? + 1..];
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+/// Whether the very process still runs.
+pub fn is_alive(id: ProcessId) -> bool {
+    look(id.pid).is_some_and(|(state, started)| started == id.started && state != 'Z')
+}
+
+/// The value of a variable in the environment a process was started with.
+fn variable<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    environ
+        .split(|b| *b == 0)
+        .find_map(|item| item.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+}
+
+/// Whether a process is of the run, of an incarnation below `below` if given.
+pub fn belongs(pid: u32, run_id: &str, below: Option<u32>) -> bool {
+    let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else { return false };
+    if variable(&environ, RUN_ID_VAR) != Some(run_id.as_bytes()) {
+        return false;
+    }
+    let Some(below) = below else { return true };
+    variable(&environ, INCARNATION_VAR)
+        .and_then(|value| std::str::from_utf8(value).ok()?.parse::<u32>().ok())
+        .is_some_and(|incarnation| incarnation < below)
+}
+
+/// All processes of a run on this node, of incarnations below `below` if given. Never this process or
+/// one it descends from.
+pub fn of_run(run_id: &str, below: Option<u32>) -> BTreeSet<u32> {
+    let me = std::process::id();
+    let uid = nix::unistd::getuid().as_raw();
+    let mut kin = BTreeSet::from([me]);
+    let mut ancestor = me;
+    while let Some(parent) = parent_of(ancestor).filter(|p| *p > 0 && kin.insert(*p)) {
+        ancestor = parent;
+    }
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            (!kin.contains(&pid) && entry.metadata().ok()?.uid() == uid).then_some(pid)
+        })
+        .filter(|pid| belongs(*pid, run_id, below))
+        .filter(|pid| look(*pid).is_some_and(|(state, _)| state != 'Z'))
+        .collect()
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Ends all processes of a run on this node: how many there were, how many would not go.
+///
+/// SIGKILL, not SIGTERM: a rank's memory is consistent at every moment by design, and a handler that
+/// waits for a dead peer would cost the seconds this is about.
+pub fn end_run(run_id: &str, below: Option<u32>, patience: Duration) -> (usize, usize) {
+    let deadline = Instant::now() + patience;
+    let mut ended = BTreeSet::new();
+    loop {
+        // Again and again: a launcher may start processes while we look.
+        let left = of_run(run_id, below);
+        if left.is_empty() || Instant::now() > deadline {
+            return (ended.len(), left.len());
+        }
+        for pid in left {
+            // It may have gone by itself in between.
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+            ended.insert(pid);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    fn sleeper(run_id: &str, incarnation: &str) -> Child {
+        Command::new("sleep")
+            .arg("60")
+            .env(RUN_ID_VAR, run_id)
+            .env(INCARNATION_VAR, incarnation)
+            .spawn()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_run_is_ended_and_no_other() {
+        let run = format!("test-{}", std::process::id());
+        let other = format!("{run}0");
+        let mut ours = [sleeper(&run, "1"), sleeper(&run, "2")];
+        let mut theirs = sleeper(&other, "1");
+        // A child has its environment only once it has called exec.
+        let until = Instant::now() + Duration::from_secs(5);
+        while of_run(&run, None).len() < 2 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(of_run(&run, Some(2)), BTreeSet::from([ours[0].id()]));
+        assert_eq!(end_run(&run, Some(2), Duration::from_secs(5)), (1, 0));
+        assert_eq!(of_run(&run, None), BTreeSet::from([ours[1].id()]));
+        assert_eq!(end_run(&run, None, Duration::from_secs(5)), (1, 0));
+        assert!(theirs.try_wait().unwrap().is_none(), "another run was touched");
+        theirs.kill().unwrap();
+        theirs.wait().unwrap();
+        for child in &mut ours {
+            child.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_recycled_pid_is_not_the_process() {
+        let pid = std::process::id();
+        let (_, started) = look(pid).unwrap();
+        assert!(is_alive(ProcessId { pid, started }));
+        assert!(!is_alive(ProcessId { pid, started: started + 1 }));
+    }
+}

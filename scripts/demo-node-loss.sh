@@ -47,7 +47,7 @@ while [[ $(saves) -lt 2 ]]; do
     kill -0 "$run" 2>/dev/null || { cat output progress; echo "demo: the run ended too early; try a larger N" >&2; exit 1; }
     sleep 0.1
 done
-"$program" supervisor-status --state skt-hpl.run | sed -n 2p
+"$program" status --state skt-hpl.run | sed -n 2p
 
 say "Now $victim loses its power, without a word: no FIN, no RST; mpirun would wait for a quarter of an hour"
 "${vcluster[@]}" cut-off "$victim"

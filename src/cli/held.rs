@@ -192,21 +192,3 @@ pub fn clean(flags: &CleanFlags) -> ExitCode {
     };
     super::print(text.as_bytes())
 }
-
-/// `skt-hpl status`, as far as this node's memory goes.
-#[derive(Clone, Debug, Args)]
-pub struct StatusFlags {
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-pub fn status(flags: &StatusFlags) -> ExitCode {
-    let jobs = survey();
-    let text = if flags.json {
-        serde_json::to_string_pretty(&jobs).expect("plain values have a JSON form") + "\n"
-    } else {
-        words(&jobs)
-    };
-    super::print(text.as_bytes())
-}

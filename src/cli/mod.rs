@@ -21,7 +21,7 @@ mod plan;
 mod protection;
 pub mod run;
 mod simulate;
-pub mod supervisor_status;
+mod status;
 mod this_machine;
 
 use std::process::ExitCode;
@@ -57,8 +57,8 @@ struct Cli {
 enum Sub {
     /// Read an HPL.dat (or a skt.toml) and explain it, without running anything
     Check(check::CheckFlags),
-    /// Tell what protected runs hold in this node's memory
-    Status(held::StatusFlags),
+    /// Tell how the supervised run does, and what this node's memory holds
+    Status(status::StatusFlags),
     /// Remove a protected run's memory from this node
     Clean(held::CleanFlags),
     /// Print the completions of a shell
@@ -71,8 +71,6 @@ enum Sub {
     Doctor(doctor::DoctorFlags),
     /// Ask a supervised run to save and stop
     Halt(halt::HaltFlags),
-    /// Show a supervised run
-    SupervisorStatus(supervisor_status::SupervisorStatusFlags),
     #[command(hide = true)]
     Agent(agent::AgentFlags),
     /// Plan a run: problem, grid, protection, and what to expect
@@ -109,14 +107,13 @@ pub fn main() -> ExitCode {
     match cli.command {
         None => bench::run(cli.bench),
         Some(Sub::Check(flags)) => check::run(&flags),
-        Some(Sub::Status(flags)) => held::status(&flags),
+        Some(Sub::Status(flags)) => status::run(&flags),
         Some(Sub::Clean(flags)) => held::clean(&flags),
         Some(Sub::Completions(flags)) => completions::run(&flags),
         Some(Sub::Man) => man::run(),
         Some(Sub::Run(flags)) => run::run(&flags),
         Some(Sub::Doctor(flags)) => doctor::run(&flags),
         Some(Sub::Halt(flags)) => halt::run(&flags),
-        Some(Sub::SupervisorStatus(flags)) => supervisor_status::run(&flags),
         Some(Sub::Agent(flags)) => agent::run(&flags),
         Some(Sub::Plan(flags)) => plan::run(&flags),
         Some(Sub::Model(flags)) => model::run(&flags),

@@ -302,6 +302,8 @@ impl<'a> Guardian<'a> {
             Ended::new(Exit::Environment, format!("no memory for work arrays: {e}"))
         })?;
         let Guard { mut checkpointer, account, .. } = guard;
+        // Whoever watches must not take the end that follows for a death.
+        checkpointer.tick(Doing::Done, params.blocks());
         let Some(mut outcome) = outcome else {
             return Err(Ended::new(
                 Exit::Stopped,

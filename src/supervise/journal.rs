@@ -22,7 +22,7 @@ pub enum JournalError {
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: std::io::Error },
     #[error(
-        "{path}: another supervisor is at work on this run; see `skt-hpl supervisor-status`, or choose another --state folder"
+        "{path}: another supervisor is at work on this run; see `skt-hpl status`, or choose another --state folder"
     )]
     Locked { path: PathBuf },
     #[error(

@@ -2,7 +2,7 @@
 //!
 //! For every fault six moments are told apart: struck, noticed, stopped, relaunched, restored, caught
 //! up. The wall time between them is what the fault cost, and the rest of the wall time is the run's own; the
-//! supervisor prints both at the end, and `skt-hpl supervisor-status` while it lasts.
+//! supervisor prints both at the end, and `skt-hpl status` while it lasts.
 
 use std::fmt::Write as _;
 

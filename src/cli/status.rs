@@ -1,0 +1,78 @@
+//! `skt-hpl status`: the supervised run, if there is one here, and what lies in this node's memory.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::exit::Exit;
+use super::{held, say};
+use crate::supervise::events::unix_ms;
+use crate::supervise::folder::{self, Folder, read_whole};
+use crate::supervise::journal::Journal;
+use crate::supervise::status::Status;
+
+#[derive(Clone, Debug, Args)]
+pub struct StatusFlags {
+    /// Folder of the supervised run [default: skt-hpl.run, if it is there]
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Show the supervised run again every second until it has ended
+    #[arg(long, conflicts_with = "json")]
+    pub watch: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Page {
+    /// The supervised run, `null` where there is none.
+    run: Option<Status>,
+    /// This node's memory, by job.
+    memory: Vec<held::Job>,
+}
+
+pub fn run(flags: &StatusFlags) -> ExitCode {
+    let folder = Folder::new(flags.state.as_deref().unwrap_or(folder::DEFAULT.as_ref()));
+    let run: Option<Status> = read_whole(&folder.status());
+    if run.is_none() && (flags.state.is_some() || flags.watch) {
+        say(format_args!("{} holds no supervised run; is --state right?", folder.path().display()));
+        return Exit::Usage.into();
+    }
+    if flags.json {
+        let page = Page { run, memory: held::survey() };
+        let text = serde_json::to_string_pretty(&page).expect("plain values have a JSON form");
+        return super::print(format!("{text}\n").as_bytes());
+    }
+    if flags.watch {
+        return watch(&folder);
+    }
+    let mut text = String::new();
+    if let Some(run) = run {
+        text += &run.page(unix_ms(), Journal::is_held(&folder.journal()));
+        text += "\n";
+    }
+    text += &held::words(&held::survey());
+    super::print(text.as_bytes())
+}
+
+fn watch(folder: &Folder) -> ExitCode {
+    loop {
+        let Some(status) = read_whole::<Status>(&folder.status()) else {
+            return Exit::Usage.into();
+        };
+        let supervised = Journal::is_held(&folder.journal());
+        let page = status.page(unix_ms(), supervised);
+        super::print(format!("\x1b[H\x1b[2J{page}").as_bytes());
+        if status.exit_code.is_some() || !supervised {
+            return Exit::Passed.into();
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}

@@ -220,11 +220,23 @@ impl<'a> Conductor<'a> {
                 ms(found.first_save_s),
                 ms(middle(&found, |r| r.save_s)),
                 ms(middle(&found, |r| r.restore_s)),
+                ms(middle(&found, |r| r.fresh_s)),
                 format!("{ratio:.2}"),
+                format!("{:.2}", middle(&found, |r| (r.restore_s - r.fresh_s) / r.save_s)),
             ]);
             self.report.keep(&format!("restores, G = {group}"), &found);
         }
-        let heads = ["grid", "G", "MB", "first save", "save", "restore", "restore / save"];
+        let heads = [
+            "grid",
+            "G",
+            "MB",
+            "first save",
+            "save",
+            "restore",
+            "fresh memory",
+            "restore / save",
+            "without fresh memory",
+        ];
         self.report.table("A restore of one lost member, ms", &heads, rows);
         Ok(())
     }

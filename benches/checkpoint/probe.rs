@@ -61,6 +61,9 @@ pub struct Round {
     /// The rectangle sent to the next member and received from the one before.
     pub send_s: f64,
     pub restore_s: f64,
+    /// Fresh memory of the size the lost member needs, made under another name: a part of restoring
+    /// that is the system's alone.
+    pub fresh_s: f64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -310,10 +313,32 @@ impl<'a> Probe<'a> {
             if self.spec.scheme.code.exact() && started.a.words().first().copied() != before {
                 return Err(format!("position {lost} was not rebuilt as it was"));
             }
+            this.fresh_s = self.fresh(lost)?;
             if round > 0 {
                 found.rounds.push(this);
             }
         }
         Ok(started)
+    }
+
+    /// Makes, and throws away, as much named memory as the position has; seconds.
+    fn fresh(&self, position: usize) -> Result<f64, String> {
+        let beside = Depot::new(Store::Posix, &format!("{}-beside", self.spec.job))
+            .map_err(|e| e.to_string())?;
+        let mine = self.comm.rank() == position;
+        let held = self.depot.list();
+        let parts = held.iter().filter(|h| {
+            mine && h.position as usize == position && !matches!(h.part, Part::Head | Part::Done)
+        });
+        let mut made = Vec::new();
+        let seconds = self.timed(|| {
+            for part in parts {
+                let region = beside.create(position as u32, part.part, part.bytes as usize);
+                beside.unlink(position as u32, part.part);
+                made.push(region);
+            }
+        });
+        made.into_iter().collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
+        Ok(seconds)
     }
 }

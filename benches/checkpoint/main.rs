@@ -140,9 +140,9 @@ impl<'a> Conductor<'a> {
             for method in Method::ALL {
                 let scheme = Scheme { method, ..XOR };
                 let work = Work::Saves { rounds: 0 };
-                let found = self
-                    .launcher
-                    .probe(&Spec { scheme, ..self.spec(self.flags.small, grid, group, work) })?;
+                // Small blocks: the formula knows nothing of ranks that got a block more.
+                let spec = self.spec(self.flags.small, grid, group, work);
+                let found = self.launcher.probe(&Spec { scheme, nb: 16, ..spec })?;
                 let real = memory::of_parts(&found.parts);
                 let ideal = found.matrices_bytes as f64 / scheme.available(group);
                 let name = format!("memory, {}, G = {group}", memory::name(method));
@@ -320,7 +320,7 @@ impl<'a> Conductor<'a> {
 
     fn scopes(&mut self) -> Result<(), String> {
         // Many small steps: the ratio is that of the sums, which integrals only approach.
-        let (n, nb) = (self.flags.small / 2, 8);
+        let (n, nb) = (self.flags.small / 4, 2);
         let mut all = Vec::new();
         for scope in Scope::ALL {
             let scheme = Scheme { scope, ..XOR };

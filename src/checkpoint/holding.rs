@@ -12,6 +12,7 @@ use crate::memory::header::{HEAD_BYTES, Head, Header, HeaderFault};
 use crate::memory::ledger::Ledger;
 use crate::memory::{Depot, MemoryError, Part, Region};
 use crate::parity::exchange::{Share, Window, digest};
+use crate::parity::stripes::Role;
 
 /// What this node holds of a job, with headers that can be believed.
 pub fn survey(depot: &Depot) -> Vec<(Found, Header)> {
@@ -127,7 +128,9 @@ impl Holding {
         };
         let mut had = Vec::new();
         for (part, bytes) in buffers.parts() {
-            had.push((part, get(part, bytes)?));
+            let mut region = get(part, bytes)?;
+            touch(&mut region);
+            had.push((part, region));
         }
         let mut take = |wanted: Part| {
             let at = had.iter().position(|(part, _)| *part == wanted)?;
@@ -305,55 +308,39 @@ impl Holding {
         }
     }
 
-    /// Brings the digests of `epoch` up to date and returns its root. Data from `from` on and parity in
-    /// the given rows and width are new; everything else is as in epoch `before`, if there is one.
-    pub fn seal_digests(
+    /// The digests of epoch `before` (of nothing, if there is none), to be brought up to date while
+    /// rows are at hand. Data from `from` on and parity in the given rows and width are new; everything
+    /// else is as in that epoch.
+    pub fn digests(
         &mut self,
-        epoch: u64,
         before: Option<u64>,
-        a: Option<&[u64]>,
         from: Corner,
         parity_rows: usize,
         width: usize,
-    ) -> u64 {
+    ) -> Digests {
         let buffers = self.buffers;
-        let state = buffers.state_words();
-        if let Some(before) = before {
-            let old = self.slot_range(before).start + state..self.slot_range(before).end;
-            let new = self.slot_range(epoch).start + state;
-            if old.start != new {
-                self.s.words_mut().copy_within(old, new);
-            }
-        }
-        let mut tables = self.slot(epoch)[state..].to_vec();
-        let (data_table, rest) = tables.split_at_mut(buffers.rows * buffers.data_tiles());
-        let (parity_table, tail) = rest.split_at_mut(buffers.parity_rows * buffers.parity_tiles());
-        {
-            let data = match a {
-                Some(a) => a,
-                None => &*self.copy(epoch).0,
-            };
-            for row in from.row..buffers.rows {
-                let line = &data[row * buffers.ld..][..buffers.cols];
-                for tile in from.col / TILE_WORDS..buffers.data_tiles() {
-                    data_table[row * buffers.data_tiles() + tile] = digest(tile_of(line, tile));
-                }
-            }
-        }
-        let check = match a {
-            Some(_) => self.fresh_checksum(epoch),
-            None => self.copy(epoch).1,
+        let tables = match before {
+            Some(before) => self.slot(before)[buffers.state_words()..].to_vec(),
+            None => vec![0; buffers.slot_words() - buffers.state_words()],
         };
-        let first = buffers.pitch - width;
-        for row in 0..parity_rows.min(buffers.parity_rows) {
-            let line = &check[row * buffers.pitch..][..buffers.pitch];
-            for tile in first / TILE_WORDS..buffers.parity_tiles() {
-                parity_table[row * buffers.parity_tiles() + tile] = digest(tile_of(line, tile));
-            }
+        Digests {
+            buffers,
+            tables,
+            from,
+            parity_rows: parity_rows.min(buffers.parity_rows),
+            first: buffers.pitch - width,
         }
-        tail[0] = digest(&check[buffers.parity_words()..]);
+    }
+
+    /// Puts the digests beside the small state of `epoch`, whose checksum is complete, and returns the
+    /// root. `sealing` as for [`Self::with_shares`].
+    pub fn seal_digests(&mut self, epoch: u64, mut digests: Digests, sealing: bool) -> u64 {
+        let buffers = self.buffers;
+        let check = if sealing { self.fresh_checksum(epoch) } else { self.copy(epoch).1 };
+        let tail = digest(&check[buffers.parity_words()..]);
+        *digests.tables.last_mut().expect("slot_words() counts it") = tail;
         let slot = self.slot(epoch);
-        slot[state..].copy_from_slice(&tables);
+        slot[buffers.state_words()..].copy_from_slice(&digests.tables);
         digest(slot)
     }
 
@@ -394,6 +381,50 @@ impl Holding {
             })
             && tail[0] == digest(&check[buffers.parity_words()..])
     }
+}
+
+/// Digests of data and parity on their way from one epoch to the next.
+pub struct Digests {
+    buffers: Buffers,
+    tables: Vec<u64>,
+    from: Corner,
+    parity_rows: usize,
+    /// First column of parity that is new.
+    first: usize,
+}
+
+impl Digests {
+    /// Takes the digests of a row that the code has just read or written, if it is new.
+    pub fn see(&mut self, share: &Share, role: Role) {
+        let buffers = &self.buffers;
+        let (data_tiles, parity_tiles) = (buffers.data_tiles(), buffers.parity_tiles());
+        let (line, table, first) = match role {
+            Role::Data(row) => {
+                let Some(row) = buffers.rows.checked_sub(row + 1).filter(|&r| r >= self.from.row)
+                else {
+                    return;
+                };
+                (&share.data[row * buffers.ld..][..buffers.cols], row * data_tiles, self.from.col)
+            }
+            Role::Parity(row) if row < self.parity_rows => (
+                &share.parity[row * buffers.pitch..][..buffers.pitch],
+                buffers.rows * data_tiles + row * parity_tiles,
+                self.first,
+            ),
+            Role::Parity(_) => return,
+        };
+        for tile in first / TILE_WORDS..line.len().div_ceil(TILE_WORDS) {
+            self.tables[table + tile] = digest(tile_of(line, tile));
+        }
+    }
+}
+
+/// Maps all pages now: the first save would otherwise take a fault for each, as part of its time.
+fn touch(region: &mut Region) {
+    let (start, len) = (region.words_mut().as_mut_ptr(), region.len());
+    // SAFETY: the region's own pages, which are allocated already; contents stay as they are. A
+    // system that does not know this advice refuses it, and nothing depends on it.
+    unsafe { libc::madvise(start.cast(), len, libc::MADV_POPULATE_WRITE) };
 }
 
 fn tile_of(line: &[u64], tile: usize) -> &[u64] {

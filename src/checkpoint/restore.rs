@@ -22,7 +22,7 @@ use crate::memory::header::{Claim, Doing, Head, Header, Identity, Mark};
 use crate::memory::{Depot, MemoryError, Part, Region};
 use crate::params::Rng;
 use crate::parity::exchange::Coder;
-use crate::parity::{Encode, GroupComm, Stripes};
+use crate::parity::{Encode, GroupComm, Share, Stripes};
 
 /// What to do with memory an earlier process left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -556,23 +556,24 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let whole = self.layout.window(&members, 0, super::plan::Scope::Whole);
             let state_window = self.holding.state_window();
             let (coder, group) = (self.coder, &self.group);
+            let buffers = self.holding.buffers;
+            let all = super::plan::Corner { row: 0, col: 0 };
+            let mut digests =
+                lost.then(|| self.holding.digests(None, all, buffers.parity_rows, buffers.pitch));
             self.holding.with_shares(target.epoch, None, |share, is_state| {
                 let window = if is_state { state_window } else { whole };
-                let possible = coder
-                    .rebuild(group, share, window, &lost_members, || hit(Point::RebuildBatch, me));
+                let see = |share: &Share, role| {
+                    if let (false, Some(digests)) = (is_state, &mut digests) {
+                        digests.see(share, role);
+                    }
+                };
+                let possible = coder.rebuild(group, share, window, &lost_members, see, || {
+                    hit(Point::RebuildBatch, me)
+                });
                 assert!(possible, "decide() counted the losses of every group");
             });
-            if lost {
-                let buffers = self.holding.buffers;
-                let all = super::plan::Corner { row: 0, col: 0 };
-                let root = self.holding.seal_digests(
-                    target.epoch,
-                    None,
-                    None,
-                    all,
-                    buffers.parity_rows,
-                    buffers.pitch,
-                );
+            if let Some(digests) = digests {
+                let root = self.holding.seal_digests(target.epoch, digests, false);
                 hit(Point::RebuildEnd, me);
                 self.header.base = Mark { boundary: mark.boundary, root };
                 self.header.claim = self.header.claim.rebuilt(target);

@@ -15,7 +15,7 @@ use crate::memory::Depot;
 use crate::memory::header::{Doing, Header, Mark};
 use crate::memory::ledger::Entry;
 use crate::parity::exchange::{Coder, Window};
-use crate::parity::{Encode, GroupComm};
+use crate::parity::{Encode, GroupComm, Share};
 
 /// What one save did and where its time went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -23,9 +23,9 @@ pub struct SaveReport {
     pub epoch: u64,
     pub boundary: usize,
     pub seconds: f64,
-    /// Encoding, its messages included.
+    /// Encoding, its messages and the digests of what changed included.
     pub encode_s: f64,
-    /// Digests of what changed.
+    /// The digest over all digests.
     pub digest_s: f64,
     /// Waiting for everyone to be sealed.
     pub barrier_s: f64,
@@ -164,23 +164,29 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         report.copy_s += copied.elapsed().as_secs_f64();
 
+        // Digests are taken of rows as the code comes by: reading them once more from memory would
+        // cost as much as encoding.
+        let mut digests = self.holding.digests(
+            base,
+            new_corner,
+            self.coder.stripes.parity_rows(new_window.rows),
+            new_window.width,
+        );
         let encoding = Instant::now();
         let (coder, how, group) = (self.coder, self.encode, &self.group);
         let state_window = self.holding.state_window();
         self.holding.with_shares(epoch, Some(a), |share, is_state| {
             let window = if is_state { state_window } else { window };
-            coder.encode(group, how, share, window, || hit(Point::EncodeBatch, position));
+            let see = |share: &Share, role| {
+                if !is_state {
+                    digests.see(share, role);
+                }
+            };
+            coder.encode(group, how, share, window, see, || hit(Point::EncodeBatch, position));
         });
         report.encode_s = encoding.elapsed().as_secs_f64();
         let digesting = Instant::now();
-        let root = self.holding.seal_digests(
-            epoch,
-            base,
-            Some(a),
-            new_corner,
-            coder.stripes.parity_rows(new_window.rows),
-            new_window.width,
-        );
+        let root = self.holding.seal_digests(epoch, digests, true);
         report.digest_s = digesting.elapsed().as_secs_f64();
         hit(Point::EncodeEnd, position);
 

@@ -85,10 +85,11 @@ pub struct Coder {
     pub stripes: Stripes,
 }
 
-/// A batch of cycles of one combination.
+/// A batch of cycles of one combination, of the columns that are worked on.
 struct Segment<'a> {
     combine: &'a Combine,
     cycles: std::ops::Range<usize>,
+    width: usize,
 }
 
 impl Coder {
@@ -98,10 +99,10 @@ impl Coder {
         share: &Share,
         me: usize,
         segment: &Segment,
-        width: usize,
         buffer: &mut [u64],
         replace: bool,
     ) {
+        let width = segment.width;
         let weight = segment.combine.weights[me];
         if weight == 0 {
             if replace {
@@ -128,12 +129,27 @@ impl Coder {
         share: &mut Share,
         me: usize,
         segment: &Segment,
-        width: usize,
         buffer: &[u64],
+        seen: &mut impl FnMut(&Share, Role),
     ) {
+        let width = segment.width;
         for (cycle, line) in segment.cycles.clone().zip(buffer.chunks_exact(width)) {
             let row = share.row_mut(self.stripes.row(me, segment.combine.slot, cycle), width);
             row.copy_from_slice(&line[width - row.len()..]);
+        }
+        self.show(share, me, segment, seen);
+    }
+
+    /// Tells of this member's rows of a segment, while they are in the cache.
+    fn show(
+        &self,
+        share: &Share,
+        me: usize,
+        segment: &Segment,
+        seen: &mut impl FnMut(&Share, Role),
+    ) {
+        for cycle in segment.cycles.clone() {
+            seen(share, self.stripes.row(me, segment.combine.slot, cycle));
         }
     }
 
@@ -143,7 +159,9 @@ impl Coder {
         (0..cycles).step_by(step).map(move |start| start..(start + step).min(cycles))
     }
 
-    /// Computes every member's parity rows for the window. `between` is called after each batch of
+    /// Computes every member's parity rows for the window. `seen` is told once of each data row that
+    /// was read and of each parity row that was written (rows that this member is too short for
+    /// included): whoever wants to look at them too finds them in the cache. `between` is called after each batch of
     /// rows, for crash points and heartbeats.
     pub fn encode<G: GroupComm + ?Sized>(
         &self,
@@ -151,6 +169,7 @@ impl Coder {
         how: Encode,
         share: &mut Share,
         window: Window,
+        mut seen: impl FnMut(&Share, Role),
         mut between: impl FnMut(),
     ) {
         if window.width == 0 || window.rows == 0 {
@@ -162,14 +181,21 @@ impl Coder {
         for parity in 0..self.stripes.losses {
             let plan = plan::encode(self.code, self.stripes, parity);
             for cycles in self.batches(window) {
-                match how {
-                    Encode::Pipelined => {
-                        self.ring(comm, share, window.width, &plan, cycles, &mut scratch);
+                let batch: Vec<Segment> = plan
+                    .iter()
+                    .map(|combine| Segment { combine, cycles: cycles.clone(), width: window.width })
+                    .collect();
+                // Every further parity row reads the same data again.
+                let mut once = |share: &Share, role: Role| {
+                    if parity == 0 || matches!(role, Role::Parity(_)) {
+                        seen(share, role);
                     }
+                };
+                match how {
+                    Encode::Pipelined => self.ring(comm, share, &batch, &mut scratch, &mut once),
                     Encode::Reduce => {
-                        for combine in &plan {
-                            let segment = Segment { combine, cycles: cycles.clone() };
-                            self.reduce(comm, share, window.width, &segment, &mut scratch[0]);
+                        for segment in &batch {
+                            self.reduce(comm, share, segment, &mut scratch[0], &mut once);
                         }
                     }
                 }
@@ -183,40 +209,54 @@ impl Coder {
         &self,
         comm: &G,
         share: &mut Share,
-        width: usize,
-        plan: &[Combine],
-        cycles: std::ops::Range<usize>,
+        batch: &[Segment],
         scratch: &mut [Vec<u64>; 2],
+        seen: &mut impl FnMut(&Share, Role),
     ) {
         let (size, me) = (comm.size(), comm.rank());
         let [going, coming] = scratch;
         for buffer in [&mut *going, &mut *coming] {
-            buffer.resize(cycles.len() * width, 0);
+            buffer.resize(batch[me].cycles.len() * batch[me].width, 0);
         }
-        let segment =
-            |target: usize| Segment { combine: &plan[target % size], cycles: cycles.clone() };
+        let segment = |target: usize| &batch[target % size];
         let mine = segment(me + size - 1);
-        self.contribute(share, me, &mine, width, going, true);
+        self.contribute(share, me, mine, going, true);
+        self.show_data(share, me, mine, seen);
         for step in 0..size - 1 {
             comm.sendrecv(Some((going, (me + 1) % size)), Some((coming, (me + size - 1) % size)));
             let passing = segment(me + 2 * size - 2 - step);
-            self.contribute(share, me, &passing, width, coming, false);
+            self.contribute(share, me, passing, coming, false);
+            self.show_data(share, me, passing, seen);
             std::mem::swap(going, coming);
         }
-        self.deliver(share, me, &segment(me), width, going);
+        self.deliver(share, me, segment(me), going, seen);
+    }
+
+    /// Tells of the data rows that went into a segment, if this member's are data there.
+    fn show_data(
+        &self,
+        share: &Share,
+        me: usize,
+        segment: &Segment,
+        seen: &mut impl FnMut(&Share, Role),
+    ) {
+        if matches!(self.stripes.role(me, segment.combine.slot), Role::Data(_)) {
+            self.show(share, me, segment, seen);
+        }
     }
 
     fn reduce<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
         share: &mut Share,
-        width: usize,
         segment: &Segment,
         buffer: &mut Vec<u64>,
+        seen: &mut impl FnMut(&Share, Role),
     ) {
         let me = comm.rank();
-        buffer.resize(segment.cycles.len() * width, 0);
-        self.contribute(share, me, segment, width, buffer, true);
+        buffer.resize(segment.cycles.len() * segment.width, 0);
+        self.contribute(share, me, segment, buffer, true);
+        self.show_data(share, me, segment, seen);
         let root = segment.combine.target;
         if self.code == Code::Sum {
             // SAFETY: doubles and words have one size and alignment, and any bits are a double.
@@ -228,11 +268,12 @@ impl Coder {
             comm.reduce_xor(buffer, root);
         }
         if me == root {
-            self.deliver(share, me, segment, width, buffer);
+            self.deliver(share, me, segment, buffer, seen);
         }
     }
 
-    /// Gives the lost members all rows of the window back, data and parity; survivors only read.
+    /// Gives the lost members all rows of the window back, data and parity; survivors only read. At a
+    /// lost member, `seen` is told once of each row that was written.
     /// False, before anything is sent, if more are lost than the group survives.
     pub fn rebuild<G: GroupComm + ?Sized>(
         &self,
@@ -240,6 +281,7 @@ impl Coder {
         share: &mut Share,
         window: Window,
         lost: &[usize],
+        mut seen: impl FnMut(&Share, Role),
         mut between: impl FnMut(),
     ) -> bool {
         let Some(plan) = plan::rebuild(self.code, self.stripes, lost) else {
@@ -263,9 +305,11 @@ impl Coder {
             let segments: Vec<Segment> = self
                 .batches(window)
                 .flat_map(|cycles| {
-                    plan.iter()
-                        .filter(|c| c.target == target)
-                        .map(move |combine| Segment { combine, cycles: cycles.clone() })
+                    plan.iter().filter(|c| c.target == target).map(move |combine| Segment {
+                        combine,
+                        cycles: cycles.clone(),
+                        width: window.width,
+                    })
                 })
                 .collect();
             let (mut ready, mut coming) = (Vec::new(), Vec::new());
@@ -279,9 +323,9 @@ impl Coder {
                 );
                 if let Some(segment) = segments.get(i) {
                     if last {
-                        self.deliver(share, me, segment, window.width, &coming);
+                        self.deliver(share, me, segment, &coming, &mut seen);
                     } else {
-                        self.contribute(share, me, segment, window.width, &mut coming, first);
+                        self.contribute(share, me, segment, &mut coming, first);
                     }
                 }
                 std::mem::swap(&mut ready, &mut coming);
@@ -404,10 +448,10 @@ mod tests {
             let window = whole(&owns);
             let mut reduced = owns.clone();
             together(&mut owns, |comm, share| {
-                coder.encode(comm, Encode::Pipelined, share, window, || ())
+                coder.encode(comm, Encode::Pipelined, share, window, |_, _| (), || ())
             });
             together(&mut reduced, |comm, share| {
-                coder.encode(comm, Encode::Reduce, share, window, || ())
+                coder.encode(comm, Encode::Reduce, share, window, |_, _| (), || ())
             });
             for (a, b) in owns.iter().zip(&reduced) {
                 assert!(if code.exact() { a == b } else { close(a, b) });
@@ -416,7 +460,7 @@ mod tests {
                 let mut damaged = owns.clone();
                 lost.iter().for_each(|&x| wipe(&mut damaged[x]));
                 together(&mut damaged, |comm, share| {
-                    assert!(coder.rebuild(comm, share, window, &lost, || ()))
+                    assert!(coder.rebuild(comm, share, window, &lost, |_, _| (), || ()))
                 });
                 for (a, b) in owns.iter().zip(&damaged) {
                     assert!(if code.exact() { a == b } else { close(a, b) });
@@ -424,7 +468,7 @@ mod tests {
             }
             let too_many: Vec<usize> = (0..=losses).collect();
             together(&mut owns, |comm, share| {
-                assert!(!coder.rebuild(comm, share, window, &too_many, || ()))
+                assert!(!coder.rebuild(comm, share, window, &too_many, |_, _| (), || ()))
             });
         }
     }
@@ -445,7 +489,7 @@ mod tests {
             let how = if pipelined { Encode::Pipelined } else { Encode::Reduce };
             let mut owns = group(coder, &shapes, seed);
             let window = whole(&owns);
-            together(&mut owns, |comm, share| coder.encode(comm, how, share, window, || ()));
+            together(&mut owns, |comm, share| coder.encode(comm, how, share, window, |_, _| (), || ()));
             // Every member's corner changes; corners differ in size like local matrices do.
             let corner = Window { rows: cut_rows.min(window.rows), width: cut_cols.min(window.width) };
             for (i, own) in owns.iter_mut().enumerate() {
@@ -458,8 +502,8 @@ mod tests {
                 }
             }
             let mut again = owns.clone();
-            together(&mut owns, |comm, share| coder.encode(comm, how, share, corner, || ()));
-            together(&mut again, |comm, share| coder.encode(comm, how, share, window, || ()));
+            together(&mut owns, |comm, share| coder.encode(comm, how, share, corner, |_, _| (), || ()));
+            together(&mut again, |comm, share| coder.encode(comm, how, share, window, |_, _| (), || ()));
             prop_assert_eq!(owns, again);
         }
     }
@@ -472,12 +516,12 @@ mod tests {
         let window = whole(&owns);
         assert!(coder.batches(window).count() > 5);
         together(&mut owns, |comm, share| {
-            coder.encode(comm, Encode::Pipelined, share, window, || ())
+            coder.encode(comm, Encode::Pipelined, share, window, |_, _| (), || ())
         });
         let mut damaged = owns.clone();
         wipe(&mut damaged[1]);
         together(&mut damaged, |comm, share| {
-            assert!(coder.rebuild(comm, share, window, &[1], || ()))
+            assert!(coder.rebuild(comm, share, window, &[1], |_, _| (), || ()))
         });
         assert_eq!(owns, damaged);
     }

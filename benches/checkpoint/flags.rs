@@ -1,0 +1,72 @@
+//! The command line of the benchmark.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Measures what protection costs: memory, saves, restores, and a run that nothing happens to
+///
+/// Each figure is a quotient of two things measured in turn in the same run, so that a slow hour of
+/// the machine does not matter. Needs some GB of memory in /dev/shm, and the machine for itself.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "checkpoint", max_term_width = 100)]
+pub struct Flags {
+    /// Size of the problem of saves, restores and whole runs
+    #[arg(short, long, value_name = "N", default_value = "8000")]
+    pub n: usize,
+
+    /// Size of the problem where many combinations are compared
+    #[arg(long, value_name = "N", default_value = "4000")]
+    pub small: usize,
+
+    /// Block size of whole runs
+    #[arg(long, value_name = "NB", default_value = "192")]
+    pub nb: usize,
+
+    /// How often each is measured
+    #[arg(long, value_name = "TIMES", default_value = "5")]
+    pub repeat: usize,
+
+    /// Only these parts, of: memory, save, restore, pipeline, run, scopes, codes, groups
+    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
+    pub only: Vec<Section>,
+
+    /// Write everything measured, single samples included, to FILE
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// The program under test
+    #[arg(long, value_name = "PROGRAM", env = "SKT_HPL_BIN",
+          default_value = env!("CARGO_BIN_EXE_skt-hpl"), hide_default_value = true)]
+    pub skt_hpl: PathBuf,
+
+    /// The launcher, if not the one of the MPI library this is linked with
+    #[arg(long, value_name = "PROGRAM", env = "MPIRUN")]
+    pub mpirun: Option<PathBuf>,
+
+    /// What the benchmark asks of itself under the launcher
+    #[arg(long, hide = true)]
+    pub probe: Option<String>,
+
+    /// Cargo adds this
+    #[arg(long, hide = true)]
+    pub bench: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Section {
+    Memory,
+    Save,
+    Restore,
+    Pipeline,
+    Run,
+    Scopes,
+    Codes,
+    Groups,
+}
+
+impl Flags {
+    pub fn wants(&self, section: Section) -> bool {
+        self.only.is_empty() || self.only.contains(&section)
+    }
+}

@@ -1,0 +1,89 @@
+//! Starts the probe and whole runs under the launcher and reads what they say.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use skt_hpl::report::json::Run;
+
+use crate::cases::Case;
+use crate::job::{Mpi, launch_arguments};
+use crate::probe::{Found, Spec};
+
+pub struct Launcher {
+    pub program: PathBuf,
+    pub mpi: Mpi,
+    pub cores: usize,
+    pub skt_hpl: PathBuf,
+}
+
+/// What a whole run of the benchmark tells.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Whole {
+    pub seconds: f64,
+    pub save_s: f64,
+    pub saves: u64,
+}
+
+impl Launcher {
+    fn command(&self, p: usize, q: usize, program: &Path) -> Command {
+        let case = Case { n: 0, nb: 0, p, q, threads: 1 };
+        let mut command = Command::new(&self.program);
+        command.args(launch_arguments(self.mpi, &case, self.cores)).arg(program);
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(|name| name.starts_with("SKT_")) {
+                command.env_remove(name);
+            }
+        }
+        command
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn probe(&self, spec: &Spec) -> Result<Found, String> {
+        let me = std::env::current_exe().map_err(|e| format!("where am I: {e}"))?;
+        let text = serde_json::to_string(spec).map_err(|e| e.to_string())?;
+        let mut command = self.command(spec.p, spec.q, &me);
+        command.args(["--probe", &text]);
+        let output = run(command)?;
+        serde_json::from_str(output.trim())
+            .map_err(|e| format!("the probe said something else than it should ({e}): {output}"))
+    }
+
+    /// Solves one problem and passes its check, or says why not.
+    pub fn whole(&self, n: usize, nb: usize, checkpoint: &str, job: &str) -> Result<Whole, String> {
+        let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
+        let (domains, json) = (folder.path().join("domains"), folder.path().join("run.json"));
+        std::fs::write(&domains, "rank:0 one\nrank:1 two\n").map_err(|e| e.to_string())?;
+        let mut command = self.command(1, 2, &self.skt_hpl);
+        command.current_dir(folder.path()).args(["-p", "1", "-q", "2", "--threads", "1"]);
+        command.args(["-n", &n.to_string(), "--nb", &nb.to_string()]);
+        command.arg("--checkpoint").arg(checkpoint).arg("--job").arg(job);
+        command.arg("--restart").arg("never");
+        command.arg("--domains").arg(&domains).arg("--json").arg(&json);
+        let said = run(command)?;
+        if !said.contains("PASSED") {
+            return Err(format!("the solution was not accepted: {said}"));
+        }
+        let text = std::fs::read_to_string(&json).map_err(|e| e.to_string())?;
+        whole(&text).ok_or_else(|| format!("no result in the run's JSON: {text}"))
+    }
+}
+
+/// The one result in a run's JSON document.
+fn whole(text: &str) -> Option<Whole> {
+    let document: Run = serde_json::from_str(text).ok()?;
+    let outcome = document.tests.into_iter().next()?.outcome?;
+    let protection = outcome.protection.unwrap_or_default();
+    Some(Whole { seconds: outcome.seconds, save_s: protection.save_s, saves: protection.saves })
+}
+
+fn run(mut command: Command) -> Result<String, String> {
+    let output = command.output().map_err(|e| format!("cannot start {command:?}: {e}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{command:?} ended with {}: {errors}", output.status))
+}

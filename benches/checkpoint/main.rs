@@ -1,0 +1,416 @@
+//! `cargo bench --bench checkpoint -- --help`: what protection costs, in memory and in time.
+//! docs/PERFORMANCE.md says what each number is and which of them have a target.
+//!
+//! Started without a launcher it is the conductor: it starts itself again under the launcher as a
+//! small MPI program (`probe`), and whole runs of skt-hpl, and relates what they tell.
+
+// Cargo compiles a benchmark as a test even where it has a `main` of its own.
+#![cfg_attr(test, allow(dead_code, unused_imports))]
+
+#[allow(dead_code)] // Shared with the benchmark of speed, which uses more of it.
+#[path = "../speed/cases.rs"]
+mod cases;
+mod flags;
+#[allow(dead_code)]
+#[path = "../speed/job.rs"]
+mod job;
+mod launch;
+mod memory;
+mod probe;
+mod report;
+#[allow(dead_code)]
+#[path = "../speed/stats.rs"]
+mod stats;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use skt_hpl::checkpoint::plan::{Scheme, Scope};
+use skt_hpl::checkpoint::protocol::Method;
+use skt_hpl::comm::World;
+use skt_hpl::parity::{Code, Encode};
+
+use flags::{Flags, Section};
+use job::Mpi;
+use launch::{Launcher, Whole};
+use probe::{Found, Round, Spec, Work};
+use report::Report;
+use stats::median;
+
+fn main() -> ExitCode {
+    let flags = Flags::parse();
+    let result = match &flags.probe {
+        Some(spec) => match serde_json::from_str(spec) {
+            Ok(spec) => probe::run(&spec),
+            Err(error) => Err(format!("--probe is for this program's own use: {error}")),
+        },
+        None => Conductor::new(&flags).and_then(|mut conductor| conductor.measure()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("checkpoint: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Conductor<'a> {
+    flags: &'a Flags,
+    launcher: Launcher,
+    job: String,
+    report: Report,
+}
+
+const XOR: Scheme =
+    Scheme { method: Method::SelfCheckpoint, scope: Scope::Corner, code: Code::Xor, losses: 1 };
+
+/// Medians of what `of` picks from the rounds.
+fn middle(found: &Found, of: impl Fn(&Round) -> f64) -> f64 {
+    median(&found.rounds.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::NAN)
+}
+
+/// Decimal megabytes.
+fn mb(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}
+
+fn ms(seconds: f64) -> String {
+    format!("{:.1}", seconds * 1e3)
+}
+
+impl<'a> Conductor<'a> {
+    fn new(flags: &'a Flags) -> Result<Self, String> {
+        let library = World::library();
+        let mpi = Mpi::of_library(&library);
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Ok(Self {
+            flags,
+            launcher: Launcher {
+                program: flags.mpirun.clone().unwrap_or_else(|| mpi.launcher().into()),
+                mpi,
+                cores,
+                skt_hpl: std::fs::canonicalize(&flags.skt_hpl)
+                    .map_err(|e| format!("{}: {e}", flags.skt_hpl.display()))?,
+            },
+            job: format!("bench-{}", std::process::id()),
+            report: Report::new(cores, library, flags.json.clone()),
+        })
+    }
+
+    fn measure(&mut self) -> Result<(), String> {
+        type Part<'a> = fn(&mut Conductor<'a>) -> Result<(), String>;
+        let sections: [(Section, Part<'a>); 8] = [
+            (Section::Memory, Self::memory),
+            (Section::Save, Self::saves),
+            (Section::Restore, Self::restores),
+            (Section::Pipeline, Self::pipeline),
+            (Section::Run, Self::whole_runs),
+            (Section::Scopes, Self::scopes),
+            (Section::Codes, Self::codes),
+            (Section::Groups, Self::groups),
+        ];
+        for (section, part) in sections {
+            if self.flags.wants(section) {
+                part(self)?;
+                self.report.write()?;
+            }
+        }
+        self.report.verdicts();
+        Ok(())
+    }
+
+    fn spec(&self, n: usize, grid: (usize, usize), group: usize, work: Work) -> Spec {
+        Spec {
+            n,
+            nb: self.flags.nb,
+            p: grid.0,
+            q: grid.1,
+            group,
+            scheme: XOR,
+            encode: Encode::Pipelined,
+            work,
+            job: self.job.clone(),
+        }
+    }
+
+    fn memory(&mut self) -> Result<(), String> {
+        let mut rows = Vec::new();
+        for (grid, group) in [((1, 2), 2), ((1, 3), 3), ((2, 2), 4)] {
+            for method in Method::ALL {
+                let scheme = Scheme { method, ..XOR };
+                let work = Work::Saves { rounds: 0 };
+                // Small blocks: the formula knows nothing of ranks that got a block more.
+                let spec = self.spec(self.flags.small, grid, group, work);
+                let found = self.launcher.probe(&Spec { scheme, nb: 16, ..spec })?;
+                let real = memory::of_parts(&found.parts);
+                let ideal = found.matrices_bytes as f64 / scheme.available(group);
+                let name = format!("memory, {}, G = {group}", memory::name(method));
+                self.report.within(&name, real as f64 / ideal, 0.98, 1.02);
+                rows.push(vec![
+                    memory::name(method).into(),
+                    group.to_string(),
+                    format!("{:.2}", mb(found.matrices_bytes)),
+                    format!("{:.2}", mb(real)),
+                    format!("{:.2}", mb(ideal as u64)),
+                    format!("{:.4}", real as f64 / ideal),
+                    format!("{:.2}", mb(found.parts.values().sum::<u64>() - real)),
+                ]);
+            }
+        }
+        let heads = ["method", "G", "A", "A to F", "formula", "ratio", "s, head, done"];
+        self.report.table("Memory of real runs, MB", &heads, rows);
+        let heads = ["method", "G", "of memory for A", "formula", "paper"];
+        self.report.table("Memory left for the matrix", &heads, memory::available());
+        Ok(())
+    }
+
+    fn saves(&mut self) -> Result<(), String> {
+        let mut rows = Vec::new();
+        for (grid, group) in [((1, 2), 2), ((2, 2), 4)] {
+            let work = Work::Saves { rounds: self.flags.repeat };
+            let found = self.launcher.probe(&self.spec(self.flags.n, grid, group, work))?;
+            let ratio = middle(&found, |r| r.save_s / (r.copy_s + r.send_s));
+            self.report.at_most(&format!("one save / (copy + send), G = {group}"), ratio, 1.5);
+            rows.push(vec![
+                format!("{}x{}", grid.0, grid.1),
+                group.to_string(),
+                format!("{:.0}", mb(found.matrix_bytes)),
+                ms(found.first_save_s),
+                ms(middle(&found, |r| r.save_s)),
+                ms(middle(&found, |r| r.encode_s)),
+                ms(middle(&found, |r| r.digest_s)),
+                ms(middle(&found, |r| r.barrier_s)),
+                ms(middle(&found, |r| r.flush_s)),
+                ms(middle(&found, |r| r.copy_s)),
+                ms(middle(&found, |r| r.send_s)),
+                format!("{ratio:.2}"),
+            ]);
+            self.report.keep(&format!("saves, G = {group}"), &found);
+        }
+        let heads = [
+            "grid",
+            "G",
+            "MB",
+            "first",
+            "save",
+            "encode",
+            "digest",
+            "barrier",
+            "flush",
+            "copy",
+            "send",
+            "save / (copy + send)",
+        ];
+        self.report.table("One save of everything, ms", &heads, rows);
+        Ok(())
+    }
+
+    fn restores(&mut self) -> Result<(), String> {
+        let mut rows = Vec::new();
+        for (grid, group) in [((1, 2), 2), ((2, 2), 4)] {
+            let work = Work::Restores { rounds: self.flags.repeat };
+            let found = self.launcher.probe(&self.spec(self.flags.n, grid, group, work))?;
+            let ratio = middle(&found, |r| r.restore_s / r.save_s);
+            self.report.at_most(&format!("restore / save, G = {group}"), ratio, 1.5);
+            rows.push(vec![
+                format!("{}x{}", grid.0, grid.1),
+                group.to_string(),
+                format!("{:.0}", mb(found.matrix_bytes)),
+                ms(found.first_save_s),
+                ms(middle(&found, |r| r.save_s)),
+                ms(middle(&found, |r| r.restore_s)),
+                ms(middle(&found, |r| r.fresh_s)),
+                format!("{ratio:.2}"),
+                format!("{:.2}", middle(&found, |r| (r.restore_s - r.fresh_s) / r.save_s)),
+            ]);
+            self.report.keep(&format!("restores, G = {group}"), &found);
+        }
+        let heads = [
+            "grid",
+            "G",
+            "MB",
+            "first save",
+            "save",
+            "restore",
+            "fresh memory",
+            "restore / save",
+            "without fresh memory",
+        ];
+        self.report.table("A restore of one lost member, ms", &heads, rows);
+        Ok(())
+    }
+
+    /// Groups of four and of eight of the same eight ranks: the bytes each moves are the same.
+    fn pipeline(&mut self) -> Result<(), String> {
+        let mut times = [Vec::new(), Vec::new()];
+        for _ in 0..self.flags.repeat {
+            for (group, times) in [4, 8].into_iter().zip(&mut times) {
+                let work = Work::Saves { rounds: 3 };
+                let found = self.launcher.probe(&self.spec(self.flags.n, (1, 8), group, work))?;
+                times.push(middle(&found, |r| r.encode_s) / found.matrices_bytes as f64);
+            }
+        }
+        let [four, eight] = times.map(|t| median(&t).unwrap_or(f64::NAN));
+        self.report.at_most("pipelined encoding, G = 8 / G = 4", eight / four, 1.15);
+        let cores = self.launcher.cores.min(8) as f64;
+        let row = |g: &str, t: f64| vec![g.to_owned(), format!("{:.3}", t * cores * 1e9)];
+        let heads = ["G", "ns a byte and core"];
+        self.report.table(
+            "Pipelined encoding on 1x8",
+            &heads,
+            vec![
+                row("4", four),
+                row("8", eight),
+                vec!["8 / 4".into(), format!("{:.2}", eight / four)],
+            ],
+        );
+        Ok(())
+    }
+
+    fn whole_runs(&mut self) -> Result<(), String> {
+        let (n, nb) = (self.flags.n, self.flags.nb);
+        let every = (n.div_ceil(nb) / 4).max(1).to_string();
+        let kinds = ["off", "100000", &every];
+        let mut runs: [Vec<Whole>; 3] = Default::default();
+        for round in 0..=self.flags.repeat {
+            for (kind, runs) in kinds.iter().zip(&mut runs) {
+                let whole = self.launcher.whole(n, nb, kind, &self.job)?;
+                // The first turn warms the machine up.
+                if round > 0 {
+                    runs.push(whole);
+                }
+            }
+        }
+        let pick = |runs: &[Whole], of: fn(&Whole) -> f64| {
+            median(&runs.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::NAN)
+        };
+        let beside = |runs: &[Whole]| pick(runs, |w| w.seconds - w.save_s);
+        let off = pick(&runs[0], |w| w.seconds);
+        let rows = kinds.iter().zip(&runs).map(|(kind, runs)| {
+            let seconds: Vec<f64> = runs.iter().map(|w| w.seconds - w.save_s).collect();
+            vec![
+                kind.to_string(),
+                runs.first().map_or(0, |w| w.saves).to_string(),
+                format!("{:.3}", pick(runs, |w| w.seconds)),
+                format!("{:.3}", pick(runs, |w| w.save_s)),
+                format!("{:.3}", beside(runs)),
+                format!("{:.4}", beside(runs) / off),
+                format!("{:.3}", stats::spread(&seconds).unwrap_or(f64::NAN)),
+            ]
+        });
+        let rows = rows.collect();
+        self.report.at_most(
+            "a run without its saves / a run without protection",
+            beside(&runs[2]) / off,
+            1.01,
+        );
+        self.report.at_most(
+            "a protected run that never saves / one without protection",
+            beside(&runs[1]) / off,
+            1.01,
+        );
+        let heads = ["--checkpoint", "saves", "seconds", "saving", "rest", "rest / off", "spread"];
+        self.report.table(&format!("Whole runs, N = {n}, NB = {nb}, 1x2"), &heads, rows);
+        for (kind, runs) in kinds.iter().zip(&runs) {
+            self.report.keep(&format!("run, --checkpoint {kind}"), runs);
+        }
+        Ok(())
+    }
+
+    fn scopes(&mut self) -> Result<(), String> {
+        // Many small steps: the ratio is that of the sums, which integrals only approach.
+        let (n, nb) = (self.flags.small / 4, 2);
+        let mut all = Vec::new();
+        for scope in Scope::ALL {
+            let scheme = Scheme { scope, ..XOR };
+            let work = Work::Run { step: 1 };
+            let spec = Spec { scheme, nb, ..self.spec(n, (1, 2), 2, work) };
+            all.push(self.launcher.probe(&spec)?);
+        }
+        let corner = all[0].saved_bytes as f64;
+        let mut rows = Vec::new();
+        for ((scope, found), wanted) in Scope::ALL.iter().zip(&all).zip([1.0, 1.5, 3.0]) {
+            let name = format!("{scope:?}").to_lowercase();
+            let ratio = found.saved_bytes as f64 / corner;
+            self.report.within(&format!("bytes, {name} / corner"), ratio / wanted, 0.98, 1.02);
+            let quarter = |i: usize| {
+                let part = found.series_s.len() / 4;
+                ms(median(&found.series_s[i * part..(i + 1) * part]).unwrap_or(f64::NAN))
+            };
+            rows.push(vec![
+                name.clone(),
+                format!("{:.0}", mb(found.saved_bytes)),
+                format!("{ratio:.3}"),
+                format!("{wanted}"),
+                format!("{:.3}", found.series_s.iter().sum::<f64>()),
+                quarter(0),
+                quarter(1),
+                quarter(2),
+                quarter(3),
+            ]);
+            self.report.keep(&format!("scope {name}"), found);
+        }
+        let heads = [
+            "scope",
+            "MB copied",
+            "to corner",
+            "equation 20",
+            "saves, s",
+            "1st quarter, ms",
+            "2nd",
+            "3rd",
+            "4th",
+        ];
+        self.report.table(
+            &format!("Scopes over a run, N = {n}, NB = {nb}, 1x2, a save at every boundary"),
+            &heads,
+            rows,
+        );
+        Ok(())
+    }
+
+    fn codes(&mut self) -> Result<(), String> {
+        let mut rows = Vec::new();
+        for (code, losses) in
+            [(Code::Xor, 1), (Code::Sum, 1), (Code::ReedSolomon, 1), (Code::ReedSolomon, 2)]
+        {
+            for encode in [Encode::Pipelined, Encode::Reduce] {
+                let scheme = Scheme { code, losses, ..XOR };
+                let work = Work::Saves { rounds: self.flags.repeat };
+                let spec = self.spec(self.flags.small, (2, 2), 4, work);
+                let found = self.launcher.probe(&Spec { scheme, encode, ..spec })?;
+                rows.push(vec![
+                    format!("{code:?}"),
+                    losses.to_string(),
+                    format!("{encode:?}").to_lowercase(),
+                    ms(middle(&found, |r| r.encode_s)),
+                    ms(middle(&found, |r| r.save_s)),
+                ]);
+            }
+        }
+        let heads = ["code", "losses", "encode", "encode, ms", "save, ms"];
+        self.report.table(&format!("Codes, N = {}, 2x2, G = 4", self.flags.small), &heads, rows);
+        Ok(())
+    }
+
+    fn groups(&mut self) -> Result<(), String> {
+        let mut rows = Vec::new();
+        for group in [2, 4, 8] {
+            for encode in [Encode::Pipelined, Encode::Reduce] {
+                let work = Work::Saves { rounds: self.flags.repeat };
+                let spec = self.spec(self.flags.small, (1, 8), group, work);
+                let found = self.launcher.probe(&Spec { encode, ..spec })?;
+                rows.push(vec![
+                    group.to_string(),
+                    format!("{encode:?}").to_lowercase(),
+                    ms(middle(&found, |r| r.encode_s)),
+                    ms(middle(&found, |r| r.save_s)),
+                ]);
+            }
+        }
+        let heads = ["G", "encode", "encode, ms", "save, ms"];
+        self.report.table(&format!("Sizes of groups, N = {}, 1x8", self.flags.small), &heads, rows);
+        Ok(())
+    }
+}

@@ -1,0 +1,60 @@
+//! What named memory amounts to, by the program's own arithmetic and beside the paper's table.
+
+use std::collections::BTreeMap;
+
+use skt_hpl::checkpoint::plan::{Buffers, Layout, Scheme, Scope};
+use skt_hpl::checkpoint::protocol::Method;
+use skt_hpl::memory::Part;
+use skt_hpl::params::Mapping;
+use skt_hpl::parity::Code;
+
+/// Matrix, copies and checksums.
+const COUNTED: [Part; 6] = [Part::A, Part::B, Part::C, Part::D, Part::E, Part::F];
+
+pub fn name(method: Method) -> &'static str {
+    match method {
+        Method::SelfCheckpoint => "self",
+        Method::Double => "double",
+        Method::Single => "single",
+    }
+}
+
+pub fn of_parts(parts: &BTreeMap<String, u64>) -> u64 {
+    COUNTED.iter().filter_map(|part| parts.get(part.name())).sum()
+}
+
+/// The share the paper gives the self-checkpoint's matrix in groups of 16, in percent.
+const PAPER_SELF_16: &str = "47";
+
+/// For each method and size of group: the share of all named memory that is the matrix, in percent.
+pub fn available() -> Vec<Vec<String>> {
+    let layout = Layout { n: 40_000, nb: 192, p: 4, q: 4, mapping: Mapping::Row };
+    let mut rows = Vec::new();
+    for method in Method::ALL {
+        let scheme = Scheme { method, scope: Scope::Corner, code: Code::Xor, losses: 1 };
+        for group in [2, 3, 4, 8, 16] {
+            let (mut matrix, mut all) = (0, 0);
+            for first in (0..=16 - group).step_by(group) {
+                let members: Vec<usize> = (first..first + group).collect();
+                for &position in &members {
+                    let ld = layout.shape(position).1.next_multiple_of(8);
+                    let buffers = Buffers::new(&layout, &members, position, ld, &scheme, 1024);
+                    matrix += buffers.data_words() * 8;
+                    all += buffers.total_bytes();
+                }
+            }
+            let paper = match (method, group) {
+                (Method::SelfCheckpoint, 16) => PAPER_SELF_16,
+                _ => "",
+            };
+            rows.push(vec![
+                name(method).into(),
+                group.to_string(),
+                format!("{:.1} %", 100.0 * matrix as f64 / all as f64),
+                format!("{:.1} %", 100.0 * scheme.available(group)),
+                if paper.is_empty() { String::new() } else { format!("{paper} %") },
+            ]);
+        }
+    }
+    rows
+}

@@ -212,7 +212,7 @@ impl Shared {
 /// A short rest; a longer one, which lets others have the core, every now and then.
 fn pause(spins: &mut u32) {
     *spins += 1;
-    if *spins % 64 == 0 {
+    if (*spins).is_multiple_of(64) {
         std::thread::yield_now();
     } else {
         std::hint::spin_loop();

@@ -4,23 +4,14 @@
 //! line or the whole text at once, whatever was run. A line that one of them takes for a result
 //! would be reported as a measurement somewhere.
 
+mod patterns;
+
+use patterns::{Expected, rate};
 use proptest::prelude::*;
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 use skt_hpl::outcome::{Outcome, Residual, Times, Verdict};
 use skt_hpl::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 use skt_hpl::report::text::{Echo, TextReport, progress};
-
-/// Name, pattern, and the group that holds the rate.
-const W_LINE_PATTERNS: [(&str, &str, usize); 4] = [
-    ("ReFrame's HPLBase", r"^\S+\s+\d+\s+\d+\s+\d+\s+\d+\s+\d+\.\d+\s+(\d+\.\d+e\+\d+)$", 1),
-    ("excalibur-tests", r"^W[R\|C]\S+\s+\d+\s+\d+\s+\d+\s+\d+\s+\d[\d.]+\s+(\d[\d.eE+]+)", 1),
-    (
-        "Ramble and Benchpark",
-        r".*\s+(?P<N>[0-9]+)\s+(?P<NB>[0-9]+)\s+(?P<P>[0-9]+)\s+(?P<Q>[0-9]+)\s+(?P<time>[0-9]+\.[0-9]+)\s+(?P<gflops>[0-9].*)\n",
-        6,
-    ),
-    ("Open MPI's MTT", r"^(\S+)\s+\d+\s+\d+\s+\d+\s+\d+\s+(\d+[\.\d]+)\s+(\S+)", 3),
-];
 
 #[derive(Debug)]
 struct Run {
@@ -80,69 +71,14 @@ impl Run {
     }
 }
 
-/// C's `%.4e` for the rates used here, written apart from the code under test.
-fn rate(gflops: f64) -> String {
-    let power = gflops.log10().floor() as i32;
-    let text = format!("{:.4}", gflops / 10f64.powi(power));
-    if text.starts_with("10") {
-        format!("1.0000e+{:02}", power + 1)
-    } else {
-        format!("{text}e+{power:02}")
-    }
-}
-
-fn rates<'t>(pattern: &Regex, group: usize, text: &'t str) -> Vec<&'t str> {
-    pattern.captures_iter(text).map(|found| found.get(group).unwrap().as_str()).collect()
-}
-
 fn every_pattern_holds(run: &Run) {
-    let text = run.text();
-    let lines: Vec<&str> = text.lines().collect();
-    let expected: Vec<_> = run.outcomes().map(|o| rate(o.gflops)).collect();
-
-    let lines_with_ends: Vec<&str> = text.split_inclusive('\n').collect();
-    for (who, pattern, group) in W_LINE_PATTERNS {
-        let pattern = RegexBuilder::new(pattern).multi_line(true).build().unwrap();
-        assert_eq!(rates(&pattern, group, &text), expected, "{who}, whole text:\n{text}");
-        let by_line: Vec<_> =
-            lines_with_ends.iter().flat_map(|line| rates(&pattern, group, line)).collect();
-        assert_eq!(by_line, expected, "{who}, by line:\n{text}");
-    }
-
-    let header = Regex::new("Time *Gflops").unwrap();
-    let after: Vec<_> = (0..lines.len())
-        .filter(|&i| header.is_match(lines[i]))
-        .map(|i| lines[i + 2].split_whitespace().last().unwrap().to_owned())
-        .collect();
-    if run.threshold > 0.0 {
-        assert_eq!(after, expected, "grep -A 2:\n{text}");
-    } else {
-        // Without a check all tests share one header, as in the reference.
-        assert_eq!(after[..], expected[..expected.len().min(1)], "{text}");
-    }
-
-    let verdicts: Vec<_> = lines
-        .iter()
-        .filter(|line| line.contains("_oo/"))
-        .map(|line| line.split_whitespace().nth(3).unwrap())
-        .collect();
-    let expected: Vec<_> = run
-        .outcomes()
-        .filter_map(|outcome| match outcome.verdict {
-            Verdict::Passed => Some("PASSED"),
-            Verdict::Failed => Some("FAILED"),
-            Verdict::Unchecked => None,
-        })
-        .collect();
-    assert_eq!(verdicts, expected, "grep _oo/:\n{text}");
-
-    let has = |pattern: &str| Regex::new(pattern).unwrap().is_match(&text);
-    assert!(has("End of Tests."));
-    let skipped = run.tests.len() - run.outcomes().count();
-    assert!(has(&format!(r" {skipped} tests skipped because of illegal input values\.")));
-    let failed = expected.iter().filter(|v| **v == "FAILED").count();
-    let failed = format!(" {failed} tests completed and failed residual checks");
-    assert_eq!(has(&failed), run.threshold > 0.0);
+    let expected = Expected {
+        rates: run.outcomes().map(|o| o.gflops).collect(),
+        verdicts: run.outcomes().map(|o| o.verdict).collect(),
+        skipped: run.tests.len() - run.outcomes().count(),
+        checked: run.threshold > 0.0,
+    };
+    patterns::every_pattern_holds(&run.text(), &expected);
 }
 
 fn params() -> impl Strategy<Value = TestParams> {
@@ -193,9 +129,9 @@ fn params() -> impl Strategy<Value = TestParams> {
         )
 }
 
-/// What can be said of a test that ran or did not, the rate no rounding puzzle for [`rate`].
+/// What can be said of a test that ran or did not, the rate one that all patterns can read.
 fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
-    let times = proptest::array::uniform11(0.0..1e5f64).prop_map(|t| Times {
+    let times = proptest::array::uniform12(0.0..1e5f64).prop_map(|t| Times {
         rfact: t[0],
         pfact: t[1],
         mxswp: t[2],
@@ -205,8 +141,9 @@ fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
         trsm: t[6],
         gemm: t[7],
         solve: t[8],
-        other: t[9],
-        total: t[10],
+        save: t[9],
+        other: t[10],
+        total: t[11],
     });
     let rate = (10_000u32..99_999, 0i32..9)
         .prop_map(|(digits, power)| f64::from(digits) / 1e4 * 10f64.powi(power));
@@ -219,6 +156,7 @@ fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
                 seconds,
                 gflops,
                 times,
+                times_mean: times,
                 residual: Some(Residual {
                     scaled,
                     r_inf: scaled * 1e-12,
@@ -234,6 +172,7 @@ fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
                 matrix_bytes_max: 1,
                 work_bytes_max: 2,
                 resident_bytes_max: 3,
+                protection: None,
             })
         },
     );

@@ -187,7 +187,7 @@ pub unsafe fn multiply(
     cols: std::ops::Range<usize>,
     (c, ldc): (*mut f64, usize),
 ) {
-    debug_assert!(rows.start % SCALAR == 0 && cols.start % VECTOR == 0);
+    debug_assert!(rows.start.is_multiple_of(SCALAR) && cols.start.is_multiple_of(VECTOR));
     let panel_len = upper_panel_len(k);
     // SAFETY: within the blocks and C as the caller vouches.
     unsafe {

@@ -133,6 +133,7 @@ for_this_processor! {
         for (x, y) in x_rest.iter().zip(y_rest) {
             sum = x.mul_add(*y, sum);
         }
+        #[allow(clippy::needless_range_loop)] // the lanes go in step
         for i in 0..LANES {
             sum += (lanes[0][i] + lanes[1][i]) + (lanes[2][i] + lanes[3][i]);
         }

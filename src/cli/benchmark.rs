@@ -323,7 +323,7 @@ impl Job<'_> {
                     },
                     dat.test_count() as usize,
                 );
-                Some(log.map_err(|e| format!("cannot write to {}: {e}", path.display()))?)
+                Some(log.map_err(|e| e.to_string())?)
             }
         };
         text.begin(&mut out, &echo(dat)).map_err(|e| format!("cannot write: {e}"))?;

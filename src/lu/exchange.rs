@@ -102,6 +102,7 @@ pub fn binary(holdings: &Holdings, me: usize) -> Vec<Round> {
     let mut distance = 1;
     while distance < cube {
         let mut transfers = Vec::new();
+        #[allow(clippy::needless_range_loop)] // the partner's index is made from it
         for v in 0..cube {
             let partner = v ^ distance;
             // A displaced row for t moves from the root along the bits of t, lowest first. What is
@@ -288,12 +289,10 @@ mod tests {
             sources: vec![(0..10).collect(), vec![10], vec![], vec![11]],
             displaced: vec![Vec::new(); 4],
         };
-        // The largest message of the roll: ten rows without, three with equilibration.
+        // Nothing is displaced, so there is no spread: the largest message of evening out and roll.
         let largest = |equilibrate| {
             (0..4)
                 .flat_map(|me| long(&holdings, me, equilibrate))
-                .rev()
-                .take(3)
                 .filter_map(|r| r.send.map(|(_, p)| p.len()))
                 .max()
         };

@@ -206,6 +206,7 @@ impl Run<'_> {
     }
 
     /// L1(i, j).
+    #[allow(clippy::mut_from_ref)] // values, each used at once
     fn top(&self, i: usize, j: usize) -> &mut f64 {
         debug_assert!(i < self.width && j < self.width);
         // SAFETY: within L1; values are read or written one at a time.
@@ -519,7 +520,10 @@ mod tests {
         for align in [1, 4, 8, 16, 64] {
             for rows in 0..3000 {
                 let ld = leading_dimension(rows, align);
-                assert!(ld >= rows && ld % 8 == 0 && (ld / 8) % 2 == 1, "{rows} {align} {ld}");
+                assert!(
+                    ld >= rows && ld.is_multiple_of(8) && (ld / 8) % 2 == 1,
+                    "{rows} {align} {ld}"
+                );
             }
         }
     }

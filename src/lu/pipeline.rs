@@ -74,6 +74,11 @@ pub trait Observer {
     fn iteration(&mut self, k: usize, blocks: usize, elapsed: f64) {
         let _ = (k, blocks, elapsed);
     }
+
+    /// The system is solved; `x` is this process column's part of the solution.
+    fn solved(&mut self, x: &[f64]) {
+        let _ = x;
+    }
 }
 
 /// An observer that asks for nothing.
@@ -365,10 +370,10 @@ impl<O: Observer> Run<'_, O> {
             || {
                 // Pass on what has come in while we multiply.
                 for panel in panels.borrow_mut().iter_mut() {
-                    if let Some(broadcast) = &mut panel.broadcast {
-                        if broadcast.complete(&context.row) {
-                            panel.broadcast = None;
-                        }
+                    if let Some(broadcast) = &mut panel.broadcast
+                        && broadcast.complete(&context.row)
+                    {
+                        panel.broadcast = None;
                     }
                 }
             },

@@ -269,7 +269,9 @@ mod tests {
                 let mut next = 0;
                 for i in 0..strips.count {
                     let strip = strips.get(i);
-                    assert!(strip.start == next && strip.start % 24 == 0 && !strip.is_empty());
+                    assert!(
+                        strip.start == next && strip.start.is_multiple_of(24) && !strip.is_empty()
+                    );
                     next = strip.end;
                 }
                 assert_eq!(next, cols);

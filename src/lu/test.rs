@@ -76,6 +76,7 @@ pub fn solve_test<S: Storage, O: Observer>(
     let own = clock.stop();
     let seconds = combine(context, [now - began + own.total], Reduce::Max)[0];
     observer.reached(Milestone::Solved);
+    observer.solved(&x);
     let (times, times_mean) = gather_times(context, own);
     drop(work);
     set_phase("checking the solution");

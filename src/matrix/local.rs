@@ -70,7 +70,7 @@ impl Shape {
 /// Whole cache lines, but never a multiple of a page: rows would all meet in the same cache sets.
 fn leading_dimension(cols: usize) -> usize {
     let ld = cols.next_multiple_of(8);
-    if ld % 512 == 0 && ld > 0 { ld + 8 } else { ld }
+    if ld.is_multiple_of(512) && ld > 0 { ld + 8 } else { ld }
 }
 
 /// A rank's part of [A|b], row-major, in memory of whatever kind.
@@ -197,8 +197,8 @@ mod tests {
     fn rows_never_meet_in_the_same_cache_sets() {
         for cols in 0..5000 {
             let ld = leading_dimension(cols);
-            assert!(ld >= cols && ld <= cols + 16 && ld % 8 == 0);
-            assert!(ld == 0 || ld % 512 != 0);
+            assert!(ld >= cols && ld <= cols + 16 && ld.is_multiple_of(8));
+            assert!(ld == 0 || !ld.is_multiple_of(512));
         }
     }
 }

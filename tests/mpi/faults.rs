@@ -1,0 +1,75 @@
+//! Whatever happens to one rank ends the job, soon, and not with success.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+
+use crate::dat::Dat;
+use crate::job::{Job, mpich};
+
+/// A problem that would take minutes: all the time is latency and memory traffic.
+fn endless() -> Dat {
+    Dat { ns: vec![7000], nbs: vec![1], grids: vec![(2, 2)], nbmins: vec![1], ..Dat::default() }
+}
+
+#[test]
+fn a_killed_rank_ends_the_job() {
+    for victim in [2, 0] {
+        let mut running = Job::tests(&endless()).args(&["--progress"]).start();
+        running.await_out("Column=");
+        let ranks = running.ranks();
+        assert_eq!(ranks.iter().map(|r| r.rank).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert!(ranks.iter().all(|rank| rank.alive()));
+        kill(ranks[victim].pid, Signal::SIGKILL).unwrap();
+        let killed = Instant::now();
+        let ran = running.end();
+        assert!(killed.elapsed() < Duration::from_secs(15), "{:?}", killed.elapsed());
+        assert!(ran.code.is_none_or(|code| code != 0), "{}", ran.told());
+        let told = if mpich() { "KILLED BY SIGNAL: 9" } else { "on signal 9 (Killed)" };
+        let said = ran.told();
+        assert!(said.contains(told) || said.contains("EXIT CODE: 9"), "{said}");
+        assert!(!ran.out.contains("End of Tests."));
+        // Nobody is left behind computing.
+        while ranks.iter().any(|rank| rank.alive()) {
+            assert!(killed.elapsed() < Duration::from_secs(20), "{ranks:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// A full disk under the results: they would be lost, so the run ends at once.
+#[test]
+fn results_that_cannot_be_written_end_the_job() {
+    let dat = Dat { file: "/dev/full".into(), device: 8, grids: vec![(2, 2)], ..Dat::default() };
+    let ran = Job::tests(&dat).run();
+    assert_ne!(ran.code, Some(0), "{}", ran.told());
+    assert!(ran.err.contains("cannot write"), "{}", ran.told());
+    assert!(ran.err.contains("No space left on device"), "{}", ran.told());
+    assert!(!ran.file("run.json").contains("\"complete\": true"));
+}
+
+/// What is found out before anything runs is said once, by rank 0, and all ranks agree on the code.
+#[test]
+fn what_cannot_be_run_is_refused_once() {
+    let dat = Dat { grids: vec![(2, 2)], ..Dat::default() };
+    let cases: [(Job, i32, &str); 5] = [
+        (Job::new(3).dat(&dat), 1, "Need at least 4 processes for these tests"),
+        (Job::new(4).dat(&dat).args(&["--json", "no/such/folder.json"]), 1, "no/such/folder.json"),
+        (Job::new(4).dat(&dat).args(&["--output", "no/such/file"]), 1, "no/such/file"),
+        (Job::new(2), 1, "HPL.dat"),
+        (Job::new(4).dat(&dat).args(&["-n", "10000000", "--nb", "128"]), 1, "too large"),
+    ];
+    for (job, code, words) in cases {
+        let ran = job.run().expect_code(code);
+        assert_eq!(ran.err.matches(words).count(), 1, "{words}: {}", ran.told());
+        assert!(!ran.out.contains("Gflops"), "{}", ran.told());
+    }
+    for engine in ["nonsense", ""] {
+        let ran = Job::new(4).dat(&dat).args(&["--engine", engine]).run().expect_code(2);
+        assert_eq!(ran.err.matches("--engine").count(), 1, "{}", ran.told());
+    }
+    // A fault of the file is one diagnostic that points at it.
+    let ran = Job::new(4).dat(&Dat { nbs: vec![0], ..dat }).run().expect_code(1);
+    assert_eq!(ran.err.matches("NB must be at least 1").count(), 1, "{}", ran.told());
+    assert!(ran.err.contains("HPL.dat:8:1"), "{}", ran.told());
+}

@@ -1,0 +1,271 @@
+//! Starts a job under `mpirun`, one at a time, and collects what it left.
+//!
+//! A job has a folder of its own. A job that does not end is ended, and fails its test.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use skt_hpl::report::json::Run;
+use tempfile::TempDir;
+
+use crate::dat::Dat;
+
+/// The program under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
+
+fn mpirun() -> String {
+    std::env::var("SKT_TEST_MPIRUN").unwrap_or_else(|_| "mpirun".into())
+}
+
+/// Whether the launcher is MPICH's Hydra; else it is taken for Open MPI's.
+pub fn mpich() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let version = Command::new(mpirun()).arg("--version").output();
+        let version = version.unwrap_or_else(|e| panic!("{} cannot be started: {e}", mpirun()));
+        String::from_utf8_lossy(&version.stdout).contains("HYDRA")
+    })
+}
+
+/// The library to preload under MPICH; see `relax.c`.
+fn relax() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/relax.c");
+        let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("relax.so");
+        let done = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"])
+            .args([built.as_os_str(), source.as_ref(), "-ldl".as_ref()])
+            .status();
+        assert!(done.is_ok_and(|status| status.success()), "cc builds {source}");
+        built
+    })
+}
+
+/// Jobs do not run side by side, whichever thread or process starts them: ranks outnumber the cores
+/// as it is. Held as long as it lives.
+fn turn() -> File {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpirun.lock");
+    let file = File::create(path).unwrap();
+    file.lock().unwrap();
+    file
+}
+
+/// A job to be started.
+pub struct Job {
+    ranks: usize,
+    program: PathBuf,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+    dir: TempDir,
+    limit: Duration,
+}
+
+impl Job {
+    /// The program under test on `ranks` ranks, one thread each.
+    pub fn new(ranks: usize) -> Self {
+        Self::of(PROGRAM.into(), ranks).args(&["--threads", "1"])
+    }
+
+    pub fn of(program: PathBuf, ranks: usize) -> Self {
+        let (args, env) = (Vec::new(), Vec::new());
+        let limit = Duration::from_secs(180);
+        Self { ranks, program, args, env, dir: TempDir::new().unwrap(), limit }
+    }
+
+    /// The tests of `dat`, on as many ranks as it needs, also written as JSON.
+    pub fn tests(dat: &Dat) -> Self {
+        Self::new(dat.ranks()).dat(dat).args(&["--json", "run.json"])
+    }
+
+    pub fn dat(self, dat: &Dat) -> Self {
+        fs::write(self.dir.path().join("HPL.dat"), dat.text()).unwrap();
+        self
+    }
+
+    pub fn args(mut self, args: &[&str]) -> Self {
+        self.args.extend(args.iter().map(|arg| arg.to_string()));
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    pub fn start(self) -> Running {
+        let turn = turn();
+        let path = |name: &str| self.dir.path().join(name);
+        let mut command = Command::new(mpirun());
+        command.arg("-n").arg(self.ranks.to_string()).arg(&self.program).args(&self.args);
+        command.current_dir(self.dir.path());
+        // Settings of whoever runs the tests are not the tests' settings.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("SKT_") {
+                command.env_remove(name);
+            }
+        }
+        if mpich() {
+            command.env("LD_PRELOAD", relax());
+        } else {
+            command.envs([
+                ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+                ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+                ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+                ("OMPI_MCA_hwloc_base_binding_policy", "none"),
+                ("OMPI_MCA_mpi_yield_when_idle", "1"),
+            ]);
+        }
+        command.envs(self.env);
+        command.stdin(Stdio::null());
+        command.stdout(File::create(path("stdout")).unwrap());
+        command.stderr(File::create(path("stderr")).unwrap());
+        let child = command.spawn().unwrap();
+        Running { child, dir: self.dir, limit: self.limit, began: Instant::now(), _turn: turn }
+    }
+
+    pub fn run(self) -> Ran {
+        self.start().end()
+    }
+}
+
+/// A job under way.
+pub struct Running {
+    child: Child,
+    dir: TempDir,
+    limit: Duration,
+    began: Instant,
+    _turn: File,
+}
+
+/// A rank's process.
+#[derive(Clone, Debug)]
+pub struct RankProcess {
+    pub rank: usize,
+    pub pid: Pid,
+}
+
+impl RankProcess {
+    /// Whether it still runs; a process that ended and was not yet waited for does not.
+    pub fn alive(&self) -> bool {
+        stat(self.pid).is_some_and(|(state, _)| state != 'Z')
+    }
+}
+
+/// State and parent of a process.
+fn stat(pid: Pid) -> Option<(char, Pid)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything.
+    let mut fields = text[text.rfind(')')? + 1..].split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, Pid::from_raw(fields.next()?.parse().ok()?)))
+}
+
+impl Running {
+    pub fn out(&self) -> String {
+        fs::read_to_string(self.dir.path().join("stdout")).unwrap()
+    }
+
+    /// Waits until the job has written `text` to its standard output.
+    pub fn await_out(&mut self, text: &str) {
+        while !self.out().contains(text) {
+            let over = self.child.try_wait().unwrap();
+            assert!(over.is_none(), "ended before {text:?}: {}", self.told());
+            assert!(self.began.elapsed() < self.limit, "no {text:?}: {}", self.told());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn told(&self) -> String {
+        let err = fs::read_to_string(self.dir.path().join("stderr")).unwrap();
+        format!("{}\n{err}", self.out())
+    }
+
+    /// The ranks' processes, found among the launcher's descendants.
+    pub fn ranks(&self) -> Vec<RankProcess> {
+        let launcher = Pid::from_raw(self.child.id() as i32);
+        let descends = |pid: Pid| {
+            let mut at = pid;
+            while let Some((_, parent)) = stat(at) {
+                if parent == launcher {
+                    return true;
+                }
+                at = parent;
+            }
+            false
+        };
+        let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+            let pid = Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?);
+            let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+            if program != fs::canonicalize(PROGRAM).unwrap() || !descends(pid) {
+                return None;
+            }
+            let variables = fs::read(format!("/proc/{pid}/environ")).ok()?;
+            let name = if mpich() { "PMI_RANK=" } else { "OMPI_COMM_WORLD_RANK=" };
+            let rank = String::from_utf8_lossy(&variables)
+                .split('\0')
+                .find_map(|variable| variable.strip_prefix(name)?.parse().ok())?;
+            Some(RankProcess { rank, pid })
+        });
+        let mut found: Vec<_> = processes.collect();
+        found.sort_by_key(|process| process.rank);
+        found
+    }
+
+    /// Waits for the end of the job.
+    pub fn end(mut self) -> Ran {
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            if self.began.elapsed() > self.limit {
+                // The launcher takes its ranks along.
+                kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).unwrap();
+                let _ = self.child.wait();
+                panic!("the job hangs. It wrote: {}", self.told());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let read = |name: &str| fs::read_to_string(self.dir.path().join(name)).unwrap();
+        Ran { code: status.code(), out: read("stdout"), err: read("stderr"), dir: self.dir }
+    }
+}
+
+/// A job that has ended.
+pub struct Ran {
+    /// `None` where a signal ended the launcher.
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+    dir: TempDir,
+}
+
+impl Ran {
+    pub fn expect_code(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{}", self.told());
+        self
+    }
+
+    /// Everything it said, for a message.
+    pub fn told(&self) -> String {
+        format!("exit {:?}\n{}\n{}", self.code, self.out, self.err)
+    }
+
+    pub fn file(&self, name: &str) -> String {
+        let read = fs::read_to_string(self.dir.path().join(name));
+        read.unwrap_or_else(|e| panic!("{name}: {e}\n{}", self.told()))
+    }
+
+    /// The JSON document of a run that went to its end.
+    pub fn json(&self) -> Run {
+        let run: Run = serde_json::from_str(&self.file("run.json")).unwrap();
+        assert!(run.complete);
+        assert_eq!(run.tests.len(), run.planned);
+        run
+    }
+}

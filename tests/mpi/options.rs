@@ -1,0 +1,255 @@
+//! Every combination of the options, and what each may change.
+
+use std::collections::{HashMap, HashSet};
+
+use skt_hpl::blas::Engine;
+use skt_hpl::outcome::Verdict;
+use skt_hpl::params::{self, TestParams};
+use skt_hpl::report::json::{Run, Test};
+
+use crate::dat::Dat;
+use crate::job::Job;
+
+/// Grid, N and NB: odd sizes, several panels to each process row and column.
+const GRIDS: [((usize, usize), usize, usize); 6] = [
+    ((1, 4), 61, 9),
+    ((4, 1), 59, 7),
+    ((2, 2), 47, 9),
+    ((2, 3), 55, 7),
+    ((3, 2), 53, 9),
+    ((3, 4), 71, 7),
+];
+
+/// One file of the sweep: the options that a file has only one value of, and how it is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Part {
+    swap: usize,
+    l1: usize,
+    u: usize,
+    equil: usize,
+    depth: usize,
+    grid: usize,
+    pmap: usize,
+    blas_engine: bool,
+}
+
+impl Part {
+    fn values(self) -> [usize; 8] {
+        let Part { swap, l1, u, equil, depth, grid, pmap, blas_engine } = self;
+        [swap, l1, u, equil, depth, grid, pmap, usize::from(blas_engine)]
+    }
+
+    fn dat(self) -> Dat {
+        let (grid, n, nb) = GRIDS[self.grid];
+        Dat {
+            ns: vec![n],
+            nbs: vec![nb],
+            grids: vec![grid],
+            pmap: self.pmap,
+            depths: vec![self.depth],
+            swap: self.swap,
+            l1: self.l1,
+            u: self.u,
+            equil: self.equil,
+            ..every_list()
+        }
+    }
+}
+
+/// Every value of the options a file may list.
+fn every_list() -> Dat {
+    Dat {
+        pfacts: vec![0, 1, 2],
+        rfacts: vec![0, 1, 2],
+        nbmins: vec![1, 4],
+        ndivs: vec![2, 3],
+        bcasts: vec![0, 1, 2, 3, 4, 5],
+        ..Dat::default()
+    }
+}
+
+/// Every combination of SWAP, L1, U, equilibration and DEPTH once, on a grid, with a mapping and an
+/// engine that are dealt out so that every value of anything meets every value of anything else.
+fn plan() -> Vec<Part> {
+    let mut parts = Vec::new();
+    for swap in 0..3 {
+        for l1 in 0..2 {
+            for u in 0..2 {
+                for equil in 0..2 {
+                    for depth in 0..4 {
+                        let grid = (4 * swap + 5 * u + 3 * equil + 2 * depth) % GRIDS.len();
+                        let pmap = (u + depth / 2) % 2;
+                        let blas_engine = (u + depth) % 2 == 1;
+                        parts.push(Part { swap, l1, u, equil, depth, grid, pmap, blas_engine });
+                    }
+                }
+            }
+        }
+    }
+    parts
+}
+
+/// The plan would be easy to spoil: a sweep that leaves something out passes all the same.
+#[test]
+fn the_plan_leaves_nothing_out() {
+    let parts = plan();
+    let counts = [3, 2, 2, 2, 4, GRIDS.len(), 2, 2];
+    assert_eq!(parts.len(), 3 * 2 * 2 * 2 * 4);
+    assert_eq!(parts.iter().collect::<HashSet<_>>().len(), parts.len());
+    for i in 0..counts.len() {
+        for j in 0..i {
+            let pairs: HashSet<_> = parts.iter().map(|p| (p.values()[i], p.values()[j])).collect();
+            assert_eq!(pairs.len(), counts[i] * counts[j], "values {i} and {j} all meet");
+        }
+    }
+    // Bits are compared within (L1, grid, engine): everything else must take several values there.
+    let mut groups: HashMap<_, Vec<Part>> = HashMap::new();
+    for part in parts {
+        groups.entry((part.l1, part.grid, part.blas_engine)).or_default().push(part);
+    }
+    for group in groups.values() {
+        for what in [0, 2, 3, 4, 6] {
+            let values: HashSet<_> = group.iter().map(|part| part.values()[what]).collect();
+            assert!(values.len() > 1, "option {what} is compared in {group:?}");
+        }
+    }
+    assert_eq!(every_list().tests(), 216);
+}
+
+/// The part of the plan to run: `SKT_TEST_SHARE=2/7` is the second seventh. For a second MPI or a
+/// second BLAS, where the whole would tell little more and take long.
+fn share() -> Vec<Part> {
+    let parts = plan();
+    let Ok(share) = std::env::var("SKT_TEST_SHARE") else { return parts };
+    let (which, of) = share.split_once('/').expect("SKT_TEST_SHARE is like 2/7");
+    let (which, of): (usize, usize) = (which.parse().unwrap(), of.parse().unwrap());
+    assert!((1..=of).contains(&which), "SKT_TEST_SHARE={share}");
+    parts.into_iter().skip(which - 1).step_by(of).collect()
+}
+
+/// What must be the same for x to have the same bits. The other options only change who does what
+/// when, and by which way it travels.
+///
+/// The packed engine computes an element the same way wherever the columns are cut. A BLAS need not:
+/// it picks kernels by the shape of what it is given, and lookahead and threads change the shapes.
+fn key(test: &Test, engine: &str) -> String {
+    let TestParams { n, nb, p, q, pfact, rfact, nbmin, ndiv, l1, rng, seed, .. } = &test.params;
+    let shapes = match engine {
+        "packed" => String::new(),
+        _ => {
+            let threads = test.outcome.as_ref().map(|o| o.threads);
+            format!("depth {} threads {threads:?}", test.params.depth)
+        }
+    };
+    format!(
+        "N={n} NB={nb} {p}x{q} {pfact:?} {rfact:?} {nbmin} {ndiv} {l1:?} {rng:?} {seed} {engine} {shapes}"
+    )
+}
+
+/// The digests of x seen so far, and whose they are.
+#[derive(Default)]
+struct Digests(HashMap<String, Test>);
+
+impl Digests {
+    fn check(&mut self, run: &Run) {
+        for test in &run.tests {
+            let outcome = test.outcome.as_ref().expect("nothing is skipped");
+            let digest = |test: &Test| test.outcome.as_ref().map(|o| o.x_digest.clone());
+            assert_eq!(outcome.verdict, Verdict::Passed, "{test:?}");
+            let first = self.0.entry(key(test, &run.blas.engine)).or_insert_with(|| test.clone());
+            assert_eq!(
+                digest(test),
+                digest(first),
+                "bits of x differ between\n{:?}\n{:?}",
+                test.params,
+                first.params
+            );
+        }
+    }
+}
+
+/// `auto` takes the packed engine where the processor has what it needs.
+fn engine_name(blas: bool) -> &'static str {
+    if blas { "blas" } else { "auto" }
+}
+
+#[test]
+fn every_combination_of_options() {
+    let mut digests = Digests::default();
+    let mut tests = 0;
+    for part in share() {
+        let dat = part.dat();
+        let ran = Job::tests(&dat)
+            .args(&["--engine", engine_name(part.blas_engine), "--output", "HPL.out"])
+            .run();
+        assert_eq!(ran.code, Some(0), "{part:?}: {}", ran.told());
+        let run = ran.json();
+        assert_eq!(run.tests.len(), 216);
+        assert_eq!(run.counts.passed, 216, "{part:?}");
+        digests.check(&run);
+        tests += run.tests.len();
+    }
+    println!("{tests} tests, {} different x at most", digests.0.len());
+}
+
+/// One rank has nobody to talk to, but all options all the same.
+#[test]
+fn every_option_on_one_rank() {
+    for (swap, l1, u, equil, nbmin, ndiv) in
+        [(0, 0, 0, 0, 1, 2), (1, 0, 1, 1, 4, 3), (2, 1, 0, 1, 4, 2), (0, 1, 1, 0, 1, 3)]
+    {
+        let dat = Dat {
+            ns: vec![57],
+            nbs: vec![9],
+            depths: vec![0, 1, 2, 3],
+            nbmins: vec![nbmin],
+            ndivs: vec![ndiv],
+            swap,
+            l1,
+            u,
+            equil,
+            pmap: u,
+            ..every_list()
+        };
+        for blas in [false, true] {
+            let job = Job::tests(&dat).args(&["--engine", engine_name(blas)]);
+            let run = job.run().expect_code(0).json();
+            assert_eq!(run.tests.len(), 216);
+            Digests::default().check(&run);
+        }
+    }
+}
+
+/// Threads share the work of a rank out; they must not change what the packed engine makes of it.
+#[test]
+fn threads_do_not_change_a_bit() {
+    let mut digests = Digests::default();
+    for threads in ["1", "2", "3"] {
+        let dat = Dat {
+            ns: vec![301],
+            nbs: vec![24, 57],
+            grids: vec![(1, 1), (2, 2)],
+            depths: vec![0, 1, 2],
+            ..Dat::default()
+        };
+        let run = Job::tests(&dat).args(&["--threads", threads]).run().expect_code(0).json();
+        let used = run.tests.iter().map(|t| t.outcome.as_ref().unwrap().threads.to_string());
+        assert!(used.into_iter().all(|used| used == threads));
+        digests.check(&run);
+    }
+}
+
+#[test]
+fn the_engine_asked_for_is_the_engine_used() {
+    let packed = Engine::select(params::Engine::Packed).is_ok();
+    let job = |engine| Job::tests(&Dat::default()).args(&["--engine", engine]).run();
+    assert_eq!(job("blas").expect_code(0).json().blas.engine, "blas");
+    let auto = if packed { "packed" } else { "blas" };
+    assert_eq!(job("auto").expect_code(0).json().blas.engine, auto);
+    if packed {
+        assert_eq!(job("packed").expect_code(0).json().blas.engine, "packed");
+    } else {
+        let ran = job("packed").expect_code(1);
+        assert!(ran.err.contains("the packed engine needs"), "{}", ran.told());
+    }
+}

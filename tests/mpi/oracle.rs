@@ -1,0 +1,252 @@
+//! The solver as a library under `mpirun`: this test program starts itself as the ranks.
+//!
+//! So the ranks can look at x, which the program never prints, and do what the program never does:
+//! panic, or ask MPI for something impossible.
+
+use std::sync::Mutex;
+
+use skt_hpl::blas::{Engine, set_library_threads};
+use skt_hpl::comm::{World, set_phase};
+use skt_hpl::lu::{Context, Observer, Start, solve_test};
+use skt_hpl::matrix::{Generator, HugeBuffer, Local};
+use skt_hpl::outcome::Verdict;
+use skt_hpl::params::{self, Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
+use skt_hpl::threads::Pool;
+
+use crate::job::{Job, Ran, mpich};
+
+// The reference LAPACK: the BLAS that the solver uses need not have one.
+#[link(name = "lapack")]
+unsafe extern "C" {}
+
+/// Tells a process that it is a rank, and of what.
+const WORK: &str = "TEST_RANKS_WORK";
+
+/// Ranks of this very program that do `work`.
+fn ranks(count: usize, work: &str) -> Ran {
+    Job::of(std::env::current_exe().unwrap(), count)
+        .args(&["oracle::rank", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .env(WORK, work)
+        .run()
+}
+
+#[test]
+#[ignore = "what the ranks of the other tests run"]
+fn rank() {
+    let work = std::env::var(WORK).expect("started by one of the other tests");
+    set_library_threads(1);
+    let world = World::init();
+    match work.as_str() {
+        "compare" => compare(&world),
+        "misuse" => {
+            set_phase("asking for the impossible");
+            if world.comm().rank() == 1 {
+                world.comm().send(&[1.0f64], 99, 1);
+            }
+            world.comm().barrier();
+        }
+        panic => {
+            let place = panic.strip_prefix("panic ").expect("a work");
+            panic_in_factorisation(&world, place);
+        }
+    }
+}
+
+/// Keeps x.
+#[derive(Default)]
+struct Keep(Vec<f64>);
+
+impl Observer for Keep {
+    fn solved(&mut self, x: &[f64]) {
+        self.0 = x.to_vec();
+    }
+}
+
+fn problem(n: usize, nb: usize, (p, q): (usize, usize)) -> TestParams {
+    TestParams {
+        n,
+        nb,
+        p,
+        q,
+        mapping: Mapping::Row,
+        depth: 1,
+        bcast: Bcast::OneRingM,
+        rfact: Fact::Crout,
+        ndiv: 2,
+        pfact: Fact::Right,
+        nbmin: 4,
+        swap: Swap::Mix,
+        swap_threshold: 16,
+        l1: Form::Transposed,
+        u: Form::Transposed,
+        equilibrate: true,
+        align: 8,
+        threshold: 16.0,
+        rng: Rng::Hpl,
+        seed: 100,
+    }
+}
+
+/// x of one system, complete at all ranks of its grid; nothing at the others.
+fn solve(world: &World, params: &TestParams, engine: Engine, pool: &mut Pool) -> Option<Vec<f64>> {
+    let comm = world.comm();
+    let position = Context::position_of(params, comm.rank());
+    let context = Context::new(comm, params, engine, position)?;
+    let mut local = Local::new(context.shape, HugeBuffer::new(context.shape.len()).unwrap());
+    let mut keep = Keep::default();
+    let outcome = solve_test(&context, &mut local, Start::Fresh, pool, &mut keep).unwrap().unwrap();
+    assert_eq!(outcome.verdict, Verdict::Passed, "{params:?}");
+    let map = context.shape.col_map;
+    let room = map.count_below(params.n, 0);
+    keep.0.resize(room, f64::NAN);
+    let all = context.row.all_gather(&keep.0);
+    Some((0..params.n).map(|g| all[map.owner(g) * room + map.local(g)]).collect())
+}
+
+/// The same by LAPACK, from the same elements.
+fn by_lapack(params: &TestParams) -> Vec<f64> {
+    let n = params.n;
+    let generator = Generator::new(params.rng, params.seed, n);
+    let mut a: Vec<f64> = (0..n * n).map(|at| generator.at(at % n, at / n)).collect();
+    let mut x: Vec<f64> = (0..n).map(|i| generator.at(i, n)).collect();
+    let (mut pivots, mut info) = (vec![0; n], 0);
+    let order = n as i32;
+    // SAFETY: the arrays have the sizes that N says.
+    unsafe { lapack::dgesv(order, 1, &mut a, order, &mut pivots, &mut x, order, &mut info) };
+    assert_eq!(info, 0);
+    x
+}
+
+/// Solves systems on all grids, the options changing from one to the next, and compares.
+fn compare(world: &World) {
+    let engines: Vec<Engine> = [params::Engine::Packed, params::Engine::Blas]
+        .into_iter()
+        .filter_map(|choice| Engine::select(choice).ok())
+        .collect();
+    let mut pools = [Pool::new(1), Pool::new(2)];
+    let facts = [Fact::Left, Fact::Crout, Fact::Right];
+    let swaps = [Swap::BinaryExchange, Swap::Long, Swap::Mix];
+    let forms = [Form::Transposed, Form::NotTransposed];
+    let bcasts = [
+        Bcast::OneRing,
+        Bcast::OneRingM,
+        Bcast::TwoRing,
+        Bcast::TwoRingM,
+        Bcast::Long,
+        Bcast::LongM,
+    ];
+    let mut count = 0;
+    for grid in [(1, 1), (1, 4), (4, 1), (2, 2), (2, 3), (3, 2), (3, 4)] {
+        for n in [1, 2, 17, 64, 97] {
+            for nb in [1, 8, 30] {
+                for rng in [Rng::Hpl, Rng::Xoshiro] {
+                    let params = TestParams {
+                        mapping: [Mapping::Row, Mapping::Column][count % 2],
+                        depth: count % 4,
+                        bcast: bcasts[count % 6],
+                        rfact: facts[count % 3],
+                        pfact: facts[count / 3 % 3],
+                        nbmin: 1 + count % 5,
+                        ndiv: 2 + count % 3,
+                        swap: swaps[count / 2 % 3],
+                        l1: forms[count / 2 % 2],
+                        u: forms[count / 4 % 2],
+                        equilibrate: count % 5 < 2,
+                        rng,
+                        ..problem(n, nb, grid)
+                    };
+                    let engine = engines[count / 5 % engines.len()];
+                    let x = solve(world, &params, engine, &mut pools[count / 7 % 2]);
+                    count += 1;
+                    if world.comm().rank() == 0 {
+                        let x = x.expect("rank 0 is in every grid");
+                        near(&x, &by_lapack(&params), &params);
+                    }
+                }
+            }
+        }
+    }
+    if world.comm().rank() == 0 {
+        println!("{count} systems compared");
+    }
+}
+
+fn near(x: &[f64], expected: &[f64], params: &TestParams) {
+    assert_eq!(x.len(), expected.len());
+    let size = expected.iter().fold(0.0f64, |max, v| max.max(v.abs()));
+    for (i, (a, b)) in x.iter().zip(expected).enumerate() {
+        // Both have errors of about the condition number, some thousands here, times 1e-16.
+        assert!((a - b).abs() <= 1e-10 * size, "x[{i}] = {a}, not {b}: {params:?}");
+    }
+}
+
+#[test]
+fn x_is_lapacks() {
+    let ran = ranks(12, "compare").expect_code(0);
+    assert!(ran.out.contains("210 systems compared"), "{}", ran.told());
+}
+
+/// Panics at a rank when panel `at` is applied, maybe in a thread of its own.
+struct Panic {
+    here: bool,
+    at: usize,
+    thread: bool,
+}
+
+impl Observer for Panic {
+    fn iteration(&mut self, k: usize, _blocks: usize, _elapsed: f64) {
+        if self.here && k == self.at {
+            if self.thread {
+                let joined = std::thread::spawn(|| panic!("a thread panics on request")).join();
+                drop(joined);
+            }
+            panic!("panics on request");
+        }
+    }
+}
+
+/// `place`: the rank, the panel, and `thread` or nothing.
+fn panic_in_factorisation(world: &World, place: &str) {
+    let words: Vec<&str> = place.split(' ').collect();
+    let (rank, at): (usize, usize) = (words[0].parse().unwrap(), words[1].parse().unwrap());
+    let params = problem(400, 8, (2, 2));
+    let comm = world.comm();
+    let position = Context::position_of(&params, comm.rank());
+    let engine = Engine::select(params::Engine::Auto).unwrap();
+    let context = Context::new(comm, &params, engine, position).unwrap();
+    let mut local = Local::new(context.shape, HugeBuffer::new(context.shape.len()).unwrap());
+    let mut watcher = Panic { here: comm.rank() == rank, at, thread: words.len() > 2 };
+    let pool = Mutex::new(Pool::new(1));
+    let mut pool = pool.lock().unwrap();
+    let outcome = solve_test(&context, &mut local, Start::Fresh, &mut pool, &mut watcher);
+    println!("survived with {:?}", outcome.map(|o| o.map(|o| o.verdict)));
+}
+
+/// The code that ends the job is the one the rank gave, where the launcher passes it on.
+fn ended_by(ran: &Ran, code: i32, words: &[&str]) {
+    assert_eq!(ran.code, Some(code), "{}", ran.told());
+    for words in words {
+        assert!(ran.err.contains(words), "{words:?} is not in {}", ran.told());
+    }
+}
+
+#[test]
+fn a_panic_ends_the_job_and_says_where() {
+    for (place, rank) in [("2 20", 2), ("0 0", 0), ("3 49", 3), ("1 7 thread", 1)] {
+        let ran = ranks(4, &format!("panic {place}"));
+        let who = format!("skt-hpl: rank {rank}, while factoring: a panic");
+        ended_by(&ran, 101, &[&who, "panics on request"]);
+        assert!(!ran.out.contains("survived"), "{}", ran.told());
+    }
+}
+
+#[test]
+fn an_mpi_error_ends_the_job_and_says_which() {
+    let ran = ranks(3, "misuse");
+    let library = if mpich() { "rank" } else { "MPI_ERR_RANK" };
+    ended_by(
+        &ran,
+        6,
+        &["skt-hpl: rank 1, while asking for the impossible:", "failed:", library, "error class"],
+    );
+}

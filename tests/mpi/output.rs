@@ -1,0 +1,182 @@
+//! What is printed where, in which order, and with which exit code.
+
+use skt_hpl::outcome::Verdict;
+use skt_hpl::report::json::Run;
+
+use crate::dat::Dat;
+use crate::job::{Job, Ran};
+use crate::patterns::{Expected, every_pattern_holds};
+
+fn lines_with<'t>(text: &'t str, what: &str) -> Vec<&'t str> {
+    text.lines().filter(|line| line.contains(what)).collect()
+}
+
+fn expected(run: &Run) -> Expected {
+    let outcomes = || run.tests.iter().filter_map(|test| test.outcome.as_ref());
+    Expected {
+        rates: outcomes().map(|o| o.gflops).collect(),
+        verdicts: outcomes().map(|o| o.verdict).collect(),
+        skipped: run.counts.skipped,
+        checked: run.tests.iter().all(|test| test.params.threshold > 0.0),
+    }
+}
+
+/// Large enough for a rate that harnesses read: they do not know those below 1 GFLOP/s.
+fn measured() -> Dat {
+    Dat {
+        ns: vec![1500, 2000],
+        nbs: vec![96],
+        depths: vec![0, 1],
+        nbmins: vec![8],
+        ..Dat::default()
+    }
+}
+
+#[test]
+fn harnesses_read_a_real_run() {
+    for (threshold, verdict, code) in
+        [(16.0, Verdict::Passed, 0), (1e-9, Verdict::Failed, 3), (-1.0, Verdict::Unchecked, 0)]
+    {
+        for flags in [&[][..], &["--timing", "--progress"]] {
+            let dat = Dat { threshold, ..measured() };
+            let ran = Job::tests(&dat).args(flags).run().expect_code(code);
+            let run = ran.json();
+            assert!(run.tests.iter().all(|t| t.outcome.as_ref().unwrap().verdict == verdict));
+            assert!(run.tests.iter().all(|t| t.outcome.as_ref().unwrap().gflops > 1.0));
+            every_pattern_holds(&ran.out, &expected(&run));
+        }
+    }
+}
+
+/// A residual above the threshold: six more lines and an exit code of its own.
+#[test]
+fn a_failed_check_tells_its_norms() {
+    let dat = Dat { ns: vec![40, 60], grids: vec![(2, 2)], threshold: 1e-9, ..Dat::default() };
+    let ran = Job::tests(&dat).run().expect_code(3);
+    let run = ran.json();
+    assert_eq!((run.counts.failed, run.counts.passed), (2, 0));
+    assert_eq!(lines_with(&ran.out, "...... FAILED").len(), 2);
+    let lines: Vec<&str> = ran.out.lines().collect();
+    for (number, test) in run.tests.iter().enumerate() {
+        let r = test.outcome.as_ref().unwrap().residual.unwrap();
+        let at: Vec<usize> =
+            (0..lines.len()).filter(|&i| lines[i].contains("...... FAILED")).collect();
+        let after = &lines[at[number] + 1..at[number] + 7];
+        let norms = [
+            ("||Ax-b||_oo", r.r_inf),
+            ("||A||_oo", r.a_inf),
+            ("||A||_1", r.a_1),
+            ("||x||_oo", r.x_inf),
+            ("||x||_1", r.x_1),
+            ("||b||_oo", r.b_inf),
+        ];
+        for (line, (name, value)) in after.iter().zip(norms) {
+            assert!(line.starts_with(name), "{line}");
+            assert!(line.ends_with(&format!("{value:18.6}")), "{line} {value}");
+        }
+    }
+    assert!(ran.out.contains("      0 tests completed and passed residual checks,"));
+    assert!(ran.out.contains("      2 tests completed and failed residual checks,"));
+}
+
+#[test]
+fn without_a_threshold_nothing_is_checked() {
+    for threshold in [0.0, -16.0] {
+        let dat = Dat { ns: vec![40, 60], grids: vec![(2, 2)], threshold, ..Dat::default() };
+        let ran = Job::tests(&dat).run().expect_code(0);
+        let run = ran.json();
+        assert_eq!(run.counts.unchecked, 2);
+        assert!(run.tests.iter().all(|t| t.outcome.as_ref().unwrap().residual.is_none()));
+        assert!(lines_with(&ran.out, "_oo/").is_empty(), "{}", ran.out);
+        assert_eq!(lines_with(&ran.out, "Time                 Gflops").len(), 1);
+    }
+}
+
+/// The reference's order of tests, in the text and in the JSON; the W line's first columns.
+#[test]
+fn tests_run_in_the_references_order() {
+    let dat = Dat {
+        grids: vec![(2, 2), (1, 3)],
+        ns: vec![7, 5],
+        nbs: vec![3, 2],
+        depths: vec![1, 0],
+        bcasts: vec![3, 0],
+        rfacts: vec![2, 0],
+        pfacts: vec![1, 2],
+        nbmins: vec![2, 1],
+        ndivs: vec![3, 2],
+        pmap: 1,
+        ..Dat::default()
+    };
+    let letter = |fact: usize| ['L', 'C', 'R'][fact];
+    let mut wanted = Vec::new();
+    for (p, q) in &dat.grids {
+        for n in &dat.ns {
+            for nb in &dat.nbs {
+                for depth in &dat.depths {
+                    for bcast in &dat.bcasts {
+                        for rfact in &dat.rfacts {
+                            for pfact in &dat.pfacts {
+                                for nbmin in &dat.nbmins {
+                                    for ndiv in &dat.ndivs {
+                                        wanted.push(format!(
+                                            "WC{depth}{bcast}{}{ndiv}{}{nbmin}{n:12} {nb:5} {p:5} {q:5} ",
+                                            letter(*rfact),
+                                            letter(*pfact)
+                                        ));
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    let ran = Job::tests(&dat).run().expect_code(0);
+    let lines: Vec<&str> = ran.out.lines().filter(|line| line.starts_with("WC")).collect();
+    assert_eq!(lines.len(), wanted.len());
+    for (line, wanted) in lines.iter().zip(&wanted) {
+        assert!(line.starts_with(wanted.as_str()), "{line:?} {wanted:?}");
+    }
+    let run = ran.json();
+    for (at, test) in run.tests.iter().enumerate() {
+        let p = &test.params;
+        assert_eq!(test.number, at + 1);
+        let sizes = format!("{:12} {:5} {:5} {:5} ", p.n, p.nb, p.p, p.q);
+        assert!(wanted[at].ends_with(&sizes), "{test:?}");
+        assert!(wanted[at].starts_with(&format!("WC{}", p.depth)), "{test:?}");
+    }
+}
+
+/// Lines 3 and 4 of HPL.dat: where the results go.
+#[test]
+fn results_go_where_the_file_says() {
+    let dat = |device| Dat { device, file: "results.txt".into(), ..Dat::default() };
+    let has = |text: &str| text.contains("\nWR11") && text.contains("End of Tests.");
+    let places = |ran: &Ran| (has(&ran.out), has(&ran.err));
+    let out = Job::tests(&dat(6)).run().expect_code(0);
+    assert_eq!(places(&out), (true, false));
+    let err = Job::tests(&dat(7)).run().expect_code(0);
+    assert_eq!(places(&err), (false, true));
+    let file = Job::tests(&dat(8)).run().expect_code(0);
+    assert_eq!(places(&file), (false, false));
+    assert!(has(&file.file("results.txt")));
+    let flag = Job::tests(&dat(6)).args(&["--output", "other.txt"]).run().expect_code(0);
+    assert_eq!(places(&flag), (false, false));
+    assert!(has(&flag.file("other.txt")));
+}
+
+/// Ranks without a place in the grid wait; the result does not know of them.
+#[test]
+fn extra_ranks_stand_idle() {
+    let dat = Dat { grids: vec![(1, 3), (2, 1)], pmap: 1, ..Dat::default() };
+    let digests = |ranks: usize| {
+        let job = Job::new(ranks).dat(&dat).args(&["--json", "run.json"]);
+        let run = job.run().expect_code(0).json();
+        assert_eq!(run.mpi.ranks, ranks);
+        let digests = run.tests.iter().map(|t| t.outcome.as_ref().unwrap().x_digest.clone());
+        digests.collect::<Vec<_>>()
+    };
+    assert_eq!(digests(3), digests(7));
+}

@@ -1,0 +1,81 @@
+//! Sizes at which something is empty, whole or left over.
+
+use skt_hpl::matrix::Generator;
+use skt_hpl::outcome::Verdict;
+use skt_hpl::params::Rng;
+
+use crate::dat::Dat;
+use crate::job::Job;
+
+const GRIDS: [(usize, usize); 7] = [(1, 1), (1, 4), (4, 1), (2, 2), (2, 3), (3, 2), (3, 4)];
+
+/// Equal but for the order in which the ranks' parts were added up.
+fn close(a: f64, b: f64, relative: f64) -> bool {
+    (a - b).abs() <= relative * a.abs().max(b.abs())
+}
+
+/// N = 0, 1, NB-1, NB, NB+1, fewer rows than P NB and fewer columns than Q NB, NB > N; on all grids,
+/// so that ranks have empty parts and, in the smaller grids, ranks have no part at all.
+#[test]
+fn no_size_is_too_small() {
+    let nb = 7;
+    let dat = Dat {
+        ns: vec![0, 1, 2, nb - 1, nb, nb + 1, 2 * nb - 1, 3 * nb - 1],
+        nbs: vec![nb, 64],
+        grids: GRIDS.to_vec(),
+        depths: vec![0, 2],
+        ..Dat::default()
+    };
+    for (pmap, bcast, swap, engine) in
+        [(0, 0, 0, "auto"), (1, 3, 1, "auto"), (0, 4, 1, "blas"), (1, 5, 2, "blas")]
+    {
+        let dat = Dat { pmap, swap, bcasts: vec![bcast], ..dat.clone() };
+        let ran = Job::tests(&dat).args(&["--engine", engine]).run().expect_code(0);
+        let run = ran.json();
+        assert_eq!(run.tests.len(), 8 * 2 * 7 * 2);
+        // Tests of the same N solve the same system.
+        for n in dat.ns {
+            let generator = Generator::new(Rng::Hpl, 100, n);
+            let same: Vec<_> = run.tests.iter().filter(|t| t.params.n == n).collect();
+            let first = same[0].outcome.as_ref().unwrap().residual.unwrap();
+            for test in &same {
+                let outcome = test.outcome.as_ref().unwrap();
+                assert_eq!(outcome.verdict, Verdict::Passed, "{test:?}");
+                let r = outcome.residual.unwrap();
+                assert!(close(r.a_inf, first.a_inf, 1e-14), "{test:?}");
+                assert!(close(r.a_1, first.a_1, 1e-14), "{test:?}");
+                assert_eq!(r.b_inf, first.b_inf, "{test:?}");
+                assert!(close(r.x_inf, first.x_inf, 1e-10), "{test:?}");
+                assert!(close(r.x_1, first.x_1, 1e-10), "{test:?}");
+                match n {
+                    0 => assert_eq!((r.scaled, r.x_1, r.a_inf), (0.0, 0.0, 0.0)),
+                    1 => {
+                        let x = generator.at(0, 1) / generator.at(0, 0);
+                        assert_eq!((r.x_inf, r.x_1), (x.abs(), x.abs()), "{test:?}");
+                    }
+                    _ => assert!(r.x_inf > 0.0),
+                }
+            }
+            if n <= 1 {
+                let digests = same.iter().map(|t| &t.outcome.as_ref().unwrap().x_digest);
+                assert!(digests.clone().all(|d| Some(d) == digests.clone().next()));
+            }
+        }
+    }
+}
+
+/// One column a block and blocks wider than a grid's share; more lookahead than there are panels.
+#[test]
+fn blocks_of_one_and_lookahead_beyond_the_end() {
+    let dat = Dat {
+        ns: vec![5, 33],
+        nbs: vec![1, 2, 20],
+        grids: vec![(2, 3), (3, 2), (1, 4)],
+        depths: vec![0, 5, 50],
+        nbmins: vec![1, 50],
+        ndivs: vec![2, 9],
+        ..Dat::default()
+    };
+    let run = Job::tests(&dat).run().expect_code(0).json();
+    assert_eq!(run.counts.passed, dat.tests());
+}

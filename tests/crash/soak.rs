@@ -1,0 +1,132 @@
+//! Random kills and losses within the limit: every run ends, and ends right.
+//!
+//! The seed is printed; `SKT_TEST_SEED` repeats it, `SKT_TEST_SOAK` says how many runs.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use rand_xoshiro::Xoshiro256StarStar;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use skt_hpl::faults::Point;
+
+use crate::scene::{Scene, sampled};
+
+struct Dice(Xoshiro256StarStar);
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        (self.0.next_u64() % n as u64) as usize
+    }
+
+    fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())].clone()
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
+/// One run: struck up to four times, then left alone.
+fn run(dice: &mut Dice) -> (String, usize) {
+    let (p, q) = dice.one_of(&[(2, 2), (2, 2), (2, 3)]);
+    let mut protect = vec!["--checkpoint", dice.one_of(&["1", "2", "5"])];
+    protect.extend(dice.one_of(&[&[][..], &["--method", "double"], &["--scope", "side"]]));
+    protect.extend(dice.one_of(&[&[][..], &["--encode", "reduce"], &["--code", "reed-solomon"]]));
+    let losses = match (p * q, dice.below(2)) {
+        (6, 0) => 2,
+        _ => 1,
+    };
+    if losses == 2 {
+        protect.extend(["--losses", "2", "--code", "reed-solomon"]);
+        protect.dedup();
+    } else {
+        protect.extend(dice.one_of(&[&[][..], &["--group", "2"]]));
+    }
+    // A flag that came twice counts once.
+    let twice = protect.iter().filter(|arg| **arg == "--code").count() > 1;
+    if twice {
+        let at = protect.iter().position(|arg| *arg == "--code").unwrap();
+        protect.drain(at..at + 2);
+    }
+    let depth = dice.one_of(&["0", "1", "2"]);
+    let scene = Scene::of(p, q, crate::scene::SMALL).solver(&["--depth", depth]).protect(&protect);
+    let mut story = format!("{p} x {q} depth {depth} {}: ", protect.join(" "));
+    let mut starts = 1;
+    // Who may be lost: the same few all through the run, so that no group ever lacks more.
+    let mut victims: Vec<usize> = Vec::new();
+    for _ in 0..1 + dice.below(4) {
+        starts += 1;
+        let ended = if dice.below(4) == 0 {
+            let wait = dice.below(700) as u64;
+            story += &format!("all killed after {wait} ms");
+            let mut running = scene.job().start();
+            std::thread::sleep(Duration::from_millis(wait));
+            let ranks = running.ranks();
+            let who = dice.below(2 * ranks.len().max(1));
+            // One rank, or all of them.
+            for (i, rank) in ranks.iter().enumerate() {
+                if (who == i || who >= ranks.len()) && !running.over() {
+                    let _ = kill(rank.pid, Signal::SIGKILL);
+                }
+            }
+            running.end()
+        } else {
+            let point = dice.one_of(Point::ALL);
+            let (position, hit) = (dice.below(p * q), 1 + dice.below(8));
+            let fault = format!("{}:{position}:{hit}:kill", point.name());
+            story += &fault;
+            scene.may_strike(&fault)
+        };
+        if ended.code == Some(0) {
+            story += " (ended) ";
+            println!("{story}");
+            scene.expect_finished(ended);
+            return (story, starts - 1);
+        }
+        assert!(!ended.err.contains("skt-hpl: position"), "{story}: {}", ended.told());
+        assert!(
+            !matches!(ended.code, Some(1..=6)) || ended.code == Some(1),
+            "{story}: {}",
+            ended.told()
+        );
+        if victims.is_empty() {
+            for group in scene.groups() {
+                let mut group = group.clone();
+                for _ in 0..losses {
+                    if !group.is_empty() {
+                        victims.push(group.remove(dice.below(group.len())));
+                    }
+                }
+            }
+        }
+        for &victim in &victims {
+            if dice.below(2) == 0 {
+                story += &format!(" lost {victim}");
+                scene.lose(victim);
+            }
+        }
+        story += "; ";
+    }
+    println!("{story}");
+    scene.finish();
+    (story, starts)
+}
+
+#[test]
+fn random_kills_and_losses_from_a_seed() {
+    let seed = number("SKT_TEST_SEED").unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        now.as_nanos() as u64
+    });
+    let runs = number("SKT_TEST_SOAK").unwrap_or(if sampled() { 5 } else { 30 });
+    println!("SKT_TEST_SEED={seed} SKT_TEST_SOAK={runs}");
+    let mut starts = 0;
+    for i in 0..runs {
+        // Each run has a seed of its own, so that one can be repeated alone.
+        println!("run {i}: SKT_TEST_SEED={} SKT_TEST_SOAK=1", seed + i);
+        let mut dice = Dice(Xoshiro256StarStar::seed_from_u64(seed + i));
+        starts += run(&mut dice).1;
+    }
+    println!("{runs} runs, {starts} starts, seed {seed}");
+}

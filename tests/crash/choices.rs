@@ -23,7 +23,7 @@ fn methods_scopes_codes_and_encodings() {
     ];
     let step = if sampled() { 4 } else { 1 };
     for (i, case) in cases.iter().enumerate().step_by(step) {
-        let point = ["flush-half", "encode-batch", "committed", "barrier-passed"][i % 4];
+        let point = ["flush-half", "encode-end", "committed", "barrier-passed"][i % 4];
         let position = i % 4;
         let scene = protected(case);
         scene.strike(&format!("{point}:{position}:3:kill"));
@@ -50,13 +50,14 @@ fn the_sum_restores_up_to_rounding() {
 /// The method with one copy: safe while it computes, not while it overwrites, and it says so.
 #[test]
 fn method_single_refuses_what_it_cannot_survive() {
-    let single = || protected(&["--method", "single"]);
+    let single = || Scene::of(2, 2, SMALL).protect(&["--checkpoint", "10", "--method", "single"]);
+    // Far from a save for everybody, however far others are ahead.
     let scene = single();
-    scene.strike("iteration:2:9:kill");
+    scene.strike("iteration:2:15:kill");
     scene.lose(2);
     assert_eq!(rebuilt(&scene.finish()), Some(vec![2]));
     let scene = single();
-    scene.strike("flush-half:2:3:kill");
+    scene.strike("flush-half:2:2:kill");
     scene.lose(2);
     scene.expect_refused(4, &["kept"]);
 }

@@ -63,7 +63,7 @@ fn any_two_of_six_with_reed_solomon() {
     }
     for (i, pair) in pairs.iter().enumerate() {
         let scene = six();
-        let groups = struck(&scene, ["flush-data", "iteration", "encode-batch"][i % 3]);
+        let groups = struck(&scene, ["flush-data", "iteration", "encode-end"][i % 3]);
         assert_eq!(groups, [[0, 1, 2, 3, 4, 5]]);
         pair.iter().for_each(|&position| scene.lose(position));
         assert_eq!(rebuilt(&scene.finish()), Some(pair.to_vec()));

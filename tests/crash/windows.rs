@@ -60,7 +60,8 @@ fn w3_some_save_while_others_still_compute() {
 /// The original marked D as the copy to use before it was complete.
 #[test]
 fn w4_while_encoding() {
-    closed(pairs(), "encode-batch:0:6:kill", &[0], |from| from == Some(5));
+    // A save has several batches: which one the ninth is in is the coder's affair.
+    closed(pairs(), "encode-batch:0:9:kill", &[0], |from| from.is_some_and(|k| k < 9));
     closed(pairs(), "encode-end:3:6:kill", &[2], |from| from == Some(5));
 }
 

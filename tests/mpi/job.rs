@@ -179,6 +179,11 @@ pub struct RankProcess {
 }
 
 impl RankProcess {
+    /// Whether a signal has halted it, to be continued.
+    pub fn halted(&self) -> bool {
+        stat(self.pid).is_some_and(|(state, _)| state == 'T')
+    }
+
     /// Whether it still runs; a process that ended and was not yet waited for does not.
     pub fn alive(&self) -> bool {
         stat(self.pid).is_some_and(|(state, _)| state != 'Z')

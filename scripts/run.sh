@@ -49,9 +49,18 @@ rm -f "$here/HPL.out" "$here/run.json"
 
 step "plan"
 skt=$root_dir/target/release/skt-hpl
-# One rank with all cores needs no messages at all: on one node nothing has to be sent that its threads can
-# simply read. A plan keeps a tenth of its limit in hand.
-plan=("$skt" plan --ranks-per-node 1 --runs 0 --write "$here" --force)
+# A few ranks that protect each other, each with its share of the cores and of the memory. On one node this
+# guards against a process that dies; on several, against nodes. To the plan each rank is a node of its own.
+cores=$(nproc)
+ranks=2
+if ((cores >= 4)); then
+    ranks=4
+fi
+threads=$((cores >= ranks ? cores / ranks : 1))
+free_kib=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)
+plan=("$skt" plan --nodes "$ranks" --ranks-per-node 1 --cores "$threads" --memory "$((free_kib / ranks))KiB"
+    --network 4GB/s --group "$ranks" --job run-sh --runs 0 --write "$here" --force)
+# A plan keeps a tenth of its limit in hand.
 case $size in
     minute) plan+=(--limit "$((seconds_wanted * 10 / 9))s") ;;
     full) ;;
@@ -60,14 +69,23 @@ esac
 say "${plan[*]}"
 say
 "${plan[@]}" | tee "$here/plan.txt"
+for ((rank = 0; rank < ranks; rank++)); do
+    echo "rank:$rank process-$rank"
+done >"$here/domains"
 
 step "run"
-launcher=("$(mpi_tool mpirun openmpi)" -np 1 --bind-to none)
+launcher=("$(mpi_tool mpirun openmpi)" -np "$ranks" --bind-to none)
+if ((cores < ranks)); then
+    launcher+=(--oversubscribe --mca mpi_yield_when_idle 1)
+fi
 if ((EUID == 0)); then
     launcher+=(--allow-run-as-root)
 fi
-command=("${launcher[@]}" "$skt" --config "$here/skt.toml" --dat "$here/HPL.dat" --json "$here/run.json")
+command=("${launcher[@]}" "$skt" --config "$here/skt.toml" --dat "$here/HPL.dat" --threads "$threads"
+    --checkpoint 15s --domains "$here/domains" --json "$here/run.json")
 say "${command[*]}"
+say
+say "Kill a rank meanwhile, if you like (pkill -9 -o skt-hpl), and start the last command again: it goes on."
 say
 status=0
 "${command[@]}" | tee "$here/HPL.out" || status=$?
@@ -87,6 +105,7 @@ if rate=$(awk '/^W[RC]/ { print $7, $6; found = 1 } END { exit !found }' "$here/
 Next:
   scripts/run.sh --full                              as large as the memory allows
   edit target/run/HPL.dat, then repeat the command above
+  target/release/skt-hpl status                      what a run that was killed left in memory
   target/release/skt-hpl check target/run/HPL.dat    explains an input file
   target/release/skt-hpl --help                      every option
 END

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use skt_hpl::checkpoint::plan::{Layout, Scheme, Scope};
 use skt_hpl::checkpoint::protocol::{Method, Refusal};
 use skt_hpl::checkpoint::world::threads::ThreadWorld;
-use skt_hpl::checkpoint::{Checkpointer, Config, Origin, Restart, StartError, Test};
+use skt_hpl::checkpoint::{Checkpointer, Config, Origin, Restart, StartError, Test, World};
 use skt_hpl::faults::{self, Action, Fault, Point, Struck};
 use skt_hpl::memory::{Depot, Part, Store};
 use skt_hpl::params::{Mapping, Rng};

@@ -45,7 +45,9 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
     let ours = plan.rank.matrix + plan.rank.work;
     assert!((ours / bare - 1.0).abs() < 1e-9, "{ours} {bare}");
     assert!(plan.node_memory <= plan.node_budget && plan.node_budget < inputs.memory);
-    memory_need::fits([test], inputs.ranks_per_node as usize, plan.node_budget as u128).unwrap();
+    let copies = (plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums) / plan.rank.matrix;
+    memory_need::fits([test], copies, inputs.ranks_per_node as usize, plan.node_budget as u128)
+        .unwrap();
     // The solver takes the settings without a word, and they say what the plan says.
     let mut layers = Layers::new();
     layers.toml(advice.skt_toml.as_bytes(), "skt.toml");
@@ -122,7 +124,7 @@ proptest! {
     }
 
     /// The groups the planner counts with are those the solver makes, and the memory it foresees is the solver's own
-    /// count of named memory, within 2 per cent.
+    /// count of named memory: within 2 per cent where groups are even, and never too little.
     #[test]
     fn groups_and_memory_are_the_solvers(
         nodes in 2u64..40, rpn in 1u64..4, gib in 4.0..40.0f64, losses in 1u64..3,
@@ -159,7 +161,11 @@ proptest! {
             .max()
             .unwrap() as f64;
         let ours = plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums;
-        prop_assert!((fullest / ours - 1.0).abs() < 0.02, "{fullest} {ours} {shape:?}");
+        // Never less than the solver takes (small states and digests apart), and near it. Where groups are uneven the
+        // fullest rank may sit in a larger group, with smaller checksums, than was counted for it.
+        let (under, over) = if plan.group == plan.group_most { (0.005, 0.02) } else { (0.005, 0.10) };
+        prop_assert!(fullest <= ours * (1.0 + under), "{fullest} {ours} {shape:?}");
+        prop_assert!(fullest >= ours * (1.0 - over), "{fullest} {ours} {shape:?}");
     }
 
     /// Whatever is put in: a plan or a diagnostic, no panic and no NaN.

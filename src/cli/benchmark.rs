@@ -120,9 +120,10 @@ fn room_everywhere(comm: &Comm, node: &Comm, loaded: &Loaded) -> Result<(), Stri
     } else {
         Ok(())
     };
-    let mut first = [if verdict.is_err() { comm.rank() as u64 } else { u64::MAX }];
+    let nobody = comm.size() as u64;
+    let mut first = [if verdict.is_err() { comm.rank() as u64 } else { nobody }];
     comm.all_reduce(&mut first, Reduce::Min);
-    if first[0] == u64::MAX {
+    if first[0] == nobody {
         return Ok(());
     }
     let mut why = verdict.err().unwrap_or_default().into_bytes();
@@ -211,13 +212,10 @@ impl Job<'_> {
         }
         if let Some(guardian) = &self.guardian {
             set_phase("removing the memory of the run");
-            if let Err(ended) = guardian.clean(&self.node) {
-                if comm.rank() == 0 {
-                    say(format_args!(
-                        "memory of the finished run could not be removed: {}",
-                        ended.why
-                    ));
-                }
+            if let Err(ended) = guardian.clean(&self.node)
+                && comm.rank() == 0
+            {
+                say(format_args!("memory of the finished run could not be removed: {}", ended.why));
             }
         }
         set_phase("finishing");
@@ -268,7 +266,7 @@ impl Job<'_> {
         // All ranks of a grid know its verdict; the one at position 0 tells those without a place,
         // and rank 0, which reports.
         let first = position == Some((0, 0));
-        let mut teller = [if first { comm.rank() as u64 } else { u64::MAX }];
+        let mut teller = [(if first { comm.rank() } else { comm.size() }) as u64];
         comm.all_reduce(&mut teller, Reduce::Min);
         let mut bytes = Vec::new();
         if first {
@@ -323,7 +321,7 @@ impl Job<'_> {
                     },
                     dat.test_count() as usize,
                 );
-                Some(log.map_err(|e| e.to_string())?)
+                Some(log.map_err(|e| format!("cannot write to {}: {e}", path.display()))?)
             }
         };
         text.begin(&mut out, &echo(dat)).map_err(|e| format!("cannot write: {e}"))?;

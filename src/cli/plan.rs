@@ -424,14 +424,11 @@ fn write_files(dir: &Path, advice: &Advice, force: bool) -> Result<(), Fault> {
 }
 
 fn percent(x: f64) -> String {
-    // 99.9996 % must not read as 100.
     if x < 1.0 && x > 0.999 {
-        let nines = (-(1.0 - x).log10()).floor().min(12.0) as usize;
-        format!(
-            "{:.*} %",
-            nines.saturating_sub(1),
-            (x * 100.0).min(100.0 - 10f64.powi(-(nines as i32)))
-        )
+        // 99.9996 % must not read as 100: as many digits as there are nines, cut off, not rounded.
+        let nines = (-(1.0 - x).log10()).floor().clamp(3.0, 9.0);
+        let scale = 10f64.powf(nines - 1.0);
+        format!("{:.*} %", nines as usize - 1, (100.0 * x * scale).floor() / scale)
     } else {
         format!("{:.1} %", 100.0 * x)
     }

@@ -292,8 +292,9 @@ impl<'a> Guardian<'a> {
         };
         account.told.attempts += 1;
         account.told.memory_bytes_max = max(context, checkpointer.bytes() as u64);
-        account.told.group_min =
-            (u64::MAX - max(context, u64::MAX - checkpointer.members().len() as u64)) as usize;
+        let mut group_min = [checkpointer.members().len() as u64];
+        context.grid.all_reduce(&mut group_min, Reduce::Min);
+        account.told.group_min = group_min[0] as usize;
         let mut guard =
             Guard { checkpointer, len: shape.len(), account, watcher, stop: false, position };
         let mut local = Local::new(shape, a);

@@ -34,6 +34,8 @@ impl Wire for u8 {
 }
 
 /// Operators of a reduction.
+///
+/// `Max` and `Min` of `u64` hold below 2^63 only: MPICH 4.0 compares as if there were signs.
 #[derive(Clone, Copy, Debug)]
 pub enum Reduce {
     Sum,

@@ -190,7 +190,7 @@ fn top10_figure() -> Result<Figure> {
         series[2].points.push((x, 100.0 * with_fraction_at_least(e, 1.0 / 3.0)?));
     }
     Ok(Figure {
-        title: "What less memory costs the ten fastest machines".into(),
+        title: "What less memory costs ten machines".into(),
         panels: vec![Panel {
             title: "TOP500, June 2017".into(),
             x: Axis::linear(""),
@@ -408,7 +408,7 @@ pub fn helpers_figure(cores: &[u64], copy_s: f64, encode_s: f64) -> Result<Figur
         ));
     }
     Ok(Figure {
-        title: "Encoding by helper cores or by those that compute".into(),
+        title: "Helper cores, or encoding inline".into(),
         panels: vec![Panel {
             title: format!("copy {copy_s} s, encode {encode_s} s"),
             x: Axis::log("minutes between saves"),

@@ -12,8 +12,7 @@ use super::error::{Result, at_least, non_negative, positive};
 use super::fit::{Fit, RateModel, flops};
 use super::hpl_dat::hpl_dat;
 use super::memory::{
-    Method, RANK_BASE_BYTES, RANK_BASE_MOST, RankMemory, Scope, Shape, local_len, memory_factor,
-    rank_memory,
+    Method, RANK_BASE_BYTES, RANK_BASE_MOST, RankMemory, Scope, Shape, memory_factor, rank_memory,
 };
 use super::profile::{Every, Run, SaveCost, Schedule};
 use super::reliability::{failure_while_saving, survives};
@@ -1011,11 +1010,6 @@ pub fn calibration_sizes(rate: &RateModel, nb: u64, most: u64, seconds: f64) -> 
         [0.35, 0.6, 1.0].iter().map(|f| ((low * f) as u64 / nb * nb).max(nb)).collect();
     sizes.dedup();
     Ok(sizes)
-}
-
-/// Largest local matrix of a shape, rows and columns; for the text of a plan.
-pub fn local_matrix(shape: Shape) -> (u64, u64) {
-    (local_len(shape.n, shape.nb, shape.p), local_len(shape.n + 1, shape.nb, shape.q))
 }
 
 /// Node hours a plan costs, with failures where it ends.

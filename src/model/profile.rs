@@ -282,6 +282,9 @@ mod tests {
     }
 
     proptest! {
+        // A run of thousands of saves takes its time to lay out.
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
         #[test]
         fn nothing_is_lost_or_made(n in 1u64..3_000_000, nb in 1u64..1000, interval in 0.5..1e4f64, mtbf in 10.0..1e8f64) {
             let r = run(n, nb);

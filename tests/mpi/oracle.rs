@@ -27,6 +27,8 @@ fn ranks(count: usize, work: &str) -> Ran {
     Job::of(std::env::current_exe().unwrap(), count)
         .args(&["oracle::rank", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
         .env(WORK, work)
+        // LAPACK may come with OpenBLAS's threads, which have no use and little room here.
+        .env("OPENBLAS_NUM_THREADS", "1")
         .run()
 }
 

@@ -71,6 +71,9 @@ check "format" cargo fmt --check
 check "lints, BLIS" "${open_mpi[@]}" cargo clippy --locked --all-targets -- -D warnings
 check "lints, OpenBLAS" "${open_mpi[@]}" cargo clippy --locked --all-targets "${openblas[@]}" -- -D warnings
 tests "tests: Open MPI, BLIS" "${open_mpi[@]}" cargo test --locked --no-fail-fast
+# The tests of checkpoints must fail without what they are there to hold.
+tests "tests: a safeguard left out" "${open_mpi[@]}" cargo test --locked --features sabotage \
+    --test checkpoint_threads --test crash -- negative:: without_
 # Every combination of the solver's options has run by now: of that sweep a seventh each will do here.
 tests "tests: Open MPI, OpenBLAS" "${open_mpi[@]}" SKT_TEST_SHARE=1/7 cargo test --locked --no-fail-fast "${openblas[@]}"
 tests "tests: MPICH, BLIS" "${mpich[@]}" SKT_TEST_SHARE=4/7 cargo test --locked --no-fail-fast

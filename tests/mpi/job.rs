@@ -154,7 +154,14 @@ impl Job {
         command.stdout(File::create(path("stdout")).unwrap());
         command.stderr(File::create(path("stderr")).unwrap());
         let child = command.spawn().unwrap();
-        Running { child, dir: self.dir, limit: self.limit, began: Instant::now(), _turn: turn }
+        Running {
+            child,
+            program: self.program,
+            dir: self.dir,
+            limit: self.limit,
+            began: Instant::now(),
+            _turn: turn,
+        }
     }
 
     pub fn run(self) -> Ran {
@@ -165,6 +172,7 @@ impl Job {
 /// A job under way.
 pub struct Running {
     child: Child,
+    program: PathBuf,
     dir: TempDir,
     limit: Duration,
     began: Instant,
@@ -237,10 +245,11 @@ impl Running {
             }
             false
         };
+        let wanted = fs::canonicalize(&self.program).unwrap();
         let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
             let pid = Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?);
             let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-            if program != fs::canonicalize(PROGRAM).unwrap() || !descends(pid) {
+            if program != wanted || !descends(pid) {
                 return None;
             }
             let variables = fs::read(format!("/proc/{pid}/environ")).ok()?;

@@ -93,7 +93,8 @@ fn a_byte_flipped_while_the_program_runs() {
 
 #[test]
 fn truncated_grown_and_swapped_segments() {
-    let changes: [(&str, fn(&Scene)); 4] = [
+    type Change = fn(&Scene);
+    let changes: [(&str, Change); 4] = [
         ("cut short", |scene| {
             let file = OpenOptions::new().write(true).open(scene.file(1, "b")).unwrap();
             file.set_len(file.metadata().unwrap().len() / 2).unwrap();

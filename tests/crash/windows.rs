@@ -10,8 +10,7 @@ use crate::scene::{SMALL, Scene, rebuilt, resumed_at};
 const BLOCKS: usize = 31;
 
 fn pairs() -> Scene {
-    let scene = Scene::new(2, 2).protect(&["--group", "2"]);
-    scene
+    Scene::new(2, 2).protect(&["--group", "2"])
 }
 
 /// Struck there, some memory lost, and it goes on from that boundary.

@@ -70,10 +70,14 @@ check "scripts" scripts_parse
 check "format" cargo fmt --check
 check "lints, BLIS" "${open_mpi[@]}" cargo clippy --locked --all-targets -- -D warnings
 check "lints, OpenBLAS" "${open_mpi[@]}" cargo clippy --locked --all-targets "${openblas[@]}" -- -D warnings
-# The sweep over all combinations of the solver's options is spread over the three: a third each.
+# The sweep over all combinations of the solver's options is spread over the three: a third each. Crash
+# points are struck one and all under the first, and in a sample under the others.
 tests "tests: Open MPI, BLIS" "${open_mpi[@]}" SKT_TEST_SHARE=1/3 cargo test --locked --no-fail-fast
-tests "tests: Open MPI, OpenBLAS" "${open_mpi[@]}" SKT_TEST_SHARE=2/3 cargo test --locked --no-fail-fast "${openblas[@]}"
-tests "tests: MPICH, BLIS" "${mpich[@]}" SKT_TEST_SHARE=3/3 cargo test --locked --no-fail-fast
+# The tests of checkpoints must fail without what they are there to hold.
+tests "tests: a safeguard left out" "${open_mpi[@]}" cargo test --locked --features sabotage \
+    --test checkpoint_threads --test crash -- negative:: without_
+tests "tests: Open MPI, OpenBLAS" "${open_mpi[@]}" SKT_TEST_SHARE=2/3 SKT_TEST_SAMPLE=1 cargo test --locked --no-fail-fast "${openblas[@]}"
+tests "tests: MPICH, BLIS" "${mpich[@]}" SKT_TEST_SHARE=3/3 SKT_TEST_SAMPLE=1 cargo test --locked --no-fail-fast
 
 step "result"
 for name in "${failures[@]}"; do

@@ -103,13 +103,21 @@ impl Holding {
         });
         if made.is_err() {
             // What was had is of no use without the rest, and others may need the room.
-            for part in Part::ALL {
-                if part != Part::Done {
-                    depot.unlink(number, part);
-                }
-            }
+            Self::discard(depot, position);
         }
         made
+    }
+
+    /// Removes memory just made that cannot be used, and a place for results that holds none.
+    pub fn discard(depot: &Depot, position: usize) {
+        let number = position as u32;
+        let results = depot.peek(number, Part::Done).map(|region| Ledger::new(region).entries());
+        let empty = results.is_ok_and(|entries| entries.is_empty());
+        for part in Part::ALL {
+            if part != Part::Done || empty {
+                depot.unlink(number, part);
+            }
+        }
     }
 
     fn gather(

@@ -452,6 +452,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 drop(other);
                 let made = Holding::create(&config.depot, me, buffers);
                 if let Some(text) = trouble(&world, made.as_ref().err()) {
+                    // Without the others' it is of no use, and takes their room.
+                    Holding::discard(&config.depot, me);
                     return Err(StartError::Memory(text));
                 }
                 made.expect("somebody would have had trouble")

@@ -157,6 +157,13 @@ pub unsafe fn factorise<O: Observer>(
     let mut asked = start;
     let mut drain = None;
     for k in start..blocks {
+        // Without lookahead nobody has asked about this boundary before.
+        if factored == k && factored > asked {
+            asked = factored;
+            if run.observer.drains(k) {
+                drain = Some(k);
+            }
+        }
         if drain == Some(k) {
             drain = None;
             run.finish_broadcasts();

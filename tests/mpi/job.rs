@@ -64,6 +64,9 @@ pub struct Job {
     env: Vec<(String, String)>,
     dir: TempDir,
     limit: Duration,
+    /// What starts the launcher, if not the test itself.
+    under: Vec<String>,
+    beside: bool,
 }
 
 impl Job {
@@ -75,7 +78,8 @@ impl Job {
     pub fn of(program: PathBuf, ranks: usize) -> Self {
         let (args, env) = (Vec::new(), Vec::new());
         let limit = Duration::from_secs(180);
-        Self { ranks, program, args, env, dir: TempDir::new().unwrap(), limit }
+        let dir = TempDir::new().unwrap();
+        Self { ranks, program, args, env, dir, limit, under: Vec::new(), beside: false }
     }
 
     /// The tests of `dat`, on as many ranks as it needs, also written as JSON.
@@ -98,11 +102,35 @@ impl Job {
         self
     }
 
+    /// A job that has not ended by then hangs.
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// The launcher is started by this command, which gets it as its last arguments.
+    pub fn under(mut self, command: &[&str]) -> Self {
+        self.under = command.iter().map(|word| word.to_string()).collect();
+        self
+    }
+
+    /// Does not wait for its turn: this test has a job under way that waits for this one.
+    pub fn beside(mut self, _: &Running) -> Self {
+        self.beside = true;
+        self
+    }
+
     pub fn start(self) -> Running {
-        let turn = turn();
+        let turn = (!self.beside).then(turn);
         let path = |name: &str| self.dir.path().join(name);
-        let mut command = Command::new(mpirun());
-        command.arg("-n").arg(self.ranks.to_string()).arg(&self.program).args(&self.args);
+        let words: Vec<String> = self.under.iter().cloned().chain([mpirun()]).collect();
+        let mut command = Command::new(&words[0]);
+        command
+            .args(&words[1..])
+            .arg("-n")
+            .arg(self.ranks.to_string())
+            .arg(&self.program)
+            .args(&self.args);
         command.current_dir(self.dir.path());
         // Settings of whoever runs the tests are not the tests' settings.
         for (name, _) in std::env::vars_os() {
@@ -126,7 +154,14 @@ impl Job {
         command.stdout(File::create(path("stdout")).unwrap());
         command.stderr(File::create(path("stderr")).unwrap());
         let child = command.spawn().unwrap();
-        Running { child, dir: self.dir, limit: self.limit, began: Instant::now(), _turn: turn }
+        Running {
+            child,
+            program: self.program,
+            dir: self.dir,
+            limit: self.limit,
+            began: Instant::now(),
+            _turn: turn,
+        }
     }
 
     pub fn run(self) -> Ran {
@@ -137,10 +172,11 @@ impl Job {
 /// A job under way.
 pub struct Running {
     child: Child,
+    program: PathBuf,
     dir: TempDir,
     limit: Duration,
     began: Instant,
-    _turn: File,
+    _turn: Option<File>,
 }
 
 /// A rank's process.
@@ -151,6 +187,11 @@ pub struct RankProcess {
 }
 
 impl RankProcess {
+    /// Whether a signal has halted it, to be continued.
+    pub fn halted(&self) -> bool {
+        stat(self.pid).is_some_and(|(state, _)| state == 'T')
+    }
+
     /// Whether it still runs; a process that ended and was not yet waited for does not.
     pub fn alive(&self) -> bool {
         stat(self.pid).is_some_and(|(state, _)| state != 'Z')
@@ -167,6 +208,11 @@ fn stat(pid: Pid) -> Option<(char, Pid)> {
 }
 
 impl Running {
+    /// Whether it has ended.
+    pub fn over(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     pub fn out(&self) -> String {
         fs::read_to_string(self.dir.path().join("stdout")).unwrap()
     }
@@ -199,10 +245,11 @@ impl Running {
             }
             false
         };
+        let wanted = fs::canonicalize(&self.program).unwrap();
         let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
             let pid = Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?);
             let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-            if program != fs::canonicalize(PROGRAM).unwrap() || !descends(pid) {
+            if program != wanted || !descends(pid) {
                 return None;
             }
             let variables = fs::read(format!("/proc/{pid}/environ")).ok()?;

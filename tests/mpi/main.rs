@@ -19,6 +19,7 @@ mod patterns;
 mod contract;
 mod dat;
 mod faults;
+#[allow(dead_code)] // shared with the tests of checkpoints
 mod job;
 mod options;
 mod oracle;

@@ -131,18 +131,12 @@ fn share() -> Vec<Part> {
 /// when, and by which way it travels.
 ///
 /// The packed engine computes an element the same way wherever the columns are cut. A BLAS need not:
-/// it picks kernels by the shape of what it is given, and lookahead and threads change the shapes.
+/// it picks kernels by the shape of what it is given. So it is given block columns, whatever is looked
+/// ahead and however many threads there are.
 fn key(test: &Test, engine: &str) -> String {
     let TestParams { n, nb, p, q, pfact, rfact, nbmin, ndiv, l1, rng, seed, .. } = &test.params;
-    let shapes = match engine {
-        "packed" => String::new(),
-        _ => {
-            let threads = test.outcome.as_ref().map(|o| o.threads);
-            format!("depth {} threads {threads:?}", test.params.depth)
-        }
-    };
     format!(
-        "N={n} NB={nb} {p}x{q} {pfact:?} {rfact:?} {nbmin} {ndiv} {l1:?} {rng:?} {seed} {engine} {shapes}"
+        "N={n} NB={nb} {p}x{q} {pfact:?} {rfact:?} {nbmin} {ndiv} {l1:?} {rng:?} {seed} {engine}"
     )
 }
 

@@ -1,0 +1,201 @@
+//! Memory that is not what it was: never a wrong answer.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use crate::job::mpich;
+use crate::limits::Stash;
+use crate::scene::{SMALL, Scene, rebuilt, resumed_at, sampled};
+
+/// All are halted there, and killed.
+fn all_at(place: &str) -> Scene {
+    let scene = Scene::new(2, 2);
+    let faults: Vec<String> =
+        (0..4).map(|p| format!("{}:stop", place.replace('*', &p.to_string()))).collect();
+    let running = scene.freeze(&faults.join(","));
+    scene.kill_all(running);
+    scene
+}
+
+/// Nobody saves: b, c and s are what counts.
+fn computing() -> Scene {
+    all_at("committed:*:9")
+}
+
+/// All are sealed on the next epoch, nobody has flushed: a, d and s are what counts.
+fn sealed() -> Scene {
+    all_at("barrier-passed:*:9")
+}
+
+/// Flips a bit at a fraction of the file's length.
+fn flip(scene: &Scene, position: usize, part: &str, at: f64) {
+    let path = scene.file(position, part);
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let length = file.metadata().unwrap().len();
+    let offset = ((length as f64 * at) as u64).min(length - 1);
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
+}
+
+/// Whatever lies there, the end is right; where the byte counts, its position was rebuilt.
+#[test]
+fn a_flipped_bit_in_every_part() {
+    let mut cases = vec![
+        (computing as fn() -> Scene, "b", 0.3, true),
+        (computing, "c", 0.0, true),
+        (computing, "a", 0.5, false),
+        (computing, "d", 0.5, false),
+        (sealed, "a", 0.3, true),
+        (sealed, "d", 0.0, true),
+        (sealed, "b", 0.5, false),
+        (sealed, "c", 0.5, false),
+    ];
+    if sampled() {
+        cases.truncate(1);
+    }
+    for (i, (make, part, at, counts)) in cases.into_iter().enumerate() {
+        let position = i % 4;
+        let scene = make();
+        flip(&scene, position, part, at);
+        let ran = scene.finish();
+        assert_eq!(rebuilt(&ran), counts.then(|| vec![position]), "{part}: {}", ran.told());
+    }
+}
+
+/// A head has two places for a header, and the small state two for itself; a flip may hit the one that
+/// counts, or not. Several places, so that both happen.
+#[test]
+fn a_flipped_bit_in_the_head_and_in_the_small_state() {
+    let mut seen = [false; 2];
+    for (part, at) in [("head", 0.002), ("head", 0.3), ("head", 0.52), ("s", 0.01), ("s", 0.51)] {
+        let scene = computing();
+        flip(&scene, 1, part, at);
+        let lost = rebuilt(&scene.finish());
+        assert!(matches!(lost.as_deref(), None | Some([1])), "{part}: {lost:?}");
+        seen[lost.is_some() as usize] = true;
+    }
+    assert!(seen[1], "no flip was noticed");
+}
+
+/// The fault harness's own corruption: in memory, by the running program.
+#[test]
+fn a_byte_flipped_while_the_program_runs() {
+    let scene = Scene::new(2, 2);
+    scene.strike("iteration:2:9:corrupt=b:5000,iteration:2:10:kill");
+    // The save at boundary 9 may have written the byte anew; the end is right either way.
+    scene.finish();
+    let scene = Scene::new(2, 2);
+    scene.strike("committed:2:9:corrupt=b:5000,iteration:0:10:kill");
+    scene.finish();
+}
+
+#[test]
+fn truncated_grown_and_swapped_segments() {
+    type Change = fn(&Scene);
+    let changes: [(&str, Change); 4] = [
+        ("cut short", |scene| {
+            let file = OpenOptions::new().write(true).open(scene.file(1, "b")).unwrap();
+            file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+        }),
+        ("empty", |scene| fs::write(scene.file(1, "head"), []).unwrap()),
+        ("grown", |scene| {
+            let file = OpenOptions::new().write(true).open(scene.file(1, "c")).unwrap();
+            file.set_len(file.metadata().unwrap().len() + 4096).unwrap();
+        }),
+        ("missing", |scene| fs::remove_file(scene.file(1, "s")).unwrap()),
+    ];
+    for (what, change) in changes {
+        let scene = computing();
+        change(&scene);
+        let ran = scene.finish();
+        assert_eq!(rebuilt(&ran), Some(vec![1]), "{what}: {}", ran.told());
+        if sampled() {
+            return;
+        }
+    }
+    // Two positions' copies in each other's place are two losses: one more than a group survives.
+    let scene = computing();
+    let (one, two, aside) = (scene.file(1, "b"), scene.file(2, "b"), scene.path("aside"));
+    let swap = || {
+        fs::copy(&one, &aside).unwrap();
+        fs::copy(&two, &one).unwrap();
+        fs::copy(&aside, &two).unwrap();
+    };
+    swap();
+    scene.expect_refused(4, &["kept"]);
+    swap();
+    scene.finish();
+    // In two groups they are one loss each.
+    let scene = Scene::new(2, 2).protect(&["--group", "2"]);
+    scene.strike("iteration:0:9:kill");
+    let (one, two, aside) = (scene.file(1, "head"), scene.file(2, "head"), scene.path("aside"));
+    fs::copy(&one, &aside).unwrap();
+    fs::copy(&two, &one).unwrap();
+    fs::copy(&aside, &two).unwrap();
+    scene.finish();
+}
+
+/// A node that was given up comes back with what it held then: its epoch is older than the others'.
+#[test]
+fn memory_of_an_older_incarnation_is_never_used() {
+    for later in ["iteration:0:9:kill", "flush-half:0:6:kill"] {
+        let scene = Scene::new(2, 2);
+        scene.strike("barrier-passed:2:5:kill");
+        let old = Stash::take(&scene, 2);
+        scene.lose(2);
+        scene.strike(later);
+        scene.lose(2);
+        old.put_back();
+        let ran = scene.finish();
+        assert_eq!(rebuilt(&ran), Some(vec![2]), "{later}: {}", ran.told());
+        if sampled() {
+            return;
+        }
+    }
+}
+
+/// It comes back in the middle of a recovery that was agreed without it. By its own header, not sealed, the
+/// recovery should go back to epoch 4; by then others have overwritten theirs.
+#[test]
+fn old_memory_does_not_undo_an_agreed_recovery() {
+    for middle in ["pinned:0:1:kill", "finish-end:1:1:kill", "rebuild-batch:3:1:kill"] {
+        let scene = Scene::new(2, 2);
+        let running =
+            scene.freeze("encode-end:2:5:stop,sealed:0:5:stop,sealed:1:5:stop,sealed:3:5:stop");
+        scene.kill_all(running);
+        let old = Stash::take(&scene, 2);
+        scene.lose(2);
+        scene.strike(middle);
+        scene.lose(2);
+        old.put_back();
+        let ran = scene.finish();
+        assert_eq!((resumed_at(&ran), rebuilt(&ran)), (Some(5), Some(vec![2])), "{middle}");
+        if sampled() {
+            return;
+        }
+    }
+}
+
+/// The node's /dev/shm has no room: said with both numbers, before anything is computed, and nothing
+/// stays allocated.
+#[test]
+fn no_room_for_the_memory() {
+    let may = Command::new("unshare").args(["-m", "true"]).status();
+    if mpich() || !may.is_ok_and(|status| status.success()) {
+        // MPICH has segments of its own there, and needs the room itself.
+        println!("not run: no mount namespace to be had, or MPICH");
+        return;
+    }
+    let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "3"]);
+    let mount =
+        "mount -t tmpfs -o size=1m none /dev/shm && \"$@\"; code=$?; ls /dev/shm; exit $code";
+    let ran = scene.job().under(&["unshare", "-m", "sh", "-c", mount, "sh"]).run().expect_code(5);
+    assert_eq!(ran.err.matches("shared memory cannot be had").count(), 1, "{}", ran.told());
+    let numbers =
+        regex::Regex::new(r"\d+ bytes are wanted, \d+ bytes are free in /dev/shm").unwrap();
+    assert!(numbers.is_match(&ran.err), "{}", ran.told());
+    assert!(!ran.out.contains("PASSED"), "{}", ran.told());
+    assert!(!ran.out.contains(&scene.name), "left behind: {}", ran.told());
+}

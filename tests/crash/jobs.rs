@@ -1,0 +1,152 @@
+//! Runs among other runs: sweeps, names, requests to stop, and what `status` and `clean` say.
+
+use std::process::Command;
+
+use nix::sys::signal::{Signal, kill};
+
+use crate::job::{PROGRAM, Ran};
+use crate::scene::{SMALL, Scene, resumed_at};
+
+const SWEEP: &[&str] = &["-n", "120,151,181,210", "--nb", "10"];
+
+/// Lines of results: `WR00L2L2 ...`.
+fn results(ran: &Ran) -> Vec<String> {
+    let lines = ran.out.lines().filter(|line| line.starts_with("WR")).map(str::to_owned);
+    lines.collect()
+}
+
+#[test]
+fn a_sweep_goes_on_in_its_third_test() {
+    for strike in ["save-begin:1:41:kill", "solve-begin:2:3:kill", "clean-half:0:2:kill"] {
+        let scene = Scene::of(2, 2, SWEEP).protect(&["--checkpoint", "1"]);
+        let first = scene.strike(strike);
+        assert_eq!(results(&first).len(), if strike.starts_with("clean") { 1 } else { 2 });
+        scene.lose(1);
+        let ran = scene.finish();
+        let lines = results(&ran);
+        assert_eq!(lines.len(), 4, "{}", ran.told());
+        // What was finished is told again as it was, times and all.
+        for line in results(&first) {
+            assert!(lines.contains(&line), "{line}: {}", ran.told());
+        }
+        assert_eq!(ran.out.matches("PASSED").count(), 4);
+        let resumed = ran.err.matches("goes on from").count();
+        assert_eq!(resumed, if strike.starts_with("clean") { 0 } else { 1 }, "{}", ran.told());
+        if !strike.starts_with("clean") {
+            assert!(ran.err.contains("test 3 goes on"), "{}", ran.told());
+        }
+    }
+}
+
+#[test]
+fn restart_never_and_require() {
+    let scene = Scene::new(2, 2);
+    let ran = scene.job().args(&["--restart", "require"]).run().expect_code(4);
+    assert!(ran.err.contains("--restart require"), "{}", ran.told());
+    scene.expect_nothing_left();
+    scene.strike("iteration:1:9:kill");
+    let ran = scene.job().args(&["--restart", "require"]).run();
+    assert!(resumed_at(&scene.expect_finished(ran)).is_some());
+    scene.strike("iteration:1:9:kill");
+    let ran = scene.job().args(&["--restart", "never"]).run();
+    assert_eq!(resumed_at(&scene.expect_finished(ran)), None);
+}
+
+#[test]
+fn another_problem_under_the_same_name_is_refused() {
+    let scene = Scene::new(2, 2);
+    scene.strike("iteration:1:9:kill");
+    let before = scene.held();
+    for other in [["--seed", "7"], ["--nbmin", "8"], ["--depth", "0"], ["--method", "double"]] {
+        let ran = scene.job().args(&other).run().expect_code(1);
+        assert!(ran.err.contains(&scene.name) && !ran.out.contains("PASSED"), "{}", ran.told());
+        assert_eq!(scene.held(), before);
+    }
+    assert!(resumed_at(&scene.finish()).is_some());
+}
+
+#[test]
+fn two_jobs_side_by_side() {
+    let (one, two) = (Scene::new(2, 2), Scene::new(2, 2));
+    let running = one.freeze("iteration:0:9:stop");
+    let ran = two.job().beside(&running).run();
+    two.expect_finished(ran);
+    one.kill_all(running);
+    assert!(resumed_at(&one.finish()).is_some());
+}
+
+#[test]
+fn the_same_name_twice_at_once_is_refused() {
+    let scene = Scene::new(2, 2);
+    let running = scene.freeze("iteration:0:9:stop");
+    for restart in ["auto", "never"] {
+        let second = scene.job().args(&["--restart", restart]).beside(&running).run();
+        let second = second.expect_code(5);
+        assert!(second.err.contains("in use"), "{}", second.told());
+        assert_eq!(scene.held(), [0, 1, 2, 3]);
+    }
+    // Nor does `clean` take it away.
+    let clean = Command::new(PROGRAM).args(["clean", "--job", &scene.name]).output().unwrap();
+    assert_eq!(clean.status.code(), Some(5));
+    // The first has not noticed.
+    for rank in running.ranks() {
+        kill(rank.pid, Signal::SIGCONT).unwrap();
+    }
+    scene.expect_finished(running.end());
+}
+
+/// Asked to stop, it saves, says so, and the same command goes on.
+#[test]
+fn stopped_on_request_and_resumed() {
+    for signal in [Signal::SIGUSR1, Signal::SIGTERM, Signal::SIGUSR2] {
+        let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "10"]);
+        let running = scene.freeze("iteration:0:6:stop");
+        let first = running.ranks().into_iter().find(|rank| rank.rank == 0).unwrap();
+        kill(first.pid, signal).unwrap();
+        kill(first.pid, Signal::SIGCONT).unwrap();
+        let ran = running.end().expect_code(75);
+        assert!(ran.err.contains("stopped as asked"), "{}", ran.told());
+        assert_eq!(scene.held(), [0, 1, 2, 3]);
+        let from = resumed_at(&scene.finish()).unwrap();
+        // At once, or, by SIGUSR2, after the next save that is due.
+        assert!(
+            if signal == Signal::SIGUSR2 { from == 10 } else { (4..10).contains(&from) },
+            "{from}"
+        );
+    }
+}
+
+#[test]
+fn status_and_clean() {
+    let (scene, other) = (Scene::new(2, 2), Scene::new(2, 2));
+    scene.strike("iteration:1:9:kill");
+    other.strike("iteration:1:9:kill");
+    scene.lose(3);
+    let say = |args: &[&str]| {
+        let out = Command::new(PROGRAM).args(args).output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let words = say(&["status"]);
+    let (_, mine) = words.split_once(&format!("job {} (left over)", scene.name)).expect(&words);
+    let mine = mine.split("\njob ").next().unwrap();
+    assert_eq!(mine.matches("  position ").count(), 3, "{mine}");
+    assert!(mine.contains("N = 301, NB = 10, 2 x 2"), "{mine}");
+    let jobs: serde_json::Value = serde_json::from_str(&say(&["status", "--json"])).unwrap();
+    let job =
+        jobs["memory"].as_array().unwrap().iter().find(|job| job["job"] == scene.name.as_str());
+    let positions = job.unwrap()["positions"].as_array().unwrap();
+    assert_eq!(positions.len(), 3);
+    for position in positions {
+        assert_eq!(position["in_use"], false);
+        assert_eq!(position["header"]["n"], 301);
+        assert_eq!(position["header"]["incarnation"], 1);
+    }
+    let said = say(&["clean", "--job", &scene.name]);
+    assert!(said.contains("removed"), "{said}");
+    scene.expect_nothing_left();
+    // Only that job's.
+    assert_eq!(other.held(), [0, 1, 2, 3]);
+    assert!(say(&["clean", "--job", &scene.name]).contains("nothing"));
+    other.finish();
+}

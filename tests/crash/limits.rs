@@ -1,0 +1,136 @@
+//! As many losses as are tolerated in every group at once, and one more.
+
+use crate::scene::{Scene, rebuilt, sampled};
+
+/// Dies in the middle of the factorisation, with the groups as they are.
+fn struck(scene: &Scene, point: &str) -> Vec<Vec<usize>> {
+    scene.strike(&format!("{point}:0:4:kill"));
+    scene.groups()
+}
+
+#[test]
+fn a_loss_in_each_of_several_groups_at_once() {
+    for point in ["iteration", "flush-data", "encode-end"] {
+        let scene = Scene::new(2, 2).protect(&["--group", "2"]);
+        let groups = struck(&scene, point);
+        assert_eq!(groups.len(), 2, "{groups:?}");
+        let lost = [groups[0][0], groups[1][1]];
+        lost.iter().for_each(|&position| scene.lose(position));
+        let mut lost = lost.to_vec();
+        lost.sort_unstable();
+        assert_eq!(rebuilt(&scene.finish()), Some(lost));
+        if sampled() {
+            return;
+        }
+    }
+}
+
+/// Refused with the positions named; nothing is computed and nothing removed. When the node comes
+/// back with its memory, the run goes on.
+#[test]
+fn one_more_than_tolerated_is_refused_and_memory_kept() {
+    for point in ["iteration", "flush-half"] {
+        let scene = Scene::new(2, 2);
+        let groups = struck(&scene, point);
+        assert_eq!(groups, [[0, 1, 2, 3]]);
+        scene.lose(1);
+        let back = Stash::take(&scene, 2);
+        scene.lose(2);
+        for _ in 0..2 {
+            scene.expect_refused(4, &["[1, 2]", "position 1 on", "position 2 on", "kept"]);
+        }
+        assert_eq!(scene.held(), [0, 3]);
+        back.put_back();
+        assert_eq!(rebuilt(&scene.finish()), Some(vec![1]));
+        if sampled() {
+            return;
+        }
+    }
+}
+
+fn six() -> Scene {
+    Scene::new(2, 3).protect(&["--losses", "2", "--code", "reed-solomon"])
+}
+
+#[test]
+fn any_two_of_six_with_reed_solomon() {
+    let mut pairs: Vec<[usize; 2]> = (0..6).flat_map(|a| (0..a).map(move |b| [b, a])).collect();
+    if !crate::scene::whole() {
+        pairs = vec![[0, 1], [2, 5], [3, 4]];
+    }
+    if sampled() {
+        pairs.truncate(1);
+    }
+    for (i, pair) in pairs.iter().enumerate() {
+        let scene = six();
+        let groups = struck(&scene, ["flush-data", "iteration", "encode-end"][i % 3]);
+        assert_eq!(groups, [[0, 1, 2, 3, 4, 5]]);
+        pair.iter().for_each(|&position| scene.lose(position));
+        assert_eq!(rebuilt(&scene.finish()), Some(pair.to_vec()));
+    }
+}
+
+/// The second loss while the first is being made good.
+#[test]
+fn the_second_of_two_during_the_recovery_of_the_first() {
+    for point in ["rebuild-batch", "restore-half"] {
+        let scene = six();
+        struck(&scene, "flush-data");
+        scene.lose(2);
+        scene.strike(&format!("{point}:4:1:kill"));
+        scene.lose(4);
+        scene.finish();
+        if sampled() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn three_of_six_are_refused_with_reed_solomon_for_two() {
+    let scene = six();
+    struck(&scene, "iteration");
+    let back = Stash::take(&scene, 4);
+    [0, 3, 4].iter().for_each(|&position| scene.lose(position));
+    scene.expect_refused(4, &["[0, 3, 4]", "position 4 on", "kept"]);
+    assert_eq!(scene.held(), [1, 2, 5]);
+    back.put_back();
+    assert_eq!(rebuilt(&scene.finish()), Some(vec![0, 3]));
+}
+
+/// What a run cannot be protected against is said before it begins.
+#[test]
+fn a_group_that_cannot_be_had_is_refused_before_the_run() {
+    let scene = Scene::new(2, 2).protect(&["--losses", "4"]);
+    let ran = scene.job().run().expect_code(1);
+    assert!(ran.err.contains("--losses") || ran.err.contains("losses"), "{}", ran.told());
+    scene.expect_nothing_left();
+}
+
+/// A position's memory, put aside.
+pub struct Stash(Vec<(std::path::PathBuf, Vec<u8>)>);
+
+impl Stash {
+    pub fn take(scene: &Scene, position: usize) -> Self {
+        let read = |path: std::path::PathBuf| (path.clone(), std::fs::read(path).unwrap());
+        Self(scene.files(position).into_iter().map(read).collect())
+    }
+
+    pub fn put_back(&self) {
+        use std::io::Write;
+        use std::os::unix::fs::OpenOptionsExt;
+        for (path, bytes) in &self.0 {
+            let _ = std::fs::remove_file(path);
+            let file =
+                std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+            file.unwrap().write_all(bytes).unwrap();
+        }
+    }
+
+    /// Under another run's name.
+    pub fn put_into(&self, from: &Scene, to: &Scene) {
+        let name =
+            |path: &std::path::PathBuf| path.to_str().unwrap().replace(&from.name, &to.name).into();
+        Self(self.0.iter().map(|(path, bytes)| (name(path), bytes.clone())).collect()).put_back();
+    }
+}

@@ -1,0 +1,35 @@
+//! Real processes, killed on purpose: each test starts the program under `mpirun` with checkpoints,
+//! strikes, takes memory away as the loss of a node would, starts the same command again, and wants the
+//! very bits of x that an undisturbed run has, and nothing left behind.
+//!
+//! | file | what is struck |
+//! |---|---|
+//! | `points` | every crash point at every position, memory kept or lost; recoveries too |
+//! | `limits` | as many losses as are tolerated, and one more |
+//! | `windows` | the windows the first implementation lost data in, by number |
+//! | `choices` | every method, scope, code, encoding, store, mapping and depth |
+//! | `damage` | flipped, truncated, swapped, old and foreign memory; no room |
+//! | `jobs` | sweeps, names, requests to stop, `status` and `clean` |
+//! | `negative` | the program with a safeguard left out: the tests must notice |
+//! | `soak` | random kills and losses from a printed seed |
+//!
+//! Environment: `SKT_TEST_WHOLE=1` strikes at every point, position and memory separately instead of
+//! in chains, and on 2 x 3 as well; `SKT_TEST_SAMPLE=1` is a sample for a second MPI;
+//! `SKT_TEST_SOAK=N` and `SKT_TEST_SEED=N` are for the soak.
+
+#[allow(dead_code)] // shared with the tests of the solver
+#[path = "../mpi/dat.rs"]
+mod dat;
+#[allow(dead_code)] // shared with the tests of the solver
+#[path = "../mpi/job.rs"]
+mod job;
+
+mod choices;
+mod damage;
+mod jobs;
+mod limits;
+mod negative;
+mod points;
+mod scene;
+mod soak;
+mod windows;

@@ -1,0 +1,358 @@
+//! One protected run that is started, struck and started again, and the memory it leaves between.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use skt_hpl::memory::{Depot, Store};
+use skt_hpl::outcome::Verdict;
+use skt_hpl::report::json::Test;
+use tempfile::TempDir;
+
+use crate::job::{Job, PROGRAM, Ran, Running};
+
+/// Longer than any of these runs takes on a busy machine; a run that is still there then hangs.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A small problem with many boundaries, N no multiple of NB.
+pub const SMALL: &[&str] = &["-n", "301", "--nb", "10"];
+
+/// Whether every case is to be run, not a sample.
+pub fn whole() -> bool {
+    std::env::var("SKT_TEST_WHOLE").is_ok_and(|v| v == "1")
+}
+
+/// Whether another configuration runs the default sample, and this one a part of it.
+pub fn sampled() -> bool {
+    std::env::var_os("SKT_TEST_SAMPLE").is_some() && !whole()
+}
+
+/// A run and its memory. Dropped, the memory is removed.
+pub struct Scene {
+    pub name: String,
+    pub ranks: usize,
+    solver: Vec<String>,
+    protect: Vec<String>,
+    pub store: Store,
+    program: PathBuf,
+    env: Vec<(String, String)>,
+    dir: TempDir,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = Command::new(PROGRAM).args(["clean", "--job", &self.name]).output();
+    }
+}
+
+/// Digests of x of undisturbed, unprotected runs.
+static UNDISTURBED: Mutex<Option<HashMap<Vec<String>, Vec<String>>>> = Mutex::new(None);
+
+impl Scene {
+    /// `SMALL` on a P x Q grid, every rank a failure domain of its own, saving at every boundary.
+    pub fn new(p: usize, q: usize) -> Self {
+        Self::of(p, q, SMALL).protect(&["--checkpoint", "1"])
+    }
+
+    /// With a problem and a saving interval of the test's own.
+    pub fn of(p: usize, q: usize, solver: &[&str]) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("t-crash-{}-{n}", std::process::id());
+        let dir = TempDir::new().unwrap();
+        let domains: String = (0..p * q).map(|r| format!("rank:{r} d{r}\n")).collect();
+        fs::write(dir.path().join("domains"), domains).unwrap();
+        let (p_text, q_text) = (p.to_string(), q.to_string());
+        let grid = ["-p", &p_text, "-q", &q_text];
+        Self {
+            name,
+            ranks: p * q,
+            solver: solver.iter().chain(&grid).map(|arg| arg.to_string()).collect(),
+            protect: Vec::new(),
+            store: Store::Posix,
+            program: PROGRAM.into(),
+            env: Vec::new(),
+            dir,
+        }
+    }
+
+    pub fn solver(mut self, args: &[&str]) -> Self {
+        self.solver.extend(args.iter().map(|arg| arg.to_string()));
+        self
+    }
+
+    pub fn protect(mut self, args: &[&str]) -> Self {
+        self.protect.extend(args.iter().map(|arg| arg.to_string()));
+        self
+    }
+
+    pub fn store(mut self, store: Store) -> Self {
+        self.store = store;
+        self
+    }
+
+    pub fn program(mut self, program: &Path, sabotage: &str) -> Self {
+        self.program = program.into();
+        self.env.push(("SKT_SABOTAGE".into(), sabotage.into()));
+        self
+    }
+
+    /// The same command under another job's name is another run.
+    pub fn job(&self) -> Job {
+        let texts = |args: &[String]| args.to_vec();
+        let args: Vec<String> =
+            texts(&self.solver).into_iter().chain(texts(&self.protect)).collect();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let domains = self.path("domains");
+        let mut job =
+            self.bare(&args).args(&["--domains", domains.to_str().unwrap(), "--job", &self.name]);
+        for (name, value) in &self.env {
+            job = job.env(name, value);
+        }
+        job
+    }
+
+    fn bare(&self, args: &[&str]) -> Job {
+        Job::of(self.program.clone(), self.ranks)
+            .limit(LIMIT)
+            .args(&["--threads", "1", "--no-preflight", "--json", "run.json"])
+            .args(args)
+            // Open MPI forgets its own segments when ranks are killed; here they go with the folder.
+            .env("OMPI_MCA_btl_vader_backing_directory", self.dir.path().to_str().unwrap())
+            // Survivors of a fault have nothing to say.
+            .env("OMPI_MCA_odls_base_sigkill_timeout", "0")
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn armed(&self, faults: &str) -> Job {
+        let log = self.path("faults");
+        let _ = fs::remove_file(&log);
+        self.job().env("SKT_FAULT", faults).env("SKT_FAULT_LOG", log.to_str().unwrap())
+    }
+
+    /// What has struck since the last start with faults: `position point hit`.
+    pub fn struck(&self) -> Vec<String> {
+        let log = fs::read_to_string(self.path("faults")).unwrap_or_default();
+        let parse = |line: &str| {
+            let (position, rest) =
+                line.strip_prefix("skt-hpl: fault at position ")?.split_once(": ")?;
+            let fields: Vec<&str> = rest.split(' ').collect();
+            Some(format!("{}:{position}:{}", fields[0], fields[2]))
+        };
+        log.lines().filter_map(parse).collect()
+    }
+
+    /// Runs with faults that end the job; all of them must have struck.
+    pub fn strike(&self, faults: &str) -> Ran {
+        let ran = self.armed(faults).run();
+        let struck = self.struck();
+        for fault in faults.split(',') {
+            let place = fault.splitn(4, ':').take(3).collect::<Vec<_>>().join(":");
+            assert!(struck.contains(&place), "{place} did not strike: {}", ran.told());
+        }
+        assert_ne!(ran.code, Some(0), "{faults}: {}", ran.told());
+        ran
+    }
+
+    /// Runs with faults that may or may not strike.
+    pub fn may_strike(&self, faults: &str) -> Ran {
+        self.armed(faults).run()
+    }
+
+    /// Starts with ranks that stop (`...:stop`), and waits until all of those have.
+    pub fn freeze(&self, faults: &str) -> Running {
+        let (running, came) = self.may_freeze(faults, LIMIT);
+        assert!(came, "{faults}: {:?}", self.struck());
+        // A strike is logged before it strikes: a signal in between would come too early.
+        let began = Instant::now();
+        let halted = || running.ranks().iter().filter(|rank| rank.halted()).count();
+        while halted() < faults.split(',').count() {
+            assert!(began.elapsed() < LIMIT, "{faults}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        running
+    }
+
+    /// The same, where it may not come to it.
+    pub fn may_freeze(&self, faults: &str, limit: Duration) -> (Running, bool) {
+        let mut running = self.armed(faults).start();
+        let came = self.await_strikes(&mut running, faults, limit);
+        (running, came)
+    }
+
+    fn await_strikes(&self, running: &mut Running, faults: &str, limit: Duration) -> bool {
+        let began = Instant::now();
+        let wanted: Vec<&str> =
+            faults.split(',').map(|fault| fault.rsplit_once(':').unwrap().0).collect();
+        while began.elapsed() < limit && !running.over() {
+            let struck = self.struck();
+            if wanted.iter().all(|place| struck.iter().any(|s| s == place)) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
+    /// Power off: all ranks at once, wherever they are.
+    pub fn kill_all(&self, running: Running) {
+        for rank in running.ranks() {
+            let _ = kill(rank.pid, Signal::SIGKILL);
+        }
+        let ran = running.end();
+        assert_ne!(ran.code, Some(0), "{}", ran.told());
+    }
+
+    fn depot(&self) -> Depot {
+        Depot::new(self.store, &self.name).unwrap()
+    }
+
+    /// The node of a position is gone.
+    pub fn lose(&self, position: usize) {
+        match self.store {
+            Store::Posix => {
+                for file in self.files(position) {
+                    fs::remove_file(file).unwrap();
+                }
+            }
+            _ => self.depot().unlink_position(position as u32),
+        }
+    }
+
+    /// A position's files in /dev/shm.
+    pub fn files(&self, position: usize) -> Vec<PathBuf> {
+        shm(&format!("{}.p{position}.", self.name))
+    }
+
+    pub fn file(&self, position: usize, part: &str) -> PathBuf {
+        let uid = nix::unistd::getuid();
+        format!("/dev/shm/skt-hpl.{uid}.{}.p{position}.{part}", self.name).into()
+    }
+
+    /// Positions of this run that have memory, whatever the store.
+    pub fn held(&self) -> Vec<u32> {
+        let mut held = self.depot().positions();
+        held.sort_unstable();
+        held
+    }
+
+    /// The groups, as the headers in memory tell them.
+    pub fn groups(&self) -> Vec<Vec<usize>> {
+        let out = Command::new(PROGRAM).args(["status", "--json"]).output().unwrap();
+        let jobs: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let mine =
+            jobs["memory"].as_array().unwrap().iter().find(|job| job["job"] == self.name.as_str());
+        let mut groups: Vec<Vec<usize>> = mine
+            .and_then(|job| job["positions"].as_array())
+            .into_iter()
+            .flatten()
+            .filter_map(|position| serde_json::from_value(position["header"]["group"].clone()).ok())
+            .collect();
+        groups.sort();
+        groups.dedup();
+        groups
+    }
+
+    /// The digests of x that a run nobody disturbs and nothing protects has.
+    pub fn undisturbed(&self) -> Vec<String> {
+        // Held while it runs: tests that want the same one wait for it.
+        let mut known = UNDISTURBED.lock().unwrap_or_else(|broken| broken.into_inner());
+        let known = known.get_or_insert_default();
+        if let Some(found) = known.get(&self.solver) {
+            return found.clone();
+        }
+        let args: Vec<&str> = self.solver.iter().map(String::as_str).collect();
+        let ran = self.bare(&args).run().expect_code(0);
+        let digests = digests(&ran);
+        known.insert(self.solver.clone(), digests.clone());
+        digests
+    }
+
+    /// Starts the same command again: it must pass, with the bits of an undisturbed run, and leave
+    /// nothing.
+    pub fn finish(&self) -> Ran {
+        let ran = self.job().run();
+        self.expect_finished(ran)
+    }
+
+    pub fn expect_finished(&self, ran: Ran) -> Ran {
+        let ran = ran.expect_code(0);
+        assert_eq!(digests(&ran), self.undisturbed(), "{}", ran.told());
+        self.expect_nothing_left();
+        ran
+    }
+
+    /// The same where memory is only good up to rounding.
+    pub fn finish_up_to_rounding(&self) -> Ran {
+        let ran = self.job().run().expect_code(0);
+        assert_eq!(digests(&ran).len(), 1);
+        self.expect_nothing_left();
+        ran
+    }
+
+    pub fn expect_nothing_left(&self) {
+        let left = shm(&format!("{}.", self.name));
+        assert!(left.is_empty(), "{left:?}");
+        assert!(self.held().is_empty(), "{:?}", self.held());
+    }
+
+    /// The next start must refuse, say these words once, and keep all memory.
+    pub fn expect_refused(&self, code: i32, words: &[&str]) -> Ran {
+        let before = (self.held(), contents(&self.name));
+        let ran = self.job().run().expect_code(code);
+        for word in words {
+            assert!(ran.err.contains(word), "{word:?}: {}", ran.told());
+        }
+        assert!(!ran.out.contains("PASSED"), "{}", ran.told());
+        assert!(before == (self.held(), contents(&self.name)), "memory changed: {}", ran.told());
+        ran
+    }
+}
+
+/// The boundary a run went on from.
+pub fn resumed_at(ran: &Ran) -> Option<usize> {
+    let (_, rest) = ran.err.split_once("goes on from boundary ")?;
+    rest.split(' ').next()?.parse().ok()
+}
+
+/// Positions a run said it rebuilt.
+pub fn rebuilt(ran: &Ran) -> Option<Vec<usize>> {
+    let (_, rest) = ran.err.split_once("rebuilt positions ")?;
+    serde_json::from_str(&rest[..=rest.find(']')?]).ok()
+}
+
+/// The digest of x of every test, all of which passed.
+pub fn digests(ran: &Ran) -> Vec<String> {
+    let digest = |test: &Test| {
+        let outcome = test.outcome.as_ref().expect("not skipped");
+        assert_eq!(outcome.verdict, Verdict::Passed, "{}", ran.told());
+        outcome.x_digest.clone()
+    };
+    ran.json().tests.iter().map(digest).collect()
+}
+
+fn shm(prefix: &str) -> Vec<PathBuf> {
+    let prefix = format!("skt-hpl.{}.{prefix}", nix::unistd::getuid());
+    let entries = fs::read_dir("/dev/shm").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+    let mine = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
+    };
+    let mut found: Vec<PathBuf> = entries.filter(mine).collect();
+    found.sort();
+    found
+}
+
+/// All memory that a refusal must leave as it is. Heads show signs of life; those may change.
+fn contents(job: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let data = |path: &PathBuf| path.extension().is_none_or(|part| part != "head");
+    let files = shm(&format!("{job}.")).into_iter().filter(data);
+    files.map(|path| (path.clone(), fs::read(path).unwrap_or_default())).collect()
+}

@@ -1,0 +1,152 @@
+//! Random kills and losses within the limit: every run ends, and ends right.
+//!
+//! The seed is printed; `SKT_TEST_SEED` repeats it, `SKT_TEST_SOAK` says how many runs.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use rand_xoshiro::Xoshiro256StarStar;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use skt_hpl::faults::Point;
+
+use crate::scene::{SMALL, Scene, sampled};
+
+struct Dice(Xoshiro256StarStar);
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        (self.0.next_u64() % n as u64) as usize
+    }
+
+    fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())].clone()
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
+fn between(point: Point, first: Point, last: Point) -> bool {
+    let place = |point: Point| Point::ALL.iter().position(|p| *p == point);
+    (place(first)..=place(last)).contains(&place(point))
+}
+
+/// Points that a start may come to.
+fn points(again: bool, lost: bool) -> Vec<Point> {
+    let of = |point: &Point| match point.name() {
+        name if name.starts_with("rebuil") => lost,
+        "agree-begin" | "agreed" => true,
+        name if name.starts_with("generate") => !again,
+        _ => again || !between(*point, Point::Pinned, Point::Resumed),
+    };
+    Point::ALL.iter().copied().filter(of).collect()
+}
+
+/// One run: struck up to four times, then left alone.
+fn run(dice: &mut Dice) -> (String, usize) {
+    let (p, q) = dice.one_of(&[(2, 2), (2, 2), (2, 3)]);
+    let mut protect = vec!["--checkpoint", dice.one_of(&["1", "2", "5"])];
+    protect.extend(dice.one_of(&[&[][..], &["--method", "double"], &["--scope", "side"]]));
+    protect.extend(dice.one_of(&[&[][..], &["--encode", "reduce"], &["--code", "reed-solomon"]]));
+    let losses = match (p * q, dice.below(2)) {
+        (6, 0) => 2,
+        _ => 1,
+    };
+    if losses == 2 {
+        protect.extend(["--losses", "2", "--code", "reed-solomon"]);
+        protect.dedup();
+    } else {
+        protect.extend(dice.one_of(&[&[][..], &["--group", "2"]]));
+    }
+    // A flag that came twice counts once.
+    let twice = protect.iter().filter(|arg| **arg == "--code").count() > 1;
+    if twice {
+        let at = protect.iter().position(|arg| *arg == "--code").unwrap();
+        protect.drain(at..at + 2);
+    }
+    let depth = dice.one_of(&["0", "1", "2"]);
+    let problem = dice.one_of(&[SMALL, &["-n", "901", "--nb", "10"]]);
+    let scene = Scene::of(p, q, problem).solver(&["--depth", depth]).protect(&protect);
+    let mut story = format!("N {} {p} x {q} depth {depth} {}: ", problem[1], protect.join(" "));
+    let mut starts = 1;
+    let mut lost = false;
+    // Who may be lost: the same few all through the run, so that no group ever lacks more.
+    let mut victims: Vec<usize> = Vec::new();
+    for _ in 0..1 + dice.below(4) {
+        starts += 1;
+        let ended = if dice.below(4) == 0 {
+            let wait = 200 + dice.below(600) as u64;
+            let mut running = scene.job().start();
+            std::thread::sleep(Duration::from_millis(wait));
+            let ranks = running.ranks();
+            let who = dice.below(2 * ranks.len().max(1));
+            let whom = if who < ranks.len() { format!("rank {who}") } else { "all".into() };
+            story += &format!("{whom} killed after {wait} ms");
+            // One rank, or all of them.
+            for (i, rank) in ranks.iter().enumerate() {
+                if (who == i || who >= ranks.len()) && !running.over() {
+                    let _ = kill(rank.pid, Signal::SIGKILL);
+                }
+            }
+            running.end()
+        } else {
+            let point = dice.one_of(&points(starts > 2, lost));
+            let hits = if between(point, Point::Iteration, Point::Committed) { 25 } else { 1 };
+            let (position, hit) = (dice.below(p * q), 1 + dice.below(hits));
+            let fault = format!("{}:{position}:{hit}:kill", point.name());
+            story += &fault;
+            scene.may_strike(&fault)
+        };
+        if ended.code == Some(0) {
+            story += " (ended) ";
+            println!("{story}");
+            scene.expect_finished(ended);
+            return (story, starts - 1);
+        }
+        // It was struck; it did not refuse, nor fail.
+        assert!(!matches!(ended.code, Some(2..=6)), "{story}: {}", ended.told());
+        let worries = ["panicked", "is kept", "cannot be had"];
+        assert!(!worries.iter().any(|word| ended.err.contains(word)), "{story}: {}", ended.told());
+        if victims.is_empty() {
+            for group in scene.groups() {
+                let mut group = group.clone();
+                for _ in 0..losses {
+                    if !group.is_empty() {
+                        victims.push(group.remove(dice.below(group.len())));
+                    }
+                }
+            }
+        }
+        lost = false;
+        for &victim in &victims {
+            if dice.below(2) == 0 {
+                story += &format!(" lost {victim}");
+                scene.lose(victim);
+                lost = true;
+            }
+        }
+        story += "; ";
+    }
+    println!("{story}");
+    scene.finish();
+    (story, starts)
+}
+
+#[test]
+fn random_kills_and_losses_from_a_seed() {
+    let seed = number("SKT_TEST_SEED").unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        now.as_nanos() as u64
+    });
+    let runs = number("SKT_TEST_SOAK").unwrap_or(if sampled() { 5 } else { 30 });
+    println!("SKT_TEST_SEED={seed} SKT_TEST_SOAK={runs}");
+    let mut starts = 0;
+    for i in 0..runs {
+        // Each run has a seed of its own, so that one can be repeated alone.
+        println!("run {i}: SKT_TEST_SEED={} SKT_TEST_SOAK=1", seed + i);
+        let mut dice = Dice(Xoshiro256StarStar::seed_from_u64(seed + i));
+        starts += run(&mut dice).1;
+    }
+    println!("{runs} runs, {starts} starts, seed {seed}");
+}

@@ -221,6 +221,17 @@ impl UpperBlock {
                     let panels = cols.start / unit..cols.end.div_ceil(unit);
                     packed::solve_upper(self.k, l1.laid, self.data, panels);
                 }
+                // A single column is a vector to some libraries, and then rounded by how it lies.
+                Engine::Blas if cols.len() == 1 => {
+                    let (rs, cs) = TriangleBlock::strides(l1.form, l1.k);
+                    for p in 0..self.k {
+                        let x = *self.data.add(p * self.cols + cols.start);
+                        for i in p + 1..self.k {
+                            let y = self.data.add(i * self.cols + cols.start);
+                            *y -= *l1.raw.add(i * rs + p * cs) * x;
+                        }
+                    }
+                }
                 Engine::Blas => {
                     // Row-major U is U^T to the BLAS: U^T := U^T L1^-T.
                     let triangle = match l1.form {
@@ -310,6 +321,15 @@ impl LowerBlock {
             match self.engine {
                 Engine::Packed => {
                     packed::multiply(self.k, self.data, rows, u.data, cols, (c, ldc));
+                }
+                // As in `solve`.
+                Engine::Blas if cols.len() == 1 => {
+                    for p in 0..self.k {
+                        let x = *u.data.add(p * u.cols + cols.start);
+                        for i in rows.clone() {
+                            *c.add(i * ldc + cols.start) -= *self.data.add(p * self.rows + i) * x;
+                        }
+                    }
                 }
                 Engine::Blas => {
                     // Row-major C is C^T to the BLAS: C^T -= U^T L^T.

@@ -332,8 +332,9 @@ fn calibrate(flags: &PlanFlags, inputs: &Inputs, time: f64) -> Result<Vec<Sample
     let rough =
         planner::plan(&Inputs { simulate: 0, limit: None, n: None, ..inputs.clone() })?.plan;
     let nb = inputs.nb.unwrap_or(192.min(rough.shape.nb));
-    let sizes = calibration_sizes(&rough.rate, nb, rough.shape.n, time)?;
+    let sizes = calibration_sizes(&rough.rate, nb, rough.shape.n, time / REPEATS as f64)?;
     let sizes: Vec<usize> = sizes.into_iter().map(|n| n as usize).collect();
+    let sizes = sizes.repeat(REPEATS);
     let mut test = test_params(&rough);
     test.nb = nb as usize;
     test.threshold = -1.0;
@@ -343,13 +344,29 @@ fn calibrate(flags: &PlanFlags, inputs: &Inputs, time: f64) -> Result<Vec<Sample
     let result = calibrate_in(flags, inputs, &dir, &hpl_dat(&test, &sizes, "calibration"));
     // Nothing else is in it; if it cannot be removed the measurement is good all the same.
     let _ = std::fs::remove_dir_all(&dir);
-    let samples = result?;
+    let samples = best_of_each(result?);
     if samples.is_empty() {
         return Err(environment(
             "the calibration printed no result; run it by hand to see why".into(),
         ));
     }
     Ok(samples)
+}
+
+/// How often each size is measured. Whatever else the machine does can only slow a run down, and one
+/// slow run of the smallest size would tilt the fit; so the fastest of each counts.
+const REPEATS: usize = 3;
+
+fn best_of_each(samples: Vec<Sample>) -> Vec<Sample> {
+    let mut best: Vec<Sample> = Vec::new();
+    for sample in samples {
+        match best.iter_mut().find(|b| b.n == sample.n) {
+            Some(b) if b.rate < sample.rate => *b = sample,
+            Some(_) => {}
+            None => best.push(sample),
+        }
+    }
+    best
 }
 
 fn calibrate_in(

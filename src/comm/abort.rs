@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Duration;
 
 use mpi::ffi;
 
@@ -33,6 +34,8 @@ pub fn die(code: i32, why: &str) -> ! {
     let text = format!("skt-hpl: {who}while {}: {why}\n", phase());
     let _ = std::io::stderr().write_all(text.as_bytes());
     if MPI_UP.load(Ordering::Acquire) {
+        // Launchers drop what they have not read yet of an aborted job's output: let them read.
+        std::thread::sleep(Duration::from_millis(150));
         // SAFETY: MPI is initialised and not yet finalised; MPI_Abort may be called at any time
         // in between, from any thread that got here first.
         unsafe {

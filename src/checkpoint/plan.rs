@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::protocol::Method;
+use crate::grid::Cyclic;
 use crate::memory::Part;
 use crate::params::Mapping;
 use crate::parity::code::LOSSES_MAX;
@@ -58,20 +59,6 @@ pub struct Corner {
     pub col: usize,
 }
 
-/// Rows or columns below `upto` that process `me` of `of` owns in blocks of `nb`.
-fn owned(upto: usize, nb: usize, me: usize, of: usize) -> usize {
-    let blocks = upto / nb;
-    let rest = upto % nb;
-    let mine = blocks / of;
-    let extra = blocks % of;
-    mine * nb
-        + match me.cmp(&extra) {
-            std::cmp::Ordering::Less => nb,
-            std::cmp::Ordering::Equal => rest,
-            std::cmp::Ordering::Greater => 0,
-        }
-}
-
 impl Layout {
     pub fn positions(&self) -> usize {
         self.p * self.q
@@ -91,7 +78,10 @@ impl Layout {
     /// Local rows and columns of [A|b] at a position.
     pub fn shape(&self, position: usize) -> (usize, usize) {
         let (p, q) = self.place(position);
-        (owned(self.n, self.nb, p, self.p), owned(self.n + 1, self.nb, q, self.q))
+        (
+            Cyclic::new(self.n, self.nb, self.p).count(p),
+            Cyclic::new(self.n + 1, self.nb, self.q).count(q),
+        )
     }
 
     /// Where, at a position, what can change after boundary `k` begins.
@@ -100,12 +90,12 @@ impl Layout {
         let done = (boundary * self.nb).min(self.n);
         Corner {
             row: match scope {
-                Scope::Corner => owned(done, self.nb, p, self.p),
+                Scope::Corner => Cyclic::new(self.n, self.nb, self.p).count_below(done, p),
                 _ => 0,
             },
             col: match scope {
                 Scope::Whole => 0,
-                _ => owned(done, self.nb, q, self.q),
+                _ => Cyclic::new(self.n + 1, self.nb, self.q).count_below(done, q),
             },
         }
     }

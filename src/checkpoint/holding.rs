@@ -11,7 +11,8 @@ use crate::faults::{Sabotage, sabotaged};
 use crate::memory::header::{HEAD_BYTES, Head, Header, HeaderFault};
 use crate::memory::ledger::Ledger;
 use crate::memory::{Depot, MemoryError, Part, Region};
-use crate::parity::exchange::{Share, Window, digest};
+use crate::parity::digest::digest;
+use crate::parity::exchange::{Share, Window};
 use crate::parity::stripes::Role;
 
 /// What this node holds of a job, with headers that can be believed.

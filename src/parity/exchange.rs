@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::code::{Code, bytes};
+use super::code::Code;
 use super::comm::GroupComm;
 use super::plan::{self, Combine};
 use super::stripes::{Role, Stripes};
@@ -334,11 +334,6 @@ impl Coder {
         }
         true
     }
-}
-
-/// A digest over words, for tables of digests.
-pub fn digest(words: &[u64]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(bytes(words))
 }
 
 #[cfg(test)]

@@ -48,6 +48,11 @@ pub fn map_aligned(len: usize, protection: i32) -> std::io::Result<NonNull<u8>> 
 
 const PAGE: usize = 4096;
 
+/// Threads that fill memory at once: one zeroes some GB a second, and a restart waits for it.
+const FILLERS: usize = 4;
+/// Huge pages below which a further thread is not worth its start.
+const SHARE: usize = 16;
+
 /// Turns the whole huge pages of a mapping of new shared memory into huge pages that are really there.
 /// What is left over, or all of it, stays unallocated.
 ///
@@ -55,10 +60,21 @@ const PAGE: usize = 4096;
 /// `base` is a shared, writable mapping of `len` bytes, and what it maps is at least that long.
 pub(super) unsafe fn collapse(base: NonNull<u8>, len: usize) {
     let first = (base.as_ptr() as usize).next_multiple_of(HUGE);
-    let end = (base.as_ptr() as usize + len) / HUGE * HUGE;
-    if first >= end {
-        return;
-    }
+    let pages = ((base.as_ptr() as usize + len) / HUGE).saturating_sub(first / HUGE);
+    // As many as may run here: a rank that is bound to one core has one.
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let threads = cores.min(FILLERS).min(pages / SHARE).max(1);
+    let start = |thread: usize| first + pages * thread / threads * HUGE;
+    std::thread::scope(|scope| {
+        for thread in 1..threads {
+            scope.spawn(move || collapse_pages(start(thread), start(thread + 1)));
+        }
+        collapse_pages(start(0), start(1));
+    });
+}
+
+/// Addresses `first..end`, both on boundaries of huge pages within a mapping that `collapse` was given.
+fn collapse_pages(first: usize, end: usize) {
     for place in (first..end).step_by(HUGE) {
         // The kernel leaves alone what holds no page at all. Asked this way, it says if there is no room for
         // one; a plain store would be a SIGBUS.
@@ -67,8 +83,10 @@ pub(super) unsafe fn collapse(base: NonNull<u8>, len: usize) {
             return;
         }
     }
-    // SAFETY: within the mapping; contents stay as they are. A refusal changes nothing.
-    unsafe { libc::madvise(first as *mut _, end - first, libc::MADV_COLLAPSE) };
+    if first < end {
+        // SAFETY: within the mapping; contents stay as they are. A refusal changes nothing.
+        unsafe { libc::madvise(first as *mut _, end - first, libc::MADV_COLLAPSE) };
+    }
 }
 
 #[cfg(test)]

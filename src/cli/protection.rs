@@ -33,7 +33,7 @@ use crate::params::TestParams;
 use crate::threads::Pool;
 
 /// Room for the small state: [`Account`] as text.
-const STATE_BYTES: usize = 1024;
+pub(super) const STATE_BYTES: usize = 1024;
 
 /// Asked to stop at the next boundary (SIGTERM, SIGUSR1) or after the next save (SIGUSR2).
 static STOP_NOW: AtomicBool = AtomicBool::new(false);
@@ -368,7 +368,7 @@ fn domain(settings: &settings::Protection, rank: usize, host: &str) -> Result<St
     }
 }
 
-fn read_domains(path: &Path) -> Result<DomainFile, String> {
+pub(super) fn read_domains(path: &Path) -> Result<DomainFile, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|e| format!("the domain file {} cannot be read: {e}", path.display()))?;
     DomainFile::parse(&text).map_err(|e| format!("{}: {e}", path.display()))

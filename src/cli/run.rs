@@ -3,6 +3,7 @@
 //! Flags, files and the batch system's environment in, `supervise::Settings` out. Everything after the
 //! first word that is no flag of this subcommand goes to the benchmark as it is.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode};
@@ -12,6 +13,8 @@ use clap::{Args, Command, FromArgMatches};
 
 use super::bench::{self, BenchFlags};
 use super::exit::Exit;
+use super::need;
+use crate::input::Loaded;
 use crate::supervise::events::unix_ms;
 use crate::supervise::folder::{self, Folder};
 use crate::supervise::hosts::{Allocation, BatchSystem, Host, from_allocation, read_host_file};
@@ -85,9 +88,13 @@ pub struct RunFlags {
     #[arg(long, value_name = "NAME", help_heading = "Run")]
     pub memory_name: Option<String>,
 
-    /// Shared memory a rank needs, such as 2G: what a spare is tested for [default: as seen in the run]
+    /// Shared memory a rank needs, such as 2G: what a spare is tested for [default: as the test's size says]
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Run")]
     pub rank_memory: Option<u64>,
+
+    /// Do not start MPI on trial before the first launch [with --program it never is]
+    #[arg(long, help_heading = "Run")]
+    pub no_trial: bool,
 
     /// Save and stop after this time, such as 90m or 3600s [default: before a Slurm job's end]
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Run")]
@@ -293,16 +300,17 @@ fn in_path(name: &str) -> Option<PathBuf> {
 
 /// What the benchmark's own flags and files tell a supervisor.
 #[derive(Debug, PartialEq)]
-struct Plan {
+pub(super) struct Plan {
+    pub(super) loaded: Loaded,
     /// Of the largest grid.
-    ranks: usize,
+    pub(super) ranks: usize,
     /// If there is only one.
     problem: Option<Problem>,
     /// The name of the ranks' memory; None where nothing is saved.
-    job: Option<String>,
+    pub(super) job: Option<String>,
 }
 
-fn plan(arguments: &[OsString]) -> Result<Plan, Refusal> {
+pub(super) fn plan(arguments: &[OsString]) -> Result<Plan, Refusal> {
     let usage = |e: clap::Error| Refusal(Exit::Usage, e.to_string());
     let command = BenchFlags::augment_args(Command::new("skt-hpl run").no_binary_name(true));
     let matches = command.try_get_matches_from(arguments).map_err(usage)?;
@@ -315,7 +323,27 @@ fn plan(arguments: &[OsString]) -> Result<Plan, Refusal> {
         _ => None,
     };
     let job = loaded.settings.protection.as_ref().map(|p| p.job.clone());
-    Ok(Plan { ranks, problem, job })
+    Ok(Plan { loaded, ranks, problem, job })
+}
+
+pub(super) fn enough_slots(ranks: usize, slots: usize, nodes: usize) -> Result<(), Refusal> {
+    if ranks <= slots {
+        return Ok(());
+    }
+    refuse(
+        Exit::Usage,
+        format!(
+            "{ranks} ranks are needed, the {nodes} node(s) have {slots} slots; write `n1 slots=4` in the host file"
+        ),
+    )
+}
+
+/// srun's `--mpi` for the MPI library this program is linked to.
+pub(super) fn pmi() -> &'static str {
+    match Launcher::of_library(&mpi_library()) {
+        Some(Launcher::Openmpi) => "pmix",
+        _ => "pmi2",
+    }
 }
 
 /// When the Slurm job ends, in Unix milliseconds.
@@ -374,15 +402,17 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         );
     };
     let slots: usize = nodes.hosts.iter().map(|h| h.slots).sum();
-    if ranks > slots {
-        return refuse(
-            Exit::Usage,
-            format!(
-                "{ranks} ranks are needed, the {} nodes have {slots} slots; write `n1 slots=4` in the host file",
-                nodes.hosts.len()
-            ),
-        );
+    let mut rank_bytes = flags.rank_memory;
+    let mut needs = BTreeMap::new();
+    enough_slots(ranks, slots, nodes.hosts.len())?;
+    if let Some(planned) = &planned {
+        let found = need::of_hosts(&planned.loaded, &nodes.hosts, ranks)
+            .map_err(|why| Refusal(Exit::BadInput, why))?;
+        rank_bytes = rank_bytes.or(found.rank_bytes);
+        let names = nodes.hosts.iter().map(|h| h.name.clone());
+        needs.extend(names.zip(found.hosts));
     }
+    let trial = !flags.no_trial && planned.is_some();
     let mut command = vec![flags.program.as_ref().unwrap_or(&own).to_string_lossy().into_owned()];
     for word in &flags.bench {
         match word.to_str() {
@@ -425,10 +455,6 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         .and_then(|a| slurm_end_ms(&a.job))
         .map(|end| end.saturating_sub(flags.stop_early.as_millis() as u64));
     let own_end = flags.time_limit.map(|limit| unix_ms() + limit.as_millis() as u64);
-    let pmi = match Launcher::of_library(&mpi_library()) {
-        Some(Launcher::Openmpi) => "pmix",
-        _ => "pmi2",
-    };
     let ms = |time: Duration| time.as_millis() as u64;
     Ok(Settings {
         hosts: nodes.hosts,
@@ -436,7 +462,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         ranks,
         launcher,
         launcher_program,
-        pmi: pmi.to_owned(),
+        pmi: pmi().to_owned(),
         shell: nodes.shell,
         extra,
         command,
@@ -458,7 +484,9 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         wait: flags.wait,
         stop_at_ms: [job_end, own_end].into_iter().flatten().min(),
         halt_patience: flags.halt_patience,
-        rank_bytes: flags.rank_memory,
+        rank_bytes,
+        needs,
+        trial,
         problem,
         discard: flags.new,
     })

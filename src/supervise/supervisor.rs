@@ -4,6 +4,7 @@
 //! process, too, may die anywhere: the same command takes the running job over, or recovers it. All
 //! judgement is elsewhere and pure (`watch`, `policy`, `preflight`); here are the steps.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -20,11 +21,12 @@ use super::job::Job;
 use super::journal::{Journal, RunState};
 use super::launcher::{LaunchPlan, Launcher, launch};
 use super::policy::{Attempt, Fitness, Patience, Placement, Situation, next_attempt, place};
-use super::preflight::{Expected, Finding};
+use super::preflight::{Expected, Finding, Need};
 use super::progress::words;
 use super::shell::RemoteShell;
 use super::status::{Activity, NodeRole, NodeStatus, Problem, Status};
 use super::timeline;
+use super::trial::{Place, Trial, Trouble};
 use super::watch::{Breakage, RankSeen, Seen, Thresholds, Verdict, Watch};
 
 /// Everything `skt-hpl run` was told.
@@ -58,6 +60,10 @@ pub struct Settings {
     /// How long a halt may take before the job is ended the hard way.
     pub halt_patience: Duration,
     pub rank_bytes: Option<u64>,
+    /// What the ranks take of each working node, by name, where the supervisor knows the benchmark.
+    pub needs: BTreeMap<String, Need>,
+    /// Start MPI on trial before the first launch.
+    pub trial: bool,
     pub problem: Option<Problem>,
     /// Begin anew although an unfinished run lies in the folder.
     pub discard: bool,
@@ -104,6 +110,14 @@ enum End {
     },
 }
 
+/// How a trial start of MPI went.
+enum Tried {
+    Well,
+    /// A node was found unfit: choose again.
+    Unfit,
+    End((u8, String)),
+}
+
 struct Halt {
     why: String,
     after_checkpoint: bool,
@@ -127,6 +141,8 @@ struct Supervisor<'a> {
     rank_bytes: Option<u64>,
     computing_since: Option<(Instant, u64)>,
     beaten: Instant,
+    /// Replacements told since the last launch.
+    replaced: Vec<(String, String)>,
 }
 
 /// Runs to the end and returns the exit status.
@@ -211,6 +227,7 @@ pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
         halt: None,
         computing_since: None,
         beaten: Instant::now(),
+        replaced: Vec::new(),
     };
     if !resumed {
         this.note(Event::RunStarted {
@@ -314,12 +331,21 @@ impl Supervisor<'_> {
         self.zero.elapsed().as_millis() as u64
     }
 
-    fn expected(&self) -> Expected<'_> {
+    /// What a node is measured by. A working node that has its memory already is not asked for room again.
+    fn expected(&self, name: &str) -> Expected<'_> {
+        let needs = &self.settings.needs;
+        let most = needs.values().copied().reduce(Need::max);
+        let placed = self.state.placed.iter().any(|h| h.name == name);
+        let need = match needs.get(name).copied() {
+            Some(own) if placed && self.state.incarnation == 0 => Some(own),
+            _ if placed => most.map(|need| Need { named_bytes: 0, own_bytes: 0, ..need }),
+            _ => most,
+        };
         Expected {
             version: env!("CARGO_PKG_VERSION"),
             binary: &self.binary,
             unix_ms: unix_ms(),
-            need_bytes: None,
+            need,
             held_bytes: 0,
         }
     }
@@ -364,6 +390,13 @@ impl Supervisor<'_> {
                 Ok(hosts) => hosts,
                 Err(end) => return Ok(end),
             };
+            if self.state.incarnation == 0 && self.settings.trial {
+                match self.try_mpi(&hosts)? {
+                    Tried::Well => {}
+                    Tried::Unfit => continue,
+                    Tried::End(end) => return Ok(end),
+                }
+            }
             let job = self.launch(&hosts)?;
             if let Some(end) = self.incarnation(job)? {
                 return Ok(end);
@@ -386,8 +419,8 @@ impl Supervisor<'_> {
 
     fn tell_findings(&mut self) {
         for at in 0..self.cluster.nodes.len() {
-            for finding in self.cluster.findings(at, &self.expected()) {
-                let name = &self.cluster.nodes[at].host.name;
+            let name = &self.cluster.nodes[at].host.name;
+            for finding in self.cluster.findings(at, &self.expected(name)) {
                 match finding {
                     Finding::Problem(text) => {
                         eprintln!("skt-hpl run: {name} cannot be used: {text}")
@@ -410,8 +443,8 @@ impl Supervisor<'_> {
         let mut waiting_since: Option<Instant> = None;
         loop {
             let placement = {
-                let expected = self.expected();
-                let fitness = |name: &str| -> Fitness { self.cluster.fitness(name, &expected) };
+                let fitness =
+                    |name: &str| -> Fitness { self.cluster.fitness(name, &self.expected(name)) };
                 let spares: Vec<Host> = self
                     .cluster
                     .nodes
@@ -425,7 +458,8 @@ impl Supervisor<'_> {
                     fitness: &fitness,
                     ranks: self.settings.ranks,
                     rank_bytes: self.rank_bytes,
-                    may_double: self.settings.may_double,
+                    // Before the first launch nothing is lost: the nodes asked for, or a spare.
+                    may_double: self.settings.may_double && self.state.incarnation > 0,
                     may_wait: self.settings.wait.is_some(),
                 })
             };
@@ -436,14 +470,19 @@ impl Supervisor<'_> {
                             self.cluster.nodes[at].lost = None;
                             self.cluster.nodes[at].spare = false;
                         }
-                        self.note(Event::Replaced { node, by })?;
+                        let pair = (node.clone(), by.clone());
+                        if !self.replaced.contains(&pair) {
+                            self.replaced.push(pair);
+                            self.note(Event::Replaced { node, by })?;
+                        }
                     }
                     return Ok(Ok(hosts));
                 }
                 Placement::GiveUp { why } => {
-                    let unusable = self.state.incarnation == 0;
-                    let code = if unusable { STATUS_ENVIRONMENT } else { STATUS_RESUMABLE };
-                    return Ok(Err((code, why)));
+                    return Ok(Err(match self.state.incarnation {
+                        0 => (STATUS_ENVIRONMENT, self.unfit_words()),
+                        _ => (STATUS_RESUMABLE, why),
+                    }));
                 }
                 Placement::Wait { missing } => {
                     if waiting_since.is_none() {
@@ -463,6 +502,169 @@ impl Supervisor<'_> {
                 }
             }
         }
+    }
+
+    /// Why the run cannot begin: which nodes will not do, and what to do about it.
+    fn unfit_words(&self) -> String {
+        let mut words = Vec::new();
+        for node in &self.cluster.nodes {
+            let name = &node.host.name;
+            let spare =
+                if self.state.placed.iter().any(|h| h.name == *name) { "" } else { "spare " };
+            match self.cluster.fitness(name, &self.expected(name)) {
+                Fitness::Fit { .. } => {}
+                Fitness::Unfit(why) => words.push(format!("{spare}{name}: {why}")),
+                Fitness::Lost { .. } => {
+                    let why = node.lost.as_deref().unwrap_or_default();
+                    words.push(format!("{spare}{name}: {why}"));
+                }
+            }
+        }
+        format!(
+            "not started, for lack of fit nodes: {}. Mend them, take them off the list, or give spares",
+            words.join("; ")
+        )
+    }
+
+    /// Starts MPI on trial over the chosen nodes and the spares, and finds out whose fault it is if it does not.
+    fn try_mpi(&mut self, hosts: &[Host]) -> anyhow::Result<Tried> {
+        let mut left = self.settings.ranks;
+        let mut working: Vec<Host> = hosts.to_vec();
+        for host in &mut working {
+            host.slots = host.slots.min(left);
+            left -= host.slots;
+        }
+        working.retain(|h| h.slots > 0);
+        let slots = working.iter().map(|h| h.slots).max().unwrap_or(1);
+        loop {
+            let spares: Vec<Host> = self
+                .cluster
+                .nodes
+                .iter()
+                .map(|n| &n.host.name)
+                .filter(|name| !hosts.iter().any(|h| h.name == **name))
+                .filter(|name| {
+                    matches!(self.cluster.fitness(name, &self.expected(name)), Fitness::Fit { .. })
+                })
+                .map(|name| Host::new(name, slots))
+                .collect();
+            let all = [&working[..], &spares[..]].concat();
+            let Some(result) = self.trial(&all)? else { return self.halted() };
+            let trouble = match result {
+                Ok(()) => return Ok(Tried::Well),
+                Err(trouble) => trouble,
+            };
+            // If the trouble names nobody, parts of the whole are tried.
+            let mut culprits: Vec<String> =
+                trouble.nodes.iter().map(|n| all[*n].name.clone()).collect();
+            if culprits.is_empty() && !spares.is_empty() {
+                match self.trial(&working)? {
+                    None => return self.halted(),
+                    Some(Err(_)) => {}
+                    Some(Ok(())) => {
+                        for spare in &spares {
+                            match self.trial(&[working[0].clone(), spare.clone()])? {
+                                None => return self.halted(),
+                                Some(Ok(())) => {}
+                                Some(Err(_)) => culprits.push(spare.name.clone()),
+                            }
+                        }
+                        if culprits.is_empty() {
+                            culprits.extend(spares.iter().map(|s| s.name.clone()));
+                        }
+                    }
+                }
+            }
+            if culprits.is_empty() && working.len() > 1 {
+                for host in &working {
+                    match self.trial(std::slice::from_ref(host))? {
+                        None => return self.halted(),
+                        Some(Ok(())) => {}
+                        Some(Err(_)) => culprits.push(host.name.clone()),
+                    }
+                }
+            }
+            // If no node starts MPI even by itself, it is not the nodes.
+            if culprits.is_empty() || culprits.len() == all.len() {
+                let why = format!(
+                    "not started: MPI does not start on these nodes: {}. `skt-hpl doctor` tries again; \
+                     --no-trial leaves this check out",
+                    trouble.what
+                );
+                return Ok(Tried::End((STATUS_ENVIRONMENT, why)));
+            }
+            for name in &culprits {
+                eprintln!(
+                    "skt-hpl run: {name} cannot be used: MPI does not start there: {}",
+                    trouble.what
+                );
+                if let Some(at) = self.cluster.find(name) {
+                    self.cluster.nodes[at].unfit =
+                        Some(format!("MPI does not start there: {}", trouble.what));
+                }
+            }
+            if hosts.iter().any(|h| culprits.contains(&h.name)) {
+                return Ok(Tried::Unfit);
+            }
+        }
+    }
+
+    fn halted(&self) -> anyhow::Result<Tried> {
+        let why = self.halt.as_ref().map_or("stopped on request", |h| h.why.as_str());
+        Ok(Tried::End((STATUS_RESUMABLE, why.to_string())))
+    }
+
+    /// One trial start, every slot of the hosts taken. None: somebody asked to stop meanwhile.
+    fn trial(&mut self, hosts: &[Host]) -> anyhow::Result<Option<Result<(), Trouble>>> {
+        let settings = self.settings;
+        let mut places = Vec::new();
+        for (at, host) in hosts.iter().enumerate() {
+            let node = self.cluster.find(&host.name).map(|n| &self.cluster.nodes[n]);
+            match node.and_then(|n| n.facts.as_ref()) {
+                Some((facts, _)) => places.push(Place::of(facts)),
+                None => {
+                    let what = "its agent has not answered".to_string();
+                    return Ok(Some(Err(Trouble { nodes: vec![at], what })));
+                }
+            }
+        }
+        let plan = LaunchPlan {
+            launcher: settings.launcher,
+            program: &settings.launcher_program,
+            hosts,
+            ranks: hosts.iter().map(|h| h.slots).sum(),
+            run_id: &self.state.run_id,
+            incarnation: 0,
+            command: &[],
+            env: &settings.env,
+            extra: &settings.extra,
+            shell: &settings.shell,
+            dir: &std::path::absolute(settings.folder.path())?,
+            as_root: nix::unistd::geteuid().is_root(),
+            pmi: &settings.pmi,
+        };
+        let patience = Duration::from_millis(settings.thresholds.start_ms);
+        let own = &settings.agent[0];
+        let mut trial = Trial::start(&plan, own, &settings.folder, &places, patience)
+            .with_context(|| format!("cannot start {}", settings.launcher_program.display()))?;
+        let result = loop {
+            if let Some(result) = trial.poll() {
+                break Some(result.map(|_| ()));
+            }
+            self.idle(Duration::from_millis(20))?;
+            if self.asked_to_halt()?.is_some() {
+                trial.abandon();
+                break None;
+            }
+        };
+        if !matches!(result, Some(Ok(()))) {
+            // Nothing of it may be there when the next one starts.
+            let silence = Duration::from_millis(settings.thresholds.silence_ms);
+            for (node, why) in self.cluster.end_run(silence).1 {
+                self.lose(node, &why)?;
+            }
+        }
+        Ok(result)
     }
 
     /// Passes time between incarnations: heartbeats, lost nodes, the status.
@@ -539,6 +741,7 @@ impl Supervisor<'_> {
         let job = Job::start(&made, &settings.folder, incarnation)
             .with_context(|| format!("cannot start {}", made.argv[0]))?;
         self.note(Event::Launched { incarnation, launcher: job.id(), hosts: hosts.to_vec() })?;
+        self.replaced.clear();
         Ok(job)
     }
 
@@ -815,14 +1018,13 @@ impl Supervisor<'_> {
     fn refresh_status(&mut self) {
         let placed = &self.state.placed;
         let ranks_of = |name: &str| placed.iter().find(|h| h.name == name).map(|h| h.slots);
-        let expected = self.expected();
         let nodes = self
             .cluster
             .nodes
             .iter()
             .map(|node| {
                 let name = &node.host.name;
-                let (role, note) = match self.cluster.fitness(name, &expected) {
+                let (role, note) = match self.cluster.fitness(name, &self.expected(name)) {
                     Fitness::Lost { returned } => {
                         let why = node.lost.clone().unwrap_or_default();
                         let back = if returned.is_some() { ", answers again" } else { "" };

@@ -295,6 +295,8 @@ impl<'a> Guardian<'a> {
         let mut group_min = [checkpointer.members().len() as u64];
         context.grid.all_reduce(&mut group_min, Reduce::Min);
         account.told.group_min = group_min[0] as usize;
+        // The process before this one has left its own figures.
+        checkpointer.worked(0.0, 0.0);
         let mut guard =
             Guard { checkpointer, len: shape.len(), account, watcher, stop: false, position };
         let mut local = Local::new(shape, a);
@@ -432,5 +434,9 @@ impl<O: Observer> Observer for Guard<'_, O> {
         self.checkpointer.tick(Doing::Computing, k);
         hit(Point::Iteration, self.position);
         self.watcher.iteration(k, blocks, elapsed);
+    }
+
+    fn multiplied(&mut self, seconds: f64, flops: f64) {
+        self.checkpointer.worked(seconds, flops);
     }
 }

@@ -68,6 +68,10 @@ pub struct RunFlags {
     #[arg(long, value_name = "DIR", default_value = folder::DEFAULT, help_heading = "Run")]
     pub state: PathBuf,
 
+    /// Where no terminal shows it: a line about the run's progress this often, and at every 5 %; 0 for none
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "60s", help_heading = "Run")]
+    pub progress_every: Duration,
+
     /// Give up an unfinished run in that folder and begin a new one
     #[arg(long, help_heading = "Run")]
     pub new: bool,
@@ -145,6 +149,15 @@ pub struct RunFlags {
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "120s", help_heading = "Detection")]
     pub start_patience: Duration,
 
+    /// A node whose ranks take so many times the others' time to compute the same is slow: it is named
+    #[arg(long, value_name = "X", default_value_t = Thresholds::default().pace_factor,
+          value_parser = more_than_one, help_heading = "Detection")]
+    pub slow_factor: f64,
+
+    /// ...if it lasts for so long
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "15s", help_heading = "Detection")]
+    pub slow_after: Duration,
+
     /// Flags of the benchmark
     #[arg(value_name = "BENCHMARK FLAGS", allow_hyphen_values = true)]
     pub bench: Vec<OsString>,
@@ -167,6 +180,14 @@ pub fn time(text: &str) -> Result<Duration, String> {
             Ok(Duration::from_secs_f64(value * scale))
         }
         _ => Err("a time such as 90s, 500ms, 15m or 2h is needed".to_owned()),
+    }
+}
+
+/// A factor that makes a difference.
+fn more_than_one(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 1.0 => Ok(value),
+        _ => Err("a number above 1 is needed".to_owned()),
     }
 }
 
@@ -476,6 +497,8 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
             hang_min_ms: ms(flags.hang_min),
             patience_ms: ms(flags.patience),
             start_ms: ms(flags.start_patience),
+            pace_factor: flags.slow_factor,
+            pace_ms: ms(flags.slow_after),
             ..Thresholds::default()
         },
         beat_ms: ms(flags.heartbeat).clamp(50, 10_000),
@@ -488,6 +511,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         needs,
         trial,
         problem,
+        progress_every: flags.progress_every,
         discard: flags.new,
     })
 }
@@ -543,6 +567,10 @@ mod tests {
         assert_eq!(size("2G"), Ok(2 << 30));
         for bad in ["", "x", "5y", "-1s", "1e99s"] {
             assert!(time(bad).is_err(), "{bad}");
+        }
+        assert_eq!(more_than_one("1.5"), Ok(1.5));
+        for bad in ["1", "0.5", "NaN", "inf", ""] {
+            assert!(more_than_one(bad).is_err(), "{bad}");
         }
         for bad in ["", "G", "5X", "99999999999999T"] {
             assert!(size(bad).is_err(), "{bad}");

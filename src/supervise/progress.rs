@@ -40,6 +40,9 @@ pub struct Progress {
     pub nb: u64,
     /// Which test of the input file.
     pub test: u32,
+    /// Time the process has computed by itself, and the operations done in it.
+    pub busy_us: u64,
+    pub flops: u64,
 }
 
 /// Where the agent gets progress from.
@@ -78,6 +81,8 @@ impl ProgressSource for Heads {
                 beat: words.heartbeat,
                 iteration: words.iteration,
                 doing: Doing::from_word(words.doing)?,
+                busy_us: words.busy_us,
+                flops: words.flops,
                 ..Progress::default()
             };
             if let Ok(header) = head.read() {

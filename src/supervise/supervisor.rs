@@ -24,7 +24,7 @@ use super::policy::{Attempt, Fitness, Patience, Placement, Situation, next_attem
 use super::preflight::{Expected, Finding, Need};
 use super::progress::words;
 use super::shell::RemoteShell;
-use super::status::{Activity, NodeRole, NodeStatus, Problem, Status};
+use super::status::{Activity, Lines, NodeRole, NodeStatus, Problem, Status};
 use super::timeline;
 use super::trial::{Place, Trial, Trouble};
 use super::watch::{Breakage, RankSeen, Seen, Thresholds, Verdict, Watch};
@@ -65,6 +65,8 @@ pub struct Settings {
     /// Start MPI on trial before the first launch.
     pub trial: bool,
     pub problem: Option<Problem>,
+    /// How often to tell the progress where no terminal shows it; zero: never.
+    pub progress_every: Duration,
     /// Begin anew although an unfinished run lies in the folder.
     pub discard: bool,
 }
@@ -143,6 +145,9 @@ struct Supervisor<'a> {
     beaten: Instant,
     /// Replacements told since the last launch.
     replaced: Vec<(String, String)>,
+    /// Working nodes found slow, and how.
+    slow: BTreeMap<String, String>,
+    lines: Lines,
 }
 
 /// Runs to the end and returns the exit status.
@@ -228,6 +233,8 @@ pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
         computing_since: None,
         beaten: Instant::now(),
         replaced: Vec::new(),
+        slow: BTreeMap::new(),
+        lines: Lines::new(settings.progress_every.as_millis() as u64),
     };
     if !resumed {
         this.note(Event::RunStarted {
@@ -257,8 +264,16 @@ pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
     this.status.activity = Activity::Finished;
     this.status.exit_code = Some(code);
     this.status.why = why.clone();
+    let now = unix_ms();
+    this.status.wall = Some(timeline::wall_time(&this.records, now));
     this.write_status();
-    eprint!("{}", timeline::report(&this.records, unix_ms()));
+    // What a job printed that was stopped is no result.
+    let output = std::fs::read(settings.folder.output(this.state.incarnation)).unwrap_or_default();
+    let results = match code {
+        STATUS_RESUMABLE => Vec::new(),
+        _ => timeline::results(&String::from_utf8_lossy(&output)),
+    };
+    eprint!("{}", timeline::report(&this.records, &results, now));
     eprintln!("skt-hpl run: status {code}: {why}");
     if code == STATUS_RESUMABLE {
         eprintln!(
@@ -554,9 +569,12 @@ impl Supervisor<'_> {
                 Ok(()) => return Ok(Tried::Well),
                 Err(trouble) => trouble,
             };
+            let mut culprits: Vec<(String, String)> = trouble
+                .nodes
+                .iter()
+                .map(|n| (all[*n].name.clone(), trouble.what.clone()))
+                .collect();
             // If the trouble names nobody, parts of the whole are tried.
-            let mut culprits: Vec<String> =
-                trouble.nodes.iter().map(|n| all[*n].name.clone()).collect();
             if culprits.is_empty() && !spares.is_empty() {
                 match self.trial(&working)? {
                     None => return self.halted(),
@@ -566,11 +584,12 @@ impl Supervisor<'_> {
                             match self.trial(&[working[0].clone(), spare.clone()])? {
                                 None => return self.halted(),
                                 Some(Ok(())) => {}
-                                Some(Err(_)) => culprits.push(spare.name.clone()),
+                                Some(Err(own)) => culprits.push((spare.name.clone(), own.what)),
                             }
                         }
                         if culprits.is_empty() {
-                            culprits.extend(spares.iter().map(|s| s.name.clone()));
+                            let what = &trouble.what;
+                            culprits.extend(spares.iter().map(|s| (s.name.clone(), what.clone())));
                         }
                     }
                 }
@@ -580,12 +599,12 @@ impl Supervisor<'_> {
                     match self.trial(std::slice::from_ref(host))? {
                         None => return self.halted(),
                         Some(Ok(())) => {}
-                        Some(Err(_)) => culprits.push(host.name.clone()),
+                        Some(Err(own)) => culprits.push((host.name.clone(), own.what)),
                     }
                 }
             }
             // If no node starts MPI even by itself, it is not the nodes.
-            if culprits.is_empty() || culprits.len() == all.len() {
+            if culprits.is_empty() || culprits.len() >= working.len().max(2) {
                 let why = format!(
                     "not started: MPI does not start on these nodes: {}. `skt-hpl doctor` tries again; \
                      --no-trial leaves this check out",
@@ -593,17 +612,14 @@ impl Supervisor<'_> {
                 );
                 return Ok(Tried::End((STATUS_ENVIRONMENT, why)));
             }
-            for name in &culprits {
-                eprintln!(
-                    "skt-hpl run: {name} cannot be used: MPI does not start there: {}",
-                    trouble.what
-                );
+            for (name, what) in &culprits {
+                eprintln!("skt-hpl run: {name} cannot be used: MPI does not start there: {what}");
                 if let Some(at) = self.cluster.find(name) {
                     self.cluster.nodes[at].unfit =
-                        Some(format!("MPI does not start there: {}", trouble.what));
+                        Some(format!("MPI does not start there: {what}"));
                 }
             }
-            if hosts.iter().any(|h| culprits.contains(&h.name)) {
+            if hosts.iter().any(|h| culprits.iter().any(|(name, _)| *name == h.name)) {
                 return Ok(Tried::Unfit);
             }
         }
@@ -742,6 +758,7 @@ impl Supervisor<'_> {
             .with_context(|| format!("cannot start {}", made.argv[0]))?;
         self.note(Event::Launched { incarnation, launcher: job.id(), hosts: hosts.to_vec() })?;
         self.replaced.clear();
+        self.slow.clear();
         Ok(job)
     }
 
@@ -939,6 +956,7 @@ impl Supervisor<'_> {
                         self.note(Event::AgentRestarted { node: names[node].clone() })?
                     }
                     Verdict::Slow { node, detail } => {
+                        self.slow.insert(names[node].clone(), detail.clone());
                         self.note(Event::SlowNode { node: names[node].clone(), detail })?
                     }
                     Verdict::Computing { iteration } => {
@@ -1032,7 +1050,8 @@ impl Supervisor<'_> {
                     }
                     Fitness::Unfit(why) => (NodeRole::Unfit, why),
                     Fitness::Fit { .. } if ranks_of(name).is_some() => {
-                        (NodeRole::Working, String::new())
+                        let slow = self.slow.get(name).map(|why| format!("slow: {why}"));
+                        (NodeRole::Working, slow.unwrap_or_default())
                     }
                     Fitness::Fit { .. } => (NodeRole::Spare, String::new()),
                 };
@@ -1057,6 +1076,9 @@ impl Supervisor<'_> {
 
     fn show_line(&mut self) {
         if !std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+            if self.lines.due(self.now_ms(), self.status.share()) {
+                eprintln!("skt-hpl run: {}", self.status.line(unix_ms()).trim_start());
+            }
             return;
         }
         eprint!("\r\x1b[K{}", self.status.line(unix_ms()));

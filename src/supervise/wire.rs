@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::watch::RankSeen;
 
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
-pub const WIRE_VERSION: u32 = 2;
+pub const WIRE_VERSION: u32 = 3;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]

@@ -138,7 +138,7 @@ pub struct RunFlags {
     pub hang_factor: f64,
 
     /// ...but never before this time
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s", help_heading = "Detection")]
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "9s", help_heading = "Detection")]
     pub hang_min: Duration,
 
     /// Longest time without a sign of progress outside of iterations (generating, saving, solving)

@@ -51,7 +51,7 @@ impl Default for Thresholds {
             exit_grace_ms: 300,
             end_grace_ms: 5000,
             hang_factor: 3.0,
-            hang_min_ms: 10_000,
+            hang_min_ms: 9_000,
             patience_ms: 120_000,
             start_ms: 120_000,
             slow_factor: 8.0,

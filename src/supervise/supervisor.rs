@@ -81,6 +81,9 @@ const FINAL: [i32; 3] = [3, 4, 5];
 /// Exit statuses of the benchmark that a failing launcher gives too.
 const DOUBTFUL: [i32; 3] = [1, 2, 6];
 
+/// How often the launcher's end and output are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(80);
+
 /// How often a signal asked to stop: once to save and stop, twice to stop at once.
 static ASKED_TO_STOP: AtomicUsize = AtomicUsize::new(0);
 
@@ -902,10 +905,13 @@ impl Supervisor<'_> {
         self.computing_since = None;
         let aim = self.state.faults.iter().map(|f| f.iteration).max().unwrap_or(0);
         let mut caught_up = self.state.faults.is_empty();
+        let mut looked = Instant::now();
         loop {
             self.housekeeping()?;
             let mut verdicts = Vec::new();
-            if let Some((node, news)) = self.cluster.hear(Duration::from_millis(40)) {
+            if let Some((node, news)) =
+                self.cluster.hear(LOOK_EVERY.saturating_sub(looked.elapsed()))
+            {
                 let now = self.now_ms();
                 match placed.iter().position(|p| *p == node) {
                     None => self.mind_others(node, &news)?,
@@ -938,12 +944,16 @@ impl Supervisor<'_> {
                     },
                 }
             }
-            if job.forward() {
-                self.line_shown = false;
-            }
             let now = self.now_ms();
-            if let Some(code) = job.poll() {
-                verdicts.extend(watch.see(now, Seen::LauncherEnded { code }));
+            // Every agent's word wakes us; files need not be looked at as often.
+            if looked.elapsed() >= LOOK_EVERY {
+                looked = Instant::now();
+                if job.forward() {
+                    self.line_shown = false;
+                }
+                if let Some(code) = job.poll() {
+                    verdicts.extend(watch.see(now, Seen::LauncherEnded { code }));
+                }
             }
             verdicts.extend(watch.tick(now));
             self.status.iteration = watch.iteration();

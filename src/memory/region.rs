@@ -11,6 +11,8 @@ use std::ptr::NonNull;
 
 use thiserror::Error;
 
+use super::huge;
+
 /// Why named memory could not be had.
 #[derive(Debug, Error)]
 pub enum MemoryError {
@@ -50,7 +52,7 @@ impl MemoryError {
 enum Owner {
     /// The file stays open: it carries the lock that says a process is alive on it.
     Mapped {
-        _file: Option<File>,
+        file: Option<File>,
     },
     SysV,
 }
@@ -97,7 +99,7 @@ impl Region {
         // SAFETY: the range was mapped just above. Advice may be refused; nothing depends on it.
         unsafe { libc::madvise(base, map_len, libc::MADV_HUGEPAGE) };
         let base = NonNull::new(base.cast()).expect("mmap never returns null without MAP_FIXED");
-        Ok(Self { base, len, map_base: base, map_len, owner: Owner::Mapped { _file: None } })
+        Ok(Self { base, len, map_base: base, map_len, owner: Owner::Mapped { file: None } })
     }
 
     /// Maps the first `map_len` bytes of `file`, of which the caller sees `len`.
@@ -110,28 +112,47 @@ impl Region {
     ) -> Result<Self, MemoryError> {
         let protection =
             if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        // SAFETY: maps a file we hold open, over no existing mapping; its blocks were allocated.
+        let map_len = map_len.max(1);
+        // Address space first, where a huge page can be one; then the file in its place.
+        let place = huge::map_aligned(map_len, libc::PROT_NONE)
+            .map_err(|_| MemoryError::os("cannot map", path))?;
+        // SAFETY: maps a file we hold open, over nothing but the address space just taken.
         let base = unsafe {
             libc::mmap(
-                std::ptr::null_mut(),
-                map_len.max(1),
+                place.as_ptr().cast(),
+                map_len,
                 protection,
-                libc::MAP_SHARED,
+                libc::MAP_SHARED | libc::MAP_FIXED,
                 file.as_raw_fd(),
                 0,
             )
         };
         if base == libc::MAP_FAILED {
-            return Err(MemoryError::os("cannot map", path));
+            let error = MemoryError::os("cannot map", path);
+            // SAFETY: taken above, not used.
+            unsafe { libc::munmap(place.as_ptr().cast(), map_len) };
+            return Err(error);
         }
-        let base = NonNull::new(base.cast()).expect("mmap never returns null without MAP_FIXED");
         Ok(Self {
-            base,
+            base: place,
             len,
-            map_base: base,
-            map_len: map_len.max(1),
-            owner: Owner::Mapped { _file: Some(file) },
+            map_base: place,
+            map_len,
+            owner: Owner::Mapped { file: Some(file) },
         })
+    }
+
+    /// Gets huge pages for memory that was just made and is still empty, where the kernel gives some.
+    pub(super) fn in_huge_pages(&mut self) {
+        // SAFETY: our own mapping, whose file was given this length.
+        unsafe { huge::collapse(self.map_base, self.map_len) };
+    }
+
+    pub(super) fn file(&self) -> Option<&File> {
+        match &self.owner {
+            Owner::Mapped { file } => file.as_ref(),
+            Owner::SysV => None,
+        }
     }
 
     /// Takes over a SysV attachment whose first `skip` bytes name it.

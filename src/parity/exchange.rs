@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::code::{Code, bytes};
+use super::code::Code;
 use super::comm::GroupComm;
 use super::plan::{self, Combine};
 use super::stripes::{Role, Stripes};
@@ -222,14 +222,45 @@ impl Coder {
         let mine = segment(me + size - 1);
         self.contribute(share, me, mine, going, true);
         self.show_data(share, me, mine, seen);
-        for step in 0..size - 1 {
+        for step in 0..size - 2 {
             comm.sendrecv(Some((going, (me + 1) % size)), Some((coming, (me + size - 1) % size)));
             let passing = segment(me + 2 * size - 2 - step);
             self.contribute(share, me, passing, coming, false);
             self.show_data(share, me, passing, seen);
             std::mem::swap(going, coming);
         }
-        self.deliver(share, me, segment(me), going, seen);
+        // What arrives last is complete: this member holds its parity, and adds nothing to it. Rows that lie
+        // one after the other it can receive where they belong.
+        let mine = segment(me);
+        let (to, from) = ((me + 1) % size, (me + size - 1) % size);
+        match self.run_of_parity(share, me, mine) {
+            Some(range) => {
+                comm.sendrecv(Some((going, to)), Some((&mut share.parity[range], from)));
+                self.show(share, me, mine, seen);
+            }
+            None => {
+                comm.sendrecv(Some((going, to)), Some((coming, from)));
+                self.deliver(share, me, mine, coming, seen);
+            }
+        }
+    }
+
+    /// Where a segment's parity rows of this member lie, if nothing lies between them.
+    fn run_of_parity(
+        &self,
+        share: &Share,
+        me: usize,
+        segment: &Segment,
+    ) -> Option<std::ops::Range<usize>> {
+        let rows = segment.cycles.len();
+        let close = rows == 1 || self.stripes.losses == 1 && segment.width == share.pitch;
+        match self.stripes.row(me, segment.combine.slot, segment.cycles.start) {
+            Role::Parity(row) if close => {
+                let start = share.parity_range(row, segment.width).start;
+                Some(start..start + rows * segment.width)
+            }
+            _ => None,
+        }
     }
 
     /// Tells of the data rows that went into a segment, if this member's are data there.
@@ -334,11 +365,6 @@ impl Coder {
         }
         true
     }
-}
-
-/// A digest over words, for tables of digests.
-pub fn digest(words: &[u64]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(bytes(words))
 }
 
 #[cfg(test)]

@@ -37,9 +37,9 @@ pub enum Part {
     A,
     /// The checkpoint B.
     B,
-    /// Its checksum C.
+    /// The checksum of even epochs.
     C,
-    /// The new checksum D.
+    /// The checksum of odd epochs, of method self.
     D,
     /// The second full copy of method double.
     E,
@@ -546,6 +546,26 @@ mod tests {
             assert!(depot.0.unlink(3, Part::A));
             assert!(!depot.0.unlink(3, Part::A));
             assert!(matches!(depot.0.open(3, Part::A), Err(MemoryError::Missing(_))));
+        }
+    }
+
+    #[test]
+    fn large_parts_are_zero_and_all_there_whatever_their_pages() {
+        for store in [Store::Posix, Store::SysV] {
+            for len in [HUGE - 1, HUGE, 5 * HUGE + 4096 + 17] {
+                let depot = Cleaned(Depot::new(store, &unique()).unwrap());
+                let mut region = depot.0.create(1, Part::B, len).unwrap();
+                assert_eq!(region.len(), len);
+                assert!(region.bytes().iter().all(|&b| b == 0));
+                region.bytes_mut()[len - 1] = 7;
+                drop(region);
+                // Opening asks whether every block is allocated.
+                let region = depot.0.open_sized(1, Part::B, len).unwrap();
+                assert_eq!(region.bytes()[len - 1], 7);
+                // Where a huge page can be mapped as one, it starts on a boundary of the address too.
+                let skipped = if store == Store::SysV { 4096 } else { 0 };
+                assert!(len < HUGE || (region.as_ptr() as usize - skipped).is_multiple_of(HUGE));
+            }
         }
     }
 

@@ -1,8 +1,8 @@
 //! One stretch of mapped memory: where it starts, how long it is, and what unmaps it.
 //!
-//! Made by [`super::Depot`] for named memory and by [`Region::anonymous`] for runs that keep no
-//! checkpoints. Space is taken when a region is made: a node that is too small says so there and
-//! then, in numbers, and is not killed by SIGBUS hours later.
+//! Made by [`super::Depot`] for named memory and by [`Region::anonymous`] for what ends with the
+//! process. Space for named memory is taken when it is made: a node that is too small says so there and then, in
+//! numbers, and is not killed by SIGBUS hours later.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -77,28 +77,17 @@ impl Region {
     /// Zeroed memory of this process alone, in huge pages where the system grants them.
     pub fn anonymous(len: usize) -> Result<Self, MemoryError> {
         let map_len = len.max(1);
-        // SAFETY: a fresh anonymous mapping; nothing else refers to it.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                map_len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(MemoryError::NoRoom {
-                what: "matrix".into(),
-                wanted: len as u64,
-                available: mem_available().unwrap_or(0),
-                place: "this node's memory".into(),
-            });
-        }
+        let base =
+            huge::map_aligned(map_len, libc::PROT_READ | libc::PROT_WRITE).map_err(|_| {
+                MemoryError::NoRoom {
+                    what: "memory of one process".into(),
+                    wanted: len as u64,
+                    available: mem_available().unwrap_or(0),
+                    place: "this node's memory".into(),
+                }
+            })?;
         // SAFETY: the range was mapped just above. Advice may be refused; nothing depends on it.
-        unsafe { libc::madvise(base, map_len, libc::MADV_HUGEPAGE) };
-        let base = NonNull::new(base.cast()).expect("mmap never returns null without MAP_FIXED");
+        unsafe { libc::madvise(base.as_ptr().cast(), map_len, libc::MADV_HUGEPAGE) };
         Ok(Self { base, len, map_base: base, map_len, owner: Owner::Mapped { file: None } })
     }
 

@@ -271,10 +271,24 @@ impl Running {
                 break status;
             }
             if self.began.elapsed() > self.limit {
-                // The launcher takes its ranks along.
+                // Open MPI's mpirun was seen to block itself (in PMIx_server_finalize) when a rank had been
+                // killed, with no rank left. That is its end, though it does not know.
+                let ended = self.ranks().is_empty();
                 kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).unwrap();
-                let _ = self.child.wait();
-                panic!("the job hangs. It wrote: {}", self.told());
+                let until = Instant::now() + Duration::from_secs(5);
+                while self.child.try_wait().unwrap().is_none() && Instant::now() < until {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                // The launcher takes its ranks along; if it cannot, they go by themselves.
+                let left = self.ranks();
+                let _ = self.child.kill();
+                let status = self.child.wait().unwrap();
+                for rank in left {
+                    let _ = kill(rank.pid, Signal::SIGKILL);
+                }
+                assert!(ended, "the job hangs. It wrote: {}", self.told());
+                eprintln!("the launcher had to be killed: its ranks were gone, it was not");
+                break status;
             }
             std::thread::sleep(Duration::from_millis(5));
         };

@@ -30,7 +30,8 @@ fn repository() -> PathBuf {
 
 /// The launcher of the MPI library that the program, and this test, is linked to.
 pub fn launcher() -> Launcher {
-    Launcher::of_library(&mpi_library()).expect("a launcher is known for every MPI this is built with")
+    Launcher::of_library(&mpi_library())
+        .expect("a launcher is known for every MPI this is built with")
 }
 
 fn launcher_name(launcher: Launcher) -> &'static str {
@@ -196,7 +197,8 @@ impl Lab {
         let mut plan = self.supervised(name, 2);
         plan.command.args(["--ranks", &(2 * self.working).to_string()]);
         plan.command.arg("--program").arg(self.stand_in_program());
-        plan.tail = vec![self.path(name).display().to_string(), iterations.to_string(), "0.1".into()];
+        plan.tail =
+            vec![self.path(name).display().to_string(), iterations.to_string(), "0.1".into()];
         plan
     }
 
@@ -250,7 +252,8 @@ impl Drop for Lab {
         // A launcher may outlive its supervisor, and would wait for its nodes for ever.
         for entry in std::fs::read_dir(self.dir.path()).into_iter().flatten().flatten() {
             for launched in events_in(&entry.path()).iter().filter(|e| e["event"] == "launched") {
-                let id: Option<ProcessId> = serde_json::from_value(launched["launcher"].clone()).ok();
+                let id: Option<ProcessId> =
+                    serde_json::from_value(launched["launcher"].clone()).ok();
                 if let Some(id) = id.filter(|id| is_alive(*id)) {
                     let _ = killpg(Pid::from_raw(id.pid as i32), Signal::SIGKILL);
                 }

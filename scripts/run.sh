@@ -58,12 +58,21 @@ if ((cores >= 4)); then
 fi
 threads=$((cores >= ranks ? cores / ranks : 1))
 free_kib=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)
+launcher=("$(mpi_tool mpirun openmpi)" --bind-to none)
+if ((cores < ranks)); then
+    launcher+=(--oversubscribe --mca mpi_yield_when_idle 1)
+fi
+if ((EUID == 0)); then
+    launcher+=(--allow-run-as-root)
+fi
 plan=("$skt" plan --nodes "$ranks" --ranks-per-node 1 --cores "$threads" --memory "$((free_kib / ranks))KiB"
     --network 4GB/s --group "$ranks" --job run-sh --runs 0 --write "$here" --force)
+# The rate is measured, not guessed: what a core can do differs tenfold between machines.
+measured=(--calibrate 8s --launcher "${launcher[*]} -np {ranks}")
 # A plan keeps a tenth of its limit in hand.
 case $size in
-    minute) plan+=(--limit "$((seconds_wanted * 10 / 9))s") ;;
-    full) ;;
+    minute) plan+=("${measured[@]}" --limit "$((seconds_wanted * 10 / 9))s") ;;
+    full) plan+=("${measured[@]}") ;;
     given) plan+=(-n "$n") ;;
 esac
 say "${plan[*]}"
@@ -74,14 +83,7 @@ for ((rank = 0; rank < ranks; rank++)); do
 done >"$here/domains"
 
 step "run"
-launcher=("$(mpi_tool mpirun openmpi)" -np "$ranks" --bind-to none)
-if ((cores < ranks)); then
-    launcher+=(--oversubscribe --mca mpi_yield_when_idle 1)
-fi
-if ((EUID == 0)); then
-    launcher+=(--allow-run-as-root)
-fi
-command=("${launcher[@]}" "$skt" --config "$here/skt.toml" --dat "$here/HPL.dat" --threads "$threads"
+command=("${launcher[@]}" -np "$ranks" "$skt" --config "$here/skt.toml" --dat "$here/HPL.dat" --threads "$threads"
     --checkpoint 15s --domains "$here/domains" --json "$here/run.json")
 say "${command[*]}"
 say

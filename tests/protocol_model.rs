@@ -1,7 +1,7 @@
 //! Every interleaving of the save and recovery protocol for four positions in two groups.
 //!
 //! The model drives the same pure functions as the program (`decide`, the header transitions); only
-//! the memory is abstract: each of A, B, C, D is whole for some epoch, or is not. Ranks move one step at
+//! the memory is abstract: each of A, B and the two checksums is whole for some epoch, or is not. Ranks move one step at
 //! a time in any order, die at any step with or without their memory, are relaunched, die again
 //! while recovering, and a node that was given up may come back with the copy it had. The invariant:
 //! whoever computes holds the epoch everybody holds, and a tolerable loss is never refused. Each broken
@@ -36,13 +36,17 @@ struct Mem {
     claim: Claim,
     a: Val,
     b: Val,
-    c: Val,
-    d: Val,
+    /// Checksums of even epochs, of odd ones.
+    checks: [Val; 2],
 }
 
 impl Mem {
     fn blank(claim: Claim) -> Self {
-        Mem { claim, a: Garbage, b: Garbage, c: Garbage, d: Garbage }
+        Mem { claim, a: Garbage, b: Garbage, checks: [Garbage; 2] }
+    }
+
+    fn check(&mut self, id: EpochId) -> &mut Val {
+        &mut self.checks[(id.epoch % 2) as usize]
     }
 }
 
@@ -53,7 +57,7 @@ enum Pc {
     Generate,
     Compute,
     Encode,
-    /// Only where the seal is written too early: the header says sealed, D is not there.
+    /// Only where the seal is written too early: the header says sealed, the checksum is not there.
     SealBarrier,
     Flush,
     Done,
@@ -205,8 +209,9 @@ impl Protocol {
     fn step(&self, s: &mut Sys, rank: usize) {
         let (target, incarnation) = (s.target, s.incarnation);
         let all: Vec<Option<Claim>> = s.ranks.iter().map(|r| r.mem.map(|m| m.claim)).collect();
-        let peer_whole =
-            s.ranks[peer(rank)].mem.is_some_and(|m| m.b == Whole(target) && m.c == Whole(target));
+        let peer_whole = s.ranks[peer(rank)]
+            .mem
+            .is_some_and(|mut m| m.b == Whole(target) && *m.check(target) == Whole(target));
         let r = &mut s.ranks[rank];
         if r.pc == Pc::Generate {
             r.mem = Some(Mem::blank(Claim::generating(incarnation)));
@@ -226,17 +231,18 @@ impl Protocol {
         };
         r.pc = match r.pc {
             Pc::Compute => {
-                m.a = Whole(m.claim.next_epoch());
-                m.d = Garbage;
+                let next = m.claim.next_epoch();
+                m.a = Whole(next);
+                *m.check(next) = Garbage;
                 if self.broken == Broken::SealBeforeData {
-                    m.claim = m.claim.sealed(Method::SelfCheckpoint, m.claim.next_epoch());
+                    m.claim = m.claim.sealed(Method::SelfCheckpoint, next);
                 }
                 Pc::Encode
             }
             Pc::Encode => {
                 let Whole(id) = m.a else { unreachable!("A is frozen") };
                 let hole = self.broken == Broken::UnsavedPartZero && m.claim.base.is_some();
-                m.d = if hole { Hole(id) } else { Whole(id) };
+                *m.check(id) = if hole { Hole(id) } else { Whole(id) };
                 if self.broken != Broken::SealBeforeData {
                     m.claim = m.claim.sealed(Method::SelfCheckpoint, id);
                 }
@@ -244,16 +250,11 @@ impl Protocol {
                 Pc::SealBarrier
             }
             Pc::SealBarrier => {
-                (m.b, m.c) = (Garbage, Garbage);
+                m.b = Garbage;
                 Pc::Flush
             }
             Pc::Flush => {
                 m.b = m.a;
-                // Without a loss only the saved part is copied, and the rest of C was right.
-                m.c = match m.d {
-                    Hole(id) => Whole(id),
-                    d => d,
-                };
                 m.claim = m.claim.committed();
                 m.a = Garbage;
                 self.next(m.claim.base)
@@ -266,12 +267,12 @@ impl Protocol {
                 Pc::PinBarrier
             }
             Pc::PinBarrier if r.finish => {
-                (m.b, m.c) = (Garbage, Garbage);
+                m.b = Garbage;
                 Pc::Finish
             }
             Pc::PinBarrier | Pc::Finish => {
                 if r.finish {
-                    (m.b, m.c) = (m.a, m.d);
+                    m.b = m.a;
                 }
                 if !r.lost {
                     let seal = m.claim.seal;
@@ -290,7 +291,7 @@ impl Protocol {
             }
             Pc::Rebuild => {
                 let value = if peer_whole { Whole(target) } else { Garbage };
-                (m.b, m.c) = (value, value);
+                (m.b, *m.check(target)) = (value, value);
                 m.claim = m.claim.rebuilt(target);
                 r.gone = false;
                 r.arrived += 1;
@@ -301,7 +302,7 @@ impl Protocol {
                 s.bad |= self.broken == Broken::No
                     && all.iter().all(|c| c.is_some_and(|c| c.phase != Phase::Running))
                     && !all_settled(&all, incarnation, target);
-                (m.a, m.d) = (m.b, m.c);
+                m.a = m.b;
                 if self.broken == Broken::NoPin {
                     m.claim.joined = incarnation;
                 }
@@ -310,7 +311,7 @@ impl Protocol {
                 Pc::ResumeBarrier
             }
             Pc::ResumeBarrier => {
-                s.bad |= [m.a, m.b, m.c] != [Whole(target); 3];
+                s.bad |= [m.a, m.b, *m.check(target)] != [Whole(target); 3];
                 m.a = Garbage;
                 self.next(m.claim.base)
             }
@@ -424,10 +425,16 @@ impl Model for Protocol {
                     }
                     if let Some(m) = &mut r.mem {
                         if m.claim.seal.is_none() {
-                            (m.a, m.d) = (Garbage, Garbage);
+                            m.a = Garbage;
                         }
                         if m.claim.base.is_none() {
-                            (m.b, m.c) = (Garbage, Garbage);
+                            m.b = Garbage;
+                        }
+                        let claimed = [m.claim.base, m.claim.seal];
+                        for (parity, check) in m.checks.iter_mut().enumerate() {
+                            if !claimed.iter().flatten().any(|id| id.epoch % 2 == parity as u64) {
+                                *check = Garbage;
+                            }
                         }
                     }
                     *r = Rank {

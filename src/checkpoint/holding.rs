@@ -11,7 +11,8 @@ use crate::faults::{Sabotage, sabotaged};
 use crate::memory::header::{HEAD_BYTES, Head, Header, HeaderFault};
 use crate::memory::ledger::Ledger;
 use crate::memory::{Depot, MemoryError, Part, Region};
-use crate::parity::exchange::{Share, Window, digest};
+use crate::parity::digest::digest;
+use crate::parity::exchange::{Share, Window};
 use crate::parity::stripes::Role;
 
 /// What this node holds of a job, with headers that can be believed.
@@ -60,7 +61,7 @@ pub struct Holding {
     pub done: Ledger,
     b: Region,
     c: Region,
-    /// D (self), or the second copy's checksum (double).
+    /// The checksum of odd epochs: D (self), F (double). C is then that of even ones.
     d: Option<Region>,
     /// The second copy of method double.
     e: Option<Region>,
@@ -165,21 +166,16 @@ impl Holding {
     fn copy(&mut self, epoch: u64) -> (&mut [u64], &mut [u64]) {
         let words = self.buffers.data_words();
         let checks = self.buffers.checksum_words();
-        let (data, check) = match (self.buffers.method, &mut self.e, &mut self.d) {
-            (Method::Double, Some(e), Some(f)) if epoch % 2 == 1 => (e, f),
-            _ => (&mut self.b, &mut self.c),
+        let odd = epoch % 2 == 1;
+        let data = match &mut self.e {
+            Some(e) if odd => e,
+            _ => &mut self.b,
+        };
+        let check = match &mut self.d {
+            Some(d) if odd => d,
+            _ => &mut self.c,
         };
         (&mut data.words_mut()[..words], &mut check.words_mut()[..checks])
-    }
-
-    /// Where the checksum of `epoch` is encoded to, before it is committed.
-    fn fresh_checksum(&mut self, epoch: u64) -> &mut [u64] {
-        let checks = self.buffers.checksum_words();
-        if self.buffers.method != Method::SelfCheckpoint {
-            return self.copy(epoch).1;
-        }
-        let d = self.d.as_mut().expect("method self has a D");
-        &mut d.words_mut()[..checks]
     }
 
     fn slot_range(&self, epoch: u64) -> std::ops::Range<usize> {
@@ -236,16 +232,14 @@ impl Holding {
         let buffers = self.buffers;
         let slot = self.slot_range(epoch);
         let (parity_words, state_words) = (buffers.parity_words(), buffers.state_words());
-        let double = buffers.method == Method::Double && epoch % 2 == 1;
-        let self_method = buffers.method == Method::SelfCheckpoint;
-        let sealing = a.is_some();
+        let odd = epoch % 2 == 1;
         // Borrowed field by field: the parts are needed side by side.
         let check = match &mut self.d {
-            Some(d) if double || self_method && sealing => d,
+            Some(d) if odd => d,
             _ => &mut self.c,
         };
         let copy = match &mut self.e {
-            Some(e) if double => e,
+            Some(e) if odd => e,
             _ => &mut self.b,
         };
         let data = match a {
@@ -292,27 +286,28 @@ impl Holding {
         copy_corner(&buffers, self.copy(epoch).0, a, from, half);
     }
 
-    /// D to C, where a save may have changed it.
-    pub fn checksum_in(&mut self, cycles_rows: usize, width: usize) {
-        let buffers = self.buffers;
-        let Some(d) = &self.d else { return };
-        if buffers.method != Method::SelfCheckpoint {
+    /// Brings the checksum of `epoch` up to the epoch before it, where that one differs from the last but
+    /// one but the coming encoding does not write: `stale` is what the two can differ in, `coming` what is
+    /// about to be encoded.
+    pub fn carry_checksum(&mut self, epoch: u64, stale: Reach, coming: Reach) {
+        let (pitch, parity_rows) = (self.buffers.pitch, self.buffers.parity_rows);
+        if self.buffers.method != Method::SelfCheckpoint {
             return;
         }
-        let (d, c) = (d.words(), self.c.words_mut());
-        for row in 0..cycles_rows.min(buffers.parity_rows) {
-            let end = (row + 1) * buffers.pitch;
-            c[end - width..end].copy_from_slice(&d[end - width..end]);
-        }
-        let tail = buffers.parity_words()..buffers.checksum_words();
-        c[tail.clone()].copy_from_slice(&d[tail]);
-    }
-
-    /// C to D: whatever an interrupted save left in D is void.
-    pub fn checksum_out(&mut self) {
-        let words = self.buffers.checksum_words();
-        if let (Method::SelfCheckpoint, Some(d)) = (self.buffers.method, &mut self.d) {
-            d.words_mut()[..words].copy_from_slice(&self.c.words()[..words]);
+        let Some(d) = &mut self.d else { return };
+        let (from, to) = match epoch % 2 {
+            1 => (&mut self.c, d),
+            _ => (d, &mut self.c),
+        };
+        let (from, to) = (from.words(), to.words_mut());
+        // Rows from the first, columns from the right, as encoding has them.
+        for row in 0..stale.rows.min(parity_rows) {
+            let start = row * pitch;
+            let kept = if row < coming.rows { coming.width } else { 0 };
+            if stale.width > kept {
+                let range = start + pitch - stale.width..start + pitch - kept;
+                to[range.clone()].copy_from_slice(&from[range]);
+            }
         }
     }
 
@@ -341,10 +336,10 @@ impl Holding {
     }
 
     /// Puts the digests beside the small state of `epoch`, whose checksum is complete, and returns the
-    /// root. `sealing` as for [`Self::with_shares`].
-    pub fn seal_digests(&mut self, epoch: u64, mut digests: Digests, sealing: bool) -> u64 {
+    /// root.
+    pub fn seal_digests(&mut self, epoch: u64, mut digests: Digests) -> u64 {
         let buffers = self.buffers;
-        let check = if sealing { self.fresh_checksum(epoch) } else { self.copy(epoch).1 };
+        let check = self.copy(epoch).1;
         let tail = digest(&check[buffers.parity_words()..]);
         *digests.tables.last_mut().expect("slot_words() counts it") = tail;
         let slot = self.slot(epoch);
@@ -353,7 +348,7 @@ impl Holding {
     }
 
     /// Whether this epoch's data, checksum, state and digests are what the root says. With `a`, data
-    /// is in the workspace (and its checksum in D); else in the committed copy.
+    /// is in the workspace; else in the committed copy.
     pub fn verify(&mut self, epoch: u64, root: u64, a: Option<&[u64]>) -> bool {
         if sabotaged(Sabotage::NoDigest) {
             return true;
@@ -366,7 +361,6 @@ impl Holding {
         let tables = &slot[buffers.state_words()..];
         let (data_table, rest) = tables.split_at(buffers.rows * buffers.data_tiles());
         let (parity_table, tail) = rest.split_at(buffers.parity_rows * buffers.parity_tiles());
-        let sealed = a.is_some();
         let data_fits = {
             let data = match a {
                 Some(a) => a,
@@ -379,7 +373,7 @@ impl Holding {
                 })
             })
         };
-        let check = if sealed { self.fresh_checksum(epoch) } else { self.copy(epoch).1 };
+        let check = self.copy(epoch).1;
         data_fits
             && (0..buffers.parity_rows).all(|row| {
                 let line = &check[row * buffers.pitch..][..buffers.pitch];
@@ -389,6 +383,13 @@ impl Holding {
             })
             && tail[0] == digest(&check[buffers.parity_words()..])
     }
+}
+
+/// Rows and columns of a checksum: as many rows from the first and columns from the right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    pub rows: usize,
+    pub width: usize,
 }
 
 /// Digests of data and parity on their way from one epoch to the next.

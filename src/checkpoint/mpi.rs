@@ -56,6 +56,15 @@ impl GroupComm for Group {
         self.0.exchange(send, recv, TAG);
     }
 
+    fn sendrecv_while(
+        &self,
+        send: Option<(&[u64], usize)>,
+        recv: Option<(&mut [u64], usize)>,
+        work: &mut dyn FnMut(),
+    ) {
+        self.0.exchange_while(send, recv, TAG, work);
+    }
+
     fn reduce_xor(&self, buffer: &mut [u64], root: usize) {
         reduce(&self.0, buffer, root, Reduce::Xor);
     }

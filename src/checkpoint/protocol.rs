@@ -1,7 +1,7 @@
 //! The protocol of saving and recovery, as pure functions of what headers claim.
 //!
-//! A save: freeze A; encode D; write `sealed`; global barrier; copy A to B and D to C; write
-//! `committed`; only then touch A again. Whoever has begun to overwrite B knows that everybody had
+//! A save: freeze A; encode its checksum, in the place that the last save's has not; write `sealed`; global
+//! barrier; copy A to B; write `committed`; only then touch A again. Whoever has begun to overwrite B knows that everybody had
 //! sealed, so there is always one epoch that every survivor holds whole.
 //!
 //! A recovery: [`decide`] on all headers; every survivor writes down the decision (`pinned`) before

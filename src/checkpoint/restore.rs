@@ -19,7 +19,7 @@ use super::when::{Interval, Scheduler};
 use super::world::World;
 use crate::faults::{self, Point, hit};
 use crate::memory::header::{Claim, Doing, Head, Header, Identity, Mark};
-use crate::memory::{Depot, MemoryError, Part, Region};
+use crate::memory::{Depot, Held, MemoryError, Part, Region};
 use crate::params::Rng;
 use crate::parity::exchange::Coder;
 use crate::parity::{Encode, GroupComm, Share, Stripes};
@@ -359,6 +359,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
         // Decide; let everyone check what the decision relies on; decide again without the damaged.
         let mut memory = Memory::Closed(head);
+        let mut early = Early::new(&config.depot, me);
         let recovery = loop {
             let claims: Vec<Option<Claim>> =
                 headers.iter().map(|h| h.as_ref().map(|h| h.claim)).collect();
@@ -371,7 +372,19 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 Some(header) if !recovery.lost.contains(&me) => {
                     memory.sound(&config, &test, header, &recovery, me)
                 }
-                _ => true,
+                _ => {
+                    // Whoever lost all of it needs memory anew whatever the others find out about theirs.
+                    let members = setup.groups.iter().find(|members| members.contains(&me));
+                    early.make(&Buffers::new(
+                        &test.layout,
+                        members.expect("every position is in a group"),
+                        me,
+                        config.ld,
+                        &config.scheme,
+                        config.state_bytes,
+                    ));
+                    true
+                }
             };
             let votes = world.allgather(&[sound as u8]);
             if votes.iter().all(|v| v == &[1]) {
@@ -450,7 +463,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             other => {
                 // Any lock on what is replaced must be gone before the new is made.
                 drop(other);
-                let made = Holding::create(&config.depot, me, buffers);
+                let made = early
+                    .take(&buffers)
+                    .unwrap_or_else(|| Holding::create(&config.depot, me, buffers));
                 if let Some(text) = trouble(&world, made.as_ref().err()) {
                     // Without the others' it is of no use, and takes their room.
                     Holding::discard(&config.depot, me);
@@ -534,8 +549,6 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 self.holding.copy_in(target.epoch, &a.words()[..words], whole, || {
                     hit(Point::FinishHalf, me)
                 });
-                let buffers = self.holding.buffers;
-                self.holding.checksum_in(buffers.parity_rows, buffers.pitch);
             }
             self.header.base = self.header.seal;
             hit(Point::FinishEnd, me);
@@ -575,7 +588,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 assert!(possible, "decide() counted the losses of every group");
             });
             if let Some(digests) = digests {
-                let root = self.holding.seal_digests(target.epoch, digests, false);
+                let root = self.holding.seal_digests(target.epoch, digests);
                 hit(Point::RebuildEnd, me);
                 self.header.base = Mark { boundary: mark.boundary, root };
                 self.header.claim = self.header.claim.rebuilt(target);
@@ -596,7 +609,6 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::AgreedAgain, me);
         self.holding
             .copy_out(target.epoch, &mut a.words_mut()[..words], || hit(Point::RestoreHalf, me));
-        self.holding.checksum_out();
         self.copies = [None; 2];
         self.copies[(target.epoch % 2) as usize] = Some(mark.boundary as usize);
         let state = self.holding.read_state(target.epoch);
@@ -622,6 +634,49 @@ fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
         Some(header.seal)
     } else {
         None
+    }
+}
+
+/// Memory made anew while the others still check theirs: making it can take as long as that. Removed again
+/// if it is not taken, that is, if the run is refused.
+struct Early<'a> {
+    depot: &'a Depot,
+    position: usize,
+    made: Option<(Buffers, Result<(Holding, Region), MemoryError>)>,
+}
+
+impl<'a> Early<'a> {
+    fn new(depot: &'a Depot, position: usize) -> Self {
+        Self { depot, position, made: None }
+    }
+
+    /// Makes it, unless there is something here already, even something of no use: that stays as it is
+    /// until the run is sure to go on.
+    fn make(&mut self, buffers: &Buffers) {
+        let here = |held: &Held| held.position as usize == self.position && held.part != Part::Done;
+        if self.made.is_none() && !self.depot.list().iter().any(here) {
+            let made = Holding::create(self.depot, self.position, *buffers);
+            self.made = Some((*buffers, made));
+        }
+    }
+
+    /// Hands it out if it is of that shape, and removes it otherwise.
+    fn take(&mut self, buffers: &Buffers) -> Option<Result<(Holding, Region), MemoryError>> {
+        let (shape, made) = self.made.take()?;
+        if shape == *buffers {
+            return Some(made);
+        }
+        drop(made);
+        Holding::discard(self.depot, self.position);
+        None
+    }
+}
+
+impl Drop for Early<'_> {
+    fn drop(&mut self) {
+        if self.made.take().is_some() {
+            Holding::discard(self.depot, self.position);
+        }
     }
 }
 

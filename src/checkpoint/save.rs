@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use super::holding::Holding;
+use super::holding::{Holding, Reach};
 use super::plan::{Corner, Layout, Scheme, Scope};
 use super::protocol::{Method, Transitions};
 use super::when::Scheduler;
@@ -47,7 +47,8 @@ pub struct Checkpointer<W, G> {
     pub(super) coder: Coder,
     pub(super) encode: Encode,
     pub(super) scheduler: Scheduler,
-    /// Method double: the boundary of the epoch each copy is known to hold.
+    /// The boundary of the epoch that each of two is known to hold: copies with their checksums (method
+    /// double), checksums (method self).
     pub(super) copies: [Option<usize>; 2],
     pub(super) started: Instant,
 }
@@ -149,7 +150,16 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
         let copied = Instant::now();
         match self.scheme.method {
-            Method::SelfCheckpoint => {}
+            Method::SelfCheckpoint => {
+                // The place of the last checksum but one lacks what only the last save encoded.
+                let held = self.copies[(epoch % 2) as usize].take();
+                let stale = self.reach(held).1;
+                let rows = |window: Window| Reach {
+                    rows: self.coder.stripes.parity_rows(window.rows),
+                    width: window.width,
+                };
+                self.holding.carry_checksum(epoch, rows(stale), rows(window));
+            }
             Method::Double => {
                 self.copies[(epoch % 2) as usize] = None;
                 self.holding.copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
@@ -186,7 +196,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         });
         report.encode_s = encoding.elapsed().as_secs_f64();
         let digesting = Instant::now();
-        let root = self.holding.seal_digests(epoch, digests, true);
+        let root = self.holding.seal_digests(epoch, digests);
         report.digest_s = digesting.elapsed().as_secs_f64();
         hit(Point::EncodeEnd, position);
 
@@ -206,7 +216,6 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if self.scheme.method == Method::SelfCheckpoint {
             self.holding.copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
             hit(Point::FlushData, position);
-            self.holding.checksum_in(coder.stripes.parity_rows(window.rows), window.width);
         }
         self.copies[(epoch % 2) as usize] = Some(boundary);
         report.copy_s += copied.elapsed().as_secs_f64();

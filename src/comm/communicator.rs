@@ -73,6 +73,15 @@ pub struct Pending {
     requests: Vec<ffi::MPI_Request>,
 }
 
+/// Ends the process if it is dropped: a panic must not free a buffer that messages still go to.
+struct Landing;
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
 impl Comm {
     /// Wraps a communicator that somebody else frees.
     ///
@@ -177,6 +186,17 @@ impl Comm {
         into: Option<(&mut [T], usize)>,
         tag: i32,
     ) {
+        self.exchange_while(out, into, tag, || ());
+    }
+
+    /// As [`Self::exchange`], doing `work` while the messages are under way.
+    pub fn exchange_while<T: Wire>(
+        &self,
+        out: Option<(&[T], usize)>,
+        into: Option<(&mut [T], usize)>,
+        tag: i32,
+        work: impl FnOnce(),
+    ) {
         let mut pending = Pending::default();
         if let Some((data, from)) = into {
             // SAFETY: `data` stays borrowed by this call until the wait below.
@@ -186,6 +206,9 @@ impl Comm {
             // SAFETY: likewise.
             unsafe { self.start_send(data.as_ptr(), data.len(), to, tag, &mut pending) };
         }
+        let landed = Landing;
+        work();
+        std::mem::forget(landed);
         pending.wait();
     }
 

@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 
 use crate::memory::Region;
+use crate::memory::huge::{HUGE, map_aligned};
 
 /// Where a local matrix lies. The solver only needs its address and length, so the memory can be
 /// private or a named region that outlives the process.
@@ -28,8 +29,6 @@ pub struct HugeBuffer {
 // SAFETY: plain memory without thread affinity.
 unsafe impl Send for HugeBuffer {}
 
-const HUGE: usize = 2 << 20;
-
 impl HugeBuffer {
     /// `len` doubles, or why the system does not give them.
     pub fn new(len: usize) -> std::io::Result<Self> {
@@ -37,39 +36,11 @@ impl HugeBuffer {
             return Ok(Self { pointer: NonNull::dangling(), len, mapped: 0 });
         }
         let bytes = len * 8;
-        let huge = bytes >= HUGE;
-        let mapped = if huge { bytes.next_multiple_of(HUGE) } else { bytes };
-        // One huge page more, so that an aligned address can be picked.
-        let span = if huge { mapped + HUGE } else { mapped };
-        // SAFETY: a fresh anonymous mapping; the parts cut off are not used again.
-        unsafe {
-            let base = libc::mmap(
-                std::ptr::null_mut(),
-                span,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            );
-            if base == libc::MAP_FAILED {
-                return Err(std::io::Error::last_os_error());
-            }
-            let mut start = base as usize;
-            if huge {
-                let aligned = start.next_multiple_of(HUGE);
-                if aligned > start {
-                    libc::munmap(base, aligned - start);
-                }
-                let tail = start + span - (aligned + mapped);
-                if tail > 0 {
-                    libc::munmap((aligned + mapped) as *mut _, tail);
-                }
-                start = aligned;
-                // Only advice: without huge pages everything works, slower.
-                libc::madvise(start as *mut _, mapped, libc::MADV_HUGEPAGE);
-            }
-            Ok(Self { pointer: NonNull::new_unchecked(start as *mut f64), len, mapped })
-        }
+        let mapped = if bytes >= HUGE { bytes.next_multiple_of(HUGE) } else { bytes };
+        let base = map_aligned(mapped, libc::PROT_READ | libc::PROT_WRITE)?;
+        // SAFETY: mapped just above. Only advice: without huge pages everything works, slower.
+        unsafe { libc::madvise(base.as_ptr().cast(), mapped, libc::MADV_HUGEPAGE) };
+        Ok(Self { pointer: base.cast(), len, mapped })
     }
 
     /// As [`HugeBuffer::new`], with the pages already there: for what is first touched while the

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::huge::HUGE;
 use super::region::{MemoryError, Region, mem_available};
 use super::sysv;
 
@@ -36,9 +37,9 @@ pub enum Part {
     A,
     /// The checkpoint B.
     B,
-    /// Its checksum C.
+    /// The checksum of even epochs.
     C,
-    /// The new checksum D.
+    /// The checksum of odd epochs, of method self.
     D,
     /// The second full copy of method double.
     E,
@@ -169,19 +170,31 @@ impl Depot {
             })?;
         // From here on a failure must not leave a half-made part behind.
         let made = (|| {
-            reserve(&file, &path, mapped)?;
-            // The length tells a later opener what was asked for; only huge pages round it up.
-            if page == 4096 {
-                file.set_len(len as u64).map_err(|source| MemoryError::Os {
+            room(&file, &path, mapped)?;
+            if part == Part::Head {
+                lock(&file, &name)?;
+            }
+            // The length tells a later opener what was asked for; only hugetlbfs rounds it up.
+            let length = if page == 4096 { len } else { mapped };
+            let large = page == 4096 && len >= HUGE;
+            if large {
+                // Not small ones: a file as long as it should be, but with holes, is somebody else's, and
+                // a process killed here would leave a head like that.
+                file.set_len(length as u64).map_err(|source| MemoryError::Os {
                     what: "cannot size",
                     path: path.clone(),
                     source,
                 })?;
+            } else {
+                reserve(&file, &path, length)?;
             }
-            if part == Part::Head {
-                lock(&file, &name)?;
+            let mut region = Region::map_file(file, len, mapped, true, &path)?;
+            if large {
+                region.in_huge_pages();
+                // Whatever is not there yet: all of it, or what fills no huge page.
+                reserve(region.file().expect("mapped from one"), &path, length)?;
             }
-            Region::map_file(file, len, mapped, true, &path)
+            Ok(region)
         })();
         if made.is_err() {
             let _ = std::fs::remove_file(&path);
@@ -413,18 +426,27 @@ fn lock(file: &File, name: &str) -> Result<(), MemoryError> {
     Err(MemoryError::InUse { name: name.into() })
 }
 
-/// Allocates every block of the file, after asking whether there is room at all.
-fn reserve(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
-    let place = path.parent().unwrap_or(path);
-    let no_room = |available| MemoryError::NoRoom {
+/// Asks whether there is room for `len` bytes more where `file` lies.
+fn room(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
+    let available = available(file, path);
+    if len as u64 > available { Err(no_room(path, len, available)) } else { Ok(()) }
+}
+
+fn no_room(path: &Path, len: usize, available: u64) -> MemoryError {
+    MemoryError::NoRoom {
         what: path.file_name().unwrap_or_default().to_string_lossy().into(),
         wanted: len as u64,
         available,
-        place: place.display().to_string(),
-    };
-    let available = match find_hugetlbfs() {
+        place: path.parent().unwrap_or(path).display().to_string(),
+    }
+}
+
+fn available(file: &File, path: &Path) -> u64 {
+    match find_hugetlbfs() {
         // A hugetlbfs without size= reports no size at all; the pool of pages is the limit.
-        Some((huge, page)) if huge == place => free_huge_bytes(page).unwrap_or(u64::MAX),
+        Some((huge, page)) if path.parent() == Some(&huge) => {
+            free_huge_bytes(page).unwrap_or(u64::MAX)
+        }
         _ => {
             let on_mount = nix::sys::statvfs::fstatvfs(file)
                 .map(|s| s.blocks_available() * s.fragment_size())
@@ -432,14 +454,15 @@ fn reserve(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
             // A tmpfs may promise more than the node has; the kernel would end some process then.
             on_mount.min(mem_available().unwrap_or(u64::MAX))
         }
-    };
-    if len as u64 > available {
-        return Err(no_room(available));
     }
+}
+
+/// Allocates every block of the file that is not there yet.
+fn reserve(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
     // SAFETY: plain system call on a file we hold open.
-    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len as libc::off_t) } {
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len.max(1) as libc::off_t) } {
         0 => Ok(()),
-        libc::ENOSPC | libc::ENOMEM => Err(no_room(available)),
+        libc::ENOSPC | libc::ENOMEM => Err(no_room(path, len, available(file, path))),
         code => Err(MemoryError::Os {
             what: "cannot reserve space in",
             path: path.into(),
@@ -517,6 +540,26 @@ mod tests {
             assert!(depot.0.unlink(3, Part::A));
             assert!(!depot.0.unlink(3, Part::A));
             assert!(matches!(depot.0.open(3, Part::A), Err(MemoryError::Missing(_))));
+        }
+    }
+
+    #[test]
+    fn large_parts_are_zero_and_all_there_whatever_their_pages() {
+        for store in [Store::Posix, Store::SysV] {
+            for len in [HUGE - 1, HUGE, 5 * HUGE + 4096 + 17] {
+                let depot = Cleaned(Depot::new(store, &unique()).unwrap());
+                let mut region = depot.0.create(1, Part::B, len).unwrap();
+                assert_eq!(region.len(), len);
+                assert!(region.bytes().iter().all(|&b| b == 0));
+                region.bytes_mut()[len - 1] = 7;
+                drop(region);
+                // Opening asks whether every block is allocated.
+                let region = depot.0.open_sized(1, Part::B, len).unwrap();
+                assert_eq!(region.bytes()[len - 1], 7);
+                // Where a huge page can be mapped as one, it starts on a boundary of the address too.
+                let skipped = if store == Store::SysV { 4096 } else { 0 };
+                assert!(len < HUGE || (region.as_ptr() as usize - skipped).is_multiple_of(HUGE));
+            }
         }
     }
 

@@ -19,7 +19,7 @@ use super::region::Region;
 use crate::params::{Mapping, Rng};
 
 /// Raised with every change of anything written to named memory.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 /// Size of the `head` part.
 pub const HEAD_BYTES: usize = 16 * 1024;
 /// A group's member list has to fit the slot.

@@ -6,6 +6,7 @@
 
 pub mod depot;
 pub mod header;
+pub mod huge;
 pub mod ledger;
 mod region;
 mod sysv;

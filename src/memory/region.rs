@@ -1,8 +1,8 @@
 //! One stretch of mapped memory: where it starts, how long it is, and what unmaps it.
 //!
-//! Made by [`super::Depot`] for named memory and by [`Region::anonymous`] for runs that keep no
-//! checkpoints. Space is taken when a region is made: a node that is too small says so there and
-//! then, in numbers, and is not killed by SIGBUS hours later.
+//! Made by [`super::Depot`] for named memory and by [`Region::anonymous`] for what ends with the
+//! process. Space for named memory is taken when it is made: a node that is too small says so there and then, in
+//! numbers, and is not killed by SIGBUS hours later.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 
 use thiserror::Error;
+
+use super::huge;
 
 /// Why named memory could not be had.
 #[derive(Debug, Error)]
@@ -50,7 +52,7 @@ impl MemoryError {
 enum Owner {
     /// The file stays open: it carries the lock that says a process is alive on it.
     Mapped {
-        _file: Option<File>,
+        file: Option<File>,
     },
     SysV,
 }
@@ -75,29 +77,18 @@ impl Region {
     /// Zeroed memory of this process alone, in huge pages where the system grants them.
     pub fn anonymous(len: usize) -> Result<Self, MemoryError> {
         let map_len = len.max(1);
-        // SAFETY: a fresh anonymous mapping; nothing else refers to it.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                map_len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(MemoryError::NoRoom {
-                what: "matrix".into(),
-                wanted: len as u64,
-                available: mem_available().unwrap_or(0),
-                place: "this node's memory".into(),
-            });
-        }
+        let base =
+            huge::map_aligned(map_len, libc::PROT_READ | libc::PROT_WRITE).map_err(|_| {
+                MemoryError::NoRoom {
+                    what: "memory of one process".into(),
+                    wanted: len as u64,
+                    available: mem_available().unwrap_or(0),
+                    place: "this node's memory".into(),
+                }
+            })?;
         // SAFETY: the range was mapped just above. Advice may be refused; nothing depends on it.
-        unsafe { libc::madvise(base, map_len, libc::MADV_HUGEPAGE) };
-        let base = NonNull::new(base.cast()).expect("mmap never returns null without MAP_FIXED");
-        Ok(Self { base, len, map_base: base, map_len, owner: Owner::Mapped { _file: None } })
+        unsafe { libc::madvise(base.as_ptr().cast(), map_len, libc::MADV_HUGEPAGE) };
+        Ok(Self { base, len, map_base: base, map_len, owner: Owner::Mapped { file: None } })
     }
 
     /// Maps the first `map_len` bytes of `file`, of which the caller sees `len`.
@@ -110,28 +101,47 @@ impl Region {
     ) -> Result<Self, MemoryError> {
         let protection =
             if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        // SAFETY: maps a file we hold open, over no existing mapping; its blocks were allocated.
+        let map_len = map_len.max(1);
+        // Address space first, where a huge page can be one; then the file in its place.
+        let place = huge::map_aligned(map_len, libc::PROT_NONE)
+            .map_err(|_| MemoryError::os("cannot map", path))?;
+        // SAFETY: maps a file we hold open, over nothing but the address space just taken.
         let base = unsafe {
             libc::mmap(
-                std::ptr::null_mut(),
-                map_len.max(1),
+                place.as_ptr().cast(),
+                map_len,
                 protection,
-                libc::MAP_SHARED,
+                libc::MAP_SHARED | libc::MAP_FIXED,
                 file.as_raw_fd(),
                 0,
             )
         };
         if base == libc::MAP_FAILED {
-            return Err(MemoryError::os("cannot map", path));
+            let error = MemoryError::os("cannot map", path);
+            // SAFETY: taken above, not used.
+            unsafe { libc::munmap(place.as_ptr().cast(), map_len) };
+            return Err(error);
         }
-        let base = NonNull::new(base.cast()).expect("mmap never returns null without MAP_FIXED");
         Ok(Self {
-            base,
+            base: place,
             len,
-            map_base: base,
-            map_len: map_len.max(1),
-            owner: Owner::Mapped { _file: Some(file) },
+            map_base: place,
+            map_len,
+            owner: Owner::Mapped { file: Some(file) },
         })
+    }
+
+    /// Gets huge pages for memory that was just made and is still empty, where the kernel gives some.
+    pub(super) fn in_huge_pages(&mut self) {
+        // SAFETY: our own mapping, whose file was given this length.
+        unsafe { huge::collapse(self.map_base, self.map_len) };
+    }
+
+    pub(super) fn file(&self) -> Option<&File> {
+        match &self.owner {
+            Owner::Mapped { file } => file.as_ref(),
+            Owner::SysV => None,
+        }
     }
 
     /// Takes over a SysV attachment whose first `skip` bytes name it.

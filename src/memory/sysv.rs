@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::huge;
 use super::region::{MemoryError, Region, mem_available};
 
 const PREFACE_BYTES: usize = 4096;
@@ -24,9 +25,17 @@ fn key(name: &str, probe: u32) -> libc::key_t {
 
 fn attach(id: i32, read_only: bool) -> Option<NonNull<u8>> {
     let flags = if read_only { libc::SHM_RDONLY } else { 0 };
-    // SAFETY: the kernel chooses the address.
-    let at = unsafe { libc::shmat(id, std::ptr::null(), flags) };
-    if at as isize == -1 { None } else { NonNull::new(at.cast()) }
+    let len = stat(id)?.shm_segsz;
+    // Address space where a huge page can be one, which the segment then replaces.
+    let place = huge::map_aligned(len, libc::PROT_NONE).ok()?;
+    // SAFETY: over nothing but the address space just taken.
+    let at = unsafe { libc::shmat(id, place.as_ptr().cast(), flags | libc::SHM_REMAP) };
+    if at as isize == -1 {
+        // SAFETY: taken above, not used.
+        unsafe { libc::munmap(place.as_ptr().cast(), len) };
+        return None;
+    }
+    NonNull::new(at.cast())
 }
 
 fn detach(at: NonNull<u8>) {
@@ -115,6 +124,8 @@ pub(super) fn create(name: &str, len: usize) -> Result<Region, MemoryError> {
             remove_id(id);
             return Err(error);
         };
+        // SAFETY: just attached, with that length.
+        unsafe { huge::collapse(at, whole) };
         // Take every page now; the kernel answers with an error where a later touch would kill.
         // SAFETY: the attached range.
         let populated =

@@ -12,6 +12,17 @@ pub trait GroupComm {
     /// Sends to one member and receives from another, either of which may be absent, at once.
     fn sendrecv(&self, send: Option<(&[u64], usize)>, recv: Option<(&mut [u64], usize)>);
 
+    /// As [`Self::sendrecv`], and does `work`, which touches neither buffer, while they are under way.
+    fn sendrecv_while(
+        &self,
+        send: Option<(&[u64], usize)>,
+        recv: Option<(&mut [u64], usize)>,
+        work: &mut dyn FnMut(),
+    ) {
+        work();
+        self.sendrecv(send, recv);
+    }
+
     /// Leaves in the root's buffer the exclusive or of all members' buffers.
     fn reduce_xor(&self, buffer: &mut [u64], root: usize);
 

@@ -8,10 +8,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::code::{Code, bytes};
+use super::code::Code;
 use super::comm::GroupComm;
 use super::plan::{self, Combine};
 use super::stripes::{Role, Stripes};
+use crate::memory::{Region, huge};
 
 /// How rows travel while encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -92,6 +93,34 @@ struct Segment<'a> {
     width: usize,
 }
 
+impl Segment<'_> {
+    fn words(&self) -> usize {
+        self.cycles.len() * self.width
+    }
+}
+
+/// Buffers of one message each: what is sent, what is received, and what is sent next.
+struct Scratch<'a> {
+    going: &'a mut [u64],
+    coming: &'a mut [u64],
+    ahead: &'a mut [u64],
+}
+
+impl<'a> Scratch<'a> {
+    /// Room for all three, in huge pages where there are any: a transport that copies from one process to
+    /// another looks every page up.
+    fn room(words: usize) -> Region {
+        let bytes = (3 * words * 8).next_multiple_of(huge::HUGE);
+        Region::anonymous(bytes).expect("memory for three messages")
+    }
+
+    fn new(room: &'a mut Region, words: usize) -> Self {
+        let (going, rest) = room.words_mut().split_at_mut(words);
+        let (coming, rest) = rest.split_at_mut(words);
+        Self { going, coming, ahead: &mut rest[..words] }
+    }
+}
+
 impl Coder {
     /// Puts this member's weighted rows into `buffer`, replacing or adding to what it holds.
     fn contribute(
@@ -153,6 +182,11 @@ impl Coder {
         }
     }
 
+    /// Words in the longest message.
+    fn message_words(&self, window: Window) -> usize {
+        self.batches(window).next().map_or(0, |cycles| cycles.len() * window.width)
+    }
+
     fn batches(&self, window: Window) -> impl Iterator<Item = std::ops::Range<usize>> + Clone {
         let cycles = self.stripes.cycles(window.rows);
         let step = (SEGMENT_WORDS / window.width.max(1)).max(1);
@@ -177,59 +211,121 @@ impl Coder {
         }
         assert_eq!(comm.size(), self.stripes.size);
         // Taken once: buffers of this size would be mapped and faulted in anew for every batch.
-        let mut scratch = [Vec::new(), Vec::new()];
+        let words = self.message_words(window);
+        let mut room = Scratch::room(words);
+        let mut scratch = Scratch::new(&mut room, words);
+        let ranges: Vec<_> = self.batches(window).collect();
         for parity in 0..self.stripes.losses {
             let plan = plan::encode(self.code, self.stripes, parity);
-            for cycles in self.batches(window) {
-                let batch: Vec<Segment> = plan
-                    .iter()
-                    .map(|combine| Segment { combine, cycles: cycles.clone(), width: window.width })
-                    .collect();
-                // Every further parity row reads the same data again.
-                let mut once = |share: &Share, role: Role| {
-                    if parity == 0 || matches!(role, Role::Parity(_)) {
-                        seen(share, role);
-                    }
-                };
+            let batch = |number: usize| -> Option<Vec<Segment>> {
+                let cycles = ranges.get(number)?;
+                let segment =
+                    |combine| Segment { combine, cycles: cycles.clone(), width: window.width };
+                Some(plan.iter().map(segment).collect())
+            };
+            // Every further parity row reads the same data again.
+            let mut once = |share: &Share, role: Role| {
+                if parity == 0 || matches!(role, Role::Parity(_)) {
+                    seen(share, role);
+                }
+            };
+            let (mut number, mut now) = (0, batch(0));
+            if let (Encode::Pipelined, Some(first)) = (how, &now) {
+                self.begin(share, comm.rank(), first, scratch.going, &mut once);
+            }
+            while let Some(segments) = now {
+                let next = batch(number + 1);
                 match how {
-                    Encode::Pipelined => self.ring(comm, share, &batch, &mut scratch, &mut once),
+                    Encode::Pipelined => {
+                        self.ring(comm, share, &segments, next.as_deref(), &mut scratch, &mut once);
+                    }
                     Encode::Reduce => {
-                        for segment in &batch {
-                            self.reduce(comm, share, segment, &mut scratch[0], &mut once);
+                        for segment in &segments {
+                            self.reduce(comm, share, segment, scratch.going, &mut once);
                         }
                     }
                 }
                 between();
+                (number, now) = (number + 1, next);
             }
         }
     }
 
-    /// All members' combinations at once, each arriving at its own target after G - 1 steps.
+    /// This member's part of the combination that it sends off first.
+    fn begin(
+        &self,
+        share: &Share,
+        me: usize,
+        batch: &[Segment],
+        buffer: &mut [u64],
+        seen: &mut impl FnMut(&Share, Role),
+    ) {
+        let first = &batch[(me + batch.len() - 1) % batch.len()];
+        self.contribute(share, me, first, &mut buffer[..first.words()], true);
+        self.show_data(share, me, first, seen);
+    }
+
+    /// All members' combinations at once, each arriving at its own target after G - 1 steps. Begins with
+    /// what `begin` has put into `going`, and while the last messages travel begins the next batch.
     fn ring<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
         share: &mut Share,
         batch: &[Segment],
-        scratch: &mut [Vec<u64>; 2],
+        next: Option<&[Segment]>,
+        scratch: &mut Scratch,
         seen: &mut impl FnMut(&Share, Role),
     ) {
         let (size, me) = (comm.size(), comm.rank());
-        let [going, coming] = scratch;
-        for buffer in [&mut *going, &mut *coming] {
-            buffer.resize(batch[me].cycles.len() * batch[me].width, 0);
-        }
+        let (to, from) = ((me + 1) % size, (me + size - 1) % size);
         let segment = |target: usize| &batch[target % size];
-        let mine = segment(me + size - 1);
-        self.contribute(share, me, mine, going, true);
-        self.show_data(share, me, mine, seen);
-        for step in 0..size - 1 {
-            comm.sendrecv(Some((going, (me + 1) % size)), Some((coming, (me + size - 1) % size)));
+        let words = segment(me).words();
+        for step in 0..size - 2 {
+            let (going, coming) = (&scratch.going[..words], &mut scratch.coming[..words]);
+            comm.sendrecv(Some((going, to)), Some((coming, from)));
             let passing = segment(me + 2 * size - 2 - step);
             self.contribute(share, me, passing, coming, false);
             self.show_data(share, me, passing, seen);
-            std::mem::swap(going, coming);
+            std::mem::swap(&mut scratch.going, &mut scratch.coming);
         }
-        self.deliver(share, me, segment(me), going, seen);
+        // What arrives last is complete: this member holds its parity, and adds nothing to it. Rows that lie
+        // one after the other it can receive where they belong.
+        let mine = segment(me);
+        let in_place = self.run_of_parity(share, me, mine);
+        let parity = std::mem::take(&mut share.parity);
+        let into = match &in_place {
+            Some(range) => &mut parity[range.clone()],
+            None => &mut scratch.coming[..words],
+        };
+        comm.sendrecv_while(Some((&scratch.going[..words], to)), Some((into, from)), &mut || {
+            if let Some(next) = next {
+                self.begin(share, me, next, scratch.ahead, seen);
+            }
+        });
+        share.parity = parity;
+        match in_place {
+            Some(_) => self.show(share, me, mine, seen),
+            None => self.deliver(share, me, mine, &scratch.coming[..words], seen),
+        }
+        std::mem::swap(&mut scratch.going, &mut scratch.ahead);
+    }
+
+    /// Where a segment's parity rows of this member lie, if nothing lies between them.
+    fn run_of_parity(
+        &self,
+        share: &Share,
+        me: usize,
+        segment: &Segment,
+    ) -> Option<std::ops::Range<usize>> {
+        let rows = segment.cycles.len();
+        let close = rows == 1 || self.stripes.losses == 1 && segment.width == share.pitch;
+        match self.stripes.row(me, segment.combine.slot, segment.cycles.start) {
+            Role::Parity(row) if close => {
+                let start = share.parity_range(row, segment.width).start;
+                Some(start..start + rows * segment.width)
+            }
+            _ => None,
+        }
     }
 
     /// Tells of the data rows that went into a segment, if this member's are data there.
@@ -250,11 +346,11 @@ impl Coder {
         comm: &G,
         share: &mut Share,
         segment: &Segment,
-        buffer: &mut Vec<u64>,
+        buffer: &mut [u64],
         seen: &mut impl FnMut(&Share, Role),
     ) {
         let me = comm.rank();
-        buffer.resize(segment.cycles.len() * segment.width, 0);
+        let buffer = &mut buffer[..segment.words()];
         self.contribute(share, me, segment, buffer, true);
         self.show_data(share, me, segment, seen);
         let root = segment.combine.target;
@@ -291,6 +387,8 @@ impl Coder {
             return true;
         }
         let (size, me) = (comm.size(), comm.rank());
+        let words = self.message_words(window);
+        let mut room = Scratch::room(words);
         for &target in lost {
             // The chain: survivors in ring order after the target, then the target itself.
             let mut chain: Vec<usize> = (1..size)
@@ -312,20 +410,31 @@ impl Coder {
                     })
                 })
                 .collect();
-            let (mut ready, mut coming) = (Vec::new(), Vec::new());
-            // Receive segment i while sending on segment i - 1.
+            // Segment i is received while segment i - 1 is sent on. The first member of the chain receives
+            // nothing and the last sends nothing: they work on the other segment meanwhile.
+            let Scratch { going: mut ready, mut coming, .. } = Scratch::new(&mut room, words);
             for i in 0..=segments.len() {
-                let words = segments.get(i).map_or(0, |s: &Segment| s.cycles.len() * window.width);
-                coming.resize(words, 0);
-                comm.sendrecv(
-                    (i > 0 && !last).then(|| (&ready[..], chain[place + 1])),
-                    (words > 0 && !first).then(|| (&mut coming[..], chain[place.max(1) - 1])),
-                );
-                if let Some(segment) = segments.get(i) {
-                    if last {
-                        self.deliver(share, me, segment, &coming, &mut seen);
-                    } else {
-                        self.contribute(share, me, segment, &mut coming, first);
+                let (before, now) = (i.checked_sub(1).map(|i| &segments[i]), segments.get(i));
+                if first {
+                    let send = before.map(|s| (&ready[..s.words()], chain[1]));
+                    comm.sendrecv_while(send, None, &mut || {
+                        if let Some(now) = now {
+                            self.contribute(share, me, now, &mut coming[..now.words()], true);
+                        }
+                    });
+                } else if last {
+                    let recv = now.map(|s| (&mut coming[..s.words()], chain[place - 1]));
+                    comm.sendrecv_while(None, recv, &mut || {
+                        if let Some(before) = before {
+                            self.deliver(share, me, before, &ready[..before.words()], &mut seen);
+                        }
+                    });
+                } else {
+                    let send = before.map(|s| (&ready[..s.words()], chain[place + 1]));
+                    let recv = now.map(|s| (&mut coming[..s.words()], chain[place - 1]));
+                    comm.sendrecv(send, recv);
+                    if let Some(now) = now {
+                        self.contribute(share, me, now, &mut coming[..now.words()], false);
                     }
                 }
                 std::mem::swap(&mut ready, &mut coming);
@@ -334,11 +443,6 @@ impl Coder {
         }
         true
     }
-}
-
-/// A digest over words, for tables of digests.
-pub fn digest(words: &[u64]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(bytes(words))
 }
 
 #[cfg(test)]

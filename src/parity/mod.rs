@@ -6,6 +6,7 @@
 
 pub mod code;
 pub mod comm;
+pub mod digest;
 pub mod exchange;
 pub mod gf256;
 pub mod plan;

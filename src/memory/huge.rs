@@ -1,0 +1,113 @@
+//! Huge pages for everything large: where to map it, and how to get them for shared memory.
+//!
+//! The kernel maps a huge page as one only where address and offset in the file agree modulo its size, and
+//! gives none to /dev/shm by default. But it collapses small pages into huge ones when asked to
+//! (MADV_COLLAPSE, since Linux 6.1), whatever that default says. Without them a matrix in shared memory is
+//! slower to work in by some percent, and a restart pays a fault for each 4 KB. Called by `region`, `depot`
+//! and `sysv`, and by the matrix's private buffers. All of it is a wish: where the kernel cannot, the
+//! memory is the same in small pages.
+
+use std::ptr::NonNull;
+
+/// What x86-64 and most ARM kernels call huge; on others the wishes below have no effect.
+pub const HUGE: usize = 2 << 20;
+
+/// `len` bytes of private, zeroed memory that begin on a boundary of huge pages, if that many would fill one.
+pub fn map_aligned(len: usize, protection: i32) -> std::io::Result<NonNull<u8>> {
+    // One huge page more, so that an aligned address can be picked.
+    let span = if len >= HUGE { len + HUGE } else { len };
+    // SAFETY: a fresh anonymous mapping; the parts cut off are not used again.
+    unsafe {
+        let base = libc::mmap(
+            std::ptr::null_mut(),
+            span,
+            protection,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        );
+        if base == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        let mut start = base as usize;
+        if len >= HUGE {
+            let aligned = start.next_multiple_of(HUGE);
+            if aligned > start {
+                libc::munmap(base, aligned - start);
+            }
+            // What is kept ends on a page, as the kernel counts.
+            let kept = aligned + len.next_multiple_of(PAGE);
+            if start + span > kept {
+                libc::munmap(kept as *mut _, start + span - kept);
+            }
+            start = aligned;
+        }
+        Ok(NonNull::new_unchecked(start as *mut u8))
+    }
+}
+
+const PAGE: usize = 4096;
+
+/// Threads that fill memory at once: one zeroes some GB a second, and a restart waits for it.
+const FILLERS: usize = 4;
+/// Huge pages below which a further thread is not worth its start.
+const SHARE: usize = 16;
+
+/// Turns the whole huge pages of a mapping of new shared memory into huge pages that are really there.
+/// What is left over, or all of it, stays unallocated.
+///
+/// # Safety
+/// `base` is a shared, writable mapping of `len` bytes, and what it maps is at least that long.
+pub(super) unsafe fn collapse(base: NonNull<u8>, len: usize) {
+    let first = (base.as_ptr() as usize).next_multiple_of(HUGE);
+    let pages = ((base.as_ptr() as usize + len) / HUGE).saturating_sub(first / HUGE);
+    // As many as may run here: a rank that is bound to one core has one.
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let threads = cores.min(FILLERS).min(pages / SHARE).max(1);
+    let start = |thread: usize| first + pages * thread / threads * HUGE;
+    std::thread::scope(|scope| {
+        for thread in 1..threads {
+            scope.spawn(move || collapse_pages(start(thread), start(thread + 1)));
+        }
+        collapse_pages(start(0), start(1));
+    });
+}
+
+/// Addresses `first..end`, both on boundaries of huge pages within a mapping that `collapse` was given.
+fn collapse_pages(first: usize, end: usize) {
+    for place in (first..end).step_by(HUGE) {
+        // The kernel leaves alone what holds no page at all. Asked this way, it says if there is no room for
+        // one; a plain store would be a SIGBUS.
+        // SAFETY: within the mapping; contents stay as they are.
+        if unsafe { libc::madvise(place as *mut _, PAGE, libc::MADV_POPULATE_WRITE) } != 0 {
+            return;
+        }
+    }
+    if first < end {
+        // SAFETY: within the mapping; contents stay as they are. A refusal changes nothing.
+        unsafe { libc::madvise(first as *mut _, end - first, libc::MADV_COLLAPSE) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_hold_a_huge_page_begins_on_one() {
+        for len in [1, PAGE, HUGE - 1, HUGE, HUGE + 1, 5 * HUGE + 12345] {
+            let base = map_aligned(len, libc::PROT_READ | libc::PROT_WRITE).unwrap();
+            if len >= HUGE {
+                assert_eq!(base.as_ptr() as usize % HUGE, 0);
+            }
+            // SAFETY: mapped just above, of that length, unmapped once.
+            unsafe {
+                let bytes = std::slice::from_raw_parts_mut(base.as_ptr(), len);
+                assert!(bytes.iter().all(|&b| b == 0));
+                bytes[0] = 1;
+                bytes[len - 1] = 1;
+                assert_eq!(libc::munmap(base.as_ptr().cast(), len), 0);
+            }
+        }
+    }
+}

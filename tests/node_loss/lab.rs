@@ -57,6 +57,19 @@ fn relax() -> &'static Path {
     })
 }
 
+fn benchmark_flags() -> Vec<String> {
+    format!("{SIZE} {GRID} --json result.json").split(' ').map(String::from).collect()
+}
+
+/// Settings of whoever runs the tests are not the tests' settings.
+fn forget_settings(command: &mut Command) {
+    for (variable, _) in std::env::vars_os() {
+        if variable.to_string_lossy().starts_with("SKT_") {
+            command.env_remove(variable);
+        }
+    }
+}
+
 /// A virtual cluster and a folder for runs on it.
 pub struct Lab {
     name: String,
@@ -161,18 +174,34 @@ impl Lab {
         )
     }
 
+    /// The same, for ranks that Open MPI's mpirun does not start.
+    fn openmpi_exports(&self) -> Vec<String> {
+        let network = self.network();
+        let settings = [
+            "OMPI_MCA_btl=self,tcp".to_string(),
+            format!("OMPI_MCA_btl_tcp_if_include={network}"),
+            "OMPI_MCA_mpi_yield_when_idle=1".to_string(),
+        ];
+        settings.into_iter().flat_map(|setting| ["--export".to_string(), setting]).collect()
+    }
+
+    /// What MPICH must be told on nodes with one network that share cores.
+    fn mpich_exports(&self) -> Vec<String> {
+        let settings = [
+            format!("LD_PRELOAD={}", relax().display()),
+            "UCX_TLS=tcp,self".to_string(),
+            "UCX_NET_DEVICES=eth0".to_string(),
+        ];
+        settings.into_iter().flat_map(|setting| ["--export".to_string(), setting]).collect()
+    }
+
     /// A supervised run, without what is run.
     fn supervised(&self, name: &str, slots: usize) -> Plan {
         let work = self.path(name);
         std::fs::create_dir_all(&work).unwrap();
         let state = self.path(&format!("{name}.state"));
         let mut command = Command::new(PROGRAM);
-        // Settings of whoever runs the tests are not the tests' settings.
-        for (variable, _) in std::env::vars_os() {
-            if variable.to_string_lossy().starts_with("SKT_") {
-                command.env_remove(variable);
-            }
-        }
+        forget_settings(&mut command);
         command.current_dir(&work).arg("run").arg("--state").arg(&state);
         command.arg("--hosts").arg(self.list("hosts", 1, self.working, slots));
         if self.nodes > self.working {
@@ -188,15 +217,11 @@ impl Lab {
         Plan { command, state, faults, tail: Vec::new() }
     }
 
-    pub fn stand_in_program(&self) -> PathBuf {
-        repository().join("tests/node_loss/stand-in")
-    }
-
     /// Two ranks a node that count to `iterations`, a tenth of a second each, in a run of this name.
     pub fn stand_in(&self, name: &str, iterations: u32) -> Plan {
         let mut plan = self.supervised(name, 2);
         plan.command.args(["--ranks", &(2 * self.working).to_string()]);
-        plan.command.arg("--program").arg(self.stand_in_program());
+        plan.command.arg("--program").arg(repository().join("tests/node_loss/stand-in"));
         plan.tail =
             vec![self.path(name).display().to_string(), iterations.to_string(), "0.1".into()];
         plan
@@ -207,14 +232,31 @@ impl Lab {
         assert_eq!(self.working, 4, "a 2 x 2 grid");
         let mut plan = self.supervised(name, 1);
         if launcher() == Launcher::Mpich {
-            plan.command.arg("--export").arg(format!("LD_PRELOAD={}", relax().display()));
-            for setting in ["UCX_TLS=tcp,self", "UCX_NET_DEVICES=eth0"] {
-                plan.command.args(["--export", setting]);
-            }
+            plan.command.args(self.mpich_exports());
         }
-        let flags = format!("{SIZE} {GRID} --json result.json");
-        plan.tail = flags.split(' ').map(String::from).collect();
+        plan.tail = benchmark_flags();
         plan
+    }
+
+    /// The same inside a Slurm allocation of all nodes, the last one a spare.
+    pub fn allocated(&self, name: &str, by: Launcher) -> Plan {
+        let work = self.path(name);
+        std::fs::create_dir_all(&work).unwrap();
+        let state = self.path(&format!("{name}.state"));
+        let mut command = Command::new("salloc");
+        forget_settings(&mut command);
+        command.current_dir(&work);
+        command.env("SLURM_CONF", self.ssh_config().with_file_name("slurm.conf"));
+        command.args(["--no-kill", "--quiet", "--ntasks-per-node=1", "-t", "10"]);
+        command.args(["-N", &self.nodes.to_string(), PROGRAM, "run", "--state"]).arg(&state);
+        command.args(["--spare-nodes", "1", "--launcher", launcher_name(by)]);
+        match (launcher(), by) {
+            (Launcher::Mpich, _) => command.args(self.mpich_exports()),
+            (_, Launcher::Srun) => command.args(self.openmpi_exports()),
+            _ => command.arg(self.openmpi_args()),
+        };
+        let faults = self.path(&format!("{name}.faults"));
+        Plan { command, state, faults, tail: benchmark_flags() }
     }
 
     /// The digest of the solution that a run of the benchmark found.

@@ -328,6 +328,10 @@ impl Coder {
         }
     }
 
+    fn is_parity(&self, me: usize, segment: &Segment) -> bool {
+        matches!(self.stripes.role(me, segment.combine.slot), Role::Parity(_))
+    }
+
     /// Tells of the data rows that went into a segment, if this member's are data there.
     fn show_data(
         &self,
@@ -336,7 +340,7 @@ impl Coder {
         segment: &Segment,
         seen: &mut impl FnMut(&Share, Role),
     ) {
-        if matches!(self.stripes.role(me, segment.combine.slot), Role::Data(_)) {
+        if !self.is_parity(me, segment) {
             self.show(share, me, segment, seen);
         }
     }
@@ -413,6 +417,8 @@ impl Coder {
             // Segment i is received while segment i - 1 is sent on. The first member of the chain receives
             // nothing and the last sends nothing: they work on the other segment meanwhile.
             let Scratch { going: mut ready, mut coming, .. } = Scratch::new(&mut room, words);
+            // Whether the segment before came straight to its place.
+            let mut in_place = false;
             for i in 0..=segments.len() {
                 let (before, now) = (i.checked_sub(1).map(|i| &segments[i]), segments.get(i));
                 if first {
@@ -423,12 +429,30 @@ impl Coder {
                         }
                     });
                 } else if last {
-                    let recv = now.map(|s| (&mut coming[..s.words()], chain[place - 1]));
-                    comm.sendrecv_while(None, recv, &mut || {
-                        if let Some(before) = before {
+                    // Parity that is received where it belongs is out of reach of this member's own work.
+                    let range = now
+                        .filter(|_| !before.is_some_and(|s| self.is_parity(me, s)))
+                        .and_then(|s| self.run_of_parity(share, me, s));
+                    let parity = match range {
+                        Some(_) => std::mem::take(&mut share.parity),
+                        None => &mut [],
+                    };
+                    let into = match (&range, now) {
+                        (Some(range), _) => Some(&mut parity[range.clone()]),
+                        (None, now) => now.map(|s| &mut coming[..s.words()]),
+                    };
+                    let recv = into.map(|into| (into, chain[place - 1]));
+                    comm.sendrecv_while(None, recv, &mut || match before {
+                        Some(before) if in_place => self.show(share, me, before, &mut seen),
+                        Some(before) => {
                             self.deliver(share, me, before, &ready[..before.words()], &mut seen);
                         }
+                        None => {}
                     });
+                    in_place = range.is_some();
+                    if in_place {
+                        share.parity = parity;
+                    }
                 } else {
                     let send = before.map(|s| (&ready[..s.words()], chain[place + 1]));
                     let recv = now.map(|s| (&mut coming[..s.words()], chain[place - 1]));

@@ -40,11 +40,12 @@ fn during_the_first_save() {
     assert!(end.resumed_at().is_empty(), "{}", end.told());
 }
 
-/// Saves are at every fourth boundary: the fifth is at 20.
+/// Saves are at every fourth boundary: the fifth is at 20. The rank that stopped must be on the lost node: mpirun's
+/// daemons wake stopped ranks up before they end them, and one that survived could complete the save.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn during_a_save_before_it_counts() {
-    for (place, node) in [("save-begin:3:5", "n4"), ("encode-end:0:5", "n2")] {
+    for (place, node) in [("save-begin:3:5", "n4"), ("encode-end:1:5", "n2")] {
         let end = lose(place, node);
         assert_eq!(end.resumed_at(), [16], "{}", end.told());
         assert_eq!(end.rebuilt().len(), 1, "{}", end.told());

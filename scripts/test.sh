@@ -87,7 +87,7 @@ node_loss() { # name environment...
             skipped+=("$name, inside a Slurm allocation: Slurm is not installed; scripts/setup.sh --with-slurm")
         fi
         tests "$name" "$@" cargo test --locked --no-fail-fast --test node_loss -- \
-            --ignored --test-threads 3 "${leave_out[@]}"
+            --ignored --test-threads 4 "${leave_out[@]}"
     fi
 }
 

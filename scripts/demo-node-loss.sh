@@ -30,7 +30,7 @@ ssh_config=$("${vcluster[@]}" ssh-config)
 network=10.213.$(cat "$(dirname "$ssh_config")/net").0/24
 
 # Virtual nodes have one network only, and share this machine's cores.
-if "$program" doctor 2>/dev/null | grep -q mpirun; then
+if [[ $("$program" doctor --no-mpi 2>/dev/null) == *mpirun* ]]; then
     launcher_args=(--launcher-args="-mca btl self,tcp -mca btl_tcp_if_include $network
         -mca oob_tcp_if_include $network -mca mpi_yield_when_idle 1 --bind-to none")
 else

@@ -70,7 +70,7 @@ pub struct Holding {
 }
 
 /// Results of finished tests take little; a sweep of some hundred tests fits.
-const LEDGER_BYTES: usize = 256 * 1024;
+pub(super) const LEDGER_BYTES: usize = 256 * 1024;
 
 impl Holding {
     /// Opens memory that a header vouches for; an error means it is not what the header says.

@@ -637,12 +637,15 @@ fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
     }
 }
 
+/// All parts of a position and its matrix, or why they cannot be had.
+type Made = Result<(Holding, Region), MemoryError>;
+
 /// Memory made anew while the others still check theirs: making it can take as long as that. Removed again
 /// if it is not taken, that is, if the run is refused.
 struct Early<'a> {
     depot: &'a Depot,
     position: usize,
-    made: Option<(Buffers, Result<(Holding, Region), MemoryError>)>,
+    made: Option<(Buffers, Made)>,
 }
 
 impl<'a> Early<'a> {
@@ -661,7 +664,7 @@ impl<'a> Early<'a> {
     }
 
     /// Hands it out if it is of that shape, and removes it otherwise.
-    fn take(&mut self, buffers: &Buffers) -> Option<Result<(Holding, Region), MemoryError>> {
+    fn take(&mut self, buffers: &Buffers) -> Option<Made> {
         let (shape, made) = self.made.take()?;
         if shape == *buffers {
             return Some(made);

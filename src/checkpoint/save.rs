@@ -87,6 +87,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.holding.head.tick(doing, boundary as u64);
     }
 
+    /// Tells agents how long this process has computed by itself, and how much.
+    pub fn worked(&self, seconds: f64, flops: f64) {
+        self.holding.head.worked((seconds * 1e6) as u64, flops as u64);
+    }
+
     /// Whether to save at boundary `k`; the same answer on every rank, so all must ask. The solver
     /// asks before it looks ahead across the boundary. `now` forces a save (a clean stop is wanted);
     /// what rank 0 says counts.

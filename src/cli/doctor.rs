@@ -1,24 +1,31 @@
 //! `skt-hpl doctor`: says in words whether these nodes can run the benchmark, and what is wrong where.
 //!
 //! Without `--hosts` it looks at this node alone. With it, at all: can each be reached, is the same program
-//! there, is there shared memory, do the clocks agree, and does MPI start over all of them.
+//! there, is there memory for the run (with the benchmark's flags: for that very run), do the clocks agree, and
+//! does MPI start over all of them. `skt-hpl run` checks the same before its first launch.
 
-use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 
 use super::exit::Exit;
-use super::run::{NodeFlags, Nodes, Refusal};
+use super::need::{self, Needs};
+use super::run::{self, NodeFlags, Refusal};
 use crate::supervise::agent::{binary_digest, facts};
 use crate::supervise::cluster::Cluster;
 use crate::supervise::events::unix_ms;
+use crate::supervise::folder::Folder;
 use crate::supervise::hosts::Host;
-use crate::supervise::launcher::{LaunchPlan, launch};
-use crate::supervise::preflight::{Expected, Finding, judge};
-use crate::supervise::processes;
+use crate::supervise::launcher::LaunchPlan;
+use crate::supervise::preflight::{Expected, Finding, Need, judge};
+use crate::supervise::shell::RemoteShell;
+use crate::supervise::trial::{Place, Trial, Trouble};
+use crate::supervise::wire::Facts;
 
 #[derive(Clone, Debug, Args)]
+#[command(trailing_var_arg = true)]
 pub struct DoctorFlags {
     #[command(flatten)]
     pub nodes: NodeFlags,
@@ -26,10 +33,15 @@ pub struct DoctorFlags {
     /// Do not start MPI over the nodes
     #[arg(long)]
     pub no_mpi: bool,
-}
 
-/// How long MPI may take to start over all nodes.
-const MPI_PATIENCE: Duration = Duration::from_secs(60);
+    /// How long MPI may take to start over all nodes
+    #[arg(long, value_name = "TIME", value_parser = run::time, default_value = "60s")]
+    pub mpi_patience: Duration,
+
+    /// Flags of the benchmark: then the nodes are measured by what that run needs
+    #[arg(value_name = "BENCHMARK FLAGS", allow_hyphen_values = true)]
+    pub bench: Vec<OsString>,
+}
 
 pub fn run(flags: &DoctorFlags) -> ExitCode {
     match examine(flags) {
@@ -58,42 +70,45 @@ fn tell(name: &str, findings: &[Finding]) -> usize {
     findings.iter().filter(|f| matches!(f, Finding::Problem(_))).count()
 }
 
+/// What the run would need of these hosts; None without flags of the benchmark.
+fn needs(flags: &DoctorFlags, hosts: &[Host]) -> Result<Option<(Needs, usize)>, Refusal> {
+    if flags.bench.is_empty() {
+        return Ok(None);
+    }
+    let plan = run::plan(&flags.bench)?;
+    // On one node without a list, all ranks are on it.
+    let slots: usize = hosts.iter().map(|h| h.slots).sum();
+    run::enough_slots(plan.ranks, slots, hosts.len())?;
+    let needs = need::of_hosts(&plan.loaded, hosts, plan.ranks)
+        .map_err(|why| Refusal(Exit::BadInput, why))?;
+    Ok(Some((needs, plan.ranks)))
+}
+
 fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let binary = binary_digest();
-    let expected = Expected {
+    let expected = |need: Option<Need>| Expected {
         version: env!("CARGO_PKG_VERSION"),
         binary: &binary,
         unix_ms: unix_ms(),
-        need_bytes: None,
+        need,
         held_bytes: 0,
-    };
-    let Some(nodes) = flags.nodes.nodes()? else {
-        let facts = facts();
-        println!(
-            "{}: {} cores, {} MiB of memory, /dev/shm {} MiB with {} MiB free",
-            facts.host,
-            facts.cores,
-            facts.memory_bytes >> 20,
-            facts.shm_bytes >> 20,
-            facts.shm_free_bytes >> 20
-        );
-        let mut problems = tell(&facts.host, &judge(&facts, &expected));
-        match flags.nodes.launcher() {
-            Ok((_, program, _)) => println!("launcher: {}", program.display()),
-            Err(Refusal(_, why)) => {
-                println!("launcher: PROBLEM: {why}");
-                problems += 1;
-            }
-        }
-        return Ok(problems);
     };
     let own = std::env::current_exe()
         .map_err(|e| Refusal(Exit::Environment, format!("cannot tell where this program is: {e}")))?
         .to_string_lossy()
         .into_owned();
+    let Some(nodes) = flags.nodes.nodes()? else {
+        return this_node(flags, &own, &expected);
+    };
+    let (needs, ranks) = match needs(flags, &nodes.hosts)? {
+        Some((needs, ranks)) => (needs.hosts, Some(ranks)),
+        None => (Vec::new(), None),
+    };
+    let most = needs.iter().copied().reduce(Need::max);
+    let run_id = format!("doctor-{}-{}", std::process::id(), unix_ms());
     let agent = vec![own.clone(), "agent".to_owned()];
     let mut cluster =
-        Cluster::new(nodes.shell.clone(), agent, &nodes.hosts, &nodes.spares, "", None);
+        Cluster::new(nodes.shell.clone(), agent, &nodes.hosts, &nodes.spares, &run_id, None);
     let mut problems = 0;
     for (at, why) in cluster.call_all(Duration::from_secs(10)) {
         println!("{}: PROBLEM: {why}", cluster.nodes[at].host.name);
@@ -102,133 +117,139 @@ fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     for at in 0..cluster.nodes.len() {
         let name = cluster.nodes[at].host.name.clone();
         if let Some((facts, _)) = &cluster.nodes[at].facts {
-            println!(
-                "{name}: {} cores, {} MiB of memory, /dev/shm {} MiB with {} MiB free",
-                facts.cores,
-                facts.memory_bytes >> 20,
-                facts.shm_bytes >> 20,
-                facts.shm_free_bytes >> 20
-            );
+            println!("{name}: {}", facts.line());
         }
-        problems += tell(&name, &cluster.findings(at, &expected));
+        let need = needs.get(at).copied().or(most);
+        problems += tell(&name, &cluster.findings(at, &expected(need)));
     }
-    if problems == 0 && !flags.no_mpi {
-        match start_mpi(flags, &nodes, &cluster, &own) {
-            Ok(text) => println!("{text}"),
-            Err(text) => {
-                println!("MPI: PROBLEM: {text}");
+    if problems > 0 {
+        return Ok(problems);
+    }
+    let facts: Vec<Facts> =
+        cluster.nodes.iter().filter_map(|n| n.facts.as_ref().map(|(f, _)| f.clone())).collect();
+    // The very ranks of the run where it is known, one a node otherwise; and one on each spare.
+    let mut hosts: Vec<Host> = match ranks {
+        Some(_) => nodes.hosts.clone(),
+        None => nodes.hosts.iter().map(|h| Host::new(&h.name, 1)).collect(),
+    };
+    let mut left = ranks.unwrap_or(hosts.len());
+    for host in &mut hosts {
+        host.slots = host.slots.min(left);
+        left -= host.slots;
+    }
+    let slots = hosts.iter().map(|h| h.slots).max().unwrap_or(1);
+    hosts.extend(nodes.spares.iter().map(|h| Host::new(&h.name, slots)));
+    let pairs: Vec<(Host, Place)> =
+        hosts.into_iter().zip(facts.iter().map(Place::of)).filter(|(h, _)| h.slots > 0).collect();
+    let tried = start_mpi(flags, &nodes.shell, &pairs, &own, &run_id)?;
+    if tried > 0 {
+        // What hangs on other nodes goes with its agent's word.
+        cluster.end_run(Duration::from_secs(4));
+    }
+    Ok(problems + tried)
+}
+
+fn this_node<'a>(
+    flags: &DoctorFlags,
+    own: &str,
+    expected: &dyn Fn(Option<Need>) -> Expected<'a>,
+) -> Result<usize, Refusal> {
+    let facts = facts();
+    println!("{}: {}", facts.host, facts.line());
+    let mut ranks = 1;
+    let mut need = None;
+    let mut problems = 0;
+    if !flags.bench.is_empty() {
+        ranks = run::plan(&flags.bench)?.ranks;
+        match needs(flags, &[Host::new(&facts.host, ranks)]) {
+            Ok(found) => need = found.and_then(|(needs, _)| needs.hosts.first().copied()),
+            Err(Refusal(_, why)) => {
+                println!("{}: PROBLEM: {why}", facts.host);
                 problems += 1;
             }
         }
     }
-    Ok(problems)
+    problems += tell(&facts.host, &judge(&facts, &expected(need)));
+    // The launcher runs on this node by itself, whatever the remote shell.
+    let host = Host::new("localhost", ranks);
+    let pair = [(host, Place::of(&facts))];
+    let shell = RemoteShell::parse(None).map_err(|e| Refusal(Exit::Usage, e))?;
+    let run_id = format!("doctor-{}-{}", std::process::id(), unix_ms());
+    Ok(problems + start_mpi(flags, &shell, &pair, own, &run_id)?)
 }
 
-/// Starts one rank a node and lets them sum something up.
+/// Starts MPI over the nodes, if wanted, says how that went and returns the number of problems.
 fn start_mpi(
     flags: &DoctorFlags,
-    nodes: &Nodes,
-    cluster: &Cluster,
+    shell: &RemoteShell,
+    nodes: &[(Host, Place)],
     own: &str,
-) -> Result<String, String> {
-    let (kind, program, extra) = flags.nodes.launcher().map_err(|Refusal(_, why)| why)?;
-    let hosts: Vec<Host> =
-        nodes.hosts.iter().chain(&nodes.spares).map(|h| Host::new(&h.name, 1)).collect();
-    let folder = std::env::temp_dir().join(format!("skt-hpl-doctor-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let run_id = format!("doctor-{}-{}", std::process::id(), unix_ms());
-    let command = [own, "agent", "--mpi-check"].map(String::from);
-    let made = launch(&LaunchPlan {
-        launcher: kind,
-        program: &program,
-        hosts: &hosts,
-        ranks: hosts.len(),
-        run_id: &run_id,
-        incarnation: 1,
-        command: &command,
-        env: &[],
-        extra: &extra,
-        shell: &nodes.shell,
-        dir: &folder,
-        as_root: nix::unistd::geteuid().is_root(),
-        pmi: "pmi2",
-    });
-    let result = run_to_end(&made, &run_id);
-    let _ = std::fs::remove_dir_all(&folder);
-    let (output, took) = result?;
-    let seen: Vec<Vec<&str>> = output
-        .lines()
-        .filter_map(|l| l.strip_prefix("skt-hpl-mpi-check "))
-        .map(|l| l.split(' ').collect())
-        .collect();
-    if seen.len() != hosts.len() {
-        return Err(format!("{} of {} ranks answered: {output}", seen.len(), hosts.len()));
-    }
-    for line in &seen {
-        let [host, boot, device] = line[..] else { continue };
-        let agents = cluster.nodes.iter().filter_map(|n| n.facts.as_ref());
-        if let Some((facts, _)) = agents.into_iter().find(|(f, _)| f.host == host && f.boot == boot)
-            && facts.shm_device.to_string() != device
-        {
-            return Err(format!(
-                "a job's ranks on {host} see another /dev/shm than this user's remote shell (a private one, as \
-                 Slurm's job_container/tmpfs makes): memory would vanish with the job step"
-            ));
-        }
-    }
-    Ok(format!("MPI: {} ranks on {} nodes in {:.1} s", seen.len(), hosts.len(), took.as_secs_f64()))
-}
-
-fn run_to_end(
-    made: &crate::supervise::launcher::Launch,
     run_id: &str,
-) -> Result<(String, Duration), String> {
-    for (path, text, executable) in &made.files {
-        use std::os::unix::fs::PermissionsExt;
-        let mode = if *executable { 0o755 } else { 0o644 };
-        std::fs::write(path, text)
-            .and_then(|()| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)))
-            .map_err(|e| format!("{}: {e}", path.display()))?;
-    }
-    let started = Instant::now();
-    let mut command = Command::new(&made.argv[0]);
-    for (name, _) in std::env::vars_os() {
-        if made.removes(&name.to_string_lossy()) {
-            command.env_remove(name);
+) -> Result<usize, Refusal> {
+    let (launcher, program, extra) = match flags.nodes.launcher() {
+        Ok(found) => found,
+        Err(Refusal(_, why)) => {
+            println!("launcher: PROBLEM: {why}");
+            return Ok(1);
         }
+    };
+    println!("launcher: {}", program.display());
+    if flags.no_mpi {
+        return Ok(0);
     }
-    let child = command
-        .args(&made.argv[1..])
-        .envs(made.set.iter().map(|(n, v)| (n, v)))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| format!("cannot start {}: {e}", made.argv[0]))?;
-    let pid = child.id();
-    let id = run_id.to_owned();
-    let (done, finished) = std::sync::mpsc::channel::<()>();
-    let guard = std::thread::spawn(move || {
-        if finished.recv_timeout(MPI_PATIENCE).is_ok() {
-            return false;
+    // Open MPI's daemons look for the script by the same path on their nodes, which may have a /tmp of their own.
+    let name = format!("skt-hpl-{run_id}");
+    let folders = [std::env::current_dir().ok(), Some(std::env::temp_dir())];
+    let made = folders.into_iter().flatten().map(|folder| folder.join(&name));
+    let Some(dir) = made.into_iter().find(|dir| std::fs::create_dir(dir).is_ok()) else {
+        let why = "a folder for the launcher's files can be made neither here nor in /tmp";
+        return Err(Refusal(Exit::Environment, why.into()));
+    };
+    let (hosts, places): (Vec<Host>, Vec<Place>) = nodes.iter().cloned().unzip();
+    let trial = Trial::start(
+        &LaunchPlan {
+            launcher,
+            program: &program,
+            hosts: &hosts,
+            ranks: hosts.iter().map(|h| h.slots).sum(),
+            run_id,
+            incarnation: 0,
+            command: &[],
+            env: &[],
+            extra: &extra,
+            shell,
+            dir: &dir,
+            as_root: nix::unistd::geteuid().is_root(),
+            pmi: run::pmi(),
+        },
+        own,
+        &Folder::new(&dir),
+        &places,
+        flags.mpi_patience,
+    );
+    let result = trial.map(|mut trial| {
+        loop {
+            if let Some(result) = trial.poll() {
+                return result.map(|took| (took, trial.ranks(), trial.nodes()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
-        let _ = nix::sys::signal::kill(
-            nix::unistd::Pid::from_raw(pid as i32),
-            nix::sys::signal::Signal::SIGKILL,
-        );
-        processes::end_run(&id, None, Duration::from_secs(3));
-        true
     });
-    let output = child.wait_with_output().map_err(|e| e.to_string())?;
-    let _ = done.send(());
-    let late = guard.join().unwrap_or(false);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if late {
-        return Err(format!("it did not come up within {} s. {errors}", MPI_PATIENCE.as_secs()));
+    let _ = std::fs::remove_dir_all(&dir);
+    match result {
+        Ok(Ok((took, ranks, nodes))) => {
+            println!("MPI: {ranks} rank(s) on {nodes} node(s) in {:.1} s", took.as_secs_f64());
+            Ok(0)
+        }
+        Ok(Err(Trouble { nodes: culprits, what })) => {
+            let names: Vec<&str> = culprits.iter().map(|n| hosts[*n].name.as_str()).collect();
+            let place = if names.is_empty() { "MPI".into() } else { names.join(" ") };
+            println!("{place}: PROBLEM: MPI does not start: {what}");
+            Ok(1)
+        }
+        Err(error) => {
+            println!("launcher: PROBLEM: cannot start {}: {error}", program.display());
+            Ok(1)
+        }
     }
-    if !output.status.success() {
-        return Err(format!("the launcher ended with {}. {errors}", output.status));
-    }
-    Ok((text, started.elapsed()))
 }

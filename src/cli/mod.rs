@@ -17,6 +17,7 @@ mod held;
 pub mod launcher_rank;
 mod man;
 mod model;
+mod need;
 mod plan;
 mod protection;
 pub mod run;

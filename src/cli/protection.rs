@@ -33,7 +33,7 @@ use crate::params::TestParams;
 use crate::threads::Pool;
 
 /// Room for the small state: [`Account`] as text.
-const STATE_BYTES: usize = 1024;
+pub(super) const STATE_BYTES: usize = 1024;
 
 /// Asked to stop at the next boundary (SIGTERM, SIGUSR1) or after the next save (SIGUSR2).
 static STOP_NOW: AtomicBool = AtomicBool::new(false);
@@ -295,6 +295,8 @@ impl<'a> Guardian<'a> {
         let mut group_min = [checkpointer.members().len() as u64];
         context.grid.all_reduce(&mut group_min, Reduce::Min);
         account.told.group_min = group_min[0] as usize;
+        // The process before this one has left its own figures.
+        checkpointer.worked(0.0, 0.0);
         let mut guard =
             Guard { checkpointer, len: shape.len(), account, watcher, stop: false, position };
         let mut local = Local::new(shape, a);
@@ -368,7 +370,7 @@ fn domain(settings: &settings::Protection, rank: usize, host: &str) -> Result<St
     }
 }
 
-fn read_domains(path: &Path) -> Result<DomainFile, String> {
+pub(super) fn read_domains(path: &Path) -> Result<DomainFile, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|e| format!("the domain file {} cannot be read: {e}", path.display()))?;
     DomainFile::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
@@ -432,5 +434,9 @@ impl<O: Observer> Observer for Guard<'_, O> {
         self.checkpointer.tick(Doing::Computing, k);
         hit(Point::Iteration, self.position);
         self.watcher.iteration(k, blocks, elapsed);
+    }
+
+    fn multiplied(&mut self, seconds: f64, flops: f64) {
+        self.checkpointer.worked(seconds, flops);
     }
 }

@@ -3,6 +3,7 @@
 //! Flags, files and the batch system's environment in, `supervise::Settings` out. Everything after the
 //! first word that is no flag of this subcommand goes to the benchmark as it is.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode};
@@ -12,6 +13,8 @@ use clap::{Args, Command, FromArgMatches};
 
 use super::bench::{self, BenchFlags};
 use super::exit::Exit;
+use super::need;
+use crate::input::Loaded;
 use crate::supervise::events::unix_ms;
 use crate::supervise::folder::{self, Folder};
 use crate::supervise::hosts::{Allocation, BatchSystem, Host, from_allocation, read_host_file};
@@ -65,6 +68,10 @@ pub struct RunFlags {
     #[arg(long, value_name = "DIR", default_value = folder::DEFAULT, help_heading = "Run")]
     pub state: PathBuf,
 
+    /// Where no terminal shows it: a line about the run's progress this often, and at every 5 %; 0 for none
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "60s", help_heading = "Run")]
+    pub progress_every: Duration,
+
     /// Give up an unfinished run in that folder and begin a new one
     #[arg(long, help_heading = "Run")]
     pub new: bool,
@@ -85,9 +92,13 @@ pub struct RunFlags {
     #[arg(long, value_name = "NAME", help_heading = "Run")]
     pub memory_name: Option<String>,
 
-    /// Shared memory a rank needs, such as 2G: what a spare is tested for [default: as seen in the run]
+    /// Shared memory a rank needs, such as 2G: what a spare is tested for [default: as the test's size says]
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Run")]
     pub rank_memory: Option<u64>,
+
+    /// Do not start MPI on trial before the first launch [with --program it never is]
+    #[arg(long, help_heading = "Run")]
+    pub no_trial: bool,
 
     /// Save and stop after this time, such as 90m or 3600s [default: before a Slurm job's end]
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Run")]
@@ -127,7 +138,7 @@ pub struct RunFlags {
     pub hang_factor: f64,
 
     /// ...but never before this time
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s", help_heading = "Detection")]
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "9s", help_heading = "Detection")]
     pub hang_min: Duration,
 
     /// Longest time without a sign of progress outside of iterations (generating, saving, solving)
@@ -137,6 +148,15 @@ pub struct RunFlags {
     /// The ranks must appear within this time after a launch
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "120s", help_heading = "Detection")]
     pub start_patience: Duration,
+
+    /// A node whose ranks take so many times the others' time to compute the same is slow: it is named
+    #[arg(long, value_name = "X", default_value_t = Thresholds::default().pace_factor,
+          value_parser = more_than_one, help_heading = "Detection")]
+    pub slow_factor: f64,
+
+    /// ...if it lasts for so long
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "15s", help_heading = "Detection")]
+    pub slow_after: Duration,
 
     /// Flags of the benchmark
     #[arg(value_name = "BENCHMARK FLAGS", allow_hyphen_values = true)]
@@ -160,6 +180,14 @@ pub fn time(text: &str) -> Result<Duration, String> {
             Ok(Duration::from_secs_f64(value * scale))
         }
         _ => Err("a time such as 90s, 500ms, 15m or 2h is needed".to_owned()),
+    }
+}
+
+/// A factor that makes a difference.
+fn more_than_one(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 1.0 => Ok(value),
+        _ => Err("a number above 1 is needed".to_owned()),
     }
 }
 
@@ -293,16 +321,17 @@ fn in_path(name: &str) -> Option<PathBuf> {
 
 /// What the benchmark's own flags and files tell a supervisor.
 #[derive(Debug, PartialEq)]
-struct Plan {
+pub(super) struct Plan {
+    pub(super) loaded: Loaded,
     /// Of the largest grid.
-    ranks: usize,
+    pub(super) ranks: usize,
     /// If there is only one.
     problem: Option<Problem>,
     /// The name of the ranks' memory; None where nothing is saved.
-    job: Option<String>,
+    pub(super) job: Option<String>,
 }
 
-fn plan(arguments: &[OsString]) -> Result<Plan, Refusal> {
+pub(super) fn plan(arguments: &[OsString]) -> Result<Plan, Refusal> {
     let usage = |e: clap::Error| Refusal(Exit::Usage, e.to_string());
     let command = BenchFlags::augment_args(Command::new("skt-hpl run").no_binary_name(true));
     let matches = command.try_get_matches_from(arguments).map_err(usage)?;
@@ -315,7 +344,27 @@ fn plan(arguments: &[OsString]) -> Result<Plan, Refusal> {
         _ => None,
     };
     let job = loaded.settings.protection.as_ref().map(|p| p.job.clone());
-    Ok(Plan { ranks, problem, job })
+    Ok(Plan { loaded, ranks, problem, job })
+}
+
+pub(super) fn enough_slots(ranks: usize, slots: usize, nodes: usize) -> Result<(), Refusal> {
+    if ranks <= slots {
+        return Ok(());
+    }
+    refuse(
+        Exit::Usage,
+        format!(
+            "{ranks} ranks are needed, the {nodes} node(s) have {slots} slots; write `n1 slots=4` in the host file"
+        ),
+    )
+}
+
+/// srun's `--mpi` for the MPI library this program is linked to.
+pub(super) fn pmi() -> &'static str {
+    match Launcher::of_library(&mpi_library()) {
+        Some(Launcher::Openmpi) => "pmix",
+        _ => "pmi2",
+    }
 }
 
 /// When the Slurm job ends, in Unix milliseconds.
@@ -374,15 +423,17 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         );
     };
     let slots: usize = nodes.hosts.iter().map(|h| h.slots).sum();
-    if ranks > slots {
-        return refuse(
-            Exit::Usage,
-            format!(
-                "{ranks} ranks are needed, the {} nodes have {slots} slots; write `n1 slots=4` in the host file",
-                nodes.hosts.len()
-            ),
-        );
+    let mut rank_bytes = flags.rank_memory;
+    let mut needs = BTreeMap::new();
+    enough_slots(ranks, slots, nodes.hosts.len())?;
+    if let Some(planned) = &planned {
+        let found = need::of_hosts(&planned.loaded, &nodes.hosts, ranks)
+            .map_err(|why| Refusal(Exit::BadInput, why))?;
+        rank_bytes = rank_bytes.or(found.rank_bytes);
+        let names = nodes.hosts.iter().map(|h| h.name.clone());
+        needs.extend(names.zip(found.hosts));
     }
+    let trial = !flags.no_trial && planned.is_some();
     let mut command = vec![flags.program.as_ref().unwrap_or(&own).to_string_lossy().into_owned()];
     for word in &flags.bench {
         match word.to_str() {
@@ -425,10 +476,6 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         .and_then(|a| slurm_end_ms(&a.job))
         .map(|end| end.saturating_sub(flags.stop_early.as_millis() as u64));
     let own_end = flags.time_limit.map(|limit| unix_ms() + limit.as_millis() as u64);
-    let pmi = match Launcher::of_library(&mpi_library()) {
-        Some(Launcher::Openmpi) => "pmix",
-        _ => "pmi2",
-    };
     let ms = |time: Duration| time.as_millis() as u64;
     Ok(Settings {
         hosts: nodes.hosts,
@@ -436,7 +483,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         ranks,
         launcher,
         launcher_program,
-        pmi: pmi.to_owned(),
+        pmi: pmi().to_owned(),
         shell: nodes.shell,
         extra,
         command,
@@ -450,6 +497,8 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
             hang_min_ms: ms(flags.hang_min),
             patience_ms: ms(flags.patience),
             start_ms: ms(flags.start_patience),
+            pace_factor: flags.slow_factor,
+            pace_ms: ms(flags.slow_after),
             ..Thresholds::default()
         },
         beat_ms: ms(flags.heartbeat).clamp(50, 10_000),
@@ -458,8 +507,11 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         wait: flags.wait,
         stop_at_ms: [job_end, own_end].into_iter().flatten().min(),
         halt_patience: flags.halt_patience,
-        rank_bytes: flags.rank_memory,
+        rank_bytes,
+        needs,
+        trial,
         problem,
+        progress_every: flags.progress_every,
         discard: flags.new,
     })
 }
@@ -515,6 +567,10 @@ mod tests {
         assert_eq!(size("2G"), Ok(2 << 30));
         for bad in ["", "x", "5y", "-1s", "1e99s"] {
             assert!(time(bad).is_err(), "{bad}");
+        }
+        assert_eq!(more_than_one("1.5"), Ok(1.5));
+        for bad in ["1", "0.5", "NaN", "inf", ""] {
+            assert!(more_than_one(bad).is_err(), "{bad}");
         }
         for bad in ["", "G", "5X", "99999999999999T"] {
             assert!(size(bad).is_err(), "{bad}");

@@ -43,6 +43,13 @@ pub fn rank_bytes(test: &TestParams) -> u128 {
     bytes(area, rows, cols, wide(test.nb), wide(test.depth) + 2).saturating_add(PROCESS_BYTES)
 }
 
+/// Bytes the largest rank of a test needs beside its part of [A|b].
+pub fn beside_bytes(test: &TestParams) -> u128 {
+    let rows = numroc_max(wide(test.n), wide(test.nb), wide(test.p));
+    let cols = numroc_max(wide(test.n) + 1, wide(test.nb), wide(test.q));
+    bytes(0, rows, cols, wide(test.nb), wide(test.depth) + 2).saturating_add(PROCESS_BYTES)
+}
+
 /// Bytes all ranks of a test need together.
 pub fn grid_bytes(test: &TestParams) -> u128 {
     let (n, p, q) = (wide(test.n), wide(test.p), wide(test.q));
@@ -265,6 +272,8 @@ mod tests {
                 }
             }
             prop_assert_eq!(rank_bytes(&t), *all.iter().max().unwrap());
+            let area = dealt(n, nb, p)[0] * dealt(n + 1, nb, q)[0];
+            prop_assert_eq!(beside_bytes(&t) + 8 * area as u128, rank_bytes(&t));
             prop_assert_eq!(grid_bytes(&t), all.iter().sum::<u128>());
             // No choice of ranks needs more than what is said of the node.
             all.sort_unstable_by(|a, b| b.cmp(a));

@@ -46,6 +46,11 @@ impl Clock {
         std::mem::replace(&mut self.current, part)
     }
 
+    /// Seconds charged to a part that is over.
+    pub fn spent(&self, part: Part) -> f64 {
+        self.seconds[part as usize]
+    }
+
     /// Seconds since the start.
     pub fn elapsed(&self) -> f64 {
         self.start.elapsed().as_secs_f64()
@@ -88,6 +93,7 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(2));
             clock.enter(before);
         }
+        assert!(clock.spent(Part::Multiply) >= 0.002);
         let t = clock.stop();
         let sum = t.rfact + t.bcast + t.update + t.solve + t.save + t.other;
         assert!((sum - t.total).abs() < 1e-9, "{t:?}");

@@ -75,6 +75,12 @@ pub trait Observer {
         let _ = (k, blocks, elapsed);
     }
 
+    /// This rank has spent so many seconds multiplying since the factorisation began, waiting for nobody, and
+    /// has done so many operations in them.
+    fn multiplied(&mut self, seconds: f64, flops: f64) {
+        let _ = (seconds, flops);
+    }
+
     /// The system is solved; `x` is this process column's part of the solution.
     fn solved(&mut self, x: &[f64]) {
         let _ = x;
@@ -134,6 +140,8 @@ struct Run<'a, O> {
     pool: &'a mut Pool,
     clock: &'a mut Clock,
     observer: &'a mut O,
+    /// Operations of the multiplications done.
+    flops: f64,
 }
 
 /// Factors from boundary `start` to the end, or to where the observer stops it.
@@ -151,7 +159,7 @@ pub unsafe fn factorise<O: Observer>(
 ) -> Halt {
     let blocks = context.params.blocks();
     let depth = context.params.depth;
-    let mut run = Run { context, a, work, pool, clock, observer };
+    let mut run = Run { context, a, work, pool, clock, observer, flops: 0.0 };
     // Panels before `factored` are; `drain` is a boundary no panel may be factored across.
     let mut factored = start;
     let mut asked = start;
@@ -200,6 +208,7 @@ pub unsafe fn factorise<O: Observer>(
             }
             None => run.iterate(k, None, factored),
         }
+        run.observer.multiplied(run.clock.spent(Part::Multiply), run.flops);
     }
     run.finish_broadcasts();
     Halt::GoOn
@@ -292,6 +301,7 @@ impl<O: Observer> Run<'_, O> {
         let before = self.clock.enter(Part::Multiply);
         self.pool.run(multiplication.tasks(), |task| multiplication.run(task));
         self.clock.enter(before);
+        self.flops += multiplication.flops();
     }
 
     /// Factors panel `next` while panels `k..next` wait, with nothing else to overlap it with.
@@ -354,6 +364,7 @@ impl<O: Observer> Run<'_, O> {
                 self.clock,
             )
         };
+        self.flops += rest.flops();
         let before = self.clock.enter(Part::Multiply);
         let context = self.context;
         let a = self.a;

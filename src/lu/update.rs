@@ -26,6 +26,11 @@ impl Multiplication {
         self.row_blocks * self.strips.len()
     }
 
+    /// Operations of all tasks together.
+    pub fn flops(&self) -> f64 {
+        2.0 * self.lower.rows as f64 * self.upper.cols as f64 * self.upper.k as f64
+    }
+
     /// Runs one task: consecutive ones share a row block, which then stays in the cache.
     pub fn run(&self, task: usize) {
         let (block, strip) = (task / self.strips.len(), task % self.strips.len());

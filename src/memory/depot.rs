@@ -471,6 +471,12 @@ fn reserve(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
     }
 }
 
+/// What the pool of huge pages has left; None where no hugetlbfs is mounted for this user.
+pub fn huge_free_bytes() -> Option<u64> {
+    let (_, page) = find_hugetlbfs()?;
+    free_huge_bytes(page)
+}
+
 fn free_huge_bytes(page: usize) -> Option<u64> {
     let path = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/free_hugepages", page / 1024);
     let free: u64 = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;

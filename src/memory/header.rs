@@ -325,6 +325,10 @@ pub struct Progress {
     pub pid: u64,
     /// When it last said so, by its node's clock.
     pub at_unix_ms: u64,
+    /// Time this process has spent multiplying, waiting for nobody, and the operations it did in it: what tells
+    /// a slow processor from a rank that waits for one.
+    pub busy_us: u64,
+    pub flops: u64,
 }
 
 /// What a rank is busy with, for `status` and the watchdog.
@@ -476,6 +480,13 @@ impl Head {
         self.word(PROGRESS_AT).fetch_add(1, Ordering::Release);
     }
 
+    /// Says what this process has computed by itself so far. A reader between the two stores sees them one
+    /// iteration apart, which no judgement hangs on.
+    pub fn worked(&self, busy_us: u64, flops: u64) {
+        self.word(PROGRESS_AT + 40).store(busy_us, Ordering::Relaxed);
+        self.word(PROGRESS_AT + 48).store(flops, Ordering::Relaxed);
+    }
+
     pub fn progress(&self) -> Progress {
         Progress {
             heartbeat: self.word(PROGRESS_AT).load(Ordering::Acquire),
@@ -483,6 +494,8 @@ impl Head {
             doing: self.word(PROGRESS_AT + 16).load(Ordering::Relaxed),
             pid: self.word(PROGRESS_AT + 24).load(Ordering::Relaxed),
             at_unix_ms: self.word(PROGRESS_AT + 32).load(Ordering::Relaxed),
+            busy_us: self.word(PROGRESS_AT + 40).load(Ordering::Relaxed),
+            flops: self.word(PROGRESS_AT + 48).load(Ordering::Relaxed),
         }
     }
 
@@ -633,5 +646,12 @@ pub(crate) mod tests {
         assert_eq!((progress.heartbeat, progress.iteration), (2, 13));
         assert_eq!(Doing::from_word(progress.doing), Some(Doing::Saving));
         assert_eq!(progress.pid, std::process::id() as u64);
+        head.worked(1500, 3_000_000);
+        assert_eq!((head.progress().busy_us, head.progress().flops), (1500, 3_000_000));
+        assert_eq!(
+            head.progress().heartbeat,
+            2,
+            "no sign of life, which another thread could give"
+        );
     }
 }

@@ -108,9 +108,10 @@ struct Scratch<'a> {
 
 impl<'a> Scratch<'a> {
     /// Room for all three, in huge pages where there are any: a transport that copies from one process to
-    /// another looks every page up.
+    /// another looks every page up. For little data clearing a huge page would take longer than that.
     fn room(words: usize) -> Region {
-        let bytes = (3 * words * 8).next_multiple_of(huge::HUGE);
+        let bytes = 3 * words * 8;
+        let bytes = if bytes < huge::HUGE / 8 { bytes } else { bytes.next_multiple_of(huge::HUGE) };
         Region::anonymous(bytes).expect("memory for three messages")
     }
 

@@ -22,6 +22,7 @@ use super::processes;
 use super::progress::{Heads, Progress, ProgressSource};
 use super::watch::RankSeen;
 use super::wire::{Beat, Facts, FromAgent, ToAgent, WIRE_VERSION, from_line, to_line};
+use crate::memory::depot;
 
 /// Asks a rank to save at the next boundary and stop.
 pub const HALT_NOW: Signal = Signal::SIGUSR1;
@@ -165,12 +166,12 @@ impl<S: ProgressSource> Agent<S> {
                 RankSeen { progress, state }
             })
             .collect();
-        let shm = shm();
         Beat {
             seq,
             processes: self.known.len(),
             ranks,
-            free_bytes: shm.free.min(memory().1),
+            shm_free_bytes: shm().free,
+            memory_free_bytes: memory().1,
             held_bytes,
             held_positions,
         }
@@ -333,6 +334,7 @@ pub fn facts() -> Facts {
         shm_free_bytes: shm.free,
         shm_is_memory: shm.is_memory,
         shm_device: shm.device,
+        huge_free_bytes: depot::huge_free_bytes(),
         remove_ipc: remove_ipc(),
         uid: nix::unistd::getuid().as_raw(),
         agent_resident_bytes: resident_pages * 4096,

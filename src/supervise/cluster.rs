@@ -13,6 +13,7 @@ use super::policy::Fitness;
 use super::preflight::{Expected, Finding, judge};
 use super::shell::RemoteShell;
 use super::wire::{Beat, Facts, FromAgent, ToAgent};
+use crate::memory::Store;
 
 pub struct Node {
     pub host: Host,
@@ -25,6 +26,8 @@ pub struct Node {
     pub lost: Option<String>,
     /// A lost node that answers again.
     pub returned: bool,
+    /// What a trial start of MPI found wrong with it.
+    pub unfit: Option<String>,
     /// When a lost node is to be called next.
     call_at: Instant,
 }
@@ -75,6 +78,7 @@ impl Cluster {
             heard: None,
             lost: None,
             returned: false,
+            unfit: None,
             call_at: now,
         };
         let nodes: Vec<Node> = hosts
@@ -315,7 +319,7 @@ impl Cluster {
         };
         let node = &self.nodes[at];
         if node.lost.is_some() {
-            let returned = (node.returned && self.is_up(at)).then_some(node.beat.free_bytes);
+            let returned = (node.returned && self.is_up(at)).then(|| self.free_bytes(at, expected));
             return Fitness::Lost { returned };
         }
         if !self.is_up(at) {
@@ -323,7 +327,8 @@ impl Cluster {
         }
         match self.problems(at, expected) {
             problems if problems.is_empty() => {
-                Fitness::Fit { free_bytes: node.beat.free_bytes, held_bytes: node.beat.held_bytes }
+                let free_bytes = self.free_bytes(at, expected);
+                Fitness::Fit { free_bytes, held_bytes: node.beat.held_bytes }
             }
             problems => Fitness::Unfit(problems.join("; ")),
         }
@@ -345,13 +350,28 @@ impl Cluster {
         let Some((facts, at_ms)) = &node.facts else { return Vec::new() };
         // Room changes, the rest of the facts does not.
         let mut facts = facts.clone();
-        if node.beat.free_bytes > 0 || node.beat.held_bytes > 0 {
-            facts.shm_free_bytes = node.beat.free_bytes;
-            facts.memory_free_bytes = node.beat.free_bytes.max(facts.memory_free_bytes);
+        if node.beat.memory_free_bytes > 0 {
+            facts.shm_free_bytes = node.beat.shm_free_bytes;
+            facts.memory_free_bytes = node.beat.memory_free_bytes;
         }
         let expected =
             Expected { unix_ms: *at_ms, held_bytes: node.beat.held_bytes, ..expected.clone() };
-        judge(&facts, &expected)
+        let mut found = judge(&facts, &expected);
+        found.extend(node.unfit.clone().map(Finding::Problem));
+        found
+    }
+
+    /// What new named memory of the wanted kind could take on a node.
+    fn free_bytes(&self, at: usize, expected: &Expected) -> u64 {
+        let node = &self.nodes[at];
+        let beat = &node.beat;
+        match expected.need.map_or(Store::Posix, |need| need.store) {
+            Store::Posix => beat.shm_free_bytes.min(beat.memory_free_bytes),
+            Store::SysV => beat.memory_free_bytes,
+            Store::HugeTlbfs => {
+                node.facts.as_ref().and_then(|(f, _)| f.huge_free_bytes).unwrap_or(0)
+            }
+        }
     }
 
     /// What a rank's memory takes, as far as can be seen on the nodes now.

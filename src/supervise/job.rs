@@ -154,7 +154,13 @@ impl Job {
     pub fn last_words(&self) -> String {
         let text = fs::read(&self.errors.path).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[text.len().saturating_sub(2000)..]).into_owned();
-        let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+        // Open MPI frames what it has to say, and adds that it could say more.
+        let tells = |line: &&str| {
+            !line.trim_matches('-').is_empty()
+                && !line.contains("help message")
+                && !line.contains("help / error messages")
+        };
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(tells).collect();
         lines[lines.len().saturating_sub(3)..].join(" | ")
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! `skt-hpl run` calls [`supervisor::supervise`], and so a node that loses its power at three in the morning
 //! costs a few seconds, not the run. Decisions are pure functions, each in a file of its own, and are told
-//! everything they go by: [`watch`] (is the run broken?), [`policy`] (with which nodes to go on, and whether),
-//! [`preflight`] (is a node fit?), [`journal`] and [`timeline`] (where does the run stand, what did faults cost?),
+//! everything they go by: [`watch`] (is the run broken?), [`pace`] (is a node slow?), [`policy`] (with which nodes to go on, and whether),
+//! [`preflight`] and [`trial`] (is a node fit, does MPI start there?), [`journal`] and [`timeline`] (where does the run stand, what did faults cost?),
 //! [`hosts`], [`launcher`], [`shell`] (text and argument lists). The outside is reached through [`link`] and
 //! [`cluster`] (agents), [`job`] (the launcher), [`processes`] and [`progress`] (on a node, by the [`agent`]).
 //!
@@ -18,6 +18,7 @@ pub mod job;
 pub mod journal;
 pub mod launcher;
 pub mod link;
+pub mod pace;
 pub mod policy;
 pub mod preflight;
 pub mod processes;
@@ -26,5 +27,6 @@ pub mod shell;
 pub mod status;
 pub mod supervisor;
 pub mod timeline;
+pub mod trial;
 pub mod watch;
 pub mod wire;

@@ -4,7 +4,29 @@
 //! wrong there and what to do; the worst place to learn that a spare has an old binary is at three in the
 //! morning, in the middle of a recovery.
 
+use serde::{Deserialize, Serialize};
+
 use super::wire::{Facts, WIRE_VERSION};
+use crate::memory::Store;
+
+/// What a node's ranks take: memory that outlives them, of a kind, and memory of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Need {
+    pub store: Store,
+    pub named_bytes: u64,
+    pub own_bytes: u64,
+}
+
+impl Need {
+    /// The larger of both, part by part: enough for either node.
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            store: self.store,
+            named_bytes: self.named_bytes.max(other.named_bytes),
+            own_bytes: self.own_bytes.max(other.own_bytes),
+        }
+    }
+}
 
 /// What is expected of every node.
 #[derive(Clone, Debug)]
@@ -13,8 +35,8 @@ pub struct Expected<'a> {
     pub binary: &'a str,
     /// The supervisor's clock when the facts came in.
     pub unix_ms: u64,
-    /// Shared memory the node's ranks will need, where known, and what they hold already.
-    pub need_bytes: Option<u64>,
+    /// What the node's ranks will need, where known, and what they hold already.
+    pub need: Option<Need>,
     pub held_bytes: u64,
 }
 
@@ -50,22 +72,10 @@ pub fn judge(facts: &Facts, expected: &Expected) -> Vec<Finding> {
     if !facts.shm_is_memory {
         problem("/dev/shm is not a tmpfs; mount one".to_string());
     }
-    if let Some(need) = expected.need_bytes {
-        let room = facts.shm_free_bytes.saturating_add(expected.held_bytes);
-        if need > room {
-            problem(format!(
-                "/dev/shm has room for {} MiB, {} MiB are needed; remove what lies there, enlarge it \
-                 (mount -o remount,size=...), or lower N",
-                room >> 20,
-                need >> 20
-            ));
-        } else if need > facts.memory_free_bytes.saturating_add(expected.held_bytes) {
-            problem(format!(
-                "{} MiB of memory are free, {} MiB are needed",
-                facts.memory_free_bytes >> 20,
-                need >> 20
-            ));
-        }
+    if let Some(need) = &expected.need
+        && let Some(text) = lacking(facts, need, expected.held_bytes)
+    {
+        problem(text);
     }
     let off_ms = facts.unix_ms.abs_diff(expected.unix_ms);
     if off_ms > CLOCK_OFF_MAX_MS {
@@ -90,6 +100,51 @@ pub fn judge(facts: &Facts, expected: &Expected) -> Vec<Finding> {
     found
 }
 
+/// What of the need the node has no room for.
+fn lacking(facts: &Facts, need: &Need, held_bytes: u64) -> Option<String> {
+    // What this job's memory takes already is not taken again.
+    let left = need.named_bytes.saturating_sub(held_bytes);
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let memory_bytes = match need.store {
+        Store::Posix if left > facts.shm_free_bytes => {
+            return Some(format!(
+                "/dev/shm has {} MiB free, the ranks there need {} MiB; remove what lies there (skt-hpl status \
+                 lists our own), enlarge it (mount -o remount,size={}m /dev/shm), or lower N",
+                facts.shm_free_bytes >> 20,
+                mib(left),
+                mib(facts.shm_bytes - facts.shm_free_bytes.min(facts.shm_bytes) + left)
+            ));
+        }
+        Store::HugeTlbfs => match facts.huge_free_bytes {
+            None => {
+                return Some(
+                    "no hugetlbfs is mounted for this user; mount one, or choose --store posix"
+                        .to_string(),
+                );
+            }
+            Some(free) if left > free => {
+                return Some(format!(
+                    "the pool of huge pages has {} MiB free, the ranks there need {} MiB; enlarge it \
+                     (/proc/sys/vm/nr_hugepages), or lower N",
+                    free >> 20,
+                    mib(left)
+                ));
+            }
+            // Huge pages are set aside already.
+            Some(_) => need.own_bytes,
+        },
+        Store::Posix | Store::SysV => left.saturating_add(need.own_bytes),
+    };
+    (memory_bytes > facts.memory_free_bytes).then(|| {
+        format!(
+            "{} MiB of memory are free, the ranks there need {} MiB; end what else runs there, take fewer ranks \
+             a node, or lower N",
+            facts.memory_free_bytes >> 20,
+            mib(memory_bytes)
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,13 +164,14 @@ mod tests {
             ..Facts::default()
         }
     }
-    fn expected(need: Option<u64>) -> Expected<'static> {
-        Expected { version: "1", binary: "b", unix_ms: 1_000_400, need_bytes: need, held_bytes: 0 }
+    fn expected(named_bytes: u64) -> Expected<'static> {
+        let need = Need { store: Store::Posix, named_bytes, own_bytes: 1 << 30 };
+        Expected { version: "1", binary: "b", unix_ms: 1_000_400, need: Some(need), held_bytes: 0 }
     }
 
     #[test]
     fn a_good_node_passes() {
-        assert_eq!(judge(&good(), &expected(Some(4 << 30))), []);
+        assert_eq!(judge(&good(), &expected(4 << 30)), []);
     }
 
     type Spoil = fn(&mut Facts);
@@ -126,8 +182,16 @@ mod tests {
             (|f| f.version = "0".into(), true, "version 0"),
             (|f| f.binary = "c".into(), true, "program file differs"),
             (|f| f.shm_is_memory = false, true, "tmpfs"),
-            (|f| f.shm_free_bytes = 1 << 30, true, "room for 1024 MiB"),
-            (|f| f.memory_free_bytes = 1 << 30, true, "1024 MiB of memory"),
+            (
+                |f| f.shm_free_bytes = 1 << 30,
+                true,
+                "/dev/shm has 1024 MiB free, the ranks there need 3072 MiB",
+            ),
+            (
+                |f| f.memory_free_bytes = 1 << 30,
+                true,
+                "1024 MiB of memory are free, the ranks there need 4096",
+            ),
             (|f| f.unix_ms += 60_000, false, "clock"),
             (|f| f.remove_ipc = Some(true), false, "RemoveIPC"),
             (|f| f.shm_bytes = 64 << 20, false, "container"),
@@ -135,7 +199,7 @@ mod tests {
         for (spoil, fatal, part) in cases {
             let mut facts = good();
             spoil(&mut facts);
-            match &judge(&facts, &expected(Some(3 << 30)))[..] {
+            match &judge(&facts, &expected(3 << 30))[..] {
                 [Finding::Problem(text)] if fatal => assert!(text.contains(part), "{text}"),
                 [Finding::Warning(text)] if !fatal => assert!(text.contains(part), "{text}"),
                 other => panic!("{part}: {other:?}"),
@@ -149,7 +213,30 @@ mod tests {
         facts.shm_free_bytes = 1 << 30;
         facts.remove_ipc = Some(true);
         facts.uid = 0;
-        let held = Expected { held_bytes: 2 << 30, ..expected(Some(3 << 30)) };
+        let held = Expected { held_bytes: 2 << 30, ..expected(3 << 30) };
         assert_eq!(judge(&facts, &held), []);
+    }
+
+    #[test]
+    fn each_kind_of_memory_has_a_limit_of_its_own() {
+        let ask = |facts: &Facts, store| {
+            let need = Need { store, named_bytes: 3 << 30, own_bytes: 1 << 30 };
+            judge(facts, &Expected { need: Some(need), ..expected(0) })
+        };
+        let mut facts = good();
+        facts.shm_free_bytes = 1 << 30;
+        assert_eq!(ask(&facts, Store::Posix).len(), 1);
+        assert_eq!(ask(&facts, Store::SysV), []);
+        for (free, part) in [(None, "no hugetlbfs"), (Some(1 << 30), "pool of huge pages")] {
+            facts.huge_free_bytes = free;
+            match &ask(&facts, Store::HugeTlbfs)[..] {
+                [Finding::Problem(text)] => assert!(text.contains(part), "{text}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        facts.huge_free_bytes = Some(3 << 30);
+        facts.memory_free_bytes = 1 << 30;
+        assert_eq!(ask(&facts, Store::HugeTlbfs), []);
+        assert_eq!(ask(&facts, Store::SysV).len(), 1);
     }
 }

@@ -40,13 +40,17 @@ pub struct Progress {
     pub nb: u64,
     /// Which test of the input file.
     pub test: u32,
+    /// Time the process has computed by itself, and the operations done in it.
+    pub busy_us: u64,
+    pub flops: u64,
 }
 
 /// Where the agent gets progress from.
 pub trait ProgressSource {
     /// Every position found on this node, also those whose process has died.
     fn sample(&mut self) -> Vec<Progress>;
-    /// Bytes of shared memory that positions of this job hold on this node, and how many there are.
+    /// Bytes of shared memory that positions of this job held on this node at the last sample, and how many
+    /// there were.
     fn held(&self) -> (u64, usize);
 }
 
@@ -54,21 +58,21 @@ pub trait ProgressSource {
 #[derive(Debug, Default)]
 pub struct Heads {
     job: Option<String>,
+    /// What the last sample found: looking through all memory of the node is most of what an agent costs.
+    found: Vec<depot::Held>,
 }
 
 impl Heads {
     pub fn new(job: Option<String>) -> Self {
-        Self { job }
-    }
-
-    fn pieces(&self) -> impl Iterator<Item = depot::Held> {
-        depot::list_user().into_iter().filter(|h| self.job.as_ref().is_none_or(|job| *job == h.job))
+        Self { job, found: Vec::new() }
     }
 }
 
 impl ProgressSource for Heads {
     fn sample(&mut self) -> Vec<Progress> {
-        let look = |held: depot::Held| {
+        self.found = depot::list_user();
+        self.found.retain(|h| self.job.as_ref().is_none_or(|job| *job == h.job));
+        let look = |held: &depot::Held| {
             let depot = Depot::new(held.store, &held.job).ok()?;
             let head = Head::new(depot.peek(held.position, Part::Head).ok()?).ok()?;
             let words = head.progress();
@@ -78,6 +82,8 @@ impl ProgressSource for Heads {
                 beat: words.heartbeat,
                 iteration: words.iteration,
                 doing: Doing::from_word(words.doing)?,
+                busy_us: words.busy_us,
+                flops: words.flops,
                 ..Progress::default()
             };
             if let Ok(header) = head.read() {
@@ -87,13 +93,12 @@ impl ProgressSource for Heads {
             }
             Some(progress)
         };
-        self.pieces().filter(|h| h.part == Part::Head).filter_map(look).collect()
+        self.found.iter().filter(|h| h.part == Part::Head).filter_map(look).collect()
     }
 
     fn held(&self) -> (u64, usize) {
-        let pieces: Vec<depot::Held> = self.pieces().collect();
-        let heads = pieces.iter().filter(|h| h.part == Part::Head).count();
-        (pieces.iter().map(|h| h.bytes).sum(), heads)
+        let heads = self.found.iter().filter(|h| h.part == Part::Head).count();
+        (self.found.iter().map(|h| h.bytes).sum(), heads)
     }
 }
 

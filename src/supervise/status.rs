@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::timeline::FaultTimes;
+use super::timeline::{FaultTimes, WallTime};
 
 /// What the run is busy with, as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +78,48 @@ pub struct Status {
     pub supervisor_pid: u32,
     pub exit_code: Option<u8>,
     pub why: String,
+    /// Where the wall time went, once the run has ended.
+    #[serde(default)]
+    pub wall: Option<WallTime>,
+}
+
+/// Share of the work between two lines of progress, at most.
+const STEP: f64 = 0.05;
+/// Short runs do not say more than this often.
+const GAP_MS: u64 = 5_000;
+
+/// When a line of progress is due where no terminal shows one. Pure.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    every_ms: u64,
+    said_ms: u64,
+    said_step: u64,
+}
+
+impl Lines {
+    /// `every_ms` is the longest silence; zero for no lines at all.
+    pub fn new(every_ms: u64) -> Self {
+        Self { every_ms, said_ms: 0, said_step: 0 }
+    }
+
+    /// Whether to say one now; `share` of the work is done, where known.
+    pub fn due(&mut self, now_ms: u64, share: Option<f64>) -> bool {
+        if self.every_ms == 0 {
+            return false;
+        }
+        let silent_ms = now_ms.saturating_sub(self.said_ms);
+        let step = share.map_or(self.said_step, |share| (share / STEP) as u64);
+        let due = silent_ms >= self.every_ms
+            || step > self.said_step && silent_ms >= GAP_MS.min(self.every_ms);
+        if due {
+            self.said_ms = now_ms;
+        }
+        // A restart sets the work back; its steps count again.
+        if due || step < self.said_step {
+            self.said_step = step;
+        }
+        due
+    }
 }
 
 fn duration(seconds: f64) -> String {
@@ -90,6 +132,14 @@ fn duration(seconds: f64) -> String {
 }
 
 impl Status {
+    /// The share of the work that is done, while ranks compute.
+    pub fn share(&self) -> Option<f64> {
+        match self.activity {
+            Activity::Running | Activity::Halting => Some(self.problem?.share(self.iteration)),
+            _ => None,
+        }
+    }
+
     fn count(&self, role: NodeRole) -> usize {
         self.nodes.iter().filter(|n| n.role == role).count()
     }
@@ -227,6 +277,31 @@ mod tests {
         status.measure(0, 2.0);
         assert!((status.gflops - 0.875 * 2.0 / 3.0 / 2.0).abs() < 1e-9);
         assert!((status.left_s.unwrap() - 2.0 / 7.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn lines_come_at_steps_and_at_the_latest_after_a_while() {
+        let said = |every_ms: u64, seconds: u64, share: &dyn Fn(u64) -> Option<f64>| -> Vec<u64> {
+            let mut lines = Lines::new(every_ms);
+            (1..=seconds).filter(|s| lines.due(s * 1000, share(*s))).collect()
+        };
+        // An hour's run: every minute, and at its steps of three minutes where those fall between.
+        let hour = said(60_000, 3600, &|s| Some(s as f64 / 3600.0));
+        assert!((60..=80).contains(&hour.len()), "{hour:?}");
+        // Ten minutes: a step takes half a minute.
+        let ten = said(60_000, 600, &|s| Some(s as f64 / 600.0));
+        assert_eq!(ten.len(), 20);
+        // Half a minute: not more often than every five seconds.
+        let short = said(60_000, 30, &|s| Some(s as f64 / 30.0));
+        assert!(short.windows(2).all(|w| w[1] - w[0] >= 5) && short.len() >= 5, "{short:?}");
+        // Nothing known: by time alone. And none if none is wanted.
+        assert_eq!(said(60_000, 180, &|_| None), [60, 120, 180]);
+        assert_eq!(said(0, 600, &|s| Some(s as f64 / 600.0)), [0u64; 0]);
+        // A restart sets the share back; the steps that come again are told again.
+        let back = said(600_000, 200, &|s| {
+            Some(if s < 100 { 0.9 } else { 0.3 + (s - 100) as f64 / 200.0 })
+        });
+        assert!(back.iter().filter(|s| **s > 100).count() >= 5, "{back:?}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! process, too, may die anywhere: the same command takes the running job over, or recovers it. All
 //! judgement is elsewhere and pure (`watch`, `policy`, `preflight`); here are the steps.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -20,11 +21,12 @@ use super::job::Job;
 use super::journal::{Journal, RunState};
 use super::launcher::{LaunchPlan, Launcher, launch};
 use super::policy::{Attempt, Fitness, Patience, Placement, Situation, next_attempt, place};
-use super::preflight::{Expected, Finding};
+use super::preflight::{Expected, Finding, Need};
 use super::progress::words;
 use super::shell::RemoteShell;
-use super::status::{Activity, NodeRole, NodeStatus, Problem, Status};
+use super::status::{Activity, Lines, NodeRole, NodeStatus, Problem, Status};
 use super::timeline;
+use super::trial::{Place, Trial, Trouble};
 use super::watch::{Breakage, RankSeen, Seen, Thresholds, Verdict, Watch};
 
 /// Everything `skt-hpl run` was told.
@@ -58,7 +60,13 @@ pub struct Settings {
     /// How long a halt may take before the job is ended the hard way.
     pub halt_patience: Duration,
     pub rank_bytes: Option<u64>,
+    /// What the ranks take of each working node, by name, where the supervisor knows the benchmark.
+    pub needs: BTreeMap<String, Need>,
+    /// Start MPI on trial before the first launch.
+    pub trial: bool,
     pub problem: Option<Problem>,
+    /// How often to tell the progress where no terminal shows it; zero: never.
+    pub progress_every: Duration,
     /// Begin anew although an unfinished run lies in the folder.
     pub discard: bool,
 }
@@ -72,6 +80,9 @@ pub const STATUS_RESUMABLE: u8 = 75;
 const FINAL: [i32; 3] = [3, 4, 5];
 /// Exit statuses of the benchmark that a failing launcher gives too.
 const DOUBTFUL: [i32; 3] = [1, 2, 6];
+
+/// How often the launcher's end and output are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(80);
 
 /// How often a signal asked to stop: once to save and stop, twice to stop at once.
 static ASKED_TO_STOP: AtomicUsize = AtomicUsize::new(0);
@@ -102,6 +113,14 @@ enum End {
     Halted {
         why: String,
     },
+}
+
+/// How a trial start of MPI went.
+enum Tried {
+    Well,
+    /// A node was found unfit: choose again.
+    Unfit,
+    End((u8, String)),
 }
 
 struct Halt {
@@ -138,6 +157,11 @@ struct Supervisor<'a> {
     rank_bytes: Option<u64>,
     computing_since: Option<(Instant, u64)>,
     beaten: Instant,
+    /// Replacements told since the last launch.
+    replaced: Vec<(String, String)>,
+    /// Working nodes found slow, and how.
+    slow: BTreeMap<String, String>,
+    lines: Lines,
 }
 
 /// Runs to the end and returns the exit status.
@@ -222,6 +246,9 @@ pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
         halt: None,
         computing_since: None,
         beaten: Instant::now(),
+        replaced: Vec::new(),
+        slow: BTreeMap::new(),
+        lines: Lines::new(settings.progress_every.as_millis() as u64),
     };
     if !resumed {
         this.note(Event::RunStarted {
@@ -251,8 +278,16 @@ pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
     this.status.activity = Activity::Finished;
     this.status.exit_code = Some(code);
     this.status.why = why.clone();
+    let now = unix_ms();
+    this.status.wall = Some(timeline::wall_time(&this.records, now));
     this.write_status();
-    eprint!("{}", timeline::report(&this.records, unix_ms()));
+    // What a job printed that was stopped is no result.
+    let output = std::fs::read(settings.folder.output(this.state.incarnation)).unwrap_or_default();
+    let results = match code {
+        STATUS_RESUMABLE => Vec::new(),
+        _ => timeline::results(&String::from_utf8_lossy(&output)),
+    };
+    eprint!("{}", timeline::report(&this.records, &results, now));
     eprintln!("skt-hpl run: status {code}: {why}");
     if code == STATUS_RESUMABLE {
         eprintln!(
@@ -325,12 +360,21 @@ impl Supervisor<'_> {
         self.zero.elapsed().as_millis() as u64
     }
 
-    fn expected(&self) -> Expected<'_> {
+    /// What a node is measured by. A working node that has its memory already is not asked for room again.
+    fn expected(&self, name: &str) -> Expected<'_> {
+        let needs = &self.settings.needs;
+        let most = needs.values().copied().reduce(Need::max);
+        let placed = self.state.placed.iter().any(|h| h.name == name);
+        let need = match needs.get(name).copied() {
+            Some(own) if placed && self.state.incarnation == 0 => Some(own),
+            _ if placed => most.map(|need| Need { named_bytes: 0, own_bytes: 0, ..need }),
+            _ => most,
+        };
         Expected {
             version: env!("CARGO_PKG_VERSION"),
             binary: &self.binary,
             unix_ms: unix_ms(),
-            need_bytes: None,
+            need,
             held_bytes: 0,
         }
     }
@@ -375,6 +419,13 @@ impl Supervisor<'_> {
                 Ok(hosts) => hosts,
                 Err(end) => return Ok(end),
             };
+            if self.state.incarnation == 0 && self.settings.trial {
+                match self.try_mpi(&hosts)? {
+                    Tried::Well => {}
+                    Tried::Unfit => continue,
+                    Tried::End(end) => return Ok(end),
+                }
+            }
             let job = self.launch(&hosts)?;
             if let Some(end) = self.incarnation(job)? {
                 return Ok(end);
@@ -397,8 +448,8 @@ impl Supervisor<'_> {
 
     fn tell_findings(&mut self) {
         for at in 0..self.cluster.nodes.len() {
-            for finding in self.cluster.findings(at, &self.expected()) {
-                let name = &self.cluster.nodes[at].host.name;
+            let name = &self.cluster.nodes[at].host.name;
+            for finding in self.cluster.findings(at, &self.expected(name)) {
                 match finding {
                     Finding::Problem(text) => {
                         eprintln!("skt-hpl run: {name} cannot be used: {text}")
@@ -422,8 +473,8 @@ impl Supervisor<'_> {
         let mut called = false;
         loop {
             let placement = {
-                let expected = self.expected();
-                let fitness = |name: &str| -> Fitness { self.cluster.fitness(name, &expected) };
+                let fitness =
+                    |name: &str| -> Fitness { self.cluster.fitness(name, &self.expected(name)) };
                 let spares: Vec<Host> = self
                     .cluster
                     .nodes
@@ -437,7 +488,8 @@ impl Supervisor<'_> {
                     fitness: &fitness,
                     ranks: self.settings.ranks,
                     rank_bytes: self.rank_bytes,
-                    may_double: self.settings.may_double,
+                    // Before the first launch nothing is lost: the nodes asked for, or a spare.
+                    may_double: self.settings.may_double && self.state.incarnation > 0,
                     may_wait: self.settings.wait.is_some(),
                 })
             };
@@ -448,7 +500,11 @@ impl Supervisor<'_> {
                             self.cluster.nodes[at].lost = None;
                             self.cluster.nodes[at].spare = false;
                         }
-                        self.note(Event::Replaced { node, by })?;
+                        let pair = (node.clone(), by.clone());
+                        if !self.replaced.contains(&pair) {
+                            self.replaced.push(pair);
+                            self.note(Event::Replaced { node, by })?;
+                        }
                     }
                     return Ok(Ok(hosts));
                 }
@@ -461,9 +517,10 @@ impl Supervisor<'_> {
                     }
                 }
                 Placement::GiveUp { why } => {
-                    let unusable = self.state.incarnation == 0;
-                    let code = if unusable { STATUS_ENVIRONMENT } else { STATUS_RESUMABLE };
-                    return Ok(Err((code, why)));
+                    return Ok(Err(match self.state.incarnation {
+                        0 => (STATUS_ENVIRONMENT, self.unfit_words()),
+                        _ => (STATUS_RESUMABLE, why),
+                    }));
                 }
                 Placement::Wait { missing } => {
                     if waiting_since.is_none() {
@@ -483,6 +540,170 @@ impl Supervisor<'_> {
                 }
             }
         }
+    }
+
+    /// Why the run cannot begin: which nodes will not do, and what to do about it.
+    fn unfit_words(&self) -> String {
+        let mut words = Vec::new();
+        for node in &self.cluster.nodes {
+            let name = &node.host.name;
+            let spare =
+                if self.state.placed.iter().any(|h| h.name == *name) { "" } else { "spare " };
+            match self.cluster.fitness(name, &self.expected(name)) {
+                Fitness::Fit { .. } => {}
+                Fitness::Unfit(why) => words.push(format!("{spare}{name}: {why}")),
+                Fitness::Lost { .. } => {
+                    let why = node.lost.as_deref().unwrap_or_default();
+                    words.push(format!("{spare}{name}: {why}"));
+                }
+            }
+        }
+        format!(
+            "not started, for lack of fit nodes: {}. Mend them, take them off the list, or give spares",
+            words.join("; ")
+        )
+    }
+
+    /// Starts MPI on trial over the chosen nodes and the spares, and finds out whose fault it is if it does not.
+    fn try_mpi(&mut self, hosts: &[Host]) -> anyhow::Result<Tried> {
+        let mut left = self.settings.ranks;
+        let mut working: Vec<Host> = hosts.to_vec();
+        for host in &mut working {
+            host.slots = host.slots.min(left);
+            left -= host.slots;
+        }
+        working.retain(|h| h.slots > 0);
+        let slots = working.iter().map(|h| h.slots).max().unwrap_or(1);
+        loop {
+            let spares: Vec<Host> = self
+                .cluster
+                .nodes
+                .iter()
+                .map(|n| &n.host.name)
+                .filter(|name| !hosts.iter().any(|h| h.name == **name))
+                .filter(|name| {
+                    matches!(self.cluster.fitness(name, &self.expected(name)), Fitness::Fit { .. })
+                })
+                .map(|name| Host::new(name, slots))
+                .collect();
+            let all = [&working[..], &spares[..]].concat();
+            let Some(result) = self.trial(&all)? else { return self.halted() };
+            let trouble = match result {
+                Ok(()) => return Ok(Tried::Well),
+                Err(trouble) => trouble,
+            };
+            let mut culprits: Vec<(String, String)> = trouble
+                .nodes
+                .iter()
+                .map(|n| (all[*n].name.clone(), trouble.what.clone()))
+                .collect();
+            // If the trouble names nobody, parts of the whole are tried.
+            if culprits.is_empty() && !spares.is_empty() {
+                match self.trial(&working)? {
+                    None => return self.halted(),
+                    Some(Err(_)) => {}
+                    Some(Ok(())) => {
+                        for spare in &spares {
+                            match self.trial(&[working[0].clone(), spare.clone()])? {
+                                None => return self.halted(),
+                                Some(Ok(())) => {}
+                                Some(Err(own)) => culprits.push((spare.name.clone(), own.what)),
+                            }
+                        }
+                        if culprits.is_empty() {
+                            let what = &trouble.what;
+                            culprits.extend(spares.iter().map(|s| (s.name.clone(), what.clone())));
+                        }
+                    }
+                }
+            }
+            if culprits.is_empty() && working.len() > 1 {
+                for host in &working {
+                    match self.trial(std::slice::from_ref(host))? {
+                        None => return self.halted(),
+                        Some(Ok(())) => {}
+                        Some(Err(own)) => culprits.push((host.name.clone(), own.what)),
+                    }
+                }
+            }
+            // If no node starts MPI even by itself, it is not the nodes.
+            if culprits.is_empty() || culprits.len() >= working.len().max(2) {
+                let why = format!(
+                    "not started: MPI does not start on these nodes: {}. `skt-hpl doctor` tries again; \
+                     --no-trial leaves this check out",
+                    trouble.what
+                );
+                return Ok(Tried::End((STATUS_ENVIRONMENT, why)));
+            }
+            for (name, what) in &culprits {
+                eprintln!("skt-hpl run: {name} cannot be used: MPI does not start there: {what}");
+                if let Some(at) = self.cluster.find(name) {
+                    self.cluster.nodes[at].unfit =
+                        Some(format!("MPI does not start there: {what}"));
+                }
+            }
+            if hosts.iter().any(|h| culprits.iter().any(|(name, _)| *name == h.name)) {
+                return Ok(Tried::Unfit);
+            }
+        }
+    }
+
+    fn halted(&self) -> anyhow::Result<Tried> {
+        let why = self.halt.as_ref().map_or("stopped on request", |h| h.why.as_str());
+        Ok(Tried::End((STATUS_RESUMABLE, why.to_string())))
+    }
+
+    /// One trial start, every slot of the hosts taken. None: somebody asked to stop meanwhile.
+    fn trial(&mut self, hosts: &[Host]) -> anyhow::Result<Option<Result<(), Trouble>>> {
+        let settings = self.settings;
+        let mut places = Vec::new();
+        for (at, host) in hosts.iter().enumerate() {
+            let node = self.cluster.find(&host.name).map(|n| &self.cluster.nodes[n]);
+            match node.and_then(|n| n.facts.as_ref()) {
+                Some((facts, _)) => places.push(Place::of(facts)),
+                None => {
+                    let what = "its agent has not answered".to_string();
+                    return Ok(Some(Err(Trouble { nodes: vec![at], what })));
+                }
+            }
+        }
+        let plan = LaunchPlan {
+            launcher: settings.launcher,
+            program: &settings.launcher_program,
+            hosts,
+            ranks: hosts.iter().map(|h| h.slots).sum(),
+            run_id: &self.state.run_id,
+            incarnation: 0,
+            command: &[],
+            env: &settings.env,
+            extra: &settings.extra,
+            shell: &settings.shell,
+            dir: &std::path::absolute(settings.folder.path())?,
+            as_root: nix::unistd::geteuid().is_root(),
+            pmi: &settings.pmi,
+        };
+        let patience = Duration::from_millis(settings.thresholds.start_ms);
+        let own = &settings.agent[0];
+        let mut trial = Trial::start(&plan, own, &settings.folder, &places, patience)
+            .with_context(|| format!("cannot start {}", settings.launcher_program.display()))?;
+        let result = loop {
+            if let Some(result) = trial.poll() {
+                break Some(result.map(|_| ()));
+            }
+            self.idle(Duration::from_millis(20))?;
+            if self.asked_to_halt()?.is_some() {
+                trial.abandon();
+                break None;
+            }
+        };
+        if !matches!(result, Some(Ok(()))) {
+            // Nothing of it may be there when the next one starts.
+            let silence = Duration::from_millis(settings.thresholds.silence_ms);
+            for (node, why) in self.cluster.end_run(silence).1 {
+                self.lose(node, &why)?;
+            }
+        }
+        Ok(result)
     }
 
     /// Passes time between incarnations: heartbeats, lost nodes, the status.
@@ -559,6 +780,8 @@ impl Supervisor<'_> {
         let job = Job::start(&made, &settings.folder, incarnation)
             .with_context(|| format!("cannot start {}", made.argv[0]))?;
         self.note(Event::Launched { incarnation, launcher: job.id(), hosts: hosts.to_vec() })?;
+        self.replaced.clear();
+        self.slow.clear();
         Ok(job)
     }
 
@@ -726,10 +949,13 @@ impl Supervisor<'_> {
         self.computing_since = None;
         let aim = self.state.faults.iter().map(|f| f.iteration).max().unwrap_or(0);
         let mut caught_up = self.state.faults.is_empty();
+        let mut looked = Instant::now();
         loop {
             self.housekeeping()?;
             let mut verdicts = Vec::new();
-            if let Some((node, news)) = self.cluster.hear(Duration::from_millis(40)) {
+            if let Some((node, news)) =
+                self.cluster.hear(LOOK_EVERY.saturating_sub(looked.elapsed()))
+            {
                 let now = self.now_ms();
                 match placed.iter().position(|p| *p == node) {
                     None => self.mind_others(node, &news)?,
@@ -762,12 +988,16 @@ impl Supervisor<'_> {
                     },
                 }
             }
-            if job.forward() {
-                self.line_shown = false;
-            }
             let now = self.now_ms();
-            if let Some(code) = job.poll() {
-                verdicts.extend(watch.see(now, Seen::LauncherEnded { code }));
+            // Every agent's word wakes us; files need not be looked at as often.
+            if looked.elapsed() >= LOOK_EVERY {
+                looked = Instant::now();
+                if job.forward() {
+                    self.line_shown = false;
+                }
+                if let Some(code) = job.poll() {
+                    verdicts.extend(watch.see(now, Seen::LauncherEnded { code }));
+                }
             }
             verdicts.extend(watch.tick(now));
             self.status.iteration = watch.iteration();
@@ -780,6 +1010,7 @@ impl Supervisor<'_> {
                         self.note(Event::AgentRestarted { node: names[node].clone() })?
                     }
                     Verdict::Slow { node, detail } => {
+                        self.slow.insert(names[node].clone(), detail.clone());
                         self.note(Event::SlowNode { node: names[node].clone(), detail })?
                     }
                     Verdict::Computing { iteration } => {
@@ -864,14 +1095,13 @@ impl Supervisor<'_> {
     fn refresh_status(&mut self) {
         let placed = &self.state.placed;
         let ranks_of = |name: &str| placed.iter().find(|h| h.name == name).map(|h| h.slots);
-        let expected = self.expected();
         let nodes = self
             .cluster
             .nodes
             .iter()
             .map(|node| {
                 let name = &node.host.name;
-                let (role, note) = match self.cluster.fitness(name, &expected) {
+                let (role, note) = match self.cluster.fitness(name, &self.expected(name)) {
                     Fitness::Lost { returned } => {
                         let why = node.lost.clone().unwrap_or_default();
                         let back = if returned.is_some() { ", answers again" } else { "" };
@@ -879,7 +1109,8 @@ impl Supervisor<'_> {
                     }
                     Fitness::Unfit(why) => (NodeRole::Unfit, why),
                     Fitness::Fit { .. } if ranks_of(name).is_some() => {
-                        (NodeRole::Working, String::new())
+                        let slow = self.slow.get(name).map(|why| format!("slow: {why}"));
+                        (NodeRole::Working, slow.unwrap_or_default())
                     }
                     Fitness::Fit { .. } => (NodeRole::Spare, String::new()),
                 };
@@ -904,6 +1135,9 @@ impl Supervisor<'_> {
 
     fn show_line(&mut self) {
         if !std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+            if self.lines.due(self.now_ms(), self.status.share()) {
+                eprintln!("skt-hpl run: {}", self.status.line(unix_ms()).trim_start());
+            }
             return;
         }
         eprint!("\r\x1b[K{}", self.status.line(unix_ms()));

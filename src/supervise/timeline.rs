@@ -112,19 +112,56 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
     all
 }
 
-/// Where the wall time went, up to `now_ms` or the end of the run.
-pub fn wall_time(records: &[Record], now_ms: u64) -> WallTime {
-    #[derive(Clone, Copy)]
-    enum Part {
-        Start,
-        Compute,
-        Detect,
-        Stop,
-        Replace,
-        Restore,
-        Repeat,
-        Pause,
+/// What wall time goes into, in the order in which a fault runs its course.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Start,
+    Compute,
+    Detect,
+    Stop,
+    Replace,
+    Restore,
+    Repeat,
+    /// Between a halt and the next start: nobody was there, and the time is not counted.
+    Pause,
+}
+
+impl Part {
+    const COUNTED: [Part; 7] = [
+        Part::Start,
+        Part::Compute,
+        Part::Detect,
+        Part::Stop,
+        Part::Replace,
+        Part::Restore,
+        Part::Repeat,
+    ];
+
+    /// A letter for the bar, and a word.
+    fn words(self) -> (char, &'static str) {
+        match self {
+            Part::Start => ('s', "starting"),
+            Part::Compute => ('=', "computing"),
+            Part::Detect => ('d', "detecting"),
+            Part::Stop => ('x', "stopping"),
+            Part::Replace => ('n', "replacing"),
+            Part::Restore => ('r', "restoring"),
+            Part::Repeat => ('~', "repeating"),
+            Part::Pause => (' ', "paused"),
+        }
     }
+}
+
+/// A stretch of wall time that went into one part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stretch {
+    part: Part,
+    from_ms: u64,
+    to_ms: u64,
+}
+
+/// The run in time order, up to `now_ms` or its end.
+fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
     // Changes of state in time order: from this moment on, time goes into that part.
     let mut changes: Vec<(u64, Part)> = Vec::new();
     let mut first_computing = true;
@@ -165,42 +202,144 @@ pub fn wall_time(records: &[Record], now_ms: u64) -> WallTime {
             changes[at - 1].0 = later;
         }
     }
-    let mut wall = WallTime::default();
     let mut ends: Vec<u64> = changes.iter().skip(1).map(|c| c.0).collect();
     ends.push(now_ms.max(changes.last().map_or(0, |c| c.0)));
-    for ((from, part), to) in changes.iter().zip(ends) {
-        let seconds = (to - from) as f64 / 1e3;
-        let into = match part {
-            Part::Start => &mut wall.start_s,
-            Part::Compute => &mut wall.compute_s,
-            Part::Detect => &mut wall.detect_s,
-            Part::Stop => &mut wall.stop_s,
-            Part::Replace => &mut wall.replace_s,
-            Part::Restore => &mut wall.restore_s,
-            Part::Repeat => &mut wall.repeat_s,
-            // Between a halt and the next start nobody was there.
-            Part::Pause => continue,
-        };
+    changes
+        .into_iter()
+        .zip(ends)
+        .map(|((from_ms, part), to_ms)| Stretch { part, from_ms, to_ms })
+        .collect()
+}
+
+/// Where the wall time went, up to `now_ms` or the end of the run.
+pub fn wall_time(records: &[Record], now_ms: u64) -> WallTime {
+    let mut wall = WallTime::default();
+    for stretch in stretches(records, now_ms) {
+        let seconds = (stretch.to_ms - stretch.from_ms) as f64 / 1e3;
+        let Some(into) = wall.part_mut(stretch.part) else { continue };
         *into += seconds;
         wall.total_s += seconds;
     }
     wall
 }
 
-/// The report at the end of a run.
-pub fn report(records: &[Record], now_ms: u64) -> String {
+impl WallTime {
+    fn part_mut(&mut self, part: Part) -> Option<&mut f64> {
+        Some(match part {
+            Part::Start => &mut self.start_s,
+            Part::Compute => &mut self.compute_s,
+            Part::Detect => &mut self.detect_s,
+            Part::Stop => &mut self.stop_s,
+            Part::Replace => &mut self.replace_s,
+            Part::Restore => &mut self.restore_s,
+            Part::Repeat => &mut self.repeat_s,
+            Part::Pause => return None,
+        })
+    }
+
+    fn part(mut self, part: Part) -> f64 {
+        self.part_mut(part).map_or(0.0, |seconds| *seconds)
+    }
+}
+
+impl FaultTimes {
+    /// Seconds from the moment it struck, for each of its moments that has come.
+    fn after(&self, at_ms: Option<u64>) -> Option<f64> {
+        at_ms.map(|at| at.saturating_sub(self.struck_ms) as f64 / 1e3)
+    }
+
+    /// What it cost, part by part, until the run was where it had been.
+    fn cost(&self) -> Vec<(Part, f64)> {
+        let moments = [
+            (Part::Detect, Some(self.noticed_ms)),
+            (Part::Stop, self.stopped_ms),
+            (Part::Replace, self.relaunched_ms),
+            (Part::Restore, self.restored_ms),
+            (Part::Repeat, self.caught_up_ms),
+        ];
+        let mut before_ms = self.struck_ms;
+        let mut parts = Vec::new();
+        for (part, at_ms) in moments {
+            let Some(at_ms) = at_ms else { break };
+            parts.push((part, at_ms.saturating_sub(before_ms) as f64 / 1e3));
+            before_ms = before_ms.max(at_ms);
+        }
+        parts
+    }
+}
+
+/// Columns of a bar.
+const BAR: usize = 72;
+
+/// The wall time as a bar, in time order: each column shows what most of its time went into. What
+/// took any time at all has a column, as far as there are enough.
+fn bar(stretches: &[Stretch]) -> String {
+    let counted: Vec<(char, u64)> = stretches
+        .iter()
+        .filter(|s| s.part != Part::Pause && s.to_ms > s.from_ms)
+        .map(|s| (s.part.words().0, s.to_ms - s.from_ms))
+        .collect();
+    let total: u64 = counted.iter().map(|c| c.1).sum();
+    if total == 0 {
+        return String::new();
+    }
     let mut text = String::new();
+    let (mut passed, mut columns) = (0u64, 0usize);
+    for (at, (letter, ms)) in counted.iter().enumerate() {
+        passed += ms;
+        // Every later stretch keeps a column to itself.
+        let later = counted.len() - at - 1;
+        let end = (passed as f64 / total as f64 * BAR as f64).round() as usize;
+        let end = end.min(BAR.saturating_sub(later)).max(columns + 1).min(BAR);
+        text.extend(std::iter::repeat_n(*letter, end.saturating_sub(columns)));
+        columns = columns.max(end);
+    }
+    text
+}
+
+/// The results among what HPL prints: a W line each, and what its check said.
+pub fn results(output: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for line in output.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let timed = fields.len() == 7
+            && (fields[0].starts_with("WR") || fields[0].starts_with("WC"))
+            && fields[1..].iter().all(|f| f.parse::<f64>().is_ok());
+        if timed {
+            let [_, n, nb, p, q, seconds, gflops] = fields[..] else { continue };
+            found.push(format!(
+                "{} N={n} NB={nb} grid {p}x{q}: {seconds} s, {gflops} GFLOP/s",
+                fields[0]
+            ));
+        } else if line.starts_with("||Ax-b||")
+            && let (Some(verdict @ ("PASSED" | "FAILED")), Some(last)) =
+                (fields.last().copied(), found.last_mut())
+        {
+            *last = format!("{last}, {verdict}");
+        }
+    }
+    found
+}
+
+/// The report at the end of a run: results, faults, and what of the wall time each thing cost.
+pub fn report(records: &[Record], results: &[String], now_ms: u64) -> String {
+    let mut text = String::new();
+    for result in results {
+        let _ = writeln!(text, "result: {result}");
+    }
     let all = faults(records);
+    let started_ms = records.first().map_or(now_ms, |r| r.at_ms);
     if all.is_empty() {
         text.push_str("no faults\n");
     } else {
         let _ = writeln!(
             text,
-            "{:>5}  {:<14} {:<12} {:>9}  {:>8} {:>8} {:>10} {:>8} {:>9}",
+            "{:>5}  {:<14} {:<12} {:>9} {:>10}  {:>8} {:>8} {:>10} {:>8} {:>9}",
             "fault",
             "what",
             "where",
             "iteration",
+            "struck at",
             "noticed",
             "stopped",
             "relaunched",
@@ -214,18 +353,17 @@ pub fn report(records: &[Record], now_ms: u64) -> String {
                 (None, Some(position)) => format!("p{position}"),
                 (None, None) => "-".to_string(),
             };
-            let after = |at: Option<u64>| {
-                at.map_or("-".to_string(), |at| {
-                    format!("{:.1} s", at.saturating_sub(f.struck_ms) as f64 / 1e3)
-                })
+            let after = |at_ms: Option<u64>| {
+                f.after(at_ms).map_or("-".to_string(), |seconds| format!("+{seconds:.1} s"))
             };
             let _ = writeln!(
                 text,
-                "{:>5}  {:<14} {:<12} {:>9}  {:>8} {:>8} {:>10} {:>8} {:>9}",
+                "{:>5}  {:<14} {:<12} {:>9} {:>8.1} s  {:>8} {:>8} {:>10} {:>8} {:>9}",
                 f.fault,
                 f.kind.words(),
                 place,
                 f.iteration,
+                f.struck_ms.saturating_sub(started_ms) as f64 / 1e3,
                 after(Some(f.noticed_ms)),
                 after(f.stopped_ms),
                 after(f.relaunched_ms),
@@ -233,23 +371,38 @@ pub fn report(records: &[Record], now_ms: u64) -> String {
                 after(f.caught_up_ms)
             );
         }
-        text.push_str("       (seconds after the fault struck)\n");
+        text.push_str(
+            "       (struck: seconds after the run's start; the rest: after it struck)\n",
+        );
+        for f in &all {
+            let cost = f.cost();
+            let parts: Vec<String> = cost
+                .iter()
+                .map(|(part, seconds)| format!("{} {seconds:.1}", part.words().1))
+                .collect();
+            let _ = writeln!(
+                text,
+                "fault {} cost {:.1} s: {}{}",
+                f.fault,
+                cost.iter().map(|c| c.1).sum::<f64>(),
+                parts.join(" + "),
+                if f.caught_up_ms.is_some() { "" } else { ", and was not made up for" }
+            );
+        }
     }
     let wall = wall_time(records, now_ms);
-    let share = |s: f64| 100.0 * s / wall.total_s.max(1e-9);
     let _ = writeln!(text, "wall time {:.1} s, of which", wall.total_s);
-    for (name, seconds) in [
-        ("starting", wall.start_s),
-        ("computing", wall.compute_s),
-        ("detecting", wall.detect_s),
-        ("stopping", wall.stop_s),
-        ("replacing", wall.replace_s),
-        ("restoring", wall.restore_s),
-        ("repeating", wall.repeat_s),
-    ] {
+    for part in Part::COUNTED {
+        let seconds = wall.part(part);
+        let (letter, word) = part.words();
         if seconds > 0.0 {
-            let _ = writeln!(text, "  {name:<10} {seconds:>9.1} s  {:>5.1} %", share(seconds));
+            let share = 100.0 * seconds / wall.total_s.max(1e-9);
+            let _ = writeln!(text, "  {letter} {word:<10} {seconds:>9.1} s  {share:>5.1} %");
         }
+    }
+    let bar = bar(&stretches(records, now_ms));
+    if !bar.is_empty() {
+        let _ = writeln!(text, "  [{bar}]");
     }
     text
 }
@@ -320,10 +473,51 @@ mod tests {
             total_s: 11.0,
         };
         assert_eq!(wall, expected);
-        let text = report(&records(), 99_000);
-        for part in ["node silent", "n2", "0.5 s", "6.5 s", "repeating", "11.0 s"] {
+        let result = results(OUTPUT);
+        let text = report(&records(), &result, 99_000);
+        for part in [
+            "result: WR11C2R4 N=3000 NB=64 grid 2x2: 0.41 s, 4.3597e+01 GFLOP/s, PASSED",
+            "node silent",
+            "n2",
+            "3.5 s",
+            "+0.5 s",
+            "+6.5 s",
+            "fault 1 cost 6.5 s: detecting 0.5 + stopping 2.0 + replacing 2.0 + restoring 1.0 + repeating 1.0",
+            "~ repeating",
+            "11.0 s",
+        ] {
             assert!(text.contains(part), "{text}lacks {part}");
         }
+    }
+
+    const OUTPUT: &str = "\
+WR11C2R4        3000    64     2     2               0.41             4.3597e+01
+HPL_pdgesv() start time Fri Nov 20 11:32:44 2026
+||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)=   1.92950928e-03 ...... PASSED
+W3 is no result, nor is this line of seven a b
+WC00L2L2        1000    64     1     1               0.04             4.3597e+00
+";
+
+    #[test]
+    fn results_are_found_among_the_text() {
+        let found = results(OUTPUT);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[1].starts_with("WC00L2L2 N=1000") && !found[1].contains("PASSED"));
+    }
+
+    #[test]
+    fn what_took_a_moment_has_a_column_in_the_bar() {
+        let stretch = |part, from_ms, to_ms| Stretch { part, from_ms, to_ms };
+        let text = bar(&[
+            stretch(Part::Start, 0, 1000),
+            stretch(Part::Compute, 1000, 100_000),
+            stretch(Part::Detect, 100_000, 100_010),
+            stretch(Part::Stop, 100_010, 100_010),
+            stretch(Part::Restore, 100_010, 100_020),
+            stretch(Part::Pause, 100_020, 900_000),
+        ]);
+        assert_eq!(text, format!("s{}dr", "=".repeat(BAR - 3)));
+        assert_eq!(bar(&[]), "");
     }
 
     #[test]
@@ -332,7 +526,9 @@ mod tests {
         records.truncate(4);
         let wall = wall_time(&records, 10_000);
         assert_eq!((wall.start_s, wall.compute_s, wall.total_s), (2.0, 8.0, 10.0));
-        assert!(report(&records, 10_000).starts_with("no faults"));
+        let text = report(&records, &[], 10_000);
+        assert!(text.starts_with("no faults"));
+        assert!(text.contains(&format!("[{}{}]", "s".repeat(14), "=".repeat(58))), "{text}");
     }
 
     proptest! {
@@ -353,7 +549,8 @@ mod tests {
             prop_assert!(parts.iter().all(|p| *p >= 0.0));
             prop_assert!((parts.iter().sum::<f64>() - w.total_s).abs() < 1e-6);
             faults(&records);
-            report(&records, at_ms);
+            report(&records, &[], at_ms);
+            prop_assert!(bar(&stretches(&records, at_ms + 100)).chars().count() <= BAR);
         }
     }
 }

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use super::events::FaultKind;
+use super::pace::{Limits, Pace, Work};
 use crate::memory::header::EpochId;
 
 use super::progress::{Doing, Progress, words};
@@ -37,6 +38,9 @@ pub struct Thresholds {
     /// A node whose replies take so many times the others' (and at least `slow_min_ms`) is slow.
     pub slow_factor: f64,
     pub slow_min_ms: f64,
+    /// A node whose ranks compute so many times slower than the others', for so long, is slow too.
+    pub pace_factor: f64,
+    pub pace_ms: u64,
 }
 
 impl Default for Thresholds {
@@ -47,11 +51,13 @@ impl Default for Thresholds {
             exit_grace_ms: 300,
             end_grace_ms: 5000,
             hang_factor: 3.0,
-            hang_min_ms: 10_000,
+            hang_min_ms: 9_000,
             patience_ms: 120_000,
             start_ms: 120_000,
             slow_factor: 8.0,
             slow_min_ms: 20.0,
+            pace_factor: 1.5,
+            pace_ms: 15_000,
         }
     }
 }
@@ -160,6 +166,7 @@ pub struct Watch {
     foremost: u64,
     foremost_ms: Option<u64>,
     longest_other_ms: u64,
+    pace: Pace,
 }
 
 impl Watch {
@@ -194,6 +201,10 @@ impl Watch {
             foremost: 0,
             foremost_ms: None,
             longest_other_ms: 0,
+            pace: Pace::new(Limits {
+                factor: thresholds.pace_factor,
+                after_ms: thresholds.pace_ms,
+            }),
         }
     }
 
@@ -359,6 +370,10 @@ impl Watch {
             'T' | 't' => rank.stopped_since_ms.or(Some(now_ms)),
             _ => None,
         };
+        if progress.doing == Doing::Computing {
+            let Progress { position, pid, busy_us, flops, .. } = progress;
+            self.pace.see(position, node, Work { pid, busy_us, flops });
+        }
         let last = rank.last;
         if (last.beat, last.iteration, last.doing)
             != (progress.beat, progress.iteration, progress.doing)
@@ -537,7 +552,18 @@ impl Watch {
                 ),
             });
         }
-        self.find_hang(now_ms)
+        let mut verdicts = self.find_hang(now_ms);
+        for slow in self.pace.tick(now_ms) {
+            verdicts.push(Verdict::Slow {
+                node: slow.node,
+                detail: format!(
+                    "position {} takes {:.1} times the others' time to compute the same: its processor is \
+                     throttled, or something else runs there",
+                    slow.position, slow.times
+                ),
+            });
+        }
+        verdicts
     }
 
     fn find_hang(&mut self, now_ms: u64) -> Vec<Verdict> {
@@ -610,6 +636,7 @@ impl Watch {
     }
 
     fn forgive(&mut self, gap_ms: u64) {
+        self.pace.pause(self.ticked_ms);
         let later = |at: &mut u64| *at += gap_ms;
         later(&mut self.started_ms);
         for node in &mut self.nodes {

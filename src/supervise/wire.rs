@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::watch::RankSeen;
 
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
-pub const WIRE_VERSION: u32 = 1;
+pub const WIRE_VERSION: u32 = 3;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
@@ -55,8 +55,9 @@ pub struct Beat {
     /// Processes of the run on this node.
     pub processes: usize,
     pub ranks: Vec<RankSeen>,
-    /// Bytes a new segment could take.
-    pub free_bytes: u64,
+    /// What /dev/shm and the memory have left.
+    pub shm_free_bytes: u64,
+    pub memory_free_bytes: u64,
     /// Bytes and number of positions of this job's memory here.
     pub held_bytes: u64,
     pub held_positions: usize,
@@ -82,12 +83,29 @@ pub struct Facts {
     pub shm_is_memory: bool,
     /// Device number of /dev/shm: tells a private one apart.
     pub shm_device: u64,
+    /// What the pool of huge pages has left; None where no hugetlbfs is mounted.
+    pub huge_free_bytes: Option<u64>,
     /// What systemd-logind does with a user's shared memory at the last logout: it matters for users
     /// other than system ones.
     pub remove_ipc: Option<bool>,
     pub uid: u32,
     /// Of the agent itself.
     pub agent_resident_bytes: u64,
+}
+
+impl Facts {
+    /// The node in a line, for people.
+    pub fn line(&self) -> String {
+        let mib = |bytes: u64| bytes >> 20;
+        format!(
+            "{} cores, {} MiB of memory with {} MiB free, /dev/shm {} MiB with {} MiB free",
+            self.cores,
+            mib(self.memory_bytes),
+            mib(self.memory_free_bytes),
+            mib(self.shm_bytes),
+            mib(self.shm_free_bytes)
+        )
+    }
 }
 
 pub fn to_line<T: Serialize>(message: &T) -> String {

@@ -1,0 +1,338 @@
+//! `cargo bench --bench supervision -- --help`: how soon a loss is noticed and made good, and what
+//! watching costs. docs/SUPERVISION.md says what each number is and which of them have a target.
+//!
+//! Faults are struck at a moment this program notes; when they were noticed and when the ranks computed
+//! again is read from the run's own event log. A fault that changes the solution by a bit fails the benchmark.
+
+// Cargo compiles a benchmark as a test even where it has a `main` of its own.
+#![cfg_attr(test, allow(dead_code, unused_imports))]
+
+mod flags;
+mod lab;
+#[allow(dead_code)] // Shared with the benchmark of checkpoints, which uses more of it.
+#[path = "../checkpoint/report.rs"]
+mod report;
+mod run;
+#[allow(dead_code)]
+#[path = "../speed/stats.rs"]
+mod stats;
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use nix::sys::signal::{Signal, kill};
+use skt_hpl::comm::World;
+use skt_hpl::supervise::events::Event;
+use skt_hpl::supervise::launcher::Launcher;
+
+use flags::{Flags, Section};
+use lab::{Lab, Used, used};
+use report::Report;
+use run::{Came, Stage, now_ms};
+use stats::{median, spread};
+
+fn main() -> ExitCode {
+    let flags = Flags::parse();
+    match measure(&flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("supervision: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(flags: &Flags) -> Result<(), String> {
+    let library = World::library();
+    let launcher = Launcher::of_library(&library).ok_or("no launcher is known for this MPI")?;
+    let in_path = |name: &str| {
+        let paths = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&paths).map(|dir| dir.join(name)).find(|path| path.is_file())
+    };
+    let launcher_program = launcher
+        .programs()
+        .iter()
+        .find_map(|name| in_path(name))
+        .ok_or("the launcher is not in PATH")?;
+    let program = std::fs::canonicalize(&flags.skt_hpl)
+        .map_err(|e| format!("{}: {e}", flags.skt_hpl.display()))?;
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let mut report = Report::new(cores, library, flags.json.clone());
+    // Nodes have a /tmp of their own; this folder they share.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
+    let lab = Lab::up(&flags.shm)?;
+    let stage =
+        Stage { flags, lab: &lab, launcher, launcher_program, program, folder: folder.path() };
+    let reference = stage.supervised("undisturbed")?.end(|_| {})?;
+    println!("undisturbed: {:.2} s, x {}", reference.seconds, reference.x);
+    for kind in FAULTS {
+        if flags.wants(kind.section) {
+            strikes(&stage, kind, &reference.x, &mut report)?;
+            report.write()?;
+        }
+    }
+    if flags.wants(Section::Cost) {
+        cost(&stage, &reference.x, &mut report)?;
+    }
+    report.verdicts();
+    report.write()
+}
+
+/// A kind of fault, and what is wanted of it.
+struct Kind {
+    section: Section,
+    name: &'static str,
+    node: &'static str,
+    noticed_s_max: f64,
+    /// Whether it is a loss that has to be made good in time.
+    loss: bool,
+}
+
+const FAULTS: [Kind; 4] = [
+    Kind {
+        section: Section::Silent,
+        name: "silent power-off",
+        node: "n2",
+        noticed_s_max: 5.0,
+        loss: true,
+    },
+    Kind {
+        section: Section::Visible,
+        name: "visible power-off",
+        node: "n2",
+        noticed_s_max: 1.0,
+        loss: true,
+    },
+    Kind { section: Section::Dead, name: "dead rank", node: "n3", noticed_s_max: 1.0, loss: true },
+    Kind {
+        section: Section::Hung,
+        name: "hung rank",
+        node: "n3",
+        noticed_s_max: 10.0,
+        loss: false,
+    },
+];
+
+const COMPUTING_S_MAX: f64 = 12.0;
+
+/// One strike, seconds after it.
+#[derive(serde::Serialize)]
+struct Struck {
+    noticed_s: f64,
+    stopped_s: f64,
+    relaunched_s: f64,
+    computing_s: f64,
+    caught_up_s: f64,
+    iteration_s: f64,
+}
+
+fn strikes(stage: &Stage, kind: Kind, x: &str, report: &mut Report) -> Result<(), String> {
+    let mut all: Vec<Struck> = Vec::new();
+    for turn in 1..=stage.flags.repeat {
+        let name = format!("{}-{turn}", kind.name.replace(' ', "-"));
+        let mut run = stage.supervised(&name)?;
+        run.wait_for(2, |e| matches!(e, Event::Saved { .. }))?;
+        let iteration_s = run.iteration_s().unwrap_or(f64::NAN);
+        let lab = stage.lab;
+        let rank = lab.rank(kind.node, &stage.program)?;
+        let signal = |signal| kill(rank, signal).map_err(|e| format!("{name}: {e}"));
+        let struck_ms = now_ms();
+        match kind.section {
+            // The plug is pulled by a script; its tenth of a second counts as ours.
+            Section::Silent => lab.vcluster(&["cut-off", kind.node]).map(|_| ())?,
+            Section::Visible => lab.power_off(kind.node)?,
+            Section::Dead => signal(Signal::SIGKILL)?,
+            Section::Hung => signal(Signal::SIGSTOP)?,
+            Section::Cost => {}
+        }
+        run.wait_for(1, |e| matches!(e, Event::Fault { .. }))?;
+        let mut faults = Vec::new();
+        let result = run.end(|run| faults = run.faults())?;
+        same(x, &result, &name)?;
+        let [fault] = &faults[..] else {
+            return Err(format!("{name}: {} faults in the log where one was struck", faults.len()));
+        };
+        let after =
+            |at_ms: Option<u64>| at_ms.map_or(f64::NAN, |at| (at as f64 - struck_ms as f64) / 1e3);
+        all.push(Struck {
+            noticed_s: after(Some(fault.noticed_ms)),
+            stopped_s: after(fault.stopped_ms),
+            relaunched_s: after(fault.relaunched_ms),
+            computing_s: after(fault.restored_ms),
+            caught_up_s: after(fault.caught_up_ms),
+            iteration_s,
+        });
+        lab.heal()?;
+    }
+    let worst = |of: fn(&Struck) -> f64| all.iter().map(of).fold(f64::NAN, f64::max);
+    // A rank may take three iterations before it can be said to hang.
+    let slack_s = match kind.section {
+        Section::Hung => 3.0 * worst(|s| s.iteration_s),
+        _ => 0.0,
+    };
+    let most_s = kind.noticed_s_max.max(slack_s);
+    report.at_most(
+        &format!("{}: noticed after, s, at worst", kind.name),
+        worst(|s| s.noticed_s),
+        most_s,
+    );
+    if kind.loss {
+        let what = format!("{}: computing again after, s, at worst", kind.name);
+        report.at_most(&what, worst(|s| s.computing_s), COMPUTING_S_MAX);
+    }
+    let mut rows: Vec<Vec<String>> = all
+        .iter()
+        .map(|s| {
+            [s.noticed_s, s.stopped_s, s.relaunched_s, s.computing_s, s.caught_up_s]
+                .map(|v| format!("{v:.2}"))
+                .to_vec()
+        })
+        .collect();
+    for row in &mut rows {
+        row.push("bit-identical".into());
+    }
+    let heads = ["noticed", "stopped", "relaunched", "computing again", "caught up", "x"];
+    report.table(&format!("{} on {}, seconds after it", kind.name, kind.node), &heads, rows);
+    report.keep(kind.name, &all);
+    Ok(())
+}
+
+fn same(x: &str, result: &Came, name: &str) -> Result<(), String> {
+    match result.x == x {
+        true => Ok(()),
+        false => Err(format!("{name}: x is {}, and {x} where nothing happened", result.x)),
+    }
+}
+
+/// What agents and supervisor used of the machine in a run, as shares of a core.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+struct Watching {
+    agent_share_max: f64,
+    agent_bytes_max: u64,
+    supervisor_share: f64,
+    supervisor_bytes: u64,
+    /// All of them together, of all cores.
+    machine_share: f64,
+}
+
+fn cost(stage: &Stage, x: &str, report: &mut Report) -> Result<(), String> {
+    let mut pairs: Vec<(f64, f64)> = Vec::new();
+    let mut walls: Vec<(f64, f64)> = Vec::new();
+    let mut watching: Vec<Watching> = Vec::new();
+    // The first pair warms the machine up. The order changes from pair to pair, so that a machine that
+    // grows slower or faster favours nobody.
+    for turn in 0..=stage.flags.pairs {
+        let bare = |when: &str| -> Result<Came, String> {
+            stage.bare(&format!("bare-{turn}{when}"))?.end(|_| {})
+        };
+        let mut seen = Watching::default();
+        let mut supervised = || -> Result<Came, String> {
+            let run = stage.supervised(&format!("supervised-{turn}"))?;
+            watched(stage, run, &mut seen)
+        };
+        let (without, with) = match turn % 2 {
+            0 => {
+                let without = bare("")?;
+                (without, supervised()?)
+            }
+            _ => {
+                let with = supervised()?;
+                (bare("")?, with)
+            }
+        };
+        same(x, &without, "a run without supervision")?;
+        same(x, &with, "a run with supervision")?;
+        if turn > 0 {
+            pairs.push((without.seconds, with.seconds));
+            walls.push((without.wall_s, with.wall_s));
+            watching.push(seen);
+        }
+    }
+    let column = |of: fn(&(f64, f64)) -> f64| -> Vec<f64> { pairs.iter().map(of).collect() };
+    let ratios = column(|p| p.1 / p.0);
+    let middle = |values: &[f64]| median(values).unwrap_or(f64::NAN);
+    report.at_most("a run with supervision / without, median of pairs", middle(&ratios), 1.005);
+    let share = |of: fn(&Watching) -> f64| middle(&watching.iter().map(of).collect::<Vec<_>>());
+    let agent = share(|w| w.agent_share_max * 100.0);
+    report.at_most("an agent's processor time, % of a core", agent, 0.1);
+    let bytes = share(|w| w.agent_bytes_max as f64 / 1e6);
+    report.at_most("an agent's memory, MB", bytes, 10.0);
+    let heads = ["", "without", "with", "with / without", "spread of the ratios"];
+    let row = |name: &str, pairs: &[(f64, f64)]| {
+        let ratios: Vec<f64> = pairs.iter().map(|p| p.1 / p.0).collect();
+        vec![
+            name.to_string(),
+            format!("{:.3}", middle(&pairs.iter().map(|p| p.0).collect::<Vec<_>>())),
+            format!("{:.3}", middle(&pairs.iter().map(|p| p.1).collect::<Vec<_>>())),
+            format!("{:.4}", middle(&ratios)),
+            format!("{:.3}", spread(&ratios).unwrap_or(f64::NAN)),
+        ]
+    };
+    let rows = vec![row("factor and solve, s", &pairs), row("the whole command, s", &walls)];
+    let title = format!("{} pairs of undisturbed runs, medians", pairs.len());
+    report.table(&title, &heads, rows);
+    let heads = ["", "% of a core", "MB"];
+    let rows = vec![
+        vec!["agent".into(), format!("{agent:.3}"), format!("{bytes:.1}")],
+        vec![
+            "supervisor".into(),
+            format!("{:.3}", share(|w| w.supervisor_share * 100.0)),
+            format!("{:.1}", share(|w| w.supervisor_bytes as f64 / 1e6)),
+        ],
+        vec![
+            "all, of the machine".into(),
+            format!("{:.3}", share(|w| w.machine_share * 100.0)),
+            String::new(),
+        ],
+    ];
+    report.table("What watching takes while ranks compute", &heads, rows);
+    report.keep("pairs", &pairs);
+    report.keep("watching", &watching);
+    Ok(())
+}
+
+/// A run to its end, with an eye on its agents and its supervisor while the ranks compute.
+fn watched(stage: &Stage, run: run::Run, seen: &mut Watching) -> Result<Came, String> {
+    let supervisor = run.child.id() as i32;
+    let mut first: BTreeMap<i32, Used> = BTreeMap::new();
+    let mut last: BTreeMap<i32, Used> = BTreeMap::new();
+    let mut began = None;
+    let mut lasted_s = 0.0;
+    let mut agents = Vec::new();
+    let result = run.end(|run| {
+        if began.is_none() {
+            if !run.records().iter().any(|r| matches!(r.event, Event::Computing { .. })) {
+                return;
+            }
+            agents = stage.lab.agents(&stage.program);
+            agents.push(supervisor);
+            began = Some(Instant::now());
+            first = agents.iter().filter_map(|pid| Some((*pid, used(*pid)?))).collect();
+        }
+        let now: BTreeMap<i32, Used> =
+            agents.iter().filter_map(|pid| Some((*pid, used(*pid)?))).collect();
+        // At the end agents go one by one; the last look at all of them counts.
+        if now.len() == first.len() {
+            last = now;
+            lasted_s = began.map_or(0.0, |b| b.elapsed().as_secs_f64());
+        }
+    })?;
+    if lasted_s < 1.0 || first.len() < 2 {
+        return Err("the run was too short to watch its agents; take a larger N".into());
+    }
+    let share = |pid: &i32| (last[pid].cpu_s - first[pid].cpu_s) / lasted_s;
+    for (pid, used) in &last {
+        if *pid == supervisor {
+            seen.supervisor_share = share(pid);
+            seen.supervisor_bytes = used.resident_bytes;
+        } else {
+            seen.agent_share_max = seen.agent_share_max.max(share(pid));
+            seen.agent_bytes_max = seen.agent_bytes_max.max(used.resident_bytes);
+        }
+    }
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    seen.machine_share = last.keys().map(share).sum::<f64>() / cores as f64;
+    Ok(result)
+}

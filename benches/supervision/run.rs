@@ -1,0 +1,260 @@
+//! One run of the benchmark on the virtual cluster, supervised or bare, and what its log tells.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use skt_hpl::report::json::Run as Document;
+use skt_hpl::supervise::events::{Event, Record, unix_ms};
+use skt_hpl::supervise::hosts::Host;
+use skt_hpl::supervise::journal;
+use skt_hpl::supervise::launcher::{LaunchPlan, Launcher, launch};
+use skt_hpl::supervise::shell::RemoteShell;
+use skt_hpl::supervise::timeline::{FaultTimes, faults};
+
+use crate::flags::Flags;
+use crate::lab::{Lab, WORKING};
+
+/// No run takes so long.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What is the same for all runs.
+pub struct Stage<'a> {
+    pub flags: &'a Flags,
+    pub lab: &'a Lab,
+    pub launcher: Launcher,
+    pub launcher_program: PathBuf,
+    pub program: PathBuf,
+    pub folder: &'a Path,
+}
+
+/// A run under way.
+pub struct Run {
+    pub child: Child,
+    folder: PathBuf,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Came {
+    pub seconds: f64,
+    pub x: String,
+    pub wall_s: f64,
+}
+
+fn words(text: &[&str]) -> Vec<String> {
+    text.iter().map(|w| w.to_string()).collect()
+}
+
+impl Stage<'_> {
+    fn hosts(first: usize, last: usize) -> Vec<Host> {
+        (first..=last).map(|n| Host::new(format!("n{n}"), 1)).collect()
+    }
+
+    /// Arguments for the launcher: virtual nodes have one network, and share this machine's cores.
+    fn launcher_arguments(&self) -> Vec<String> {
+        let network = &self.lab.network;
+        match self.launcher {
+            Launcher::Openmpi => words(&[
+                "-mca",
+                "btl",
+                "self,tcp",
+                "-mca",
+                "btl_tcp_if_include",
+                network,
+                "-mca",
+                "oob_tcp_if_include",
+                network,
+                "-mca",
+                "mpi_yield_when_idle",
+                "1",
+                "--bind-to",
+                "none",
+            ]),
+            Launcher::Mpich | Launcher::Srun => Vec::new(),
+        }
+    }
+
+    fn benchmark(&self) -> Vec<String> {
+        let Flags { n, nb, checkpoint, .. } = self.flags;
+        let (n, nb, k) = (n.to_string(), nb.to_string(), checkpoint.to_string());
+        words(&[
+            "-n",
+            &n,
+            "--nb",
+            &nb,
+            "-p",
+            "2",
+            "-q",
+            "2",
+            "--threads",
+            "1",
+            "--checkpoint",
+            &k,
+            "--job",
+            "supervision",
+            "--json",
+            "result.json",
+        ])
+    }
+
+    fn prepare(&self, name: &str) -> Result<PathBuf, String> {
+        let folder = self.folder.join(name);
+        fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        Ok(folder)
+    }
+
+    fn spawn(&self, mut command: Command, folder: PathBuf) -> Result<Run, String> {
+        let file = |name: &str| fs::File::create(folder.join(name)).map_err(|e| e.to_string());
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(|name| name.starts_with("SKT_")) {
+                command.env_remove(name);
+            }
+        }
+        let child = command
+            .current_dir(&folder)
+            .stdin(Stdio::null())
+            .stdout(file("out")?)
+            .stderr(file("err")?)
+            .spawn()
+            .map_err(|e| format!("cannot start {command:?}: {e}"))?;
+        Ok(Run { child, folder })
+    }
+
+    /// `skt-hpl run` on four nodes with a spare.
+    pub fn supervised(&self, name: &str) -> Result<Run, String> {
+        let folder = self.prepare(name)?;
+        for (list, hosts) in
+            [("hosts", Self::hosts(1, WORKING)), ("spares", Self::hosts(WORKING + 1, WORKING + 1))]
+        {
+            let text: String = hosts.iter().map(|h| format!("{} slots=1\n", h.name)).collect();
+            fs::write(folder.join(list), text).map_err(|e| e.to_string())?;
+        }
+        let mut command = Command::new(&self.program);
+        command.args(["run", "--hosts", "hosts", "--spares", "spares", "--state", "state"]);
+        command.arg("--rsh").arg(format!("ssh -F {}", self.lab.ssh));
+        command.arg("--launcher-program").arg(&self.launcher_program);
+        command.arg(format!("--launcher-args={}", self.launcher_arguments().join(" ")));
+        command.args(self.benchmark());
+        self.spawn(command, folder)
+    }
+
+    /// The very command supervision would start, by itself.
+    pub fn bare(&self, name: &str) -> Result<Run, String> {
+        let folder = self.prepare(name)?;
+        let shell = RemoteShell::parse(Some(&format!("ssh -F {}", self.lab.ssh)))?;
+        let program = self.program.to_string_lossy().into_owned();
+        let benchmark = [vec![program], self.benchmark()].concat();
+        let made = launch(&LaunchPlan {
+            launcher: self.launcher,
+            program: &self.launcher_program,
+            hosts: &Self::hosts(1, WORKING),
+            ranks: WORKING,
+            run_id: &format!("bare-{}-{name}", std::process::id()),
+            incarnation: 1,
+            command: &benchmark,
+            env: &[],
+            extra: &self.launcher_arguments(),
+            shell: &shell,
+            dir: &folder,
+            as_root: true,
+            pmi: "pmi2",
+        });
+        for (path, text, executable) in &made.files {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = if *executable { 0o755 } else { 0o644 };
+            fs::write(path, text)
+                .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)))
+                .map_err(|e| format!("{}: {e}", path.display()))?;
+        }
+        let mut command = Command::new("env");
+        command.args(made.set.iter().map(|(name, value)| format!("{name}={value}")));
+        command.args(&made.argv);
+        self.spawn(command, folder)
+    }
+}
+
+impl Run {
+    pub fn records(&self) -> Vec<Record> {
+        let path = self.folder.join("state/events.jsonl");
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.lines().filter_map(|line| journal::from_line(line).ok()).collect()
+    }
+
+    pub fn faults(&self) -> Vec<FaultTimes> {
+        faults(&self.records())
+    }
+
+    /// Waits until the log has `count` records that `is` recognises.
+    pub fn wait_for(&mut self, count: usize, is: impl Fn(&Event) -> bool) -> Result<(), String> {
+        let until = Instant::now() + PATIENCE;
+        while self.records().iter().filter(|r| is(&r.event)).count() < count {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("the run ended too early ({status}): {}", self.errors()));
+            }
+            if Instant::now() > until {
+                let _ = self.child.kill();
+                return Err(format!("the run hangs: {}", self.errors()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Seconds an iteration took lately, from the saves in the log.
+    pub fn iteration_s(&self) -> Option<f64> {
+        let saves: Vec<(u64, u64)> = self
+            .records()
+            .iter()
+            .filter_map(|r| match r.event {
+                Event::Computing { iteration, .. } | Event::Saved { iteration, .. } => {
+                    Some((r.at_ms, iteration))
+                }
+                _ => None,
+            })
+            .collect();
+        let [.., (from_ms, from), (to_ms, to)] = saves[..] else { return None };
+        (to > from).then(|| (to_ms - from_ms) as f64 / 1e3 / (to - from) as f64)
+    }
+
+    fn errors(&self) -> String {
+        fs::read_to_string(self.folder.join("err")).unwrap_or_default()
+    }
+
+    /// Waits for the end, calling `meanwhile` ten times a second, and reads the result.
+    pub fn end(mut self, mut meanwhile: impl FnMut(&Run)) -> Result<Came, String> {
+        let began = Instant::now();
+        let status = loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => break status,
+                Ok(None) if began.elapsed() < PATIENCE => {}
+                Ok(None) => {
+                    let _ = self.child.kill();
+                    return Err(format!("the run hangs: {}", self.errors()));
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+            meanwhile(&self);
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        if !status.success() {
+            return Err(format!("the run failed ({status}): {}", self.errors()));
+        }
+        let path = self.folder.join("result.json");
+        let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let document: Document = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+        let outcome = document.tests.into_iter().next().and_then(|t| t.outcome);
+        let outcome = outcome.ok_or("no result in the run's JSON")?;
+        Ok(Came {
+            seconds: outcome.seconds,
+            x: outcome.x_digest.to_string(),
+            wall_s: began.elapsed().as_secs_f64(),
+        })
+    }
+}
+
+/// Now, on the clock of the log.
+pub fn now_ms() -> u64 {
+    unix_ms()
+}

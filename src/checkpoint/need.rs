@@ -1,0 +1,86 @@
+//! How much named memory each position of a protected test takes. Pure arithmetic.
+//!
+//! `skt-hpl run` and `skt-hpl doctor` ask before anything is started, with the domains the ranks will
+//! have: a node whose /dev/shm is a tenth too small is named then, not by a rank that fails when the
+//! others have generated their matrices already. The figures are those of the very buffers a rank
+//! makes ([`Buffers::parts`]), with head and results.
+
+use super::groups::{GroupError, divide};
+use super::holding::LEDGER_BYTES;
+use super::plan::{Buffers, Layout, Scheme};
+use crate::memory::header::HEAD_BYTES;
+
+/// The file system gives whole pages.
+const PAGE_BYTES: usize = 4096;
+
+/// Bytes at each position. `domains` are the failure domains of the positions in order, `ld` the
+/// leading dimensions of their matrices.
+pub fn position_bytes(
+    layout: &Layout,
+    domains: &[String],
+    ld: impl Fn(usize) -> usize,
+    scheme: &Scheme,
+    group: Option<usize>,
+    state_bytes: usize,
+) -> Result<Vec<u64>, GroupError> {
+    let mut bytes = vec![0; layout.positions()];
+    for members in divide(domains, group, scheme.losses)? {
+        for &position in &members {
+            let buffers =
+                Buffers::new(layout, &members, position, ld(position), scheme, state_bytes);
+            let parts = buffers.parts().into_iter().map(|(_, bytes)| bytes);
+            bytes[position] = parts
+                .chain([HEAD_BYTES, LEDGER_BYTES])
+                .map(|part| part.next_multiple_of(PAGE_BYTES) as u64)
+                .sum();
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::Scope;
+    use super::super::protocol::Method;
+    use super::*;
+    use crate::params::Mapping;
+    use crate::parity::Code;
+
+    const SCHEME: Scheme =
+        Scheme { method: Method::SelfCheckpoint, scope: Scope::Corner, code: Code::Xor, losses: 1 };
+
+    fn layout(n: usize, p: usize, q: usize) -> Layout {
+        Layout { n, nb: 64, p, q, mapping: Mapping::Row }
+    }
+
+    fn domains(of: &[usize]) -> Vec<String> {
+        of.iter().map(|d| format!("n{d}")).collect()
+    }
+
+    #[test]
+    fn all_together_follow_the_papers_formula() {
+        for method in Method::ALL {
+            let scheme = Scheme { method, ..SCHEME };
+            let layout = layout(8000, 2, 2);
+            let ld = |position| layout.shape(position).1;
+            let bytes =
+                position_bytes(&layout, &domains(&[0, 1, 2, 3]), ld, &scheme, None, 1024).unwrap();
+            let ideal = (8000.0 * 8001.0 * 8.0) / scheme.available(4);
+            let real = bytes.iter().sum::<u64>() as f64;
+            assert!((real / ideal - 1.0).abs() < 0.05, "{method:?}: {real} for {ideal}");
+        }
+    }
+
+    #[test]
+    fn smaller_groups_take_more_and_too_few_domains_are_told() {
+        let layout = layout(4000, 2, 2);
+        let ask = |of: &[usize]| {
+            let ld = |position| layout.shape(position).1;
+            position_bytes(&layout, &domains(of), ld, &SCHEME, None, 1024)
+        };
+        let four: u64 = ask(&[0, 1, 2, 3]).unwrap().iter().sum();
+        let pairs: u64 = ask(&[0, 0, 1, 1]).unwrap().iter().sum();
+        assert!(pairs > four);
+        assert!(matches!(ask(&[0, 0, 0, 0]), Err(GroupError::TooFewDomains { .. })));
+    }
+}

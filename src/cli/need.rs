@@ -1,0 +1,148 @@
+//! What the run at hand takes of each node, from its own input. Pure but for the file of domains.
+//!
+//! `run` and `doctor` hand it to the nodes' check, so that a node with too small a /dev/shm is named with
+//! both figures before anything starts. The sums are those of the solver (work arrays) and of the
+//! checkpoint (the very buffers of each position); ranks are laid out in the order of the hosts, as
+//! the launchers do.
+
+use super::protection::{STATE_BYTES, read_domains};
+use crate::checkpoint::need::position_bytes;
+use crate::checkpoint::plan::Layout;
+use crate::input::Loaded;
+use crate::input::memory_need::{beside_bytes, rank_bytes};
+use crate::matrix::Shape;
+use crate::memory::Store;
+use crate::params::TestParams;
+use crate::supervise::hosts::Host;
+use crate::supervise::preflight::Need;
+
+/// What the hosts' ranks need, by host, and the named memory of the largest rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needs {
+    pub hosts: Vec<Need>,
+    pub rank_bytes: Option<u64>,
+}
+
+/// The needs of a run with so many ranks, filled in the order of the hosts.
+pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, String> {
+    let protection = loaded.settings.protection.as_ref();
+    let store = protection.map_or(Store::Posix, |p| p.store);
+    let mut needs = Needs {
+        hosts: vec![Need { store, named_bytes: 0, own_bytes: 0 }; hosts.len()],
+        rank_bytes: None,
+    };
+    let places: Vec<usize> = hosts
+        .iter()
+        .enumerate()
+        .flat_map(|(at, host)| std::iter::repeat_n(at, host.slots))
+        .take(ranks)
+        .collect();
+    let domain_file = match protection.and_then(|p| p.domains.as_deref()) {
+        Some(path) => Some(read_domains(path)?),
+        None => None,
+    };
+    for test in loaded.largest_tests() {
+        let working = (test.p * test.q).min(places.len());
+        let mut of_test = vec![(0u64, 0u64); hosts.len()];
+        // Absurd sizes fit nowhere; the exact sums would only overflow.
+        let protection = protection.filter(|_| test.n > 0 && test.n < 1 << 30);
+        let own = match protection {
+            Some(_) => beside_bytes(&test),
+            None => rank_bytes(&test),
+        };
+        for &host in &places[..working] {
+            of_test[host].1 = of_test[host].1.saturating_add(own.try_into().unwrap_or(u64::MAX));
+        }
+        if let Some(protection) = protection.filter(|_| working == test.p * test.q) {
+            let domains: Vec<String> = places[..working]
+                .iter()
+                .enumerate()
+                .map(|(rank, at)| match &domain_file {
+                    Some(file) => file.domain(rank, &hosts[*at].name),
+                    None => hosts[*at].name.clone(),
+                })
+                .collect();
+            let bytes = position_bytes(
+                &layout(&test),
+                &domains,
+                |position| leading_dimension(&test, position),
+                &protection.scheme,
+                protection.group,
+                STATE_BYTES,
+            )
+            .map_err(|e| e.to_string())?;
+            for (&host, &bytes) in places.iter().zip(&bytes) {
+                of_test[host].0 += bytes;
+            }
+            needs.rank_bytes = needs.rank_bytes.max(bytes.into_iter().max());
+        }
+        for (need, (named_bytes, own_bytes)) in needs.hosts.iter_mut().zip(of_test) {
+            // Tests run one after the other.
+            *need = need.max(Need { store, named_bytes, own_bytes });
+        }
+    }
+    Ok(needs)
+}
+
+fn layout(test: &TestParams) -> Layout {
+    Layout { n: test.n, nb: test.nb, p: test.p, q: test.q, mapping: test.mapping }
+}
+
+fn leading_dimension(test: &TestParams, position: usize) -> usize {
+    let grid = crate::grid::ProcessGrid { p: test.p, q: test.q, mapping: test.mapping };
+    grid.coordinates(position).map_or(0, |place| Shape::new(test, place).ld)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::bench::{BenchFlags, load};
+    use clap::{Command, FromArgMatches};
+
+    fn loaded(words: &str) -> Loaded {
+        let command =
+            <BenchFlags as clap::Args>::augment_args(Command::new("x").no_binary_name(true));
+        let matches = command.try_get_matches_from(words.split_whitespace()).unwrap();
+        load(&BenchFlags::from_arg_matches(&matches).unwrap()).unwrap()
+    }
+
+    fn hosts(slots: &[usize]) -> Vec<Host> {
+        slots.iter().enumerate().map(|(i, s)| Host::new(format!("n{i}"), *s)).collect()
+    }
+
+    #[test]
+    fn a_protected_run_needs_what_its_buffers_take() {
+        let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10");
+        let needs = of_hosts(&loaded, &hosts(&[1, 1, 1, 1]), 4).unwrap();
+        // Groups of four: 2 + 2/3 times the matrix, of which each has a quarter.
+        let quarter = 8000.0 * 8001.0 * 8.0 / 4.0;
+        for need in &needs.hosts {
+            let times = need.named_bytes as f64 / quarter;
+            assert!((2.6..2.85).contains(&times), "{times}");
+            assert!((64 << 20..100 << 20).contains(&need.own_bytes), "{need:?}");
+        }
+        assert_eq!(needs.rank_bytes, needs.hosts.iter().map(|n| n.named_bytes).max());
+        // Two ranks a node: pairs protect each other, which takes more; the fifth slot stays empty.
+        let pairs = of_hosts(&loaded, &hosts(&[2, 3]), 4).unwrap();
+        for need in &pairs.hosts {
+            assert!((3.9..4.2).contains(&(need.named_bytes as f64 / 2.0 / quarter)), "{need:?}");
+        }
+    }
+
+    #[test]
+    fn without_protection_all_memory_is_the_ranks_own() {
+        let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2");
+        let needs = of_hosts(&loaded, &hosts(&[3, 3]), 4).unwrap();
+        let [three, one] = [needs.hosts[0].own_bytes, needs.hosts[1].own_bytes];
+        assert_eq!(three, 3 * one);
+        assert!(one > 128_000_000);
+        assert_eq!((needs.hosts[0].named_bytes, needs.rank_bytes), (0, None));
+    }
+
+    #[test]
+    fn too_few_domains_are_told_before_the_start() {
+        let loaded = loaded("-n 800 --nb 64 -p 2 -q 2 --checkpoint 10");
+        let why = of_hosts(&loaded, &hosts(&[4]), 4).unwrap_err();
+        assert!(why.contains("at least 2 failure domains"), "{why}");
+    }
+}

@@ -1,0 +1,204 @@
+//! What `skt-hpl run` and `skt-hpl doctor` find out about nodes, on virtual clusters: unfit ones before the first
+//! launch, slow ones while the run goes on.
+//!
+//! The benchmark itself runs here, small, since it is its needs and its pace that nodes are measured by. Needs
+//! root, makes network namespaces, and takes a minute or two:
+//!
+//! ```text
+//! cargo test --test fit_nodes -- --ignored --test-threads 1
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
+const SMALL: &str = "-n 1000 --nb 32 -p 2 -q 2 --threads 1 --no-preflight --checkpoint 10";
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Four nodes to work and some spares, each with little shared memory.
+struct Lab {
+    name: String,
+    dir: tempfile::TempDir,
+    ssh: String,
+    network: String,
+}
+
+impl Lab {
+    fn up(test: &str, spares: usize, shm: &str) -> Self {
+        let name = format!("fit-{test}-{}", std::process::id());
+        // Nodes have a /tmp of their own; this folder they share.
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut lab = Self { name, dir, ssh: String::new(), network: String::new() };
+        let pid = std::process::id().to_string();
+        lab.vcluster(&["up", &(4 + spares).to_string(), "--shm", shm, "--while", &pid]);
+        lab.ssh = lab.vcluster(&["ssh-config"]).trim().to_string();
+        let net = std::fs::read_to_string(Path::new(&lab.ssh).with_file_name("net")).unwrap();
+        lab.network = format!("10.213.{}.0/24", net.trim());
+        let list = |nodes: std::ops::RangeInclusive<usize>| -> String {
+            nodes.map(|n| format!("n{n} slots=1\n")).collect()
+        };
+        std::fs::write(lab.dir.path().join("hosts"), list(1..=4)).unwrap();
+        std::fs::write(lab.dir.path().join("spares"), list(5..=4 + spares)).unwrap();
+        lab
+    }
+
+    fn vcluster(&self, words: &[&str]) -> String {
+        let out = Command::new(repository().join("scripts/vcluster"))
+            .args(["-c", &self.name])
+            .args(words)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "vcluster {words:?}: {errors}");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+
+    /// `skt-hpl` with a subcommand and what it needs to reach the nodes.
+    fn command(&self, subcommand: &str, with_spares: bool) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.current_dir(self.dir.path()).arg(subcommand).args(["--hosts", "hosts"]);
+        if with_spares {
+            command.args(["--spares", "spares"]);
+        }
+        let network = &self.network;
+        command.arg("--rsh").arg(format!("ssh -F {}", self.ssh)).args(["--launcher", "openmpi"]);
+        command.arg(format!(
+            "--launcher-args=-mca btl self,tcp -mca btl_tcp_if_include {network} \
+             -mca oob_tcp_if_include {network} -mca mpi_yield_when_idle 1 --bind-to none"
+        ));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, state: &str, with_spares: bool, bench: &str) -> Output {
+        let mut command = self.command("run", with_spares);
+        command.args(["--state", state, "--start-patience", "20s"]).args(bench.split(' '));
+        command.output().unwrap()
+    }
+
+    fn events(&self, state: &str) -> Vec<Value> {
+        let path = self.dir.path().join(state).join("events.jsonl");
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    fn launched_on(&self, state: &str) -> Vec<String> {
+        let events = self.events(state);
+        let launched = events.iter().find(|e| e["event"] == "launched").expect("a launch");
+        let hosts = launched["hosts"].as_array().unwrap();
+        hosts.iter().map(|h| h["name"].as_str().unwrap().to_string()).collect()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.vcluster(&["down"]);
+    }
+}
+
+fn errors(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stderr).into_owned()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_node_with_too_little_memory_is_named_with_both_figures() {
+    let lab = Lab::up("room", 1, "200m");
+    // Beside each other two thirds of a gigabyte would be needed: nobody fits, and nothing is started.
+    let large = "-n 9000 --nb 64 -p 2 -q 2 --threads 1 --no-preflight --checkpoint 10";
+    let out = lab.run("large", true, large);
+    assert_eq!(out.status.code(), Some(6), "{}", errors(&out));
+    assert!(
+        errors(&out).contains("n3: /dev/shm has 200 MiB free, the ranks there need 41"),
+        "{}",
+        errors(&out)
+    );
+    assert!(!lab.events("large").iter().any(|e| e["event"] == "launched"));
+    // The doctor, told of the same run, finds the same; of a small one nothing, and MPI starts.
+    let doctor = |bench: &str| {
+        let out = lab.command("doctor", true).args(bench.split(' ')).output().unwrap();
+        (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned())
+    };
+    let (code, text) = doctor(large);
+    assert_eq!(code, Some(6), "{text}");
+    assert!(text.contains("5 problem(s) found"), "{text}");
+    let (code, text) = doctor(SMALL);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("MPI: 5 rank(s) on 5 node(s)"), "{text}");
+    // One node is full: a spare takes its place; without one the run does not begin.
+    lab.vcluster(&["ssh", "n2", "dd if=/dev/zero of=/dev/shm/full bs=1M 2>/dev/null || true"]);
+    let out = lab.run("spare", true, SMALL);
+    assert_eq!(out.status.code(), Some(0), "{}", errors(&out));
+    assert_eq!(lab.launched_on("spare"), ["n1", "n5", "n3", "n4"]);
+    let out = lab.run("none", false, SMALL);
+    assert_eq!(out.status.code(), Some(6), "{}", errors(&out));
+    assert!(errors(&out).contains("n2: /dev/shm has 0 MiB free"), "{}", errors(&out));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_node_on_which_mpi_does_not_start_is_found_before_the_first_launch() {
+    let lab = Lab::up("mpi", 2, "200m");
+    // Open MPI's daemon cannot be run on n3, nor on the first spare.
+    for node in ["n3", "n5"] {
+        lab.vcluster(&["ssh", node, "mount --bind /bin/false $(readlink -f $(command -v orted))"]);
+    }
+    let out = lab.run("with", true, SMALL);
+    let text = errors(&out);
+    assert_eq!(out.status.code(), Some(0), "{text}");
+    assert!(text.contains("n5 cannot be used: MPI does not start there"), "{text}");
+    assert_eq!(lab.launched_on("with"), ["n1", "n2", "n6", "n4"], "{text}");
+    let out = lab.run("without", false, SMALL);
+    let text = errors(&out);
+    assert_eq!(out.status.code(), Some(6), "{text}");
+    assert!(text.contains("n3: MPI does not start there"), "{text}");
+    assert!(!lab.events("without").iter().any(|e| e["event"] == "launched"));
+}
+
+/// A rank that gets a fraction of its processor, as under a throttled clock: stopped and let go on, many times a
+/// second.
+#[test]
+#[ignore = "needs root"]
+fn a_node_that_computes_slowly_is_named_and_kept() {
+    let lab = Lab::up("slow", 0, "700m");
+    let mut command = lab.command("run", false);
+    command.args(["--state", "slow", "--slow-after", "4500ms", "--progress-every", "5s"]);
+    command
+        .args("-n 9000 --nb 64 -p 2 -q 2 --threads 1 --no-preflight --checkpoint 1000".split(' '));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    let saw = |name: &str| lab.events("slow").iter().any(|e| e["event"] == name);
+    while !saw("computing") {
+        assert!(Instant::now() < until, "it does not begin");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let throttle = "for p in $(pgrep -x skt-hpl); do \
+                      tr '\\0' ' ' </proc/$p/cmdline | grep -q ' agent' || rank=$p; done; \
+                    while kill -STOP $rank 2>/dev/null; do \
+                      sleep 0.06; kill -CONT $rank; sleep 0.01; test -e /tmp/enough && break; done; true";
+    let mut slow = Command::new("ssh").args(["-F", &lab.ssh, "n3", throttle]).spawn().unwrap();
+    while !saw("slow-node") && !saw("finished") {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    lab.vcluster(&["ssh", "n3", "touch /tmp/enough"]);
+    slow.wait().unwrap();
+    let out = child.wait_with_output().unwrap();
+    let text = errors(&out);
+    assert_eq!(out.status.code(), Some(0), "{text}");
+    let events = lab.events("slow");
+    let named: Vec<&Value> = events.iter().filter(|e| e["event"] == "slow-node").collect();
+    assert_eq!(named.len(), 1, "{text}");
+    assert_eq!(named[0]["node"], "n3");
+    assert!(named[0]["detail"].as_str().unwrap().contains("position 2"), "{named:?}");
+    assert!(!events.iter().any(|e| e["event"] == "fault"), "{text}");
+    // Where no terminal shows the progress, lines tell it; and the end tells the result.
+    assert!(text.contains("GFLOP/s") && text.contains("nodes 4 working 0 spare 0 lost"), "{text}");
+    assert!(text.contains("result: WR11C2R4 N=9000") && text.contains("PASSED"), "{text}");
+}

@@ -112,6 +112,11 @@ tests "tests: Open MPI, OpenBLAS" "${open_mpi[@]}" SKT_TEST_SHARE=2/3 SKT_TEST_S
 tests "tests: MPICH, BLIS" "${mpich[@]}" SKT_TEST_SHARE=3/3 SKT_TEST_SAMPLE=1 cargo test --locked --no-fail-fast
 
 node_loss "Open MPI" "${open_mpi[@]}"
+if [[ -z $(nodes_missing) ]]; then
+    tests "tests: unfit nodes" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test fit_nodes -- --ignored --test-threads 1
+else
+    skipped+=("tests: unfit nodes: $(nodes_missing)")
+fi
 node_loss "MPICH" "${mpich[@]}"
 
 step "result"

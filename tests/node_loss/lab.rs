@@ -24,6 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const GRID: &str = "-p 2 -q 2 --threads 1 --no-preflight --group 2";
 const SIZE: &str = "-n 2500 --nb 32 --checkpoint 4";
 
+/// A rank that is stopped on purpose may be so for a while before it is to go on.
+const HELD: [&str; 2] = ["--hang-min", "60s"];
+
 fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
@@ -234,6 +237,7 @@ impl Lab {
         if launcher() == Launcher::Mpich {
             plan.command.args(self.mpich_exports());
         }
+        plan.command.args(HELD);
         plan.tail = benchmark_flags();
         plan
     }
@@ -249,7 +253,7 @@ impl Lab {
         command.env("SLURM_CONF", self.ssh_config().with_file_name("slurm.conf"));
         command.args(["--no-kill", "--quiet", "--ntasks-per-node=1", "-t", "10"]);
         command.args(["-N", &self.nodes.to_string(), PROGRAM, "run", "--state"]).arg(&state);
-        command.args(["--spare-nodes", "1", "--launcher", launcher_name(by)]);
+        command.args(["--spare-nodes", "1", "--launcher", launcher_name(by)]).args(HELD);
         match (launcher(), by) {
             (Launcher::Mpich, _) => command.args(self.mpich_exports()),
             (_, Launcher::Srun) => command.args(self.openmpi_exports()),

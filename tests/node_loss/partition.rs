@@ -24,7 +24,7 @@ fn a_partition_that_heals_finds_its_old_copy_ended() {
 #[ignore = "needs root and network namespaces"]
 fn an_old_copy_is_not_believed() {
     let lab = Lab::up(4, 1);
-    let plan = lab.benchmark("run").flags(&["--hang-min", "60s", "--no-doubling"]);
+    let plan = lab.benchmark("run").flags(&["--no-doubling"]);
     let mut run = plan.hold_each(&["1@iteration:3:20", "2@iteration:3:30"]);
     lab.vcluster(&["cut", "n2"]);
     run.struck("2@iteration:3:30");

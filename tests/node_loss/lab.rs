@@ -338,7 +338,6 @@ impl Plan {
     }
 
     pub fn start(mut self) -> Run {
-        let _ = std::fs::remove_file(&self.faults);
         self.command.args(&self.tail);
         Run::start(&mut self.command, self.state, self.faults)
     }
@@ -360,6 +359,8 @@ impl Plan {
 
     /// The same, for places that are come to one after the other. Waits for the first.
     pub fn hold_each(self, places: &[&str]) -> Run {
+        // What struck under an earlier supervisor is not meant.
+        let _ = std::fs::remove_file(&self.faults);
         let faults: Vec<String> = places.iter().map(|place| format!("{place}:stop")).collect();
         let mut run = self.faults(&faults.join(",")).start();
         run.struck(places[0]);

@@ -31,23 +31,30 @@ fn a_node_lost_while_nobody_watched_is_replaced_by_the_successor() {
     assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
 }
 
-/// Killed at every step of a run in turn: what it has written must be enough for the next one.
+/// Killed at every step of a recovery in turn: what it has written must be enough for the next one.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn killed_again_and_again() {
     let lab = Lab::up(4, 1);
-    let mut run = lab.benchmark("run").hold("1@iteration:1:20");
+    let (first, second) = ("1@iteration:1:20", "2@iteration:3:10");
+    let mut run = lab.benchmark("run").hold_each(&[first, second]);
     lab.vcluster(&["cut-off", "n2"]);
-    for (event, nth) in [("fault", 1), ("launched", 2), ("computing", 2)] {
+    for (number, (event, nth)) in [("fault", 1), ("launched", 2)].into_iter().enumerate() {
         run.wait_for(event, nth);
-        // It may have come further than that meanwhile, or even to the end.
+        // It may have come a step further meanwhile.
         run.kill_supervisor();
-        run = lab.benchmark("run").start();
-        run.wait_for("took-over", 1);
+        run = lab.benchmark("run").faults(&format!("{second}:stop")).start();
+        run.wait_for("took-over", number + 1);
     }
+    run.struck(second);
+    run.kill_supervisor();
+    let mut run = lab.benchmark("run").start();
+    assert_eq!(run.wait_for("took-over", 3)["adopted"], true);
+    lab.vcluster(&["resume", "n4", "skt-hpl"]);
     let end = run.end();
     lab.same_x("run", &end);
     assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"]);
+    assert_eq!(end.of("launched").len(), 2, "{}", end.told());
 }
 
 #[test]

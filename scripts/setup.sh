@@ -7,18 +7,21 @@ source "$(dirname "$0")/common.sh"
 
 usage() {
     cat <<'END'
-usage: scripts/setup.sh [--for-run] [--dry-run]
+usage: scripts/setup.sh [--for-run | --with-slurm] [--dry-run]
 
-  --for-run   only what building and running needs, not what the tests need
-  --dry-run   say what is missing, install nothing; exit 1 if anything is
+  --for-run      only what building and running needs, not what the tests need
+  --with-slurm   also Slurm, for the tests of node loss inside an allocation
+  --dry-run      say what is missing, install nothing; exit 1 if anything is
 END
 }
 
 for_run=false
+with_slurm=false
 dry_run=false
 for argument in "$@"; do
     case $argument in
         --for-run) for_run=true ;;
+        --with-slurm) with_slurm=true ;;
         --dry-run) dry_run=true ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; exit 2 ;;
@@ -29,8 +32,13 @@ done
 # cargo cannot fetch crates, one MPI, one BLAS.
 packages=(build-essential pkg-config libclang-dev ca-certificates openmpi-bin libopenmpi-dev libblis-dev)
 if ! $for_run; then
-    # The other MPI, the other BLAS, LAPACK to compare with, ssh and ip for virtual nodes.
+    # The other MPI, the other BLAS, LAPACK to compare with; for virtual nodes ssh, ip, unshare, pgrep and what
+    # their slow links are written in.
     packages+=(mpich libmpich-dev libopenblas-dev liblapack-dev openssh-client openssh-server iproute2)
+    packages+=(util-linux procps python3)
+fi
+if $with_slurm; then
+    packages+=(slurmctld slurmd slurm-client)
 fi
 
 have dpkg-query && have apt-get || die "this is not a Debian system. Install the equivalents of:
@@ -118,6 +126,10 @@ if ((${#missing[@]} > 0)); then
     ssh_is_new=false
     [[ " ${missing[*]} " == *" openssh-server "* ]] && ssh_is_new=true
     install "${missing[@]}"
+    if $with_slurm && [[ -d /run/systemd/system ]]; then
+        # The tests start daemons of their own, with a configuration of their own.
+        as_root systemctl disable --quiet --now slurmctld.service slurmd.service || true
+    fi
     # The tests start an sshd of their own; one that listens to the world is not ours to open.
     if $ssh_is_new && [[ -d /run/systemd/system ]]; then
         as_root systemctl disable --quiet --now ssh.service

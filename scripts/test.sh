@@ -13,6 +13,7 @@ trap 'rm -f "$log"' EXIT
 passed=0
 failed=0
 failures=()
+skipped=()
 
 check() { # name command...
     local name=$1
@@ -59,6 +60,37 @@ open_mpi=(env "MPICC=$(mpi_tool mpicc openmpi)" "SKT_TEST_MPIRUN=$(mpi_tool mpir
 # One target folder for each MPI: nothing is built again because MPICC has changed.
 mpich=(env "MPICC=$(mpi_tool mpicc mpich)" "SKT_TEST_MPIRUN=$(mpi_tool mpirun mpich)" CARGO_TARGET_DIR=target/mpich)
 
+# Virtual nodes need root and network namespaces; where there are none, this says why.
+nodes_missing() {
+    if ((EUID != 0)); then
+        echo "not root"
+    elif ! unshare --net --ipc --uts --mount --pid --fork true 2>/dev/null; then
+        echo "the kernel, or this container, allows no namespaces"
+    elif ! unshare --net ip link add probe type bridge 2>/dev/null; then
+        echo "no network devices can be made in a namespace"
+    fi
+}
+
+# The suite that loses nodes, under one MPI.
+node_loss() { # name environment...
+    local name="tests: node loss, $1" missing
+    shift
+    missing=$(nodes_missing)
+    if [[ -n $missing ]]; then
+        step "$name"
+        say "SKIPPED: $missing"
+        skipped+=("$name: $missing")
+    else
+        local leave_out=()
+        if ! PATH=$PATH:/usr/sbin have slurmctld; then
+            leave_out=(--skip slurm::)
+            skipped+=("$name, inside a Slurm allocation: Slurm is not installed; scripts/setup.sh --with-slurm")
+        fi
+        tests "$name" "$@" cargo test --locked --no-fail-fast --test node_loss -- \
+            --ignored --test-threads 4 "${leave_out[@]}"
+    fi
+}
+
 scripts_parse() {
     local script
     for script in scripts/*.sh .ci/run; do
@@ -79,7 +111,18 @@ tests "tests: a safeguard left out" "${open_mpi[@]}" cargo test --locked --featu
 tests "tests: Open MPI, OpenBLAS" "${open_mpi[@]}" SKT_TEST_SHARE=2/3 SKT_TEST_SAMPLE=1 cargo test --locked --no-fail-fast "${openblas[@]}"
 tests "tests: MPICH, BLIS" "${mpich[@]}" SKT_TEST_SHARE=3/3 SKT_TEST_SAMPLE=1 cargo test --locked --no-fail-fast
 
+node_loss "Open MPI" "${open_mpi[@]}"
+if [[ -z $(nodes_missing) ]]; then
+    tests "tests: unfit nodes" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test fit_nodes -- --ignored --test-threads 1
+else
+    skipped+=("tests: unfit nodes: $(nodes_missing)")
+fi
+node_loss "MPICH" "${mpich[@]}"
+
 step "result"
+for name in "${skipped[@]}"; do
+    say "SKIPPED: $name"
+done
 for name in "${failures[@]}"; do
     say "FAILED: $name"
 done

@@ -5,6 +5,9 @@
 //! strikes it writes a line to stderr and, if `SKT_FAULT_LOG` names a file, to that file with fsync: so a
 //! test can assert that it died *there*. Not armed, a point costs one relaxed load.
 //!
+//! Under `skt-hpl run` every incarnation of the job has the same variable; `2@point:...` strikes in the second
+//! only. So a test can strike a run in the middle of recovering from what struck it first.
+//!
 //! What may be done, and why a run must survive it: `kill` is a process lost (memory stays; the harness
 //! removes it to make a node lost); `stop` a rank that hangs; `exit` one that leaves without a word;
 //! `panic` a bug; `corrupt=<part>:<offset>` a flipped byte in a named part of its memory.
@@ -139,12 +142,14 @@ pub struct Fault {
     /// Strikes at this arrival, counted from 1.
     pub hit: u64,
     pub action: Action,
+    /// None: in whichever incarnation of a supervised run.
+    pub incarnation: Option<u32>,
     seen: AtomicU64,
 }
 
 impl Fault {
     pub fn new(point: Point, position: Option<usize>, hit: u64, action: Action) -> Self {
-        Self { point, position, hit, action, seen: AtomicU64::new(0) }
+        Self { point, position, hit, action, incarnation: None, seen: AtomicU64::new(0) }
     }
 }
 
@@ -157,6 +162,15 @@ impl fmt::Display for Fault {
 impl FromStr for Fault {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
+        let (incarnation, text) = match text.split_once('@') {
+            None => (None, text),
+            Some((number, rest)) => match number.parse() {
+                Ok(0) | Err(_) => {
+                    return Err(format!("{number:?} is no incarnation number (from 1)"));
+                }
+                Ok(number) => (Some(number), rest),
+            },
+        };
         let mut fields = text.splitn(4, ':');
         let mut field = |what: &str| {
             fields
@@ -191,7 +205,7 @@ impl FromStr for Fault {
                 }
             },
         };
-        Ok(Fault::new(point, position, hit, action))
+        Ok(Fault { incarnation, ..Fault::new(point, position, hit, action) })
     }
 }
 
@@ -213,7 +227,10 @@ thread_local! {
 /// Reads SKT_FAULT. Called once by the program, before MPI starts.
 pub fn arm_from_environment() -> Result<(), String> {
     if let Ok(text) = std::env::var("SKT_FAULT") {
-        let faults = parse(&text).map_err(|e| format!("SKT_FAULT: {e}"))?;
+        let mut faults = parse(&text).map_err(|e| format!("SKT_FAULT: {e}"))?;
+        // The supervisor says which one this is; unsupervised it is the first.
+        let now = std::env::var("SKT_INCARNATION").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+        faults.retain(|fault| fault.incarnation.is_none_or(|wanted| wanted == now));
         if !faults.is_empty() && FAULTS.set(faults).is_ok() {
             ARMED.store(true, Ordering::Release);
         }
@@ -353,8 +370,12 @@ mod tests {
         assert_eq!((faults[0].position, faults[0].hit), (Some(3), 2));
         assert_eq!(faults[1].position, None);
         assert_eq!(faults[1].action, Action::Corrupt { part: "b".into(), offset: 4096 });
+        assert_eq!(faults[1].incarnation, None);
+        let later = parse("2@rebuild-begin:0:1:stop").unwrap();
+        assert_eq!((later[0].incarnation, later[0].point), (Some(2), Point::RebuildBegin));
         for (text, says) in [
             ("nowhere:0:1:kill", "generate-begin"),
+            ("0@sealed:0:1:kill", "incarnation"),
             ("sealed:x:1:kill", "position"),
             ("sealed:0:0:kill", "hit"),
             ("sealed:0:1:explode", "corrupt=PART"),

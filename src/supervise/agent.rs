@@ -33,6 +33,9 @@ pub const HALT_AFTER_SAVE: Signal = Signal::SIGUSR2;
 const CENSUS_EVERY: Duration = Duration::from_secs(10);
 const CENSUS_EVERY_AT_FIRST: Duration = Duration::from_millis(500);
 const END_PATIENCE: Duration = Duration::from_secs(3);
+/// A process that does not listen to a request to stop is spared so long: a rank that still starts would die of
+/// the signal it is about to listen to.
+const DEAF_PATIENCE: Duration = Duration::from_secs(10);
 
 struct Agent<S> {
     source: S,
@@ -40,6 +43,8 @@ struct Agent<S> {
     /// Processes of the run by pid; the descriptor becomes readable when the process ends.
     known: BTreeMap<u32, Option<OwnedFd>>,
     census_at: Option<Instant>,
+    /// When the run was first asked to stop.
+    halted: Option<Instant>,
 }
 
 /// Runs until the input closes. The exit status is for the remote shell and means nothing.
@@ -49,6 +54,7 @@ pub fn run() -> io::Result<()> {
         run_id: String::new(),
         known: BTreeMap::new(),
         census_at: None,
+        halted: None,
     };
     say(&FromAgent::Hello(Box::new(facts())))?;
     let stdin = io::stdin();
@@ -205,7 +211,12 @@ impl<S: ProgressSource> Agent<S> {
         if ranks.is_empty() {
             ranks = self.known.keys().copied().filter(|pid| has_rank(*pid)).collect();
         }
-        ranks.into_iter().filter(|pid| kill(Pid::from_raw(*pid as i32), signal).is_ok()).count()
+        let deaf_too = self.halted.get_or_insert_with(Instant::now).elapsed() > DEAF_PATIENCE;
+        ranks
+            .into_iter()
+            .filter(|pid| deaf_too || processes::catches(*pid, signal))
+            .filter(|pid| kill(Pid::from_raw(*pid as i32), signal).is_ok())
+            .count()
     }
 }
 

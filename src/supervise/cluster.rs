@@ -284,6 +284,27 @@ impl Cluster {
         }
     }
 
+    /// Calls all lost nodes that are not back, whenever they were called last. False if there are none.
+    pub fn call_lost_now(&mut self) -> bool {
+        let lost = |n: &Node| n.lost.is_some() && !n.returned;
+        let absent: Vec<usize> =
+            (0..self.nodes.len()).filter(|at| lost(&self.nodes[*at])).collect();
+        for &node in &absent {
+            self.nodes[node].call_at = Instant::now() + CALL_AGAIN;
+            self.call(node);
+        }
+        !absent.is_empty()
+    }
+
+    /// Whether a lost node that was called has neither come back nor failed to.
+    pub fn awaits_lost(&self) -> bool {
+        let awaited = |at: &usize| {
+            let node = &self.nodes[*at];
+            node.lost.is_some() && !node.returned && self.links.is_open(*at)
+        };
+        (0..self.nodes.len()).any(|at| awaited(&at))
+    }
+
     /// For a lost node that has just said hello.
     pub fn end_leftovers(&mut self, node: usize) {
         self.next_end += 1;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use super::events::FaultKind;
 use super::hosts::Host;
 use super::journal::PastFault;
 
@@ -184,16 +185,22 @@ pub enum Attempt {
 /// So often the same fault at the same iteration is a fault; then it is a bug.
 pub const SAME_FAULT_MAX: usize = 3;
 
+/// Ranks are not quite in step, so the furthest of them is not always as far when one dies.
+const STEP_MAX: u64 = 2;
+
+/// Whether two faults are likely one and the same. A rank's end may be heard from its node or from the
+/// launcher first.
+fn alike(a: &PastFault, b: &PastFault) -> bool {
+    let ended = |f: &PastFault| matches!(f.kind, FaultKind::RankDied | FaultKind::LauncherGone);
+    (a.kind == b.kind || (ended(a) && ended(b))) && a.iteration.abs_diff(b.iteration) <= STEP_MAX
+}
+
 /// Whether to try again after the last of these faults, and after what delay.
 pub fn next_attempt(history: &[PastFault], patience: &Patience) -> Attempt {
     let Some(last) = history.last() else {
         return Attempt::Relaunch { after_ms: 0 };
     };
-    let same = history
-        .iter()
-        .rev()
-        .take_while(|f| (f.kind, f.iteration) == (last.kind, last.iteration))
-        .count();
+    let same = history.iter().rev().take_while(|f| alike(f, last)).count();
     if last.kind.may_be_a_bug() && same >= SAME_FAULT_MAX {
         return Attempt::Stop {
             why: format!(
@@ -225,7 +232,6 @@ pub fn next_attempt(history: &[PastFault], patience: &Patience) -> Attempt {
 
 #[cfg(test)]
 mod tests {
-    use super::super::events::FaultKind;
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -424,11 +430,17 @@ mod tests {
             Attempt::Stop { why } if why.contains("bug")
         ));
         // Another iteration, or another fault in between, is not the same.
-        let other = fault(FaultKind::RankDied, 8, true);
+        let other = fault(FaultKind::RankDied, 7 + STEP_MAX + 1, true);
         assert_eq!(
             next_attempt(&[died(true), died(false), other], &patience),
             Attempt::Relaunch { after_ms: 0 }
         );
+        // The furthest rank's iteration and who tells of the end first are chance.
+        let told = fault(FaultKind::LauncherGone, 7 + STEP_MAX, false);
+        assert!(matches!(
+            next_attempt(&[died(true), told, died(false)], &patience),
+            Attempt::Stop { why } if why.contains("bug")
+        ));
         // Nodes may well die at the same iteration.
         let lost = || fault(FaultKind::NodeSilent, 7, false);
         assert_eq!(
@@ -447,7 +459,7 @@ mod tests {
                 Attempt::Relaunch { after_ms } => delays.push(after_ms),
                 Attempt::Stop { .. } => break,
             }
-            history.push(fault(FaultKind::LauncherGone, iteration, false));
+            history.push(fault(FaultKind::LauncherGone, 10 * iteration, false));
         }
         assert_eq!(delays, [0, 1000, 2000, 4000, 8000]);
     }

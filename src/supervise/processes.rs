@@ -30,6 +30,15 @@ pub fn is_alive(id: ProcessId) -> bool {
     look(id.pid).is_some_and(|(state, started)| started == id.started && state != 'Z')
 }
 
+/// Whether a process has said what it does on a signal; another dies of it.
+pub fn catches(pid: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    caught
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask >> (signal as i32 - 1) & 1 == 1)
+}
+
 /// The value of a variable in the environment a process was started with.
 fn variable<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
     environ
@@ -134,6 +143,21 @@ mod tests {
         for child in &mut ours {
             child.wait().unwrap();
         }
+    }
+
+    #[test]
+    fn who_listens_to_a_signal_is_known() {
+        let sleeps = "while :; do sleep 0.01; done";
+        let mut shell = Command::new("sh");
+        let mut child = shell.args(["-c", &format!("trap : USR1; {sleeps}")]).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(5);
+        while !catches(child.id(), Signal::SIGUSR1) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let found = [Signal::SIGUSR1, Signal::SIGUSR2].map(|signal| catches(child.id(), signal));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, [true, false]);
     }
 
     #[test]

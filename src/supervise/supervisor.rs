@@ -127,7 +127,18 @@ struct Halt {
     why: String,
     after_checkpoint: bool,
     since: Instant,
+    /// When the nodes were last told.
+    told: Instant,
 }
+
+/// Nodes are told again: ranks that were still starting could not listen.
+const TELL_AGAIN: Duration = Duration::from_secs(1);
+
+/// Before a run is given up for want of nodes, lost ones have so long to say that they are back.
+const LAST_CALL: Duration = Duration::from_secs(6);
+
+/// How long the last word of the nodes on how far the ranks had come is waited for.
+const LAST_LOOK: Duration = Duration::from_millis(250);
 
 struct Supervisor<'a> {
     settings: &'a Settings,
@@ -459,6 +470,7 @@ impl Supervisor<'_> {
     #[allow(clippy::type_complexity)] // A decision and its alternative; a name would hide neither.
     fn choose_nodes(&mut self) -> anyhow::Result<Result<Vec<Host>, (u8, String)>> {
         let mut waiting_since: Option<Instant> = None;
+        let mut called = false;
         loop {
             let placement = {
                 let fitness =
@@ -495,6 +507,14 @@ impl Supervisor<'_> {
                         }
                     }
                     return Ok(Ok(hosts));
+                }
+                Placement::GiveUp { .. } if !called && self.cluster.call_lost_now() => {
+                    // One of them may have been repaired since it was last called.
+                    called = true;
+                    let until = Instant::now() + LAST_CALL;
+                    while self.cluster.awaits_lost() && Instant::now() < until {
+                        self.idle(Duration::from_millis(100))?;
+                    }
                 }
                 Placement::GiveUp { why } => {
                     return Ok(Err(match self.state.incarnation {
@@ -794,13 +814,17 @@ impl Supervisor<'_> {
                 return Ok(Some((STATUS_RESUMABLE, why)));
             }
             End::Exit { code, struck_ms } => {
+                let iteration = self.last_look(self.status.iteration);
                 let what = match code {
                     Some(code) => format!("the launcher ended with status {code}"),
                     None => "the launcher is gone without a trace".to_string(),
                 };
-                (FaultKind::LauncherGone, struck_ms, None, None, self.status.iteration, what, code)
+                (FaultKind::LauncherGone, struck_ms, None, None, iteration, what, code)
             }
-            End::Broken(b) => {
+            End::Broken(mut b) => {
+                if b.kind == FaultKind::RankDied {
+                    b.iteration = self.last_look(b.iteration);
+                }
                 (b.kind, b.struck_ms, b.node, b.position, b.iteration, b.detail, None)
             }
         };
@@ -850,6 +874,26 @@ impl Supervisor<'_> {
                 Ok(None)
             }
         }
+    }
+
+    /// How far the ranks had come when one of them ended: what it left in its memory, not what the last
+    /// heartbeat happened to see. A bug shows by striking at the same iteration again.
+    fn last_look(&mut self, known: u64) -> u64 {
+        self.cluster.beat_all();
+        let mut missing: Vec<usize> =
+            (0..self.cluster.nodes.len()).filter(|n| self.cluster.is_up(*n)).collect();
+        let until = Instant::now() + LAST_LOOK;
+        let mut latest = (0, known);
+        while !missing.is_empty() && Instant::now() < until {
+            if let Some((node, News::Beat { beat, .. })) =
+                self.cluster.hear(Duration::from_millis(20))
+            {
+                missing.retain(|n| *n != node);
+                let seen = beat.ranks.iter().map(|r| (r.progress.test, r.progress.iteration));
+                latest = seen.fold(latest, Ord::max);
+            }
+        }
+        latest.1
     }
 
     /// Ends what is left of the job everywhere, and finds out which nodes do not answer.
@@ -1024,7 +1068,8 @@ impl Supervisor<'_> {
         };
         let why = format!("stopped on request by {why}");
         self.note(Event::HaltRequested { after_checkpoint, why: why.clone() })?;
-        self.halt = Some(Halt { why: why.clone(), after_checkpoint, since: Instant::now() });
+        let now = Instant::now();
+        self.halt = Some(Halt { why: why.clone(), after_checkpoint, since: now, told: now });
         Ok(Some(why))
     }
 
@@ -1035,7 +1080,11 @@ impl Supervisor<'_> {
             let now = !self.halt.as_ref().is_some_and(|h| h.after_checkpoint);
             self.cluster.halt_all(now);
         }
-        let Some(halt) = &self.halt else { return Ok(None) };
+        let Some(halt) = &mut self.halt else { return Ok(None) };
+        if halt.told.elapsed() >= TELL_AGAIN {
+            halt.told = Instant::now();
+            self.cluster.halt_all(!halt.after_checkpoint);
+        }
         if ASKED_TO_STOP.load(Ordering::Relaxed) > 1 {
             return Ok(Some("stopped at once on request; the last save counts".to_string()));
         }

@@ -304,6 +304,14 @@ impl Watch {
         for seen in ranks {
             self.rank(now_ms, before_ms, node, seen, &mut verdicts);
         }
+        // Who has removed its memory is through, although its process may take a moment to end.
+        for (position, rank) in &mut self.ranks {
+            let here = || ranks.iter().any(|seen| seen.progress.position == *position);
+            if rank.node == node && rank.last.doing != Doing::Done && !here() {
+                rank.last.doing = Doing::Done;
+                rank.changed_ms = now_ms;
+            }
+        }
         verdicts.extend(self.judge_speed(node, round_trip_ms));
         verdicts
     }
@@ -569,6 +577,22 @@ impl Watch {
             // Nothing to compare with but what the like has taken before.
             _ => t.patience_ms.max((t.hang_factor * self.longest_other_ms as f64) as u64),
         };
+        // One that is done waits for others; if all are, they wait for the MPI library or the launcher.
+        let through = |rank: &Rank| rank.died.is_some() || rank.last.doing == Doing::Done;
+        if let Some(last_ms) = self.ranks.values().map(|rank| rank.changed_ms).max()
+            && self.ranks.values().all(through)
+            && now_ms.saturating_sub(last_ms) >= t.patience_ms
+        {
+            let waited_s = now_ms.saturating_sub(last_ms) / 1000;
+            return self.broken(Breakage {
+                kind: FaultKind::RankHung,
+                struck_ms: last_ms,
+                node: None,
+                position: None,
+                iteration: self.foremost,
+                detail: format!("all ranks are through, but have not ended for {waited_s} s"),
+            });
+        }
         let stopped = |rank: &Rank| {
             rank.stopped_since_ms.is_some_and(|since| now_ms - since >= t.hang_min_ms)
         };
@@ -827,8 +851,28 @@ mod tests {
         let mut run = Run::new();
         run.until(20_000).doing = Doing::Done;
         run.until(21_000).states = ['X'; 4];
-        run.until(200_000);
+        run.until(100_000);
         assert!(!run.verdicts.iter().any(|(_, v)| matches!(v, Verdict::Broken(_))));
+    }
+
+    #[test]
+    fn ranks_that_are_through_but_do_not_end_are_a_hang_in_the_end() {
+        let mut run = Run::new();
+        run.until(20_000).doing = Doing::Solving;
+        run.until(21_000);
+        // Their memory is removed, the processes are still there.
+        let patience_ms = Thresholds::default().patience_ms;
+        for now in (21_500..23_000 + patience_ms).step_by(500) {
+            run.now = now;
+            for node in 0..4 {
+                run.see(Seen::Beat { node, round_trip_ms: 1.0, processes: 1, ranks: vec![] });
+            }
+            let more = run.watch.tick(now);
+            run.note(more);
+        }
+        let (at, broken) = run.breakage();
+        assert_eq!((broken.kind, broken.position), (FaultKind::RankHung, None));
+        assert_eq!((broken.struck_ms, at), (21_500, 21_500 + patience_ms));
     }
 
     #[test]

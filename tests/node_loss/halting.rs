@@ -1,0 +1,76 @@
+//! Stopped on purpose, and gone on with by the same command.
+
+use nix::sys::signal::Signal;
+
+use crate::lab::Lab;
+
+/// One run of the benchmark that is stopped in every way there is, one incarnation after the other. Each
+/// time a rank waits until the request is there.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn the_benchmark_is_halted_in_every_way_and_goes_on() {
+    let lab = Lab::up(4, 0);
+    let ways = ["halt", "after-checkpoint", "at", "signal", "limit"];
+    let mut boundary = 0;
+    for (number, way) in ways.iter().enumerate() {
+        let limit: &[&str] = if *way == "limit" { &["--time-limit", "8s"] } else { &[] };
+        let place = format!("{}@iteration:1:6", number + 1);
+        let mut run = lab.benchmark("run").flags(limit).hold(&place);
+        match *way {
+            "halt" => run.halt(&[]),
+            "after-checkpoint" => run.halt(&["--after-checkpoint"]),
+            "at" => run.halt(&["--at", "+1s"]),
+            "signal" => run.signal(Signal::SIGTERM),
+            _ => {}
+        }
+        let asked = run.wait_for("halt-requested", number + 1);
+        assert_eq!(asked["after_checkpoint"], *way == "after-checkpoint");
+        lab.vcluster(&["resume", "n2", "skt-hpl"]);
+        let end = run.end();
+        assert_eq!(end.code, Some(75), "{way}: {}", end.told());
+        assert!(end.errors.contains("the same command"), "{way}: {}", end.told());
+        assert!(end.of("fault").is_empty(), "{way}: {}", end.told());
+        assert!(lab.memory_of("n1").contains(".p0."), "{way}: no memory was kept");
+        if number > 0 {
+            let from = end.resumed_at();
+            assert!(from.len() == 1 && from[0] > boundary, "{way}: {}", end.told());
+            boundary = from[0];
+        }
+    }
+    let end = lab.benchmark("run").start().end();
+    assert!(end.of("fault").is_empty(), "{}", end.told());
+    assert!(end.resumed_at().len() == 1 && end.resumed_at()[0] > boundary, "{}", end.told());
+    assert!(end.rebuilt().is_empty(), "{}", end.told());
+    lab.same_x("run", &end);
+}
+
+/// Before there is anything to save: it stops all the same, and can be begun again.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_halt_while_it_starts() {
+    let lab = Lab::up(4, 0);
+    let mut run = lab.benchmark("run").start();
+    run.wait_for("launched", 1);
+    run.halt(&[]);
+    let end = run.end();
+    assert_eq!(end.code, Some(75), "{}", end.told());
+    let end = lab.benchmark("run").start().end();
+    lab.same_x("run", &end);
+}
+
+/// It does not end while the memory of a lost node is only being made good again.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_halted_run_has_lost_a_node_meanwhile() {
+    let lab = Lab::up(4, 1);
+    let mut run = lab.benchmark("run").hold("1@iteration:1:20");
+    run.signal(Signal::SIGTERM);
+    run.wait_for("halt-requested", 1);
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    assert_eq!(run.end().code, Some(75));
+    lab.vcluster(&["cut-off", "n4"]);
+    let end = lab.benchmark("run").start().end();
+    assert_eq!(end.hosts(), ["n1", "n2", "n3", "n5"]);
+    lab.same_x("run", &end);
+    assert_eq!(end.rebuilt(), [[3]], "{}", end.told());
+}

@@ -1,0 +1,106 @@
+//! One thing is lost at a time: what it is taken for, and what becomes of its node.
+
+use crate::lab::Lab;
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn an_undisturbed_run_passes_and_leaves_nothing() {
+    let lab = Lab::up(3, 1);
+    let end = lab.stand_in("run", 20).start().end();
+    end.passed();
+    assert!(end.of("fault").is_empty(), "{}", end.told());
+    assert!(lab.memory_of("n1").is_empty());
+}
+
+/// The launchers would wait for a quarter of an hour.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_silent_power_off_costs_the_node() {
+    let lab = Lab::up(3, 1);
+    let mut run = lab.stand_in("run", 40).start();
+    run.computing();
+    lab.vcluster(&["cut-off", "n2"]);
+    let end = run.end();
+    assert_eq!(end.survived(&["node-silent"])["node"], "n2");
+    assert_eq!(end.hosts(), ["n1", "n4", "n3"]);
+}
+
+/// Who speaks first, the launcher, the agent or the ranks, is chance; the node is lost whoever it was.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_visible_power_off_costs_the_node() {
+    let lab = Lab::up(3, 1);
+    let mut run = lab.stand_in("run", 40).start();
+    run.computing();
+    lab.vcluster(&["off", "n1"]);
+    let end = run.end();
+    end.survived(&["node-gone", "launcher-gone", "rank-died"]);
+    assert_eq!(end.of("node-lost")[0]["node"], "n1");
+    assert_eq!(end.hosts(), ["n4", "n2", "n3"]);
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_killed_rank_comes_back_on_its_own_node() {
+    let lab = Lab::up(3, 1);
+    let mut run = lab.stand_in("run", 40).start();
+    run.computing();
+    lab.vcluster(&["kill", "n3", "python3"]);
+    let end = run.end();
+    end.survived(&["rank-died", "launcher-gone"]);
+    assert_eq!(end.hosts(), ["n1", "n2", "n3"], "no node was lost");
+    assert!(end.of("node-lost").is_empty(), "{}", end.told());
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_hung_rank_is_ended_and_its_node_kept() {
+    let lab = Lab::up(3, 1);
+    let mut run = lab.stand_in("run", 40).flags(&["--hang-min", "5s"]).start();
+    run.computing();
+    lab.vcluster(&["hang", "n2", "python3"]);
+    let end = run.end();
+    assert_eq!(end.survived(&["rank-hung"])["node"], "n2");
+    assert_eq!(end.hosts(), ["n1", "n2", "n3"]);
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_node_that_hangs_as_a_whole_is_lost() {
+    let lab = Lab::up(3, 1);
+    let mut run = lab.stand_in("run", 40).start();
+    run.computing();
+    lab.vcluster(&["hang", "n3"]);
+    let end = run.end();
+    assert_eq!(end.survived(&["node-silent"])["node"], "n3");
+    assert_eq!(end.hosts(), ["n1", "n2", "n4"]);
+}
+
+/// It answers again before its silence is noticed, with nothing in its memory.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_node_that_comes_back_empty_is_not_trusted() {
+    let lab = Lab::up(4, 1);
+    let run = lab.benchmark("run").flags(&["--silence", "20s"]).hold("1@iteration:1:20");
+    lab.vcluster(&["off", "n2"]);
+    lab.vcluster(&["back", "n2"]);
+    let end = run.end();
+    end.survived(&["node-rebooted", "launcher-gone", "rank-died", "node-gone"]);
+    lab.same_x("run", &end);
+    assert_eq!(end.rebuilt(), [[1]], "{}", end.told());
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_slow_node_is_named_and_kept() {
+    let lab = Lab::up(3, 1);
+    let mut run = lab.stand_in("run", 120).start();
+    run.computing();
+    lab.vcluster(&["slow", "n3", "80ms", "100mbit"]);
+    let slow = run.wait_for("slow-node", 1);
+    assert_eq!(slow["node"], "n3");
+    lab.vcluster(&["slow", "n3", "off"]);
+    let end = run.end();
+    end.passed();
+    assert!(end.of("fault").is_empty(), "{}", end.told());
+}

@@ -1,0 +1,550 @@
+//! A virtual cluster, supervised runs on it, and what they leave to be judged.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use serde_json::Value;
+use skt_hpl::cli::run::mpi_library;
+use skt_hpl::supervise::events::ProcessId;
+use skt_hpl::supervise::launcher::Launcher;
+use skt_hpl::supervise::processes::is_alive;
+
+/// The program under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
+
+/// Longer than anything here takes on a busy machine; what is not there then does not come.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The benchmark's problem: 2 x 2 ranks, one a node, protected in pairs: n1 with n2, n3 with n4.
+const GRID: &str = "-p 2 -q 2 --threads 1 --no-preflight --group 2";
+const SIZE: &str = "-n 2500 --nb 32 --checkpoint 4";
+
+/// A rank that is stopped on purpose may be so for a while before it is to go on.
+const HELD: [&str; 2] = ["--hang-min", "60s"];
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The launcher of the MPI library that the program, and this test, is linked to.
+pub fn launcher() -> Launcher {
+    Launcher::of_library(&mpi_library())
+        .expect("a launcher is known for every MPI this is built with")
+}
+
+fn launcher_name(launcher: Launcher) -> &'static str {
+    match launcher {
+        Launcher::Openmpi => "openmpi",
+        Launcher::Mpich => "mpich",
+        Launcher::Srun => "srun",
+    }
+}
+
+/// What keeps ranks of MPICH from burning the cores others need; see its source.
+fn relax() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("relax-node-loss.so");
+        let done = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O2", "-o"])
+            .args([built.as_os_str(), repository().join("tests/mpi/relax.c").as_os_str()])
+            .arg("-ldl")
+            .status();
+        assert!(done.is_ok_and(|status| status.success()), "cc builds tests/mpi/relax.c");
+        built
+    })
+}
+
+fn benchmark_flags() -> Vec<String> {
+    format!("{SIZE} {GRID} --json result.json").split(' ').map(String::from).collect()
+}
+
+/// Settings of whoever runs the tests are not the tests' settings.
+fn forget_settings(command: &mut Command) {
+    for (variable, _) in std::env::vars_os() {
+        if variable.to_string_lossy().starts_with("SKT_") {
+            command.env_remove(variable);
+        }
+    }
+}
+
+/// A virtual cluster and a folder for runs on it.
+pub struct Lab {
+    name: String,
+    dir: tempfile::TempDir,
+    working: usize,
+    nodes: usize,
+}
+
+impl Lab {
+    /// Nodes n1 to n(working) to work and the next ones as spares.
+    pub fn up(working: usize, spares: usize) -> Self {
+        static LABS: AtomicUsize = AtomicUsize::new(0);
+        let number = LABS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("t{}-{number}", std::process::id());
+        // Nodes have a /tmp of their own; this folder they share.
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let nodes = working + spares;
+        let lab = Self { name, dir, working, nodes };
+        let pid = std::process::id().to_string();
+        lab.vcluster(&["up", &nodes.to_string(), "--shm", "192m", "--while", &pid]);
+        lab
+    }
+
+    /// `scripts/vcluster` with these words; its standard output.
+    pub fn vcluster(&self, words: &[&str]) -> String {
+        let out = self.try_vcluster(words);
+        let errors = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "vcluster {words:?}: {errors}");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+
+    fn try_vcluster(&self, words: &[&str]) -> Output {
+        Command::new(repository().join("scripts/vcluster"))
+            .args(["-c", &self.name])
+            .args(words)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    /// A command on a node; its standard output.
+    pub fn on(&self, node: &str, command: &str) -> String {
+        self.vcluster(&["ssh", node, command])
+    }
+
+    /// How many processes of ranks a node has: of `name` those that are no agent.
+    pub fn ranks_on(&self, node: &str, name: &str) -> usize {
+        let look = format!(
+            "for p in $(pgrep -x {name}); do tr '\\0' ' ' </proc/$p/cmdline 2>/dev/null; echo; done"
+        );
+        self.on(node, &look).lines().filter(|l| !l.is_empty() && !l.contains(" agent")).count()
+    }
+
+    /// What lies in a node's shared memory.
+    pub fn memory_of(&self, node: &str) -> String {
+        self.on(node, "ls /dev/shm")
+    }
+
+    /// Puts another program file in the program's place on a node.
+    pub fn spoil_program(&self, node: &str) {
+        let other = self.path("other-program");
+        let mut bytes = std::fs::read(PROGRAM).unwrap();
+        bytes.push(0);
+        std::fs::write(&other, bytes).unwrap();
+        let other = other.display();
+        self.on(node, &format!("chmod 755 {other} && mount --bind {other} {PROGRAM}"));
+    }
+
+    /// Leaves no room in a node's shared memory.
+    pub fn fill_memory(&self, node: &str) {
+        self.on(node, "dd if=/dev/zero of=/dev/shm/full bs=1M 2>/dev/null || true");
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn ssh_config(&self) -> PathBuf {
+        PathBuf::from(self.vcluster(&["ssh-config"]).trim())
+    }
+
+    /// The cluster's network.
+    pub fn network(&self) -> String {
+        let number = std::fs::read_to_string(self.ssh_config().with_file_name("net")).unwrap();
+        format!("10.213.{}.0/24", number.trim())
+    }
+
+    /// A host file of nodes `first` to `last`.
+    pub fn list(&self, name: &str, first: usize, last: usize, slots: usize) -> PathBuf {
+        let path = self.path(name);
+        let text: String = (first..=last).map(|n| format!("n{n} slots={slots}\n")).collect();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// What Open MPI must be told on nodes with one network that share cores.
+    pub fn openmpi_args(&self) -> String {
+        let network = self.network();
+        format!(
+            "--launcher-args=-mca btl self,tcp -mca btl_tcp_if_include {network} \
+             -mca oob_tcp_if_include {network} -mca mpi_yield_when_idle 1 --bind-to none"
+        )
+    }
+
+    /// The same, for ranks that Open MPI's mpirun does not start.
+    fn openmpi_exports(&self) -> Vec<String> {
+        let network = self.network();
+        let settings = [
+            "OMPI_MCA_btl=self,tcp".to_string(),
+            format!("OMPI_MCA_btl_tcp_if_include={network}"),
+            "OMPI_MCA_mpi_yield_when_idle=1".to_string(),
+        ];
+        settings.into_iter().flat_map(|setting| ["--export".to_string(), setting]).collect()
+    }
+
+    /// What MPICH must be told on nodes with one network that share cores.
+    fn mpich_exports(&self) -> Vec<String> {
+        let settings = [
+            format!("LD_PRELOAD={}", relax().display()),
+            "UCX_TLS=tcp,self".to_string(),
+            "UCX_NET_DEVICES=eth0".to_string(),
+        ];
+        settings.into_iter().flat_map(|setting| ["--export".to_string(), setting]).collect()
+    }
+
+    /// A supervised run, without what is run.
+    fn supervised(&self, name: &str, slots: usize) -> Plan {
+        let work = self.path(name);
+        std::fs::create_dir_all(&work).unwrap();
+        let state = self.path(&format!("{name}.state"));
+        let mut command = Command::new(PROGRAM);
+        forget_settings(&mut command);
+        command.current_dir(&work).arg("run").arg("--state").arg(&state);
+        command.arg("--hosts").arg(self.list("hosts", 1, self.working, slots));
+        if self.nodes > self.working {
+            let spares = self.list("spares", self.working + 1, self.nodes, slots);
+            command.arg("--spares").arg(spares);
+        }
+        command.arg("--rsh").arg(format!("ssh -F {}", self.ssh_config().display()));
+        command.args(["--launcher", launcher_name(launcher())]);
+        if launcher() == Launcher::Openmpi {
+            command.arg(self.openmpi_args());
+        }
+        let faults = self.path(&format!("{name}.faults"));
+        Plan { command, state, faults, tail: Vec::new() }
+    }
+
+    /// Two ranks a node that count to `iterations`, a tenth of a second each, in a run of this name.
+    pub fn stand_in(&self, name: &str, iterations: u32) -> Plan {
+        let mut plan = self.supervised(name, 2);
+        plan.command.args(["--ranks", &(2 * self.working).to_string()]);
+        plan.command.arg("--program").arg(repository().join("tests/node_loss/stand-in"));
+        plan.tail =
+            vec![self.path(name).display().to_string(), iterations.to_string(), "0.1".into()];
+        plan
+    }
+
+    /// The benchmark itself, a rank a node on four nodes.
+    pub fn benchmark(&self, name: &str) -> Plan {
+        assert_eq!(self.working, 4, "a 2 x 2 grid");
+        let mut plan = self.supervised(name, 1);
+        if launcher() == Launcher::Mpich {
+            plan.command.args(self.mpich_exports());
+        }
+        plan.command.args(HELD);
+        plan.tail = benchmark_flags();
+        plan
+    }
+
+    /// The same inside a Slurm allocation of all nodes, the last one a spare.
+    pub fn allocated(&self, name: &str, by: Launcher) -> Plan {
+        let work = self.path(name);
+        std::fs::create_dir_all(&work).unwrap();
+        let state = self.path(&format!("{name}.state"));
+        let mut command = Command::new("salloc");
+        forget_settings(&mut command);
+        command.current_dir(&work);
+        command.env("SLURM_CONF", self.ssh_config().with_file_name("slurm.conf"));
+        command.args(["--no-kill", "--quiet", "--ntasks-per-node=1", "-t", "10"]);
+        command.args(["-N", &self.nodes.to_string(), PROGRAM, "run", "--state"]).arg(&state);
+        command.args(["--spare-nodes", "1", "--launcher", launcher_name(by)]).args(HELD);
+        match (launcher(), by) {
+            (Launcher::Mpich, _) => command.args(self.mpich_exports()),
+            (_, Launcher::Srun) => command.args(self.openmpi_exports()),
+            _ => command.arg(self.openmpi_args()),
+        };
+        let faults = self.path(&format!("{name}.faults"));
+        Plan { command, state, faults, tail: benchmark_flags() }
+    }
+
+    /// The digest of the solution that a run of the benchmark found.
+    pub fn solution(&self, name: &str) -> String {
+        let text = std::fs::read_to_string(self.path(name).join("result.json")).unwrap();
+        let result: Value = serde_json::from_str(&text).unwrap();
+        let outcome = &result["tests"][0]["outcome"];
+        outcome["x_digest"].as_str().unwrap_or_else(|| panic!("no digest in {text}")).to_string()
+    }
+
+    /// The digest of x where nothing is lost: the same in every lab, so it is computed once.
+    fn undisturbed(&self) -> String {
+        static KNOWN: Mutex<Option<String>> = Mutex::new(None);
+        // Held while it runs: tests that want it wait for it.
+        let mut known = KNOWN.lock().unwrap_or_else(|broken| broken.into_inner());
+        known
+            .get_or_insert_with(|| {
+                let end = self.benchmark("undisturbed").start().end();
+                end.passed();
+                assert!(end.of("fault").is_empty(), "{}", end.told());
+                self.solution("undisturbed")
+            })
+            .clone()
+    }
+
+    /// The run ended well and found the very x of an undisturbed one.
+    pub fn same_x(&self, name: &str, end: &Ended) {
+        end.passed();
+        assert_eq!(self.solution(name), self.undisturbed(), "another x. {}", end.told());
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // A launcher may outlive its supervisor, and would wait for its nodes for ever.
+        for entry in std::fs::read_dir(self.dir.path()).into_iter().flatten().flatten() {
+            for launched in events_in(&entry.path()).iter().filter(|e| e["event"] == "launched") {
+                let id: Option<ProcessId> =
+                    serde_json::from_value(launched["launcher"].clone()).ok();
+                if let Some(id) = id.filter(|id| is_alive(*id)) {
+                    let _ = killpg(Pid::from_raw(id.pid as i32), Signal::SIGKILL);
+                }
+            }
+        }
+        // A failed test has more to say than this.
+        let _ = self.try_vcluster(&["down"]);
+    }
+}
+
+fn events_in(state: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(state.join("events.jsonl")).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// A run still to be started.
+pub struct Plan {
+    command: Command,
+    state: PathBuf,
+    faults: PathBuf,
+    /// What comes after the supervisor's flags.
+    tail: Vec<String>,
+}
+
+impl Plan {
+    /// Flags for the supervisor.
+    pub fn flags(mut self, flags: &[&str]) -> Self {
+        self.command.args(flags);
+        self
+    }
+
+    /// Faults on purpose; see `Run::struck`.
+    pub fn faults(mut self, faults: &str) -> Self {
+        self.command.env("SKT_FAULT", faults).env("SKT_FAULT_LOG", &self.faults);
+        self
+    }
+
+    pub fn start(mut self) -> Run {
+        self.command.args(&self.tail);
+        Run::start(&mut self.command, self.state, self.faults)
+    }
+
+    /// Starts it although the run is under way; what the first one wrote is left alone.
+    pub fn beside(mut self, run: &Run) -> Run {
+        self.command.args(&self.tail);
+        let beside = run.state.join("beside");
+        let mut second = Run::start(&mut self.command, beside, self.faults);
+        second.state = run.state.join("beside");
+        second
+    }
+
+    /// Starts, and waits until a rank has stopped at this place (`2@point:position:hit`): all others
+    /// wait for it there, or soon will.
+    pub fn hold(self, place: &str) -> Run {
+        self.hold_each(&[place])
+    }
+
+    /// The same, for places that are come to one after the other. Waits for the first.
+    pub fn hold_each(self, places: &[&str]) -> Run {
+        // What struck under an earlier supervisor is not meant.
+        let _ = std::fs::remove_file(&self.faults);
+        let faults: Vec<String> = places.iter().map(|place| format!("{place}:stop")).collect();
+        let mut run = self.faults(&faults.join(",")).start();
+        run.struck(places[0]);
+        run
+    }
+}
+
+/// A supervised run under way. Dropped, its supervisor is ended.
+pub struct Run {
+    child: Option<Child>,
+    state: PathBuf,
+    faults: PathBuf,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Run {
+    pub fn start(command: &mut Command, state: PathBuf, faults: PathBuf) -> Self {
+        // To files, not to pipes nobody reads meanwhile.
+        std::fs::create_dir_all(&state).unwrap();
+        let create = |name: &str| std::fs::File::create(state.join(name)).unwrap();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(create("test.out"))
+            .stderr(create("test.err"))
+            .spawn()
+            .unwrap();
+        Self { child: Some(child), state, faults }
+    }
+
+    fn child(&mut self) -> &mut Child {
+        self.child.as_mut().expect("it has not ended yet")
+    }
+
+    fn over(&mut self) -> bool {
+        self.child().try_wait().unwrap().is_some()
+    }
+
+    pub fn events(&self) -> Vec<Value> {
+        events_in(&self.state)
+    }
+
+    fn told(&self) -> String {
+        let read = |name: &str| std::fs::read_to_string(self.state.join(name)).unwrap_or_default();
+        format!("{}\n{}", read("test.out"), read("test.err"))
+    }
+
+    /// Waits for something, until the run ends or patience does.
+    fn until<T>(&mut self, what: &str, mut found: impl FnMut(&Self) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let over = self.over() || Instant::now() > deadline;
+            if let Some(found) = found(self) {
+                return found;
+            }
+            assert!(!over, "no {what}: {}", self.told());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until an event of this name is the `nth` (from 1).
+    pub fn wait_for(&mut self, name: &str, nth: usize) -> Value {
+        self.until(&format!("'{name}' number {nth}"), |run| {
+            run.events().into_iter().filter(|e| e["event"] == name).nth(nth - 1)
+        })
+    }
+
+    /// Waits until the fault of this place (`2@point:position:hit`) has struck.
+    pub fn struck(&mut self, place: &str) {
+        let place = place.split_once('@').map_or(place, |(_, place)| place);
+        let fields: Vec<&str> = place.split(':').collect();
+        let line = format!("position {}: {} hit {} ", fields[1], fields[0], fields[2]);
+        self.until(place, |run| {
+            let log = std::fs::read_to_string(&run.faults).unwrap_or_default();
+            log.contains(&line).then_some(())
+        });
+        // It is told before it strikes.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+
+    /// Lets it compute for a moment.
+    pub fn computing(&mut self) {
+        self.wait_for("computing", 1);
+        std::thread::sleep(Duration::from_millis(1500));
+    }
+
+    pub fn signal(&mut self, signal: Signal) {
+        kill(Pid::from_raw(self.child().id() as i32), signal).unwrap();
+    }
+
+    /// Ends the supervisor, and nothing else, without a chance to do anything.
+    pub fn kill_supervisor(mut self) {
+        self.signal(Signal::SIGKILL);
+        assert_eq!(self.end().code, None);
+    }
+
+    /// Ends the launcher, wrapper and all: nobody leaves a status.
+    pub fn kill_launcher(&mut self) {
+        let launched = self.wait_for("launched", 1);
+        let pid = launched["launcher"]["pid"].as_i64().unwrap();
+        killpg(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
+    }
+
+    /// What `skt-hpl halt` does with these flags.
+    pub fn halt(&self, flags: &[&str]) {
+        let mut halt = Command::new(PROGRAM);
+        halt.arg("halt").arg("--state").arg(&self.state).args(flags).stdout(Stdio::null());
+        assert!(halt.status().unwrap().success());
+    }
+
+    /// Waits for the end.
+    pub fn end(mut self) -> Ended {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.over() {
+            assert!(Instant::now() < deadline, "the run does not end: {}", self.told());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let code = self.child().wait().unwrap().code();
+        self.child = None;
+        let read = |name: &str| std::fs::read_to_string(self.state.join(name)).unwrap_or_default();
+        Ended { code, output: read("test.out"), errors: read("test.err"), events: self.events() }
+    }
+}
+
+/// How a run ended.
+pub struct Ended {
+    pub code: Option<i32>,
+    pub output: String,
+    pub errors: String,
+    pub events: Vec<Value>,
+}
+
+impl Ended {
+    /// Everything it said, for a message.
+    pub fn told(&self) -> String {
+        format!("status {:?}\n{}\n{}", self.code, self.output, self.errors)
+    }
+
+    pub fn of(&self, name: &str) -> Vec<&Value> {
+        self.events.iter().filter(|e| e["event"] == name).collect()
+    }
+
+    pub fn passed(&self) {
+        assert_eq!(self.code, Some(0), "{}", self.told());
+        assert!(self.output.contains("PASSED"), "{}", self.told());
+        assert!(self.errors.contains("wall time"), "no report at the end: {}", self.told());
+    }
+
+    /// The kinds of the faults noticed, in order.
+    pub fn faults(&self) -> Vec<&str> {
+        self.of("fault").iter().map(|fault| fault["kind"].as_str().unwrap()).collect()
+    }
+
+    /// One fault, of one of these kinds, after which the run went on to its result.
+    pub fn survived(&self, kinds: &[&str]) -> &Value {
+        self.passed();
+        let faults = self.faults();
+        assert!(faults.len() == 1 && kinds.contains(&faults[0]), "{faults:?}: {}", self.told());
+        self.of("fault")[0]
+    }
+
+    /// Where the ranks were at last.
+    pub fn hosts(&self) -> Vec<&str> {
+        let launched = self.of("launched");
+        let hosts = launched.last().unwrap()["hosts"].as_array().unwrap();
+        hosts.iter().map(|h| h["name"].as_str().unwrap()).collect()
+    }
+
+    /// The boundaries the ranks went on from, by what they said, in order.
+    pub fn resumed_at(&self) -> Vec<usize> {
+        let told = self.errors.split("goes on from boundary ").skip(1);
+        told.map(|rest| rest[..rest.find(' ').unwrap()].parse().unwrap()).collect()
+    }
+
+    /// The positions that were rebuilt, by what the ranks said, in order.
+    pub fn rebuilt(&self) -> Vec<Vec<usize>> {
+        let told = self.errors.split("rebuilt positions ").skip(1);
+        told.map(|rest| serde_json::from_str(&rest[..=rest.find(']').unwrap()]).unwrap()).collect()
+    }
+}

@@ -1,0 +1,41 @@
+//! Losing nodes for real: `skt-hpl run` on virtual clusters, plugs pulled by `scripts/vcluster`.
+//!
+//! Each test has a cluster of its own, which ends with the test process whatever happens. They need root and
+//! make network namespaces, so a plain `cargo test` leaves them out; `scripts/test.sh` runs them where it can:
+//!
+//! ```text
+//! cargo test --test node_loss -- --ignored --test-threads 4
+//! ```
+//!
+//! The launcher is that of the MPI the program was built with, so the suite is run once for each.
+//!
+//! | file | what is lost, and when |
+//! |---|---|
+//! | `kinds` | one thing of each kind: what it is taken for, what becomes of its node |
+//! | `windows` | a node in the middle of generating, saving, recovering, recovering again, and at random |
+//! | `together` | several nodes at once: as many as can be survived, and one more |
+//! | `partition` | a node that is only cut off, and its old copy, which loses |
+//! | `supervisor` | the supervisor or the launcher, with and without a node meanwhile |
+//! | `halting` | nothing: stopped on purpose in every way there is, and resumed |
+//! | `spares` | spares, fit and unfit; none left |
+//! | `verdicts` | a program that fails by itself; bad input; what the doctor says |
+//! | `slurm` | a node of an allocation, under srun and under mpirun |
+//!
+//! What runs under supervision is the benchmark itself (`lab::Lab::benchmark`), whose x must be that of an
+//! undisturbed run, bit for bit; or, where only supervision is at stake, `stand-in`, which counts and sleeps.
+//! Times are asserted only as bounds no busy machine exceeds: how fast losses are noticed is measured
+//! elsewhere. A fault that must strike in a certain window is placed there by `SKT_FAULT`: a rank stops
+//! at a named point, all others wait for it, and then the plug is pulled.
+//!
+//! Environment: `SKT_TEST_SEED=N` and `SKT_TEST_SOAK=RUNS` are for the faults at random times.
+
+mod halting;
+mod kinds;
+mod lab;
+mod partition;
+mod slurm;
+mod spares;
+mod supervisor;
+mod together;
+mod verdicts;
+mod windows;

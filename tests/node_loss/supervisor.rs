@@ -1,0 +1,95 @@
+//! The supervisor dies, or the launcher, and nodes while nobody watches.
+
+use crate::lab::Lab;
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_successor_takes_the_running_job_over() {
+    let lab = Lab::up(4, 1);
+    let run = lab.benchmark("run").hold("1@iteration:1:20");
+    run.kill_supervisor();
+    let mut run = lab.benchmark("run").start();
+    assert_eq!(run.wait_for("took-over", 1)["adopted"], true);
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    let end = run.end();
+    assert!(end.of("fault").is_empty(), "{}", end.told());
+    assert_eq!(end.of("launched").len(), 1, "the job was to go on undisturbed");
+    lab.same_x("run", &end);
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_node_lost_while_nobody_watched_is_replaced_by_the_successor() {
+    let lab = Lab::up(4, 1);
+    let run = lab.benchmark("run").hold("1@iteration:1:20");
+    run.kill_supervisor();
+    lab.vcluster(&["cut-off", "n3"]);
+    let end = lab.benchmark("run").start().end();
+    assert_eq!(end.of("took-over")[0]["adopted"], false);
+    assert_eq!(end.hosts(), ["n1", "n2", "n5", "n4"]);
+    lab.same_x("run", &end);
+    assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
+}
+
+/// Killed at every step of a recovery in turn: what it has written must be enough for the next one.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn killed_again_and_again() {
+    let lab = Lab::up(4, 1);
+    let (first, second) = ("1@iteration:1:20", "2@iteration:3:10");
+    let mut run = lab.benchmark("run").hold_each(&[first, second]);
+    lab.vcluster(&["cut-off", "n2"]);
+    for (number, (event, nth)) in [("fault", 1), ("launched", 2)].into_iter().enumerate() {
+        run.wait_for(event, nth);
+        // It may have come a step further meanwhile.
+        run.kill_supervisor();
+        run = lab.benchmark("run").faults(&format!("{second}:stop")).start();
+        run.wait_for("took-over", number + 1);
+    }
+    run.struck(second);
+    run.kill_supervisor();
+    let mut run = lab.benchmark("run").start();
+    assert_eq!(run.wait_for("took-over", 3)["adopted"], true);
+    lab.vcluster(&["resume", "n4", "skt-hpl"]);
+    let end = run.end();
+    lab.same_x("run", &end);
+    assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"]);
+    assert_eq!(end.of("launched").len(), 2, "{}", end.told());
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_killed_launcher_is_started_again() {
+    let lab = Lab::up(4, 1);
+    let mut run = lab.benchmark("run").hold("1@iteration:1:20");
+    run.kill_launcher();
+    let end = run.end();
+    end.survived(&["launcher-gone"]);
+    assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"]);
+    assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
+    lab.same_x("run", &end);
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn launcher_and_supervisor_at_once() {
+    let lab = Lab::up(4, 1);
+    let mut run = lab.benchmark("run").hold("1@iteration:1:20");
+    run.kill_launcher();
+    run.kill_supervisor();
+    let end = lab.benchmark("run").start().end();
+    assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
+    lab.same_x("run", &end);
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_second_supervisor_is_refused() {
+    let lab = Lab::up(3, 0);
+    let mut run = lab.stand_in("run", 30).start();
+    run.computing();
+    let second = lab.stand_in("run", 30).beside(&run).end();
+    assert_eq!(second.code, Some(6));
+    assert!(second.errors.contains("another supervisor"), "{}", second.told());
+    run.end().passed();
+}

@@ -1,0 +1,49 @@
+//! What is no node's fault: a program that fails by itself, bad input; and the doctor's word on nodes.
+
+use std::process::Command;
+
+use crate::lab::{Lab, PROGRAM};
+
+/// Three times the same, and it is no accident.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_bug_is_told_from_bad_luck() {
+    let lab = Lab::up(3, 0);
+    let end = lab.stand_in("run", 60).flags(&["--export", "STAND_IN_CRASH_AT=5"]).start().end();
+    assert_eq!(end.code, Some(4), "{}", end.told());
+    assert_eq!(end.of("launched").len(), 3, "{}", end.told());
+    assert!(end.errors.contains("bug"), "{}", end.told());
+}
+
+/// Not tried again: it would be as wrong the second time.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn bad_input_and_a_failed_residual_end_the_run() {
+    let lab = Lab::up(3, 0);
+    for code in [1, 3] {
+        let export = format!("STAND_IN_EXIT={code}");
+        let run = lab.stand_in(&format!("run{code}"), 60).flags(&["--export", &export]).start();
+        let end = run.end();
+        assert_eq!(end.code, Some(code), "{}", end.told());
+        assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+    }
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn the_doctor_finds_what_is_wrong_where() {
+    let lab = Lab::up(3, 0);
+    let doctor = || {
+        let mut doctor = Command::new(PROGRAM);
+        doctor.arg("doctor").arg("--hosts").arg(lab.list("hosts", 1, 3, 1)).arg("--no-mpi");
+        doctor.arg("--rsh").arg(format!("ssh -F {}", lab.ssh_config().display()));
+        let out = doctor.output().unwrap();
+        (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned())
+    };
+    let (code, text) = doctor();
+    assert_eq!(code, Some(0), "{text}");
+    lab.vcluster(&["cut-off", "n2"]);
+    let (code, text) = doctor();
+    assert_eq!(code, Some(6), "{text}");
+    assert!(text.contains("n2: PROBLEM"), "{text}");
+}

@@ -1,0 +1,146 @@
+//! The benchmark loses a node in a certain window of its life, or at random, and finds the same x.
+//!
+//! A rank stops at a named point (docs/CHECKPOINT.md has them all), so that the loss strikes there and nowhere
+//! else: the others cannot have gone on without it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rand_xoshiro::Xoshiro256StarStar;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use crate::lab::{Ended, Lab};
+
+/// A rank stops in the first incarnation; a node is lost without a word meanwhile.
+fn lose(place: &str, node: &str) -> Ended {
+    let lab = Lab::up(4, 1);
+    let run = lab.benchmark("run").hold(&format!("1@{place}"));
+    lab.vcluster(&["cut-off", node]);
+    let end = run.end();
+    assert_eq!(end.survived(&["node-silent"])["node"], node, "{place}");
+    assert!(end.hosts().contains(&"n5"), "{:?}", end.hosts());
+    lab.same_x("run", &end);
+    end
+}
+
+/// There is no checkpoint yet: the matrix is made again.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn while_the_matrix_is_generated() {
+    for (place, node) in [("generate-begin:1:1", "n2"), ("generate-end:2:1", "n1")] {
+        let end = lose(place, node);
+        assert!(end.resumed_at().is_empty(), "{}", end.told());
+    }
+}
+
+/// The first save is not complete anywhere, or already good: both are right, to begin anew or to go on.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn during_the_first_save() {
+    let end = lose("encode-batch:1:1", "n2");
+    assert!(end.resumed_at().is_empty(), "{}", end.told());
+}
+
+/// Saves are at every fourth boundary: the fifth is at 20. The rank that stopped must be on the lost node: mpirun's
+/// daemons wake stopped ranks up before they end them, and one that survived could complete the save.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn during_a_save_before_it_counts() {
+    for (place, node) in [("save-begin:3:5", "n4"), ("save-state:1:5", "n2")] {
+        let end = lose(place, node);
+        assert_eq!(end.resumed_at(), [16], "{}", end.told());
+        assert_eq!(end.rebuilt().len(), 1, "{}", end.told());
+    }
+}
+
+/// All who survive have sealed it: it counts, although nobody has finished.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn during_a_save_that_counts_already() {
+    for (place, node) in
+        [("encode-end:1:5", "n2"), ("flush-half:1:5", "n2"), ("barrier-passed:2:5", "n1")]
+    {
+        let end = lose(place, node);
+        assert_eq!(end.resumed_at(), [20], "{}", end.told());
+        assert_eq!(end.rebuilt().len(), 1, "{}", end.told());
+    }
+}
+
+/// The node that stood in is lost while its share is rebuilt; the next one takes over.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn during_the_recovery_the_replacement() {
+    let lab = Lab::up(4, 2);
+    let mut run = lab.benchmark("run").hold_each(&["1@iteration:1:30", "2@rebuild-end:1:1"]);
+    lab.vcluster(&["cut-off", "n2"]);
+    run.struck("2@rebuild-end:1:1");
+    lab.vcluster(&["cut-off", "n5"]);
+    let end = run.end();
+    assert_eq!(end.faults(), ["node-silent", "node-silent"], "{}", end.told());
+    assert_eq!(end.hosts(), ["n1", "n6", "n3", "n4"]);
+    lab.same_x("run", &end);
+    assert_eq!(end.rebuilt(), [[1]], "{}", end.told());
+}
+
+/// What a lost node had is whole again on another when its partner is lost, too.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn during_the_recovery_the_partner() {
+    let lab = Lab::up(4, 2);
+    let mut run = lab.benchmark("run").hold_each(&["1@iteration:1:30", "2@restore-end:0:1"]);
+    lab.vcluster(&["cut-off", "n2"]);
+    run.struck("2@restore-end:0:1");
+    lab.vcluster(&["cut-off", "n1"]);
+    let end = run.end();
+    assert_eq!(end.faults(), ["node-silent", "node-silent"], "{}", end.told());
+    assert_eq!(end.hosts(), ["n6", "n5", "n3", "n4"]);
+    lab.same_x("run", &end);
+    assert_eq!(end.rebuilt(), [[0]], "{}", end.told());
+}
+
+/// The factorisation is over, or the result is even recorded.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn near_the_end() {
+    for (place, node) in [("solve-begin:2:1", "n3"), ("clean-begin:1:1", "n2")] {
+        lose(place, node);
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
+/// Any node, any way, any time from the launch on.
+fn at_random(seed: u64) {
+    let mut dice = Xoshiro256StarStar::seed_from_u64(seed);
+    let mut below = |n: u64| dice.next_u64() % n;
+    let lab = Lab::up(4, 1);
+    let node = format!("n{}", 1 + below(4));
+    let way = ["cut-off", "off", "kill"][below(3) as usize];
+    let moment = Duration::from_millis(below(4000));
+    println!("SKT_TEST_SEED={seed} SKT_TEST_SOAK=1: {way} {node} {moment:?} after the launch");
+    let mut run = lab.benchmark("run").start();
+    run.wait_for("launched", 1);
+    std::thread::sleep(moment);
+    match way {
+        // The agent goes with the rank; and there may be none yet, or none any more.
+        "kill" => drop(lab.on(&node, "pkill -KILL -x skt-hpl || true")),
+        _ => drop(lab.vcluster(&[way, &node])),
+    }
+    let end = run.end();
+    lab.same_x("run", &end);
+    assert!(end.of("fault").len() <= 1, "{}", end.told());
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn at_random_times_from_a_seed() {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let seed = number("SKT_TEST_SEED").unwrap_or_else(now);
+    let runs = number("SKT_TEST_SOAK").unwrap_or(3);
+    println!("SKT_TEST_SEED={seed} SKT_TEST_SOAK={runs}");
+    for run in 0..runs {
+        // Each has a seed of its own, so that one can be repeated alone.
+        at_random(seed + run);
+    }
+}

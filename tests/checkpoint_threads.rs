@@ -514,6 +514,15 @@ fn a_flipped_bit_anywhere_counts_as_lost() {
         }
         refused(launch(job, &[]));
     });
+    // So is damage beside a loss; and what was made for the lost one before the damage was found is gone.
+    with_job(&base, |job| {
+        launch(job, &[(1, Point::Iteration, 5)]);
+        job.depot.unlink_position(2);
+        assert!(job.depot.flip(3, Part::B, 8));
+        let kept = job.depot.list();
+        refused(launch(job, &[]));
+        assert_eq!(job.depot.list(), kept);
+    });
 }
 
 #[test]

@@ -166,15 +166,8 @@ impl Holding {
     fn copy(&mut self, epoch: u64) -> (&mut [u64], &mut [u64]) {
         let words = self.buffers.data_words();
         let checks = self.buffers.checksum_words();
-        let odd = epoch % 2 == 1;
-        let data = match &mut self.e {
-            Some(e) if odd => e,
-            _ => &mut self.b,
-        };
-        let check = match &mut self.d {
-            Some(d) if odd => d,
-            _ => &mut self.c,
-        };
+        let data = of_epoch(epoch, &mut self.b, &mut self.e);
+        let check = of_epoch(epoch, &mut self.c, &mut self.d);
         (&mut data.words_mut()[..words], &mut check.words_mut()[..checks])
     }
 
@@ -232,16 +225,9 @@ impl Holding {
         let buffers = self.buffers;
         let slot = self.slot_range(epoch);
         let (parity_words, state_words) = (buffers.parity_words(), buffers.state_words());
-        let odd = epoch % 2 == 1;
         // Borrowed field by field: the parts are needed side by side.
-        let check = match &mut self.d {
-            Some(d) if odd => d,
-            _ => &mut self.c,
-        };
-        let copy = match &mut self.e {
-            Some(e) if odd => e,
-            _ => &mut self.b,
-        };
+        let check = of_epoch(epoch, &mut self.c, &mut self.d);
+        let copy = of_epoch(epoch, &mut self.b, &mut self.e);
         let data = match a {
             Some(a) => a,
             None => &mut copy.words_mut()[..buffers.data_words()],
@@ -434,6 +420,14 @@ fn touch(region: &mut Region) {
     // SAFETY: the region's own pages, which are allocated already; contents stay as they are. A
     // system that does not know this advice refuses it, and nothing depends on it.
     unsafe { libc::madvise(start.cast(), len, libc::MADV_POPULATE_WRITE) };
+}
+
+/// Of two regions that epochs take in turn, this one's; where there is only one, that.
+fn of_epoch<'a>(epoch: u64, even: &'a mut Region, odd: &'a mut Option<Region>) -> &'a mut Region {
+    match odd {
+        Some(odd) if epoch % 2 == 1 => odd,
+        _ => even,
+    }
 }
 
 fn tile_of(line: &[u64], tile: usize) -> &[u64] {

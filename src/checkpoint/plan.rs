@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::protocol::Method;
 use crate::grid::Cyclic;
 use crate::memory::Part;
-use crate::params::Mapping;
+use crate::params::{Mapping, TestParams};
 use crate::parity::code::LOSSES_MAX;
 use crate::parity::exchange::Window;
 use crate::parity::{Code, Stripes};
@@ -60,6 +60,10 @@ pub struct Corner {
 }
 
 impl Layout {
+    pub fn of(test: &TestParams) -> Self {
+        Self { n: test.n, nb: test.nb, p: test.p, q: test.q, mapping: test.mapping }
+    }
+
     pub fn positions(&self) -> usize {
         self.p * self.q
     }

@@ -68,6 +68,13 @@ pub struct Config {
     pub node: String,
 }
 
+impl Config {
+    /// What position `me` of these members keeps of a test.
+    fn buffers(&self, test: &Test, members: &[usize], me: usize) -> Buffers {
+        Buffers::new(&test.layout, members, me, self.ld, &self.scheme, self.state_bytes)
+    }
+}
+
 /// A number for a new run: the moment in its upper half, so that later runs compare greater.
 pub fn new_run() -> u128 {
     let now =
@@ -375,14 +382,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 _ => {
                     // Whoever lost all of it needs memory anew whatever the others find out about theirs.
                     let members = setup.groups.iter().find(|members| members.contains(&me));
-                    early.make(&Buffers::new(
-                        &test.layout,
-                        members.expect("every position is in a group"),
-                        me,
-                        config.ld,
-                        &config.scheme,
-                        config.state_bytes,
-                    ));
+                    let members = members.expect("every position is in a group");
+                    early.make(&config.buffers(&test, members, me));
                     true
                 }
             };
@@ -422,8 +423,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         };
         let place = members.iter().position(|&m| m == me).expect("found above");
         let group = make_group(&world, number, place, &members);
-        let buffers =
-            Buffers::new(&test.layout, &members, me, config.ld, &config.scheme, config.state_bytes);
+        let buffers = config.buffers(&test, &members, me);
         let (rows, cols) = test.layout.shape(me);
         let identity = Identity {
             run,
@@ -706,14 +706,7 @@ impl Memory {
             if header.id.ld != config.ld as u64 {
                 return false;
             }
-            let buffers = Buffers::new(
-                &test.layout,
-                &members,
-                me,
-                config.ld,
-                &config.scheme,
-                config.state_bytes,
-            );
+            let buffers = config.buffers(test, &members, me);
             let Some(head) = head.take() else {
                 return false;
             };

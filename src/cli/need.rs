@@ -63,7 +63,7 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
                 })
                 .collect();
             let bytes = position_bytes(
-                &layout(&test),
+                &Layout::of(&test),
                 &domains,
                 |position| leading_dimension(&test, position),
                 &protection.scheme,
@@ -82,10 +82,6 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
         }
     }
     Ok(needs)
-}
-
-fn layout(test: &TestParams) -> Layout {
-    Layout { n: test.n, nb: test.nb, p: test.p, q: test.q, mapping: test.mapping }
 }
 
 fn leading_dimension(test: &TestParams, position: usize) -> usize {

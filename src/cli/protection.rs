@@ -235,13 +235,7 @@ impl<'a> Guardian<'a> {
         let shape = context.shape;
         let position = shape.grid.rank(shape.row, shape.col);
         let last_sign = self.last_sign_of_life(position);
-        let layout = Layout {
-            n: params.n,
-            nb: params.nb,
-            p: params.p,
-            q: params.q,
-            mapping: params.mapping,
-        };
+        let layout = Layout::of(params);
         let test = Test {
             index: number as u32,
             layout,

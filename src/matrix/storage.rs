@@ -1,9 +1,7 @@
 //! Memory for doubles: what the matrix lies in, and buffers for everything else.
 
-use std::ptr::NonNull;
-
 use crate::memory::Region;
-use crate::memory::huge::{HUGE, map_aligned};
+use crate::memory::huge::HUGE;
 
 /// Where a local matrix lies. The solver only needs its address and length, so the memory can be
 /// private or a named region that outlives the process.
@@ -21,26 +19,17 @@ pub trait Storage {
 /// Huge pages matter: a panel touches hundreds of places a large stride apart, each on a page of
 /// its own otherwise.
 pub struct HugeBuffer {
-    pointer: NonNull<f64>,
+    /// Whole huge pages, if it takes one.
+    room: Region,
     len: usize,
-    mapped: usize,
 }
-
-// SAFETY: plain memory without thread affinity.
-unsafe impl Send for HugeBuffer {}
 
 impl HugeBuffer {
     /// `len` doubles, or why the system does not give them.
     pub fn new(len: usize) -> std::io::Result<Self> {
-        if len == 0 {
-            return Ok(Self { pointer: NonNull::dangling(), len, mapped: 0 });
-        }
         let bytes = len * 8;
-        let mapped = if bytes >= HUGE { bytes.next_multiple_of(HUGE) } else { bytes };
-        let base = map_aligned(mapped, libc::PROT_READ | libc::PROT_WRITE)?;
-        // SAFETY: mapped just above. Only advice: without huge pages everything works, slower.
-        unsafe { libc::madvise(base.as_ptr().cast(), mapped, libc::MADV_HUGEPAGE) };
-        Ok(Self { pointer: base.cast(), len, mapped })
+        let bytes = if bytes >= HUGE { bytes.next_multiple_of(HUGE) } else { bytes };
+        Ok(Self { room: Region::anonymous(bytes).map_err(std::io::Error::other)?, len })
     }
 
     /// As [`HugeBuffer::new`], with the pages already there: for what is first touched while the
@@ -57,21 +46,19 @@ impl HugeBuffer {
     }
 
     pub fn as_slice(&self) -> &[f64] {
-        // SAFETY: `len` doubles are mapped, and zero is a double.
-        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
+        &self.room.as_slice_f64()[..self.len]
     }
 
     pub fn as_mut_slice(&mut self) -> &mut [f64] {
-        // SAFETY: as above, and borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
+        &mut self.room.as_slice_f64_mut()[..self.len]
     }
 
     pub fn as_ptr(&self) -> *const f64 {
-        self.pointer.as_ptr()
+        self.room.as_ptr().cast()
     }
 
     pub fn as_mut_ptr(&mut self) -> *mut f64 {
-        self.pointer.as_ptr()
+        self.room.as_ptr().cast()
     }
 
     pub fn bytes(&self) -> u64 {
@@ -96,17 +83,6 @@ impl Storage for Region {
 
     fn len(&self) -> usize {
         self.as_slice_f64().len()
-    }
-}
-
-impl Drop for HugeBuffer {
-    fn drop(&mut self) {
-        if self.mapped > 0 {
-            // SAFETY: mapped by us, not used after this.
-            unsafe {
-                libc::munmap(self.pointer.as_ptr().cast(), self.mapped);
-            }
-        }
     }
 }
 

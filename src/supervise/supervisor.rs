@@ -667,21 +667,9 @@ impl Supervisor<'_> {
                 }
             }
         }
-        let plan = LaunchPlan {
-            launcher: settings.launcher,
-            program: &settings.launcher_program,
-            hosts,
-            ranks: hosts.iter().map(|h| h.slots).sum(),
-            run_id: &self.state.run_id,
-            incarnation: 0,
-            command: &[],
-            env: &settings.env,
-            extra: &settings.extra,
-            shell: &settings.shell,
-            dir: &std::path::absolute(settings.folder.path())?,
-            as_root: nix::unistd::geteuid().is_root(),
-            pmi: &settings.pmi,
-        };
+        let dir = std::path::absolute(settings.folder.path())?;
+        let ranks = hosts.iter().map(|h| h.slots).sum();
+        let plan = LaunchPlan { ranks, command: &[], ..self.launch_plan(hosts, &dir, 0) };
         let patience = Duration::from_millis(settings.thresholds.start_ms);
         let own = &settings.agent[0];
         let mut trial = Trial::start(&plan, own, &settings.folder, &places, patience)
@@ -759,10 +747,15 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Job> {
+    /// How the benchmark is started on these hosts, with files going to `dir`.
+    fn launch_plan<'p>(
+        &'p self,
+        hosts: &'p [Host],
+        dir: &'p std::path::Path,
+        incarnation: u32,
+    ) -> LaunchPlan<'p> {
         let settings = self.settings;
-        let incarnation = self.state.incarnation + 1;
-        let made = launch(&LaunchPlan {
+        LaunchPlan {
             launcher: settings.launcher,
             program: &settings.launcher_program,
             hosts,
@@ -773,10 +766,17 @@ impl Supervisor<'_> {
             env: &settings.env,
             extra: &settings.extra,
             shell: &settings.shell,
-            dir: &std::path::absolute(settings.folder.path())?,
+            dir,
             as_root: nix::unistd::geteuid().is_root(),
             pmi: &settings.pmi,
-        });
+        }
+    }
+
+    fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Job> {
+        let settings = self.settings;
+        let incarnation = self.state.incarnation + 1;
+        let dir = std::path::absolute(settings.folder.path())?;
+        let made = launch(&self.launch_plan(hosts, &dir, incarnation));
         let job = Job::start(&made, &settings.folder, incarnation)
             .with_context(|| format!("cannot start {}", made.argv[0]))?;
         self.note(Event::Launched { incarnation, launcher: job.id(), hosts: hosts.to_vec() })?;

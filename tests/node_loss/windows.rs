@@ -65,19 +65,26 @@ fn during_a_save_that_counts_already() {
     }
 }
 
+/// n2 is lost while the benchmark computes, and another node in a window of the recovery from that.
+fn lose_again(place: &str, node: &str) -> Ended {
+    let lab = Lab::up(4, 2);
+    let place = format!("2@{place}");
+    let mut run = lab.benchmark("run").hold_each(&["1@iteration:1:30", &place]);
+    lab.vcluster(&["cut-off", "n2"]);
+    run.struck(&place);
+    lab.vcluster(&["cut-off", node]);
+    let end = run.end();
+    assert_eq!(end.faults(), ["node-silent", "node-silent"], "{}", end.told());
+    lab.same_x("run", &end);
+    end
+}
+
 /// The node that stood in is lost while its share is rebuilt; the next one takes over.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn during_the_recovery_the_replacement() {
-    let lab = Lab::up(4, 2);
-    let mut run = lab.benchmark("run").hold_each(&["1@iteration:1:30", "2@rebuild-end:1:1"]);
-    lab.vcluster(&["cut-off", "n2"]);
-    run.struck("2@rebuild-end:1:1");
-    lab.vcluster(&["cut-off", "n5"]);
-    let end = run.end();
-    assert_eq!(end.faults(), ["node-silent", "node-silent"], "{}", end.told());
+    let end = lose_again("rebuild-end:1:1", "n5");
     assert_eq!(end.hosts(), ["n1", "n6", "n3", "n4"]);
-    lab.same_x("run", &end);
     assert_eq!(end.rebuilt(), [[1]], "{}", end.told());
 }
 
@@ -85,15 +92,8 @@ fn during_the_recovery_the_replacement() {
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn during_the_recovery_the_partner() {
-    let lab = Lab::up(4, 2);
-    let mut run = lab.benchmark("run").hold_each(&["1@iteration:1:30", "2@restore-end:0:1"]);
-    lab.vcluster(&["cut-off", "n2"]);
-    run.struck("2@restore-end:0:1");
-    lab.vcluster(&["cut-off", "n1"]);
-    let end = run.end();
-    assert_eq!(end.faults(), ["node-silent", "node-silent"], "{}", end.told());
+    let end = lose_again("restore-end:0:1", "n1");
     assert_eq!(end.hosts(), ["n6", "n5", "n3", "n4"]);
-    lab.same_x("run", &end);
     assert_eq!(end.rebuilt(), [[0]], "{}", end.told());
 }
 

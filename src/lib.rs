@@ -8,6 +8,7 @@ extern crate blas_src as _;
 pub mod faults;
 pub mod outcome;
 pub mod params;
+pub mod pulse;
 pub mod threads;
 
 pub mod blas;

@@ -9,6 +9,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::pulse;
+
 /// How long a worker without tasks looks for some before it sleeps. Long against the gaps within
 /// an iteration, short against anything a person would notice as load.
 const SPIN: Duration = Duration::from_micros(200);
@@ -84,6 +86,7 @@ impl Pool {
             let result = lead();
             for i in 0..tasks {
                 task(i);
+                pulse::beat();
                 between();
             }
             return result;
@@ -102,6 +105,7 @@ impl Pool {
                 break;
             }
             task(i);
+            pulse::beat();
             between();
         }
         drop(close);
@@ -168,6 +172,7 @@ impl Shared {
                                 break;
                             }
                             work(i);
+                            pulse::beat();
                         }
                     }));
                     if done.is_err() {

@@ -8,12 +8,13 @@ use super::placement::Found;
 use super::plan::{Buffers, Corner, STATE_ROW_WORDS, TILE_WORDS};
 use super::protocol::Method;
 use crate::faults::{Sabotage, sabotaged};
-use crate::memory::header::{HEAD_BYTES, Head, Header, HeaderFault};
+use crate::memory::header::{Doing, HEAD_BYTES, Head, Header, HeaderFault};
 use crate::memory::ledger::Ledger;
 use crate::memory::{Depot, MemoryError, Part, Region};
 use crate::parity::digest::digest;
 use crate::parity::exchange::{Share, Window};
 use crate::parity::stripes::Role;
+use crate::pulse;
 
 /// What this node holds of a job, with headers that can be believed.
 pub fn survey(depot: &Depot) -> Vec<(Found, Header)> {
@@ -99,6 +100,9 @@ impl Holding {
         }
         let head = Head::new(depot.create(number, Part::Head, HEAD_BYTES)?)
             .expect("made with the length of a head");
+        // What follows may take long.
+        head.tick(Doing::Starting, 0);
+        head.take_pulse();
         let made = Self::gather(depot, position, head, buffers, |part, bytes| {
             depot.create(number, part, bytes)
         });
@@ -290,6 +294,7 @@ impl Holding {
         for row in 0..stale.rows.min(parity_rows) {
             let start = row * pitch;
             let kept = if row < coming.rows { coming.width } else { 0 };
+            pulse::beat();
             if stale.width > kept {
                 let range = start + pitch - stale.width..start + pitch - kept;
                 to[range.clone()].copy_from_slice(&from[range]);
@@ -353,6 +358,7 @@ impl Holding {
                 None => &*self.copy(epoch).0,
             };
             (0..buffers.rows).all(|row| {
+                pulse::beat();
                 let line = &data[row * buffers.ld..][..buffers.cols];
                 (0..buffers.data_tiles()).all(|tile| {
                     data_table[row * buffers.data_tiles() + tile] == digest(tile_of(line, tile))
@@ -362,6 +368,7 @@ impl Holding {
         let check = self.copy(epoch).1;
         data_fits
             && (0..buffers.parity_rows).all(|row| {
+                pulse::beat();
                 let line = &check[row * buffers.pitch..][..buffers.pitch];
                 (0..buffers.parity_tiles()).all(|tile| {
                     parity_table[row * buffers.parity_tiles() + tile] == digest(tile_of(line, tile))
@@ -391,6 +398,7 @@ pub struct Digests {
 impl Digests {
     /// Takes the digests of a row that the code has just read or written, if it is new.
     pub fn see(&mut self, share: &Share, role: Role) {
+        pulse::beat();
         let buffers = &self.buffers;
         let (data_tiles, parity_tiles) = (buffers.data_tiles(), buffers.parity_tiles());
         let (line, table, first) = match role {
@@ -414,12 +422,21 @@ impl Digests {
     }
 }
 
+/// Bytes mapped between two signs of life.
+const TOUCHED: usize = 1 << 30;
+
 /// Maps all pages now: the first save would otherwise take a fault for each, as part of its time.
 fn touch(region: &mut Region) {
     let (start, len) = (region.words_mut().as_mut_ptr(), region.len());
-    // SAFETY: the region's own pages, which are allocated already; contents stay as they are. A
-    // system that does not know this advice refuses it, and nothing depends on it.
-    unsafe { libc::madvise(start.cast(), len, libc::MADV_POPULATE_WRITE) };
+    for at in (0..len).step_by(TOUCHED) {
+        // SAFETY: the region's own pages, which are allocated already; contents stay as they are. A
+        // system that does not know this advice refuses it, and nothing depends on it.
+        unsafe {
+            let bytes = TOUCHED.min(len - at);
+            libc::madvise(start.byte_add(at).cast(), bytes, libc::MADV_POPULATE_WRITE)
+        };
+        pulse::beat();
+    }
 }
 
 /// Of two regions that epochs take in turn, this one's; where there is only one, that.
@@ -447,6 +464,7 @@ fn copy_corner(
         if row == middle {
             half();
         }
+        pulse::beat();
         let range = row * buffers.ld + from.col..row * buffers.ld + buffers.cols;
         target[range.clone()].copy_from_slice(&source[range]);
     }

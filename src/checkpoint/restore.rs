@@ -304,6 +304,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         if let Some(head) = &head {
             head.tick(Doing::Starting, 0);
+            head.take_pulse();
         }
         hit(Point::AgreeBegin, me);
         let facts = gather(

@@ -16,6 +16,7 @@ use super::exit::Exit;
 use super::launcher_rank;
 use super::protection::{self, Ended, Guardian};
 use super::say;
+use super::signs::Signs;
 use crate::blas::{Engine, Library, preflight, set_library_threads};
 use crate::comm::{Comm, Reduce, World, die, set_phase};
 use crate::faults;
@@ -253,7 +254,12 @@ impl Job<'_> {
         let verdict = match (&context, guardian) {
             (None, _) => Ok(None),
             (Some(context), None) => {
-                solve_plainly(context, &mut self.pool, &mut watcher).map_err(Trouble::Skipped)
+                let pool = &mut self.pool;
+                match Signs::show(context, number, &mut watcher) {
+                    Ok(mut signs) => solve_plainly(context, pool, &mut signs),
+                    Err(watcher) => solve_plainly(context, pool, watcher),
+                }
+                .map_err(Trouble::Skipped)
             }
             (Some(context), Some(guardian)) => {
                 let digest = self.tests[number];
@@ -342,7 +348,7 @@ enum Trouble {
 fn solve_plainly(
     context: &Context,
     pool: &mut Pool,
-    watcher: &mut Watcher,
+    watcher: &mut impl Observer,
 ) -> Result<Option<Outcome>, String> {
     let shape: Shape = context.shape;
     let room = HugeBuffer::new(shape.len());

@@ -21,6 +21,7 @@ mod need;
 mod plan;
 mod protection;
 pub mod run;
+mod signs;
 mod simulate;
 mod status;
 mod this_machine;

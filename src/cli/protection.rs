@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::exit::Exit;
-use super::say;
+use super::{say, signs};
 use crate::checkpoint::groups::DomainFile;
 use crate::checkpoint::mpi::{Group, Positions};
 use crate::checkpoint::plan::Layout;
@@ -413,12 +413,7 @@ impl<O: Observer> Observer for Guard<'_, O> {
     }
 
     fn reached(&mut self, milestone: Milestone) {
-        let (point, doing) = match milestone {
-            Milestone::Generating => (Point::GenerateBegin, Doing::Generating),
-            Milestone::Generated => (Point::GenerateEnd, Doing::Generating),
-            Milestone::Factored => (Point::SolveBegin, Doing::Solving),
-            Milestone::Solved => (Point::VerifyBegin, Doing::Verifying),
-        };
+        let (point, doing) = signs::words(milestone);
         self.checkpointer.tick(doing, 0);
         hit(point, self.position);
         self.watcher.reached(milestone);

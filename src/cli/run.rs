@@ -433,6 +433,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         let names = nodes.hosts.iter().map(|h| h.name.clone());
         needs.extend(names.zip(found.hosts));
     }
+    let progress_shows = planned.is_some();
     let trial = !flags.no_trial && planned.is_some();
     let mut command = vec![flags.program.as_ref().unwrap_or(&own).to_string_lossy().into_owned()];
     for word in &flags.bench {
@@ -491,6 +492,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         agent: vec![own.to_string_lossy().into_owned(), "agent".to_owned()],
         folder: Folder::new(&flags.state),
         job: flags.memory_name.clone().or(job),
+        progress_shows,
         thresholds: Thresholds {
             silence_ms: ms(flags.silence),
             hang_factor: flags.hang_factor,

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::huge::HUGE;
 use super::region::{MemoryError, Region, mem_available};
 use super::sysv;
+use crate::pulse;
 
 /// What kind of memory outlives the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -457,18 +458,31 @@ fn available(file: &File, path: &Path) -> u64 {
     }
 }
 
+/// Bytes reserved between two signs of life.
+const RESERVED: usize = 1 << 30;
+
 /// Allocates every block of the file that is not there yet.
 fn reserve(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
-    // SAFETY: plain system call on a file we hold open.
-    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len.max(1) as libc::off_t) } {
-        0 => Ok(()),
-        libc::ENOSPC | libc::ENOMEM => Err(no_room(path, len, available(file, path))),
-        code => Err(MemoryError::Os {
-            what: "cannot reserve space in",
-            path: path.into(),
-            source: std::io::Error::from_raw_os_error(code),
-        }),
+    let len = len.max(1);
+    for at in (0..len).step_by(RESERVED) {
+        let bytes = RESERVED.min(len - at);
+        // SAFETY: plain system call on a file we hold open.
+        let code = unsafe {
+            libc::posix_fallocate(file.as_raw_fd(), at as libc::off_t, bytes as libc::off_t)
+        };
+        match code {
+            0 => pulse::beat(),
+            libc::ENOSPC | libc::ENOMEM => return Err(no_room(path, len, available(file, path))),
+            code => {
+                return Err(MemoryError::Os {
+                    what: "cannot reserve space in",
+                    path: path.into(),
+                    source: std::io::Error::from_raw_os_error(code),
+                });
+            }
+        }
     }
+    Ok(())
 }
 
 /// What the pool of huge pages has left; None where no hugetlbfs is mounted for this user.

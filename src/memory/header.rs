@@ -17,6 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::region::Region;
 use crate::params::{Mapping, Rng};
+use crate::pulse;
 
 /// Raised with every change of anything written to named memory.
 pub const LAYOUT_VERSION: u32 = 2;
@@ -468,6 +469,14 @@ impl Head {
     /// Makes the head say nothing, before its memory is put to another use.
     pub fn blank(&mut self) {
         self.word(PUBLISHED_AT).store(0, Ordering::Release);
+    }
+
+    /// This process's signs of life (`pulse`) are counted in this head from now on, even after its region
+    /// has gone: they have a mapping of their own, a page that is never given back.
+    pub fn take_pulse(&self) {
+        if let Some(counter) = self.region.lasting_word(PROGRESS_AT) {
+            pulse::follow(counter);
+        }
     }
 
     /// Says that this process lives and what it does.

@@ -9,6 +9,8 @@
 
 use std::ptr::NonNull;
 
+use crate::pulse;
+
 /// What x86-64 and most ARM kernels call huge; on others the wishes below have no effect.
 pub const HUGE: usize = 2 << 20;
 
@@ -50,6 +52,8 @@ const PAGE: usize = 4096;
 
 /// Threads that fill memory at once: one zeroes some GB a second, and a restart waits for it.
 const FILLERS: usize = 4;
+/// Bytes between two signs of life.
+const AT_ONCE: usize = 256 * HUGE;
 /// Huge pages below which a further thread is not worth its start.
 const SHARE: usize = 16;
 
@@ -75,17 +79,19 @@ pub(super) unsafe fn collapse(base: NonNull<u8>, len: usize) {
 
 /// Addresses `first..end`, both on boundaries of huge pages within a mapping that `collapse` was given.
 fn collapse_pages(first: usize, end: usize) {
-    for place in (first..end).step_by(HUGE) {
-        // The kernel leaves alone what holds no page at all. Asked this way, it says if there is no room for
-        // one; a plain store would be a SIGBUS.
-        // SAFETY: within the mapping; contents stay as they are.
-        if unsafe { libc::madvise(place as *mut _, PAGE, libc::MADV_POPULATE_WRITE) } != 0 {
-            return;
+    for start in (first..end).step_by(AT_ONCE) {
+        let stop = end.min(start + AT_ONCE);
+        for place in (start..stop).step_by(HUGE) {
+            // The kernel leaves alone what holds no page at all. Asked this way, it says if there is no room
+            // for one; a plain store would be a SIGBUS.
+            // SAFETY: within the mapping; contents stay as they are.
+            if unsafe { libc::madvise(place as *mut _, PAGE, libc::MADV_POPULATE_WRITE) } != 0 {
+                return;
+            }
         }
-    }
-    if first < end {
         // SAFETY: within the mapping; contents stay as they are. A refusal changes nothing.
-        unsafe { libc::madvise(first as *mut _, end - first, libc::MADV_COLLAPSE) };
+        unsafe { libc::madvise(start as *mut _, stop - start, libc::MADV_COLLAPSE) };
+        pulse::beat();
     }
 }
 

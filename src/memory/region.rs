@@ -8,6 +8,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 
 use thiserror::Error;
 
@@ -141,6 +142,29 @@ impl Region {
         match &self.owner {
             Owner::Mapped { file } => file.as_ref(),
             Owner::SysV => None,
+        }
+    }
+
+    /// An atomic word in the first page of a file's memory, in a mapping that lasts as long as the process.
+    /// None where there is no file behind the region, or no room for a page.
+    pub(super) fn lasting_word(&self, at: usize) -> Option<&'static AtomicU64> {
+        const PAGE: usize = 4096;
+        let file = self.file()?;
+        if !at.is_multiple_of(8) || at + 8 > self.len.min(PAGE) {
+            return None;
+        }
+        // SAFETY: a fresh mapping of a file that holds at least `at + 8` bytes; it is never unmapped, so the
+        // word lives for ever, and nobody but through atomics touches it by this address.
+        unsafe {
+            let base = libc::mmap(
+                std::ptr::null_mut(),
+                PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            );
+            (base != libc::MAP_FAILED).then(|| AtomicU64::from_ptr(base.byte_add(at).cast()))
         }
     }
 

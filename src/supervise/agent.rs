@@ -31,6 +31,8 @@ pub const HALT_AFTER_SAVE: Signal = Signal::SIGUSR2;
 
 /// Looking through all processes of the node costs; once the ranks are known it is done this seldom.
 const CENSUS_EVERY: Duration = Duration::from_secs(10);
+/// While the launcher is at work, and no rank has shown up yet.
+const CENSUS_EVERY_AT_START: Duration = Duration::from_secs(1);
 const CENSUS_EVERY_AT_FIRST: Duration = Duration::from_millis(500);
 const END_PATIENCE: Duration = Duration::from_secs(3);
 /// A process that does not listen to a request to stop is spared so long: a rank that still starts would die of
@@ -42,6 +44,8 @@ struct Agent<S> {
     run_id: String,
     /// Processes of the run by pid; the descriptor becomes readable when the process ends.
     known: BTreeMap<u32, Option<OwnedFd>>,
+    /// How many of these are stopped.
+    stopped: usize,
     census_at: Option<Instant>,
     /// When the run was first asked to stop.
     halted: Option<Instant>,
@@ -53,6 +57,7 @@ pub fn run() -> io::Result<()> {
         source: Heads::new(None),
         run_id: String::new(),
         known: BTreeMap::new(),
+        stopped: 0,
         census_at: None,
         halted: None,
     };
@@ -169,6 +174,7 @@ impl<S: ProgressSource> Agent<S> {
         Beat {
             seq,
             processes: self.known.len(),
+            stopped: self.stopped,
             ranks,
             shm_free_bytes: shm().free,
             memory_free_bytes: memory().1,
@@ -183,15 +189,26 @@ impl<S: ProgressSource> Agent<S> {
         if self.run_id.is_empty() {
             return;
         }
-        self.known.retain(|pid, _| processes::look(*pid).is_some());
+        self.stopped = 0;
+        self.known.retain(|pid, _| {
+            let found = processes::look(*pid);
+            self.stopped += usize::from(matches!(found, Some(('T' | 't', _))));
+            found.is_some()
+        });
+        let mut shown = false;
         for progress in sample {
+            shown |= self.known.contains_key(&progress.pid);
             if !self.known.contains_key(&progress.pid)
                 && processes::belongs(progress.pid, &self.run_id, None)
             {
                 self.known.insert(progress.pid, watch_process(progress.pid));
             }
         }
-        let every = if self.known.is_empty() { CENSUS_EVERY_AT_FIRST } else { CENSUS_EVERY };
+        let every = match (self.known.is_empty(), shown) {
+            (true, _) => CENSUS_EVERY_AT_FIRST,
+            (false, false) => CENSUS_EVERY_AT_START,
+            (false, true) => CENSUS_EVERY,
+        };
         if self.census_at.is_some_and(|at| at.elapsed() < every) {
             return;
         }

@@ -47,8 +47,11 @@ pub struct Settings {
     /// What starts an agent on a node.
     pub agent: Vec<String>,
     pub folder: Folder,
-    /// Whose memory to look at; all of this user's where None.
+    /// Whose memory to look at. Where None: that of the run's own name if the ranks show their progress, else
+    /// all of this user's.
     pub job: Option<String>,
+    /// Whether every rank shows its progress: the benchmark's own do.
+    pub progress_shows: bool,
     pub thresholds: Thresholds,
     pub beat_ms: u64,
     pub patience: Patience,
@@ -216,7 +219,8 @@ pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
         &hosts,
         &spares,
         &state.run_id,
-        settings.job.clone(),
+        // Where nothing is protected, the benchmark's ranks show their progress under the run's own name.
+        settings.job.clone().or_else(|| settings.progress_shows.then(|| state.run_id.clone())),
     );
     for name in &state.lost {
         if let Some(node) = cluster.find(name) {
@@ -929,7 +933,8 @@ impl Supervisor<'_> {
             .map(|h| self.cluster.find(&h.name).ok_or_else(|| anyhow!("no node {}", h.name)))
             .collect::<Result<_, _>>()?;
         let names: Vec<String> = self.state.placed.iter().map(|h| h.name.clone()).collect();
-        let mut watch = Watch::new(self.settings.thresholds, &names, self.now_ms());
+        let mut watch = Watch::new(self.settings.thresholds, &names, self.now_ms())
+            .progress_shows(self.settings.progress_shows);
         for (at, node) in placed.iter().enumerate() {
             match &self.cluster.nodes[*node].facts {
                 Some((facts, _)) if self.cluster.is_up(*node) => {
@@ -980,6 +985,7 @@ impl Supervisor<'_> {
                                     node: at,
                                     round_trip_ms,
                                     processes: beat.processes,
+                                    stopped: beat.stopped,
                                     ranks: beat.ranks,
                                 },
                             ));

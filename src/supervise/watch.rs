@@ -79,8 +79,9 @@ pub enum Seen {
     Beat {
         node: usize,
         round_trip_ms: f64,
-        /// Processes of the job on the node, ranks or not.
+        /// Processes of the job on the node, ranks or not, and how many of them are stopped.
         processes: usize,
+        stopped: usize,
         ranks: Vec<RankSeen>,
     },
     /// The connection to the node's agent ended.
@@ -130,6 +131,7 @@ struct Node {
     slow_beats: u32,
     told_slow: bool,
     processes: usize,
+    stopped_since_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -157,6 +159,7 @@ pub struct Watch {
     ticked_ms: u64,
     over: bool,
     end_expected: bool,
+    progress_shows: bool,
     seen_processes: bool,
     computing: bool,
     saved: Option<EpochId>,
@@ -186,6 +189,7 @@ impl Watch {
                     slow_beats: 0,
                     told_slow: false,
                     processes: 0,
+                    stopped_since_ms: None,
                 })
                 .collect(),
             ranks: BTreeMap::new(),
@@ -193,6 +197,7 @@ impl Watch {
             ticked_ms: now_ms,
             over: false,
             end_expected: false,
+            progress_shows: false,
             seen_processes: false,
             computing: false,
             saved: None,
@@ -234,6 +239,12 @@ impl Watch {
         (self.nodes[node].beats > 0).then_some(self.nodes[node].round_trip_ms)
     }
 
+    /// Every rank shows progress once MPI has started; of another program nobody knows.
+    pub fn progress_shows(mut self, shows: bool) -> Self {
+        self.progress_shows = shows;
+        self
+    }
+
     /// The ranks have been asked to stop: that they go is no fault.
     pub fn expect_end(&mut self) {
         self.end_expected = true;
@@ -245,8 +256,13 @@ impl Watch {
         }
         match seen {
             Seen::AgentUp { node, boot } => self.agent_up(now_ms, node, boot),
-            Seen::Beat { node, round_trip_ms, processes, ranks } => {
-                self.beat(now_ms, node, round_trip_ms, processes, &ranks)
+            Seen::Beat { node, round_trip_ms, processes, stopped, ranks } => {
+                let state = &mut self.nodes[node];
+                state.processes = processes;
+                state.stopped_since_ms =
+                    (stopped > 0).then(|| state.stopped_since_ms.unwrap_or(now_ms));
+                self.seen_processes |= processes > 0;
+                self.beat(now_ms, node, round_trip_ms, &ranks)
             }
             Seen::Closed { node } => {
                 let state = &mut self.nodes[node];
@@ -294,13 +310,10 @@ impl Watch {
         now_ms: u64,
         node: usize,
         round_trip_ms: f64,
-        processes: usize,
         ranks: &[RankSeen],
     ) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
         let before_ms = std::mem::replace(&mut self.nodes[node].heard_ms, now_ms);
-        self.nodes[node].processes = processes;
-        self.seen_processes |= processes > 0;
         for seen in ranks {
             self.rank(now_ms, before_ms, node, seen, &mut verdicts);
         }
@@ -539,17 +552,21 @@ impl Watch {
             });
         }
 
-        if !self.seen_processes && now_ms - self.started_ms >= t.start_ms {
+        let nobody = !self.seen_processes || (self.progress_shows && self.ranks.is_empty());
+        if nobody && now_ms - self.started_ms >= t.start_ms {
+            let detail = match self.seen_processes {
+                false => "no process of the run has appeared on any node",
+                true => {
+                    "its processes are there, but no rank has begun to work: MPI does not start"
+                }
+            };
             return self.broken(Breakage {
                 kind: FaultKind::LaunchFailed,
                 struck_ms: self.started_ms,
                 node: None,
                 position: None,
                 iteration: 0,
-                detail: format!(
-                    "no rank has appeared for {} s after the launch",
-                    t.start_ms / 1000
-                ),
+                detail: format!("{} s after the launch {detail}", t.start_ms / 1000),
             });
         }
         let mut verdicts = self.find_hang(now_ms);
@@ -569,16 +586,19 @@ impl Watch {
     fn find_hang(&mut self, now_ms: u64) -> Vec<Verdict> {
         let t = self.thresholds;
         let usual_ms = self.iteration_ms();
-        let limit = |doing: Doing| match (doing, usual_ms) {
-            (Doing::Done, _) => u64::MAX,
-            (Doing::Computing, Some(usual)) => {
-                t.hang_min_ms.max((t.hang_factor * usual as f64) as u64)
-            }
+        // One that is done waits for others; if all are, they wait for the MPI library or the launcher.
+        let through = |rank: &Rank| rank.died.is_some() || rank.last.doing == Doing::Done;
+        let at_work = || self.ranks.values().filter(|rank| !through(rank));
+        // Whoever computes waits for others an iteration at most. In anything else a rank may wait for long
+        // for one that has more to do: there nothing hangs as long as somebody gets on.
+        let in_step = at_work().all(|rank| rank.last.doing == Doing::Computing);
+        let latest_ms = at_work().map(|rank| rank.changed_ms).max().unwrap_or(now_ms);
+        let limit_ms = match usual_ms {
+            Some(usual) if in_step => t.hang_min_ms.max((t.hang_factor * usual as f64) as u64),
             // Nothing to compare with but what the like has taken before.
             _ => t.patience_ms.max((t.hang_factor * self.longest_other_ms as f64) as u64),
         };
-        // One that is done waits for others; if all are, they wait for the MPI library or the launcher.
-        let through = |rank: &Rank| rank.died.is_some() || rank.last.doing == Doing::Done;
+        let still_since_ms = |rank: &Rank| if in_step { rank.changed_ms } else { latest_ms };
         if let Some(last_ms) = self.ranks.values().map(|rank| rank.changed_ms).max()
             && self.ranks.values().all(through)
             && now_ms.saturating_sub(last_ms) >= t.patience_ms
@@ -593,14 +613,31 @@ impl Watch {
                 detail: format!("all ranks are through, but have not ended for {waited_s} s"),
             });
         }
+        // Also one that shows no progress yet, or never will: the launcher's own.
+        if let Some(at) = self.nodes.iter().position(|node| {
+            node.stopped_since_ms.is_some_and(|since| now_ms - since >= t.hang_min_ms)
+        }) && !self.ranks.values().any(|rank| rank.stopped_since_ms.is_some())
+        {
+            let since_ms = self.nodes[at].stopped_since_ms.unwrap_or(now_ms);
+            let detail = format!(
+                "a process of the run on {} that is no working rank has been stopped (state T) for {:.1} s",
+                self.nodes[at].name,
+                (now_ms - since_ms) as f64 / 1e3
+            );
+            return self.broken(Breakage {
+                kind: FaultKind::RankHung,
+                struck_ms: since_ms,
+                node: Some(at),
+                position: None,
+                iteration: self.foremost,
+                detail,
+            });
+        }
         let stopped = |rank: &Rank| {
             rank.stopped_since_ms.is_some_and(|since| now_ms - since >= t.hang_min_ms)
         };
-        let hangs = self.ranks.values().any(|rank| {
-            rank.died.is_none()
-                && (stopped(rank)
-                    || now_ms.saturating_sub(rank.changed_ms) >= limit(rank.last.doing))
-        });
+        let hangs = self.ranks.values().any(|rank| rank.died.is_none() && stopped(rank))
+            || at_work().any(|rank| now_ms.saturating_sub(still_since_ms(rank)) >= limit_ms);
         if !hangs {
             return Vec::new();
         }
@@ -642,6 +679,7 @@ impl Watch {
         for node in &mut self.nodes {
             later(&mut node.heard_ms);
             node.closed_ms.iter_mut().for_each(later);
+            node.stopped_since_ms.iter_mut().for_each(later);
         }
         for rank in self.ranks.values_mut() {
             later(&mut rank.changed_ms);
@@ -673,6 +711,10 @@ mod tests {
         round_trip: [f64; 4],
         stuck: [Option<u64>; 4],
         saved: Option<(EpochId, u64)>,
+    }
+
+    fn beat_without_ranks(node: usize, processes: usize, stopped: usize) -> Seen {
+        Seen::Beat { node, round_trip_ms: 1.0, processes, stopped, ranks: vec![] }
     }
 
     impl Run {
@@ -736,6 +778,7 @@ mod tests {
                     node,
                     round_trip_ms: self.round_trip[node],
                     processes: 1,
+                    stopped: usize::from(self.states[node] == 'T'),
                     ranks: vec![seen],
                 },
             );
@@ -865,7 +908,7 @@ mod tests {
         for now in (21_500..23_000 + patience_ms).step_by(500) {
             run.now = now;
             for node in 0..4 {
-                run.see(Seen::Beat { node, round_trip_ms: 1.0, processes: 1, ranks: vec![] });
+                run.see(beat_without_ranks(node, 1, 0));
             }
             let more = run.watch.tick(now);
             run.note(more);
@@ -908,6 +951,21 @@ mod tests {
         assert_eq!(run.breakage().1.position, Some(1));
     }
 
+    /// One copies, generates or digests for minutes, the others wait for it.
+    #[test]
+    fn nothing_hangs_while_somebody_gets_on() {
+        for doing in [Doing::Starting, Doing::Generating, Doing::Saving, Doing::Recovering] {
+            let mut run = Run::new();
+            run.until(20_000).doing = doing;
+            run.stuck = [Some(20_000), Some(20_000), None, Some(20_000)];
+            run.until(400_000);
+            assert_eq!(run.verdicts.len(), 1, "{doing:?}: {:?}", run.verdicts);
+            run.stuck[2] = Some(400_000);
+            run.until(900_000);
+            assert_eq!(run.breakage().1.kind, FaultKind::RankHung);
+        }
+    }
+
     #[test]
     fn saving_takes_its_time_and_is_told() {
         let mut run = Run::new();
@@ -937,10 +995,45 @@ mod tests {
         let mut watch = Watch::new(Thresholds::default(), &["n1".to_string()], 0);
         let mut found = Vec::new();
         for now in (0..130_000).step_by(100) {
-            watch.see(now, Seen::Beat { node: 0, round_trip_ms: 1.0, processes: 0, ranks: vec![] });
+            watch.see(now, beat_without_ranks(0, 0, 0));
             found.extend(watch.tick(now));
         }
         assert!(matches!(&found[..], [Verdict::Broken(b)] if b.kind == FaultKind::LaunchFailed));
+    }
+
+    #[test]
+    fn mpi_that_does_not_start_is_a_failed_launch() {
+        for (shows, verdicts) in [(true, 1), (false, 0)] {
+            let nodes = ["n1".to_string()];
+            let mut watch = Watch::new(Thresholds::default(), &nodes, 0).progress_shows(shows);
+            let mut found = Vec::new();
+            for now in (0..130_000).step_by(100) {
+                watch.see(now, beat_without_ranks(0, 3, 0));
+                found.extend(watch.tick(now));
+            }
+            assert_eq!(found.len(), verdicts, "of another program nobody knows: {found:?}");
+            for verdict in found {
+                assert!(matches!(verdict, Verdict::Broken(b) if b.kind == FaultKind::LaunchFailed));
+            }
+        }
+    }
+
+    /// Before MPI has started, or of the launcher's own.
+    #[test]
+    fn a_stopped_process_is_noticed_although_it_shows_no_progress() {
+        let mut run = Run::new();
+        run.beating[2] = false;
+        for now in (100..30_000).step_by(100) {
+            run.see(beat_without_ranks(2, 2, usize::from(now >= 5000)));
+            run.until(now);
+        }
+        let (at, broken) = run.breakage();
+        assert_eq!(
+            (broken.kind, broken.node, broken.position),
+            (FaultKind::RankHung, Some(2), None)
+        );
+        assert!(at - 5000 <= 10_000, "noticed after {} ms", at - 5000);
+        assert!(broken.detail.contains("n3"), "{}", broken.detail);
     }
 
     #[test]
@@ -984,7 +1077,7 @@ mod tests {
                         doing: Doing::Computing, ..Progress::default()
                     };
                     let ranks = vec![RankSeen { progress, state: 'R' }];
-                    let seen = Seen::Beat { node, round_trip_ms: 1.0, processes: 1, ranks };
+                    let seen = Seen::Beat { node, round_trip_ms: 1.0, processes: 1, stopped: 0, ranks };
                     prop_assert_eq!(count(watch.see(now, seen)), 0);
                 }
             }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::watch::RankSeen;
 
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
-pub const WIRE_VERSION: u32 = 3;
+pub const WIRE_VERSION: u32 = 4;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
@@ -54,6 +54,8 @@ pub struct Beat {
     pub seq: Option<u64>,
     /// Processes of the run on this node.
     pub processes: usize,
+    /// How many of them are stopped (state T), ranks or not.
+    pub stopped: usize,
     pub ranks: Vec<RankSeen>,
     /// What /dev/shm and the memory have left.
     pub shm_free_bytes: u64,

@@ -64,6 +64,32 @@ fn a_hung_rank_is_ended_and_its_node_kept() {
     assert_eq!(end.hosts(), ["n1", "n2", "n3"]);
 }
 
+/// As when it is stopped while MPI starts: it has no memory yet that could show its progress.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_rank_that_hangs_before_it_shows_progress_is_noticed_too() {
+    let lab = Lab::up(3, 1);
+    let flags = ["--hang-min", "5s", "--export", "STAND_IN_HANGS_AT_START=3"];
+    let end = lab.stand_in("run", 20).flags(&flags).start().end();
+    assert_eq!(end.survived(&["rank-hung"])["node"], "n2");
+    assert_eq!(end.hosts(), ["n1", "n2", "n3"]);
+}
+
+/// Nothing is saved, but its progress shows all the same; and the run begins anew.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_hung_rank_without_protection_is_noticed() {
+    let lab = Lab::up(4, 1);
+    let run = lab.unprotected("run").flags(&["--hang-min", "5s"]).hold("1@iteration:2:20");
+    let end = run.end();
+    let fault = end.survived(&["rank-hung"]);
+    assert_eq!((&fault["node"], &fault["position"]), (&"n3".into(), &2.into()));
+    lab.same_x("run", &end);
+    for node in ["n1", "n2", "n3", "n4"] {
+        assert_eq!(lab.memory_of(node), "", "left behind on {node}");
+    }
+}
+
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_that_hangs_as_a_whole_is_lost() {

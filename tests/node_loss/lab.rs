@@ -21,8 +21,8 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The benchmark's problem: 2 x 2 ranks, one a node, protected in pairs: n1 with n2, n3 with n4.
-const GRID: &str = "-p 2 -q 2 --threads 1 --no-preflight --group 2";
-const SIZE: &str = "-n 2500 --nb 32 --checkpoint 4";
+const PROBLEM: &str = "-n 2500 --nb 32 -p 2 -q 2 --threads 1 --no-preflight --json result.json";
+const PROTECTION: &str = "--checkpoint 4 --group 2";
 
 /// A rank that is stopped on purpose may be so for a while before it is to go on.
 const HELD: [&str; 2] = ["--hang-min", "60s"];
@@ -61,7 +61,7 @@ fn relax() -> &'static Path {
 }
 
 fn benchmark_flags() -> Vec<String> {
-    format!("{SIZE} {GRID} --json result.json").split(' ').map(String::from).collect()
+    format!("{PROBLEM} {PROTECTION}").split(' ').map(String::from).collect()
 }
 
 /// Settings of whoever runs the tests are not the tests' settings.
@@ -239,6 +239,16 @@ impl Lab {
         }
         plan.command.args(HELD);
         plan.tail = benchmark_flags();
+        plan
+    }
+
+    /// The same problem, and nothing is saved.
+    pub fn unprotected(&self, name: &str) -> Plan {
+        let mut plan = self.supervised(name, 1);
+        if launcher() == Launcher::Mpich {
+            plan.command.args(self.mpich_exports());
+        }
+        plan.tail = PROBLEM.split(' ').map(String::from).collect();
         plan
     }
 

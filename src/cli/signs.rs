@@ -1,0 +1,135 @@
+//! The progress of a test that is not protected, shown all the same where `skt-hpl run` watches.
+//!
+//! A protected position publishes it in the head of its memory. Without protection no memory outlives the
+//! process, and a hung rank would look like one that waits: so a head alone is made, under the name of the
+//! supervised run, and removed when the test is over.
+
+use super::exit::Exit;
+use crate::comm::die;
+use crate::faults::{Point, hit};
+use crate::lu::{Context, Milestone, Observer};
+use crate::memory::header::{Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, Phase, Stage};
+use crate::memory::{Depot, MemoryError, Part, Store};
+use crate::supervise::launcher::RUN_ID_VAR;
+
+/// Stands for "none" where a header names a code, a method or a scope.
+const NONE: u8 = u8::MAX;
+
+/// What a milestone is called by faults on purpose, and by those who watch.
+pub(super) fn words(milestone: Milestone) -> (Point, Doing) {
+    match milestone {
+        Milestone::Generating => (Point::GenerateBegin, Doing::Generating),
+        Milestone::Generated => (Point::GenerateEnd, Doing::Generating),
+        Milestone::Factored => (Point::SolveBegin, Doing::Solving),
+        Milestone::Solved => (Point::VerifyBegin, Doing::Verifying),
+    }
+}
+
+/// An observer that shows how far this rank has come, and tells another one.
+pub struct Signs<'w, O> {
+    depot: Depot,
+    head: Head,
+    position: usize,
+    watcher: &'w mut O,
+}
+
+impl<'w, O> Signs<'w, O> {
+    /// Begins to show the progress of test `number`; gives the watcher back where nobody watches.
+    ///
+    /// Ends the run if it cannot be shown: a supervisor would take that for a rank that hangs.
+    pub fn show(context: &Context, number: usize, watcher: &'w mut O) -> Result<Self, &'w mut O> {
+        let Ok(run) = std::env::var(RUN_ID_VAR) else { return Err(watcher) };
+        let position = context.shape.grid.rank(context.shape.row, context.shape.col);
+        match make(&run, position, &header(context, number, position)) {
+            Ok((depot, head)) => Ok(Self { depot, head, position, watcher }),
+            Err(why) => die(
+                i32::from(Exit::NoSharedMemory.code()),
+                &format!("no place to show progress to skt-hpl run: {why}"),
+            ),
+        }
+    }
+}
+
+fn make(run: &str, position: usize, header: &Header) -> Result<(Depot, Head), MemoryError> {
+    let depot = Depot::new(Store::Posix, run)?;
+    // An earlier incarnation of this run that was killed here has left its own.
+    depot.unlink(position as u32, Part::Head);
+    let region = depot.create(position as u32, Part::Head, HEAD_BYTES)?;
+    let mut head = Head::new(region).expect("made with the length of a head");
+    head.write(header);
+    head.tick(Doing::Starting, 0);
+    head.take_pulse();
+    Ok((depot, head))
+}
+
+/// A header that holds nothing: it says whose progress this is.
+fn header(context: &Context, number: usize, position: usize) -> Header {
+    let (params, shape) = (context.params, &context.shape);
+    Header {
+        id: Identity {
+            run: 0,
+            test: number as u32,
+            position: position as u32,
+            n: params.n as u64,
+            nb: params.nb as u64,
+            p: params.p as u32,
+            q: params.q as u32,
+            mapping: params.mapping,
+            rng: params.rng,
+            seed: params.seed,
+            params_digest: 0,
+            rows: shape.rows as u64,
+            cols: shape.cols as u64,
+            ld: shape.ld as u64,
+            group: 0,
+            members: Vec::new(),
+            losses: 0,
+            code: NONE,
+            method: NONE,
+            scope: NONE,
+            state_bytes: 0,
+        },
+        claim: Claim {
+            joined: 1,
+            phase: Phase::Running,
+            stage: Stage::Generating,
+            base: None,
+            seal: None,
+        },
+        base: Mark::default(),
+        seal: Mark::default(),
+    }
+}
+
+impl<O: Observer> Observer for Signs<'_, O> {
+    fn began(&mut self, unix_s: f64) {
+        self.watcher.began(unix_s);
+    }
+
+    fn reached(&mut self, milestone: Milestone) {
+        let (point, doing) = words(milestone);
+        self.head.tick(doing, 0);
+        hit(point, self.position);
+        self.watcher.reached(milestone);
+    }
+
+    fn iteration(&mut self, k: usize, blocks: usize, elapsed: f64) {
+        self.head.tick(Doing::Computing, k as u64);
+        hit(Point::Iteration, self.position);
+        self.watcher.iteration(k, blocks, elapsed);
+    }
+
+    fn multiplied(&mut self, seconds: f64, flops: f64) {
+        self.head.worked((seconds * 1e6) as u64, flops as u64);
+    }
+
+    fn solved(&mut self, x: &[f64]) {
+        self.watcher.solved(x);
+    }
+}
+
+impl<O> Drop for Signs<'_, O> {
+    fn drop(&mut self) {
+        self.depot.unlink(self.position as u32, Part::Head);
+    }
+}

@@ -266,14 +266,14 @@ impl Holding {
     /// Copies the part of A that can have changed to this epoch's copy. `half` is called midway.
     pub fn copy_in(&mut self, epoch: u64, a: &[u64], from: Corner, half: impl FnMut()) {
         let buffers = self.buffers;
-        copy_corner(&buffers, a, self.copy(epoch).0, from, half);
+        copy_rows(&buffers, a, self.copy(epoch).0, from, |_| true, half);
     }
 
-    /// Copies this epoch's whole copy to A.
-    pub fn copy_out(&mut self, epoch: u64, a: &mut [u64], half: impl FnMut()) {
+    /// Copies this epoch's whole copy to A, rows that A has `taken` already apart.
+    pub fn copy_out(&mut self, epoch: u64, a: &mut [u64], taken: &[bool], half: impl FnMut()) {
         let buffers = self.buffers;
         let from = Corner { row: 0, col: 0 };
-        copy_corner(&buffers, self.copy(epoch).0, a, from, half);
+        copy_rows(&buffers, self.copy(epoch).0, a, from, |row| !taken[row], half);
     }
 
     /// Brings the checksum of `epoch` up to the epoch before it, where that one differs from the last but
@@ -359,7 +359,7 @@ impl Holding {
             };
             (0..buffers.rows).all(|row| {
                 pulse::beat();
-                let line = &data[row * buffers.ld..][..buffers.cols];
+                let line = &data[buffers.row(row)];
                 (0..buffers.data_tiles()).all(|tile| {
                     data_table[row * buffers.data_tiles() + tile] == digest(tile_of(line, tile))
                 })
@@ -407,7 +407,7 @@ impl Digests {
                 else {
                     return;
                 };
-                (&share.data[row * buffers.ld..][..buffers.cols], row * data_tiles, self.from.col)
+                (&share.data[buffers.row(row)], row * data_tiles, self.from.col)
             }
             Role::Parity(row) if row < self.parity_rows => (
                 &share.parity[row * buffers.pitch..][..buffers.pitch],
@@ -452,11 +452,13 @@ fn tile_of(line: &[u64], tile: usize) -> &[u64] {
     &line[start..(start + TILE_WORDS).min(line.len())]
 }
 
-fn copy_corner(
+/// Copies what of a corner lies in rows that are `wanted`. `half` is called midway.
+fn copy_rows(
     buffers: &Buffers,
     source: &[u64],
     target: &mut [u64],
     from: Corner,
+    wanted: impl Fn(usize) -> bool,
     mut half: impl FnMut(),
 ) {
     let middle = from.row + (buffers.rows - from.row) / 2;
@@ -465,7 +467,9 @@ fn copy_corner(
             half();
         }
         pulse::beat();
-        let range = row * buffers.ld + from.col..row * buffers.ld + buffers.cols;
-        target[range.clone()].copy_from_slice(&source[range]);
+        if wanted(row) {
+            let range = buffers.row(row).start + from.col..buffers.row(row).end;
+            target[range.clone()].copy_from_slice(&source[range]);
+        }
     }
 }

@@ -216,6 +216,12 @@ impl Buffers {
         self.rows * self.ld
     }
 
+    /// Where a row lies in A and in each full copy.
+    pub fn row(&self, row: usize) -> std::ops::Range<usize> {
+        let start = row * self.ld;
+        start..start + self.cols
+    }
+
     pub fn parity_words(&self) -> usize {
         self.parity_rows * self.pitch
     }

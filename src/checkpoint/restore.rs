@@ -22,6 +22,7 @@ use crate::memory::header::{Claim, Doing, Head, Header, Identity, Mark};
 use crate::memory::{Depot, Held, MemoryError, Part, Region};
 use crate::params::Rng;
 use crate::parity::exchange::Coder;
+use crate::parity::stripes::Role;
 use crate::parity::{Encode, GroupComm, Share, Stripes};
 
 /// What to do with memory an earlier process left.
@@ -561,6 +562,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::Settled, me);
         self.world.barrier();
 
+        // The workspace is void from here on, whatever it held: rows that the group reads or writes of the
+        // committed copy go into it while they are in the cache.
+        let mut taken = vec![false; self.holding.buffers.rows];
         let lost_members: Vec<usize> = members
             .iter()
             .enumerate()
@@ -579,8 +583,18 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             self.holding.with_shares(target.epoch, None, |share, is_state| {
                 let window = if is_state { state_window } else { whole };
                 let see = |share: &Share, role| {
-                    if let (false, Some(digests)) = (is_state, &mut digests) {
+                    if is_state {
+                        return;
+                    }
+                    if let Some(digests) = &mut digests {
                         digests.see(share, role);
+                    }
+                    if let Role::Data(row) = role
+                        && let Some(row) = buffers.rows.checked_sub(row + 1)
+                        && !std::mem::replace(&mut taken[row], true)
+                    {
+                        let range = buffers.row(row);
+                        a.words_mut()[range.clone()].copy_from_slice(&share.data[range]);
                     }
                 };
                 let possible = coder.rebuild(group, share, window, &lost_members, see, || {
@@ -608,8 +622,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             return Err(StartError::NotWhole { epoch: target.epoch });
         }
         hit(Point::AgreedAgain, me);
-        self.holding
-            .copy_out(target.epoch, &mut a.words_mut()[..words], || hit(Point::RestoreHalf, me));
+        let rest = &mut a.words_mut()[..words];
+        self.holding.copy_out(target.epoch, rest, &taken, || hit(Point::RestoreHalf, me));
         self.copies = [None; 2];
         self.copies[(target.epoch % 2) as usize] = Some(mark.boundary as usize);
         let state = self.holding.read_state(target.epoch);

@@ -14,7 +14,7 @@ use super::exit::Exit;
 use super::need::{self, Needs};
 use super::run::{self, NodeFlags, Refusal};
 use crate::supervise::agent::{binary_digest, facts};
-use crate::supervise::cluster::Cluster;
+use crate::supervise::cluster::{Cluster, FIRST_CALL};
 use crate::supervise::events::unix_ms;
 use crate::supervise::folder::Folder;
 use crate::supervise::hosts::Host;
@@ -110,7 +110,7 @@ fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let mut cluster =
         Cluster::new(nodes.shell.clone(), agent, &nodes.hosts, &nodes.spares, &run_id, None);
     let mut problems = 0;
-    for (at, why) in cluster.call_all(Duration::from_secs(10)) {
+    for (at, why) in cluster.call_all(FIRST_CALL) {
         println!("{}: PROBLEM: {why}", cluster.nodes[at].host.name);
         problems += 1;
     }

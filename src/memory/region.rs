@@ -149,7 +149,9 @@ impl Region {
     /// None where there is no file behind the region, or no room for a page.
     pub(super) fn lasting_word(&self, at: usize) -> Option<&'static AtomicU64> {
         const PAGE: usize = 4096;
-        let file = self.file()?;
+        // Opened anew: a mapping keeps what it was made from open, and with it any lock.
+        let own = format!("/proc/self/fd/{}", self.file()?.as_raw_fd());
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(own).ok()?;
         if !at.is_multiple_of(8) || at + 8 > self.len.min(PAGE) {
             return None;
         }

@@ -373,8 +373,9 @@ impl Coder {
         }
     }
 
-    /// Gives the lost members all rows of the window back, data and parity; survivors only read. At a
-    /// lost member, `seen` is told once of each row that was written.
+    /// Gives the lost members all rows of the window back, data and parity; survivors only read. `seen` is
+    /// told, while they are in the cache, of each row that was written, once, and at a survivor of each data
+    /// row that was read, once for each lost member.
     /// False, before anything is sent, if more are lost than the group survives.
     pub fn rebuild<G: GroupComm + ?Sized>(
         &self,
@@ -427,6 +428,7 @@ impl Coder {
                     comm.sendrecv_while(send, None, &mut || {
                         if let Some(now) = now {
                             self.contribute(share, me, now, &mut coming[..now.words()], true);
+                            self.show_data(share, me, now, &mut seen);
                         }
                     });
                 } else if last {
@@ -460,6 +462,7 @@ impl Coder {
                     comm.sendrecv(send, recv);
                     if let Some(now) = now {
                         self.contribute(share, me, now, &mut coming[..now.words()], false);
+                        self.show_data(share, me, now, &mut seen);
                     }
                 }
                 std::mem::swap(&mut ready, &mut coming);

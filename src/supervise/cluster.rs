@@ -42,6 +42,10 @@ pub enum News {
     Closed(String),
 }
 
+/// How long nodes are given at first. A login with all its start-up files may take long; a node that is not
+/// there is known much sooner by the remote shell.
+pub const FIRST_CALL: Duration = Duration::from_secs(30);
+
 pub struct Cluster {
     pub nodes: Vec<Node>,
     links: Links,
@@ -142,7 +146,11 @@ impl Cluster {
             if !self.is_up(node) {
                 failed.entry(node).or_insert_with(|| {
                     let said = self.links.complaint(node);
-                    format!("no answer within {} s {said}", patience.as_secs())
+                    let words = format!(
+                        "no answer within {} s; how long does a login there take? {said}",
+                        patience.as_secs()
+                    );
+                    words.trim_end().to_owned()
                 });
                 self.links.close(node);
             }

@@ -13,7 +13,7 @@ use anyhow::{Context as _, anyhow, bail};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 use super::agent::binary_digest;
-use super::cluster::{Cluster, News};
+use super::cluster::{Cluster, FIRST_CALL, News};
 use super::events::{Event, FaultKind, Record, unix_ms};
 use super::folder::{Folder, HaltRequest, read_whole, write_whole};
 use super::hosts::Host;
@@ -385,7 +385,7 @@ impl Supervisor<'_> {
 
     /// From first contact to the end of the run.
     fn run(&mut self, resumed: bool) -> anyhow::Result<(u8, String)> {
-        let failed = self.cluster.call_all(Duration::from_secs(10));
+        let failed = self.cluster.call_all(FIRST_CALL);
         let mut adopted = None;
         if resumed {
             let known = self.state.running.is_some_and(|id| {

@@ -99,6 +99,8 @@ points! {
     CleanBegin = "clean-begin",
     /// Some of the memory is removed.
     CleanHalf = "clean-half",
+    /// All tests are over and told; results are still kept. By rank, not by position.
+    Told = "told",
 }
 
 impl FromStr for Point {

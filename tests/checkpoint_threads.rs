@@ -247,7 +247,7 @@ fn forward() -> Vec<Point> {
         .filter(|p| !backward().contains(p))
         .filter(|p| !matches!(p, Point::SolveBegin | Point::VerifyBegin))
         // After CleanBegin the result is recorded and there is nothing to come back to.
-        .filter(|p| !matches!(p, Point::CleanBegin | Point::CleanHalf))
+        .filter(|p| !matches!(p, Point::CleanBegin | Point::CleanHalf | Point::Told))
         .collect()
 }
 

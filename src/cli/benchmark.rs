@@ -19,7 +19,7 @@ use super::say;
 use super::signs::Signs;
 use crate::blas::{Engine, Library, preflight, set_library_threads};
 use crate::comm::{Comm, Reduce, World, die, set_phase};
-use crate::faults;
+use crate::faults::{self, Point, hit};
 use crate::input::hpl_dat::{HplDat, Output};
 use crate::input::memory_need::{enough_ranks, fits, human};
 use crate::input::{Loaded, node_memory};
@@ -30,6 +30,8 @@ use crate::outcome::{Outcome, Times};
 use crate::params::TestParams;
 use crate::report::json::{Blas, JsonLog, Mpi};
 use crate::report::text::{self, Echo, TextReport};
+use crate::supervise::job::Done;
+use crate::supervise::launcher::RUN_ID_VAR;
 use crate::threads::Pool;
 
 /// Runs the benchmark as the flags and files say.
@@ -171,7 +173,7 @@ struct Job<'a> {
 
 /// What rank 0 writes to.
 struct Reports {
-    out: Box<dyn Write>,
+    out: Counted<Box<dyn Write>>,
     text: TextReport,
     json: Option<JsonLog>,
 }
@@ -211,6 +213,30 @@ impl Job<'_> {
                 }),
             }
         }
+        set_phase("telling the end");
+        let exit = |[failed]: [u64; 1]| match failed {
+            0 => Exit::Passed,
+            _ => Exit::ResidualFailed,
+        };
+        let mut failed = [0u64];
+        if let Some(r) = &mut reports {
+            let done = r.text.end(&mut r.out).and_then(|()| match r.json.take() {
+                Some(json) => json.complete().map(|_| ()),
+                None => Ok(()),
+            });
+            if let Err(error) = done {
+                cannot_write(&error);
+            }
+            failed[0] = r.text.counts().failed as u64;
+            if std::env::var_os(RUN_ID_VAR).is_some() {
+                // Whatever happens from here on costs nothing any more.
+                let to_stdout = self.loaded.dat.output == Output::Stdout;
+                let printed = if to_stdout { r.out.bytes } else { 0 };
+                say(Done { status: exit(failed).code(), printed });
+            }
+        }
+        comm.broadcast(&mut failed, 0);
+        hit(Point::Told, comm.rank());
         if let Some(guardian) = &self.guardian {
             set_phase("removing the memory of the run");
             if let Err(ended) = guardian.clean(&self.node)
@@ -220,19 +246,7 @@ impl Job<'_> {
             }
         }
         set_phase("finishing");
-        let mut failed = [0u64];
-        if let Some(mut r) = reports {
-            let done = r.text.end(&mut r.out).and_then(|()| match r.json.take() {
-                Some(json) => json.complete().map(|_| ()),
-                None => Ok(()),
-            });
-            if let Err(error) = done {
-                cannot_write(&error);
-            }
-            failed[0] = r.text.counts().failed as u64;
-        }
-        comm.broadcast(&mut failed, 0);
-        if failed[0] > 0 { Exit::ResidualFailed } else { Exit::Passed }
+        exit(failed)
     }
 
     /// Solves one test. All ranks return alike, but only rank 0 gets the outcome.
@@ -299,7 +313,7 @@ impl Job<'_> {
 
     fn begin_reports(&self) -> Result<Reports, String> {
         let (dat, settings) = (&self.loaded.dat, &self.loaded.settings);
-        let mut out: Box<dyn Write> = match &dat.output {
+        let out: Box<dyn Write> = match &dat.output {
             Output::Stdout => Box::new(io::stdout()),
             Output::Stderr => Box::new(io::stderr()),
             Output::File(path) => Box::new(
@@ -307,6 +321,7 @@ impl Job<'_> {
                     .map_err(|e| format!("cannot write to {}: {e}", path.display()))?,
             ),
         };
+        let mut out = Counted { inner: out, bytes: 0 };
         let text = TextReport::new(dat.threshold, settings.timing);
         let json = match &settings.json {
             None => None,
@@ -332,6 +347,24 @@ impl Job<'_> {
         };
         text.begin(&mut out, &echo(dat)).map_err(|e| format!("cannot write: {e}"))?;
         Ok(Reports { out, text, json })
+    }
+}
+
+/// Knows how much was written.
+struct Counted<W> {
+    inner: W,
+    bytes: u64,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
     }
 }
 

@@ -144,7 +144,7 @@ fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let tried = start_mpi(flags, &nodes.shell, &pairs, &own, &run_id)?;
     if tried > 0 {
         // What hangs on other nodes goes with its agent's word.
-        cluster.end_run(Duration::from_secs(4));
+        cluster.end_run(Duration::from_secs(4), false);
     }
     Ok(problems + tried)
 }

@@ -172,7 +172,7 @@ pub struct CleanFlags {
 pub fn clean(flags: &CleanFlags) -> ExitCode {
     let mut removed = 0;
     let mut parts = 0;
-    for store in [Store::Posix, Store::SysV, Store::HugeTlbfs] {
+    for store in Store::ALL {
         // A store this system does not have holds nothing.
         let Ok(depot) = Depot::new(store, &flags.job) else { continue };
         match depot.clean() {

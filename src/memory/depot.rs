@@ -28,6 +28,10 @@ pub enum Store {
     HugeTlbfs,
 }
 
+impl Store {
+    pub const ALL: [Store; 3] = [Store::Posix, Store::SysV, Store::HugeTlbfs];
+}
+
 /// One piece of a position's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

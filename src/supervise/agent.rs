@@ -22,7 +22,7 @@ use super::processes;
 use super::progress::{Heads, Progress, ProgressSource};
 use super::watch::RankSeen;
 use super::wire::{Beat, Facts, FromAgent, ToAgent, WIRE_VERSION, from_line, to_line};
-use crate::memory::depot;
+use crate::memory::{Depot, Store, depot};
 
 /// Asks a rank to save at the next boundary and stop.
 pub const HALT_NOW: Signal = Signal::SIGUSR1;
@@ -42,6 +42,8 @@ const DEAF_PATIENCE: Duration = Duration::from_secs(10);
 struct Agent<S> {
     source: S,
     run_id: String,
+    /// The name of its memory, where it has one of its own.
+    job: Option<String>,
     /// Processes of the run by pid; the descriptor becomes readable when the process ends.
     known: BTreeMap<u32, Option<OwnedFd>>,
     /// How many of these are stopped.
@@ -56,6 +58,7 @@ pub fn run() -> io::Result<()> {
     let mut agent = Agent {
         source: Heads::new(None),
         run_id: String::new(),
+        job: None,
         known: BTreeMap::new(),
         stopped: 0,
         census_at: None,
@@ -125,15 +128,19 @@ pub fn run() -> io::Result<()> {
             match message {
                 ToAgent::Attend { run_id, job, lonely_ms } => {
                     agent.run_id = run_id;
-                    agent.source = Heads::new(job);
+                    agent.source = Heads::new(job.clone());
+                    agent.job = job;
                     lonely = Duration::from_millis(lonely_ms);
                 }
                 ToAgent::Beat { seq } => {
                     let beat = agent.beat(Some(seq));
                     say(&FromAgent::Beat(beat))?;
                 }
-                ToAgent::End { id, below } => {
+                ToAgent::End { id, below, clean } => {
                     let (ended, left) = processes::end_run(&agent.run_id, below, END_PATIENCE);
+                    if clean && let Some(job) = &agent.job {
+                        remove_memory(job);
+                    }
                     agent.known.clear();
                     agent.census_at = None;
                     let beat = agent.beat(None);
@@ -234,6 +241,14 @@ impl<S: ProgressSource> Agent<S> {
             .filter(|pid| deaf_too || processes::catches(*pid, signal))
             .filter(|pid| kill(Pid::from_raw(*pid as i32), signal).is_ok())
             .count()
+    }
+}
+
+/// Removes all of this user's memory of that name, unless somebody is using it.
+fn remove_memory(job: &str) {
+    for store in Store::ALL {
+        // A store this system does not have holds nothing.
+        let _ = Depot::new(store, job).and_then(|depot| depot.clean());
     }
 }
 

@@ -220,7 +220,9 @@ impl Cluster {
 
     /// Ends the run's processes on all nodes that are not lost. Returns how many were ended, and which
     /// nodes would not answer: those are lost, though not yet declared so.
-    pub fn end_run(&mut self, silence: Duration) -> (usize, Vec<(usize, String)>) {
+    ///
+    /// With `clean`, they remove what memory the run has left, too.
+    pub fn end_run(&mut self, silence: Duration, clean: bool) -> (usize, Vec<(usize, String)>) {
         self.next_end += 1;
         let id = self.next_end;
         let mut waiting: Vec<usize> =
@@ -228,7 +230,7 @@ impl Cluster {
         let mut redialled: BTreeMap<usize, Instant> = BTreeMap::new();
         for node in &waiting {
             if self.is_up(*node) {
-                self.links.send(*node, &ToAgent::End { id, below: None });
+                self.links.send(*node, &ToAgent::End { id, below: None, clean });
             } else {
                 if !self.links.is_open(*node) {
                     self.call(*node);
@@ -246,7 +248,7 @@ impl Cluster {
                     waiting.retain(|n| *n != node);
                 }
                 Some((node, News::Up(_))) => {
-                    self.links.send(node, &ToAgent::End { id, below: None });
+                    self.links.send(node, &ToAgent::End { id, below: None, clean });
                 }
                 Some((node, News::Closed(why))) if waiting.contains(&node) => {
                     // Once more, in case only the connection was at fault.
@@ -317,7 +319,7 @@ impl Cluster {
     pub fn end_leftovers(&mut self, node: usize) {
         self.next_end += 1;
         let id = self.next_end;
-        self.links.send(node, &ToAgent::End { id, below: None });
+        self.links.send(node, &ToAgent::End { id, below: None, clean: false });
     }
 
     /// What a node offers, by its facts and last heartbeat.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use super::echo::Echo;
 use super::events::ProcessId;
 use super::folder::Folder;
 use super::launcher::Launch;
@@ -30,17 +31,45 @@ struct Tail {
 }
 
 impl Tail {
-    fn copy(&mut self, to: &mut dyn Write) -> io::Result<bool> {
-        let Ok(mut file) = File::open(&self.path) else { return Ok(false) };
+    /// What has been written since the last call.
+    fn read(&mut self) -> io::Result<Vec<u8>> {
+        let Ok(mut file) = File::open(&self.path) else { return Ok(Vec::new()) };
         file.seek(SeekFrom::Start(self.at))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         self.at += bytes.len() as u64;
-        if !bytes.is_empty() {
-            to.write_all(&bytes)?;
-            to.flush()?;
-        }
-        Ok(!bytes.is_empty())
+        Ok(bytes)
+    }
+}
+
+/// Writes something; a stream that is gone must not end the run. True if there was anything.
+fn pass(bytes: io::Result<Vec<u8>>, mut to: impl Write) -> bool {
+    let bytes = bytes.unwrap_or_default();
+    !bytes.is_empty() && to.write_all(&bytes).and_then(|()| to.flush()).is_ok()
+}
+
+/// What the benchmark says on its standard error when all tests are over and told, before it tidies up and MPI
+/// ends: where it is killed after that, or hangs, its work is not lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    pub status: u8,
+    /// Bytes it has written to its standard output.
+    pub printed: u64,
+}
+
+const DONE: &str = "all tests are done: status ";
+
+impl std::fmt::Display for Done {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "{DONE}{}, {} bytes of results on standard output", self.status, self.printed)
+    }
+}
+
+impl Done {
+    fn find(text: &str) -> Option<Self> {
+        let (status, rest) = text.rsplit_once(DONE)?.1.split_once(", ")?;
+        let printed = rest.split_once(" bytes ")?.0;
+        Some(Self { status: status.parse().ok()?, printed: printed.parse().ok()? })
     }
 }
 
@@ -142,12 +171,22 @@ impl Job {
         ended
     }
 
-    /// Passes on what the job has written since the last call. True if there was anything.
-    pub fn forward(&mut self) -> bool {
-        // A standard output that is gone must not end the run.
-        let out = self.output.copy(&mut io::stdout().lock()).unwrap_or(false);
-        let err = self.errors.copy(&mut io::stderr().lock()).unwrap_or(false);
+    /// Passes on what the job has written since the last call, unless an earlier incarnation has said the same.
+    /// True if there was anything.
+    pub fn forward(&mut self, echo: &mut Echo) -> bool {
+        let fresh = self.output.read().map(|bytes| echo.fresh(&bytes));
+        let out = pass(fresh, io::stdout().lock());
+        let err = pass(self.errors.read(), io::stderr().lock());
         out || err
+    }
+
+    /// The status the benchmark will end with, once it has said that all is done and all it has printed is
+    /// here: from then on nothing that happens to it matters any more.
+    pub fn done(&self) -> Option<u8> {
+        let errors = fs::read(&self.errors.path).ok()?;
+        let done = Done::find(&String::from_utf8_lossy(&errors))?;
+        let printed = fs::metadata(&self.output.path).map_or(0, |meta| meta.len());
+        (printed >= done.printed).then_some(done.status)
     }
 
     /// The end of what the launcher complained about.
@@ -202,6 +241,22 @@ mod tests {
         let mut other = Job::adopt(job.id(), &folder, 1);
         assert_eq!(wait(&mut other), Some(42));
         assert!(fs::read_to_string(folder.output(1)).unwrap().contains("out"));
+    }
+
+    #[test]
+    fn done_is_done_when_all_that_was_printed_is_here() {
+        let done = Done { status: 3, printed: 12 };
+        assert_eq!(
+            Done::find(&format!("noise\n[1,0]<stderr>:skt-hpl: {done}\nmore\n")),
+            Some(done)
+        );
+        assert_eq!(Done::find("all tests are done: status 3, 1"), None, "cut short");
+        for (text, told) in [("twelve bytes", Some(3)), ("eleven byte", None)] {
+            let script = format!("printf '%s' '{text}'; echo 'skt-hpl: {done}' >&2");
+            let (_dir, _folder, mut job, _) = started(&script);
+            wait(&mut job);
+            assert_eq!(job.done(), told);
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 pub mod agent;
 pub mod cluster;
+pub mod echo;
 pub mod events;
 pub mod folder;
 pub mod hosts;

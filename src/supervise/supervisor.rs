@@ -14,6 +14,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 use super::agent::binary_digest;
 use super::cluster::{Cluster, FIRST_CALL, News};
+use super::echo::Echo;
 use super::events::{Event, FaultKind, Record, unix_ms};
 use super::folder::{Folder, HaltRequest, read_whole, write_whole};
 use super::hosts::Host;
@@ -116,6 +117,39 @@ enum End {
     Halted {
         why: String,
     },
+    /// All is done and told, but the processes stay.
+    Lingering,
+}
+
+impl End {
+    /// Why it was not the benchmark's own end; None where it was, or a halt that was asked for.
+    fn interrupted(&self) -> Option<String> {
+        match self {
+            End::Exit { code: Some(0 | 75), .. } => None,
+            End::Exit { code: Some(code), .. } if FINAL.contains(code) => None,
+            End::Exit { code, .. } => Some(launcher_words(*code)),
+            End::Broken(breakage) => Some(breakage.detail.clone()),
+            End::Halted { why } => Some(why.clone()),
+            End::Lingering => Some("its processes did not end by themselves".to_string()),
+        }
+    }
+}
+
+fn launcher_words(code: Option<i32>) -> String {
+    match code {
+        Some(code) => format!("the launcher ended with status {code}"),
+        None => "the launcher is gone without a trace".to_string(),
+    }
+}
+
+/// What a status says with which the benchmark ends a run for good.
+fn finished_words(code: u8) -> &'static str {
+    match code {
+        STATUS_PASSED => "the run is finished",
+        3 => "a residual check FAILED",
+        STATUS_LOSS => "more was lost than can be recovered; the memory is kept",
+        _ => "shared memory cannot be had",
+    }
 }
 
 /// How a trial start of MPI went.
@@ -139,6 +173,10 @@ const TELL_AGAIN: Duration = Duration::from_secs(1);
 
 /// Before a run is given up for want of nodes, lost ones have so long to say that they are back.
 const LAST_CALL: Duration = Duration::from_secs(6);
+
+/// How long a run that has told all its results may take to end its processes: MPI libraries have been seen to
+/// hang there for ever.
+const LINGER: Duration = Duration::from_secs(20);
 
 /// How long the last word of the nodes on how far the ranks had come is waited for.
 const LAST_LOOK: Duration = Duration::from_millis(250);
@@ -165,6 +203,8 @@ struct Supervisor<'a> {
     /// Working nodes found slow, and how.
     slow: BTreeMap<String, String>,
     lines: Lines,
+    /// What all incarnations have printed.
+    echo: Echo,
 }
 
 /// Runs to the end and returns the exit status.
@@ -253,6 +293,7 @@ pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
         replaced: Vec::new(),
         slow: BTreeMap::new(),
         lines: Lines::new(settings.progress_every.as_millis() as u64),
+        echo: Echo::default(),
     };
     if !resumed {
         this.note(Event::RunStarted {
@@ -416,7 +457,7 @@ impl Supervisor<'_> {
             }
         } else if resumed {
             // Whatever is left of the old job must not meet the new one.
-            self.stop(None)?;
+            self.stop(None, false)?;
         }
         loop {
             let hosts = match self.choose_nodes()? {
@@ -691,7 +732,7 @@ impl Supervisor<'_> {
         if !matches!(result, Some(Ok(()))) {
             // Nothing of it may be there when the next one starts.
             let silence = Duration::from_millis(settings.thresholds.silence_ms);
-            for (node, why) in self.cluster.end_run(silence).1 {
+            for (node, why) in self.cluster.end_run(silence, false).1 {
                 self.lose(node, &why)?;
             }
         }
@@ -792,37 +833,37 @@ impl Supervisor<'_> {
     /// Watches one incarnation to its end and cleans up after it. Some: the run has ended.
     fn incarnation(&mut self, mut job: Job) -> anyhow::Result<Option<(u8, String)>> {
         self.status.incarnation = self.state.incarnation;
+        self.echo.again();
         let end = self.watch(&mut job)?;
-        job.forward();
+        job.forward(&mut self.echo);
+        let told = job.done();
+        if let (Some(code), Some(why)) = (told, end.interrupted()) {
+            // All is told already; only the end of it failed. There may be memory left that nobody removed.
+            self.stop(Some(&mut job), true)?;
+            return Ok(Some((code, format!("{}; afterwards {why}", finished_words(code)))));
+        }
         let (kind, struck_ms, node, position, iteration, mut detail, code) = match end {
             End::Exit { code: Some(0), .. } => {
-                self.stop(Some(&mut job))?;
-                return Ok(Some((STATUS_PASSED, "the run is finished".to_string())));
+                self.stop(Some(&mut job), false)?;
+                return Ok(Some((STATUS_PASSED, finished_words(STATUS_PASSED).to_string())));
             }
             End::Exit { code: Some(code), .. } if FINAL.contains(&code) => {
-                self.stop(Some(&mut job))?;
-                let why = match code {
-                    3 => "a residual check FAILED",
-                    4 => "more was lost than can be recovered; the memory is kept",
-                    _ => "shared memory cannot be had",
-                };
-                return Ok(Some((code as u8, why.to_string())));
+                self.stop(Some(&mut job), false)?;
+                return Ok(Some((code as u8, finished_words(code as u8).to_string())));
             }
             End::Exit { code: Some(75), .. } => {
-                self.stop(Some(&mut job))?;
+                self.stop(Some(&mut job), false)?;
                 let why = self.halt.as_ref().map_or("the benchmark stopped", |h| h.why.as_str());
                 return Ok(Some((STATUS_RESUMABLE, why.to_string())));
             }
             End::Halted { why } => {
-                self.stop(Some(&mut job))?;
+                self.stop(Some(&mut job), false)?;
                 return Ok(Some((STATUS_RESUMABLE, why)));
             }
+            End::Lingering => unreachable!("only where all is done, which was judged above"),
             End::Exit { code, struck_ms } => {
                 let iteration = self.last_look(self.status.iteration);
-                let what = match code {
-                    Some(code) => format!("the launcher ended with status {code}"),
-                    None => "the launcher is gone without a trace".to_string(),
-                };
+                let what = launcher_words(code);
                 (FaultKind::LauncherGone, struck_ms, None, None, iteration, what, code)
             }
             End::Broken(mut b) => {
@@ -857,7 +898,7 @@ impl Supervisor<'_> {
             self.lose(at, kind.words())?;
         }
         let lost_before = self.state.lost.len();
-        self.stop(Some(&mut job))?;
+        self.stop(Some(&mut job), false)?;
         if self.halt.is_some() {
             return Ok(Some((STATUS_RESUMABLE, format!("halted, after a fault ({detail})"))));
         }
@@ -901,7 +942,8 @@ impl Supervisor<'_> {
     }
 
     /// Ends what is left of the job everywhere, and finds out which nodes do not answer.
-    fn stop(&mut self, job: Option<&mut Job>) -> anyhow::Result<()> {
+    /// With `clean`, they remove what memory the run has left.
+    fn stop(&mut self, job: Option<&mut Job>, clean: bool) -> anyhow::Result<()> {
         if let Some(bytes) = self.cluster.rank_bytes() {
             self.rank_bytes = Some(self.rank_bytes.map_or(bytes, |known| known.max(bytes)));
         }
@@ -911,7 +953,7 @@ impl Supervisor<'_> {
             None => super::processes::end_run(&run_id, None, Duration::from_secs(3)).0,
         };
         let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
-        let (there, failed) = self.cluster.end_run(silence);
+        let (there, failed) = self.cluster.end_run(silence, clean);
         let mut unreachable: Vec<String> = self.state.lost.iter().cloned().collect();
         for (node, why) in failed {
             unreachable.push(self.cluster.nodes[node].host.name.clone());
@@ -955,6 +997,7 @@ impl Supervisor<'_> {
         let aim = self.state.faults.iter().map(|f| f.iteration).max().unwrap_or(0);
         let mut caught_up = self.state.faults.is_empty();
         let mut looked = Instant::now();
+        let mut done_since = None;
         loop {
             self.housekeeping()?;
             let mut verdicts = Vec::new();
@@ -998,8 +1041,12 @@ impl Supervisor<'_> {
             // Every agent's word wakes us; files need not be looked at as often.
             if looked.elapsed() >= LOOK_EVERY {
                 looked = Instant::now();
-                if job.forward() {
+                if job.forward(&mut self.echo) {
                     self.line_shown = false;
+                    done_since = done_since.or_else(|| job.done().map(|_| Instant::now()));
+                }
+                if done_since.is_some_and(|since| since.elapsed() > LINGER) {
+                    return Ok(End::Lingering);
                 }
                 if let Some(code) = job.poll() {
                     verdicts.extend(watch.see(now, Seen::LauncherEnded { code }));

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::watch::RankSeen;
 
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
-pub const WIRE_VERSION: u32 = 4;
+pub const WIRE_VERSION: u32 = 5;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
@@ -23,8 +23,8 @@ pub enum ToAgent {
     },
     /// Answer with a beat of the same number.
     Beat { seq: u64 },
-    /// End the run's processes, of incarnations below `below` if given.
-    End { id: u64, below: Option<u32> },
+    /// End the run's processes, of incarnations below `below` if given; with `clean`, remove its memory too.
+    End { id: u64, below: Option<u32>, clean: bool },
     /// Ask the ranks to save and stop (`now`), or to stop after their next save.
     Halt { now: bool },
 }
@@ -127,7 +127,7 @@ mod tests {
     fn messages_cross_the_wire_and_chatter_is_passed_over() {
         let ended = FromAgent::Ended { id: 3, ended: 2, left: 0, beat: Beat::default() };
         assert_eq!(from_line::<FromAgent>(&to_line(&ended)), Some(ended));
-        let end = ToAgent::End { id: 3, below: Some(2) };
+        let end = ToAgent::End { id: 3, below: Some(2), clean: true };
         assert_eq!(from_line::<ToAgent>(&to_line(&end)), Some(end));
         for noise in ["", "Welcome to n1!", "{}", "{\"say\":\"what\"}"] {
             assert_eq!(from_line::<FromAgent>(noise), None);

@@ -77,6 +77,7 @@ fn forward_points(p: usize, q: usize) {
             // Generated once, solved once.
             Point::GenerateBegin | Point::GenerateEnd => 1,
             Point::SolveBegin | Point::VerifyBegin | Point::CleanBegin | Point::CleanHalf => 1,
+            Point::Told => 1,
             // The first save of a start, or a later one.
             _ => 1 + position as u64 % 2,
         };

@@ -347,6 +347,13 @@ impl Plan {
         self
     }
 
+    /// Other orders of the system than the usual one, a test each.
+    pub fn orders(mut self, orders: &str) -> Self {
+        let at = self.tail.iter().position(|word| word == "-n").unwrap();
+        self.tail[at + 1] = orders.to_string();
+        self
+    }
+
     pub fn start(mut self) -> Run {
         self.command.args(&self.tail);
         Run::start(&mut self.command, self.state, self.faults)

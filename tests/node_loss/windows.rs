@@ -106,6 +106,39 @@ fn near_the_end() {
     }
 }
 
+/// What fails after the end is told, or hangs, costs nothing; and what memory is left is removed.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn after_the_end_is_told() {
+    for action in ["kill", "stop"] {
+        let lab = Lab::up(4, 0);
+        let end = lab.benchmark("run").faults(&format!("1@told:2:1:{action}")).start().end();
+        lab.same_x("run", &end);
+        assert!(end.faults().is_empty(), "{}", end.told());
+        assert!(end.errors.contains("the run is finished; afterwards"), "{}", end.told());
+        for node in ["n1", "n2", "n3", "n4"] {
+            assert_eq!(lab.memory_of(node), "", "left behind on {node}");
+        }
+    }
+}
+
+/// Who reads the supervisor's output sees one run: the result of the first test is not told again by the
+/// incarnation that goes on with the second.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn in_the_second_test() {
+    let lab = Lab::up(4, 1);
+    // Iterations of both tests count: 38 of the first.
+    let run = lab.benchmark("run").orders("1200,2500").hold("1@iteration:1:60");
+    lab.vcluster(&["off", "n2"]);
+    let end = run.end();
+    end.passed();
+    assert_eq!(end.faults().len(), 1, "{}", end.told());
+    for (what, times) in [("PASSED", 2), ("HPLinpack", 1), ("End of Tests", 1), ("\nWR", 2)] {
+        assert_eq!(end.output.matches(what).count(), times, "{what}: {}", end.told());
+    }
+}
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }

@@ -195,9 +195,19 @@ fn no_room_for_the_memory() {
         println!("not run: no mount namespace to be had, or MPICH");
         return;
     }
-    let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "3"]);
-    let mount =
-        "mount -t tmpfs -o size=1m none /dev/shm && \"$@\"; code=$?; ls /dev/shm; exit $code";
+    // The second time each rank finds room for its first parts, which are in huge pages, and together
+    // they run out of it while these are being made.
+    let large: &[&str] = &["-n", "3000", "--nb", "64"];
+    for (problem, size) in [(SMALL, "1m"), (large, "100m"), (large, "171m")] {
+        no_room(problem, size);
+    }
+}
+
+fn no_room(problem: &[&str], size: &str) {
+    let scene = Scene::of(2, 2, problem).protect(&["--checkpoint", "3"]);
+    let mount = &format!(
+        "mount -t tmpfs -o size={size} none /dev/shm && \"$@\"; code=$?; ls /dev/shm; exit $code"
+    );
     let ran = scene.job().under(&["unshare", "-m", "sh", "-c", mount, "sh"]).run().expect_code(5);
     assert_eq!(ran.err.matches("shared memory cannot be had").count(), 1, "{}", ran.told());
     let numbers =

@@ -286,6 +286,8 @@ impl Protocol {
             }
             Pc::SettleBarrier if r.lost => Pc::Rebuild,
             Pc::SettleBarrier => {
+                // Rows of B go to A as they are read for the lost.
+                m.a = Garbage;
                 r.arrived += 1;
                 Pc::AgreeBarrier
             }

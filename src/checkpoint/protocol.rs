@@ -7,7 +7,7 @@
 //! A recovery: [`decide`] on all headers; every survivor writes down the decision (`pinned`) before
 //! anything is changed, barrier; who is sealed on the target finishes its flush, who is
 //! sealed on a later epoch withdraws the seal (`settled`), barrier; the lost are rebuilt (`rebuilt`); all
-//! headers are compared again; B goes to A; `resumed`, barrier. A recovery that is itself interrupted finds
+//! headers are compared again; B goes to A (which is void since the barrier before); `resumed`, barrier. A recovery that is itself interrupted finds
 //! the pin, and whoever cannot supply the pinned epoch (an old copy that came back) is lost, even if it
 //! looks plausible on its own.
 //!

@@ -83,7 +83,18 @@ pub fn run(flags: &BenchFlags) -> Exit {
         },
     };
     let pool = Pool::new(threads);
-    Job { world: &world, node, loaded: &loaded, engine, pool, hosts, guardian, tests }.run()
+    Job {
+        world: &world,
+        node,
+        loaded: &loaded,
+        engine,
+        pool,
+        hosts,
+        guardian,
+        tests,
+        progress_bytes: 0,
+    }
+    .run()
 }
 
 /// What rank 0 gets from `make`, at all ranks.
@@ -169,11 +180,15 @@ struct Job<'a> {
     guardian: Option<Guardian<'a>>,
     /// Digests of the tests, in order.
     tests: Vec<u64>,
+    /// What lines of progress have taken on standard output.
+    progress_bytes: u64,
 }
 
 /// What rank 0 writes to.
 struct Reports {
     out: Counted<Box<dyn Write>>,
+    /// What `out` goes to, if that is a file.
+    file: Option<File>,
     text: TextReport,
     json: Option<JsonLog>,
 }
@@ -220,10 +235,7 @@ impl Job<'_> {
         };
         let mut failed = [0u64];
         if let Some(r) = &mut reports {
-            let done = r.text.end(&mut r.out).and_then(|()| match r.json.take() {
-                Some(json) => json.complete().map(|_| ()),
-                None => Ok(()),
-            });
+            let done = r.end();
             if let Err(error) = done {
                 cannot_write(&error);
             }
@@ -231,7 +243,7 @@ impl Job<'_> {
             if std::env::var_os(RUN_ID_VAR).is_some() {
                 // Whatever happens from here on costs nothing any more.
                 let to_stdout = self.loaded.dat.output == Output::Stdout;
-                let printed = if to_stdout { r.out.bytes } else { 0 };
+                let printed = self.progress_bytes + if to_stdout { r.out.bytes } else { 0 };
                 say(Done { status: exit(failed).code(), printed });
             }
         }
@@ -264,6 +276,7 @@ impl Job<'_> {
             n: params.n,
             nb: params.nb,
             last: 0.0,
+            out: Counted { inner: io::stdout(), bytes: 0 },
         };
         let verdict = match (&context, guardian) {
             (None, _) => Ok(None),
@@ -283,6 +296,7 @@ impl Job<'_> {
                     .map_err(Trouble::Ended)
             }
         };
+        self.progress_bytes += watcher.out.bytes;
         // All ranks of a grid know its verdict; the one at position 0 tells those without a place,
         // and rank 0, which reports.
         let first = position == Some((0, 0));
@@ -313,13 +327,16 @@ impl Job<'_> {
 
     fn begin_reports(&self) -> Result<Reports, String> {
         let (dat, settings) = (&self.loaded.dat, &self.loaded.settings);
+        let mut file = None;
         let out: Box<dyn Write> = match &dat.output {
             Output::Stdout => Box::new(io::stdout()),
             Output::Stderr => Box::new(io::stderr()),
-            Output::File(path) => Box::new(
-                File::create(path)
-                    .map_err(|e| format!("cannot write to {}: {e}", path.display()))?,
-            ),
+            Output::File(path) => {
+                let cannot = |e| format!("cannot write to {}: {e}", path.display());
+                let made = File::create(path).map_err(cannot)?;
+                file = Some(made.try_clone().map_err(cannot)?);
+                Box::new(made)
+            }
         };
         let mut out = Counted { inner: out, bytes: 0 };
         let text = TextReport::new(dat.threshold, settings.timing);
@@ -346,7 +363,21 @@ impl Job<'_> {
             }
         };
         text.begin(&mut out, &echo(dat)).map_err(|e| format!("cannot write: {e}"))?;
-        Ok(Reports { out, text, json })
+        Ok(Reports { out, file, text, json })
+    }
+}
+
+impl Reports {
+    /// All is told, and on disk where it goes to files.
+    fn end(&mut self) -> io::Result<()> {
+        self.text.end(&mut self.out)?;
+        if let Some(file) = &self.file {
+            file.sync_all()?;
+        }
+        match self.json.take() {
+            Some(json) => json.complete().map(|_| ()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -472,6 +503,7 @@ struct Watcher {
     n: usize,
     nb: usize,
     last: f64,
+    out: Counted<io::Stdout>,
 }
 
 impl Observer for Watcher {
@@ -479,7 +511,7 @@ impl Observer for Watcher {
         if self.progress && k > 0 && elapsed - self.last >= 1.0 {
             self.last = elapsed;
             // A progress line that cannot be written is not worth ending the run for.
-            let _ = text::progress(&mut io::stdout(), self.n, k * self.nb, elapsed);
+            let _ = text::progress(&mut self.out, self.n, k * self.nb, elapsed);
         }
     }
 }

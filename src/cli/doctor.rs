@@ -4,6 +4,7 @@
 //! there, is there memory for the run (with the benchmark's flags: for that very run), do the clocks agree, and
 //! does MPI start over all of them. `skt-hpl run` checks the same before its first launch.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -144,7 +145,7 @@ fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let tried = start_mpi(flags, &nodes.shell, &pairs, &own, &run_id)?;
     if tried > 0 {
         // What hangs on other nodes goes with its agent's word.
-        cluster.end_run(Duration::from_secs(4), false);
+        cluster.end_run(Duration::from_secs(4), &BTreeSet::new());
     }
     Ok(problems + tried)
 }

@@ -30,6 +30,7 @@ use crate::memory::header::{Doing, Head};
 use crate::memory::{Depot, Part};
 use crate::outcome::{Outcome, Protection};
 use crate::params::TestParams;
+use crate::supervise::launcher::RUN_ID_VAR;
 use crate::threads::Pool;
 
 /// Room for the small state: [`Account`] as text.
@@ -91,6 +92,9 @@ impl From<StartError> for Ended {
 struct Record {
     /// Which test exactly: a file that was changed meanwhile has other tests.
     digest: u64,
+    /// The supervised run it was computed in, if any.
+    #[serde(default)]
+    run_id: Option<String>,
     outcome: Outcome,
 }
 
@@ -100,6 +104,11 @@ struct Account {
     began_unix_s: f64,
     saved_unix_s: f64,
     told: Protection,
+}
+
+/// The supervised run that this is a part of.
+fn run_id() -> Option<String> {
+    std::env::var(RUN_ID_VAR).ok()
 }
 
 /// One run's protection on one rank.
@@ -168,8 +177,16 @@ impl<'a> Guardian<'a> {
     /// Sorts out the run that memory belongs to and the results it holds.
     fn take_stock(&mut self, node: &Comm, tests: &[u64]) -> Result<(), Ended> {
         let mut stale = false;
+        // What another supervised run has left behind, on a node it had lost, say, is its result, not this one's;
+        // unless there is a test to be gone on with.
+        let own = run_id();
+        let others = |record: &Record| {
+            let both = own.is_some() && record.run_id.is_some();
+            both && own != record.run_id && self.arrival.test.is_none()
+        };
         for (&number, bytes) in &self.arrival.finished {
             match serde_json::from_slice::<Record>(bytes) {
+                Ok(record) if others(&record) => stale = true,
                 Ok(record) if tests.get(number as usize) == Some(&record.digest) => {
                     self.finished.push((number, record));
                 }
@@ -310,7 +327,7 @@ impl<'a> Guardian<'a> {
             ));
         };
         outcome.protection = Some(account.told);
-        let record = Record { digest, outcome };
+        let record = Record { digest, run_id: run_id(), outcome };
         let bytes = serde_json::to_vec(&record).expect("plain values have a JSON form");
         if !checkpointer.record(&bytes) && context.grid.rank() == 0 {
             say("no room to keep this result: a restart would run the test again");

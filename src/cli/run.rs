@@ -145,8 +145,8 @@ pub struct RunFlags {
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "120s", help_heading = "Detection")]
     pub patience: Duration,
 
-    /// The ranks must appear within this time after a launch
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "120s", help_heading = "Detection")]
+    /// The first rank must show progress within this time after a launch
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "300s", help_heading = "Detection")]
     pub start_patience: Duration,
 
     /// A node whose ranks take so many times the others' time to compute the same is slow: it is named

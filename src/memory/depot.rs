@@ -470,9 +470,15 @@ fn reserve(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
     let len = len.max(1);
     for at in (0..len).step_by(RESERVED) {
         let bytes = RESERVED.min(len - at);
-        // SAFETY: plain system call on a file we hold open.
-        let code = unsafe {
-            libc::posix_fallocate(file.as_raw_fd(), at as libc::off_t, bytes as libc::off_t)
+        let code = loop {
+            // SAFETY: plain system call on a file we hold open.
+            let code = unsafe {
+                libc::posix_fallocate(file.as_raw_fd(), at as libc::off_t, bytes as libc::off_t)
+            };
+            // A signal, such as the wish to save and stop, breaks it off.
+            if code != libc::EINTR {
+                break code;
+            }
         };
         match code {
             0 => pulse::beat(),

@@ -3,7 +3,7 @@
 //! The restart loop asks this file's [`Cluster`] to reach nodes, to end the run on them, to tell how fit each
 //! is. Everything that comes in passes through [`Cluster::hear`], so nothing known is known in two places.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::events::unix_ms;
@@ -221,8 +221,12 @@ impl Cluster {
     /// Ends the run's processes on all nodes that are not lost. Returns how many were ended, and which
     /// nodes would not answer: those are lost, though not yet declared so.
     ///
-    /// With `clean`, they remove what memory the run has left, too.
-    pub fn end_run(&mut self, silence: Duration, clean: bool) -> (usize, Vec<(usize, String)>) {
+    /// Those named in `clean` remove what memory the run has left, too.
+    pub fn end_run(
+        &mut self,
+        silence: Duration,
+        clean: &BTreeSet<String>,
+    ) -> (usize, Vec<(usize, String)>) {
         self.next_end += 1;
         let id = self.next_end;
         let mut waiting: Vec<usize> =
@@ -230,7 +234,7 @@ impl Cluster {
         let mut redialled: BTreeMap<usize, Instant> = BTreeMap::new();
         for node in &waiting {
             if self.is_up(*node) {
-                self.links.send(*node, &ToAgent::End { id, below: None, clean });
+                self.tell_end(*node, id, clean);
             } else {
                 if !self.links.is_open(*node) {
                     self.call(*node);
@@ -248,7 +252,7 @@ impl Cluster {
                     waiting.retain(|n| *n != node);
                 }
                 Some((node, News::Up(_))) => {
-                    self.links.send(node, &ToAgent::End { id, below: None, clean });
+                    self.tell_end(node, id, clean);
                 }
                 Some((node, News::Closed(why))) if waiting.contains(&node) => {
                     // Once more, in case only the connection was at fault.
@@ -315,11 +319,16 @@ impl Cluster {
         (0..self.nodes.len()).any(|at| awaited(&at))
     }
 
+    fn tell_end(&mut self, node: usize, id: u64, clean: &BTreeSet<String>) {
+        let clean = clean.contains(&self.nodes[node].host.name);
+        self.links.send(node, &ToAgent::End { id, below: None, clean });
+    }
+
     /// For a lost node that has just said hello.
-    pub fn end_leftovers(&mut self, node: usize) {
+    pub fn end_leftovers(&mut self, node: usize, clean: &BTreeSet<String>) {
         self.next_end += 1;
         let id = self.next_end;
-        self.links.send(node, &ToAgent::End { id, below: None, clean: false });
+        self.tell_end(node, id, clean);
     }
 
     /// What a node offers, by its facts and last heartbeat.

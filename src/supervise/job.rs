@@ -57,6 +57,23 @@ pub struct Done {
     pub printed: u64,
 }
 
+/// The status the benchmark will end with, once it has said that all is done and all it has printed is here:
+/// from then on nothing that happens to it matters any more.
+fn told(output: &Path, errors: &Path) -> Option<u8> {
+    let errors = fs::read(errors).ok()?;
+    let done = Done::find(&String::from_utf8_lossy(&errors))?;
+    let printed = fs::metadata(output).map_or(0, |meta| meta.len());
+    (printed >= done.printed).then_some(done.status)
+}
+
+/// The status with which an incarnation has come to its end, or said it would, if it has.
+pub fn end_of(folder: &Folder, incarnation: u32) -> Option<u8> {
+    let left = fs::read_to_string(folder.exit(incarnation));
+    let left = left.ok().and_then(|text| text.trim().parse().ok());
+    left.filter(|status| matches!(status, 0 | 3))
+        .or_else(|| told(&folder.output(incarnation), &folder.errors(incarnation)))
+}
+
 const DONE: &str = "all tests are done: status ";
 
 impl std::fmt::Display for Done {
@@ -180,13 +197,15 @@ impl Job {
         out || err
     }
 
-    /// The status the benchmark will end with, once it has said that all is done and all it has printed is
-    /// here: from then on nothing that happens to it matters any more.
+    /// Passes on a last line that has no end.
+    pub fn forward_rest(&mut self, echo: &mut Echo) {
+        self.forward(echo);
+        pass(Ok(echo.rest()), io::stdout().lock());
+    }
+
+    /// The status the benchmark will end with; see [`told`].
     pub fn done(&self) -> Option<u8> {
-        let errors = fs::read(&self.errors.path).ok()?;
-        let done = Done::find(&String::from_utf8_lossy(&errors))?;
-        let printed = fs::metadata(&self.output.path).map_or(0, |meta| meta.len());
-        (printed >= done.printed).then_some(done.status)
+        told(&self.output.path, &self.errors.path)
     }
 
     /// The end of what the launcher complained about.

@@ -163,6 +163,8 @@ pub struct RunState {
     pub spares: Vec<Host>,
     /// Where the last incarnation runs, or ran.
     pub placed: Vec<Host>,
+    /// Every node that any incarnation was launched on.
+    pub ran_on: BTreeSet<String>,
     pub incarnation: u32,
     /// The launcher of an incarnation that nobody has recorded as stopped.
     pub running: Option<ProcessId>,
@@ -204,6 +206,7 @@ impl RunState {
                 self.incarnation = *incarnation;
                 self.running = Some(*launcher);
                 self.placed = hosts.clone();
+                self.ran_on.extend(hosts.iter().map(|host| host.name.clone()));
             }
             Event::Computing { iteration, .. } | Event::CaughtUp { iteration, .. } => {
                 self.reach(*iteration)

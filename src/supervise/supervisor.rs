@@ -4,7 +4,7 @@
 //! process, too, may die anywhere: the same command takes the running job over, or recovers it. All
 //! judgement is elsewhere and pure (`watch`, `policy`, `preflight`); here are the steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use super::agent::binary_digest;
 use super::cluster::{Cluster, FIRST_CALL, News};
 use super::echo::Echo;
-use super::events::{Event, FaultKind, Record, unix_ms};
+use super::events::{Event, FaultKind, ProcessId, Record, unix_ms};
 use super::folder::{Folder, HaltRequest, read_whole, write_whole};
 use super::hosts::Host;
-use super::job::Job;
+use super::job::{Job, end_of};
 use super::journal::{Journal, RunState};
 use super::launcher::{LaunchPlan, Launcher, launch};
 use super::policy::{Attempt, Fitness, Patience, Placement, Situation, next_attempt, place};
@@ -75,6 +75,13 @@ pub struct Settings {
     pub discard: bool,
 }
 
+impl Settings {
+    /// Nothing is saved: the only named memory is what the ranks show their progress in.
+    fn shows_only_progress(&self) -> bool {
+        self.job.is_none() && self.progress_shows
+    }
+}
+
 pub const STATUS_PASSED: u8 = 0;
 pub const STATUS_LOSS: u8 = 4;
 pub const STATUS_ENVIRONMENT: u8 = 6;
@@ -122,11 +129,10 @@ enum End {
 }
 
 impl End {
-    /// Why it was not the benchmark's own end; None where it was, or a halt that was asked for.
-    fn interrupted(&self) -> Option<String> {
+    /// Why it was not the end, with status `told`, that the benchmark had announced.
+    fn interrupted(&self, told: u8) -> Option<String> {
         match self {
-            End::Exit { code: Some(0 | 75), .. } => None,
-            End::Exit { code: Some(code), .. } if FINAL.contains(code) => None,
+            End::Exit { code: Some(code), .. } if *code == i32::from(told) => None,
             End::Exit { code, .. } => Some(launcher_words(*code)),
             End::Broken(breakage) => Some(breakage.detail.clone()),
             End::Halted { why } => Some(why.clone()),
@@ -260,7 +266,10 @@ pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
         &spares,
         &state.run_id,
         // Where nothing is protected, the benchmark's ranks show their progress under the run's own name.
-        settings.job.clone().or_else(|| settings.progress_shows.then(|| state.run_id.clone())),
+        match settings.shows_only_progress() {
+            true => Some(state.run_id.clone()),
+            false => settings.job.clone(),
+        },
     );
     for name in &state.lost {
         if let Some(node) = cluster.find(name) {
@@ -455,6 +464,16 @@ impl Supervisor<'_> {
             if let Some(end) = self.incarnation(job)? {
                 return Ok(end);
             }
+        } else if let Some(code) = end_of(&self.settings.folder, self.state.incarnation)
+            && resumed
+            && self.state.incarnation > 0
+        {
+            // It had come to its end, but nobody saw that.
+            let nobody = ProcessId { pid: 0, started: 0 };
+            let mut job = Job::adopt(nobody, &self.settings.folder, self.state.incarnation);
+            job.forward_rest(&mut self.echo);
+            self.stop(None, true)?;
+            return Ok((code, finished_words(code).to_string()));
         } else if resumed {
             // Whatever is left of the old job must not meet the new one.
             self.stop(None, false)?;
@@ -732,7 +751,7 @@ impl Supervisor<'_> {
         if !matches!(result, Some(Ok(()))) {
             // Nothing of it may be there when the next one starts.
             let silence = Duration::from_millis(settings.thresholds.silence_ms);
-            for (node, why) in self.cluster.end_run(silence, false).1 {
+            for (node, why) in self.cluster.end_run(silence, &BTreeSet::new()).1 {
                 self.lose(node, &why)?;
             }
         }
@@ -771,7 +790,10 @@ impl Supervisor<'_> {
     fn mind_others(&mut self, node: usize, news: &News) -> anyhow::Result<()> {
         let lost = self.cluster.nodes[node].lost.is_some();
         match news {
-            News::Up(_) if lost => self.cluster.end_leftovers(node),
+            News::Up(_) if lost => {
+                let clean = self.of_no_use();
+                self.cluster.end_leftovers(node, &clean);
+            }
             News::Ended { ended, .. } if lost && !self.cluster.nodes[node].returned => {
                 self.cluster.nodes[node].returned = true;
                 let state = &self.cluster.nodes[node];
@@ -836,20 +858,13 @@ impl Supervisor<'_> {
         self.echo.again();
         let end = self.watch(&mut job)?;
         job.forward(&mut self.echo);
-        let told = job.done();
-        if let (Some(code), Some(why)) = (told, end.interrupted()) {
-            // All is told already; only the end of it failed. There may be memory left that nobody removed.
-            self.stop(Some(&mut job), true)?;
-            return Ok(Some((code, format!("{}; afterwards {why}", finished_words(code)))));
+        if let Some(code) = job.done() {
+            // All is told already. If only the end of it failed, there may be memory left that nobody removed.
+            return Ok(Some(self.finish(&mut job, code, end.interrupted(code))?));
         }
         let (kind, struck_ms, node, position, iteration, mut detail, code) = match end {
-            End::Exit { code: Some(0), .. } => {
-                self.stop(Some(&mut job), false)?;
-                return Ok(Some((STATUS_PASSED, finished_words(STATUS_PASSED).to_string())));
-            }
-            End::Exit { code: Some(code), .. } if FINAL.contains(&code) => {
-                self.stop(Some(&mut job), false)?;
-                return Ok(Some((code as u8, finished_words(code as u8).to_string())));
+            End::Exit { code: Some(code), .. } if code == 0 || FINAL.contains(&code) => {
+                return Ok(Some(self.finish(&mut job, code as u8, None)?));
             }
             End::Exit { code: Some(75), .. } => {
                 self.stop(Some(&mut job), false)?;
@@ -921,6 +936,44 @@ impl Supervisor<'_> {
         }
     }
 
+    /// Nodes whose memory of this run is of no use once its processes have ended: where it only shows
+    /// progress, all it ran on.
+    fn of_no_use(&self) -> BTreeSet<String> {
+        match self.settings.shows_only_progress() {
+            true => self.state.ran_on.clone(),
+            false => BTreeSet::new(),
+        }
+    }
+
+    /// Ends a run whose results are told: nothing of it is needed any more.
+    fn finish(
+        &mut self,
+        job: &mut Job,
+        code: u8,
+        afterwards: Option<String>,
+    ) -> anyhow::Result<(u8, String)> {
+        job.forward_rest(&mut self.echo);
+        self.stop(Some(job), afterwards.is_some())?;
+        let unseen: Vec<&str> =
+            self.state.ran_on.intersection(&self.state.lost).map(String::as_str).collect();
+        if let Some(name) = &self.settings.job
+            && !unseen.is_empty()
+            && matches!(code, STATUS_PASSED | 3)
+        {
+            let words = format!(
+                "lost: {}. If memory of this run has outlived that, remove it there: skt-hpl clean --job {name}",
+                unseen.join(", ")
+            );
+            self.finish_line();
+            eprintln!("skt-hpl run: {words}");
+        }
+        let why = finished_words(code);
+        Ok(match afterwards {
+            None => (code, why.to_string()),
+            Some(what) => (code, format!("{why}; afterwards {what}")),
+        })
+    }
+
     /// How far the ranks had come when one of them ended: what it left in its memory, not what the last
     /// heartbeat happened to see. A bug shows by striking at the same iteration again.
     fn last_look(&mut self, known: u64) -> u64 {
@@ -942,9 +995,12 @@ impl Supervisor<'_> {
     }
 
     /// Ends what is left of the job everywhere, and finds out which nodes do not answer.
-    /// With `clean`, they remove what memory the run has left.
+    /// With `clean`, the nodes it ran on remove what memory it has left.
     fn stop(&mut self, job: Option<&mut Job>, clean: bool) -> anyhow::Result<()> {
-        if let Some(bytes) = self.cluster.rank_bytes() {
+        // Memory that only shows progress says nothing about what a rank takes.
+        if !self.settings.shows_only_progress()
+            && let Some(bytes) = self.cluster.rank_bytes()
+        {
             self.rank_bytes = Some(self.rank_bytes.map_or(bytes, |known| known.max(bytes)));
         }
         let run_id = self.state.run_id.clone();
@@ -953,7 +1009,11 @@ impl Supervisor<'_> {
             None => super::processes::end_run(&run_id, None, Duration::from_secs(3)).0,
         };
         let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
-        let (there, failed) = self.cluster.end_run(silence, clean);
+        let clean = match clean {
+            true => self.state.ran_on.clone(),
+            false => self.of_no_use(),
+        };
+        let (there, failed) = self.cluster.end_run(silence, &clean);
         let mut unreachable: Vec<String> = self.state.lost.iter().cloned().collect();
         for (node, why) in failed {
             unreachable.push(self.cluster.nodes[node].host.name.clone());
@@ -1043,6 +1103,9 @@ impl Supervisor<'_> {
                 looked = Instant::now();
                 if job.forward(&mut self.echo) {
                     self.line_shown = false;
+                }
+                // Of another program's way to its end nobody knows.
+                if self.settings.progress_shows && watch.all_through() {
                     done_since = done_since.or_else(|| job.done().map(|_| Instant::now()));
                 }
                 if done_since.is_some_and(|since| since.elapsed() > LINGER) {

@@ -53,7 +53,7 @@ impl Default for Thresholds {
             hang_factor: 3.0,
             hang_min_ms: 9_000,
             patience_ms: 120_000,
-            start_ms: 120_000,
+            start_ms: 300_000,
             slow_factor: 8.0,
             slow_min_ms: 20.0,
             pace_factor: 1.5,
@@ -146,6 +146,12 @@ struct Rank {
     died: Option<(u64, u64)>,
 }
 
+impl Rank {
+    fn is_through(&self) -> bool {
+        self.died.is_some() || self.last.doing == Doing::Done
+    }
+}
+
 /// How many iterations back the usual time is looked for.
 const RECENT: usize = 8;
 
@@ -168,7 +174,10 @@ pub struct Watch {
     recent_ms: VecDeque<u64>,
     foremost: u64,
     foremost_ms: Option<u64>,
+    /// The longest that nobody got on outside of iterations.
     longest_other_ms: u64,
+    /// Since when all compute.
+    in_step_since_ms: Option<u64>,
     pace: Pace,
 }
 
@@ -206,6 +215,7 @@ impl Watch {
             foremost: 0,
             foremost_ms: None,
             longest_other_ms: 0,
+            in_step_since_ms: None,
             pace: Pace::new(Limits {
                 factor: thresholds.pace_factor,
                 after_ms: thresholds.pace_ms,
@@ -243,6 +253,16 @@ impl Watch {
     pub fn progress_shows(mut self, shows: bool) -> Self {
         self.progress_shows = shows;
         self
+    }
+
+    /// Whether all ranks that have shown up are done, or gone.
+    pub fn all_through(&self) -> bool {
+        self.ranks.values().all(Rank::is_through)
+    }
+
+    /// When any rank that still works last got on.
+    fn latest_ms(&self) -> Option<u64> {
+        self.ranks.values().filter(|rank| !rank.is_through()).map(|rank| rank.changed_ms).max()
     }
 
     /// The ranks have been asked to stop: that they go is no fault.
@@ -338,6 +358,7 @@ impl Watch {
         verdicts: &mut Vec<Verdict>,
     ) {
         let progress = seen.progress;
+        let latest_ms = self.latest_ms().unwrap_or(now_ms);
         let gone = matches!(seen.state, 'X' | 'Z');
         let Some(rank) = self.ranks.get_mut(&progress.position) else {
             // Memory that an earlier incarnation left behind is not a rank that died.
@@ -391,9 +412,8 @@ impl Watch {
         if (last.beat, last.iteration, last.doing)
             != (progress.beat, progress.iteration, progress.doing)
         {
-            let took = now_ms - rank.changed_ms;
-            if last.doing != Doing::Computing {
-                self.longest_other_ms = self.longest_other_ms.max(took);
+            if !matches!(last.doing, Doing::Computing | Doing::Done) {
+                self.longest_other_ms = self.longest_other_ms.max(now_ms - latest_ms);
             }
             rank.changed_ms = now_ms;
             if last.iteration != progress.iteration {
@@ -587,20 +607,25 @@ impl Watch {
         let t = self.thresholds;
         let usual_ms = self.iteration_ms();
         // One that is done waits for others; if all are, they wait for the MPI library or the launcher.
-        let through = |rank: &Rank| rank.died.is_some() || rank.last.doing == Doing::Done;
-        let at_work = || self.ranks.values().filter(|rank| !through(rank));
+        let at_work = || self.ranks.values().filter(|rank| !rank.is_through());
         // Whoever computes waits for others an iteration at most. In anything else a rank may wait for long
         // for one that has more to do: there nothing hangs as long as somebody gets on.
-        let in_step = at_work().all(|rank| rank.last.doing == Doing::Computing);
-        let latest_ms = at_work().map(|rank| rank.changed_ms).max().unwrap_or(now_ms);
+        self.in_step_since_ms = at_work()
+            .all(|rank| rank.last.doing == Doing::Computing)
+            .then(|| self.in_step_since_ms.unwrap_or(now_ms));
+        let at_work = || self.ranks.values().filter(|rank| !rank.is_through());
+        let in_step = self.in_step_since_ms.is_some();
+        let latest_ms = self.latest_ms().unwrap_or(now_ms);
         let limit_ms = match usual_ms {
             Some(usual) if in_step => t.hang_min_ms.max((t.hang_factor * usual as f64) as u64),
             // Nothing to compare with but what the like has taken before.
             _ => t.patience_ms.max((t.hang_factor * self.longest_other_ms as f64) as u64),
         };
-        let still_since_ms = |rank: &Rank| if in_step { rank.changed_ms } else { latest_ms };
+        let still_since_ms = |rank: &Rank| {
+            self.in_step_since_ms.map_or(latest_ms, |since| since.max(rank.changed_ms))
+        };
         if let Some(last_ms) = self.ranks.values().map(|rank| rank.changed_ms).max()
-            && self.ranks.values().all(through)
+            && self.all_through()
             && now_ms.saturating_sub(last_ms) >= t.patience_ms
         {
             let waited_s = now_ms.saturating_sub(last_ms) / 1000;
@@ -651,13 +676,14 @@ impl Watch {
         else {
             return Vec::new();
         };
-        let still_s = now_ms.saturating_sub(rank.changed_ms) as f64 / 1e3;
+        let struck_ms = if in_step { rank.changed_ms } else { latest_ms };
+        let still_s = now_ms.saturating_sub(struck_ms) as f64 / 1e3;
         let usual = usual_ms.map_or(String::new(), |ms| {
             format!(", where an iteration takes {:.1} s", ms as f64 / 1e3)
         });
         let breakage = Breakage {
             kind: FaultKind::RankHung,
-            struck_ms: rank.changed_ms,
+            struck_ms,
             node: Some(rank.node),
             position: Some(rank.last.position),
             iteration: self.foremost,
@@ -690,6 +716,7 @@ impl Watch {
             }
         }
         self.foremost_ms.iter_mut().for_each(later);
+        self.in_step_since_ms.iter_mut().for_each(later);
     }
 }
 
@@ -707,6 +734,8 @@ mod tests {
         beating: [bool; 4],
         moving: bool,
         doing: Doing,
+        /// What one of them does that the others do not.
+        own: [Option<Doing>; 4],
         states: [char; 4],
         round_trip: [f64; 4],
         stuck: [Option<u64>; 4],
@@ -731,6 +760,7 @@ mod tests {
                 beating: [true; 4],
                 moving: true,
                 doing: Doing::Computing,
+                own: [None; 4],
                 states: ['R'; 4],
                 round_trip: [1.0; 4],
                 stuck: [None; 4],
@@ -766,7 +796,7 @@ mod tests {
                     pid: 100 + node as u32,
                     beat: at / 250,
                     iteration: at / 1000,
-                    doing: self.doing,
+                    doing: self.own[node].unwrap_or(self.doing),
                     saved: self.saved,
                     ..Progress::default()
                 },
@@ -966,6 +996,31 @@ mod tests {
         }
     }
 
+    /// Those who have waited long for one are no reason to wait as long for all.
+    #[test]
+    fn a_hang_after_a_long_wait_is_noticed_as_soon_as_any() {
+        let mut run = Run::new();
+        run.until(20_000).doing = Doing::Saving;
+        run.stuck = [Some(20_000), Some(20_000), None, Some(20_000)];
+        run.until(320_000).stuck = [None; 4];
+        run.until(321_000).moving = false;
+        run.until(900_000);
+        let (at, broken) = run.breakage();
+        assert!(at <= 321_500 + Thresholds::default().patience_ms, "noticed at {at}: {broken:?}");
+    }
+
+    /// Whoever was through with a save first has waited for the last one, which is no hang of its own.
+    #[test]
+    fn nobody_hangs_when_the_last_one_is_through_with_a_save() {
+        let mut run = Run::new();
+        run.until(20_000).own[2] = Some(Doing::Saving);
+        run.stuck = [Some(20_000), Some(20_000), None, Some(20_000)];
+        run.until(80_000).own[2] = None;
+        run.until(82_000).stuck = [None; 4];
+        run.until(100_000);
+        assert_eq!(run.verdicts.len(), 1, "{:?}", run.verdicts);
+    }
+
     #[test]
     fn saving_takes_its_time_and_is_told() {
         let mut run = Run::new();
@@ -994,7 +1049,7 @@ mod tests {
     fn a_launch_without_ranks_has_failed() {
         let mut watch = Watch::new(Thresholds::default(), &["n1".to_string()], 0);
         let mut found = Vec::new();
-        for now in (0..130_000).step_by(100) {
+        for now in (0..310_000).step_by(100) {
             watch.see(now, beat_without_ranks(0, 0, 0));
             found.extend(watch.tick(now));
         }
@@ -1007,7 +1062,7 @@ mod tests {
             let nodes = ["n1".to_string()];
             let mut watch = Watch::new(Thresholds::default(), &nodes, 0).progress_shows(shows);
             let mut found = Vec::new();
-            for now in (0..130_000).step_by(100) {
+            for now in (0..310_000).step_by(100) {
                 watch.see(now, beat_without_ranks(0, 3, 0));
                 found.extend(watch.tick(now));
             }

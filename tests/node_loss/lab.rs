@@ -320,6 +320,15 @@ impl Drop for Lab {
     }
 }
 
+/// Waits for something that must come.
+pub fn wait_until(what: &str, mut come: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !come() {
+        assert!(Instant::now() < deadline, "not yet: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 fn events_in(state: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(state.join("events.jsonl")).unwrap_or_default();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -479,6 +488,11 @@ impl Run {
     pub fn kill_supervisor(mut self) {
         self.signal(Signal::SIGKILL);
         assert_eq!(self.end().code, None);
+    }
+
+    /// Where an incarnation's launcher leaves its exit status.
+    pub fn exit_file(&self, incarnation: u32) -> PathBuf {
+        self.state.join(format!("exit.{incarnation}"))
     }
 
     /// Ends the launcher, wrapper and all: nobody leaves a status.

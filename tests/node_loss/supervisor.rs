@@ -1,6 +1,6 @@
 //! The supervisor dies, or the launcher, and nodes while nobody watches.
 
-use crate::lab::Lab;
+use crate::lab::{Lab, wait_until};
 
 #[test]
 #[ignore = "needs root and network namespaces"]
@@ -29,6 +29,23 @@ fn a_node_lost_while_nobody_watched_is_replaced_by_the_successor() {
     assert_eq!(end.hosts(), ["n1", "n2", "n5", "n4"]);
     lab.same_x("run", &end);
     assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
+}
+
+/// Not to be computed again, although a node is missing now that a new run would need.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_run_that_ended_while_nobody_watched_is_over() {
+    let lab = Lab::up(4, 0);
+    let run = lab.benchmark("run").hold("1@iteration:1:20");
+    let left = run.exit_file(1);
+    run.kill_supervisor();
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    wait_until("the launcher has ended", || left.exists());
+    lab.vcluster(&["cut-off", "n3"]);
+    let end = lab.benchmark("run").start().end();
+    assert_eq!(end.of("took-over")[0]["adopted"], false);
+    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+    lab.same_x("run", &end);
 }
 
 /// Killed at every step of a recovery in turn: what it has written must be enough for the next one.

@@ -145,19 +145,23 @@ fn line(position: &Position) -> String {
     };
     let recovering =
         if matches!(h.claim.phase, Phase::Recovering(_)) { ", in recovery" } else { "" };
+    let blocks_done = format!("iteration {} of {blocks}", h.iteration);
+    let protection = match h.group.len() {
+        // Only the progress of an unprotected test under `skt-hpl run`.
+        0 => "nothing is saved".to_owned(),
+        members => format!(
+            "{held}{recovering}; start {}, group of {members} for {} loss(es)",
+            h.incarnation, h.losses
+        ),
+    };
     let sign = h.silent_s.map_or(String::new(), |s| format!(", last sign of life {s:.0} s ago"));
     format!(
-        "test {}, N = {}, NB = {}, {} x {}, iteration {} of {blocks}; {held}{recovering}; start {}, \
-         group of {} for {} loss(es){sign}",
+        "test {}, N = {}, NB = {}, {} x {}, {blocks_done}; {protection}{sign}",
         h.test + 1,
         h.n,
         h.nb,
         h.p,
-        h.q,
-        h.iteration,
-        h.incarnation,
-        h.group.len(),
-        h.losses
+        h.q
     )
 }
 

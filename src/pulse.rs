@@ -8,6 +8,9 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+/// Bytes of memory that one call of the kernel works on between two beats; whole huge pages.
+pub const BYTES: usize = 512 << 20;
+
 /// Where beats are counted, if anywhere.
 struct Pulse(AtomicPtr<AtomicU64>);
 

@@ -142,7 +142,8 @@ impl Holding {
         let mut had = Vec::new();
         for (part, bytes) in buffers.parts() {
             let mut region = get(part, bytes)?;
-            touch(&mut region);
+            // The first save would otherwise take a fault for each page, as part of its time.
+            region.populate();
             had.push((part, region));
         }
         let mut take = |wanted: Part| {
@@ -419,23 +420,6 @@ impl Digests {
         for tile in first / TILE_WORDS..line.len().div_ceil(TILE_WORDS) {
             self.tables[table + tile] = digest(tile_of(line, tile));
         }
-    }
-}
-
-/// Bytes mapped between two signs of life.
-const TOUCHED: usize = 1 << 30;
-
-/// Maps all pages now: the first save would otherwise take a fault for each, as part of its time.
-fn touch(region: &mut Region) {
-    let (start, len) = (region.words_mut().as_mut_ptr(), region.len());
-    for at in (0..len).step_by(TOUCHED) {
-        // SAFETY: the region's own pages, which are allocated already; contents stay as they are. A
-        // system that does not know this advice refuses it, and nothing depends on it.
-        unsafe {
-            let bytes = TOUCHED.min(len - at);
-            libc::madvise(start.byte_add(at).cast(), bytes, libc::MADV_POPULATE_WRITE)
-        };
-        pulse::beat();
     }
 }
 

@@ -31,7 +31,7 @@ use crate::params::TestParams;
 use crate::report::json::{Blas, JsonLog, Mpi};
 use crate::report::text::{self, Echo, TextReport};
 use crate::supervise::job::Done;
-use crate::supervise::launcher::RUN_ID_VAR;
+use crate::supervise::launcher::own_run_id;
 use crate::threads::Pool;
 
 /// Runs the benchmark as the flags and files say.
@@ -235,12 +235,11 @@ impl Job<'_> {
         };
         let mut failed = [0u64];
         if let Some(r) = &mut reports {
-            let done = r.end();
-            if let Err(error) = done {
+            if let Err(error) = r.end() {
                 cannot_write(&error);
             }
             failed[0] = r.text.counts().failed as u64;
-            if std::env::var_os(RUN_ID_VAR).is_some() {
+            if own_run_id().is_some() {
                 // Whatever happens from here on costs nothing any more.
                 let to_stdout = self.loaded.dat.output == Output::Stdout;
                 let printed = self.progress_bytes + if to_stdout { r.out.bytes } else { 0 };

@@ -145,7 +145,6 @@ fn line(position: &Position) -> String {
     };
     let recovering =
         if matches!(h.claim.phase, Phase::Recovering(_)) { ", in recovery" } else { "" };
-    let blocks_done = format!("iteration {} of {blocks}", h.iteration);
     let protection = match h.group.len() {
         // Only the progress of an unprotected test under `skt-hpl run`.
         0 => "nothing is saved".to_owned(),
@@ -156,12 +155,13 @@ fn line(position: &Position) -> String {
     };
     let sign = h.silent_s.map_or(String::new(), |s| format!(", last sign of life {s:.0} s ago"));
     format!(
-        "test {}, N = {}, NB = {}, {} x {}, {blocks_done}; {protection}{sign}",
+        "test {}, N = {}, NB = {}, {} x {}, iteration {} of {blocks}; {protection}{sign}",
         h.test + 1,
         h.n,
         h.nb,
         h.p,
-        h.q
+        h.q,
+        h.iteration
     )
 }
 
@@ -174,22 +174,19 @@ pub struct CleanFlags {
 }
 
 pub fn clean(flags: &CleanFlags) -> ExitCode {
-    let mut removed = 0;
-    let mut parts = 0;
-    for store in Store::ALL {
-        // A store this system does not have holds nothing.
-        let Ok(depot) = Depot::new(store, &flags.job) else { continue };
-        match depot.clean() {
-            Ok(gone) => {
-                parts += gone.len();
-                removed += gone.iter().map(|p| p.bytes).sum::<u64>();
-            }
-            Err(error) => {
-                say(format_args!("{error}"));
-                return Exit::NoSharedMemory.into();
-            }
+    // A name that memory cannot have has none.
+    let gone = match Depot::new(Store::Posix, &flags.job) {
+        Ok(depot) => depot.clean(),
+        Err(_) => Ok(Vec::new()),
+    };
+    let gone = match gone {
+        Ok(gone) => gone,
+        Err(error) => {
+            say(format_args!("{error}"));
+            return Exit::NoSharedMemory.into();
         }
-    }
+    };
+    let (parts, removed) = (gone.len(), gone.iter().map(|part| part.bytes).sum::<u64>());
     let text = match parts {
         0 => format!("job {}: nothing of yours on this node\n", flags.job),
         _ => format!("job {}: removed {parts} pieces, {}\n", flags.job, human(u128::from(removed))),

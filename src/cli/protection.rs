@@ -30,7 +30,7 @@ use crate::memory::header::{Doing, Head};
 use crate::memory::{Depot, Part};
 use crate::outcome::{Outcome, Protection};
 use crate::params::TestParams;
-use crate::supervise::launcher::RUN_ID_VAR;
+use crate::supervise::launcher::own_run_id;
 use crate::threads::Pool;
 
 /// Room for the small state: [`Account`] as text.
@@ -106,11 +106,6 @@ struct Account {
     told: Protection,
 }
 
-/// The supervised run that this is a part of.
-fn run_id() -> Option<String> {
-    std::env::var(RUN_ID_VAR).ok()
-}
-
 /// One run's protection on one rank.
 pub struct Guardian<'a> {
     comm: &'a Comm,
@@ -179,7 +174,7 @@ impl<'a> Guardian<'a> {
         let mut stale = false;
         // What another supervised run has left behind, on a node it had lost, say, is its result, not this one's;
         // unless there is a test to be gone on with.
-        let own = run_id();
+        let own = own_run_id();
         let others = |record: &Record| {
             let both = own.is_some() && record.run_id.is_some();
             both && own != record.run_id && self.arrival.test.is_none()
@@ -327,7 +322,7 @@ impl<'a> Guardian<'a> {
             ));
         };
         outcome.protection = Some(account.told);
-        let record = Record { digest, run_id: run_id(), outcome };
+        let record = Record { digest, run_id: own_run_id(), outcome };
         let bytes = serde_json::to_vec(&record).expect("plain values have a JSON form");
         if !checkpointer.record(&bytes) && context.grid.rank() == 0 {
             say("no room to keep this result: a restart would run the test again");

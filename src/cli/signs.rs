@@ -10,7 +10,7 @@ use crate::faults::{Point, hit};
 use crate::lu::{Context, Milestone, Observer};
 use crate::memory::header::{Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, Phase, Stage};
 use crate::memory::{Depot, MemoryError, Part, Store};
-use crate::supervise::launcher::RUN_ID_VAR;
+use crate::supervise::launcher::own_run_id;
 
 /// Stands for "none" where a header names a code, a method or a scope.
 const NONE: u8 = u8::MAX;
@@ -38,7 +38,7 @@ impl<'w, O> Signs<'w, O> {
     ///
     /// Ends the run if it cannot be shown: a supervisor would take that for a rank that hangs.
     pub fn show(context: &Context, number: usize, watcher: &'w mut O) -> Result<Self, &'w mut O> {
-        let Ok(run) = std::env::var(RUN_ID_VAR) else { return Err(watcher) };
+        let Some(run) = own_run_id() else { return Err(watcher) };
         let position = context.shape.grid.rank(context.shape.row, context.shape.col);
         match make(&run, position, &header(context, number, position)) {
             Ok((depot, head)) => Ok(Self { depot, head, position, watcher }),

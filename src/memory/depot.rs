@@ -28,10 +28,6 @@ pub enum Store {
     HugeTlbfs,
 }
 
-impl Store {
-    pub const ALL: [Store; 3] = [Store::Posix, Store::SysV, Store::HugeTlbfs];
-}
-
 /// One piece of a position's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -462,14 +458,11 @@ fn available(file: &File, path: &Path) -> u64 {
     }
 }
 
-/// Bytes reserved between two signs of life.
-const RESERVED: usize = 1 << 30;
-
 /// Allocates every block of the file that is not there yet.
 fn reserve(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
     let len = len.max(1);
-    for at in (0..len).step_by(RESERVED) {
-        let bytes = RESERVED.min(len - at);
+    for at in (0..len).step_by(pulse::BYTES) {
+        let bytes = pulse::BYTES.min(len - at);
         let code = loop {
             // SAFETY: plain system call on a file we hold open.
             let code = unsafe {

@@ -52,8 +52,6 @@ const PAGE: usize = 4096;
 
 /// Threads that fill memory at once: one zeroes some GB a second, and a restart waits for it.
 const FILLERS: usize = 4;
-/// Bytes between two signs of life.
-const AT_ONCE: usize = 256 * HUGE;
 /// Huge pages below which a further thread is not worth its start.
 const SHARE: usize = 16;
 
@@ -79,8 +77,8 @@ pub(super) unsafe fn collapse(base: NonNull<u8>, len: usize) {
 
 /// Addresses `first..end`, both on boundaries of huge pages within a mapping that `collapse` was given.
 fn collapse_pages(first: usize, end: usize) {
-    for start in (first..end).step_by(AT_ONCE) {
-        let stop = end.min(start + AT_ONCE);
+    for start in (first..end).step_by(pulse::BYTES) {
+        let stop = end.min(start + pulse::BYTES);
         for place in (start..stop).step_by(HUGE) {
             // The kernel leaves alone what holds no page at all. Asked this way, it says if there is no room
             // for one; a plain store would be a SIGBUS.
@@ -93,6 +91,27 @@ fn collapse_pages(first: usize, end: usize) {
         unsafe { libc::madvise(start as *mut _, stop - start, libc::MADV_COLLAPSE) };
         pulse::beat();
     }
+}
+
+/// Allocates and maps all pages of a mapping now. The kernel answers with an error where a later touch would
+/// kill, and with EINVAL where it does not know how to.
+///
+/// # Safety
+/// `base` is a writable mapping of `len` bytes.
+pub(super) unsafe fn populate(base: NonNull<u8>, len: usize) -> std::io::Result<()> {
+    for at in (0..len).step_by(pulse::BYTES) {
+        let bytes = pulse::BYTES.min(len - at);
+        // SAFETY: within the mapping; contents stay as they are.
+        let code = unsafe {
+            let place = base.as_ptr().byte_add(at);
+            libc::madvise(place.cast(), bytes, libc::MADV_POPULATE_WRITE)
+        };
+        if code != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        pulse::beat();
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -138,6 +138,13 @@ impl Region {
         unsafe { huge::collapse(self.map_base, self.map_len) };
     }
 
+    /// Maps all pages now: whoever touches one first would otherwise take a fault for each, as part of its
+    /// time. Only a wish: where the kernel cannot, they come one by one.
+    pub fn populate(&mut self) {
+        // SAFETY: our own mapping, borrowed mutably.
+        let _ = unsafe { huge::populate(self.base, self.len) };
+    }
+
     pub(super) fn file(&self) -> Option<&File> {
         match &self.owner {
             Owner::Mapped { file } => file.as_ref(),
@@ -149,12 +156,12 @@ impl Region {
     /// None where there is no file behind the region, or no room for a page.
     pub(super) fn lasting_word(&self, at: usize) -> Option<&'static AtomicU64> {
         const PAGE: usize = 4096;
-        // Opened anew: a mapping keeps what it was made from open, and with it any lock.
-        let own = format!("/proc/self/fd/{}", self.file()?.as_raw_fd());
-        let file = std::fs::OpenOptions::new().read(true).write(true).open(own).ok()?;
         if !at.is_multiple_of(8) || at + 8 > self.len.min(PAGE) {
             return None;
         }
+        // Opened anew: a mapping keeps what it was made from open, and with it any lock.
+        let own = format!("/proc/self/fd/{}", self.file()?.as_raw_fd());
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(own).ok()?;
         // SAFETY: a fresh mapping of a file that holds at least `at + 8` bytes; it is never unmapped, so the
         // word lives for ever, and nobody but through atomics touches it by this address.
         unsafe {

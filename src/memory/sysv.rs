@@ -126,11 +126,10 @@ pub(super) fn create(name: &str, len: usize) -> Result<Region, MemoryError> {
         };
         // SAFETY: just attached, with that length.
         unsafe { huge::collapse(at, whole) };
-        // Take every page now; the kernel answers with an error where a later touch would kill.
+        // Take every page now, or say why not.
         // SAFETY: the attached range.
-        let populated =
-            unsafe { libc::madvise(at.as_ptr().cast(), whole, libc::MADV_POPULATE_WRITE) };
-        if populated != 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL) {
+        let populated = unsafe { huge::populate(at, whole) };
+        if populated.is_err_and(|error| error.raw_os_error() != Some(libc::EINVAL)) {
             detach(at);
             remove_id(id);
             return Err(no_room(mem_available().unwrap_or(0)));

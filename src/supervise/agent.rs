@@ -139,7 +139,8 @@ pub fn run() -> io::Result<()> {
                 ToAgent::End { id, below, clean } => {
                     let (ended, left) = processes::end_run(&agent.run_id, below, END_PATIENCE);
                     if clean && let Some(job) = &agent.job {
-                        remove_memory(job);
+                        // Whatever its store; what somebody is using stays.
+                        let _ = Depot::new(Store::Posix, job).and_then(|depot| depot.clean());
                     }
                     agent.known.clear();
                     agent.census_at = None;
@@ -241,14 +242,6 @@ impl<S: ProgressSource> Agent<S> {
             .filter(|pid| deaf_too || processes::catches(*pid, signal))
             .filter(|pid| kill(Pid::from_raw(*pid as i32), signal).is_ok())
             .count()
-    }
-}
-
-/// Removes all of this user's memory of that name, unless somebody is using it.
-fn remove_memory(job: &str) {
-    for store in Store::ALL {
-        // A store this system does not have holds nothing.
-        let _ = Depot::new(store, job).and_then(|depot| depot.clean());
     }
 }
 

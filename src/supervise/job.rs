@@ -57,6 +57,8 @@ pub struct Done {
     pub printed: u64,
 }
 
+const DONE: &str = "all tests are done: status ";
+
 /// The status the benchmark will end with, once it has said that all is done and all it has printed is here:
 /// from then on nothing that happens to it matters any more.
 fn told(output: &Path, errors: &Path) -> Option<u8> {
@@ -66,15 +68,19 @@ fn told(output: &Path, errors: &Path) -> Option<u8> {
     (printed >= done.printed).then_some(done.status)
 }
 
+/// Whether a status says that all tests are over, be it that they passed or that a residual failed.
+pub fn is_over(status: i32) -> bool {
+    matches!(status, 0 | 3)
+}
+
 /// The status with which an incarnation has come to its end, or said it would, if it has.
 pub fn end_of(folder: &Folder, incarnation: u32) -> Option<u8> {
     let left = fs::read_to_string(folder.exit(incarnation));
     let left = left.ok().and_then(|text| text.trim().parse().ok());
-    left.filter(|status| matches!(status, 0 | 3))
+    left.filter(|status| is_over(*status))
+        .map(|status| status as u8)
         .or_else(|| told(&folder.output(incarnation), &folder.errors(incarnation)))
 }
-
-const DONE: &str = "all tests are done: status ";
 
 impl std::fmt::Display for Done {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {

@@ -12,6 +12,11 @@ use super::shell::RemoteShell;
 
 /// Name of the environment variable by which every process of a run is recognised.
 pub const RUN_ID_VAR: &str = "SKT_RUN_ID";
+/// The supervised run that this process is a part of, if any.
+pub fn own_run_id() -> Option<String> {
+    std::env::var(RUN_ID_VAR).ok()
+}
+
 /// Name of the environment variable that counts the launches of a run, from 1.
 pub const INCARNATION_VAR: &str = "SKT_INCARNATION";
 

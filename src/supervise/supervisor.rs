@@ -18,7 +18,7 @@ use super::echo::Echo;
 use super::events::{Event, FaultKind, ProcessId, Record, unix_ms};
 use super::folder::{Folder, HaltRequest, read_whole, write_whole};
 use super::hosts::Host;
-use super::job::{Job, end_of};
+use super::job::{Job, end_of, is_over};
 use super::journal::{Journal, RunState};
 use super::launcher::{LaunchPlan, Launcher, launch};
 use super::policy::{Attempt, Fitness, Patience, Placement, Situation, next_attempt, place};
@@ -464,15 +464,14 @@ impl Supervisor<'_> {
             if let Some(end) = self.incarnation(job)? {
                 return Ok(end);
             }
-        } else if let Some(code) = end_of(&self.settings.folder, self.state.incarnation)
-            && resumed
+        } else if resumed
             && self.state.incarnation > 0
+            && let Some(code) = end_of(&self.settings.folder, self.state.incarnation)
         {
             // It had come to its end, but nobody saw that.
             let nobody = ProcessId { pid: 0, started: 0 };
             let mut job = Job::adopt(nobody, &self.settings.folder, self.state.incarnation);
-            job.forward_rest(&mut self.echo);
-            self.stop(None, true)?;
+            self.finish(&mut job, code, true)?;
             return Ok((code, finished_words(code).to_string()));
         } else if resumed {
             // Whatever is left of the old job must not meet the new one.
@@ -791,7 +790,7 @@ impl Supervisor<'_> {
         let lost = self.cluster.nodes[node].lost.is_some();
         match news {
             News::Up(_) if lost => {
-                let clean = self.of_no_use();
+                let clean = self.to_clean(false);
                 self.cluster.end_leftovers(node, &clean);
             }
             News::Ended { ended, .. } if lost && !self.cluster.nodes[node].returned => {
@@ -860,11 +859,18 @@ impl Supervisor<'_> {
         job.forward(&mut self.echo);
         if let Some(code) = job.done() {
             // All is told already. If only the end of it failed, there may be memory left that nobody removed.
-            return Ok(Some(self.finish(&mut job, code, end.interrupted(code))?));
+            let afterwards = end.interrupted(code);
+            self.finish(&mut job, code, afterwards.is_some())?;
+            let why = finished_words(code);
+            return Ok(Some(match afterwards {
+                None => (code, why.to_string()),
+                Some(what) => (code, format!("{why}; afterwards {what}")),
+            }));
         }
         let (kind, struck_ms, node, position, iteration, mut detail, code) = match end {
             End::Exit { code: Some(code), .. } if code == 0 || FINAL.contains(&code) => {
-                return Ok(Some(self.finish(&mut job, code as u8, None)?));
+                self.finish(&mut job, code as u8, false)?;
+                return Ok(Some((code as u8, finished_words(code as u8).to_string())));
             }
             End::Exit { code: Some(75), .. } => {
                 self.stop(Some(&mut job), false)?;
@@ -936,29 +942,24 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Nodes whose memory of this run is of no use once its processes have ended: where it only shows
-    /// progress, all it ran on.
-    fn of_no_use(&self) -> BTreeSet<String> {
-        match self.settings.shows_only_progress() {
+    /// Nodes whose memory of this run is of no use once its processes have ended: all it ran on if the run is
+    /// `over`, or if that memory only shows progress.
+    fn to_clean(&self, over: bool) -> BTreeSet<String> {
+        match over || self.settings.shows_only_progress() {
             true => self.state.ran_on.clone(),
             false => BTreeSet::new(),
         }
     }
 
     /// Ends a run whose results are told: nothing of it is needed any more.
-    fn finish(
-        &mut self,
-        job: &mut Job,
-        code: u8,
-        afterwards: Option<String>,
-    ) -> anyhow::Result<(u8, String)> {
+    fn finish(&mut self, job: &mut Job, code: u8, clean: bool) -> anyhow::Result<()> {
         job.forward_rest(&mut self.echo);
-        self.stop(Some(job), afterwards.is_some())?;
+        self.stop(Some(job), clean)?;
         let unseen: Vec<&str> =
             self.state.ran_on.intersection(&self.state.lost).map(String::as_str).collect();
         if let Some(name) = &self.settings.job
             && !unseen.is_empty()
-            && matches!(code, STATUS_PASSED | 3)
+            && is_over(i32::from(code))
         {
             let words = format!(
                 "lost: {}. If memory of this run has outlived that, remove it there: skt-hpl clean --job {name}",
@@ -967,11 +968,7 @@ impl Supervisor<'_> {
             self.finish_line();
             eprintln!("skt-hpl run: {words}");
         }
-        let why = finished_words(code);
-        Ok(match afterwards {
-            None => (code, why.to_string()),
-            Some(what) => (code, format!("{why}; afterwards {what}")),
-        })
+        Ok(())
     }
 
     /// How far the ranks had come when one of them ended: what it left in its memory, not what the last
@@ -1009,10 +1006,7 @@ impl Supervisor<'_> {
             None => super::processes::end_run(&run_id, None, Duration::from_secs(3)).0,
         };
         let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
-        let clean = match clean {
-            true => self.state.ran_on.clone(),
-            false => self.of_no_use(),
-        };
+        let clean = self.to_clean(clean);
         let (there, failed) = self.cluster.end_run(silence, &clean);
         let mut unreachable: Vec<String> = self.state.lost.iter().cloned().collect();
         for (node, why) in failed {

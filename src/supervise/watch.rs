@@ -260,9 +260,13 @@ impl Watch {
         self.ranks.values().all(Rank::is_through)
     }
 
+    fn at_work(&self) -> impl Iterator<Item = &Rank> {
+        self.ranks.values().filter(|rank| !rank.is_through())
+    }
+
     /// When any rank that still works last got on.
     fn latest_ms(&self) -> Option<u64> {
-        self.ranks.values().filter(|rank| !rank.is_through()).map(|rank| rank.changed_ms).max()
+        self.at_work().map(|rank| rank.changed_ms).max()
     }
 
     /// The ranks have been asked to stop: that they go is no fault.
@@ -606,15 +610,10 @@ impl Watch {
     fn find_hang(&mut self, now_ms: u64) -> Vec<Verdict> {
         let t = self.thresholds;
         let usual_ms = self.iteration_ms();
-        // One that is done waits for others; if all are, they wait for the MPI library or the launcher.
-        let at_work = || self.ranks.values().filter(|rank| !rank.is_through());
         // Whoever computes waits for others an iteration at most. In anything else a rank may wait for long
         // for one that has more to do: there nothing hangs as long as somebody gets on.
-        self.in_step_since_ms = at_work()
-            .all(|rank| rank.last.doing == Doing::Computing)
-            .then(|| self.in_step_since_ms.unwrap_or(now_ms));
-        let at_work = || self.ranks.values().filter(|rank| !rank.is_through());
-        let in_step = self.in_step_since_ms.is_some();
+        let in_step = self.at_work().all(|rank| rank.last.doing == Doing::Computing);
+        self.in_step_since_ms = in_step.then(|| self.in_step_since_ms.unwrap_or(now_ms));
         let latest_ms = self.latest_ms().unwrap_or(now_ms);
         let limit_ms = match usual_ms {
             Some(usual) if in_step => t.hang_min_ms.max((t.hang_factor * usual as f64) as u64),
@@ -624,6 +623,7 @@ impl Watch {
         let still_since_ms = |rank: &Rank| {
             self.in_step_since_ms.map_or(latest_ms, |since| since.max(rank.changed_ms))
         };
+        // One that is done waits for others; if all are, they wait for the MPI library or the launcher.
         if let Some(last_ms) = self.ranks.values().map(|rank| rank.changed_ms).max()
             && self.all_through()
             && now_ms.saturating_sub(last_ms) >= t.patience_ms
@@ -662,7 +662,7 @@ impl Watch {
             rank.stopped_since_ms.is_some_and(|since| now_ms - since >= t.hang_min_ms)
         };
         let hangs = self.ranks.values().any(|rank| rank.died.is_none() && stopped(rank))
-            || at_work().any(|rank| now_ms.saturating_sub(still_since_ms(rank)) >= limit_ms);
+            || self.at_work().any(|rank| now_ms.saturating_sub(still_since_ms(rank)) >= limit_ms);
         if !hangs {
             return Vec::new();
         }

@@ -48,6 +48,22 @@ fn a_run_that_ended_while_nobody_watched_is_over() {
     lab.same_x("run", &end);
 }
 
+/// All was told, and then the supervisor died before it had ended the rest.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn an_end_that_was_told_is_not_forgotten_by_the_successor() {
+    let lab = Lab::up(4, 0);
+    let mut run = lab.benchmark("run").hold("1@told:2:1");
+    run.kill_launcher();
+    run.kill_supervisor();
+    lab.vcluster(&["off", "n2"]);
+    let end = lab.benchmark("run").start().end();
+    assert_eq!(end.of("took-over")[0]["adopted"], false);
+    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+    lab.same_x("run", &end);
+    assert!(lab.memory_of("n1").is_empty(), "{}", lab.memory_of("n1"));
+}
+
 /// Killed at every step of a recovery in turn: what it has written must be enough for the next one.
 #[test]
 #[ignore = "needs root and network namespaces"]

@@ -122,6 +122,25 @@ fn after_the_end_is_told() {
     }
 }
 
+/// The results that a node has kept which was cut off just then are not the next run's.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn results_left_behind_are_not_believed_by_another_run() {
+    let lab = Lab::up(4, 0);
+    let run = lab.benchmark("first").hold("1@told:2:1");
+    lab.vcluster(&["cut", "n1"]);
+    let end = run.end();
+    lab.same_x("first", &end);
+    assert!(end.errors.contains("lost: n1. If memory of this run"), "{}", end.told());
+    // It would have ended what is left there after a minute alone.
+    lab.vcluster(&["kill", "n1", "skt-hpl"]);
+    lab.vcluster(&["join", "n1"]);
+    assert!(lab.memory_of("n1").contains(".done"), "{}", lab.memory_of("n1"));
+    let end = lab.benchmark("second").start().end();
+    lab.same_x("second", &end);
+    assert_eq!(end.of("computing").len(), 1, "it was to be computed: {}", end.told());
+}
+
 /// Who reads the supervisor's output sees one run: the result of the first test is not told again by the
 /// incarnation that goes on with the second.
 #[test]

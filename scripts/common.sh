@@ -32,6 +32,13 @@ rust_is_enough() {
     found=$(rust_found) && version_ge "$found" "$(rust_wanted)"
 }
 
+# Where scripts/setup.sh --with-openmpi5 puts Open MPI 5, beside the system's own MPI.
+openmpi5_dir() { echo "${OPENMPI5_DIR:-${XDG_DATA_HOME:-${HOME:-/root}/.local/share}/skt-hpl/openmpi5}"; }
+
+# Rust's library for 64-bit ARM, which the kernels for that are built with.
+neon_target=aarch64-unknown-linux-gnu
+neon_library_is_there() { [[ -d $(rustc --print sysroot)/lib/rustlib/$neon_target ]]; }
+
 # Debian installs a compiler wrapper and a launcher for each MPI; elsewhere there is one of each.
 mpi_tool() { # mpicc|mpirun openmpi|mpich
     if have "$1.$2"; then echo "$1.$2"; else echo "$1"; fi

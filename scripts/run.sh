@@ -121,7 +121,7 @@ Next:
   edit target/run/HPL.dat, then repeat the command above
   target/release/skt-hpl status                      what a run that was killed left in memory
   target/release/skt-hpl check target/run/HPL.dat    explains an input file
-  target/release/skt-hpl --help                      every option
+  target/release/skt-hpl --help-all                  every option
 END
 else
     say "no result; what went wrong stands above (exit code $status, docs/EXIT-CODES.md)"

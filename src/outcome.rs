@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::course::Course;
+
 /// JSON knows no NaN and no infinity and writes both as null: read null back as NaN.
 fn nan_if_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
@@ -100,8 +102,11 @@ pub enum Verdict {
 /// time that counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Protection {
-    /// How often the test was started.
+    /// How often the test was started, or gone on with in place.
     pub attempts: u32,
+    /// Losses of ranks after which it went on in place, without a restart.
+    #[serde(default)]
+    pub in_place: u32,
     pub saves: u64,
     pub save_s: f64,
     /// Work done after the last save before a failure, and done again.
@@ -114,6 +119,60 @@ pub struct Protection {
     pub memory_bytes_max: u64,
     /// Members of the smallest group.
     pub group_min: usize,
+    /// Absent where there is no second level.
+    #[serde(default)]
+    pub level2: Option<Level2>,
+}
+
+/// What the second level, on storage, did and cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Level2 {
+    /// Epochs that are or were whole on storage.
+    pub epochs: u64,
+    pub bytes: u64,
+    /// From the commit of each to its manifest, while ranks computed.
+    pub write_s: f64,
+    /// Saves in memory that were put off while an epoch was on its way, and by how long altogether.
+    pub put_off: u64,
+    pub put_off_s: f64,
+    /// Waiting for storage, at stops.
+    pub wait_s: f64,
+    /// How often the test went on from storage.
+    pub fetched: u64,
+}
+
+/// What a column of checksums did for a test, and what that took. Seconds of wall time, within the time that counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Checksums {
+    /// Losses of ranks after which it went on without a restart.
+    pub losses: u32,
+    /// The process column whose place the checksums took, from 0, and the boundary at which they did.
+    pub replaced: Option<u64>,
+    pub boundary: Option<u64>,
+    /// From the first notice of each loss until all went on.
+    pub going_on_s: f64,
+    /// Regaining the part of U that was lost.
+    pub regain_s: f64,
+    /// The matrix, and the checksums beside it, of all ranks at the beginning.
+    pub matrix_bytes: u64,
+    pub checksum_bytes: u64,
+}
+
+/// The power the nodes took while a test was solved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Power {
+    /// `command`, `hwmon`, `rapl`, or `mixed` where nodes differ.
+    pub source: String,
+    pub nodes: u64,
+    pub nodes_measured: u64,
+    /// Readings on the node that has the fewest.
+    pub readings_min: u64,
+    /// How long was measured: shorter than the test where that was started again.
+    pub seconds: f64,
+    /// Of all measured nodes together.
+    pub joules: f64,
+    /// Mean power of all measured nodes together.
+    pub watts: f64,
 }
 
 /// Everything one finished test has to tell.
@@ -143,4 +202,13 @@ pub struct Outcome {
     pub resident_bytes_max: u64,
     /// Absent where the test ran without protection.
     pub protection: Option<Protection>,
+    /// Absent without checksums.
+    #[serde(default)]
+    pub checksums: Option<Checksums>,
+    /// How it went on in time.
+    #[serde(default)]
+    pub course: Course,
+    /// Absent where no node could be measured.
+    #[serde(default)]
+    pub power: Option<Power>,
 }

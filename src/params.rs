@@ -68,11 +68,19 @@ pub enum Rng {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
-    /// The packed kernel where the processor has AVX-512, else the BLAS
+    /// The fastest here
     #[default]
     Auto,
-    /// Our kernel, on operands packed once a panel
+    /// The fastest of the program's own kernels
     Packed,
+    /// The program's kernels for AVX-512
+    Avx512,
+    /// The program's kernels for AVX2 with fused multiply-add
+    Avx2,
+    /// The program's kernels for 64-bit ARM
+    Neon,
+    /// The program's kernel for any processor
+    Portable,
     /// The BLAS's DGEMM and DTRSM
     Blas,
 }

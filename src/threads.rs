@@ -2,9 +2,10 @@
 //!
 //! Only the main thread talks to MPI, so it must be free to leave the others at work and factor
 //! the next panel meanwhile: [`Pool::spread`] runs `lead` on the main thread first, while the
-//! workers already take tasks, and lets it join them afterwards.
+//! workers already take tasks, and lets it join them afterwards. Some of the workers may be lent to
+//! `lead` as its [`Crew`]: they do what it shares out and take tasks only when it is through.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -30,6 +31,110 @@ struct Shared {
     wake: Condvar,
     stop: AtomicBool,
     panicked: AtomicBool,
+    orders: Orders,
+}
+
+/// What the lead of a round shares out to its crew: one order at a time, cut into parts.
+///
+/// A ticket holds the number of parts and how many are taken. Taking one is an addition, so that a mate who
+/// comes late finds nothing left rather than holding the others up.
+#[derive(Default)]
+struct Orders {
+    ticket: Apart<AtomicU64>,
+    done: Apart<AtomicUsize>,
+    /// Where the lead keeps the present order's work.
+    work: AtomicPtr<Task<'static>>,
+    /// Workers that belong to the crew of this round.
+    mates: AtomicUsize,
+    /// The lead is through: its crew may take tasks.
+    dismissed: AtomicBool,
+}
+
+/// A value with cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Apart<T>(T);
+
+const PART: u64 = 1;
+const PARTS: u64 = 1 << 32;
+
+/// Parts taken and parts in all.
+fn read_ticket(ticket: u64) -> (usize, usize) {
+    ((ticket % PARTS) as usize, (ticket / PARTS) as usize)
+}
+
+impl Orders {
+    /// Takes parts of the present order until there are none left. A part that panics counts as done; true
+    /// if none did.
+    fn help(&self) -> bool {
+        let mut well = true;
+        loop {
+            let (taken, parts) = read_ticket(self.ticket.0.load(Ordering::SeqCst));
+            if taken >= parts {
+                return well;
+            }
+            let (part, parts) = read_ticket(self.ticket.0.fetch_add(PART, Ordering::SeqCst));
+            if part >= parts {
+                return well;
+            }
+            // SAFETY: until this part is done the order stands, and what it points to is alive.
+            let work = unsafe { *self.work.load(Ordering::SeqCst) };
+            well &= std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(part))).is_ok();
+            self.done.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// The main thread and the workers lent to it, for as long as it leads.
+pub struct Crew<'a> {
+    shared: Option<&'a Shared>,
+    mates: usize,
+}
+
+impl Crew<'_> {
+    /// The main thread by itself.
+    pub fn alone() -> Self {
+        Self { shared: None, mates: 0 }
+    }
+
+    /// The main thread and its mates together.
+    pub fn size(&self) -> usize {
+        self.mates + 1
+    }
+
+    /// Runs `work(0)` to `work(parts - 1)`, in no particular order, and returns when all are done.
+    pub fn run(&mut self, parts: usize, work: impl Fn(usize) + Sync) {
+        let Some(shared) = self.shared.filter(|_| self.mates > 0 && parts > 1) else {
+            (0..parts).for_each(work);
+            return;
+        };
+        let orders = &shared.orders;
+        let task: Task<'_> = &work;
+        // SAFETY: the borrow is only followed for parts that are counted below, and this function
+        // does not return, nor unwind, before all of them are done.
+        let mut task: Task<'static> =
+            unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(task) };
+        orders.work.store(&raw mut task, Ordering::SeqCst);
+        orders.done.0.store(0, Ordering::SeqCst);
+        orders.ticket.0.store(parts as u64 * PARTS, Ordering::SeqCst);
+        if !orders.help() {
+            shared.panicked.store(true, Ordering::SeqCst);
+        }
+        let mut spins = 0u32;
+        while orders.done.0.load(Ordering::SeqCst) < parts {
+            pause(&mut spins);
+        }
+        orders.ticket.0.store(0, Ordering::SeqCst);
+        assert!(!shared.panicked.load(Ordering::SeqCst), "a part of a shared step panicked");
+    }
+}
+
+impl Drop for Crew<'_> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared {
+            shared.orders.dismissed.store(true, Ordering::SeqCst);
+        }
+    }
 }
 
 /// `threads - 1` workers and the thread that made them.
@@ -50,13 +155,14 @@ impl Pool {
             wake: Condvar::new(),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
+            orders: Orders::default(),
         });
         let workers = (1..threads)
             .map(|i| {
                 let shared = Arc::clone(&shared);
                 std::thread::Builder::new()
                     .name(format!("skt-hpl worker {i}"))
-                    .spawn(move || shared.serve())
+                    .spawn(move || shared.serve(i))
                     .expect("the system gives no more threads")
             })
             .collect();
@@ -70,20 +176,27 @@ impl Pool {
 
     /// Runs `task(0)` to `task(tasks - 1)`, in no particular order, and returns when all are done.
     pub fn run(&mut self, tasks: usize, task: impl Fn(usize) + Sync) {
-        self.spread(tasks, task, || (), || ());
+        self.spread(tasks, task, 0, |_| (), || ());
     }
 
-    /// As [`Pool::run`], but the main thread first runs `lead`, then takes tasks like the workers
-    /// and calls `between` after each.
+    /// Runs `lead` with all threads as its crew, and nothing beside it.
+    pub fn together<R>(&mut self, lead: impl FnOnce(&mut Crew) -> R) -> R {
+        self.spread(0, |_| (), self.workers.len(), lead, || ())
+    }
+
+    /// As [`Pool::run`], but the main thread first runs `lead`, with `mates` of the workers as its
+    /// crew; then these take tasks like the others, and the main thread calls `between` after each.
     pub fn spread<R>(
         &mut self,
         tasks: usize,
         task: impl Fn(usize) + Sync,
-        lead: impl FnOnce() -> R,
+        mates: usize,
+        lead: impl FnOnce(&mut Crew) -> R,
         mut between: impl FnMut(),
     ) -> R {
-        if self.workers.is_empty() || tasks == 0 {
-            let result = lead();
+        let mates = mates.min(self.workers.len());
+        if self.workers.is_empty() || (tasks == 0 && mates == 0) {
+            let result = lead(&mut Crew::alone());
             for i in 0..tasks {
                 task(i);
                 pulse::beat();
@@ -96,9 +209,9 @@ impl Pool {
         // SAFETY: the borrow is only followed by workers inside the round, and this function does
         // not return, nor unwind past `Close`, before the round is closed and they have left it.
         let work: Task<'static> = unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(work) };
-        shared.open(tasks, work);
+        shared.open(tasks, work, mates);
         let close = Close(shared);
-        let result = lead();
+        let result = lead(&mut Crew { shared: Some(shared), mates });
         loop {
             let i = shared.next.fetch_add(1, Ordering::Relaxed);
             if i >= tasks {
@@ -131,6 +244,7 @@ struct Close<'a>(&'a Shared);
 impl Drop for Close<'_> {
     fn drop(&mut self) {
         let shared = self.0;
+        shared.orders.dismissed.store(true, Ordering::SeqCst);
         // Even from here on: no worker enters any more. Those inside finish their tasks.
         shared.round.fetch_add(1, Ordering::SeqCst);
         let mut spins = 0u32;
@@ -145,7 +259,9 @@ impl Drop for Close<'_> {
 }
 
 impl Shared {
-    fn open(&self, tasks: usize, work: Task<'static>) {
+    fn open(&self, tasks: usize, work: Task<'static>, mates: usize) {
+        self.orders.mates.store(mates, Ordering::SeqCst);
+        self.orders.dismissed.store(mates == 0, Ordering::SeqCst);
         *self.work.lock().unwrap_or_else(|e| e.into_inner()) = Some(work);
         self.tasks.store(tasks, Ordering::Relaxed);
         self.next.store(0, Ordering::Relaxed);
@@ -155,7 +271,8 @@ impl Shared {
         self.wake.notify_all();
     }
 
-    fn serve(&self) {
+    /// Worker `number`, from 1.
+    fn serve(&self, number: usize) {
         let mut seen = 0;
         while let Some(round) = self.await_round(seen) {
             seen = round;
@@ -164,6 +281,9 @@ impl Shared {
             if self.round.load(Ordering::SeqCst) == round {
                 let work = *self.work.lock().unwrap_or_else(|e| e.into_inner());
                 let tasks = self.tasks.load(Ordering::Relaxed);
+                if number <= self.orders.mates.load(Ordering::SeqCst) {
+                    self.follow();
+                }
                 if let Some(work) = work {
                     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                         loop {
@@ -181,6 +301,17 @@ impl Shared {
                 }
             }
             self.inside.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Does what the lead shares out until it is through.
+    fn follow(&self) {
+        let mut spins = 0u32;
+        while !self.orders.dismissed.load(Ordering::SeqCst) {
+            if !self.orders.help() {
+                self.panicked.store(true, Ordering::SeqCst);
+            }
+            pause(&mut spins);
         }
     }
 
@@ -267,7 +398,8 @@ mod tests {
                         |i| {
                             hits[i].fetch_add(1, Ordering::Relaxed);
                         },
-                        || 42,
+                        0,
+                        |_| 42,
                         || between += 1,
                     );
                     assert_eq!(lead, 42);
@@ -275,6 +407,67 @@ mod tests {
                     assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_crew_does_every_part_once_and_then_takes_tasks() {
+        for threads in 1..5 {
+            let mut pool = Pool::new(threads);
+            for mates in 0..threads + 1 {
+                for _ in 0..100 {
+                    let tasks = AtomicUsize::new(0);
+                    let size = pool.spread(
+                        20,
+                        |_| {
+                            tasks.fetch_add(1, Ordering::Relaxed);
+                        },
+                        mates,
+                        |crew| {
+                            for parts in [0, 1, 2, 9, 33] {
+                                let hits: Vec<AtomicUsize> =
+                                    (0..parts).map(|_| AtomicUsize::new(0)).collect();
+                                crew.run(parts, |i| {
+                                    hits[i].fetch_add(1, Ordering::Relaxed);
+                                });
+                                assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
+                            }
+                            crew.size()
+                        },
+                        || (),
+                    );
+                    assert_eq!(size, mates.min(threads - 1) + 1);
+                    assert_eq!(tasks.into_inner(), 20);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_see_what_earlier_orders_wrote() {
+        let mut pool = Pool::new(3);
+        let cells: Vec<AtomicUsize> = (0..64).map(|_| AtomicUsize::new(0)).collect();
+        pool.together(|crew| {
+            for round in 0..500 {
+                crew.run(cells.len(), |i| {
+                    // The neighbour's value is that of the round before or of this one.
+                    let beside = cells[(i + 1) % cells.len()].load(Ordering::Relaxed);
+                    assert!(beside == round || beside == round + 1);
+                    cells[i].store(round + 1, Ordering::Relaxed);
+                });
+            }
+        });
+        assert!(cells.iter().all(|c| c.load(Ordering::Relaxed) == 500));
+    }
+
+    #[test]
+    fn a_part_that_panics_is_not_swallowed() {
+        for threads in 1..4 {
+            let mut pool = Pool::new(threads);
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                pool.together(|crew| crew.run(40, |i| assert!(i != 33, "part 33 fails")));
+            }));
+            assert!(caught.is_err(), "{threads} threads");
         }
     }
 

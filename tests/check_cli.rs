@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
+use regex::Regex;
 use tempfile::TempDir;
 
 /// The lines of a file in the layout the reference ships.
@@ -254,6 +255,10 @@ fn the_shipped_configurations_pass_and_say_what_they_are_for() {
     for entry in fs::read_dir(&folder).unwrap() {
         let path: PathBuf = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        // Job scripts have tests of their own.
+        if !name.ends_with(".dat") && !name.ends_with(".toml") {
+            continue;
+        }
         let ran = Case::new().run(&["check", path.to_str().unwrap()]);
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{name}");
         let text = fs::read_to_string(&path).unwrap();
@@ -375,13 +380,15 @@ fn usage_errors_exit_with_2() {
 #[test]
 fn help_man_page_and_completions_come_from_the_one_definition() {
     let case = Case::new();
-    let help = case.run(&["--help"]);
+    let help = case.run(&["--help-all"]);
     let man = case.run(&["man"]);
     assert_eq!((help.code, man.code), (0, 0));
     let layers = skt_hpl::input::sources::Layers::new();
     for key in layers.keys() {
-        assert!(help.out.contains(&format!("--{key}")), "help: {key}");
-        let roff = format!("--{key}").replace('-', "\\-");
+        // The flag itself, not the beginning of a longer one.
+        let described = Regex::new(&format!(r"(?m)^ +(-\w, )?--{key}(\[| |$)")).unwrap();
+        assert!(described.is_match(&help.out), "help: {key}");
+        let roff = format!("\\fB--{key}\\fR").replace('-', "\\-");
         assert!(man.out.contains(&roff), "man: {key}");
     }
     for words in ["Examples:", "Exit status:", "75  stopped on request"] {
@@ -390,10 +397,169 @@ fn help_man_page_and_completions_come_from_the_one_definition() {
     for words in [".SH EXAMPLES", ".SH EXIT STATUS", ".B check"] {
         assert!(man.out.contains(words), "{words}");
     }
+    let overview = case.run(&["--help"]);
+    assert_eq!((overview.code, overview.out.lines().count() <= 40), (0, true), "{}", overview.out);
+    assert_eq!(case.run(&["-h"]).out, overview.out);
     for shell in ["bash", "zsh", "fish"] {
         let ran = case.run(&["completions", shell]);
         assert_eq!(ran.code, 0);
         assert!(ran.out.contains("swap-threshold"), "{shell}");
     }
     assert!(case.run(&["--version"]).out.starts_with("skt-hpl 0."));
+}
+
+/// What the overview names are the subcommands.
+fn subcommands(case: &Case) -> Vec<String> {
+    let overview = case.run(&["--help"]).out;
+    let name = Regex::new(r"(?m)^  ([a-z]+)  +[A-Z]").unwrap();
+    name.captures_iter(&overview).map(|found| found[1].to_owned()).collect()
+}
+
+#[test]
+fn every_subcommand_has_a_man_page_with_its_flags() {
+    let case = Case::new();
+    let names = subcommands(&case);
+    assert!(names.len() >= 12, "{names:?}");
+    assert_eq!(case.run(&["man", "--dir", "pages/man1"]).code, 0);
+    let flag = Regex::new(r"(?m)^ +(-\w, )?--([a-z][a-z-]+)").unwrap();
+    for name in &names {
+        let page = case.run(&["man", name]);
+        assert_eq!(page.code, 0, "{name}: {}", page.err);
+        let written =
+            fs::read_to_string(case.dir.path().join(format!("pages/man1/skt-hpl-{name}.1")));
+        assert_eq!(written.unwrap(), page.out);
+        assert!(page.out.contains(&format!("skt\\-hpl\\-{name}")), "{name}");
+        let help = case.run(&[name, "--help"]).out;
+        for found in flag.captures_iter(&help) {
+            let roff = format!("\\-\\-{}", found[2].replace('-', "\\-"));
+            assert!(page.out.contains(&roff), "{name}: --{}", &found[2]);
+        }
+    }
+    assert!(case.run(&["man", "nothing"]).err.contains("report"));
+    // What a topic of `model` takes is in the page, too.
+    assert!(case.run(&["man", "model"]).out.contains("\\-\\-arithmetic"));
+    // The formatter has nothing to say against them.
+    let groff = std::process::Command::new("groff")
+        .args([
+            "-man",
+            "-ww",
+            "-Tutf8",
+            "pages/man1/skt-hpl.1",
+            "pages/man1/skt-hpl-model.1",
+            "pages/man1/skt-hpl-run.1",
+        ])
+        .current_dir(case.dir.path())
+        .output();
+    match groff {
+        Ok(out) => assert!(
+            out.status.success() && out.stderr.is_empty(),
+            "{}",
+            String::from_utf8_lossy(&out.stderr)
+        ),
+        Err(_) => eprintln!("LEFT OUT: groff is not installed, the pages were not formatted"),
+    }
+}
+
+/// What the shell answers when the key is pressed.
+#[test]
+fn completions_work_in_a_shell() {
+    let case = Case::new();
+    let bash = case.run(&["completions", "bash"]).out;
+    fs::write(case.dir.path().join("completions"), bash).unwrap();
+    let asked = |words: &[&str]| {
+        let script = format!(
+            "source ./completions; COMP_WORDS=({}); COMP_CWORD={}; _skt__hpl skt-hpl '{}' '{}'; echo \"${{COMPREPLY[@]}}\"",
+            words.join(" "),
+            words.len() - 1,
+            words[words.len() - 1],
+            words[words.len() - 2],
+        );
+        let out = std::process::Command::new("bash")
+            .args(["-c", &script])
+            .current_dir(case.dir.path())
+            .output()
+            .unwrap();
+        assert!(out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(asked(&["skt-hpl", "rep"]), "report");
+    assert_eq!(asked(&["skt-hpl", "report", "--rp"]), "--rpeak");
+    assert_eq!(asked(&["skt-hpl", "--power"]), "--power-command");
+    for name in subcommands(&case) {
+        assert_eq!(asked(&["skt-hpl", &name, "--hel"]), "--help", "{name}");
+    }
+    for shell in ["zsh", "fish"] {
+        let text = case.run(&["completions", shell]).out;
+        fs::write(case.dir.path().join(shell), text).unwrap();
+        match std::process::Command::new(shell)
+            .arg("-n")
+            .arg(shell)
+            .current_dir(case.dir.path())
+            .output()
+        {
+            Ok(out) => {
+                assert!(out.status.success(), "{shell}: {}", String::from_utf8_lossy(&out.stderr))
+            }
+            Err(_) => {
+                eprintln!("LEFT OUT: {shell} is not installed, its completions were not read by it")
+            }
+        }
+    }
+}
+
+/// The same words are the same time and the same size wherever they are given.
+#[test]
+fn durations_and_sizes_are_written_alike_everywhere() {
+    let case = Case::new();
+    for time in ["90s", "1.5min", "2m", "500ms", "2h", "3d", "90"] {
+        for args in
+            [vec!["model", "interval", "--save", time, "--mtbf", "100d"], vec!["halt", "--at", ""]]
+        {
+            let args: Vec<String> = match args[0] {
+                "halt" => vec!["halt".into(), "--at".into(), format!("+{time}")],
+                _ => args.iter().map(|word| word.to_string()).collect(),
+            };
+            let ran = case.run(&args.iter().map(String::as_str).collect::<Vec<_>>());
+            assert!(
+                !ran.err.contains("is not a duration") && !ran.err.contains("is needed"),
+                "{args:?}: {}",
+                ran.err
+            );
+        }
+    }
+    for args in [
+        vec!["--mtbf", "5parsecs"],
+        vec!["run", "--silence", "5parsecs"],
+        vec!["plan", "--mtbf", "5parsecs"],
+    ] {
+        let ran = case.run(&args);
+        assert_eq!(ran.code, 2, "{args:?}");
+        assert!(
+            ran.err.contains("not a duration") && ran.err.contains("min"),
+            "{args:?}: {}",
+            ran.err
+        );
+    }
+    for args in [vec!["run", "--rank-memory", "5X"], vec!["plan", "--memory", "5X"]] {
+        let ran = case.run(&args);
+        assert!(
+            ran.code == 2 && ran.err.contains("not an amount of memory"),
+            "{args:?}: {}",
+            ran.err
+        );
+    }
+}
+
+/// Of several nodes each is named, at once, and what is wrong is the shell and not the nodes.
+#[test]
+fn a_remote_shell_that_is_not_there_is_told_for_every_node() {
+    let case = Case::new().file("hosts", "n1\nn2\nn3\n");
+    let words = ["run", "--hosts", "hosts", "--rsh", "/nowhere/ssh", "-n", "64", "--nb", "32"];
+    let ran = case.run(&[&words[..], &["-p", "1", "-q", "3"]].concat());
+    assert_eq!(ran.code, 6, "{}", ran.err);
+    for node in ["n1", "n2", "n3"] {
+        let told = format!("{node}: cannot start /nowhere/ssh: ");
+        assert!(ran.err.contains(&told), "{}", ran.err);
+    }
+    assert!(ran.err.contains("is --rsh right?"), "{}", ran.err);
 }

@@ -12,8 +12,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use skt_hpl::checkpoint::plan::{Layout, Scheme, Scope};
 use skt_hpl::checkpoint::protocol::{Method, Refusal};
 use skt_hpl::checkpoint::world::threads::ThreadWorld;
-use skt_hpl::checkpoint::{Checkpointer, Config, Origin, Restart, StartError, Test, World};
+use skt_hpl::checkpoint::{
+    Arrival, Checkpointer, Config, Origin, Restart, StartError, Test, World,
+};
 use skt_hpl::faults::{self, Action, Fault, Point, Struck};
+use skt_hpl::memory::header::{Head, HeaderFault};
 use skt_hpl::memory::{Depot, Part, Store};
 use skt_hpl::params::{Mapping, Rng};
 use skt_hpl::parity::comm::threads::{Member, PeerDied, Post};
@@ -33,7 +36,7 @@ struct Job {
     run: u128,
     /// Nobody begins an iteration before everybody has ended the one before.
     lockstep: bool,
-    #[cfg(feature = "sabotage")]
+    #[cfg(debug_assertions)]
     sabotage: Option<faults::Sabotage>,
 }
 
@@ -66,7 +69,7 @@ fn job(p: usize, q: usize, method: Method, losses: usize) -> Job {
         test: 0,
         run: 1 << 64,
         lockstep: false,
-        #[cfg(feature = "sabotage")]
+        #[cfg(debug_assertions)]
         sabotage: None,
     }
 }
@@ -96,9 +99,9 @@ fn mix(x: u64) -> u64 {
     (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-fn rank_main(job: &Job, me: usize, world: ThreadWorld, groups: Arc<Post>) -> End {
-    let (rows, cols) = job.layout.shape(me);
-    let ld = cols + 3;
+/// What a rank is started with.
+fn setting(job: &Job, me: usize) -> (Config, Test) {
+    let ld = job.layout.shape(me).1 + 3;
     let config = Config {
         depot: job.depot.clone(),
         scheme: job.scheme,
@@ -111,16 +114,28 @@ fn rank_main(job: &Job, me: usize, world: ThreadWorld, groups: Arc<Post>) -> End
         run: job.run,
         domain: format!("n{me}"),
         node: format!("n{me}"),
+        storage: None,
     };
     let test =
         Test { index: job.test, layout: job.layout, rng: Rng::Hpl, seed: 1, params_digest: 5 };
+    (config, test)
+}
+
+fn rank_main(job: &Job, run: u128, me: usize, world: ThreadWorld, groups: Arc<Post>) -> End {
+    let (rows, cols) = job.layout.shape(me);
+    let (mut config, test) = setting(job, me);
+    config.run = run;
+    let ld = config.ld;
     let started = Checkpointer::start(config, test, world, |_, _, place, members| {
         Member::new(groups, members.to_vec(), place)
     });
     let mut started = match started {
         Ok(started) => started,
         Err(error) => {
-            assert!(!matches!(error, StartError::NotWhole { .. }));
+            // Only where a test has forged a header.
+            assert!(
+                !matches!(&error, StartError::NotWhole { why, .. } if !why.contains("as rebuilt"))
+            );
             return End::Refused(format!("{error}"));
         }
     };
@@ -166,7 +181,7 @@ fn rank_main(job: &Job, me: usize, world: ThreadWorld, groups: Arc<Post>) -> End
         }
     }
     let bits = (0..rows).flat_map(|i| a[i * ld..][..cols].iter().map(|x| x.to_bits())).collect();
-    assert!(ck.record(b"result"));
+    assert!(ck.record(job.test, b"result"));
     drop(started.a);
     started.checkpointer.finish();
     End::Done(bits, from)
@@ -187,11 +202,14 @@ fn launch(job: &Job, strikes: &[(usize, Point, u64)]) -> Vec<End> {
                     .collect();
                 scope.spawn(move || {
                     faults::arm_thread(mine);
-                    #[cfg(feature = "sabotage")]
+                    #[cfg(debug_assertions)]
                     faults::sabotage_thread(job.sabotage);
                     let world = ThreadWorld::new(all.clone(), me, positions);
                     let end = catch_unwind(AssertUnwindSafe(|| {
-                        rank_main(job, me, world, groups.clone())
+                        // All positions' memory is on this one node.
+                        let found = Arrival::gather(&world, &job.depot, 0).run;
+                        let run = found.filter(|_| job.restart != Restart::Never);
+                        rank_main(job, run.unwrap_or(job.run), me, world, groups.clone())
                     }));
                     end.unwrap_or_else(|payload| {
                         all.kill();
@@ -246,9 +264,18 @@ fn forward() -> Vec<Point> {
         .copied()
         .filter(|p| !backward().contains(p))
         .filter(|p| !matches!(p, Point::SolveBegin | Point::VerifyBegin))
+        // There is no second level here: `tests/crash` has it, with processes.
+        .filter(|p| !second_level().contains(p) && !p.is_solvers())
         // After CleanBegin the result is recorded and there is nothing to come back to.
         .filter(|p| !matches!(p, Point::CleanBegin | Point::CleanHalf | Point::Told))
         .collect()
+}
+
+fn second_level() -> Vec<Point> {
+    let at = |point: Point| Point::ALL.iter().position(|p| *p == point).unwrap();
+    let mut points = Point::ALL[at(Point::StreamBegin)..=at(Point::Pruned)].to_vec();
+    points.extend(&Point::ALL[at(Point::FetchBegin)..=at(Point::FetchEnd)]);
+    points
 }
 
 /// Points of a recovery.
@@ -314,6 +341,7 @@ fn every_point_is_survived(base: &Job, hits: u64) {
 
 /// A loss at a point that leaves seals to finish or withdraw, then a second fault in the recovery.
 fn every_second_fault_is_survived(base: &Job, second_loses: bool) {
+    let mut came_to = Vec::new();
     let truth = finished(with_job(base, |job| launch(job, &[])));
     for first in [Point::Iteration, Point::EncodeEnd, Point::FlushHalf, Point::Committed] {
         for point in backward() {
@@ -328,6 +356,7 @@ fn every_second_fault_is_survived(base: &Job, second_loses: bool) {
                         assert!(finished(ends) == truth);
                         return;
                     }
+                    came_to.push(point);
                     // The victim's memory is vacant until rebuilt; a second member of its group can be
                     // lost as well only where the group survives two.
                     let again = second_loses && (base.scheme.losses > 1 || position == victim);
@@ -339,6 +368,11 @@ fn every_second_fault_is_survived(base: &Job, second_loses: bool) {
                 });
             }
         }
+    }
+    // But somebody must have come to each, or nothing was tried. Those that finish a flush need a seal to be there.
+    let finishing = |p: &Point| matches!(p, Point::FinishHalf | Point::FinishEnd);
+    for point in backward().into_iter().filter(|p| !finishing(p)) {
+        assert!(came_to.contains(&point), "nobody came to {}", point.name());
     }
 }
 
@@ -399,7 +433,8 @@ fn every_scope_and_method_restores_the_same_bits() {
                     let ends = launch(job, &[]);
                     assert!(matches!(ends[0], End::Done(_, Some(6))), "{:?}", ends[0]);
                     assert!(finished(ends) == truth);
-                    assert!(job.depot.list().iter().all(|h| h.part == Part::Done));
+                    let left = job.depot.list();
+                    assert!(left.iter().all(|h| h.part == Part::Done), "{store:?} {left:?}");
                 });
             }
         }
@@ -417,7 +452,8 @@ fn the_sum_restores_up_to_rounding() {
         for (got, want) in finished(launch(job, &[])).iter().zip(&truth) {
             for (x, y) in got.iter().zip(want) {
                 let (x, y) = (f64::from_bits(*x), f64::from_bits(*y));
-                assert!((x - y).abs() <= 1e-12 * y.abs().max(1e16), "{x} {y}");
+                // Whole numbers below 2^52; a sum of four has the last digit at 4 and is rounded a few times.
+                assert!((x - y).abs() <= 16.0, "{x} {y}");
             }
         }
     });
@@ -543,13 +579,13 @@ fn an_older_copy_of_a_position_is_not_used() {
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
         // Position 2 dies with a copy that comes back after the others went on without it.
-        launch(job, &[(2, Point::Iteration, 3)]);
+        assert!(struck(&launch(job, &[(2, Point::Iteration, 3)]), Point::Iteration));
         let stash: Vec<(Part, Vec<u8>)> = Part::ALL
             .into_iter()
             .filter_map(|part| Some((part, job.depot.peek(2, part).ok()?.bytes().to_vec())))
             .collect();
         lose(job, 2);
-        launch(job, &[(0, Point::Iteration, 4)]);
+        assert!(struck(&launch(job, &[(0, Point::Iteration, 4)]), Point::Iteration));
         lose(job, 2);
         for (part, bytes) in stash {
             job.depot.create(2, part, bytes.len()).unwrap().bytes_mut().copy_from_slice(&bytes);
@@ -645,6 +681,142 @@ fn memory_of_an_earlier_run_on_one_node_is_not_used() {
     });
 }
 
+/// The node that kept it had a clock hours ahead of the one the newer run was started on.
+#[test]
+fn memory_of_an_earlier_run_is_not_used_though_its_clock_was_fast() {
+    let base = job(2, 2, Method::SelfCheckpoint, 1);
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    with_job(&base, |job| {
+        const HOUR: u128 = 3_600_000_000_000 << 64;
+        let mut older = job.clone();
+        older.run = 9 * HOUR;
+        launch(&older, &[(2, Point::Iteration, 5)]);
+        let old = stash(&older, 2);
+        job.depot.clean().unwrap();
+        std::mem::forget(older);
+        let mut newer = job.clone();
+        newer.run = 4 * HOUR;
+        launch(&newer, &[(0, Point::Iteration, 5)]);
+        unstash(&newer, 2, &old);
+        let ends = launch(&newer, &[]);
+        assert!(matches!(ends[0], End::Done(_, Some(4))), "{:?}", ends[0]);
+        assert!(finished(ends) == truth);
+        std::mem::forget(newer);
+    });
+}
+
+/// Of several runs that begin at the same moment under one name, anew or from memory, one gets all positions, and the
+/// others say who has them.
+#[test]
+fn of_runs_that_begin_together_under_one_name_one_wins() {
+    const RUNS: usize = 3;
+    let base = job(2, 2, Method::SelfCheckpoint, 1);
+    for round in 0..24 {
+        with_job(&base, |job| {
+            if round % 2 == 1 {
+                launch(job, &[(1, Point::Iteration, 5)]);
+            }
+            let positions = job.layout.positions();
+            let came = std::sync::Barrier::new(RUNS * positions);
+            let rank = |run: usize, me: usize, all: Arc<Post>, groups: Arc<Post>| {
+                let (mut config, test) = setting(job, me);
+                // What is there is gone on with; who begins anew has a number of its own.
+                config.run += if round % 2 == 1 { 0 } else { run as u128 };
+                let world = ThreadWorld::new(all, me, positions);
+                let started = catch_unwind(AssertUnwindSafe(|| {
+                    Checkpointer::start(config, test, world, |_, _, place, members| {
+                        Member::new(groups, members.to_vec(), place)
+                    })
+                }));
+                // Whoever has begun stays until all have tried.
+                came.wait();
+                match started.expect("nobody is struck") {
+                    Ok(_) => None,
+                    Err(error) => Some(error.to_string()),
+                }
+            };
+            let ends: Vec<Vec<Option<String>>> = std::thread::scope(|scope| {
+                let run = |run: usize| {
+                    let posts = (Arc::new(Post::default()), Arc::new(Post::default()));
+                    let start = |me| {
+                        let (all, groups) = posts.clone();
+                        scope.spawn(move || rank(run, me, all, groups))
+                    };
+                    (0..positions).map(start).collect::<Vec<_>>()
+                };
+                let runs: Vec<_> = (0..RUNS).map(run).collect();
+                runs.into_iter()
+                    .map(|ranks| ranks.into_iter().map(|rank| rank.join().unwrap()).collect())
+                    .collect()
+            });
+            let won = |ranks: &&Vec<Option<String>>| ranks.iter().all(Option::is_none);
+            assert_eq!(ends.iter().filter(won).count(), 1, "round {round}: {ends:?}");
+            let own = format!("in use by process {} (", std::process::id());
+            for text in ends.iter().filter(|ranks| !won(ranks)).flatten() {
+                assert!(text.as_ref().is_some_and(|text| text.contains(&own)), "{text:?}");
+            }
+            let mut held = job.depot.positions();
+            held.sort_unstable();
+            assert_eq!(held, [0, 1, 2, 3]);
+        });
+    }
+}
+
+/// The handler of SIGBUS has marked the head: a page of the matrix could not be read any more. Nothing else shows it
+/// here, and still the position is not used.
+#[test]
+fn a_position_whose_memory_had_an_error_is_rebuilt() {
+    let base = job(2, 2, Method::SelfCheckpoint, 1);
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    with_job(&base, |job| {
+        launch(job, &[(1, Point::Iteration, 5)]);
+        let head = Head::new(job.depot.open(2, Part::Head).unwrap()).unwrap();
+        head.strike();
+        assert!(matches!(head.read(), Err(HeaderFault::Struck)));
+        drop(head);
+        // Somebody else's loss as well is one too many.
+        let aside = stash(job, 3);
+        lose(job, 3);
+        let text = refused(launch(job, &[]));
+        assert!(text.contains("positions [2, 3]") && text.contains("memory error"), "{text}");
+        unstash(job, 3, &aside);
+        assert!(finished(launch(job, &[])) == truth);
+    });
+}
+
+#[test]
+fn a_part_cut_short_counts_as_lost() {
+    let base = job(2, 2, Method::SelfCheckpoint, 1);
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    for part in [Part::Head, Part::B, Part::Done] {
+        with_job(&base, |job| {
+            launch(job, &[(1, Point::Iteration, 5)]);
+            let uid = nix::unistd::geteuid();
+            let path = format!("/dev/shm/skt-hpl.{uid}.{}.p2.{}", job.depot.job(), part.name());
+            let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+            file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+            assert!(finished(launch(job, &[])) == truth, "{part:?}");
+        });
+    }
+}
+
+/// What is rebuilt is compared with what the position itself said it held, where its header is still there.
+#[test]
+fn a_rebuilt_position_that_is_not_what_was_lost_is_refused() {
+    let base = job(2, 2, Method::SelfCheckpoint, 1);
+    with_job(&base, |job| {
+        launch(job, &[(1, Point::Iteration, 5)]);
+        let mut head = Head::new(job.depot.open(2, Part::Head).unwrap()).unwrap();
+        let mut header = head.read().unwrap();
+        header.base.root ^= 1;
+        header.seal.root ^= 1;
+        head.write(&header);
+        drop(head);
+        let text = refused(launch(job, &[]));
+        assert!(text.contains("position 2 as rebuilt is not what"), "{text}");
+    });
+}
+
 #[test]
 fn segments_swapped_between_positions_count_as_lost() {
     let base = job(2, 2, Method::SelfCheckpoint, 2);
@@ -705,7 +877,7 @@ fn random_faults_from_a_seed() {
 }
 
 /// Leaves a safeguard out and expects the run to come to harm: tests that cannot fail prove nothing.
-#[cfg(feature = "sabotage")]
+#[cfg(debug_assertions)]
 mod negative_controls {
     use super::*;
     use skt_hpl::faults::Sabotage;
@@ -872,7 +1044,6 @@ mod windows {
 /// Nodes are directories here: each rank of a launch sits on one and sees only what lies there.
 mod nodes {
     use super::*;
-    use skt_hpl::checkpoint::Arrival;
 
     struct Cluster {
         dirs: Vec<tempfile::TempDir>,
@@ -892,6 +1063,7 @@ mod nodes {
                 .iter()
                 .enumerate()
                 .map(|(rank, &node)| {
+                    let first_there = nodes.iter().position(|&other| other == node).unwrap();
                     let [first, all, groups] = posts.clone();
                     scope.spawn(move || {
                         let mut job = cluster.job.clone();
@@ -900,7 +1072,7 @@ mod nodes {
                             Depot::with_directory(Store::Posix, name, cluster.dirs[node].path())
                                 .unwrap();
                         let world = ThreadWorld::new(first, rank, size);
-                        let arrival = Arrival::gather(&world, &job.depot, &format!("node{node}"));
+                        let arrival = Arrival::gather(&world, &job.depot, first_there);
                         let positions = job.layout.positions();
                         // With too few ranks for the grid they only look.
                         let mine = arrival.place(job.test, positions)[rank];
@@ -917,7 +1089,8 @@ mod nodes {
                         );
                         let world = ThreadWorld::new(all.clone(), me, positions);
                         let end = catch_unwind(AssertUnwindSafe(|| {
-                            rank_main(&job, me, world, groups.clone())
+                            let run = arrival.run.unwrap_or(job.run);
+                            rank_main(&job, run, me, world, groups.clone())
                         }))
                         .unwrap_or_else(|payload| {
                             all.kill();

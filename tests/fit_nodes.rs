@@ -115,11 +115,14 @@ fn a_node_with_too_little_memory_is_named_with_both_figures() {
     let large = "-n 9000 --nb 64 -p 2 -q 2 --threads 1 --no-preflight --checkpoint 10";
     let out = lab.run("large", true, large);
     assert_eq!(out.status.code(), Some(6), "{}", errors(&out));
-    assert!(
-        errors(&out).contains("n3: /dev/shm has 200 MiB free, the ranks there need 41"),
-        "{}",
-        errors(&out)
-    );
+    // By hand: n3 has position 2, 70 blocks of 64 rows and 4521 columns of [A|b], twice, and twice a checksum of a third
+    // of the 4520 rows of the tallest: 8 * 4521 * 2 * (4480 + 1507) bytes are 413.01 MiB. Padding, digests and heads
+    // are less than one per cent more.
+    let text = errors(&out);
+    let said = regex::Regex::new(r"n3: /dev/shm has 200 MiB free, the ranks there need (\d+) MiB;");
+    let said = said.unwrap().captures(&text).unwrap_or_else(|| panic!("{text}"));
+    let need: u64 = said[1].parse().unwrap();
+    assert!((414..=417).contains(&need), "{text}");
     assert!(!lab.events("large").iter().any(|e| e["event"] == "launched"));
     // The doctor, told of the same run, finds the same; of a small one nothing, and MPI starts.
     let doctor = |bench: &str| {
@@ -128,7 +131,7 @@ fn a_node_with_too_little_memory_is_named_with_both_figures() {
     };
     let (code, text) = doctor(large);
     assert_eq!(code, Some(6), "{text}");
-    assert!(text.contains("5 problem(s) found"), "{text}");
+    assert!(text.lines().any(|line| line.trim() == "5 problem(s) found"), "{text}");
     let (code, text) = doctor(SMALL);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("MPI: 5 rank(s) on 5 node(s)"), "{text}");
@@ -172,7 +175,7 @@ fn a_node_that_computes_slowly_is_named_and_kept() {
     command.args(["--state", "slow", "--slow-after", "4500ms", "--progress-every", "5s"]);
     command
         .args("-n 9000 --nb 64 -p 2 -q 2 --threads 1 --no-preflight --checkpoint 1000".split(' '));
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(60);
     let saw = |name: &str| lab.events("slow").iter().any(|e| e["event"] == name);
     while !saw("computing") {
@@ -184,7 +187,7 @@ fn a_node_that_computes_slowly_is_named_and_kept() {
                     while kill -STOP $rank 2>/dev/null; do \
                       sleep 0.06; kill -CONT $rank; sleep 0.01; test -e /tmp/enough && break; done; true";
     let mut slow = Command::new("ssh").args(["-F", &lab.ssh, "n3", throttle]).spawn().unwrap();
-    while !saw("slow-node") && !saw("finished") {
+    while !saw("slow-node") && child.try_wait().unwrap().is_none() {
         std::thread::sleep(Duration::from_millis(50));
     }
     lab.vcluster(&["ssh", "n3", "touch /tmp/enough"]);
@@ -201,4 +204,29 @@ fn a_node_that_computes_slowly_is_named_and_kept() {
     // Where no terminal shows the progress, lines tell it; and the end tells the result.
     assert!(text.contains("GFLOP/s") && text.contains("nodes 4 working 0 spare 0 lost"), "{text}");
     assert!(text.contains("result: WR11C2R4 N=9000") && text.contains("PASSED"), "{text}");
+}
+
+/// A fault that does not depend on how fast anything is: one node's products come out wrong. What is told of paces is left open.
+#[test]
+#[ignore = "needs root"]
+fn a_burn_in_names_the_node_that_computes_wrong_and_runs_hpl() {
+    let lab = Lab::up("burnin", 0, "200m");
+    std::fs::write(lab.dir.path().join("hosts"), "n1 slots=1\nn2 slots=1\nn3 slots=1\n").unwrap();
+    let mut command = lab.command("burnin", false);
+    command.env("SKT_FAULT_PRODUCT", "n2");
+    command.args(["--time", "1s", "--slot", "1ms", "--threads", "1", "--json", "found.json"]);
+    command.args("-n 500 --nb 64 -p 1 -q 3 --threads 1 --no-preflight".split(' '));
+    let out = command.output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert_eq!(out.status.code(), Some(7), "{text}{}", errors(&out));
+    assert!(text.contains("FOUND: n2 computes wrong"), "{text}");
+    assert!(text.contains("HPL run 1: N = 500") && text.contains("1 passed"), "{text}");
+    let document = std::fs::read(lab.dir.path().join("found.json")).unwrap();
+    let document: Value = serde_json::from_slice(&document).unwrap();
+    assert!(document["sweeps"].as_array().unwrap().len() >= 2, "{document}");
+    assert_eq!(document["links"].as_array().unwrap().len(), 6);
+    let found = document["findings"].as_array().unwrap();
+    let wrong: Vec<&Value> = found.iter().filter(|f| f["kind"] == "wrong").collect();
+    assert_eq!(wrong.len(), 1, "{document}");
+    assert_eq!(wrong[0]["nodes"], serde_json::json!(["n2"]));
 }

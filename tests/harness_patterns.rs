@@ -173,6 +173,9 @@ fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
                 work_bytes_max: 2,
                 resident_bytes_max: 3,
                 protection: None,
+                checksums: None,
+                course: skt_hpl::course::Course::default(),
+                power: None,
             })
         },
     );

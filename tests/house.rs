@@ -1,4 +1,5 @@
-//! The house is as docs/ARCHITECTURE.md draws it: which folder imports which, downward only.
+//! The house is as docs/ARCHITECTURE.md draws it: which folder imports which, downward only. And docs/SETTINGS.md lists what
+//! the program takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -75,5 +76,56 @@ fn imports_are_as_drawn_and_run_downward() {
         if folder != "cli" {
             assert_eq!(imports, &built[folder], "what {folder} imports");
         }
+    }
+}
+
+/// Every setting of the benchmark, by the definition that reads them all.
+fn settings() -> String {
+    let mut page = String::from(
+        "# Settings\n\nWhat the benchmark can be told, beside HPL.dat. Each setting is a flag, a variable and a key of `skt.toml`; flags win over \
+         variables, these over the file, and all of them over HPL.dat.\nThe numbers of lines are HPL.dat's. Lists are written `128,192` in flags and \
+         variables, `[128, 192]` in the file. Flags of the subcommands: `skt-hpl man COMMAND | man -l -`.\n",
+    );
+    let keys = skt_hpl::input::sources::Layers::new();
+    let command = skt_hpl::cli::command();
+    let mut heading = None;
+    for arg in command.get_arguments() {
+        let Some(name) = arg.get_long().filter(|name| keys.keys().iter().any(|key| key == name))
+        else {
+            continue;
+        };
+        if arg.get_help_heading() != heading {
+            heading = arg.get_help_heading();
+            page += &format!("\n## {}\n\n", heading.unwrap_or("Others"));
+            page += "| flag | variable | key | what it is |\n|---|---|---|---|\n";
+        }
+        let words: Vec<String> =
+            arg.get_possible_values().iter().map(|word| format!("`{}`", word.get_name())).collect();
+        let values = match arg.get_value_names() {
+            _ if words.iter().any(|word| word == "`true`") => " true or false".to_owned(),
+            _ if !words.is_empty() => format!(" {}", words.join(", ")),
+            Some(names) => format!(" `{}`", names.join(" ").replace('|', "\\|")),
+            None => String::new(),
+        };
+        let short = arg.get_short().map(|short| format!("`-{short}`, ")).unwrap_or_default();
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        page += &format!(
+            "| {short}`--{name}`{values} | `SKT_{}` | `{}` | {} |\n",
+            name.to_uppercase().replace('-', "_"),
+            name,
+            help.replace('|', "\\|").replace('\n', " "),
+        );
+    }
+    page
+}
+
+#[test]
+fn the_page_of_settings_is_the_programs() {
+    let written = std::env::temp_dir().join("SETTINGS.md");
+    let page = settings();
+    let stored = fs::read_to_string("docs/SETTINGS.md").unwrap_or_default();
+    if stored != page {
+        fs::write(&written, page).unwrap();
+        panic!("docs/SETTINGS.md is not what the program takes: cp {} docs/", written.display());
     }
 }

@@ -21,6 +21,20 @@ fn refusal(args: &[&str], code: i32) -> String {
     String::from_utf8(output).unwrap()
 }
 
+/// What the program cannot run it does not write as if it could.
+#[test]
+fn a_plan_with_checkpoints_to_disk_alone_is_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("new");
+    let words = ["plan", "--nodes", "64", "--memory", "64GB", "--cores", "24", "--mtbf", "5h"];
+    let disk = ["--method", "disk", "--disk", "10GB/s"];
+    let written = ["--write", at.to_str().unwrap()];
+    let said = refusal(&[&words[..], &disk, &written].concat(), 1);
+    assert!(said.contains("cannot run them"), "{said}");
+    assert!(!at.exists());
+    stdout(&[&words[..], &disk].concat());
+}
+
 #[test]
 fn a_written_plan_passes_the_check() {
     let dir = tempfile::tempdir().unwrap();
@@ -29,6 +43,7 @@ fn a_written_plan_passes_the_check() {
         "plan", "--nodes", "64", "--memory", "64GB", "--cores", "24", "--mtbf", "5h", "--write", at,
     ];
     let text = stdout(&plan);
+    assert!(text.contains("Start it there with"), "{text}");
     for part in [
         "N = ",
         "groups of 16",
@@ -162,31 +177,56 @@ fn every_figure_prints_and_draws() {
     assert!(refusal(&["model", "figure", "self-99"], 1).contains("self-12"));
     assert!(refusal(&["model", "figure", "--svg", "x.svg"], 2).contains("name a figure"));
     assert!(
-        refusal(&["model", "figure", "self-12", "--svg", "/nowhere/x.svg"], 1)
+        refusal(&["model", "figure", "self-12", "--svg", "/nowhere/x.svg"], 6)
             .contains("/nowhere/x.svg")
     );
+}
+
+#[derive(Debug, PartialEq)]
+enum Drawn {
+    Bars(usize),
+    Curves(usize),
+}
+
+impl Drawn {
+    /// Marks of the legend are rectangles of 10 x 10; frames and backgrounds have no colour of a series.
+    fn in_picture(svg: &str) -> Self {
+        let bar = |line: &&str| {
+            line.starts_with("<rect") && line.contains(r##"fill="#"##) && !line.contains("<text")
+        };
+        match svg.lines().filter(bar).count() {
+            0 => Drawn::Curves(svg.matches("<path d=\"M").count()),
+            bars => Drawn::Bars(bars),
+        }
+    }
 }
 
 #[test]
 fn every_topic_answers_and_draws() {
     let dir = tempfile::tempdir().unwrap();
-    let svg = dir.path().join("x.svg");
-    let svg = svg.to_str().unwrap();
-    let topics: [(&[&str], &str); 6] = [
-        (&["memory", "--group", "16"], "46.9 %"),
-        (&["interval", "--save", "20s", "--mtbf", "5h"], "13.9 min"),
-        (&["reliability"], "0.6125"),
-        (&["encoding", "--processes", "64", "--losses", "2"], "chain, best segment"),
+    // What it prints, and what it draws: a bar for each of three methods; efficiency; self and single; five schemes for
+    // one loss and for several; inline and three sizes; three groupings of two applications, four of the other two.
+    let topics: [(&[&str], &str, Drawn); 6] = [
+        (&["memory", "--group", "16"], "46.9 %", Drawn::Bars(3)),
+        (&["interval", "--save", "20s", "--mtbf", "5h"], "13.9 min", Drawn::Curves(1)),
+        (&["reliability"], "0.6125", Drawn::Curves(2)),
+        (
+            &["encoding", "--processes", "64", "--losses", "2"],
+            "chain, best segment",
+            Drawn::Curves(10),
+        ),
         (
             &["helpers", "--copy", "1s", "--encode", "10s", "--interval", "2min"],
             "1 of   16 cores costs   7.08 %: pays",
+            Drawn::Curves(4),
         ),
-        (&["waste", "--machine", "titan", "--mtbf", "14.75y"], "SELF-MEMORY"),
+        (&["waste", "--machine", "titan", "--mtbf", "14.75y"], "SELF-MEMORY", Drawn::Curves(14)),
     ];
-    for (args, expected) in topics {
-        let text = stdout(&[&["model"], args, &["--svg", svg]].concat());
+    for (args, expected, drawn) in topics {
+        let svg = dir.path().join(format!("{}.svg", args[0]));
+        let text = stdout(&[&["model"], args, &["--svg", svg.to_str().unwrap()]].concat());
         assert!(text.contains(expected), "{args:?}\n{text}");
-        assert!(std::fs::read_to_string(svg).unwrap().contains("<path") || args[0] == "memory");
+        assert_eq!(Drawn::in_picture(&std::fs::read_to_string(svg).unwrap()), drawn, "{args:?}");
     }
     assert!(refusal(&["model", "waste", "--alpha", "2"], 1).contains("alpha"));
     assert!(refusal(&["model", "memory", "--group", "1"], 1).contains("group size"));

@@ -7,7 +7,7 @@ use skt_hpl::checkpoint::plan::{Buffers, Layout, Scheme};
 use skt_hpl::checkpoint::protocol;
 use skt_hpl::checkpoint::when::Interval;
 use skt_hpl::input::dat_reader::{self, Given};
-use skt_hpl::input::memory_need;
+use skt_hpl::input::memory_need::{self, Means};
 use skt_hpl::input::settings::Settings;
 use skt_hpl::input::sources::Layers;
 use skt_hpl::model::fit::{RateModel, fit, read};
@@ -15,9 +15,9 @@ use skt_hpl::model::memory::{Method, RANK_BASE_MOST, Scope, Shape, rank_memory};
 use skt_hpl::model::planner::{
     Advice, Inputs, Measured, Mtbf, calibration_sizes, even_groups, plan, squarest_grid,
 };
-use skt_hpl::model::units::{GIB, HOUR_S, YEAR_S};
-use skt_hpl::params::{Mapping, Rng, TestParams};
+use skt_hpl::params::{Engine, Mapping, Rng, TestParams};
 use skt_hpl::parity::Code;
+use skt_hpl::units::{GIB, HOUR_S, YEAR_S};
 
 fn quick(nodes: u64, cores: u64, memory: f64) -> Inputs {
     Inputs { simulate: 0, ..Inputs::machine(nodes, cores, memory) }
@@ -41,13 +41,15 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
     assert!(test.n.is_multiple_of(test.nb) || inputs.n.is_some());
     // The solver's own count of what the matrix needs, and protection on top, stay within the budget.
     let plan = &advice.plan;
-    let bare = memory_need::rank_bytes(&test) as f64 - memory_need::PROCESS_BYTES as f64;
+    let means = Means { engine: Engine::Auto, threads: plan.threads_per_rank as usize };
+    let bare = memory_need::rank_bytes(&test, means) as f64 - memory_need::PROCESS_BYTES as f64;
     let ours = plan.rank.matrix + plan.rank.work;
     assert!((ours / bare - 1.0).abs() < 1e-9, "{ours} {bare}");
     assert!(plan.node_memory <= plan.node_budget && plan.node_budget < inputs.memory);
     let copies = (plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums) / plan.rank.matrix;
-    memory_need::fits([test], copies, inputs.ranks_per_node as usize, plan.node_budget as u128)
-        .unwrap();
+    let ranks = inputs.ranks_per_node as usize;
+    let on = memory_need::OnNode { ranks, copies, checksums: false, means };
+    memory_need::fits([test], on, plan.node_budget as u128).unwrap();
     // The solver takes the settings without a word, and they say what the plan says.
     let mut layers = Layers::new();
     layers.toml(advice.skt_toml.as_bytes(), "skt.toml");
@@ -241,8 +243,9 @@ fn memory_is_counted_as_the_solver_counts() {
         q: test.q as u64,
         depth: test.depth as u64,
     };
-    let bare = rank_memory(shape, Method::None, 1, 1).unwrap();
-    let solver = memory_need::rank_bytes(&test) - memory_need::PROCESS_BYTES;
+    let means = Means { engine: Engine::Auto, threads: 8 };
+    let bare = rank_memory(shape, 8, Method::None, 1, 1).unwrap();
+    let solver = memory_need::rank_bytes(&test, means) - memory_need::PROCESS_BYTES;
     assert_eq!((bare.matrix + bare.work) as u128, solver);
     assert_eq!(RANK_BASE_MOST as u128, memory_need::PROCESS_BYTES);
 }

@@ -27,9 +27,13 @@ pub struct Flags {
     #[arg(long, value_name = "TIMES", default_value = "5")]
     pub repeat: usize,
 
-    /// Only these parts, of: memory, save, restore, pipeline, run, scopes, codes, groups
+    /// Only these parts, of: memory, save, restore, storage, pipeline, run, scopes, codes, groups
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     pub only: Vec<Section>,
+
+    /// Folder of the second level, on the device that is to be measured
+    #[arg(long, value_name = "DIR", default_value = env!("CARGO_TARGET_TMPDIR"), hide_default_value = true)]
+    pub storage: PathBuf,
 
     /// Write everything measured, single samples included, to FILE
     #[arg(long, value_name = "FILE")]
@@ -58,6 +62,7 @@ pub enum Section {
     Memory,
     Save,
     Restore,
+    Storage,
     Pipeline,
     Run,
     Scopes,

@@ -22,6 +22,9 @@ pub struct Whole {
     pub seconds: f64,
     pub save_s: f64,
     pub saves: u64,
+    /// Epochs that got to storage, and saves in memory that were put off for them.
+    pub stored: u64,
+    pub put_off: u64,
 }
 
 impl Launcher {
@@ -53,6 +56,18 @@ impl Launcher {
 
     /// Solves one problem and passes its check, or says why not.
     pub fn whole(&self, n: usize, nb: usize, checkpoint: &str, job: &str) -> Result<Whole, String> {
+        self.whole_with(n, nb, checkpoint, job, &[])
+    }
+
+    /// The same with further flags.
+    pub fn whole_with(
+        &self,
+        n: usize,
+        nb: usize,
+        checkpoint: &str,
+        job: &str,
+        flags: &[&str],
+    ) -> Result<Whole, String> {
         let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
         let (domains, json) = (folder.path().join("domains"), folder.path().join("run.json"));
         std::fs::write(&domains, "rank:0 one\nrank:1 two\n").map_err(|e| e.to_string())?;
@@ -60,7 +75,7 @@ impl Launcher {
         command.current_dir(folder.path()).args(["-p", "1", "-q", "2", "--threads", "1"]);
         command.args(["-n", &n.to_string(), "--nb", &nb.to_string()]);
         command.arg("--checkpoint").arg(checkpoint).arg("--job").arg(job);
-        command.arg("--restart").arg("never");
+        command.arg("--restart").arg("never").args(flags);
         command.arg("--domains").arg(&domains).arg("--json").arg(&json);
         let said = run(command)?;
         if !said.contains("PASSED") {
@@ -76,7 +91,14 @@ fn whole(text: &str) -> Option<Whole> {
     let document: Run = serde_json::from_str(text).ok()?;
     let outcome = document.tests.into_iter().next()?.outcome?;
     let protection = outcome.protection.unwrap_or_default();
-    Some(Whole { seconds: outcome.seconds, save_s: protection.save_s, saves: protection.saves })
+    let level2 = protection.level2.unwrap_or_default();
+    Some(Whole {
+        seconds: outcome.seconds,
+        save_s: protection.save_s,
+        saves: protection.saves,
+        stored: level2.epochs,
+        put_off: level2.put_off,
+    })
 }
 
 fn run(mut command: Command) -> Result<String, String> {

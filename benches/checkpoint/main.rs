@@ -100,10 +100,11 @@ impl<'a> Conductor<'a> {
 
     fn measure(&mut self) -> Result<(), String> {
         type Part<'a> = fn(&mut Conductor<'a>) -> Result<(), String>;
-        let sections: [(Section, Part<'a>); 8] = [
+        let sections: [(Section, Part<'a>); 9] = [
             (Section::Memory, Self::memory),
             (Section::Save, Self::saves),
             (Section::Restore, Self::restores),
+            (Section::Storage, Self::storage),
             (Section::Pipeline, Self::pipeline),
             (Section::Run, Self::whole_runs),
             (Section::Scopes, Self::scopes),
@@ -131,6 +132,7 @@ impl<'a> Conductor<'a> {
             encode: Encode::Pipelined,
             work,
             job: self.job.clone(),
+            storage: None,
         }
     }
 
@@ -238,6 +240,88 @@ impl<'a> Conductor<'a> {
             "without fresh memory",
         ];
         self.report.table("A restore of one lost member, ms", &heads, rows);
+        Ok(())
+    }
+
+    /// To storage and back beside dd; whole runs with a second level beside runs without.
+    fn storage(&mut self) -> Result<(), String> {
+        let work = Work::Stores { rounds: self.flags.repeat };
+        let spec = self.spec(self.flags.n, (1, 2), 2, work);
+        let dir = Some(self.flags.storage.clone());
+        let found = self.launcher.probe(&Spec { storage: dir, ..spec })?;
+        let write = middle(&found, |r| r.store_s / r.dd_write_s);
+        let back = middle(&found, |r| r.restore_s / (r.dd_read_s + r.save_s));
+        self.report.at_most("to storage / dd", write, 1.2);
+        self.report.at_most("from storage / (files read once by dd + a save)", back, 1.5);
+        let rate =
+            |of: fn(&Round) -> f64| format!("{:.0}", mb(found.stored_bytes) / middle(&found, of));
+        let row = vec![
+            format!("{:.0}", mb(found.stored_bytes)),
+            rate(|r| r.store_s),
+            rate(|r| r.dd_write_s),
+            format!("{write:.2}"),
+            ms(middle(&found, |r| r.restore_s)),
+            ms(middle(&found, |r| r.dd_read_s)),
+            ms(middle(&found, |r| r.fresh_s)),
+            ms(middle(&found, |r| r.save_s)),
+            format!("{back:.2}"),
+        ];
+        let heads = [
+            "MB",
+            "write, MB/s",
+            "dd, MB/s",
+            "write / dd",
+            "back, ms",
+            "dd reads, ms",
+            "fresh memory, ms",
+            "save, ms",
+            "back / (read + save)",
+        ];
+        let title = format!("To storage and back, N = {}, 1x2", self.flags.n);
+        self.report.table(&title, &heads, vec![row]);
+        self.report.keep("storage", &found);
+
+        let (n, nb) = (self.flags.n, self.flags.nb);
+        let every = (n.div_ceil(nb) / 4).max(1).to_string();
+        let dir = self.flags.storage.to_string_lossy().into_owned();
+        let flags = ["--level2", &dir, "--level2-every", "2"];
+        let kinds: [&[&str]; 2] = [&[], &flags];
+        let mut runs: [Vec<Whole>; 2] = Default::default();
+        for round in 0..=self.flags.repeat {
+            for (flags, runs) in kinds.iter().zip(&mut runs) {
+                let whole = self.launcher.whole_with(n, nb, &every, &self.job, flags)?;
+                if round > 0 {
+                    runs.push(whole);
+                }
+            }
+        }
+        let ratios: Vec<f64> = runs[1]
+            .iter()
+            .zip(&runs[0])
+            .map(|(with, without)| with.seconds / without.seconds)
+            .collect();
+        let ratio = median(&ratios).unwrap_or(f64::NAN);
+        self.report.at_most("a run with a second level / one without", ratio, 1.03);
+        let rows = ["no", "yes"].iter().zip(&runs).map(|(kind, runs)| {
+            let pick = |of: fn(&Whole) -> f64| {
+                median(&runs.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::NAN)
+            };
+            vec![
+                kind.to_string(),
+                format!("{:.0}", pick(|w| w.saves as f64)),
+                format!("{:.0}", pick(|w| w.stored as f64)),
+                format!("{:.0}", pick(|w| w.put_off as f64)),
+                format!("{:.3}", pick(|w| w.seconds)),
+                format!("{:.3}", pick(|w| w.save_s)),
+            ]
+        });
+        let rows = rows.collect();
+        let heads = ["level two", "saves", "to storage", "put off", "seconds", "saving"];
+        let title = format!("Whole runs, N = {n}, NB = {nb}, 1x2; pair by pair {ratio:.4}");
+        self.report.table(&title, &heads, rows);
+        for (kind, runs) in ["without", "with"].iter().zip(&runs) {
+            self.report.keep(&format!("run, {kind} a second level"), runs);
+        }
         Ok(())
     }
 

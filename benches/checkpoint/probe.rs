@@ -4,7 +4,11 @@
 //! The benchmark starts itself under the launcher with `--probe SPEC`; rank 0 prints one line of JSON.
 //! There is no solver here: the matrix is noise, and what is timed is what a save does to memory.
 
+#[path = "storage.rs"]
+mod storage;
+
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -35,6 +39,8 @@ pub struct Spec {
     pub work: Work,
     /// Job names begin with this: two benchmarks at once do not meet.
     pub job: String,
+    /// The folder of the second level, for [`Work::Stores`].
+    pub storage: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +50,8 @@ pub enum Work {
     Saves { rounds: usize },
     /// The same number of saves, and restores of one lost member.
     Restores { rounds: usize },
+    /// The same number of saves that go to storage, and come back from there.
+    Stores { rounds: usize },
     /// One save at every `step`-th boundary, as in a run.
     Run { step: usize },
 }
@@ -64,6 +72,10 @@ pub struct Round {
     /// Fresh memory of the size the lost member needs, made under another name: a part of restoring
     /// that is the system's alone.
     pub fresh_s: f64,
+    /// A save to storage, manifest included; the same bytes by dd; the files read once by dd.
+    pub store_s: f64,
+    pub dd_write_s: f64,
+    pub dd_read_s: f64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -81,11 +93,13 @@ pub struct Found {
     pub saved_bytes: u64,
     /// Seconds of each save of a run.
     pub series_s: Vec<f64>,
+    /// Bytes of an epoch on storage.
+    pub stored_bytes: u64,
 }
 
 /// Runs on every rank.
 pub fn run(spec: &Spec) -> Result<(), String> {
-    let world = World::init();
+    let world = World::init(false);
     let comm = world.comm();
     let found = Probe::new(spec, comm)?.measure()?;
     if comm.rank() == 0 {
@@ -126,6 +140,7 @@ impl<'a> Probe<'a> {
             ld: self.ld,
             run: self.run,
             // Every rank stands for a node.
+            storage: self.level2()?,
             domain: format!("node {rank}"),
             node: format!("node {rank}"),
         };
@@ -195,6 +210,7 @@ impl<'a> Probe<'a> {
                 found.first_save_s = self.save(&mut started, 0).save_s;
                 self.restores(started, &mut found, rounds)?
             }
+            Work::Stores { rounds } => self.stores(started, &mut found, rounds)?,
             Work::Run { step } => {
                 for boundary in (0..self.layout.blocks()).step_by(step) {
                     let (report, round) = self.save_reported(&mut started, boundary);
@@ -323,9 +339,19 @@ impl<'a> Probe<'a> {
 
     /// Makes, and throws away, as much named memory as the position has; seconds.
     fn fresh(&self, position: usize) -> Result<f64, String> {
+        self.fresh_where(|other| other == position)
+    }
+
+    /// The same at all positions at once.
+    fn fresh_everywhere(&self) -> Result<f64, String> {
+        self.fresh_where(|_| true)
+    }
+
+    fn fresh_where(&self, wanted: impl Fn(usize) -> bool) -> Result<f64, String> {
+        let position = self.comm.rank();
         let beside = Depot::new(Store::Posix, &format!("{}-beside", self.spec.job))
             .map_err(|e| e.to_string())?;
-        let mine = self.comm.rank() == position;
+        let mine = wanted(position);
         let held = self.depot.list();
         let parts = held.iter().filter(|h| {
             mine && h.position as usize == position && !matches!(h.part, Part::Head | Part::Done)

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use serde::Serialize;
+use skt_hpl::params::Engine;
 
 /// Measures skt-hpl against what this machine can do, and against the reference
 ///
@@ -42,6 +43,14 @@ pub struct Flags {
     #[arg(long, conflicts_with_all = ["n", "p", "q", "threads"])]
     pub standard: bool,
 
+    /// Look for the best of every library and program over all cases, and compare these
+    #[arg(long, conflicts_with = "standard")]
+    pub race: bool,
+
+    /// What multiplies in skt-hpl, as its flag of this name says
+    #[arg(long, value_name = "NAME", default_value = "auto", ignore_case = true)]
+    pub engine: Engine,
+
     /// How often each is measured
     #[arg(long, value_name = "TIMES", default_value = "3", value_parser = positive)]
     pub repeat: usize,
@@ -72,7 +81,10 @@ const ENVIRONMENT: &str = "Environment:
   XHPL        a reference binary: run with the same HPL.dat, the same kernels of its BLAS, the same
               threads, linked with the same MPI library
   XHPL_PLAIN  another: run with the kernels its BLAS picks by itself, all else the same
-  XHPL_PLAIN_KERNEL  ... or, if that is OpenBLAS, with these (Haswell, say)";
+  XHPL_PLAIN_KERNEL  ... or, if that is OpenBLAS, with these (Haswell, say)
+With --race:
+  XHPL_name   a reference binary each, by whatever name
+  PEER_BLAS   libraries whose DGEMM is measured beside the linked one: name:path,name:path";
 
 fn positive(text: &str) -> Result<usize, String> {
     match text.trim().parse() {

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use clap::ValueEnum;
 use skt_hpl::blas::preflight::{Level, kernel_for};
+use skt_hpl::params::Engine;
 
 use crate::cases::Case;
 
@@ -196,6 +198,8 @@ pub struct Launcher {
     pub level: Level,
     /// The variable of the BLAS in this program, and what it is set to.
     pub linked: (&'static str, Option<String>),
+    /// What multiplies in skt-hpl.
+    pub engine: Engine,
 }
 
 impl Launcher {
@@ -204,6 +208,8 @@ impl Launcher {
         command.args(launch_arguments(self.mpi, case, self.cores)).arg(program);
         if who == Who::SktHpl {
             command.args(["--dat", "HPL.dat", "--threads", &case.threads.to_string()]);
+            let engine = self.engine.to_possible_value().map(|value| value.get_name().to_owned());
+            command.arg("--engine").arg(engine.expect("every engine has a name"));
         }
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(is_hidden) {

@@ -7,8 +7,9 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use skt_hpl::blas::preflight::Level;
-use skt_hpl::blas::{Engine, LowerBlock, UpperBlock, gemm, set_library_threads};
+use skt_hpl::blas::{Engine, Loaded, LowerBlock, UpperBlock, choice, gemm, set_library_threads};
 use skt_hpl::matrix::HugeBuffer;
+use skt_hpl::params;
 use skt_hpl::threads::{Pool, Shareable};
 
 /// How long the peak is looked for, and how often.
@@ -113,6 +114,22 @@ pub fn side(available: Option<u64>) -> usize {
     fits.min(LARGEST_SIDE) / 8 * 8
 }
 
+/// Those of the program's own kernels that `choice` means and this processor runs.
+pub fn engines(choice: params::Engine) -> Vec<Engine> {
+    Engine::possible(choice).into_iter().filter(|engine| engine.cuts_freely()).collect()
+}
+
+/// The fastest of the kernels that `choice` means, as the program itself finds it; the BLAS where it means that.
+pub fn fastest(choice: params::Engine, k: usize, threads: usize) -> Result<Engine, String> {
+    let engines = engines(choice);
+    let rates = choice::measure(&engines, k, &mut Pool::new(threads));
+    let rates: Vec<u64> = rates.into_iter().map(|(_, rate)| rate).collect();
+    match choice::choose(&[rates]) {
+        Some(at) => Ok(engines[at]),
+        None => Engine::select(choice),
+    }
+}
+
 /// C(side x side) -= A B with k = `k`, kept from one repetition to the next.
 pub struct Multiplication {
     side: usize,
@@ -150,16 +167,29 @@ impl Multiplication {
         })
     }
 
+    /// Another library's.
+    pub fn peer(&mut self, peer: &Loaded, threads: usize) -> f64 {
+        peer.set_threads(threads);
+        let (side, k) = (self.side as i32, self.k as i32);
+        let (a, b, c) = (self.a.as_ptr(), self.b.as_ptr(), self.c.as_mut_ptr());
+        self.rate(|| {
+            // SAFETY: as above.
+            unsafe {
+                peer.gemm((false, false), (side, side, k), -1.0, (a, side), (b, k), (c, side))
+            }
+        })
+    }
+
     /// The program's own engine on operands that are laid out already, as the solver has them,
     /// cut into tasks as the solver cuts them.
     pub fn engine(&mut self, engine: Engine, threads: usize) -> f64 {
-        const PANELS_A_STRIP: usize = 80;
+        const STRIP: usize = 1920;
         let (side, k) = (self.side, self.k);
         let lower = LowerBlock { engine, rows: side, k, data: self.a.as_ptr() };
         let upper = UpperBlock { engine, k, cols: side, data: self.b.as_mut_ptr() };
         let c = Shareable::new(self.c.as_mut_ptr());
         let row_unit = lower.row_unit();
-        let width = PANELS_A_STRIP * upper.column_unit();
+        let width = STRIP / upper.column_unit() * upper.column_unit();
         let strips = side.div_ceil(width);
         let mut pool = Pool::new(threads);
         self.rate(|| {

@@ -11,18 +11,19 @@
 mod cases;
 mod job;
 mod kernels;
+mod race;
 mod stats;
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
+use skt_hpl::blas::Library;
 use skt_hpl::blas::preflight::{self, Level};
-use skt_hpl::blas::{Engine, Library};
 use skt_hpl::comm::World;
-use skt_hpl::input::node_memory;
+use skt_hpl::memory::room;
 
 use cases::{Case, Flags};
 use job::{Launcher, Mpi, Who};
@@ -57,10 +58,8 @@ impl Programs {
                 programs.push((who, PathBuf::from(path)));
             }
         }
-        for (who, path) in &mut programs {
-            // They are run in other folders.
-            *path = std::fs::canonicalize(&*path)
-                .map_err(|e| format!("{who:?}, {}: {e}", path.display()))?;
+        for (_, path) in &mut programs {
+            *path = found(path)?;
         }
         Ok(Self(programs))
     }
@@ -69,6 +68,11 @@ impl Programs {
         let (_, path) = self.0.iter().find(|(w, _)| *w == who)?;
         Some(path.display().to_string())
     }
+}
+
+/// The whole path of a program: they are run in other folders.
+fn found(path: &Path) -> Result<PathBuf, String> {
+    std::fs::canonicalize(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// Measures all cases and returns how many runs failed.
@@ -85,7 +89,11 @@ fn measure(flags: &Flags, blas: String) -> Result<usize, String> {
         cores,
         level: Level::detect(),
         linked: (variable, std::env::var(variable).ok()),
+        engine: flags.engine,
     };
+    if flags.race && !flags.dry_run {
+        return race::run(flags, &launcher, &cases, &blas);
+    }
     if flags.dry_run {
         for case in &cases {
             for (who, path) in &programs.0 {
@@ -94,8 +102,7 @@ fn measure(flags: &Flags, blas: String) -> Result<usize, String> {
         }
         return Ok(0);
     }
-    let engine = Engine::select(skt_hpl::params::Engine::Auto)?;
-    let side = kernels::side(node_memory::available_bytes());
+    let side = kernels::side(room::available_bytes());
     let mut document = Document {
         schema_version: 1,
         command_line: std::env::args().collect(),
@@ -106,7 +113,6 @@ fn measure(flags: &Flags, blas: String) -> Result<usize, String> {
             cores,
             blas,
             mpi: mpi_library,
-            engine: engine.name().into(),
             multiplication_side: side,
             reference: programs.name(Who::Reference),
             plain: programs.name(Who::Plain),
@@ -115,7 +121,7 @@ fn measure(flags: &Flags, blas: String) -> Result<usize, String> {
     };
     println!("{}", introduction(&document));
     for case in cases {
-        let measured = measure_case(flags.repeat, case, &launcher, &programs, engine, side)?;
+        let measured = measure_case(flags.repeat, case, &launcher, &programs, side)?;
         document.cases.push(measured);
         if let Some(path) = &flags.json {
             // After each case: what was measured is not lost if a later one is interrupted.
@@ -134,11 +140,11 @@ fn measure_case(
     case: Case,
     launcher: &Launcher,
     programs: &Programs,
-    engine: Engine,
     side: usize,
 ) -> Result<Measured, String> {
-    let mut measured = Measured::new(case, launcher.cores);
-    let threads = measured.cores;
+    let threads = case.cores_used(launcher.cores);
+    let engine = kernels::fastest(launcher.engine, case.nb, threads)?;
+    let mut measured = Measured::new(case, threads, engine.name());
     for round in 1..=repeat {
         measured.peak.add(kernels::peak(threads, launcher.level));
         {
@@ -168,7 +174,7 @@ fn measure_case(
             None => "-".into(),
         };
         eprintln!(
-            "N {} NB {} {}x{} threads {}, {round} of {repeat}: peak {}, DGEMM {}, engine {}, \
+            "N {} NB {} {}x{} threads {}, {round} of {repeat}: peak {}, DGEMM {}, {} {}, \
              skt-hpl {}, reference {}, plain {}",
             case.n,
             case.nb,
@@ -177,6 +183,7 @@ fn measure_case(
             case.threads,
             last(&measured.peak),
             last(&measured.dgemm),
+            measured.engine_name,
             last(&measured.engine),
             last(&measured.skt_hpl),
             last(&measured.reference),
@@ -202,13 +209,12 @@ fn introduction(document: &Document) -> String {
     let machine = &document.machine;
     let or_none = |name: &Option<String>| name.clone().unwrap_or_else(|| "none".into());
     format!(
-        "processor: {}, {} cores\nBLAS: {}\nMPI: {}\nengine: {}\nmultiplications: m = n = {}, k = NB\n\
+        "processor: {}, {} cores\nBLAS: {}\nMPI: {}\nmultiplications: m = n = {}, k = NB\n\
          reference (XHPL): {}\nplain reference (XHPL_PLAIN): {}\nmedians of {}, in GFLOP/s",
         machine.processor,
         machine.cores,
         machine.blas,
         machine.mpi,
-        machine.engine,
         machine.multiplication_side,
         or_none(&machine.reference),
         or_none(&machine.plain),

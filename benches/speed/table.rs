@@ -28,6 +28,8 @@ pub struct Measured {
     pub case: Case,
     /// Cores in use, which peak, DGEMM and engine were measured on.
     pub cores: usize,
+    /// The kernel that `engine` was measured with: the fastest at this NB.
+    pub engine_name: &'static str,
     pub peak: Samples,
     pub dgemm: Samples,
     pub engine: Samples,
@@ -52,10 +54,11 @@ pub struct Ratios {
 }
 
 impl Measured {
-    pub fn new(case: Case, cores: usize) -> Self {
+    pub fn new(case: Case, cores: usize, engine_name: &'static str) -> Self {
         Self {
             case,
-            cores: case.cores_used(cores),
+            cores,
+            engine_name,
             peak: Samples::default(),
             dgemm: Samples::default(),
             engine: Samples::default(),
@@ -90,8 +93,6 @@ pub struct Machine {
     /// What the preflight found: library, version, kernels.
     pub blas: String,
     pub mpi: String,
-    /// The program's own multiplication: `packed`, or `blas` where it has none here.
-    pub engine: String,
     /// Sides of C in the multiplications measured.
     pub multiplication_side: usize,
     pub reference: Option<String>,
@@ -186,7 +187,7 @@ mod tests {
     use super::*;
 
     fn measured() -> Measured {
-        let mut m = Measured::new(Case { n: 12000, nb: 192, p: 1, q: 2, threads: 1 }, 2);
+        let mut m = Measured::new(Case { n: 12000, nb: 192, p: 1, q: 2, threads: 1 }, 2, "blas");
         for (samples, values) in [
             (&mut m.peak, [280.0, 270.0, 276.0]),
             (&mut m.dgemm, [250.0, 240.0, 248.0]),

@@ -36,6 +36,10 @@ pub struct Flags {
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     pub only: Vec<Section>,
 
+    /// Instead of all that: so many simulated agents under the real supervisor, a table of these sizes; no root needed
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
+    pub agents: Vec<usize>,
+
     /// Shared memory of each node
     #[arg(long, value_name = "SIZE", default_value = "1g")]
     pub shm: String,

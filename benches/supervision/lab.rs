@@ -111,7 +111,7 @@ impl Lab {
     pub fn agents(&self, program: &Path) -> Vec<i32> {
         let nodes = (1..=WORKING + 1).map(|n| format!("n{n}"));
         let is_agent = |words: &[&[u8]]| {
-            words.len() == 2
+            words.len() >= 2
                 && words[0] == program.as_os_str().as_encoded_bytes()
                 && words[1] == b"agent"
         };

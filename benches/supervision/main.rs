@@ -8,7 +8,9 @@
 #![cfg_attr(test, allow(dead_code, unused_imports))]
 
 mod flags;
+mod forest;
 mod lab;
+mod many;
 #[allow(dead_code)] // Shared with the benchmark of checkpoints, which uses more of it.
 #[path = "../checkpoint/report.rs"]
 mod report;
@@ -23,9 +25,9 @@ use std::time::Instant;
 
 use clap::Parser;
 use nix::sys::signal::{Signal, kill};
+use skt_hpl::cli::run::{NodeFlags, Refusal};
 use skt_hpl::comm::World;
-use skt_hpl::supervise::events::Event;
-use skt_hpl::supervise::launcher::Launcher;
+use skt_hpl::supervise::remember::events::Event;
 
 use flags::{Flags, Section};
 use lab::{Lab, Used, used};
@@ -34,6 +36,18 @@ use run::{Came, Stage, now_ms};
 use stats::{median, spread};
 
 fn main() -> ExitCode {
+    // Two roles of its own beside thousands of simulated agents; nobody else gives these words.
+    let words: Vec<String> = std::env::args().collect();
+    let role = match words.get(1).map(String::as_str) {
+        Some("--shell") => Some(forest::shell(&words[2..])),
+        Some("--simulate") => {
+            Some(forest::simulate(words[2].as_ref(), words[3].as_ref(), &words[4]))
+        }
+        _ => None,
+    };
+    if let Some(result) = role {
+        return if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let flags = Flags::parse();
     match measure(&flags) {
         Ok(()) => ExitCode::SUCCESS,
@@ -46,25 +60,20 @@ fn main() -> ExitCode {
 
 fn measure(flags: &Flags) -> Result<(), String> {
     let library = World::library();
-    let launcher = Launcher::of_library(&library).ok_or("no launcher is known for this MPI")?;
-    let in_path = |name: &str| {
-        let paths = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&paths).map(|dir| dir.join(name)).find(|path| path.is_file())
-    };
-    let launcher_program = launcher
-        .programs()
-        .iter()
-        .find_map(|name| in_path(name))
-        .ok_or("the launcher is not in PATH")?;
+    let (tool, _) = NodeFlags::default().launcher().map_err(|Refusal(_, why)| why)?;
     let program = std::fs::canonicalize(&flags.skt_hpl)
         .map_err(|e| format!("{}: {e}", flags.skt_hpl.display()))?;
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let mut report = Report::new(cores, library, flags.json.clone());
+    if !flags.agents.is_empty() {
+        many::measure(&program, &flags.agents, &mut report)?;
+        report.verdicts();
+        return report.write();
+    }
     // Nodes have a /tmp of their own; this folder they share.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
     let lab = Lab::up(&flags.shm)?;
-    let stage =
-        Stage { flags, lab: &lab, launcher, launcher_program, program, folder: folder.path() };
+    let stage = Stage { flags, lab: &lab, tool, program, folder: folder.path() };
     let reference = stage.supervised("undisturbed")?.end(|_| {})?;
     println!("undisturbed: {:.2} s, x {}", reference.seconds, reference.x);
     for kind in FAULTS {

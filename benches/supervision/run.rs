@@ -6,12 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use skt_hpl::report::json::Run as Document;
-use skt_hpl::supervise::events::{Event, Record, unix_ms};
-use skt_hpl::supervise::hosts::Host;
-use skt_hpl::supervise::journal;
-use skt_hpl::supervise::launcher::{LaunchPlan, Launcher, launch};
-use skt_hpl::supervise::shell::RemoteShell;
-use skt_hpl::supervise::timeline::{FaultTimes, faults};
+use skt_hpl::supervise::remember::events::{Event, Record, unix_ms};
+use skt_hpl::supervise::remember::journal;
+use skt_hpl::supervise::start::hosts::Host;
+use skt_hpl::supervise::start::launcher::{LaunchPlan, Launcher, Tool, launch};
+use skt_hpl::supervise::start::room::Room;
+use skt_hpl::supervise::talk::shell::RemoteShell;
+use skt_hpl::supervise::tell::timeline::{FaultTimes, faults};
 
 use crate::flags::Flags;
 use crate::lab::{Lab, WORKING};
@@ -23,8 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 pub struct Stage<'a> {
     pub flags: &'a Flags,
     pub lab: &'a Lab,
-    pub launcher: Launcher,
-    pub launcher_program: PathBuf,
+    pub tool: Tool,
     pub program: PathBuf,
     pub folder: &'a Path,
 }
@@ -55,7 +55,7 @@ impl Stage<'_> {
     /// Arguments for the launcher: virtual nodes have one network, and share this machine's cores.
     fn launcher_arguments(&self) -> Vec<String> {
         let network = &self.lab.network;
-        match self.launcher {
+        match self.tool.kind {
             Launcher::Openmpi => words(&[
                 "-mca",
                 "btl",
@@ -134,7 +134,7 @@ impl Stage<'_> {
         let mut command = Command::new(&self.program);
         command.args(["run", "--hosts", "hosts", "--spares", "spares", "--state", "state"]);
         command.arg("--rsh").arg(format!("ssh -F {}", self.lab.ssh));
-        command.arg("--launcher-program").arg(&self.launcher_program);
+        command.arg("--launcher-program").arg(&self.tool.program);
         command.arg(format!("--launcher-args={}", self.launcher_arguments().join(" ")));
         command.args(self.benchmark());
         self.spawn(command, folder)
@@ -147,8 +147,8 @@ impl Stage<'_> {
         let program = self.program.to_string_lossy().into_owned();
         let benchmark = [vec![program], self.benchmark()].concat();
         let made = launch(&LaunchPlan {
-            launcher: self.launcher,
-            program: &self.launcher_program,
+            tool: &self.tool,
+            room: Room::Enough,
             hosts: &Self::hosts(1, WORKING),
             ranks: WORKING,
             run_id: &format!("bare-{}-{name}", std::process::id()),
@@ -159,7 +159,6 @@ impl Stage<'_> {
             shell: &shell,
             dir: &folder,
             as_root: true,
-            pmi: "pmi2",
         });
         for (path, text, executable) in &made.files {
             use std::os::unix::fs::PermissionsExt;

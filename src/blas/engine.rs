@@ -6,42 +6,117 @@
 
 use std::ops::Range;
 
-use super::ffi::{self, Triangle};
-use super::{micro, packed};
+use super::arithmetic::OWN;
+use super::ffi;
+use super::kernels::{self, Isa, Kernel};
+use super::{Library, packed};
 use crate::params::{Engine as EngineChoice, Form};
 
 /// What is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
-    Packed,
+    /// One of our kernels, on operands packed once a panel.
+    Packed(&'static Kernel),
+    /// The library's DGEMM and DTRSM.
     Blas,
 }
 
 impl Engine {
-    /// The engine for `choice` on this processor, or why there is none.
+    /// The engine for `choice` on this processor without measuring anything, or why there is none.
+    ///
+    /// # Errors
+    /// What was asked for does not run here.
     pub fn select(choice: EngineChoice) -> Result<Self, String> {
+        Self::possible(choice).first().copied().ok_or_else(|| Self::refusal(choice))
+    }
+
+    /// Why there is no engine for `choice`, and what to do.
+    pub fn refusal(choice: EngineChoice) -> String {
+        let names = |all: &[&str]| all.join(", ");
+        let here: Vec<&str> = Self::runnable().into_iter().map(Self::name).collect();
+        format!(
+            "none of {} does run on this processor, but these do: {}; --engine auto takes the fastest",
+            names(&Self::candidates(choice)),
+            names(&here)
+        )
+    }
+
+    /// Names of the engines that `choice` allows, the best guess first: the same on every processor.
+    pub fn candidates(choice: EngineChoice) -> Vec<&'static str> {
+        let ours = |wanted: fn(Isa) -> bool| {
+            kernels::NAMES.iter().filter(move |(_, isa)| wanted(*isa)).map(|(name, _)| *name)
+        };
         match choice {
-            EngineChoice::Auto if micro::supported() => Ok(Engine::Packed),
-            EngineChoice::Auto | EngineChoice::Blas => Ok(Engine::Blas),
-            EngineChoice::Packed if micro::supported() => Ok(Engine::Packed),
-            EngineChoice::Packed => {
-                Err("the packed engine needs a processor with AVX-512; use --engine blas or auto"
-                    .into())
+            // The portable kernel is for where nothing else runs.
+            EngineChoice::Auto => {
+                ours(|isa| isa != Isa::Portable).chain(["blas", "portable-4x4"]).collect()
             }
+            EngineChoice::Packed => ours(|_| true).collect(),
+            EngineChoice::Avx512 => ours(|isa| isa == Isa::Avx512).collect(),
+            EngineChoice::Avx2 => ours(|isa| isa == Isa::Avx2).collect(),
+            EngineChoice::Neon => ours(|isa| isa == Isa::Neon).collect(),
+            EngineChoice::Portable => ours(|isa| isa == Isa::Portable).collect(),
+            EngineChoice::Blas => vec!["blas"],
         }
+    }
+
+    /// Those of the candidates that are made for this architecture, whether or not this processor runs them:
+    /// the ranks' may.
+    pub fn made(choice: EngineChoice) -> Vec<Self> {
+        let names = Self::candidates(choice);
+        kernels::all()
+            .map(Engine::Packed)
+            .chain([Engine::Blas])
+            .filter(|engine| names.contains(&engine.name()))
+            .collect()
+    }
+
+    /// Those of the candidates that this processor can run; maybe none.
+    pub fn possible(choice: EngineChoice) -> Vec<Self> {
+        Self::candidates(choice).into_iter().filter_map(Self::named).collect()
     }
 
     pub fn name(self) -> &'static str {
         match self {
-            Engine::Packed => "packed",
+            Engine::Packed(kernel) => kernel.name,
             Engine::Blas => "blas",
         }
+    }
+
+    /// Every engine this processor can run, by [`Engine::name`]: what a node tells the others
+    /// before they agree on one. All ranks of a run use one engine, for panels travel as it lays
+    /// them out.
+    pub fn runnable() -> Vec<Self> {
+        kernels::runnable().map(Engine::Packed).chain([Engine::Blas]).collect()
+    }
+
+    /// The engine of that name, if this processor can run it.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::runnable().into_iter().find(|engine| engine.name() == name)
+    }
+
+    /// Everything that the last bits of a result depend on, in words. Ranks whose identities are
+    /// alike round alike; a run goes on with the bits it began with if it finds this again. All
+    /// kernels of ours, on all processors, are one in this.
+    pub fn identity(self) -> String {
+        match self {
+            Engine::Packed(_) => OWN.into(),
+            Engine::Blas => {
+                let library = Library::query();
+                format!("blas {} {} {}", library.name, library.version, library.kernel)
+            }
+        }
+    }
+
+    /// Whether results do not depend on how columns are cut into calls.
+    pub fn cuts_freely(self) -> bool {
+        self != Engine::Blas
     }
 
     /// Doubles of a lower block of `rows x k`.
     pub fn lower_len(self, rows: usize, k: usize) -> usize {
         match self {
-            Engine::Packed => packed::lower_len(rows, k),
+            Engine::Packed(kernel) => packed::lower_len(kernel, rows, k),
             Engine::Blas => rows * k,
         }
     }
@@ -49,7 +124,7 @@ impl Engine {
     /// Doubles of an upper block of `k x cols`, the solver's copy of L1 included.
     pub fn upper_len(self, k: usize, cols: usize) -> usize {
         match self {
-            Engine::Packed => packed::upper_len(k, cols),
+            Engine::Packed(kernel) => packed::upper_len(kernel, k, cols),
             Engine::Blas => k * cols,
         }
     }
@@ -57,7 +132,25 @@ impl Engine {
     /// Doubles of the form of L1 in which [`UpperBlock::solve`] wants it.
     pub fn triangle_len(self, k: usize) -> usize {
         match self {
-            Engine::Packed => packed::lower_len(k, k),
+            Engine::Packed(kernel) => packed::lower_len(kernel, k, k),
+            Engine::Blas => 0,
+        }
+    }
+
+    /// What rows of a task must begin at a multiple of, and rows of a part of a lower block that is laid out by itself:
+    /// the part from row i on then lies from element i k on. None where a lower block is laid out in one piece; its
+    /// tasks may begin anywhere.
+    pub fn row_step(self) -> Option<usize> {
+        match self {
+            Engine::Packed(kernel) => Some(kernel.scalar),
+            Engine::Blas => None,
+        }
+    }
+
+    /// Doubles of scratch that a panel of `width` columns needs at most.
+    pub fn scratch_len(self, width: usize) -> usize {
+        match self {
+            Engine::Packed(_) => packed::scratch_len(width),
             Engine::Blas => 0,
         }
     }
@@ -76,7 +169,7 @@ impl Engine {
         // SAFETY: passed on from the caller.
         unsafe {
             match self {
-                Engine::Packed => packed::pack_lower(rows, k, (l, ldl), out),
+                Engine::Packed(kernel) => packed::pack_lower(kernel, rows, k, (l, ldl), out),
                 Engine::Blas => {
                     for p in 0..k {
                         std::ptr::copy_nonoverlapping(l.add(p * ldl), out.add(p * rows), rows);
@@ -108,23 +201,49 @@ impl Engine {
         // SAFETY: passed on from the caller.
         unsafe {
             match self {
-                Engine::Packed => {
-                    // Packed columns of B: a lower block of B^T.
-                    scratch.resize(packed::lower_len(cols, k), 0.0);
-                    let out = scratch.as_mut_ptr();
-                    for j in 0..cols.next_multiple_of(micro::SCALAR) {
-                        let panel = j / micro::SCALAR * micro::SCALAR;
-                        for p in 0..k {
-                            let value = if j < cols { *b.add(p * rs + j * cs) } else { 0.0 };
-                            *out.add(panel * k + p * micro::SCALAR + j % micro::SCALAR) = value;
-                        }
-                    }
-                    packed::multiply_in_panel((rows, cols, k), l, out, a, ld);
+                Engine::Packed(kernel) => {
+                    let size = (rows, cols, k);
+                    packed::multiply_in_panel(kernel, size, l, (b, rs, cs), a, ld, scratch);
                 }
                 Engine::Blas => {
                     let (transposed, ldb) = if rs == 1 { (false, cs) } else { (true, rs) };
                     ffi::gemm(false, transposed, (rows, cols, k), -1.0, (l, ld), (b, ldb), (a, ld));
                 }
+            }
+        }
+    }
+
+    /// B(n x cols) := L^-1 B within a panel's L1, all in `form` with leading dimension `ld`; L is
+    /// unit lower.
+    ///
+    /// # Safety
+    /// The ranges are valid and do not overlap.
+    pub unsafe fn solve_in_panel(
+        self,
+        (n, cols): (usize, usize),
+        form: Form,
+        l: *const f64,
+        b: *mut f64,
+        ld: usize,
+        scratch: &mut Vec<f64>,
+    ) {
+        if n == 0 || cols == 0 {
+            return;
+        }
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match self {
+                Engine::Packed(kernel) => {
+                    let strides = TriangleBlock::strides(form, ld);
+                    packed::solve_in_panel(kernel, (n, cols), l, b, strides, scratch);
+                }
+                Engine::Blas => match form {
+                    Form::Transposed => ffi::trsm_left_lower_unit((n, cols), (l, ld), (b, ld)),
+                    // Row-major: the BLAS sees the transposes of all three.
+                    Form::NotTransposed => {
+                        ffi::trsm_right_upper_unit((cols, n), (l, ld), (b, ld));
+                    }
+                },
             }
         }
     }
@@ -160,7 +279,10 @@ unsafe impl Sync for UpperBlock {}
 impl UpperBlock {
     /// Columns that begin a strip must be multiples of this.
     pub fn column_unit(&self) -> usize {
-        micro::VECTOR
+        match self.engine {
+            Engine::Packed(kernel) => kernel.vector,
+            Engine::Blas => 1,
+        }
     }
 
     /// Makes what lies beyond the edges harmless. To be called before rows are put in.
@@ -168,9 +290,9 @@ impl UpperBlock {
     /// # Safety
     /// `data` has [`Engine::upper_len`] doubles.
     pub unsafe fn clear_edges(&self) {
-        if self.engine == Engine::Packed {
+        if let Engine::Packed(kernel) = self.engine {
             // SAFETY: passed on from the caller.
-            unsafe { packed::clear_edges(self.data, self.k, self.cols) }
+            unsafe { packed::clear_edges(kernel, self.data, self.k, self.cols) }
         }
     }
 
@@ -183,7 +305,9 @@ impl UpperBlock {
         // SAFETY: passed on from the caller.
         unsafe {
             match self.engine {
-                Engine::Packed => packed::put_row(self.data, self.k, p, from, len, src),
+                Engine::Packed(kernel) => {
+                    packed::put_row(kernel, self.data, self.k, p, from, len, src);
+                }
                 Engine::Blas => {
                     std::ptr::copy_nonoverlapping(src, self.data.add(p * self.cols + from), len)
                 }
@@ -200,7 +324,9 @@ impl UpperBlock {
         // SAFETY: passed on from the caller.
         unsafe {
             match self.engine {
-                Engine::Packed => packed::get_row(self.data, self.k, p, from, len, dst),
+                Engine::Packed(kernel) => {
+                    packed::get_row(kernel, self.data, self.k, p, from, len, dst);
+                }
                 Engine::Blas => {
                     std::ptr::copy_nonoverlapping(self.data.add(p * self.cols + from), dst, len)
                 }
@@ -216,10 +342,10 @@ impl UpperBlock {
         // SAFETY: passed on from the caller.
         unsafe {
             match self.engine {
-                Engine::Packed => {
-                    let unit = micro::VECTOR;
+                Engine::Packed(kernel) => {
+                    let unit = kernel.vector;
                     let panels = cols.start / unit..cols.end.div_ceil(unit);
-                    packed::solve_upper(self.k, l1.laid, self.data, panels);
+                    packed::solve_upper(kernel, self.k, l1.laid, self.data, panels);
                 }
                 // A single column is a vector to some libraries, and then rounded by how it lies.
                 Engine::Blas if cols.len() == 1 => {
@@ -234,16 +360,14 @@ impl UpperBlock {
                 }
                 Engine::Blas => {
                     // Row-major U is U^T to the BLAS: U^T := U^T L1^-T.
-                    let triangle = match l1.form {
-                        Form::NotTransposed => Triangle::RightUpper,
-                        Form::Transposed => Triangle::RightLowerTransposed,
-                    };
-                    ffi::trsm_right_unit(
-                        triangle,
-                        (cols.len(), self.k),
-                        (l1.raw, l1.k),
-                        (self.data.add(cols.start), self.cols),
-                    );
+                    let (size, triangle) = ((cols.len(), self.k), (l1.raw, l1.k));
+                    let u = (self.data.add(cols.start), self.cols);
+                    match l1.form {
+                        Form::NotTransposed => ffi::trsm_right_upper_unit(size, triangle, u),
+                        Form::Transposed => {
+                            ffi::trsm_right_lower_transposed_unit(size, triangle, u);
+                        }
+                    }
                 }
             }
         }
@@ -280,10 +404,11 @@ impl TriangleBlock {
     /// # Safety
     /// The pointers are valid for the lengths above.
     pub unsafe fn lay(&self, engine: Engine) {
-        if engine == Engine::Packed {
+        if let Engine::Packed(kernel) = engine {
             // SAFETY: passed on from the caller.
             unsafe {
                 packed::pack_triangle(
+                    kernel,
                     self.k,
                     self.raw,
                     Self::strides(self.form, self.k),
@@ -298,13 +423,13 @@ impl LowerBlock {
     /// Rows that one task should take at a time.
     pub fn row_unit(&self) -> usize {
         match self.engine {
-            Engine::Packed => packed::row_block(self.k),
+            Engine::Packed(kernel) => packed::row_block(kernel, self.k),
             Engine::Blas => 1024,
         }
     }
 
     /// C(rows x cols) -= L U, row-major C; `c` points at row 0 and column 0 of the blocks. Rows
-    /// begin at a multiple of [`LowerBlock::row_unit`], columns of [`UpperBlock::column_unit`].
+    /// begin at a multiple of [`Engine::row_step`], columns of [`UpperBlock::column_unit`].
     ///
     /// # Safety
     /// The blocks are valid and nobody else touches that part of C.
@@ -319,8 +444,8 @@ impl LowerBlock {
         // SAFETY: passed on from the caller.
         unsafe {
             match self.engine {
-                Engine::Packed => {
-                    packed::multiply(self.k, self.data, rows, u.data, cols, (c, ldc));
+                Engine::Packed(kernel) => {
+                    packed::multiply(kernel, self.k, self.data, rows, u.data, cols, (c, ldc));
                 }
                 // As in `solve`.
                 Engine::Blas if cols.len() == 1 => {
@@ -345,5 +470,25 @@ impl LowerBlock {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_engine_is_found_by_its_name_and_is_told_from_the_others() {
+        let all = Engine::runnable();
+        assert!(all.contains(&Engine::Blas));
+        for (i, &engine) in all.iter().enumerate() {
+            assert_eq!(Engine::named(engine.name()), Some(engine));
+            for other in &all[..i] {
+                assert_ne!(engine.name(), other.name());
+                let ours = engine != Engine::Blas && *other != Engine::Blas;
+                assert_eq!(engine.identity() == other.identity(), ours);
+            }
+        }
+        assert_eq!(Engine::named("abacus"), None);
     }
 }

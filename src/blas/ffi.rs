@@ -1,9 +1,11 @@
-//! The few BLAS routines we call, through the Fortran interface every library has.
+//! The few BLAS routines we call: of the linked library through the Fortran interface, or of the one that was loaded.
 //!
 //! Matrices are column-major here, as the BLAS sees them. Dimensions are C ints on the other side:
 //! a rank's part of a matrix never has a side of 2^31.
 
 use std::ffi::{c_char, c_int};
+
+use super::loaded;
 
 unsafe extern "C" {
     fn dgemm_(
@@ -40,7 +42,7 @@ fn int(n: usize) -> c_int {
     c_int::try_from(n).expect("a rank's part of the matrix has sides below 2^31")
 }
 
-fn letter(transposed: bool) -> c_char {
+pub(super) fn letter(transposed: bool) -> c_char {
     (if transposed { b'T' } else { b'N' }) as c_char
 }
 
@@ -64,6 +66,11 @@ pub unsafe fn gemm(
     }
     // SAFETY: passed on from the caller.
     unsafe {
+        if let Some(loaded) = loaded::chosen() {
+            let (a, b, c) = ((a, int(lda)), (b, int(ldb)), (c, int(ldc)));
+            let size = (int(m), int(n), int(k));
+            return loaded.gemm((a_transposed, b_transposed), size, alpha, a, b, c);
+        }
         dgemm_(
             &letter(a_transposed),
             &letter(b_transposed),
@@ -82,21 +89,30 @@ pub unsafe fn gemm(
     }
 }
 
-/// Which side of the unknown the triangle stands on, and how it is stored, seen column-major.
+/// A unit triangle to solve with, seen column-major.
 #[derive(Clone, Copy)]
-pub enum Triangle {
-    /// X := X * T^-1 with T upper, unit diagonal.
-    RightUpper,
-    /// X := X * T^-T with T lower, unit diagonal.
-    RightLowerTransposed,
+pub(super) struct Solve {
+    /// Whether it stands right of the unknown.
+    pub right: bool,
+    pub lower: bool,
+    pub transposed: bool,
 }
 
-/// Solves with a unit triangle of order `n` for the `m x n` right-hand sides at `b`.
+impl Solve {
+    /// Side, triangle, form and diagonal, as Fortran calls them.
+    pub fn letters(self) -> [c_char; 4] {
+        let pick = |that: bool, yes: u8, no: u8| (if that { yes } else { no }) as c_char;
+        let side = pick(self.right, b'R', b'L');
+        [side, pick(self.lower, b'L', b'U'), letter(self.transposed), b'U' as c_char]
+    }
+}
+
+/// Solves for the `m x n` right-hand sides at `b`, in place.
 ///
 /// # Safety
-/// As for [`gemm`].
-pub unsafe fn trsm_right_unit(
-    triangle: Triangle,
+/// As for [`gemm`]; the triangle is of order `m`, or of order `n` on the right.
+unsafe fn trsm(
+    solve: Solve,
     (m, n): (usize, usize),
     (t, ldt): (*const f64, usize),
     (b, ldb): (*mut f64, usize),
@@ -104,26 +120,27 @@ pub unsafe fn trsm_right_unit(
     if m == 0 || n == 0 {
         return;
     }
-    let (uplo, trans) = match triangle {
-        Triangle::RightUpper => (b'U', b'N'),
-        Triangle::RightLowerTransposed => (b'L', b'T'),
-    };
     // SAFETY: passed on from the caller.
     unsafe {
-        dtrsm_(
-            &(b'R' as c_char),
-            &(uplo as c_char),
-            &(trans as c_char),
-            &(b'U' as c_char),
-            &int(m),
-            &int(n),
-            &1.0,
-            t,
-            &int(ldt),
-            b,
-            &int(ldb),
-        );
+        if let Some(loaded) = loaded::chosen() {
+            return loaded.trsm(solve, (int(m), int(n)), (t, int(ldt)), (b, int(ldb)));
+        }
+        let [side, uplo, trans, diag] = solve.letters();
+        dtrsm_(&side, &uplo, &trans, &diag, &int(m), &int(n), &1.0, t, &int(ldt), b, &int(ldb));
     }
+}
+
+/// X := X * T^-T with T unit lower.
+///
+/// # Safety
+/// As for [`gemm`].
+pub unsafe fn trsm_right_lower_transposed_unit(
+    size: (usize, usize),
+    t: (*const f64, usize),
+    b: (*mut f64, usize),
+) {
+    // SAFETY: passed on from the caller.
+    unsafe { trsm(Solve { right: true, lower: true, transposed: true }, size, t, b) }
 }
 
 /// B := L^-1 B for a unit lower triangle of order `m` and `n` right-hand sides.
@@ -131,29 +148,12 @@ pub unsafe fn trsm_right_unit(
 /// # Safety
 /// As for [`gemm`].
 pub unsafe fn trsm_left_lower_unit(
-    (m, n): (usize, usize),
-    (l, ldl): (*const f64, usize),
-    (b, ldb): (*mut f64, usize),
+    size: (usize, usize),
+    l: (*const f64, usize),
+    b: (*mut f64, usize),
 ) {
-    if m == 0 || n == 0 {
-        return;
-    }
     // SAFETY: passed on from the caller.
-    unsafe {
-        dtrsm_(
-            &(b'L' as c_char),
-            &(b'L' as c_char),
-            &(b'N' as c_char),
-            &(b'U' as c_char),
-            &int(m),
-            &int(n),
-            &1.0,
-            l,
-            &int(ldl),
-            b,
-            &int(ldb),
-        );
-    }
+    unsafe { trsm(Solve { right: false, lower: true, transposed: false }, size, l, b) }
 }
 
 /// X := X U^-1 for a unit upper triangle, the transpose of a row-major unit lower one.
@@ -166,5 +166,5 @@ pub unsafe fn trsm_right_upper_unit(
     b: (*mut f64, usize),
 ) {
     // SAFETY: passed on from the caller.
-    unsafe { trsm_right_unit(Triangle::RightUpper, size, t, b) }
+    unsafe { trsm(Solve { right: true, lower: false, transposed: false }, size, t, b) }
 }

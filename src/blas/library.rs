@@ -1,11 +1,13 @@
-//! Which BLAS is linked, what it says of itself, and its own threads.
+//! Which BLAS is called, what it says of itself, and its own threads.
 
 use std::ffi::{CStr, c_char, c_int};
 
-/// What the linked library says of itself.
+use super::loaded;
+
+/// What the library says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// `BLIS` or `OpenBLAS`.
+    /// `BLIS`, `OpenBLAS`, `MKL`, or `BLAS` where it says nothing of itself.
     pub name: &'static str,
     pub version: String,
     /// The kernels it picked for this processor, in its own words.
@@ -32,12 +34,10 @@ mod linked {
             // Asked before it is initialised, the library checks an overridden kernel against
             // tables it has not filled, and aborts.
             bli_init();
-            Library {
-                name: "BLIS",
-                version: super::text(bli_info_get_version_str()),
-                kernel: super::text(bli_arch_string(bli_arch_query_id())),
-                variable: "BLIS_ARCH_TYPE",
-            }
+            Library::blis(
+                super::text(bli_info_get_version_str()),
+                super::text(bli_arch_string(bli_arch_query_id())),
+            )
         }
     }
 
@@ -61,12 +61,7 @@ mod linked {
         // SAFETY: the strings are the library's constants.
         let (config, kernel) =
             unsafe { (super::text(openblas_get_config()), super::text(openblas_get_corename())) };
-        let version = config
-            .split_whitespace()
-            .find(|word| word.starts_with(|c: char| c.is_ascii_digit()))
-            .unwrap_or("")
-            .to_owned();
-        Library { name: "OpenBLAS", version, kernel, variable: "OPENBLAS_CORETYPE" }
+        Library::openblas(&config, kernel)
     }
 
     pub fn set_threads(threads: usize) {
@@ -78,7 +73,7 @@ mod linked {
 #[cfg(not(any(feature = "blis", feature = "openblas")))]
 compile_error!("skt-hpl needs a BLAS: build with the feature `blis` (the default) or `openblas`");
 
-unsafe fn text(pointer: *const c_char) -> String {
+pub(super) unsafe fn text(pointer: *const c_char) -> String {
     if pointer.is_null() {
         return String::new();
     }
@@ -87,14 +82,51 @@ unsafe fn text(pointer: *const c_char) -> String {
 }
 
 impl Library {
-    /// Asks the linked library.
+    /// The one that was loaded, or else the linked one.
     pub fn query() -> Self {
-        linked::query()
+        loaded::chosen().map_or_else(linked::query, |loaded| loaded.library.clone())
+    }
+
+    #[cfg_attr(not(feature = "blis"), allow(dead_code))] // then only as a loaded one
+    pub(super) fn blis(version: String, kernel: String) -> Self {
+        Self { name: "BLIS", version, kernel, variable: "BLIS_ARCH_TYPE" }
+    }
+
+    /// `config` begins with the name and the version.
+    pub(super) fn openblas(config: &str, kernel: String) -> Self {
+        let version = config
+            .split_whitespace()
+            .find(|word| word.starts_with(|c: char| c.is_ascii_digit()))
+            .unwrap_or("")
+            .to_owned();
+        Self { name: "OpenBLAS", version, kernel, variable: "OPENBLAS_CORETYPE" }
+    }
+
+    /// From "... Version 2026.2-Product Build ..." and the number of the branch of code it takes.
+    pub(super) fn mkl(words: &str, branch: Option<c_int>) -> Self {
+        let version = words.split_once("Version ").map_or(words, |(_, rest)| rest);
+        let version = version.split([' ', '-']).next().unwrap_or_default().to_owned();
+        let kernel = match branch {
+            Some(3..=8) => "SSE",
+            Some(9) => "AVX",
+            Some(10) => "AVX2",
+            Some(11..=14) => "AVX-512",
+            _ => "own",
+        };
+        Self {
+            name: "MKL",
+            version,
+            kernel: kernel.to_owned(),
+            variable: "MKL_ENABLE_INSTRUCTIONS",
+        }
     }
 }
 
 /// How many threads the library itself starts in a call. The solver has a pool of its own and
 /// keeps this at one.
 pub fn set_library_threads(threads: usize) {
-    linked::set_threads(threads);
+    match loaded::chosen() {
+        Some(loaded) => loaded.set_threads(threads),
+        None => linked::set_threads(threads),
+    }
 }

@@ -1,58 +1,87 @@
-//! Operands in the order in which the kernel reads them, and the loops around the kernel.
+//! Operands in the order in which a kernel reads them, and the loops around the kernel.
 //!
-//! *Lower blocks* (L below the diagonal block) come in panels of 8 rows: element (i, p) of a panel
-//! is at `p * 8 + i`. *Upper blocks* (U) come in panels of 24 columns: element (p, j) of a panel is
-//! at `p * 24 + j`, and a panel has room for a multiple of 8 rows. What is beyond the edges is
-//! zero. A lower block is packed once, by the rank that factored it, and travels packed.
+//! *Lower blocks* (L below the diagonal block) come in panels of as many rows as the kernel's tile
+//! has on its scalar side, S: element (i, p) of a panel is at `p * S + i`. *Upper blocks* (U) come
+//! in panels of V columns, the tile's vector side: element (p, j) of a panel is at `p * V + j`, and
+//! a panel has room for a multiple of S rows. What is beyond the edges is zero. A lower block is
+//! packed once, by the rank that factored it, and travels packed: all ranks of a run have the same
+//! kernel.
 
-use super::micro::{self, SCALAR, VECTOR};
+use std::ops::Range;
 
-/// Bytes of a lower block that stay in the second-level cache while U streams past.
-const CACHED_BYTES: usize = 600 * 1024;
+use super::cache;
+use super::kernels::{Kernel, Soon};
+use super::vector;
+
+/// Elements of the largest tile.
+const LARGEST_TILE: usize = 256;
 
 /// Doubles of a lower block of `rows x k`.
-pub fn lower_len(rows: usize, k: usize) -> usize {
-    rows.div_ceil(SCALAR) * SCALAR * k
+pub fn lower_len(kernel: &Kernel, rows: usize, k: usize) -> usize {
+    rows.next_multiple_of(kernel.scalar) * k
 }
 
 /// Doubles of an upper block of `k x cols`.
-pub fn upper_len(k: usize, cols: usize) -> usize {
-    cols.div_ceil(VECTOR) * upper_panel_len(k)
+pub fn upper_len(kernel: &Kernel, k: usize, cols: usize) -> usize {
+    cols.div_ceil(kernel.vector) * upper_panel_len(kernel, k)
 }
 
 /// Doubles of one panel of an upper block.
-pub fn upper_panel_len(k: usize) -> usize {
-    k.next_multiple_of(SCALAR) * VECTOR
+fn upper_panel_len(kernel: &Kernel, k: usize) -> usize {
+    k.next_multiple_of(kernel.scalar) * kernel.vector
 }
 
-/// How many rows of a lower block one task multiplies with.
-pub fn row_block(k: usize) -> usize {
-    (CACHED_BYTES / 8 / k.max(1) / SCALAR).clamp(1, 128) * SCALAR
+/// Rows of a triangle in a panel that are solved one by one.
+const SMALL: usize = 8;
+
+/// Doubles of scratch that [`multiply_in_panel`] and [`solve_in_panel`] need at most in a panel of `width` columns.
+pub fn scratch_len(width: usize) -> usize {
+    // B, all of it: its rows and columns are different columns of the panel.
+    width * width / 4 + SMALL * width
+}
+
+/// How many rows of `k` doubles stay in a second-level cache of so many bytes while something else streams past, at
+/// least one. Of a half, three eighths and a quarter of the cache, three eighths were best where it has 2 MiB.
+fn rows_that_stay(second_level: usize, k: usize) -> usize {
+    (second_level * 3 / 8 / size_of::<f64>() / k.max(1)).max(1)
+}
+
+/// How many rows of a lower block one task multiplies with: as many as stay in the cache while U streams past.
+pub fn row_block(kernel: &Kernel, k: usize) -> usize {
+    let panels = rows_that_stay(cache::second_level(), k) / kernel.scalar;
+    panels.clamp(1, 1024 / kernel.scalar) * kernel.scalar
 }
 
 /// Packs L(rows x k), column-major at `l`, as a lower block.
 ///
 /// # Safety
 /// `l` spans `k` columns of `ldl`, `out` has [`lower_len`] doubles, and they do not overlap.
-pub unsafe fn pack_lower(rows: usize, k: usize, (l, ldl): (*const f64, usize), out: *mut f64) {
-    // Eight panels at a time: long enough runs down a column for the caches, few enough targets.
-    const RUN: usize = 8 * SCALAR;
+pub unsafe fn pack_lower(
+    kernel: &Kernel,
+    rows: usize,
+    k: usize,
+    (l, ldl): (*const f64, usize),
+    out: *mut f64,
+) {
+    let unit = kernel.scalar;
+    // Some panels at a time: long enough runs down a column for the caches, few enough targets.
+    let run = (64 / unit).max(1) * unit;
     // SAFETY: all indices stay within what the caller vouches for.
     unsafe {
-        for start in (0..rows).step_by(RUN) {
-            let end = (start + RUN).min(rows);
+        for start in (0..rows).step_by(run) {
+            let end = (start + run).min(rows);
             for p in 0..k {
                 let column = l.add(p * ldl);
                 let mut i = start;
-                while i + SCALAR <= end {
-                    let to = out.add(i * k + p * SCALAR);
-                    std::ptr::copy_nonoverlapping(column.add(i), to, SCALAR);
-                    i += SCALAR;
+                while i + unit <= end {
+                    let to = out.add(i * k + p * unit);
+                    std::ptr::copy_nonoverlapping(column.add(i), to, unit);
+                    i += unit;
                 }
                 if i < end {
-                    let to = out.add(i * k + p * SCALAR);
+                    let to = out.add(i * k + p * unit);
                     std::ptr::copy_nonoverlapping(column.add(i), to, end - i);
-                    std::ptr::write_bytes(to.add(end - i), 0, SCALAR - (end - i));
+                    std::ptr::write_bytes(to.add(end - i), 0, unit - (end - i));
                 }
             }
         }
@@ -64,35 +93,62 @@ pub unsafe fn pack_lower(rows: usize, k: usize, (l, ldl): (*const f64, usize), o
 ///
 /// # Safety
 /// As for [`pack_lower`].
-pub unsafe fn pack_triangle(k: usize, l: *const f64, (rs, cs): (usize, usize), out: *mut f64) {
+pub unsafe fn pack_triangle(
+    kernel: &Kernel,
+    k: usize,
+    l: *const f64,
+    (rs, cs): (usize, usize),
+    out: *mut f64,
+) {
+    let unit = kernel.scalar;
     // SAFETY: all indices stay within what the caller vouches for.
     unsafe {
-        for i in 0..k.next_multiple_of(SCALAR) {
-            let (panel, row) = (i / SCALAR * SCALAR, i % SCALAR);
+        for i in 0..k.next_multiple_of(unit) {
+            let (panel, row) = (i / unit * unit, i % unit);
             for p in 0..k {
                 let value = if i < k && p < i { *l.add(i * rs + p * cs) } else { 0.0 };
-                *out.add(panel * k + p * SCALAR + row) = value;
+                *out.add(panel * k + p * unit + row) = value;
             }
         }
     }
+}
+
+/// The pieces of columns `from..from + len` of row `p` of an upper block, each within a panel:
+/// where it lies in the block, where in the row, and its length.
+fn pieces(
+    kernel: &Kernel,
+    k: usize,
+    p: usize,
+    from: usize,
+    len: usize,
+) -> impl Iterator<Item = (usize, usize, usize)> {
+    let (unit, panel_len) = (kernel.vector, upper_panel_len(kernel, k));
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let at = (from + done) % unit;
+        let run = (unit - at).min(len - done);
+        let piece = ((from + done) / unit * panel_len + p * unit + at, done, run);
+        done += run;
+        (run > 0).then_some(piece)
+    })
 }
 
 /// Copies part of a row into row `p` of an upper block: columns `from..from + len`, from `src` on.
 ///
 /// # Safety
 /// `u` is an upper block with those columns, `src` has `len` elements, and they do not overlap.
-pub unsafe fn put_row(u: *mut f64, k: usize, p: usize, from: usize, len: usize, src: *const f64) {
-    let panel_len = upper_panel_len(k);
-    let mut done = 0;
-    while done < len {
-        let at = (from + done) % VECTOR;
-        let run = (VECTOR - at).min(len - done);
+pub unsafe fn put_row(
+    kernel: &Kernel,
+    u: *mut f64,
+    k: usize,
+    p: usize,
+    from: usize,
+    len: usize,
+    src: *const f64,
+) {
+    for (at, done, run) in pieces(kernel, k, p, from, len) {
         // SAFETY: within the panel and the source.
-        unsafe {
-            let to = u.add((from + done) / VECTOR * panel_len + p * VECTOR + at);
-            std::ptr::copy_nonoverlapping(src.add(done), to, run);
-        }
-        done += run;
+        unsafe { std::ptr::copy_nonoverlapping(src.add(done), u.add(at), run) }
     }
 }
 
@@ -100,18 +156,18 @@ pub unsafe fn put_row(u: *mut f64, k: usize, p: usize, from: usize, len: usize, 
 ///
 /// # Safety
 /// As for [`put_row`].
-pub unsafe fn get_row(u: *const f64, k: usize, p: usize, from: usize, len: usize, dst: *mut f64) {
-    let panel_len = upper_panel_len(k);
-    let mut done = 0;
-    while done < len {
-        let at = (from + done) % VECTOR;
-        let run = (VECTOR - at).min(len - done);
+pub unsafe fn get_row(
+    kernel: &Kernel,
+    u: *const f64,
+    k: usize,
+    p: usize,
+    from: usize,
+    len: usize,
+    dst: *mut f64,
+) {
+    for (at, done, run) in pieces(kernel, k, p, from, len) {
         // SAFETY: within the panel and the target.
-        unsafe {
-            let from = u.add((from + done) / VECTOR * panel_len + p * VECTOR + at);
-            std::ptr::copy_nonoverlapping(from, dst.add(done), run);
-        }
-        done += run;
+        unsafe { std::ptr::copy_nonoverlapping(u.add(at), dst.add(done), run) }
     }
 }
 
@@ -119,19 +175,19 @@ pub unsafe fn get_row(u: *const f64, k: usize, p: usize, from: usize, len: usize
 ///
 /// # Safety
 /// `u` has [`upper_len`] doubles.
-pub unsafe fn clear_edges(u: *mut f64, k: usize, cols: usize) {
-    let panel_len = upper_panel_len(k);
-    let panels = cols.div_ceil(VECTOR);
+pub unsafe fn clear_edges(kernel: &Kernel, u: *mut f64, k: usize, cols: usize) {
+    let (unit, panel_len) = (kernel.vector, upper_panel_len(kernel, k));
+    let panels = cols.div_ceil(unit);
     // SAFETY: within the block.
     unsafe {
         for panel in 0..panels {
-            std::ptr::write_bytes(u.add(panel * panel_len + k * VECTOR), 0, panel_len - k * VECTOR);
+            std::ptr::write_bytes(u.add(panel * panel_len + k * unit), 0, panel_len - k * unit);
         }
-        let used = cols % VECTOR;
+        let used = cols % unit;
         if used != 0 {
             for p in 0..k {
-                let row = u.add((panels - 1) * panel_len + p * VECTOR);
-                std::ptr::write_bytes(row.add(used), 0, VECTOR - used);
+                let row = u.add((panels - 1) * panel_len + p * unit);
+                std::ptr::write_bytes(row.add(used), 0, unit - used);
             }
         }
     }
@@ -140,35 +196,27 @@ pub unsafe fn clear_edges(u: *mut f64, k: usize, cols: usize) {
 /// U := L1^-1 U for panels `panels` of an upper block, with L1 packed by [`pack_triangle`].
 ///
 /// # Safety
-/// The processor is supported, `l1` and `u` are such blocks, and nobody else touches those panels.
-pub unsafe fn solve_upper(k: usize, l1: *const f64, u: *mut f64, panels: std::ops::Range<usize>) {
-    let panel_len = upper_panel_len(k);
-    // SAFETY: within the blocks; a panel has room for a multiple of 8 rows.
+/// The processor runs the kernel, `l1` and `u` are such blocks, and nobody else touches those
+/// panels.
+pub unsafe fn solve_upper(
+    kernel: &Kernel,
+    k: usize,
+    l1: *const f64,
+    u: *mut f64,
+    panels: Range<usize>,
+) {
+    let (v, s) = (kernel.vector, kernel.scalar);
+    let panel_len = upper_panel_len(kernel, k);
+    // SAFETY: within the blocks; a panel has room for a multiple of S rows.
     unsafe {
         for panel in panels {
             let u = u.add(panel * panel_len);
-            for i in (0..k).step_by(SCALAR) {
-                // U(i..i+8, :) -= L1(i..i+8, 0..i) U(0..i, :), then the triangle on the diagonal.
+            for i in (0..k).step_by(s) {
+                // U(i..i+S, :) -= L1(i..i+S, 0..i) U(0..i, :), then the triangle on the diagonal.
                 let l = l1.add(i * k);
-                let tile = u.add(i * VECTOR);
-                if i > 0 {
-                    micro::tile(i, (u, VECTOR), l, (tile, VECTOR), VECTOR, SCALAR);
-                }
-                if i + SCALAR <= k {
-                    micro::solve_tile(l.add(i * SCALAR), tile);
-                } else {
-                    // The last, short triangle: its packed panel ends at row k.
-                    for p in i..k {
-                        for r in p + 1..k {
-                            let x = *l.add(p * SCALAR + (r - i));
-                            for v in 0..VECTOR {
-                                let a = *u.add(p * VECTOR + v);
-                                let b = u.add(r * VECTOR + v);
-                                *b = (-a).mul_add(x, *b);
-                            }
-                        }
-                    }
-                }
+                let tile = u.add(i * v);
+                (kernel.tile)(i, u, l, tile, v, Soon { tile, vector: tile });
+                (kernel.triangle)(s.min(k - i), l.add(i * s), tile);
             }
         }
     }
@@ -178,150 +226,335 @@ pub unsafe fn solve_upper(k: usize, l1: *const f64, u: *mut f64, panels: std::op
 /// the upper block; both ranges begin at a panel. `c` points at row 0 and column 0 of the blocks.
 ///
 /// # Safety
-/// The processor is supported, the blocks are valid, and nobody else touches that part of C.
+/// The processor runs the kernel, the blocks are valid, and nobody else touches that part of C.
 pub unsafe fn multiply(
+    kernel: &Kernel,
     k: usize,
     l: *const f64,
-    rows: std::ops::Range<usize>,
+    rows: Range<usize>,
     u: *const f64,
-    cols: std::ops::Range<usize>,
+    cols: Range<usize>,
     (c, ldc): (*mut f64, usize),
 ) {
-    debug_assert!(rows.start.is_multiple_of(SCALAR) && cols.start.is_multiple_of(VECTOR));
-    let panel_len = upper_panel_len(k);
+    let (v, s) = (kernel.vector, kernel.scalar);
+    debug_assert!(rows.start.is_multiple_of(s) && cols.start.is_multiple_of(v));
+    let panel_len = upper_panel_len(kernel, k);
+    // All tiles of a column together ask for the next panel of U.
+    let share = (k * v).div_ceil(rows.len().div_ceil(s).max(1));
     // SAFETY: within the blocks and C as the caller vouches.
     unsafe {
-        for j in cols.clone().step_by(VECTOR) {
-            let width = (cols.end - j).min(VECTOR);
-            // The kernel reads all 24 lanes of U, which are there, but writes `width` of C.
-            let v = u.add(j / VECTOR * panel_len);
-            for i in rows.clone().step_by(SCALAR) {
-                let height = (rows.end - i).min(SCALAR);
-                let tile = c.add(i * ldc + j);
-                micro::tile(k, (v, VECTOR), l.add(i * k), (tile, ldc), width, height);
+        for j in cols.clone().step_by(v) {
+            let width = (cols.end - j).min(v);
+            let upper = u.add(j / v * panel_len);
+            for i in rows.clone().step_by(s) {
+                let height = (rows.end - i).min(s);
+                let (lower, tile) = (l.add(i * k), c.add(i * ldc + j));
+                if width == v && height == s {
+                    let next = match i + s < rows.end {
+                        true => tile.wrapping_add(s * ldc),
+                        false => c.wrapping_add(rows.start * ldc + j + v),
+                    };
+                    let asks_from = (i - rows.start) / s * share;
+                    let vector = upper.wrapping_add(panel_len + asks_from);
+                    (kernel.tile)(k, upper, lower, tile, ldc, Soon { tile: next, vector });
+                } else {
+                    edge(kernel, k, upper, lower, (tile, ldc), (width, height));
+                }
             }
         }
     }
 }
 
+/// A tile of which only `width x height` is there: a whole one beside C, and that part copied.
+unsafe fn edge(
+    kernel: &Kernel,
+    k: usize,
+    upper: *const f64,
+    lower: *const f64,
+    (c, ldc): (*mut f64, usize),
+    (width, height): (usize, usize),
+) {
+    let mut whole = [0.0f64; LARGEST_TILE];
+    let tile = whole.as_mut_ptr();
+    let v = kernel.vector;
+    debug_assert!(v * kernel.scalar <= LARGEST_TILE);
+    // SAFETY: the tile is as large as any kernel's; C as the caller vouches.
+    unsafe {
+        for row in 0..height {
+            std::ptr::copy_nonoverlapping(c.add(row * ldc), tile.add(row * v), width);
+        }
+        (kernel.tile)(k, upper, lower, tile, v, Soon { tile, vector: tile });
+        for row in 0..height {
+            std::ptr::copy_nonoverlapping(tile.add(row * v), c.add(row * ldc), width);
+        }
+    }
+}
+
 /// C(rows x cols) -= A(rows x k) B(k x cols) within a panel: A and C column-major with the same
-/// leading dimension, B small and given as packed columns (a lower block of B^T).
+/// leading dimension, B(p, j) at `b + p * rs + j * cs`. `scratch` is reused between calls.
 ///
 /// # Safety
-/// The processor is supported, the ranges are valid, and C overlaps neither A nor B.
+/// The processor runs the kernel, the ranges are valid, and C overlaps neither A nor B.
+#[allow(clippy::too_many_arguments)] // three matrices with their shapes
 pub unsafe fn multiply_in_panel(
+    kernel: &Kernel,
     (rows, cols, k): (usize, usize, usize),
     a: *const f64,
-    b: *const f64,
+    (b, rs, cs): (*const f64, usize, usize),
     c: *mut f64,
     ld: usize,
+    scratch: &mut Vec<f64>,
 ) {
-    // SAFETY: the kernel masks what is beyond a short edge.
+    scratch.resize(k * cols, 0.0);
+    // So many rows of A are multiplied with all columns before the next ones.
+    let chunk = rows_that_stay(cache::second_level(), k).next_multiple_of(64);
+    let groups = || (0..cols).step_by(kernel.panel_cols);
+    // SAFETY: within B; group after group takes its part of the scratch.
     unsafe {
-        for i in (0..rows).step_by(VECTOR) {
-            let width = (rows - i).min(VECTOR);
-            for j in (0..cols).step_by(SCALAR) {
-                let height = (cols - j).min(SCALAR);
-                let tile = c.add(j * ld + i);
-                micro::tile(k, (a.add(i), ld), b.add(j * k), (tile, ld), width, height);
+        for first in groups() {
+            let width = (cols - first).min(kernel.panel_cols);
+            let group = &mut scratch[k * first..][..k * width];
+            for (p, row) in group.chunks_exact_mut(width).enumerate() {
+                for (j, x) in row.iter_mut().enumerate() {
+                    *x = *b.add(p * rs + (first + j) * cs);
+                }
             }
         }
+    }
+    for from in (0..rows).step_by(chunk) {
+        let len = (rows - from).min(chunk);
+        for first in groups() {
+            let width = (cols - first).min(kernel.panel_cols);
+            let group = scratch[k * first..].as_ptr();
+            // SAFETY: rows of A, and of columns of C from `first` on, from `from` on.
+            unsafe {
+                (kernel.in_panel)(
+                    (len, width, k),
+                    a.add(from),
+                    group,
+                    c.add(first * ld + from),
+                    ld,
+                );
+            }
+        }
+    }
+}
+
+/// B(n x cols) := L^-1 B for a unit lower triangle L of order n, element (i, p) at `l + i * rs +
+/// p * cs`, and B(i, j) at `b + i * rs + j * cs`, where one of `rs` and `cs` is 1. `scratch` as above.
+///
+/// # Safety
+/// The processor runs the kernel, the ranges are valid and do not overlap.
+pub unsafe fn solve_in_panel(
+    kernel: &Kernel,
+    (n, cols): (usize, usize),
+    l: *const f64,
+    b: *mut f64,
+    (rs, cs): (usize, usize),
+    scratch: &mut Vec<f64>,
+) {
+    // SAFETY: within the ranges the caller vouches for.
+    unsafe {
+        if n <= SMALL {
+            // Row by row: in place where rows are contiguous, else beside.
+            let (rows, stride) = if cs == 1 {
+                (b, rs)
+            } else {
+                scratch.resize(n * cols, 0.0);
+                for (at, x) in scratch.iter_mut().enumerate() {
+                    *x = *b.add(at / cols * rs + at % cols * cs);
+                }
+                (scratch.as_mut_ptr(), cols)
+            };
+            for i in 1..n {
+                let y = std::slice::from_raw_parts_mut(rows.add(i * stride), cols);
+                for p in 0..i {
+                    let x = std::slice::from_raw_parts(rows.add(p * stride), cols);
+                    vector::subtract_scaled(y, *l.add(i * rs + p * cs), x);
+                }
+            }
+            if cs != 1 {
+                for (at, x) in scratch.iter().enumerate() {
+                    *b.add(at / cols * rs + at % cols * cs) = *x;
+                }
+            }
+            return;
+        }
+        let half = (n / 2).next_multiple_of(SMALL);
+        let (below, corner) = (l.add(half * rs), l.add(half * rs + half * cs));
+        let lower = b.add(half * rs);
+        solve_in_panel(kernel, (half, cols), l, b, (rs, cs), scratch);
+        if rs == 1 {
+            let size = (n - half, cols, half);
+            multiply_in_panel(kernel, size, below, (b, rs, cs), lower, cs, scratch);
+        } else {
+            // All of it transposed: B^T -= B^T L^T.
+            let size = (cols, n - half, half);
+            multiply_in_panel(kernel, size, b, (below, cs, rs), lower, rs, scratch);
+        }
+        solve_in_panel(kernel, (n - half, cols), corner, lower, (rs, cs), scratch);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blas::kernels;
 
-    /// Small integers, so that every order of summation gives the same, exact result.
+    /// Numbers whose sums are rounded, so that another order shows.
     fn numbers(seed: usize, len: usize) -> Vec<f64> {
-        (0..len).map(|i| ((i * 7919 + seed * 104729) % 17) as f64 - 8.0).collect()
+        (0..len).map(|i| ((i * 7919 + seed * 104729) % 1009) as f64 / 7.0 - 70.0).collect()
+    }
+
+    fn alike(got: f64, want: f64, what: std::fmt::Arguments) {
+        assert_eq!(got.to_bits(), want.to_bits(), "{what}: {got}, not {want}");
     }
 
     #[test]
+    fn some_rows_stay_however_wide_they_are() {
+        assert_eq!(rows_that_stay(1 << 20, 256), 192);
+        assert_eq!(rows_that_stay(2 << 20, 100_000), 1);
+        assert_eq!(rows_that_stay(0, 0), 1);
+    }
+
+    /// Every kernel, in every cut, to the last bit: a chain of fused multiply-adds in the order of p.
+    #[test]
     fn multiplies_every_shape_of_edge() {
-        if !micro::supported() {
-            return;
+        for kernel in kernels::runnable() {
+            for &rows in &[0usize, 1, 7, 8, 15, 31] {
+                for &cols in &[0usize, 1, 23, 24, 55] {
+                    for &k in &[1usize, 2, 7, 8, 33] {
+                        multiplies(kernel, rows, cols, k);
+                    }
+                }
+            }
         }
-        for &rows in &[0usize, 1, 7, 8, 9, 24, 31] {
-            for &cols in &[0usize, 1, 23, 24, 25, 55] {
-                for &k in &[1usize, 2, 7, 8, 9, 33] {
-                    let (ldl, ldc) = (rows + 3, cols + 5);
-                    let l = numbers(1, ldl * k);
-                    let u = numbers(2, k * cols);
-                    let c = numbers(3, rows * ldc + ldc);
-                    let mut lower = vec![f64::NAN; lower_len(rows, k)];
-                    let mut upper = vec![f64::NAN; upper_len(k, cols)];
-                    let mut out = c.clone();
+    }
+
+    fn multiplies(kernel: &Kernel, rows: usize, cols: usize, k: usize) {
+        let (ldl, ldc) = (rows + 3, cols + 5);
+        let l = numbers(1, ldl * k);
+        let u = numbers(2, k * cols);
+        let c = numbers(3, rows * ldc + ldc);
+        let mut lower = vec![f64::NAN; lower_len(kernel, rows, k)];
+        let mut upper = vec![f64::NAN; upper_len(kernel, k, cols)];
+        let mut out = c.clone();
+        // SAFETY: buffers of the documented sizes.
+        unsafe {
+            pack_lower(kernel, rows, k, (l.as_ptr(), ldl), lower.as_mut_ptr());
+            clear_edges(kernel, upper.as_mut_ptr(), k, cols);
+            for p in 0..k {
+                // In two pieces, so that a row need not begin at a panel.
+                let cut = cols / 3;
+                let row = u[p * cols..].as_ptr();
+                put_row(kernel, upper.as_mut_ptr(), k, p, 0, cut, row);
+                put_row(kernel, upper.as_mut_ptr(), k, p, cut, cols - cut, row.add(cut));
+            }
+            let (l, u) = (lower.as_ptr(), upper.as_ptr());
+            // In pieces, as tasks do it.
+            let (row_cut, col_cut) = (kernel.scalar.min(rows), kernel.vector.min(cols));
+            for rows in [0..row_cut, row_cut..rows] {
+                for cols in [0..col_cut, col_cut..cols] {
+                    if rows.is_empty() || cols.is_empty() {
+                        continue;
+                    }
+                    multiply(kernel, k, l, rows.clone(), u, cols, (out.as_mut_ptr(), ldc));
+                }
+            }
+        }
+        for i in 0..rows {
+            for j in 0..ldc {
+                let mut want = c[i * ldc + j];
+                if j < cols {
+                    for p in 0..k {
+                        want = (-u[p * cols + j]).mul_add(l[p * ldl + i], want);
+                    }
+                }
+                let name = kernel.name;
+                alike(out[i * ldc + j], want, format_args!("{name} {rows}x{cols}x{k} at {i},{j}"));
+            }
+        }
+        assert_eq!(out[rows * ldc..], c[rows * ldc..], "nothing beyond is touched");
+    }
+
+    /// L^-1 B by the same chains.
+    fn solved(k: usize, cols: usize, l: &[f64], b: &[f64]) -> Vec<f64> {
+        let mut x = b.to_vec();
+        for i in 0..k {
+            for j in 0..cols {
+                for p in 0..i {
+                    x[i * cols + j] = (-x[p * cols + j]).mul_add(l[i * k + p], x[i * cols + j]);
+                }
+            }
+        }
+        x
+    }
+
+    #[test]
+    fn solves_triangles_of_every_order() {
+        for kernel in kernels::runnable() {
+            for k in 1..40usize {
+                for cols in [1usize, 24, 30] {
+                    let l: Vec<f64> = numbers(5, k * k).iter().map(|v| v / 256.0).collect();
+                    let b = numbers(6, k * cols);
+                    let want = solved(k, cols, &l, &b);
+                    let mut upper = vec![f64::NAN; upper_len(kernel, k, cols)];
+                    let mut l1 = vec![f64::NAN; lower_len(kernel, k, k)];
+                    let mut row = vec![0.0; cols];
                     // SAFETY: buffers of the documented sizes.
                     unsafe {
-                        pack_lower(rows, k, (l.as_ptr(), ldl), lower.as_mut_ptr());
-                        clear_edges(upper.as_mut_ptr(), k, cols);
-                        for p in 0..k {
-                            // In two pieces, so that a row need not begin at a panel.
-                            let cut = cols / 3;
-                            let row = u[p * cols..].as_ptr();
-                            put_row(upper.as_mut_ptr(), k, p, 0, cut, row);
-                            put_row(upper.as_mut_ptr(), k, p, cut, cols - cut, row.add(cut));
+                        pack_triangle(kernel, k, l.as_ptr(), (k, 1), l1.as_mut_ptr());
+                        let u = upper.as_mut_ptr();
+                        clear_edges(kernel, u, k, cols);
+                        for i in 0..k {
+                            put_row(kernel, u, k, i, 0, cols, b[i * cols..].as_ptr());
                         }
-                        multiply(
-                            k,
-                            lower.as_ptr(),
-                            0..rows,
-                            upper.as_ptr(),
-                            0..cols,
-                            (out.as_mut_ptr(), ldc),
-                        );
-                    }
-                    for i in 0..rows {
-                        for j in 0..ldc {
-                            let mut want = c[i * ldc + j];
-                            if j < cols {
-                                want -=
-                                    (0..k).map(|p| l[p * ldl + i] * u[p * cols + j]).sum::<f64>();
+                        let panels = 0..cols.div_ceil(kernel.vector);
+                        solve_upper(kernel, k, l1.as_ptr(), u, panels);
+                        for i in 0..k {
+                            get_row(kernel, u, k, i, 0, cols, row.as_mut_ptr());
+                            for j in 0..cols {
+                                let name = kernel.name;
+                                let what = format_args!("{name}, order {k}, at {i},{j}");
+                                alike(row[j], want[i * cols + j], what);
                             }
-                            assert_eq!(out[i * ldc + j], want, "{rows}x{cols}x{k} at {i},{j}");
                         }
                     }
-                    assert_eq!(out[rows * ldc..], c[rows * ldc..], "nothing beyond is touched");
                 }
             }
         }
     }
 
     #[test]
-    fn solves_triangles_of_every_order() {
-        if !micro::supported() {
-            return;
-        }
-        for k in 1..40usize {
-            for cols in [1usize, 24, 30] {
-                let l = numbers(5, k * k);
-                let x = numbers(6, k * cols);
-                let mut upper = vec![f64::NAN; upper_len(k, cols)];
-                let mut l1 = vec![f64::NAN; lower_len(k, k)];
-                // b = L x, with integers small enough to stay exact only for small k: scale down.
-                let l: Vec<f64> = l.iter().map(|v| v / 256.0).collect();
-                // SAFETY: buffers of the documented sizes.
-                unsafe {
-                    pack_triangle(k, l.as_ptr(), (k, 1), l1.as_mut_ptr());
-                    clear_edges(upper.as_mut_ptr(), k, cols);
+    fn solves_within_a_panel_in_either_form() {
+        for kernel in kernels::runnable() {
+            for (k, cols) in [(1, 3), (8, 1), (9, 5), (40, 13), (33, 30)] {
+                let l: Vec<f64> = numbers(5, k * k).iter().map(|v| v / 256.0).collect();
+                let b = numbers(6, k * cols);
+                let want = solved(k, cols, &l, &b);
+                // L and B are in one array, as they are in L1; by rows and by columns.
+                let ld = k + cols;
+                for (rs, cs) in [(ld, 1), (1, ld)] {
+                    let mut all = vec![f64::NAN; ld * ld];
                     for i in 0..k {
-                        let row: Vec<f64> = (0..cols)
-                            .map(|j| {
-                                x[i * cols + j]
-                                    + (0..i).map(|p| l[i * k + p] * x[p * cols + j]).sum::<f64>()
-                            })
-                            .collect();
-                        put_row(upper.as_mut_ptr(), k, i, 0, cols, row.as_ptr());
-                    }
-                    solve_upper(k, l1.as_ptr(), upper.as_mut_ptr(), 0..cols.div_ceil(VECTOR));
-                    for i in 0..k {
-                        let mut row = vec![0.0; cols];
-                        get_row(upper.as_ptr(), k, i, 0, cols, row.as_mut_ptr());
+                        for p in 0..i {
+                            all[i * rs + p * cs] = l[i * k + p];
+                        }
                         for j in 0..cols {
-                            let error = (row[j] - x[i * cols + j]).abs();
-                            assert!(error < 1e-9, "order {k}: {error} at {i},{j}");
+                            all[i * rs + (k + j) * cs] = b[i * cols + j];
+                        }
+                    }
+                    let at = all.as_mut_ptr();
+                    // SAFETY: both within the array.
+                    unsafe {
+                        let b = at.add(k * cs);
+                        solve_in_panel(kernel, (k, cols), at, b, (rs, cs), &mut Vec::new());
+                    }
+                    for i in 0..k {
+                        for j in 0..cols {
+                            let name = kernel.name;
+                            let what = format_args!("{name}, order {k}, at {i},{j}, {rs} {cs}");
+                            alike(all[i * rs + (k + j) * cs], want[i * cols + j], what);
                         }
                     }
                 }
@@ -331,34 +564,35 @@ mod tests {
 
     #[test]
     fn multiplies_within_a_panel() {
-        if !micro::supported() {
-            return;
-        }
-        for &(rows, cols, k) in &[(1, 1, 1), (23, 3, 4), (24, 8, 8), (61, 13, 5)] {
-            let ld = rows + 7;
-            let a = numbers(1, ld * k);
-            let b = numbers(2, k * cols);
-            let c = numbers(3, ld * cols);
-            let mut packed = vec![f64::NAN; lower_len(cols, k)];
-            let mut out = c.clone();
-            // SAFETY: buffers of the documented sizes; B row-major is B^T column-major.
-            unsafe {
-                pack_lower(cols, k, (b.as_ptr(), cols), packed.as_mut_ptr());
-                multiply_in_panel(
-                    (rows, cols, k),
-                    a.as_ptr(),
-                    packed.as_ptr(),
-                    out.as_mut_ptr(),
-                    ld,
-                );
-            }
-            for j in 0..cols {
-                for i in 0..ld {
-                    let mut want = c[j * ld + i];
-                    if i < rows {
-                        want -= (0..k).map(|p| a[p * ld + i] * b[p * cols + j]).sum::<f64>();
+        for kernel in kernels::runnable() {
+            for &(rows, cols, k) in &[(1, 1, 1), (23, 3, 4), (24, 8, 8), (61, 13, 5), (101, 7, 9)] {
+                let ld = rows + 7;
+                let a = numbers(1, ld * k);
+                let b = numbers(2, k * cols);
+                let c = numbers(3, ld * cols);
+                let mut out = c.clone();
+                // SAFETY: buffers of the documented sizes; B is row-major.
+                unsafe {
+                    multiply_in_panel(
+                        kernel,
+                        (rows, cols, k),
+                        a.as_ptr(),
+                        (b.as_ptr(), cols, 1),
+                        out.as_mut_ptr(),
+                        ld,
+                        &mut Vec::new(),
+                    );
+                }
+                for j in 0..cols {
+                    for i in 0..ld {
+                        let mut want = c[j * ld + i];
+                        if i < rows {
+                            for p in 0..k {
+                                want = (-a[p * ld + i]).mul_add(b[p * cols + j], want);
+                            }
+                        }
+                        alike(out[j * ld + i], want, format_args!("{} at {i},{j}", kernel.name));
                     }
-                    assert_eq!(out[j * ld + i], want);
                 }
             }
         }

@@ -60,6 +60,9 @@ fn level_of(library: &str, kernel: &str) -> Option<Level> {
         ) => Level::Baseline,
         ("OpenBLAS", "skylakex" | "cooperlake" | "sapphirerapids") => Level::Avx512,
         ("OpenBLAS", "haswell" | "zen") => Level::Avx2,
+        ("MKL", "avx-512") => Level::Avx512,
+        ("MKL", "avx2") => Level::Avx2,
+        ("MKL", "sse" | "avx") => Level::Baseline,
         (
             "OpenBLAS",
             "prescott" | "core2" | "nehalem" | "sandybridge" | "bulldozer" | "piledriver"
@@ -79,7 +82,21 @@ pub fn kernel_for(library: &str, level: Level) -> Option<&'static str> {
         ("BLIS", Level::Avx2) => Some("haswell"),
         ("OpenBLAS", Level::Avx512) => Some("SKYLAKEX"),
         ("OpenBLAS", Level::Avx2) => Some("Haswell"),
+        // Others' processors it sends to slower code, whatever they are able to; some versions can be told.
+        ("MKL", Level::Avx512) => Some("AVX512"),
+        ("MKL", Level::Avx2) => Some("AVX2"),
         _ => None,
+    }
+}
+
+/// The kernels' name as this version of the library reads it. BLIS before 1.0 takes a number, and
+/// any word for the number 0, which is skx: asked for haswell by name it would take code that the
+/// processor cannot run.
+fn as_read(library: &str, version: &str, kernel: &'static str) -> &'static str {
+    match (library, version.starts_with("0."), kernel) {
+        ("BLIS", true, "skx") => "0",
+        ("BLIS", true, "haswell") => "3",
+        _ => kernel,
     }
 }
 
@@ -99,6 +116,17 @@ pub fn advise(library: &str, kernel: &str, level: Level) -> Advice {
     }
 }
 
+/// The kernels that ranks' library will have once the preflight has been, on this processor: its pick, or what replaces
+/// it where nobody has set the library's variable.
+pub fn kernel_after(library: &Library) -> String {
+    let set = std::env::var_os(library.variable).is_some();
+    match advise(library.name, &library.kernel, Level::detect()) {
+        Advice::Override(value) if !set => value,
+        _ => &library.kernel,
+    }
+    .to_ascii_lowercase()
+}
+
 /// Looks at the library's pick and executes the program again if it is poor. Returns one line that
 /// says what was found and done, for rank 0 to print. To be called before threads or MPI start.
 pub fn run(enabled: bool) -> String {
@@ -115,9 +143,16 @@ pub fn run(enabled: bool) -> String {
             None => what,
         };
     }
+    if level_of(library.name, &library.kernel).is_none() {
+        return format!(
+            "{what}: whether they suit this processor ({}) is not known here",
+            level.name()
+        );
+    }
     let Advice::Override(value) = advise(library.name, &library.kernel, level) else {
         return format!("{what}, right for this processor ({})", level.name());
     };
+    let value = as_read(library.name, &library.version, value);
     if !enabled {
         return format!(
             "{what}, POOR for this processor ({}): {}={value} would help, but the preflight is off",
@@ -170,6 +205,18 @@ mod tests {
             ("OpenBLAS", "SomethingNew", Avx512, Advice::Fine),
         ] {
             assert_eq!(advise(library, kernel, level), want, "{library} {kernel} {level:?}");
+        }
+    }
+
+    #[test]
+    fn older_blis_is_told_a_number() {
+        for (library, version, kernel, want) in [
+            ("BLIS", "0.9.0", "haswell", "3"),
+            ("BLIS", "0.9.0", "skx", "0"),
+            ("BLIS", "1.0", "haswell", "haswell"),
+            ("OpenBLAS", "0.3.21", "Haswell", "Haswell"),
+        ] {
+            assert_eq!(as_read(library, version, kernel), want, "{library} {version}");
         }
     }
 }

@@ -24,12 +24,12 @@ macro_rules! for_this_processor {
         $(#[$doc])*
         pub fn $name($($arg: $ty),*) $(-> $ret)? {
             #[cfg(target_arch = "x86_64")]
-            if super::micro::supported() {
+            if super::kernels::Isa::Avx512.runs_here() {
                 // SAFETY: the processor has what the copy was compiled for.
                 return unsafe { $wide($($arg),*) };
             }
             #[cfg(target_arch = "x86_64")]
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            if super::kernels::Isa::Avx2.runs_here() {
                 // SAFETY: as above.
                 return unsafe { $mid($($arg),*) };
             }
@@ -141,33 +141,6 @@ for_this_processor! {
     }
 }
 
-for_this_processor! {
-    /// Writes the transpose of a row-major `rows x cols` matrix to `out`, a square that fits the
-    /// registers at a time.
-    pub fn transpose / transpose_wide / transpose_mid / transpose_plain (from: &[f64], rows: usize, cols: usize, out: &mut [f64]) {
-        assert!(from.len() == rows * cols && out.len() == from.len());
-        let (full_rows, full_cols) = (rows / LANES * LANES, cols / LANES * LANES);
-        for i0 in (0..full_rows).step_by(LANES) {
-            for j0 in (0..full_cols).step_by(LANES) {
-                let mut square = [[0.0f64; LANES]; LANES];
-                for (i, line) in square.iter_mut().enumerate() {
-                    line.copy_from_slice(&from[(i0 + i) * cols + j0..][..LANES]);
-                }
-                for j in 0..LANES {
-                    let line = square.map(|row| row[j]);
-                    out[(j0 + j) * rows + i0..][..LANES].copy_from_slice(&line);
-                }
-            }
-        }
-        for i in 0..rows {
-            let start = if i < full_rows { full_cols } else { 0 };
-            for j in start..cols {
-                out[j * rows + i] = from[i * cols + j];
-            }
-        }
-    }
-}
-
 /// A scalar whose multiplication by the reciprocal is safe: below this its reciprocal overflows.
 const SAFE_RECIPROCAL: f64 = f64::MIN_POSITIVE;
 
@@ -202,22 +175,6 @@ mod tests {
         assert_eq!(max_abs(&[0.0, 0.0]), (0.0, 0));
         assert_eq!(max_abs(&[f64::NAN, 2.0, 3.0]), (3.0, 2));
         assert!(max_abs(&[f64::NAN, f64::NAN]).0.is_nan());
-    }
-
-    #[test]
-    fn transposes_every_shape() {
-        for rows in 0..20 {
-            for cols in 0..20 {
-                let from: Vec<f64> = (0..rows * cols).map(|v| v as f64).collect();
-                let mut out = vec![0.0; rows * cols];
-                transpose(&from, rows, cols, &mut out);
-                for i in 0..rows {
-                    for j in 0..cols {
-                        assert_eq!(out[j * rows + i], from[i * cols + j]);
-                    }
-                }
-            }
-        }
     }
 
     #[test]

@@ -2,108 +2,183 @@
 //! memory lies where.
 //!
 //! Called once by every rank when it starts, before it knows its grid position; all ranks get the
-//! same answer. A sweep that was interrupted in its third test learns here that two are done.
+//! same answer. A sweep that was interrupted in its third test learns here that two are done. One rank
+//! speaks for each node, what is searched for is found by reductions, and a result travels once, whoever
+//! else has it too: where nothing is found, a launch of a million ranks has exchanged one number.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use super::holding::survey;
-use super::placement::{Found, assign};
-use super::world::World;
+use super::placement::{Found, Player, assign, prevailing, recast};
+use super::world::{NOTHING, World};
 use crate::memory::ledger::{Entry, Ledger};
 use crate::memory::{Depot, Part};
 
-#[derive(Serialize, Deserialize)]
-struct Told {
-    node: String,
-    /// With the test each position's memory belongs to.
-    found: Vec<(Found, u32)>,
-    results: Vec<Entry>,
-}
-
 /// The same on every rank.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
     /// The run in progress, None if there is none.
     pub run: Option<u128>,
+    /// The greatest number of any run of this job that left something: a new one's must be greater.
+    pub latest: Option<u128>,
     /// The test whose memory was found.
     pub test: Option<u32>,
+    /// What that memory says of its test's choices (`Test::params_digest`).
+    pub params_digest: Option<u64>,
     /// Results of that run's finished tests, by number, as they were recorded.
     pub finished: BTreeMap<u32, Vec<u8>>,
-    /// Each rank's node, as the number of the first rank there.
-    pub nodes: Vec<usize>,
+    ranks: usize,
+    /// Each rank's node, as the number of the first rank there; only where memory was found.
+    nodes: Vec<usize>,
     found: Vec<Vec<Found>>,
 }
 
 /// Results of finished tests that lie on this node.
 pub fn results(depot: &Depot) -> Vec<Entry> {
     let mut all: Vec<Entry> = Vec::new();
-    for held in depot.list().into_iter().filter(|h| h.part == Part::Done) {
-        let Ok(region) = depot.peek(held.position, Part::Done) else {
-            continue;
-        };
-        for entry in Ledger::new(region).entries() {
-            if !all.contains(&entry) {
-                all.push(entry);
-            }
+    for entry in ledgers(depot).into_iter().flat_map(|(_, entries)| entries) {
+        if !all.contains(&entry) {
+            all.push(entry);
         }
     }
     all
 }
 
+/// The largest value any rank has.
+fn largest(world: &impl World, mine: Option<u64>) -> Option<u64> {
+    let flipped = mine.map_or(NOTHING, |value| NOTHING - 1 - value.min(NOTHING - 1));
+    let least = world.least(&[flipped])[0];
+    (least < NOTHING).then(|| NOTHING - 1 - least)
+}
+
+/// The run with the greatest number that any rank knows of.
+fn newest(world: &impl World, runs: impl Iterator<Item = u128> + Clone) -> Option<u128> {
+    let upper = |run: u128| (run >> 64) as u64;
+    let high = largest(world, runs.clone().map(upper).max())?;
+    let lower = runs.filter(|&run| upper(run) == high).map(|run| run as u64).max();
+    let low = largest(world, lower).unwrap_or_default();
+    Some((high as u128) << 64 | low as u128)
+}
+
+/// Each position's list of results on this node.
+fn ledgers(depot: &Depot) -> Vec<(usize, Vec<Entry>)> {
+    let lists = depot.list().into_iter().filter(|held| held.part == Part::Done);
+    lists
+        .filter_map(|held| {
+            let region = depot.peek(held.position, Part::Done).ok()?;
+            Some((held.position as usize, Ledger::new(region).entries()))
+        })
+        .collect()
+}
+
+/// What a header or a list of results tells of a run: run, position, incarnation.
+type Trace = (u128, usize, u32);
+
+/// The run in progress of those that left `traces`, of which `latest` has the greatest number. Only where
+/// there are several do ranks exchange more than that number.
+fn in_progress(world: &impl World, traces: &[Trace], latest: u128) -> u128 {
+    let other = traces.iter().any(|(run, ..)| *run != latest);
+    if world.least(&[if other { 0 } else { NOTHING }]) == [NOTHING] {
+        return latest;
+    }
+    let mut mine = Vec::new();
+    for (run, position, joined) in traces {
+        mine.extend(run.to_le_bytes());
+        mine.extend((*position as u32).to_le_bytes());
+        mine.extend(joined.to_le_bytes());
+    }
+    let all = world.allgather(&mine);
+    let traces = all.iter().flat_map(|told| told.chunks_exact(24)).map(|bytes| {
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
+        let run = u128::from_le_bytes(bytes[..16].try_into().expect("sixteen bytes"));
+        (run, word(16) as usize, word(20))
+    });
+    prevailing(traces).unwrap_or(latest)
+}
+
 impl Arrival {
-    /// `world` has all launched ranks in launch order; `node` names this rank's node.
-    pub fn gather(world: &impl World, depot: &Depot, node: &str) -> Self {
-        let told = Told {
-            node: node.into(),
-            found: survey(depot)
-                .into_iter()
-                .map(|(found, header)| (found, header.id.test))
-                .collect(),
-            results: results(depot),
+    /// `world` has all launched ranks in launch order; `node` is the first of them on this rank's node,
+    /// which speaks for it.
+    pub fn gather(world: &impl World, depot: &Depot, node: usize) -> Self {
+        let (me, ranks) = (world.rank(), world.size());
+        let speaks = me == node;
+        let mut held = if speaks { survey(depot) } else { Vec::new() };
+        let lists = if speaks { ledgers(depot) } else { Vec::new() };
+        let in_memory = held.iter().map(|(f, _)| (f.run, f.position, f.joined));
+        let finished = lists.iter().flat_map(|(at, list)| list.iter().map(|e| (e.run, *at, 0)));
+        let traces: Vec<Trace> = in_memory.chain(finished).collect();
+        let mut results: Vec<Entry> = lists.into_iter().flat_map(|(_, list)| list).collect();
+        let latest = newest(world, traces.iter().map(|(run, ..)| *run));
+        let mut this = Self { ranks, latest, ..Self::default() };
+        let Some(latest) = latest else {
+            return this;
         };
-        let mine = serde_json::to_vec(&told).expect("plain values");
-        let told: Vec<Told> = world
-            .allgather(&mine)
-            .iter()
-            .map(|bytes| serde_json::from_slice(bytes).expect("ranks of one run are one program"))
-            .collect();
-        let nodes = told
-            .iter()
-            .map(|t| told.iter().position(|o| o.node == t.node).expect("itself at least"))
-            .collect();
-        let runs_in_memory = told.iter().flat_map(|t| &t.found).map(|(f, _)| f.run);
-        let runs_finished = told.iter().flat_map(|t| &t.results).map(|e| e.run);
-        let run = runs_in_memory.chain(runs_finished).max();
-        let test = told
-            .iter()
-            .flat_map(|t| &t.found)
-            .filter(|(f, _)| Some(f.run) == run)
-            .map(|(_, test)| *test)
-            .max();
-        let finished = told
-            .iter()
-            .flat_map(|t| &t.results)
-            .filter(|e| Some(e.run) == run)
-            .map(|e| (e.test, e.bytes.clone()))
-            .collect();
-        Self {
-            run,
-            test,
-            finished,
-            nodes,
-            // Memory of other tests and runs draws nobody anywhere.
-            found: told
-                .into_iter()
-                .map(|t| {
-                    t.found
-                        .into_iter()
-                        .filter(|(f, of)| Some(f.run) == run && Some(*of) == test)
-                        .map(|(f, _)| f)
-                        .collect()
-                })
-                .collect(),
+        let run = in_progress(world, &traces, latest);
+        this.run = Some(run);
+        // Memory of other tests and runs draws nobody anywhere.
+        held.retain(|(found, _)| found.run == run);
+        results.retain(|entry| entry.run == run);
+        let test = largest(world, held.iter().map(|(_, header)| header.id.test.into()).max());
+        this.test = test.map(|test| test as u32);
+        held.retain(|(_, header)| Some(header.id.test) == this.test);
+        let last = largest(world, results.iter().map(|entry| entry.test.into()).max());
+
+        // Of each thing that is to be told, the first rank that has it.
+        let mut tellers = vec![NOTHING; 1 + last.map_or(0, |last| last as usize + 1)];
+        if !held.is_empty() {
+            tellers[0] = me as u64;
+        }
+        for entry in &results {
+            tellers[1 + entry.test as usize] = me as u64;
+        }
+        let tellers = world.least(&tellers);
+        let tell = |teller: u64, mine: &dyn Fn() -> Vec<u8>| {
+            let mine = if teller == me as u64 { mine() } else { Vec::new() };
+            world.tell(&mine, teller as usize)
+        };
+        if tellers[0] < NOTHING {
+            let digest = || held[0].1.id.params_digest.to_le_bytes().to_vec();
+            let bytes = tell(tellers[0], &digest);
+            this.params_digest = Some(u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
+        }
+        for (test, &teller) in tellers[1..].iter().enumerate() {
+            if teller < NOTHING {
+                let mine = || {
+                    let entry = results.iter().find(|entry| entry.test as usize == test);
+                    entry.expect("the first that has it").bytes.clone()
+                };
+                this.finished.insert(test as u32, tell(teller, &mine));
+            }
+        }
+        if this.test.is_some() {
+            this.gather_places(world, node, run, held.into_iter().map(|(found, _)| found));
+        }
+        this
+    }
+
+    /// Whose memory lies where: a few bytes for each rank and for each position.
+    fn gather_places(
+        &mut self,
+        world: &impl World,
+        node: usize,
+        run: u128,
+        mine: impl Iterator<Item = Found>,
+    ) {
+        let mut words: Vec<u8> = (node as u32).to_le_bytes().to_vec();
+        for found in mine {
+            words.extend((found.position as u32).to_le_bytes());
+            words.extend(found.joined.to_le_bytes());
+        }
+        for told in world.allgather(&words) {
+            let mut words = told
+                .chunks_exact(4)
+                .map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")));
+            self.nodes.push(words.next().expect("every rank tells its node") as usize);
+            let mut list = Vec::new();
+            while let (Some(position), Some(joined)) = (words.next(), words.next()) {
+                list.push(Found { position: position as usize, run, joined });
+            }
+            self.found.push(list);
         }
     }
 
@@ -113,7 +188,174 @@ impl Arrival {
         if self.test == Some(test) {
             assign(positions, &self.nodes, &self.found)
         } else {
-            assign(positions, &self.nodes, &vec![Vec::new(); self.nodes.len()])
+            (0..self.ranks).map(|rank| (rank < positions).then_some(rank)).collect()
         }
+    }
+}
+
+impl Arrival {
+    /// As [`Self::place`], amid a run that has lost ranks: who has a position keeps it. None if too few stand by.
+    pub fn place_again(
+        &self,
+        test: u32,
+        positions: usize,
+        players: &[Player],
+    ) -> Option<Vec<Option<usize>>> {
+        let none = vec![Vec::new(); players.len()];
+        recast(positions, players, if self.test == Some(test) { &self.found } else { &none })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::super::groups::{divide, worst_sharing};
+    use super::super::protocol::{Decision, Method, Setup, Transitions, decide};
+    use super::*;
+    use crate::memory::Store;
+    use crate::memory::header::{Claim, EpochId};
+
+    const POSITIONS: usize = 1_000_000;
+    const PER_NODE: usize = 4;
+    const RUN: u128 = 7 << 64 | 9;
+    const TEST: u32 = 2;
+
+    /// A million ranks, seen from the first: what the others say is known beforehand. Node 0 comes last in
+    /// the new launch, so every rank has to move; node 17 was lost, and its positions with it.
+    struct Million {
+        /// What reductions come to, in order.
+        least: RefCell<Vec<Vec<u64>>>,
+        reduced_words: Cell<usize>,
+        gathered_bytes: Cell<usize>,
+        told_bytes: Cell<usize>,
+    }
+
+    impl Million {
+        fn expecting(least: &[&[u64]]) -> Self {
+            let mut least: Vec<Vec<u64>> = least.iter().map(|words| words.to_vec()).collect();
+            least.reverse();
+            let none = || Cell::new(0);
+            Self {
+                least: RefCell::new(least),
+                reduced_words: none(),
+                gathered_bytes: none(),
+                told_bytes: none(),
+            }
+        }
+    }
+
+    fn held_on(node: usize) -> std::ops::Range<usize> {
+        let first = (node * PER_NODE + PER_NODE) % POSITIONS;
+        if node == 17 { 0..0 } else { first..first + PER_NODE }
+    }
+
+    impl World for Million {
+        fn rank(&self) -> usize {
+            1
+        }
+        fn size(&self) -> usize {
+            POSITIONS
+        }
+        fn barrier(&self) {}
+        fn allgather(&self, mine: &[u8]) -> Vec<Vec<u8>> {
+            assert_eq!(mine, 0u32.to_le_bytes(), "only the first of a node speaks for it");
+            let told = |rank: usize| {
+                let node = rank / PER_NODE;
+                let mut words = vec![(node * PER_NODE) as u32];
+                if rank.is_multiple_of(PER_NODE) {
+                    words.extend(held_on(node).flat_map(|position| [position as u32, 1]));
+                }
+                words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>()
+            };
+            let all: Vec<Vec<u8>> = (0..POSITIONS).map(told).collect();
+            self.gathered_bytes
+                .set(self.gathered_bytes.get() + all.iter().map(Vec::len).sum::<usize>());
+            all
+        }
+        fn first_says(&self, value: u64) -> u64 {
+            value
+        }
+        fn least(&self, mine: &[u64]) -> Vec<u64> {
+            assert!(mine.iter().all(|&value| value == NOTHING), "nothing lies on this node");
+            self.reduced_words.set(self.reduced_words.get() + mine.len());
+            self.least.borrow_mut().pop().expect("one more reduction than is needed")
+        }
+        fn tell(&self, bytes: &[u8], teller: usize) -> Vec<u8> {
+            assert!(bytes.is_empty() && teller == 4);
+            let told = 77u64.to_le_bytes().to_vec();
+            self.told_bytes.set(self.told_bytes.get() + told.len());
+            told
+        }
+    }
+
+    /// No step of a launch, from what its nodes hold to who recovers what, takes work or messages by the
+    /// square of the ranks: a million of them would not come to an end.
+    #[test]
+    fn a_million_positions_are_placed_grouped_and_judged() {
+        let dir = tempfile::tempdir().unwrap();
+        let depot = Depot::with_directory(Store::Posix, "million", dir.path()).unwrap();
+        let inverted = |value: u64| NOTHING - 1 - value;
+        let world = Million::expecting(&[
+            &[inverted(7)],
+            &[inverted(9)],
+            // Nobody has seen another run.
+            &[NOTHING],
+            &[inverted(TEST.into())],
+            &[NOTHING],
+            &[4],
+        ]);
+        let arrival = Arrival::gather(&world, &depot, 0);
+        assert_eq!((arrival.run, arrival.test), (Some(RUN), Some(TEST)));
+        assert_eq!((arrival.params_digest, arrival.finished.len()), (Some(77), 0));
+        assert_eq!(world.reduced_words.get(), 6);
+        assert_eq!(world.told_bytes.get(), 8);
+        // Its node from each rank, two words for each position that is still held.
+        let bytes = 4 * POSITIONS + 8 * (POSITIONS - PER_NODE);
+        assert_eq!(world.gathered_bytes.get(), bytes);
+
+        let taken = arrival.place(TEST, POSITIONS);
+        let mut seen = vec![false; POSITIONS];
+        for (rank, position) in taken.iter().enumerate() {
+            let position = position.expect("as many ranks as positions");
+            assert!(!std::mem::replace(&mut seen[position], true));
+            let node = rank / PER_NODE;
+            assert!(node == 17 || held_on(node).contains(&position), "{rank} at {position}");
+        }
+        let next = arrival.place(TEST + 1, POSITIONS);
+        assert!(next.iter().enumerate().all(|(rank, position)| *position == Some(rank)));
+
+        let mut domains = vec![String::new(); POSITIONS];
+        for (rank, position) in taken.iter().enumerate() {
+            domains[position.unwrap()] = format!("n{}", rank / PER_NODE);
+        }
+        let groups = divide(&domains, None, 1).unwrap();
+        assert_eq!(groups.len(), POSITIONS / 16);
+        assert_eq!(worst_sharing(&groups, &domains), 1);
+
+        let target = EpochId { epoch: 5, made: 1 };
+        let claims: Vec<Option<Claim>> = (0..POSITIONS)
+            .map(|position| {
+                (domains[position] != "n17").then(|| Claim::generating(1).settled(target))
+            })
+            .collect();
+        let setup = Setup { method: Method::SelfCheckpoint, losses: 1, groups };
+        let Decision::Restore(recovery) = decide(&setup, &claims) else {
+            panic!("one of each group is lost at most");
+        };
+        assert_eq!((recovery.target, recovery.lost.len()), (target, PER_NODE));
+    }
+
+    /// A fresh start of any size exchanges one number.
+    #[test]
+    fn where_nothing_is_found_nothing_is_gathered() {
+        let dir = tempfile::tempdir().unwrap();
+        let depot = Depot::with_directory(Store::Posix, "million", dir.path()).unwrap();
+        let world = Million::expecting(&[&[NOTHING]]);
+        let arrival = Arrival::gather(&world, &depot, 0);
+        assert_eq!((arrival.run, arrival.test), (None, None));
+        assert_eq!((world.reduced_words.get(), world.gathered_bytes.get()), (1, 0));
+        let taken = arrival.place(0, POSITIONS - 1);
+        assert_eq!((taken[5], taken[POSITIONS - 1]), (Some(5), None));
     }
 }

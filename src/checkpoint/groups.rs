@@ -202,6 +202,22 @@ pub fn worst_sharing(groups: &Groups, domains: &[String]) -> usize {
         .unwrap_or(0)
 }
 
+/// Domains that hold more members of one group than it survives losses, and how many.
+pub fn crowded(groups: &Groups, domains: &[String], losses: usize) -> Vec<(String, usize)> {
+    let mut worst: BTreeMap<&str, usize> = BTreeMap::new();
+    for group in groups {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for &position in group {
+            *counts.entry(&domains[position]).or_default() += 1;
+        }
+        for (domain, count) in counts.into_iter().filter(|(_, count)| *count > losses) {
+            let most = worst.entry(domain).or_default();
+            *most = count.max(*most);
+        }
+    }
+    worst.into_iter().map(|(domain, count)| (domain.to_owned(), count)).collect()
+}
+
 /// What a domain file says: `host domain` a line, or `rank:3 domain`; `#` begins a comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DomainFile {
@@ -268,6 +284,16 @@ mod tests {
         assert!(groups.iter().all(|g| g.len() == 16));
         assert_eq!(groups[0], (0..16).map(|i| 2 * i).collect::<Vec<_>>());
         assert_eq!(groups[1], (0..16).map(|i| 2 * i + 1).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_node_that_holds_more_of_a_group_than_it_survives_is_named() {
+        let groups = vec![vec![0, 2, 4], vec![1, 3, 5]];
+        assert_eq!(crowded(&groups, &names(&[0, 0, 1, 1, 2, 2]), 1), []);
+        // Node 1 has taken the place of node 0.
+        let doubled = names(&[1, 1, 1, 1, 2, 2]);
+        assert_eq!(crowded(&groups, &doubled, 1), [("n1".to_owned(), 2)]);
+        assert_eq!(crowded(&groups, &doubled, 2), []);
     }
 
     #[test]

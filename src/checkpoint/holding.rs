@@ -8,9 +8,10 @@ use super::placement::Found;
 use super::plan::{Buffers, Corner, STATE_ROW_WORDS, TILE_WORDS};
 use super::protocol::Method;
 use crate::faults::{Sabotage, sabotaged};
+use crate::memory::bus::Watched;
 use crate::memory::header::{Doing, HEAD_BYTES, Head, Header, HeaderFault};
 use crate::memory::ledger::Ledger;
-use crate::memory::{Depot, MemoryError, Part, Region};
+use crate::memory::{Depot, Hold, MemoryError, Named, Part, Region};
 use crate::parity::digest::digest;
 use crate::parity::exchange::{Share, Window};
 use crate::parity::stripes::Role;
@@ -33,20 +34,18 @@ pub fn survey(depot: &Depot) -> Vec<(Found, Header)> {
         .collect()
 }
 
-/// A head that is ours alone, and what it says.
+/// The head of a position that is ours, and what it says.
 pub struct OpenHead {
     pub head: Head,
     pub header: Result<Header, HeaderFault>,
 }
 
-/// Opens a position's head, if it has one; locks it.
-pub fn open_head(depot: &Depot, position: usize) -> Result<Option<OpenHead>, MemoryError> {
-    let region = match depot.open(position as u32, Part::Head) {
-        Ok(region) => region,
-        Err(MemoryError::Missing(_)) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    Ok(Head::new(region).ok().map(|head| {
+/// Looks into the head of a position that was taken, if there is one.
+pub fn open_head(hold: &Hold, position: usize) -> Result<Option<OpenHead>, MemoryError> {
+    if hold.is_vacant() {
+        return Ok(None);
+    }
+    Ok(Head::new(hold.head()?).ok().map(|head| {
         let header = match head.read() {
             Ok(header) if header.id.position as usize != position => Err(HeaderFault::Damaged),
             other => other,
@@ -68,6 +67,21 @@ pub struct Holding {
     e: Option<Region>,
     s: Region,
     pub buffers: Buffers,
+    /// Every part but the head, with A.
+    named: Vec<Named>,
+    /// A fault in any of them is told by name.
+    watched: Watched,
+}
+
+/// What was found when names were looked after.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Renamed {
+    /// Parts whose names were gone.
+    pub missing: Vec<Part>,
+    /// The workspace waits for the next save.
+    pub later: bool,
+    /// Why the memory could not be put under its names again.
+    pub trouble: Option<String>,
 }
 
 /// Results of finished tests take little; a sweep of some hundred tests fits.
@@ -91,15 +105,16 @@ impl Holding {
         depot: &Depot,
         position: usize,
         buffers: Buffers,
+        hold: &mut Hold,
     ) -> Result<(Self, Region), MemoryError> {
         let number = position as u32;
+        // Whatever the head says is void before what it speaks of goes.
+        let head = Head::new(hold.renew(HEAD_BYTES)?).expect("made with the length of a head");
         for part in Part::ALL {
-            if part != Part::Done {
+            if !matches!(part, Part::Head | Part::Done) {
                 depot.unlink(number, part);
             }
         }
-        let head = Head::new(depot.create(number, Part::Head, HEAD_BYTES)?)
-            .expect("made with the length of a head");
         // What follows may take long.
         head.tick(Doing::Starting, 0);
         head.take_pulse();
@@ -108,21 +123,23 @@ impl Holding {
         });
         if made.is_err() {
             // What was had is of no use without the rest, and others may need the room.
-            Self::discard(depot, position);
+            Self::discard(depot, position, hold);
         }
         made
     }
 
-    /// Removes memory just made that cannot be used, and a place for results that holds none.
-    pub fn discard(depot: &Depot, position: usize) {
+    /// Removes memory just made that cannot be used, and a place for results that holds none. The head goes with
+    /// its lock.
+    pub fn discard(depot: &Depot, position: usize, hold: &mut Hold) {
         let number = position as u32;
         let results = depot.peek(number, Part::Done).map(|region| Ledger::new(region).entries());
         let empty = results.is_ok_and(|entries| entries.is_empty());
         for part in Part::ALL {
-            if part != Part::Done || empty {
+            if part != Part::Head && (part != Part::Done || empty) {
                 depot.unlink(number, part);
             }
         }
+        hold.give_up();
     }
 
     fn gather(
@@ -132,20 +149,34 @@ impl Holding {
         buffers: Buffers,
         get: impl Fn(Part, usize) -> Result<Region, MemoryError>,
     ) -> Result<(Self, Region), MemoryError> {
-        let done = match depot.open(position as u32, Part::Done) {
-            Ok(region) => region,
-            Err(MemoryError::Missing(_)) => {
-                depot.create(position as u32, Part::Done, LEDGER_BYTES)?
+        let number = position as u32;
+        let done = match depot.open(number, Part::Done) {
+            // Whoever made the name died before it had made the room, or somebody cut it off.
+            Ok(region) if region.bytes().len() < LEDGER_BYTES => {
+                drop(region);
+                depot.unlink(number, Part::Done);
+                depot.create(number, Part::Done, LEDGER_BYTES)?
             }
+            Ok(region) => region,
+            Err(MemoryError::Missing(_)) => depot.create(number, Part::Done, LEDGER_BYTES)?,
             Err(error) => return Err(error),
         };
         let mut had = Vec::new();
         for (part, bytes) in buffers.parts() {
             let mut region = get(part, bytes)?;
             // The first save would otherwise take a fault for each page, as part of its time.
-            region.populate();
+            region.populate(&depot.name(position as u32, part))?;
             had.push((part, region));
         }
+        let parts = had.iter().map(|(part, region)| (*part, region)).chain([(Part::Done, &done)]);
+        let named: Result<Vec<Named>, _> =
+            parts.map(|(part, region)| Named::new(part, region)).collect();
+        let named = named.map_err(|source| MemoryError::Os {
+            what: "cannot keep open",
+            path: depot.name(position as u32, Part::A).into(),
+            source,
+        })?;
+        let watched = head.watch(position as u32, &named);
         let mut take = |wanted: Part| {
             let at = had.iter().position(|(part, _)| *part == wanted)?;
             Some(had.swap_remove(at).1)
@@ -162,9 +193,51 @@ impl Holding {
                 d: take(Part::D).or_else(|| take(Part::F)),
                 e: take(Part::E),
                 buffers,
+                named,
+                watched,
             },
             a,
         ))
+    }
+
+    /// Looks whether all parts can still be found by their names, and puts those that cannot under them again; A
+    /// only where it is `frozen`. What was found and what could not be mended, None if all is well.
+    pub fn look_after_names(
+        &mut self,
+        depot: &Depot,
+        position: usize,
+        hold: &mut Hold,
+        frozen: bool,
+    ) -> Option<Renamed> {
+        let mut told = Renamed::default();
+        if !hold.is_named() {
+            told.missing.push(Part::Head);
+            match hold.name_again(self.head.region()).map(Head::new) {
+                Ok(Ok(head)) => {
+                    self.head = head;
+                    self.head.take_pulse();
+                    self.watched = self.head.watch(position as u32, &self.named);
+                }
+                Ok(Err(fault)) => told.trouble = Some(fault.to_string()),
+                Err(error) => told.trouble = Some(error.to_string()),
+            }
+        }
+        for named in &mut self.named {
+            if depot.has_name(position as u32, named) {
+                continue;
+            }
+            told.missing.push(named.part);
+            if named.part == Part::A && !frozen {
+                told.later = true;
+                continue;
+            }
+            // SAFETY: the parts are mapped as long as this is, and so is A while the test runs; only saves write
+            // into them, and A is frozen.
+            if let Err(error) = unsafe { depot.name_again(position as u32, named) } {
+                told.trouble = Some(error.to_string());
+            }
+        }
+        (!told.missing.is_empty()).then_some(told)
     }
 
     /// The copy that holds, or will hold, this epoch once it is committed.
@@ -212,11 +285,18 @@ impl Holding {
     /// The small state of an epoch whose root was verified or just rebuilt.
     pub fn read_state(&mut self, epoch: u64) -> Vec<u8> {
         let room = self.buffers.state_words();
-        let words = &self.slot(epoch)[..room];
-        let length = (words[0] as usize).min((words.len() - 1) * 8);
-        let mut bytes: Vec<u8> = words[1..].iter().flat_map(|w| w.to_le_bytes()).collect();
-        bytes.truncate(length);
-        bytes
+        state_of(&self.slot(epoch)[..room])
+    }
+
+    /// Where a committed epoch lies until the next flush: the part with the matrix; in `S`, the words with the small
+    /// state and the digests of the matrix.
+    pub fn committed_parts(&self, epoch: u64) -> (Part, std::ops::Range<usize>) {
+        let data = match &self.e {
+            Some(_) if epoch % 2 == 1 => Part::E,
+            _ => Part::B,
+        };
+        let start = self.slot_range(epoch).start;
+        (data, start..start + self.buffers.vouch_words())
     }
 
     /// Calls `code` with this member's matrix rows and checksum, then with those of its small state.
@@ -377,6 +457,20 @@ impl Holding {
             })
             && tail[0] == digest(&check[buffers.parity_words()..])
     }
+}
+
+/// The small state that these words hold.
+pub(super) fn state_of(words: &[u64]) -> Vec<u8> {
+    let Some((&length, words)) = words.split_first() else { return Vec::new() };
+    let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    bytes.truncate(length as usize);
+    bytes
+}
+
+/// Whether a row of the matrix is what its digests say.
+pub(super) fn row_is_sound(line: &[u64], digests: &[u64]) -> bool {
+    let tiles = line.len().div_ceil(TILE_WORDS);
+    tiles == digests.len() && (0..tiles).all(|tile| digests[tile] == digest(tile_of(line, tile)))
 }
 
 /// Rows and columns of a checksum: as many rows from the first and columns from the right.

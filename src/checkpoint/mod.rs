@@ -2,13 +2,17 @@
 //! since the last save.
 //!
 //! `protocol` decides, purely, from headers; `plan`, `need`, `groups`, `placement` and `when` are pure too;
-//! `holding` is one position's memory; `save` and `restore` move the data. The solver's side is
+//! `holding` is one position's memory, `taking` how a start comes by it; `save` and `restore` move the data; `level2` brings
+//! committed epochs to storage by means of a `helper`, `fetching` brings them back. The solver's side is
 //! [`Arrival`] once a launch, then [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries, `finish` at the end.
 //! Nothing here knows what the matrix is for. `docs/CHECKPOINT.md` tells the whole story.
 
 pub mod arrival;
+mod fetching;
 pub mod groups;
+mod helper;
 mod holding;
+pub mod level2;
 pub mod mpi;
 pub mod need;
 pub mod placement;
@@ -16,11 +20,13 @@ pub mod plan;
 pub mod protocol;
 pub mod restore;
 pub mod save;
+mod taking;
 pub mod when;
 pub mod world;
 
 pub use arrival::Arrival;
-pub use holding::survey;
+pub use holding::{Renamed, survey};
+pub use placement::Player;
 pub use restore::{Config, Origin, Restart, Restored, StartError, Started, Test};
 pub use save::{Checkpointer, SaveReport};
 pub use world::World;

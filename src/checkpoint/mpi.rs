@@ -31,6 +31,18 @@ impl World for Positions {
         self.0.broadcast(&mut value, 0);
         value[0]
     }
+
+    fn least(&self, mine: &[u64]) -> Vec<u64> {
+        let mut least = mine.to_vec();
+        self.0.all_reduce(&mut least, Reduce::Min);
+        least
+    }
+
+    fn tell(&self, bytes: &[u8], teller: usize) -> Vec<u8> {
+        let mut told = bytes.to_vec();
+        self.0.broadcast_bytes(&mut told, teller);
+        told
+    }
 }
 
 /// The members of one group, in member order.

@@ -1,4 +1,4 @@
-//! How much named memory each position of a protected test takes. Pure arithmetic.
+//! How much named memory each position of a protected test takes, and its file on storage. Pure arithmetic.
 //!
 //! `skt-hpl run` and `skt-hpl doctor` ask before anything is started, with the domains the ranks will
 //! have: a node whose /dev/shm is a tenth too small is named then, not by a rank that fails when the
@@ -7,8 +7,9 @@
 
 use super::groups::{GroupError, divide};
 use super::holding::LEDGER_BYTES;
-use super::plan::{Buffers, Layout, Scheme};
+use super::plan::{Buffers, Layout, STATE_ROW_WORDS, Scheme, TILE_WORDS, state_rows};
 use crate::memory::header::HEAD_BYTES;
+use crate::storage::BLOCK_BYTES;
 
 /// The file system gives whole pages.
 const PAGE_BYTES: usize = 4096;
@@ -36,6 +37,15 @@ pub fn position_bytes(
         }
     }
     Ok(bytes)
+}
+
+/// Bytes of a position's file on storage.
+pub fn file_bytes(layout: &Layout, position: usize, ld: usize, state_bytes: usize) -> u64 {
+    let (rows, cols) = layout.shape(position);
+    let vouch = state_rows(state_bytes) * STATE_ROW_WORDS + rows * cols.div_ceil(TILE_WORDS);
+    let block = BLOCK_BYTES as u64;
+    let parts = [vouch, rows * ld].map(|words| (words as u64 * 8).next_multiple_of(block));
+    block + parts[0] + parts[1]
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@
 //! whose memory it holds; here, purely and the same on every rank, each held position goes to a
 //! process on the node that holds it, and what is left over goes to what is left over.
 
-use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// One position's memory on the node of some rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub position: usize,
     /// Later runs compare greater; memory of an earlier run is never preferred.
@@ -16,44 +16,51 @@ pub struct Found {
     pub joined: u32,
 }
 
+/// The run that is in progress, of all that memory tells of: (run, position, incarnation) of every header
+/// and every list of results.
+///
+/// It is the one that most positions tell of, then the one with more incarnations. A run's number is the moment of
+/// its start by the clock of one node, and what a node with a fast clock kept of a run that is long over must
+/// not outrank the run all others are in: numbers only break ties.
+pub fn prevailing(told: impl IntoIterator<Item = (u128, usize, u32)>) -> Option<u128> {
+    let mut runs: BTreeMap<u128, (BTreeSet<usize>, u32)> = BTreeMap::new();
+    for (run, position, joined) in told {
+        let (positions, most) = runs.entry(run).or_default();
+        positions.insert(position);
+        *most = joined.max(*most);
+    }
+    let ranked = runs.into_iter().map(|(run, (positions, most))| (positions.len(), most, run));
+    ranked.max().map(|(_, _, run)| run)
+}
+
 /// The position of each rank, None for ranks that are left over.
 ///
 /// `nodes[r]` is the node of rank r, `found[r]` what rank r saw on its node (ranks of one node may
 /// all report the same, or one may report for all). Without memory rank r gets position r.
 pub fn assign(positions: usize, nodes: &[usize], found: &[Vec<Found>]) -> Vec<Option<usize>> {
     assert_eq!(nodes.len(), found.len());
-    // The best copy of each position and the node it is on.
-    let mut best: Vec<Option<(u128, u32, usize)>> = vec![None; positions];
-    for (rank, list) in found.iter().enumerate() {
-        for f in list.iter().filter(|f| f.position < positions) {
-            let entry = &mut best[f.position];
-            let better = entry.is_none_or(|(run, joined, _)| (f.run, f.joined) > (run, joined));
-            if better {
-                *entry = Some((f.run, f.joined, nodes[rank]));
-            }
-        }
-    }
+    let best = remembering(positions, nodes.iter().copied().zip(found));
     let mut taken: Vec<Option<usize>> = vec![None; nodes.len()];
     let mut placed = vec![false; positions];
-    let mut put = |rank: usize, position: usize, taken: &mut Vec<Option<usize>>| {
-        taken[rank] = Some(position);
-        placed[position] = true;
-    };
     // First those whose default process is on the right node, then any process there.
-    for (position, copy) in best.iter().enumerate() {
-        if let Some((_, _, node)) = copy
-            && nodes.get(position) == Some(node)
-        {
-            put(position, position, &mut taken);
+    for (position, node) in best.iter().enumerate() {
+        if node.is_some() && nodes.get(position) == node.as_ref() {
+            taken[position] = Some(position);
+            placed[position] = true;
         }
     }
-    for (position, copy) in best.iter().enumerate() {
-        let Some((_, _, node)) = copy else { continue };
-        if taken.contains(&Some(position)) {
-            continue;
-        }
-        if let Some(rank) = (0..nodes.len()).find(|&r| nodes[r] == *node && taken[r].is_none()) {
-            put(rank, position, &mut taken);
+    // The ranks of each node that are free, the last first.
+    let mut free: HashMap<usize, Vec<usize>> = HashMap::new();
+    for rank in (0..nodes.len()).rev().filter(|&rank| taken[rank].is_none()) {
+        free.entry(nodes[rank]).or_default().push(rank);
+    }
+    for (position, node) in best.iter().enumerate() {
+        let Some(node) = node else { continue };
+        if !placed[position]
+            && let Some(rank) = free.get_mut(node).and_then(Vec::pop)
+        {
+            taken[rank] = Some(position);
+            placed[position] = true;
         }
     }
     // The rest: the default where it is free, then in order.
@@ -72,6 +79,77 @@ pub fn assign(positions: usize, nodes: &[usize], found: &[Vec<Found>]) -> Vec<Op
     taken
 }
 
+/// The node that has the best copy of each position: of the latest run, and there the one that was taken part in last. Of
+/// equals the first.
+fn remembering<'a>(
+    positions: usize,
+    found: impl Iterator<Item = (usize, &'a Vec<Found>)>,
+) -> Vec<Option<usize>> {
+    let mut best: Vec<Option<(u128, u32, usize)>> = vec![None; positions];
+    for (node, list) in found {
+        for f in list.iter().filter(|f| f.position < positions) {
+            let entry = &mut best[f.position];
+            if entry.is_none_or(|(run, joined, _)| (f.run, f.joined) > (run, joined)) {
+                *entry = Some((f.run, f.joined, node));
+            }
+        }
+    }
+    best.into_iter().map(|copy| copy.map(|(_, _, node)| node)).collect()
+}
+
+/// What is known of a rank when positions are dealt out anew after a loss.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Player {
+    /// Its node, as the number of the first rank there, and its failure domain.
+    pub node: usize,
+    pub domain: String,
+    /// The position it has, if any: it keeps that.
+    pub kept: Option<usize>,
+    /// The positions of its group, where it has been in one.
+    pub members: Vec<usize>,
+}
+
+/// The position of each rank after a loss: who has one keeps it, and who stands by takes those that are vacant. None if too
+/// few stand by.
+///
+/// A vacant position goes to somebody on the node that holds its memory; else to somebody whose failure domain has no
+/// other position of its group; else, rather than not at all, to anybody.
+pub fn recast(
+    positions: usize,
+    players: &[Player],
+    found: &[Vec<Found>],
+) -> Option<Vec<Option<usize>>> {
+    let mut taken: Vec<Option<usize>> =
+        players.iter().map(|p| p.kept.filter(|&kept| kept < positions)).collect();
+    let kept: BTreeSet<usize> = taken.iter().flatten().copied().collect();
+    let mut vacant: Vec<usize> = (0..positions).filter(|p| !kept.contains(p)).collect();
+    let best = remembering(positions, players.iter().map(|player| player.node).zip(found));
+    let remembers = |rank: usize, position: usize| best[position] == Some(players[rank].node);
+    let crowds = |taken: &[Option<usize>], rank: usize, position: usize| {
+        let group = players.iter().map(|p| &p.members).find(|group| group.contains(&position));
+        let there = |other: usize| {
+            let here = players.iter().zip(taken).find(|(_, taken)| **taken == Some(other));
+            here.is_some_and(|(player, _)| player.domain == players[rank].domain)
+        };
+        group.is_some_and(|group| group.iter().any(|&other| other != position && there(other)))
+    };
+    for wish in 0..3 {
+        vacant.retain(|&position| {
+            let suits = |rank: usize| match wish {
+                0 => remembers(rank, position),
+                1 => !crowds(&taken, rank, position),
+                _ => true,
+            };
+            let found = (0..players.len()).find(|&rank| taken[rank].is_none() && suits(rank));
+            if let Some(rank) = found {
+                taken[rank] = Some(position);
+            }
+            found.is_none()
+        });
+    }
+    vacant.is_empty().then_some(taken)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,6 +157,23 @@ mod tests {
 
     fn held(position: usize, joined: u32) -> Found {
         Found { position, run: 1, joined }
+    }
+
+    #[test]
+    fn a_fast_clock_gives_no_precedence() {
+        const HOUR: u128 = 3_600_000_000_000 << 64;
+        let (run, left_over) = (10 * HOUR, 13 * HOUR);
+        let ours = |position, joined| (run, position, joined);
+        let told = [ours(0, 3), ours(1, 3), (left_over, 2, 1), ours(3, 3), (left_over, 2, 1)];
+        assert_eq!(prevailing(told), Some(run));
+        // One survivor on each side: who has been started more often is in progress.
+        assert_eq!(prevailing([ours(0, 2), (left_over, 1, 1)]), Some(run));
+        // Nothing but numbers.
+        assert_eq!(prevailing([ours(0, 1), (left_over, 1, 1)]), Some(left_over));
+        // A position counts once, however many nodes have a copy of it.
+        let copies = [(left_over, 2, 1), (left_over, 2, 2), ours(0, 1), ours(1, 1)];
+        assert_eq!(prevailing(copies), Some(run));
+        assert_eq!(prevailing([]), None);
     }
 
     #[test]
@@ -109,7 +204,98 @@ mod tests {
         assert_eq!(assign(2, &[0, 1], &found), [Some(0), Some(1)]);
     }
 
+    /// Four nodes with a position each, in groups of neighbours, and who stands by.
+    fn cast(spares: &[(usize, &str)]) -> Vec<Player> {
+        let mut players: Vec<Player> = (0..4)
+            .map(|p| Player {
+                node: p,
+                domain: format!("n{p}"),
+                kept: Some(p),
+                members: vec![p / 2 * 2, p / 2 * 2 + 1],
+            })
+            .collect();
+        let spare = |(node, domain): &(usize, &str)| Player {
+            node: *node,
+            domain: domain.to_string(),
+            ..Player::default()
+        };
+        players.extend(spares.iter().map(spare));
+        players
+    }
+
+    #[test]
+    fn who_stands_by_on_the_node_with_the_memory_takes_the_position() {
+        let mut players = cast(&[(8, "n8"), (2, "n2")]);
+        players.remove(2);
+        let mut found = vec![Vec::new(); players.len()];
+        found[4] = vec![held(2, 1)];
+        let taken = recast(4, &players, &found).unwrap();
+        assert_eq!(taken, [Some(0), Some(1), Some(3), None, Some(2)]);
+        // Without that memory the first that stands by does.
+        let taken = recast(4, &players, &vec![Vec::new(); 5]).unwrap();
+        assert_eq!(taken, [Some(0), Some(1), Some(3), Some(2), None]);
+    }
+
+    #[test]
+    fn a_group_is_not_crowded_where_that_can_be_helped() {
+        // Position 2 is lost; 3 is of its group.
+        let mut players = cast(&[(3, "n3"), (0, "n0")]);
+        players.remove(2);
+        let none = vec![Vec::new(); 5];
+        let taken = recast(4, &players, &none).unwrap();
+        assert_eq!(taken, [Some(0), Some(1), Some(3), None, Some(2)]);
+        players.pop();
+        let taken = recast(4, &players, &none[..4]).unwrap();
+        assert_eq!(taken[3], Some(2), "rather crowded than not at all");
+        players.pop();
+        assert_eq!(recast(4, &players, &none[..3]), None);
+    }
+
+    /// Before anybody has a position it is as at a start.
+    #[test]
+    fn without_any_position_the_last_stand_by() {
+        let players: Vec<Player> =
+            (0..6).map(|r| Player { node: r / 2, ..Player::default() }).collect();
+        let taken = recast(4, &players, &vec![Vec::new(); 6]).unwrap();
+        assert_eq!(taken, assign(4, &[0, 0, 1, 1, 2, 2], &vec![Vec::new(); 6]));
+    }
+
     proptest! {
+        #[test]
+        fn after_a_loss_who_is_left_stays_and_every_position_is_taken_once(
+            positions in 1usize..10, spares in 0usize..4, lost in 0usize..4, seed: u64,
+        ) {
+            let mut state = seed | 1;
+            let mut random = |n: usize| {
+                state ^= state << 13; state ^= state >> 7; state ^= state << 17;
+                (state % n as u64) as usize
+            };
+            let mut players: Vec<Player> = (0..positions + spares).map(|r| Player {
+                node: r / 2,
+                domain: format!("n{}", r / 2),
+                kept: (r < positions).then_some(r),
+                members: if r < positions { (0..positions).filter(|p| p % 2 == r % 2).collect() } else { vec![] },
+            }).collect();
+            for _ in 0..lost.min(players.len() - 1) {
+                players.remove(random(players.len()));
+            }
+            let found: Vec<Vec<Found>> = players.iter().map(|_| match random(3) {
+                0 => vec![held(random(positions), 1)],
+                _ => vec![],
+            }).collect();
+            match recast(positions, &players, &found) {
+                None => prop_assert!(players.len() < positions),
+                Some(taken) => {
+                    let mut all: Vec<usize> = taken.iter().flatten().copied().collect();
+                    all.sort_unstable();
+                    prop_assert!(all.iter().copied().eq(0..positions));
+                    for (player, taken) in players.iter().zip(taken) {
+                        prop_assert!(player.kept.is_none() || player.kept == taken);
+                    }
+                }
+            }
+        }
+
         #[test]
         fn every_position_is_taken_once_and_memory_is_followed(
             positions in 1usize..12, spare in 0usize..4, per_node in 1usize..4, seed: u64,

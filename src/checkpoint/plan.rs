@@ -171,6 +171,11 @@ pub const TILE_WORDS: usize = 1024;
 /// Words of one row of the small state, as the code sees it.
 pub const STATE_ROW_WORDS: usize = 64;
 
+/// Rows of [`STATE_ROW_WORDS`] that a small state of so many bytes takes, with its length.
+pub fn state_rows(state_bytes: usize) -> usize {
+    (8 + state_bytes).div_ceil(8 * STATE_ROW_WORDS)
+}
+
 /// The buffers of one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
@@ -198,7 +203,7 @@ impl Buffers {
         let (rows, cols) = layout.shape(position);
         let whole = layout.window(members, 0, Scope::Whole);
         let stripes = Stripes::new(members.len(), scheme.losses);
-        let state_rows = (8 + state_bytes).div_ceil(8 * STATE_ROW_WORDS);
+        let state_rows = state_rows(state_bytes);
         Self {
             rows,
             cols,
@@ -250,6 +255,11 @@ impl Buffers {
             + self.rows * self.data_tiles()
             + self.parity_rows * self.parity_tiles()
             + 1
+    }
+
+    /// Words of what vouches for the matrix of an epoch: small state and digests of data, at the beginning of its place.
+    pub fn vouch_words(&self) -> usize {
+        self.state_words() + self.rows * self.data_tiles()
     }
 
     /// The parts of named memory and their bytes, without head and results.

@@ -11,7 +11,7 @@
 //! the pin, and whoever cannot supply the pinned epoch (an old copy that came back) is lost, even if it
 //! looks plausible on its own.
 //!
-//! `save` and `restore` write exactly these claims; `tests/protocol_model.rs` explores all
+//! `save` and `restore` write exactly these claims; `tests/protocol_model` explores all
 //! interleavings of the same functions.
 
 use serde::{Deserialize, Serialize};
@@ -152,6 +152,9 @@ pub enum Decision {
     Restore(Recovery),
     /// Some have it in what they were about to commit.
     FinishAndRestore(Recovery),
+    /// Memory is made anew, its content comes from storage, and a save makes the first epoch of it: whatever else
+    /// memory holds is of a run that is over.
+    Fetch,
     Refuse(Refusal),
 }
 
@@ -207,6 +210,30 @@ pub fn coherent(claim: &Claim) -> bool {
 pub fn decide(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     let believed: Vec<Option<Claim>> = claims.iter().map(|c| c.filter(coherent)).collect();
     decide_believed(setup, &believed)
+}
+
+/// As [`decide`], where an epoch that was taken at boundary `stored` lies on storage as well. Memory comes first: it
+/// is as far or further, unless it is an old copy. `boundary` tells where an epoch in memory was taken.
+///
+/// Going to storage is right whatever memory claims. An epoch there is immutable, and was committed by everybody; what is
+/// made of it in memory belongs to a run with a number of its own, so that no old copy is ever mixed with it.
+pub fn decide_with(
+    setup: &Setup,
+    claims: &[Option<Claim>],
+    boundary: impl Fn(EpochId) -> Option<u64>,
+    stored: Option<u64>,
+) -> Decision {
+    let decision = decide(setup, claims);
+    let Some(stored) = stored else { return decision };
+    match &decision {
+        Decision::Restore(recovery) | Decision::FinishAndRestore(recovery) => {
+            match boundary(recovery.target) {
+                Some(held) if held < stored => Decision::Fetch,
+                _ => decision,
+            }
+        }
+        Decision::Fresh | Decision::Refuse(_) | Decision::Fetch => Decision::Fetch,
+    }
 }
 
 fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
@@ -339,11 +366,10 @@ fn recovery(
     }
 }
 
-/// The second agreement: every position holds the target in its checkpoint and nothing else.
-pub fn all_settled(claims: &[Option<Claim>], joined: u32, target: EpochId) -> bool {
-    claims.iter().all(|c| {
-        c.is_some_and(|c| c.joined == joined && c.base == Some(target) && c.seal.is_none())
-    })
+/// The second agreement, of which each position judges its part: the target is in its checkpoint and nothing
+/// else. All must have joined the same incarnation.
+pub fn is_settled(claim: &Claim, target: EpochId) -> bool {
+    claim.base == Some(target) && claim.seal.is_none()
 }
 
 #[cfg(test)]
@@ -540,6 +566,39 @@ mod tests {
                 assert_eq!(matches!(decision, Decision::Restore(_)), r.finish.is_empty());
             }
             Decision::Refuse(_) => {}
+            Decision::Fetch => panic!("nobody spoke of storage"),
         }
+    }
+
+    /// Memory where it is as far, storage where memory is not to be had or is an old copy.
+    #[test]
+    fn storage_is_for_what_memory_cannot_give() {
+        let (five, six) = (id(5, 1), id(6, 1));
+        let whole = [held(1, Some(five), None); 4];
+        let at = |id: EpochId| Some(10 * id.epoch);
+        for (stored, fetch) in
+            [(None, false), (Some(49), false), (Some(50), false), (Some(51), true)]
+        {
+            let decision = decide_with(&two(), &whole, at, stored);
+            assert_eq!(decision == Decision::Fetch, fetch, "{stored:?}");
+            assert!(fetch || decision == restore(five, &[]));
+        }
+        // A flush that has begun counts as far as it will lead.
+        let sealed = [held(1, Some(five), Some(six)); 4];
+        assert!(matches!(
+            decide_with(&two(), &sealed, at, Some(60)),
+            Decision::FinishAndRestore(_)
+        ));
+        assert_eq!(decide_with(&two(), &sealed, at, Some(61)), Decision::Fetch);
+        // Too much lost, nothing there, nothing saved yet, memory that contradicts itself.
+        let lost = [None, None, whole[0], whole[0]];
+        let generating = [Some(Claim::generating(1)); 4];
+        let torn = [held(1, Some(five), None), held(1, Some(id(9, 1)), None), None, None];
+        for claims in [lost, [None; 4], generating, torn] {
+            assert_eq!(decide_with(&two(), &claims, at, Some(1)), Decision::Fetch, "{claims:?}");
+            assert_eq!(decide_with(&two(), &claims, at, None), decide(&two(), &claims));
+        }
+        // Where it was taken nobody knows: memory.
+        assert_eq!(decide_with(&two(), &whole, |_| None, Some(99)), restore(five, &[]));
     }
 }

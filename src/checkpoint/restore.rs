@@ -8,22 +8,25 @@ use std::time::Instant;
 
 use thiserror::Error;
 
+use super::fetching::{look, trouble_of_all};
 use super::groups::{self, GroupError, Groups};
 use super::holding::{Holding, OpenHead, open_head};
+use super::level2::{Level2, Storage};
 use super::plan::{Buffers, Layout, Scheme, SchemeError};
 use super::protocol::{
-    Decision, Method, Recovery, Refusal, Setup, Transitions, all_settled, decide,
+    Decision, Method, Recovery, Refusal, Setup, Transitions, decide_with, is_settled,
 };
 use super::save::Checkpointer;
+use super::taking::{Early, Memory, mark_of};
 use super::when::{Interval, Scheduler};
-use super::world::World;
+use super::world::{NOTHING, World};
 use crate::faults::{self, Point, hit};
-use crate::memory::header::{Claim, Doing, Head, Header, Identity, Mark};
-use crate::memory::{Depot, Held, MemoryError, Part, Region};
+use crate::memory::header::{Claim, Doing, EpochId, Header, Identity, Mark};
+use crate::memory::{Depot, MemoryError, Part, Region};
 use crate::params::Rng;
 use crate::parity::exchange::Coder;
 use crate::parity::stripes::Role;
-use crate::parity::{Encode, GroupComm, Share, Stripes};
+use crate::parity::{Code, Encode, GroupComm, Share, Stripes};
 
 /// What to do with memory an earlier process left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,16 +65,18 @@ pub struct Config {
     pub state_bytes: usize,
     /// Doubles from one local row to the next on this rank.
     pub ld: usize,
-    /// The run's number if none is found in memory; rank 0's counts. See [`new_run`].
+    /// The run in progress, as `arrival` found it on the nodes, or a new one's number ([`new_run`]); rank 0's counts.
     pub run: u128,
     /// This rank's failure domain and node, the latter for messages.
     pub domain: String,
     pub node: String,
+    /// The second level, if there is one.
+    pub storage: Option<Storage>,
 }
 
 impl Config {
     /// What position `me` of these members keeps of a test.
-    fn buffers(&self, test: &Test, members: &[usize], me: usize) -> Buffers {
+    pub(super) fn buffers(&self, test: &Test, members: &[usize], me: usize) -> Buffers {
         Buffers::new(&test.layout, members, me, self.ld, &self.scheme, self.state_bytes)
     }
 }
@@ -100,6 +105,13 @@ pub struct Restored {
     pub state: Vec<u8>,
     /// Positions that were rebuilt.
     pub rebuilt: Vec<usize>,
+    /// What was wrong with memory that was there but could not be used, by position.
+    pub damaged: Vec<(usize, String)>,
+    /// Failure domains whose loss would now be more than a group survives, and how many members of one they hold:
+    /// ranks took a lost node's place beside others of their group.
+    pub crowded: Vec<(String, usize)>,
+    /// Whether it came from storage.
+    pub fetched: bool,
 }
 
 /// A protected test, ready to compute.
@@ -124,6 +136,12 @@ pub enum StartError {
     /// More is lost than the checkpoints can make good.
     #[error("{refusal}.\n{survey}The memory is kept; `skt-hpl clean` removes it.")]
     Refused { refusal: Refusal, survey: String },
+    /// Memory cannot give the run back, and what lies on storage cannot be believed.
+    #[error(
+        "memory cannot give this run back, nor can {dir}:\n{what}Nothing is removed; to begin anew, \
+         `skt-hpl clean --job {job} --level2 {dir}` or --restart never"
+    )]
+    Storage { dir: String, job: String, what: String },
     /// There is memory of this job, but not of this test.
     #[error(
         "job {job:?} has memory of another run: {what}. Finish that run, give this one another --job \
@@ -133,8 +151,8 @@ pub enum StartError {
     #[error("--restart require: no memory of job {job:?} that this run could continue from")]
     Nothing { job: String },
     /// Something changed while it was being recovered.
-    #[error("the recovery of epoch {epoch} did not come out whole; start again to repeat it")]
-    NotWhole { epoch: u64 },
+    #[error("the recovery of epoch {epoch} did not come out whole: {why}")]
+    NotWhole { epoch: u64, why: String },
 }
 
 /// What each rank tells the others at the start.
@@ -181,6 +199,10 @@ fn gather<W: World>(world: &W, fact: &Fact) -> Vec<Fact> {
 
 /// All ranks' trouble in one text, None if nobody has any.
 fn trouble<W: World>(world: &W, mine: Option<&MemoryError>) -> Option<String> {
+    // Nobody has any, as a rule: then one number has travelled.
+    if world.least(&[if mine.is_some() { 0 } else { NOTHING }]) == [NOTHING] {
+        return None;
+    }
     let text = mine.map(|e| e.to_string()).unwrap_or_default();
     let all: Vec<String> = world
         .allgather(text.as_bytes())
@@ -254,6 +276,34 @@ fn words_about(facts: &[Fact], headers: &[Option<Header>]) -> String {
     text
 }
 
+/// Where an epoch was taken, by any header that has it.
+fn boundary_of(headers: &[Option<Header>], target: EpochId) -> Option<u64> {
+    let recovery = Recovery { target, finish: Vec::new(), lost: Vec::new() };
+    headers.iter().flatten().find_map(|header| mark_of(header, &recovery)).map(|mark| mark.boundary)
+}
+
+/// What was wrong with memory that was there but could not be used, by position.
+fn unusable_positions(facts: &[Fact]) -> Vec<(usize, String)> {
+    let troubled = facts.iter().enumerate().filter(|(_, fact)| !fact.trouble.is_empty());
+    troubled.map(|(position, fact)| (position, fact.trouble.clone())).collect()
+}
+
+fn unusable_storage(config: &Config, unusable: &[String], memory: &str) -> StartError {
+    let what: String = unusable.iter().map(|why| format!("  {why}\n")).collect();
+    let dir = config.storage.as_ref().map(|s| s.shelf.dir().display().to_string());
+    StartError::Storage {
+        dir: dir.unwrap_or_default(),
+        job: config.depot.job().into(),
+        what: format!("{memory}{what}"),
+    }
+}
+
+/// Rank 0's number.
+fn agreed_run(world: &impl World, mine: u128) -> u128 {
+    let told = world.tell(&mine.to_le_bytes(), 0);
+    u128::from_le_bytes(told.try_into().expect("sixteen bytes"))
+}
+
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Begins a test: takes this position's memory, agrees with the others on what it is worth, and
     /// restores or starts fresh. `world` has one rank for each position, in order of positions.
@@ -277,13 +327,33 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                     depot.flip(position as u32, part, offset);
                 }
             });
+            let depot = config.depot.clone();
+            faults::set_remover(move |position| depot.unlink_position(position as u32));
         }
 
+        // Rank 0 first: of two runs that begin at the same moment under one name, one gets all positions.
+        let mut hold = None;
+        let mut opened = Ok(None);
+        for turn in [true, false] {
+            if (me == 0) == turn {
+                match config.depot.hold(me as u32) {
+                    Ok(held) => hold = Some(held),
+                    Err(error) => opened = Err(error),
+                }
+            }
+            let refused = matches!(opened, Err(MemoryError::InUse { .. }));
+            if turn && world.first_says(u64::from(refused)) != 0 {
+                break;
+            }
+        }
         // What lies here, and what all the others have.
-        let mut opened = open_head(&config.depot, me);
-        if config.restart == Restart::Never && matches!(opened, Ok(Some(_))) {
-            opened = Ok(None);
-            config.depot.unlink_position(me as u32);
+        if let Some(hold) = &mut hold {
+            opened = open_head(hold, me);
+            if config.restart == Restart::Never && !matches!(opened, Ok(None)) {
+                opened = Ok(None);
+                config.depot.unlink(me as u32, Part::Done);
+                Holding::discard(&config.depot, me, hold);
+            }
         }
         let (head, header, trouble_here) = match opened {
             Ok(Some(OpenHead { head, header: Ok(header) })) => {
@@ -308,7 +378,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             head.take_pulse();
         }
         hit(Point::AgreeBegin, me);
-        let facts = gather(
+        let mut facts = gather(
             &world,
             &Fact {
                 run: config.run,
@@ -319,9 +389,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             },
         );
 
-        // Of several runs under one name the latest counts; others are strangers.
-        let newest = facts.iter().filter_map(|f| f.header.as_ref()).map(|h| h.id.run).max();
-        let run = newest.unwrap_or(facts[0].run);
+        // Which run is in progress was decided when it was looked for; memory of any other is a stranger's.
+        let run = facts[0].run;
         let mut headers: Vec<Option<Header>> =
             facts.iter().map(|f| f.header.clone().filter(|h| h.id.run == run)).collect();
         if let Some(other) = headers.iter().flatten().find(|h| !belongs(h, &test, &config)) {
@@ -345,15 +414,20 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             groups::divide(&domains, config.group, config.scheme.losses).map_err(StartError::from)
         };
         let told = headers.iter().any(Option::is_some);
-        let refuse = |refusal: Refusal, headers: &[Option<Header>]| {
-            Err(StartError::Refused { refusal, survey: words_about(&facts, headers) })
+        let refuse = |refusal: Refusal, facts: &[Fact], headers: &[Option<Header>]| {
+            Err(StartError::Refused { refusal, survey: words_about(facts, headers) })
         };
         let setup_groups = if told {
             match told_groups(&headers, positions) {
                 Some(groups) => groups,
+                None if config.storage.as_ref().is_some_and(|s| !s.stored.is_empty()) => {
+                    // Memory that contradicts itself is not needed.
+                    headers.iter_mut().for_each(|h| *h = None);
+                    fresh_groups()?
+                }
                 None => {
                     let why = "they tell of different groups".into();
-                    return refuse(Refusal::Inconsistent(0, 0, why), &headers);
+                    return refuse(Refusal::Inconsistent(0, 0, why), &facts, &headers);
                 }
             }
         } else {
@@ -368,13 +442,43 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
         // Decide; let everyone check what the decision relies on; decide again without the damaged.
         let mut memory = Memory::Closed(head);
-        let mut early = Early::new(&config.depot, me);
+        let mut early = Early::new(&config.depot, me, hold);
+        let mut stored = config.storage.as_ref().map(|s| s.stored.clone()).unwrap_or_default();
+        let mut unusable = config.storage.as_ref().map(|s| s.damaged.clone()).unwrap_or_default();
+        let mut fetched = None;
         let recovery = loop {
             let claims: Vec<Option<Claim>> =
                 headers.iter().map(|h| h.as_ref().map(|h| h.claim)).collect();
-            let recovery = match decide(&setup, &claims) {
+            let boundary = |target| boundary_of(&headers, target);
+            let furthest = stored.first().map(|about| about.boundary);
+            let decision = decide_with(&setup, &claims, boundary, furthest);
+            let recovery = match decision {
+                Decision::Fetch => {
+                    // All of it is read beforehand where there is something to be given up for it, or to choose from.
+                    let whole = told || stored.len() > 1;
+                    let seen = look(&config, &test, &stored[0], me, whole);
+                    match trouble_of_all(&world, &seen) {
+                        None => {
+                            fetched = Some(stored.swap_remove(0));
+                            break None;
+                        }
+                        Some(trouble) => {
+                            unusable.push(trouble);
+                            stored.remove(0);
+                            continue;
+                        }
+                    }
+                }
+                // To begin anew although something was there is not for a program to decide.
+                Decision::Fresh if !unusable.is_empty() => {
+                    return Err(unusable_storage(&config, &unusable, ""));
+                }
                 Decision::Fresh => break None,
-                Decision::Refuse(refusal) => return refuse(refusal, &headers),
+                Decision::Refuse(refusal) if !unusable.is_empty() => {
+                    let survey = format!("{refusal}\n{}", words_about(&facts, &headers));
+                    return Err(unusable_storage(&config, &unusable, &survey));
+                }
+                Decision::Refuse(refusal) => return refuse(refusal, &facts, &headers),
                 Decision::Restore(r) | Decision::FinishAndRestore(r) => r,
             };
             let sound = match &headers[me] {
@@ -386,21 +490,23 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                     let members = setup.groups.iter().find(|members| members.contains(&me));
                     let members = members.expect("every position is in a group");
                     early.make(&config.buffers(&test, members, me));
-                    true
+                    Ok(())
                 }
             };
-            let votes = world.allgather(&[sound as u8]);
-            if votes.iter().all(|v| v == &[1]) {
+            let trouble = sound.err().unwrap_or_default();
+            if world.least(&[u64::from(trouble.is_empty())]) == [1] {
                 break Some(recovery);
             }
-            for (header, vote) in headers.iter_mut().zip(votes) {
-                if vote != [1] {
+            let votes = world.allgather(trouble.as_bytes());
+            for ((header, fact), vote) in headers.iter_mut().zip(&mut facts).zip(votes) {
+                if !vote.is_empty() {
                     *header = None;
+                    fact.trouble = String::from_utf8_lossy(&vote).into_owned();
                 }
             }
         };
         hit(Point::Agreed, me);
-        if recovery.is_none() && config.restart == Restart::Require {
+        if recovery.is_none() && fetched.is_none() && config.restart == Restart::Require {
             return Err(StartError::Nothing { job: config.depot.job().into() });
         }
 
@@ -409,6 +515,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             Some(_) => setup.groups,
             None => fresh_groups()?,
         };
+        // What comes from storage is a run of its own: old copies in memory, wherever they turn up, are none of it.
+        let run = match (&fetched, &config.storage) {
+            (Some(_), Some(storage)) => agreed_run(&world, storage.fresh_run),
+            _ => run,
+        };
+        let crowded = groups::crowded(&groups, &domains, config.scheme.losses);
         let (number, members) = groups
             .into_iter()
             .enumerate()
@@ -465,17 +577,16 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             other => {
                 // Any lock on what is replaced must be gone before the new is made.
                 drop(other);
-                let made = early
-                    .take(&buffers)
-                    .unwrap_or_else(|| Holding::create(&config.depot, me, buffers));
+                let made = early.take(&buffers);
                 if let Some(text) = trouble(&world, made.as_ref().err()) {
                     // Without the others' it is of no use, and takes their room.
-                    Holding::discard(&config.depot, me);
+                    early.discard();
                     return Err(StartError::Memory(text));
                 }
                 made.expect("somebody would have had trouble")
             }
         };
+        let hold = early.keep();
         let claim = match (&recovery, &headers[me]) {
             (None, _) => Claim::generating(joined),
             (Some(r), Some(header)) if !lost => header.claim.pinned(joined, r.target),
@@ -486,6 +597,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             group,
             depot: config.depot.clone(),
             holding,
+            hold,
             header: Header {
                 id: identity,
                 claim,
@@ -499,11 +611,33 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             scheduler: Scheduler::new(config.interval, 0, 0.0),
             copies: [None; 2],
             started: Instant::now(),
+            level2: config.storage.clone().map(Level2::new),
             world,
         };
         this.holding.head.write(&this.header);
         let mut a = a;
         let origin = match recovery {
+            None if fetched.is_some() => {
+                let about = fetched.as_ref().expect("just seen");
+                let storage = config.storage.as_ref().expect("an epoch there was chosen");
+                match this.fetch(storage, about, &mut a) {
+                    Ok(state) => Origin::Restored(Restored {
+                        boundary: about.boundary as usize,
+                        epoch: about.epoch,
+                        state,
+                        rebuilt: Vec::new(),
+                        damaged: unusable_positions(&facts),
+                        crowded,
+                        fetched: true,
+                    }),
+                    Err(trouble) => {
+                        // What was made of it is worth nothing.
+                        Holding::discard(&this.depot, me, &mut this.hold);
+                        unusable.push(trouble);
+                        return Err(unusable_storage(&config, &unusable, ""));
+                    }
+                }
+            }
             None => {
                 this.tick(Doing::Generating, 0);
                 hit(Point::GenerateBegin, me);
@@ -514,10 +648,16 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 let mark = headers
                     .iter()
                     .enumerate()
-                    .filter(|(position, _)| !recovery.lost.contains(position))
+                    .filter(|(position, _)| recovery.lost.binary_search(position).is_err())
                     .find_map(|(_, h)| mark_of(h.as_ref()?, &recovery))
                     .expect("a target has a supplier");
-                Origin::Restored(this.recover(&recovery, mark, &mut a)?)
+                // What the position says it held, though it could not be used: the rebuilt must be that.
+                let known = facts[me].header.as_ref().filter(|h| lost && h.id.run == run);
+                let known = known.and_then(|h| mark_of(h, &recovery)).map(|mark| mark.root);
+                let mut restored = this.recover(&recovery, mark, known, &mut a)?;
+                restored.crowded = crowded;
+                restored.damaged = unusable_positions(&facts);
+                Origin::Restored(restored)
             }
         };
         let boundary = match &origin {
@@ -533,8 +673,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         &mut self,
         recovery: &Recovery,
         mark: Mark,
+        known: Option<u64>,
         a: &mut Region,
     ) -> Result<Restored, StartError> {
+        let mut wrong = String::new();
         let me = self.position();
         let target = recovery.target;
         let lost = recovery.lost.contains(&me);
@@ -605,21 +747,33 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             if let Some(digests) = digests {
                 let root = self.holding.seal_digests(target.epoch, digests);
                 hit(Point::RebuildEnd, me);
-                self.header.base = Mark { boundary: mark.boundary, root };
-                self.header.claim = self.header.claim.rebuilt(target);
-                self.holding.head.write(&self.header);
-                hit(Point::Rebuilt, me);
+                // Sums come back only up to rounding.
+                if self.scheme.code != Code::Sum && known.is_some_and(|known| known != root) {
+                    wrong = format!("position {me} as rebuilt is not what its header says it held");
+                } else {
+                    self.header.base = Mark { boundary: mark.boundary, root };
+                    self.header.claim = self.header.claim.rebuilt(target);
+                    self.holding.head.write(&self.header);
+                    hit(Point::Rebuilt, me);
+                }
             }
         }
 
-        let claims: Vec<Option<Claim>> = self
-            .world
-            .allgather(&self.header.to_bytes())
-            .iter()
-            .map(|bytes| Header::from_bytes(bytes).ok().map(|h| h.claim))
-            .collect();
-        if !all_settled(&claims, self.header.claim.joined, target) {
-            return Err(StartError::NotWhole { epoch: target.epoch });
+        let claim = self.header.claim;
+        let settled = u64::from(is_settled(&claim, target));
+        let joined = u64::from(claim.joined);
+        // One incarnation at all: the smallest is the largest.
+        if self.world.least(&[settled, joined, NOTHING - joined]) != [1, joined, NOTHING - joined] {
+            let all = self.world.allgather(wrong.as_bytes());
+            let said: Vec<_> =
+                all.iter().filter(|w| !w.is_empty()).map(|w| String::from_utf8_lossy(w)).collect();
+            let why = match said.is_empty() {
+                true => "start again to repeat it".to_owned(),
+                false => {
+                    format!("{}; a further start would take it as it was rebuilt", said.join("; "))
+                }
+            };
+            return Err(StartError::NotWhole { epoch: target.epoch, why });
         }
         hit(Point::AgreedAgain, me);
         let rest = &mut a.words_mut()[..words];
@@ -638,110 +792,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             epoch: target.epoch,
             state,
             rebuilt: recovery.lost.clone(),
+            damaged: Vec::new(),
+            crowded: Vec::new(),
+            fetched: false,
         })
-    }
-}
-
-fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
-    if header.claim.base == Some(recovery.target) {
-        Some(header.base)
-    } else if header.claim.seal == Some(recovery.target) {
-        Some(header.seal)
-    } else {
-        None
-    }
-}
-
-/// All parts of a position and its matrix, or why they cannot be had.
-type Made = Result<(Holding, Region), MemoryError>;
-
-/// Memory made anew while the others still check theirs: making it can take as long as that. Removed again
-/// if it is not taken, that is, if the run is refused.
-struct Early<'a> {
-    depot: &'a Depot,
-    position: usize,
-    made: Option<(Buffers, Made)>,
-}
-
-impl<'a> Early<'a> {
-    fn new(depot: &'a Depot, position: usize) -> Self {
-        Self { depot, position, made: None }
-    }
-
-    /// Makes it, unless there is something here already, even something of no use: that stays as it is
-    /// until the run is sure to go on.
-    fn make(&mut self, buffers: &Buffers) {
-        let here = |held: &Held| held.position as usize == self.position && held.part != Part::Done;
-        if self.made.is_none() && !self.depot.list().iter().any(here) {
-            let made = Holding::create(self.depot, self.position, *buffers);
-            self.made = Some((*buffers, made));
-        }
-    }
-
-    /// Hands it out if it is of that shape, and removes it otherwise.
-    fn take(&mut self, buffers: &Buffers) -> Option<Made> {
-        let (shape, made) = self.made.take()?;
-        if shape == *buffers {
-            return Some(made);
-        }
-        drop(made);
-        Holding::discard(self.depot, self.position);
-        None
-    }
-}
-
-impl Drop for Early<'_> {
-    fn drop(&mut self) {
-        if self.made.take().is_some() {
-            Holding::discard(self.depot, self.position);
-        }
-    }
-}
-
-/// This position's memory while it is not clear yet what it is worth.
-enum Memory {
-    /// The head is held (for its lock), the rest was not looked at.
-    Closed(Option<Head>),
-    Open(Box<(Holding, Region)>),
-}
-
-impl Memory {
-    /// Whether the parts are there, have their sizes, and are what the header's root says.
-    fn sound(
-        &mut self,
-        config: &Config,
-        test: &Test,
-        header: &Header,
-        recovery: &Recovery,
-        me: usize,
-    ) -> bool {
-        if let Memory::Closed(head) = self {
-            let members: Vec<usize> = header.id.members.iter().map(|&m| m as usize).collect();
-            // The memory has the leading dimension it was made with, which must be today's.
-            if header.id.ld != config.ld as u64 {
-                return false;
-            }
-            let buffers = config.buffers(test, &members, me);
-            let Some(head) = head.take() else {
-                return false;
-            };
-            match Holding::open(&config.depot, me, head, buffers) {
-                Ok(open) => *self = Memory::Open(Box::new(open)),
-                Err(_) => return false,
-            }
-        }
-        let Memory::Open(open) = self else {
-            return false;
-        };
-        let (holding, a) = &mut **open;
-        let epoch = recovery.target.epoch;
-        let Some(mark) = mark_of(header, recovery) else {
-            return false;
-        };
-        let finish = header.claim.base != Some(recovery.target);
-        let words = holding.buffers.data_words();
-        let workspace =
-            (finish && config.scheme.method == Method::SelfCheckpoint).then(|| &a.words()[..words]);
-        holding.verify(epoch, mark.root, workspace)
     }
 }

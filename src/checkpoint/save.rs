@@ -5,15 +5,16 @@
 
 use std::time::Instant;
 
-use super::holding::{Holding, Reach};
+use super::holding::{Holding, Reach, Renamed};
+use super::level2::{AT_ONCE, Level2, SAVE};
 use super::plan::{Corner, Layout, Scheme, Scope};
 use super::protocol::{Method, Transitions};
 use super::when::Scheduler;
 use super::world::World;
 use crate::faults::{Point, Sabotage, hit, sabotaged};
-use crate::memory::Depot;
 use crate::memory::header::{Doing, Header, Mark};
 use crate::memory::ledger::Entry;
+use crate::memory::{Depot, Hold};
 use crate::parity::exchange::{Coder, Window};
 use crate::parity::{Encode, GroupComm, Share};
 
@@ -41,6 +42,8 @@ pub struct Checkpointer<W, G> {
     pub(super) group: G,
     pub(super) depot: Depot,
     pub(super) holding: Holding,
+    /// The position is ours as long as this is.
+    pub(super) hold: Hold,
     pub(super) header: Header,
     pub(super) layout: Layout,
     pub(super) scheme: Scheme,
@@ -51,6 +54,8 @@ pub struct Checkpointer<W, G> {
     /// double), checksums (method self).
     pub(super) copies: [Option<usize>; 2],
     pub(super) started: Instant,
+    /// The second level, if there is one.
+    pub(super) level2: Option<Level2>,
 }
 
 fn words(doubles: &mut [f64]) -> &mut [u64] {
@@ -94,12 +99,24 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
     /// Whether to save at boundary `k`; the same answer on every rank, so all must ask. The solver
     /// asks before it looks ahead across the boundary. `now` forces a save (a clean stop is wanted);
-    /// what rank 0 says counts.
+    /// what rank 0 says counts. While an epoch is on its way to storage a save is put off, unless it is forced.
     pub fn due(&mut self, boundary: usize, now: bool) -> bool {
         let bytes = self.layout.bytes(0, self.rectangle_boundary(), self.scheme.scope);
         let elapsed = self.started.elapsed().as_secs_f64();
-        let mine = now || self.scheduler.due(boundary, elapsed, bytes as f64);
-        self.world.first_says(mine as u64) != 0
+        let save = now || self.scheduler.due(boundary, elapsed, bytes as f64);
+        let mut mine = if save { SAVE } else { 0 } | if now { AT_ONCE } else { 0 };
+        if let Some(level2) = &mut self.level2 {
+            mine |= level2.wishes(save, elapsed);
+        }
+        let told = self.world.first_says(mine);
+        self.attend(told) && told & SAVE != 0
+    }
+
+    /// Puts memory whose names somebody removed under them again. Called between iterations, and with `frozen` before
+    /// a save: what has no name no restart would find.
+    pub fn look_after_names(&mut self, frozen: bool) -> Option<Renamed> {
+        let position = self.position();
+        self.holding.look_after_names(&self.depot, position, &mut self.hold, frozen)
     }
 
     fn rectangle_boundary(&self) -> usize {
@@ -230,6 +247,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.header.claim = self.header.claim.committed();
         self.publish();
         hit(Point::Committed, position);
+        self.begin_if_due();
         self.tick(Doing::Computing, boundary);
 
         report.seconds = begin.elapsed().as_secs_f64();
@@ -241,9 +259,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
     /// Keeps a finished test's result with every position, so that a restart does not run it again.
     /// False if there is no room for it.
-    pub fn record(&mut self, bytes: &[u8]) -> bool {
-        let entry =
-            Entry { run: self.header.id.run, test: self.header.id.test, bytes: bytes.to_vec() };
+    pub fn record(&mut self, test: u32, bytes: &[u8]) -> bool {
+        let entry = Entry { run: self.header.id.run, test, bytes: bytes.to_vec() };
         self.holding.done.append(&entry)
     }
 
@@ -251,6 +268,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// every rank has recorded the result.
     pub fn finish(mut self) {
         let position = self.position();
+        self.end_level2();
         self.world.barrier();
         hit(Point::CleanBegin, position);
         self.holding.head.blank();
@@ -258,10 +276,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             if part == crate::memory::Part::C {
                 hit(Point::CleanHalf, position);
             }
-            if part != crate::memory::Part::Done {
+            if !matches!(part, crate::memory::Part::Head | crate::memory::Part::Done) {
                 self.depot.unlink(position as u32, part);
             }
         }
+        // Last: who begins anew under this name must not find its parts removed.
+        self.hold.remove();
         self.world.barrier();
     }
 }

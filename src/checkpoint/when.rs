@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::units::seconds;
+
 /// What `--checkpoint` asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -30,15 +32,9 @@ impl FromStr for Interval {
         if text == "auto" {
             return Ok(Interval::Auto { mtbf_s: 24.0 * 3600.0 });
         }
-        for (unit, seconds) in [("s", 1.0), ("m", 60.0), ("h", 3600.0)] {
-            if let Some(number) = text.strip_suffix(unit) {
-                let number: f64 = number.parse().map_err(|_| usage())?;
-                return if number.is_finite() && number > 0.0 {
-                    Ok(Interval::Seconds(number * seconds))
-                } else {
-                    Err(usage())
-                };
-            }
+        // A number alone counts iterations; with a unit it is a time.
+        if text.ends_with(|c: char| c.is_ascii_alphabetic()) {
+            return seconds(text).map(Interval::Seconds).map_err(|_| usage());
         }
         match text.parse() {
             Ok(0) | Err(_) => Err(usage()),
@@ -113,8 +109,9 @@ mod tests {
         assert_eq!("12".parse(), Ok(Interval::Iterations(12)));
         assert_eq!("1.5s".parse(), Ok(Interval::Seconds(1.5)));
         assert_eq!("2h".parse(), Ok(Interval::Seconds(7200.0)));
+        assert_eq!("1d".parse(), Ok(Interval::Seconds(86_400.0)));
         assert!(matches!("auto".parse(), Ok(Interval::Auto { .. })));
-        for bad in ["", "0", "-3", "s", "0s", "-1s", "nans", "infs", "3d", "1e", "autos"] {
+        for bad in ["", "0", "-3", "s", "0s", "-1s", "nans", "infs", "3x", "1e", "autos"] {
             assert!(bad.parse::<Interval>().is_err(), "{bad}");
         }
     }

@@ -1,5 +1,8 @@
 //! What saving and recovery need from all ranks together; and a world of threads for tests.
 
+/// Larger than any value of [`World::least`]: "I have none". MPI libraries compare with a sign.
+pub const NOTHING: u64 = (1 << 63) - 1;
+
 /// All positions of the grid, rank r being at position r.
 ///
 /// As with `GroupComm`, no call returns an error: what cannot be delivered ends the process or unwinds.
@@ -11,6 +14,10 @@ pub trait World {
     fn allgather(&self, mine: &[u8]) -> Vec<Vec<u8>>;
     /// Rank 0's value, on every rank.
     fn first_says(&self, value: u64) -> u64;
+    /// The smallest of all ranks' values, one by one; none above [`NOTHING`], equally many everywhere.
+    fn least(&self, mine: &[u64]) -> Vec<u64>;
+    /// What rank `teller` says, on every rank; what the others pass is of no account.
+    fn tell(&self, bytes: &[u8], teller: usize) -> Vec<u8>;
 }
 
 /// Ranks as threads of one process.
@@ -66,6 +73,19 @@ pub mod threads {
         fn first_says(&self, value: u64) -> u64 {
             let all = self.allgather(&value.to_le_bytes());
             u64::from_le_bytes(all[0][..8].try_into().expect("eight bytes"))
+        }
+        fn least(&self, mine: &[u64]) -> Vec<u64> {
+            let bytes: Vec<u8> = mine.iter().flat_map(|value| value.to_le_bytes()).collect();
+            let all = self.allgather(&bytes);
+            let word = |told: &[u8], i: usize| {
+                u64::from_le_bytes(told[8 * i..][..8].try_into().expect("eight bytes"))
+            };
+            let least = |i| all.iter().map(|told| word(told, i)).min().expect("there are ranks");
+            (0..mine.len()).map(least).collect()
+        }
+        fn tell(&self, bytes: &[u8], teller: usize) -> Vec<u8> {
+            let mine = if teller == self.rank { bytes } else { &[] };
+            self.allgather(mine).swap_remove(teller)
         }
     }
 }

@@ -5,20 +5,36 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::burnin;
 use super::exit::Exit;
-use crate::supervise::agent;
-use crate::supervise::trial::{self, Place, Said};
+use crate::burnin::probe::Extent;
+use crate::supervise::start::trial::{self, Place, Said};
+use crate::supervise::talk::agent;
 
 #[derive(Clone, Debug, Args)]
 pub struct AgentFlags {
     /// Instead of serving, start MPI, sum something up over all ranks and end
     #[arg(long)]
     pub trial: bool,
+
+    /// Instead of serving, take part in the measurements of a burn-in: sweeps, rounds, threads, milliseconds
+    #[arg(long)]
+    pub measure: Option<Extent>,
+
+    /// The run it is started for, and the name of this node in it: a later agent knows its predecessor by them
+    #[arg(long, requires = "node")]
+    pub run: Option<String>,
+
+    #[arg(long, requires = "run")]
+    pub node: Option<String>,
 }
 
 pub fn run(flags: &AgentFlags) -> ExitCode {
     if flags.trial {
         return trial_start();
+    }
+    if let Some(extent) = &flags.measure {
+        return burnin::rank(extent);
     }
     match agent::run() {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,49 +3,55 @@
 //! Rank 0 reads and writes; the others learn what to do from it. Whatever ends a run early is told
 //! once and ends all ranks with the same status.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
+use nix::sched::CpuSet;
 
+use super::agreement::{self, Common, Ended, Proposal};
 use super::bench::{self, BenchFlags};
+use super::contest;
 use super::exit::Exit;
+use super::glance::{self, Glance};
 use super::launcher_rank;
-use super::protection::{self, Ended, Guardian};
+use super::machine;
+use super::nonstop::{self, Story};
+use super::power::{self, Measured, Meter};
+use super::protection::{self, Ground, Guardian};
+use super::replacement::{self, Cast, Held};
+use super::results::{About, Counted, Reports};
 use super::say;
 use super::signs::Signs;
-use crate::blas::{Engine, Library, preflight, set_library_threads};
-use crate::comm::{Comm, Reduce, World, die, set_phase};
+use crate::blas::{self, Library, preflight, set_library_threads};
+use crate::comm::{Comm, Reduce, World, set_phase};
+use crate::cores;
+use crate::course::Recorder;
 use crate::faults::{self, Point, hit};
-use crate::input::hpl_dat::{HplDat, Output};
-use crate::input::memory_need::{enough_ranks, fits, human};
-use crate::input::{Loaded, node_memory};
-use crate::lu::{Context, Observer, Start, solve_test};
+use crate::input::Loaded;
+use crate::input::memory_need::{Means, OnNode, enough_ranks, fits};
+use crate::lu::{Context, Milestone, Observer, Seat, Start, solve_test};
 use crate::matrix::{HugeBuffer, Local, Shape};
-use crate::memory::Depot;
-use crate::outcome::{Outcome, Times};
+use crate::memory::{self, Depot};
+use crate::outcome::Outcome;
 use crate::params::TestParams;
-use crate::report::json::{Blas, JsonLog, Mpi};
-use crate::report::text::{self, Echo, TextReport};
-use crate::supervise::job::Done;
-use crate::supervise::launcher::own_run_id;
+use crate::report::machine::Machine;
+use crate::report::text;
+use crate::supervise::start::job::Done;
+use crate::supervise::start::launcher::own_run_id;
 use crate::threads::Pool;
 
 /// Runs the benchmark as the flags and files say.
 pub fn run(flags: &BenchFlags) -> Exit {
     // Faults in the settings are told further down, by rank 0 alone.
     let settings = bench::load_overrides(flags).map(|(set, _)| set).unwrap_or_default();
-    if let Err(why) = faults::arm_from_environment() {
-        say(why);
-        return Exit::BadInput;
-    }
+    let armed = faults::arm_from_environment();
+    let chosen = settings.blas.as_deref().map_or(Ok(()), blas::load);
     let finding = preflight::run(settings.preflight.unwrap_or(true));
     // Threads are ours: the library's own would get in each other's way.
     set_library_threads(1);
-    let world = World::init();
+    let mut world = World::init(settings.goes_on());
     if world.comm().rank() == 0 && launcher_rank::speaks_for_all() {
         say(finding);
     }
@@ -59,42 +65,60 @@ pub fn run(flags: &BenchFlags) -> Exit {
             eprintln!("{warning}\n");
         }
     }
-    if let Err(why) = enough_ranks(&loaded.dat, world.comm().size()) {
+    if let Err(why) = enough_ranks(&loaded.dat, &loaded.settings, world.comm().size()) {
         return refuse(&world, Exit::BadInput, &why.to_string());
     }
     set_phase("looking at the nodes");
     let node = world.comm().split_by_node();
-    if let Err(why) = room_everywhere(world.comm(), &node, &loaded) {
-        return refuse(&world, Exit::BadInput, &why.to_string());
-    }
-    let engine = match Engine::select(loaded.settings.engine) {
-        Ok(engine) => engine,
-        Err(why) => return refuse(&world, Exit::BadInput, &why.to_string()),
-    };
+    let comm = world.comm();
     let threads = loaded.settings.threads.unwrap_or_else(|| threads_of(&node));
-    let hosts = hosts(world.comm(), &node);
-    let tests: Vec<u64> =
-        loaded.tests().map(|params| protection::digest(&params, engine.name())).collect();
-    let guardian = match &loaded.settings.protection {
-        None => None,
-        Some(settings) => match Guardian::new(world.comm(), &node, settings, &tests) {
-            Ok(guardian) => Some(guardian),
-            Err(ended) => return refuse(&world, ended.exit, &ended.why),
-        },
+    let (choice, run_id) = (loaded.settings.engine, own_run_id());
+    let protection = loaded.settings.protection.as_ref();
+    let mut proposal = Proposal::new(comm.rank(), choice, threads, run_id.as_deref());
+    proposal.needs(armed.map_err(|why| Ended::new(Exit::BadInput, why)));
+    proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
+    proposal.needs(nonstop::fits(&loaded, &world));
+    proposal.needs(room(&node, &loaded, threads).map_err(|why| Ended::new(Exit::BadInput, why)));
+    let ground = protection.and_then(|p| proposal.needs(Ground::prepare(p, comm.rank())));
+    let mut pool = Pool::new(threads);
+    let common = agreement::agree(comm, proposal, choice).and_then(|agreed| {
+        let tests: Vec<TestParams> = loaded.tests().collect();
+        let asked = contest::Asked { choice, protected: protection.is_some(), tests: &tests };
+        let (engine, told) = contest::decide(comm, &node, &asked, &agreed.engines, &mut pool);
+        let common = agreement::settle(comm, agreed, engine);
+        suits(&common, protection.is_some()).map(|()| (common, told))
+    });
+    let (common, told) = match common {
+        Ok(common) => common,
+        Err(ended) => return refuse(&world, ended.exit, &ended.why),
     };
-    let pool = Pool::new(threads);
-    Job {
-        world: &world,
-        node,
-        loaded: &loaded,
-        engine,
-        pool,
-        hosts,
-        guardian,
-        tests,
-        progress_bytes: 0,
+    if comm.rank() == 0 && launcher_rank::speaks_for_all() {
+        say(told);
     }
-    .run()
+    if let (Some(differs), 0) = (&common.differs, comm.rank()) {
+        say(format_args!("mind: {}", unlike(&common, differs)));
+    }
+    let hosts = hosts(comm, &node);
+    let tests: Vec<u64> =
+        loaded.tests().map(|params| protection::digest(&params, &common.rounding)).collect();
+    drop(node);
+    let survives = loaded.settings.goes_on();
+    let run = Run { loaded, common, hosts, tests, ground };
+    let mut kept = Kept {
+        pool,
+        reports: None,
+        story: Story::default(),
+        progress_bytes: 0,
+        held: None,
+        finished: Vec::new(),
+    };
+    nonstop::play(
+        &mut world,
+        survives,
+        &mut kept,
+        |kept| &mut kept.story,
+        |world, kept| act(world, &run, kept),
+    )
 }
 
 /// What rank 0 gets from `make`, at all ranks.
@@ -117,49 +141,50 @@ fn refuse(world: &World, exit: Exit, why: &str) -> Exit {
     exit
 }
 
-/// Whether every node has the memory its ranks will need; the reason of the first that has not.
-fn room_everywhere(comm: &Comm, node: &Comm, loaded: &Loaded) -> Result<(), String> {
-    let verdict = if node.rank() == 0 {
-        let available = node_memory::available_bytes().map_or(u128::MAX, u128::from);
-        let protection = loaded.settings.protection.as_ref();
-        let copies = protection.map_or(1.0, |p| 1.0 / p.available_at_best());
-        // What an earlier start of this run left is not free, but needs not be taken again.
-        let held = protection.and_then(|p| Depot::new(p.store, &p.job).ok());
-        let held = held.map_or(0, |depot| depot.list().iter().map(|part| part.bytes).sum());
-        let available = available.saturating_add(u128::from(held));
-        fits(loaded.largest_tests(), copies, node.size(), available).map_err(|why| {
-            let host = nix::unistd::gethostname().unwrap_or_default();
-            format!("on {}: {why}", host.to_string_lossy())
-        })
-    } else {
-        Ok(())
-    };
-    let nobody = comm.size() as u64;
-    let mut first = [if verdict.is_err() { comm.rank() as u64 } else { nobody }];
-    comm.all_reduce(&mut first, Reduce::Min);
-    if first[0] == nobody {
+/// Whether this node has the memory its ranks will need. The first of them looks for all.
+fn room(node: &Comm, loaded: &Loaded, threads: usize) -> Result<(), String> {
+    if node.rank() > 0 {
         return Ok(());
     }
-    let mut why = verdict.err().unwrap_or_default().into_bytes();
-    comm.broadcast_bytes(&mut why, first[0] as usize);
-    Err(String::from_utf8_lossy(&why).into_owned())
+    let available = memory::room::available_bytes().map_or(u128::MAX, u128::from);
+    let protection = loaded.settings.protection.as_ref();
+    let copies = protection.map_or(1.0, |p| 1.0 / p.available_at_best());
+    // What an earlier start of this run left is not free, but needs not be taken again.
+    let held = protection.and_then(|p| Depot::new(p.store, &p.job).ok());
+    let held = held.map_or(0, |depot| depot.list().iter().map(|part| part.bytes).sum());
+    let available = available.saturating_add(u128::from(held));
+    let means = Means { engine: loaded.settings.engine, threads };
+    let on = OnNode { ranks: node.size(), copies, checksums: loaded.settings.checksums, means };
+    fits(loaded.largest_tests(), on, available).map_err(|why| why.to_string())
 }
 
-/// The cores this rank is bound to, divided among the ranks of the node bound to the same ones.
+/// Results that depend on which rank computes them are no results to protect: a restart would come to others.
+fn suits(common: &Common, protected: bool) -> Result<(), Ended> {
+    match &common.differs {
+        Some(differs) if protected => Err(Ended::new(Exit::Environment, unlike(common, differs))),
+        _ => Ok(()),
+    }
+}
+
+fn unlike(common: &Common, differs: &str) -> String {
+    format!(
+        "the ranks would not round alike, so the last bits of a result depend on which rank computes what. \
+         Rank 0 has {}; {differs}. Give all the same kernels ({}), or leave that node out; a run \
+         under --checkpoint needs it",
+        common.rounding,
+        Library::query().variable
+    )
+}
+
+/// The cores this rank is bound to, each counted once, divided among the ranks of the node bound to the same ones.
 fn threads_of(node: &Comm) -> usize {
     let mut mask = vec![0u8; CpuSet::count().div_ceil(8)];
-    let mut cores = 0;
-    if let Ok(set) = sched_getaffinity(Pid::from_raw(0)) {
-        for cpu in 0..CpuSet::count() {
-            if set.is_set(cpu).unwrap_or(false) {
-                mask[cpu / 8] |= 1 << (cpu % 8);
-                cores += 1;
-            }
-        }
+    for cpu in cores::bound_to() {
+        mask[cpu / 8] |= 1 << (cpu % 8);
     }
     let all = node.all_gather(&mask);
     let sharing = all.chunks_exact(mask.len()).filter(|other| *other == mask).count();
-    (cores / sharing.max(1)).max(1)
+    (cores::count() / sharing.max(1)).max(1)
 }
 
 /// On how many nodes the job runs.
@@ -169,85 +194,97 @@ fn hosts(comm: &Comm, node: &Comm) -> usize {
     leaders[0] as usize
 }
 
+/// What is the same from beginning to end.
+struct Run {
+    loaded: Loaded,
+    common: Common,
+    hosts: usize,
+    /// Digests of the tests, in order.
+    tests: Vec<u64>,
+    /// Where the run is protected.
+    ground: Option<Ground>,
+}
+
+/// What outlives an act on this rank.
+struct Kept {
+    pool: Pool,
+    /// There where this rank has begun to report.
+    reports: Option<Reports>,
+    story: Story,
+    /// What lines of progress have taken on standard output.
+    progress_bytes: u64,
+    /// Of a test that checksums protect.
+    held: Option<Held>,
+    /// How such tests ended.
+    finished: Vec<Result<Outcome, String>>,
+}
+
+/// From looking at what lies in the nodes' memory to the end of the last test.
+fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
+    let comm = world.comm();
+    let settings = &run.loaded.settings;
+    let node = comm.split_by_node();
+    if settings.goes_on() {
+        let mut leader = [comm.rank() as u64];
+        node.broadcast(&mut leader, 0);
+        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let (host, domain) = match &run.ground {
+            Some(ground) => (&ground.host, &ground.domain),
+            None => (&host, &host),
+        };
+        let status = kept.held.as_ref().map(Held::status);
+        kept.story.call_roll(world, (leader[0] as usize, host, domain), status);
+        kept.finished.truncate(kept.story.finished);
+    }
+    let guardian = match settings.protection.as_ref().zip(run.ground.clone()) {
+        None => None,
+        Some((settings, ground)) => {
+            let rounding = &run.common.rounding;
+            let begun = kept.story.begun;
+            match Guardian::new(comm, &node, settings, ground, (&run.tests, rounding), begun) {
+                Ok(guardian) => Some(guardian),
+                Err(ended) => {
+                    let ended = kept.story.gives_up(ended);
+                    return refuse(world, ended.exit, &ended.why);
+                }
+            }
+        }
+    };
+    kept.story.begun = true;
+    Job { world, node, run, kept, guardian }.run()
+}
+
 /// All tests of one run.
 struct Job<'a> {
     world: &'a World,
-    loaded: &'a Loaded,
-    engine: Engine,
-    pool: Pool,
-    hosts: usize,
+    run: &'a Run,
+    kept: &'a mut Kept,
     node: Comm,
     guardian: Option<Guardian<'a>>,
-    /// Digests of the tests, in order.
-    tests: Vec<u64>,
-    /// What lines of progress have taken on standard output.
-    progress_bytes: u64,
-}
-
-/// What rank 0 writes to.
-struct Reports {
-    out: Counted<Box<dyn Write>>,
-    /// What `out` goes to, if that is a file.
-    file: Option<File>,
-    text: TextReport,
-    json: Option<JsonLog>,
 }
 
 impl Job<'_> {
     fn run(mut self) -> Exit {
         let comm = self.world.comm();
-        let mut reports = match self.open_reports() {
-            Ok(reports) => reports,
-            Err(why) => return refuse(self.world, Exit::BadInput, &why),
+        let saves = self.guardian.is_some();
+        let exit = match self.kept.story.verdict {
+            Some(exit) => exit,
+            None => match self.tests() {
+                Ok(exit) => exit,
+                Err(ended) => {
+                    let ended = if saves { self.kept.story.gives_up(ended) } else { ended };
+                    return refuse(self.world, ended.exit, &ended.why);
+                }
+            },
         };
-        for (number, params) in self.loaded.tests().enumerate() {
-            set_phase("preparing a test");
-            let outcome = match self.guardian.as_ref().and_then(|g| g.finished(number)) {
-                Some(outcome) => Ok(Some(outcome.clone())),
-                None => match self.solve(number, &params) {
-                    Err(Trouble::Ended(ended)) => {
-                        return refuse(self.world, ended.exit, &ended.why);
-                    }
-                    Err(Trouble::Skipped(why)) => Err(why),
-                    Ok(outcome) => Ok(outcome),
-                },
-            };
-            match outcome {
-                Ok(None) => {}
-                Ok(Some(outcome)) => tell(&mut reports, |r| {
-                    if self.loaded.settings.timing {
-                        tell_times(&outcome.times_mean);
-                    }
-                    tell_protection(&outcome);
-                    r.text.finished(&mut r.out, &params, &outcome)?;
-                    r.json.as_mut().map_or(Ok(()), |json| json.finished(&params, &outcome))
-                }),
-                Err(why) => tell(&mut reports, |r| {
-                    r.text.skipped(&mut r.out, &params, &why)?;
-                    r.json.as_mut().map_or(Ok(()), |json| json.skipped(&params, &why))
-                }),
-            }
+        // A loss from here on is no reason to compute anything again.
+        self.kept.story.verdict = Some(exit);
+        if let Some(notice) = self.kept.story.notice.take()
+            && comm.rank() == 0
+        {
+            say(format_args!("{notice}; all tests are done"));
         }
-        set_phase("telling the end");
-        let exit = |[failed]: [u64; 1]| match failed {
-            0 => Exit::Passed,
-            _ => Exit::ResidualFailed,
-        };
-        let mut failed = [0u64];
-        if let Some(r) = &mut reports {
-            if let Err(error) = r.end() {
-                cannot_write(&error);
-            }
-            failed[0] = r.text.counts().failed as u64;
-            if own_run_id().is_some() {
-                // Whatever happens from here on costs nothing any more.
-                let to_stdout = self.loaded.dat.output == Output::Stdout;
-                let printed = self.progress_bytes + if to_stdout { r.out.bytes } else { 0 };
-                say(Done { status: exit(failed).code(), printed });
-            }
-        }
-        comm.broadcast(&mut failed, 0);
-        hit(Point::Told, comm.rank());
+        hit(Point::Told, self.world.launched()[comm.rank()]);
         if let Some(guardian) = &self.guardian {
             set_phase("removing the memory of the run");
             if let Err(ended) = guardian.clean(&self.node)
@@ -257,144 +294,224 @@ impl Job<'_> {
             }
         }
         set_phase("finishing");
-        exit(failed)
+        exit
+    }
+
+    /// Solves and tells what is not solved and told yet. How the run ends, on all ranks.
+    fn tests(&mut self) -> Result<Exit, Ended> {
+        let comm = self.world.comm();
+        let loaded = &self.run.loaded;
+        self.open_reports()?;
+        for (number, params) in loaded.tests().enumerate() {
+            set_phase("preparing a test");
+            self.kept.story.comes_to(number);
+            let saved = self.guardian.as_ref().and_then(|g| g.finished(number)).cloned().map(Ok);
+            let outcome = match saved.or_else(|| self.kept.finished.get(number).cloned()) {
+                Some(finished) => finished.map(Some),
+                None => match self.solve(number, &params) {
+                    Err(Trouble::Ended(ended)) => return Err(ended),
+                    Err(Trouble::Skipped(why)) => Err(why),
+                    Ok(outcome) => Ok(outcome),
+                },
+            };
+            let told = self.kept.story.told;
+            if let Some(reports) = self.kept.reports.as_mut().filter(|r| r.tests == number) {
+                let timing = loaded.settings.timing;
+                match &outcome {
+                    Ok(None) => {}
+                    Ok(Some(outcome)) => reports.take_in(&params, Ok(outcome), timing, told),
+                    Err(why) => reports.take_in(&params, Err(why), timing, told),
+                }
+                self.kept.story.told = told.max(reports.tests);
+            }
+            if loaded.settings.goes_on() {
+                // Who may have to go on with the reports must know how far they are.
+                comm.broadcast(&mut [0u8], 0);
+                self.kept.story.told = told.max(number + 1);
+            }
+        }
+        set_phase("telling the end");
+        // A wrong solution is worse news than a test that was not run.
+        let exit = |[failed, skipped]: [u64; 2]| match (failed, skipped) {
+            (0, 0) => Exit::Passed,
+            (0, _) => Exit::Environment,
+            _ => Exit::ResidualFailed,
+        };
+        let mut failed = [0u64; 2];
+        if let Some(reports) = &mut self.kept.reports {
+            reports.end();
+            let counts = reports.counts();
+            failed = [counts.failed as u64, counts.skipped as u64];
+            if own_run_id().is_some() {
+                // Whatever happens from here on costs nothing any more.
+                let printed = self.kept.progress_bytes + reports.printed(&loaded.dat);
+                say(Done { status: exit(failed).code(), printed });
+            }
+        }
+        comm.broadcast(&mut failed, 0);
+        Ok(exit(failed))
+    }
+
+    /// The position of each rank in a test; where losses are survived, of those that are left.
+    fn cast(&mut self, number: usize, params: &TestParams) -> Result<Cast, Ended> {
+        let (comm, story) = (self.world.comm(), &mut self.kept.story);
+        let positions = params.p * params.q;
+        // Without blocks there is nothing to protect.
+        if self.run.loaded.settings.checksums && params.n > 0 {
+            let cast = replacement::cast(params, &story.statuses(number));
+            let cast = cast.map_err(|why| story.is_lost(&why))?;
+            let taken: Vec<_> = cast.seats.iter().map(|seat| seat.map(|s| s.place)).collect();
+            story.deal(comm, number, &taken);
+            replacement::take_role(&mut self.kept.held, cast.seats[comm.rank()], &cast);
+            return Ok(cast);
+        }
+        let Some(guardian) = self.guardian.as_ref().filter(|_| params.n > 0) else {
+            return match comm.size() {
+                left if left < positions => Err(story.too_few(left, positions)),
+                left => Ok(Cast::plain(params, (0..left).map(|r| (r < positions).then_some(r)))),
+            };
+        };
+        let players = story.players(number);
+        let Some(taken) = guardian.place(number, params, &players) else {
+            return Err(story.too_few(comm.size(), positions));
+        };
+        if !players.is_empty() {
+            story.deal(comm, number, &taken);
+        }
+        Ok(Cast::plain(params, taken.into_iter()))
     }
 
     /// Solves one test. All ranks return alike, but only rank 0 gets the outcome.
     fn solve(&mut self, number: usize, params: &TestParams) -> Result<Option<Outcome>, Trouble> {
         let comm = self.world.comm();
-        // Without blocks there is nothing to protect.
+        let cast = self.cast(number, params).map_err(Trouble::Ended)?;
+        let loaded = &self.run.loaded;
         let guardian = self.guardian.as_ref().filter(|_| params.n > 0);
-        let position = match guardian {
-            Some(guardian) => guardian.place(number, params),
-            None => Context::position_of(params, comm.rank()),
-        };
-        let context = Context::new(comm, params, self.engine, position);
+        let with_checksums = loaded.settings.checksums && params.n > 0;
+        let position = cast.seats[comm.rank()];
+        let (engine, overlap) = (self.run.common.engine, self.run.common.overlap());
+        let mut context = Context::seated(comm, params, engine, overlap, position, cast.sums);
+        if context.is_none() {
+            // Who stands idle needs nothing of what it had.
+            self.kept.held = None;
+        }
+        // The first rank of each node that takes part measures it.
+        let taking_part = if position.is_some() { self.node.rank() } else { self.node.size() };
+        let mut first_here = [taking_part as u64];
+        self.node.all_reduce(&mut first_here, Reduce::Min);
+        let measures = position.is_some() && first_here[0] == self.node.rank() as u64;
+        let command = loaded.settings.power_command.as_deref();
+        let tells = loaded.settings.glance && comm.rank() == 0 && own_run_id().is_none();
         let mut watcher = Watcher {
-            progress: self.loaded.settings.progress && comm.rank() == 0,
+            power: if measures { power::Source::here(command) } else { None },
+            meter: None,
+            measured: None,
+            glance: (tells && glance::watched()).then(Glance::new),
+            progress: loaded.settings.progress && comm.rank() == 0,
             n: params.n,
             nb: params.nb,
             last: 0.0,
-            out: Counted { inner: io::stdout(), bytes: 0 },
+            out: Counted { inner: io::stdout(), bytes: 0, mute: false },
+            began: Instant::now(),
+            way: Recorder::default(),
         };
-        let verdict = match (&context, guardian) {
+        let pool = &mut self.kept.pool;
+        let verdict = match (&mut context, guardian) {
             (None, _) => Ok(None),
+            (Some(context), None) if with_checksums => {
+                let test = (number, &cast);
+                let (held, story) = (&mut self.kept.held, &mut self.kept.story);
+                replacement::solve(context, test, pool, &mut watcher, held, story)
+                    .map_err(Trouble::Skipped)
+            }
             (Some(context), None) => {
-                let pool = &mut self.pool;
-                match Signs::show(context, number, &mut watcher) {
+                let solved = match Signs::show(context, number, &mut watcher) {
                     Ok(mut signs) => solve_plainly(context, pool, &mut signs),
                     Err(watcher) => solve_plainly(context, pool, watcher),
-                }
-                .map_err(Trouble::Skipped)
+                };
+                let course = watcher.way.course(params.n, params.nb);
+                solved.map(|outcome| outcome.map(|outcome| Outcome { course, ..outcome }))
             }
+            .map_err(Trouble::Skipped),
             (Some(context), Some(guardian)) => {
-                let digest = self.tests[number];
+                let test = (number, self.run.tests[number]);
                 guardian
-                    .solve(context, number, digest, &mut self.pool, &mut watcher)
+                    .solve(context, test, pool, &mut watcher, &mut self.kept.story)
                     .map(Some)
                     .map_err(Trouble::Ended)
             }
         };
-        self.progress_bytes += watcher.out.bytes;
-        // All ranks of a grid know its verdict; the one at position 0 tells those without a place,
-        // and rank 0, which reports.
-        let first = position == Some((0, 0));
-        let mut teller = [(if first { comm.rank() } else { comm.size() }) as u64];
-        comm.all_reduce(&mut teller, Reduce::Min);
+        self.kept.progress_bytes += watcher.out.bytes;
+        // All ranks of a grid know its verdict; the one at its first position tells those without a place, and rank 0, which
+        // reports.
+        let first = |seat: &Option<Seat>| seat.is_some_and(|seat| (seat.row, seat.col) == (0, 0));
+        let teller = cast.seats.iter().position(first).expect("it is taken");
+        if loaded.settings.goes_on() {
+            stand_by(comm, &cast.seats, teller);
+        }
+        // It is no secret how a test ends that could not: all ranks are here whatever came of it.
+        let power = power::sum(comm, watcher.measured.as_ref(), self.run.hosts);
         let mut bytes = Vec::new();
-        if first {
+        if comm.rank() == teller {
             bytes = serde_json::to_vec(&verdict).expect("plain values have a JSON form");
         }
-        comm.broadcast_bytes(&mut bytes, teller[0] as usize);
+        comm.broadcast_bytes(&mut bytes, teller);
         let verdict: Result<Option<Outcome>, Trouble> =
             serde_json::from_slice(&bytes).expect("what one rank wrote another can read");
-        verdict.map(|outcome| outcome.filter(|_| comm.rank() == 0))
+        if loaded.settings.checksums {
+            // Another test begins only when all have come to it, so when all have this.
+            let ended = match &verdict {
+                Ok(outcome) => Ok(outcome.clone().expect("the teller has it")),
+                Err(Trouble::Skipped(why)) => Err(why.clone()),
+                Err(Trouble::Ended(ended)) => Err(ended.why.clone()),
+            };
+            self.kept.story.notice = None;
+            self.kept.finished.truncate(number);
+            self.kept.finished.push(ended);
+            self.kept.story.finished = self.kept.finished.len();
+        }
+        let told = verdict.map(|outcome| outcome.filter(|_| comm.rank() == 0));
+        told.map(|outcome| outcome.map(|outcome| Outcome { power, ..outcome }))
     }
 
     /// Rank 0 opens what the results go to and writes the head; the others only learn whether that
     /// went well.
-    fn open_reports(&self) -> Result<Option<Reports>, String> {
+    fn open_reports(&mut self) -> Result<(), Ended> {
         let comm = self.world.comm();
-        let mut opened = Ok(None);
-        if comm.rank() == 0 {
-            opened = self.begin_reports().map(Some);
+        // What rank 0 read is what all have: all of them tell, or none.
+        let machine = match self.run.loaded.settings.json {
+            Some(_) => machine::gather(comm, &self.node),
+            None => Machine::default(),
+        };
+        let mut why = Vec::new();
+        if comm.rank() == 0 && self.kept.reports.is_none() {
+            let Run { loaded, common, hosts, .. } = self.run;
+            let (engine, ranks, hosts) = (common.engine, comm.size(), *hosts);
+            let about = About { loaded, engine, ranks, hosts, machine };
+            match Reports::begin(about, self.kept.story.told) {
+                Ok(reports) => self.kept.reports = Some(reports),
+                Err(error) => why = error.into_bytes(),
+            }
         }
-        let mut why = opened.as_ref().err().cloned().unwrap_or_default().into_bytes();
         comm.broadcast_bytes(&mut why, 0);
-        if why.is_empty() { opened } else { Err(String::from_utf8_lossy(&why).into_owned()) }
-    }
-
-    fn begin_reports(&self) -> Result<Reports, String> {
-        let (dat, settings) = (&self.loaded.dat, &self.loaded.settings);
-        let mut file = None;
-        let out: Box<dyn Write> = match &dat.output {
-            Output::Stdout => Box::new(io::stdout()),
-            Output::Stderr => Box::new(io::stderr()),
-            Output::File(path) => {
-                let cannot = |e| format!("cannot write to {}: {e}", path.display());
-                let made = File::create(path).map_err(cannot)?;
-                file = Some(made.try_clone().map_err(cannot)?);
-                Box::new(made)
-            }
-        };
-        let mut out = Counted { inner: out, bytes: 0 };
-        let text = TextReport::new(dat.threshold, settings.timing);
-        let json = match &settings.json {
-            None => None,
-            Some(path) => {
-                let library = Library::query();
-                let log = JsonLog::create(
-                    path,
-                    std::env::args().collect(),
-                    Mpi {
-                        library: World::library(),
-                        ranks: self.world.comm().size(),
-                        hosts: self.hosts,
-                    },
-                    Blas {
-                        name: format!("{} {}", library.name, library.version),
-                        kernel: library.kernel,
-                        engine: self.engine.name().into(),
-                    },
-                    dat.test_count() as usize,
-                );
-                Some(log.map_err(|e| e.to_string())?)
-            }
-        };
-        text.begin(&mut out, &echo(dat)).map_err(|e| format!("cannot write: {e}"))?;
-        Ok(Reports { out, file, text, json })
-    }
-}
-
-impl Reports {
-    /// All is told, and on disk where it goes to files.
-    fn end(&mut self) -> io::Result<()> {
-        self.text.end(&mut self.out)?;
-        if let Some(file) = &self.file {
-            file.sync_all()?;
-        }
-        match self.json.take() {
-            Some(json) => json.complete().map(|_| ()),
-            None => Ok(()),
+        match why.is_empty() {
+            true => Ok(()),
+            false => Err(Ended::new(Exit::BadInput, String::from_utf8_lossy(&why))),
         }
     }
 }
 
-/// Knows how much was written.
-struct Counted<W> {
-    inner: W,
-    bytes: u64,
-}
-
-impl<W: Write> Write for Counted<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.inner.write(bytes)?;
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
+/// Who has no part in a test sleeps until the `teller` has its verdict, or somebody is lost.
+fn stand_by(comm: &Comm, taken: &[Option<Seat>], teller: usize) {
+    const TAG: i32 = 40;
+    let idle = |rank: usize| taken[rank].is_none();
+    if idle(comm.rank()) {
+        comm.await_word(teller, TAG);
+        comm.recv::<u8>(&mut [], teller, TAG);
+    } else if comm.rank() == teller {
+        (0..comm.size()).filter(|&rank| idle(rank)).for_each(|rank| {
+            comm.send::<u8>(&[], rank, TAG);
+        });
     }
 }
 
@@ -428,85 +545,50 @@ fn solve_plainly(
         }
     };
     let mut local = Local::new(shape, buffer);
-    match solve_test(context, &mut local, Start::Fresh, pool, watcher) {
-        Ok(outcome) => Ok(outcome),
-        Err(error) => die(6, &format!("no memory for the work arrays: {error}")),
-    }
+    solve_test(context, &mut local, Start::Fresh, pool, watcher)
+        .map_err(|error| format!("no memory for the work arrays: {error}"))
 }
 
-/// The parts of the time that add up, beside the results.
-fn tell_times(t: &Times) {
-    say(format_args!(
-        "by part, mean over the ranks: panel {:.3} + broadcast {:.3} + swap {:.3} + triangle {:.3} + \
-         multiply {:.3} + solve {:.3} + save {:.3} + other {:.3} = {:.3} s",
-        t.rfact, t.bcast, t.laswp, t.trsm, t.gemm, t.solve, t.save, t.other, t.total
-    ));
-}
-
-/// Where the time of a protected test went, beside the results.
-fn tell_protection(outcome: &Outcome) {
-    let Some(p) = &outcome.protection else { return };
-    let rest = outcome.seconds - p.save_s - p.lost_s - p.down_s - p.restore_s;
-    say(format_args!(
-        "{:.2} s in {} attempt(s): {rest:.2} computing, {:.2} in {} save(s), {:.2} lost \
-         since a save, {:.2} down, {:.2} restarting and restoring; {} of named memory at most a \
-         rank, groups of {} or more",
-        outcome.seconds,
-        p.attempts,
-        p.save_s,
-        p.saves,
-        p.lost_s,
-        p.down_s,
-        p.restore_s,
-        human(u128::from(p.memory_bytes_max)),
-        p.group_min
-    ));
-}
-
-fn echo(dat: &HplDat) -> Echo<'_> {
-    Echo {
-        ns: &dat.ns,
-        nbs: &dat.nbs,
-        mapping: dat.mapping,
-        grids: &dat.grids,
-        pfacts: &dat.pfacts,
-        nbmins: &dat.nbmins,
-        ndivs: &dat.ndivs,
-        rfacts: &dat.rfacts,
-        bcasts: &dat.bcasts,
-        depths: &dat.depths,
-        swap: dat.swap,
-        swap_threshold: dat.swap_threshold,
-        l1: dat.l1,
-        u: dat.u,
-        equilibrate: dat.equilibrate,
-        align: dat.align,
-        threshold: dat.threshold,
-    }
-}
-
-fn tell(reports: &mut Option<Reports>, write: impl FnOnce(&mut Reports) -> io::Result<()>) {
-    if let Some(error) = reports.as_mut().and_then(|r| write(r).err()) {
-        cannot_write(&error);
-    }
-}
-
-/// Results that cannot be written are lost: say so and end, rather than compute on for nothing.
-fn cannot_write(error: &io::Error) -> ! {
-    die(i32::from(Exit::Environment.code()), &format!("the results cannot be written: {error}"))
-}
-
-/// Tells the progress, at most about once a second.
+/// Tells the progress, at most about once a second, and notes the way of a test.
 struct Watcher {
     progress: bool,
     n: usize,
     nb: usize,
     last: f64,
     out: Counted<io::Stdout>,
+    began: Instant,
+    way: Recorder,
+    /// Where this rank measures its node from, if it does.
+    power: Option<power::Source>,
+    meter: Option<Meter>,
+    measured: Option<Measured>,
+    glance: Option<Glance>,
 }
 
 impl Observer for Watcher {
-    fn iteration(&mut self, k: usize, _blocks: usize, elapsed: f64) {
+    fn began(&mut self, _unix_s: f64) {
+        self.began = Instant::now();
+        self.meter = self.power.clone().and_then(Meter::begin);
+    }
+
+    fn reached(&mut self, milestone: Milestone) {
+        if milestone == Milestone::Factored {
+            let blocks = self.n.div_ceil(self.nb);
+            self.way.pass(blocks, blocks, self.began.elapsed().as_secs_f64());
+            if let Some(glance) = &mut self.glance {
+                glance.end();
+            }
+        }
+        if milestone == Milestone::Solved {
+            self.measured = self.meter.take().and_then(Meter::end);
+        }
+    }
+
+    fn iteration(&mut self, k: usize, blocks: usize, elapsed: f64) {
+        self.way.pass(k, blocks, elapsed);
+        if let Some(glance) = &mut self.glance {
+            glance.at(self.n, self.nb, k, blocks, elapsed);
+        }
         if self.progress && k > 0 && elapsed - self.last >= 1.0 {
             self.last = elapsed;
             // A progress line that cannot be written is not worth ending the run for.

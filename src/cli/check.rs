@@ -10,14 +10,15 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::exit::Exit;
+use crate::input::bytes_of;
 use crate::input::choices::Choice;
 use crate::input::dat_reader::{self, Given};
 use crate::input::diagnostic::{Diagnostic, Severity};
 use crate::input::hpl_dat::HplDat;
-use crate::input::memory_need::{grid_bytes, human, rank_bytes};
+use crate::input::memory_need::{Means, grid_bytes, human, rank_bytes};
 use crate::input::settings::{DAT_DEFAULT, Settings};
 use crate::input::sources::Layers;
-use crate::input::{bytes_of, node_memory};
+use crate::memory::room;
 
 #[derive(Debug, Args)]
 pub struct CheckFlags {
@@ -145,10 +146,12 @@ fn explain_cost(dat: &HplDat) -> String {
     let settings = Settings::default();
     let tests = dat.test_count();
     let ranks = dat.ranks_needed();
+    let means = Means { engine: settings.engine, threads: settings.threads.unwrap_or(1) };
     let largest = dat
         .largest_tests(settings.rng, settings.seed)
-        .max_by_key(grid_bytes)
+        .max_by_key(|test| grid_bytes(test, means))
         .expect("a file without errors asks for a test");
+    let all = grid_bytes(&largest, means);
     let mut text = String::new();
     let _ = writeln!(
         text,
@@ -163,12 +166,12 @@ fn explain_cost(dat: &HplDat) -> String {
         largest.nb,
         largest.p,
         largest.q,
-        human(grid_bytes(&largest)),
-        human(rank_bytes(&largest)),
+        human(all),
+        human(rank_bytes(&largest, means)),
     );
-    if let Some(available) = node_memory::available_bytes() {
+    if let Some(available) = room::available_bytes() {
         let available = u128::from(available);
-        let fit = if grid_bytes(&largest) <= available { "would" } else { "would not" };
+        let fit = if all <= available { "would" } else { "would not" };
         let _ = writeln!(
             text,
             "This node has {} available: all ranks of it {fit} fit here.",

@@ -27,5 +27,8 @@ pub fn run(flags: &CompletionsFlags) -> ExitCode {
     };
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut super::command(), "skt-hpl", &mut text);
-    super::print(&text)
+    // For bash the generator takes the hyphen of our name for the seam between command and subcommand where it lists the
+    // subcommands' options, and does not where it looks them up: none of them would ever be found.
+    let text = String::from_utf8_lossy(&text).replace("skt__subcmd__hpl__", "skt__hpl__");
+    super::print(text.as_bytes())
 }

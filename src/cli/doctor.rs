@@ -4,26 +4,31 @@
 //! there, is there memory for the run (with the benchmark's flags: for that very run), do the clocks agree, and
 //! does MPI start over all of them. `skt-hpl run` checks the same before its first launch.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use super::exit::Exit;
 use super::need::{self, Needs};
 use super::run::{self, NodeFlags, Refusal};
-use crate::supervise::agent::{binary_digest, facts};
-use crate::supervise::cluster::{Cluster, FIRST_CALL};
-use crate::supervise::events::unix_ms;
-use crate::supervise::folder::Folder;
-use crate::supervise::hosts::Host;
-use crate::supervise::launcher::LaunchPlan;
-use crate::supervise::preflight::{Expected, Finding, Need, judge};
-use crate::supervise::shell::RemoteShell;
-use crate::supervise::trial::{Place, Trial, Trouble};
-use crate::supervise::wire::Facts;
+use super::shelved;
+use crate::blas::arithmetic::Rules;
+use crate::supervise::judge::fitness::{Expected, Finding, Need, judge};
+use crate::supervise::remember::clerk::Clerk;
+use crate::supervise::remember::events::unix_ms;
+use crate::supervise::remember::folder::Folder;
+use crate::supervise::start::hosts::Host;
+use crate::supervise::start::job::Job;
+use crate::supervise::start::launcher::LaunchPlan;
+use crate::supervise::start::room::room;
+use crate::supervise::start::trial::{self, Place, Trial, Trouble, WORTH_ANOTHER};
+use crate::supervise::talk::agent::{binary_digest, facts};
+use crate::supervise::talk::cluster::{Cluster, FIRST_CALL};
+use crate::supervise::talk::shell::RemoteShell;
+use crate::supervise::talk::wire::Facts;
+use crate::units::duration;
 
 #[derive(Clone, Debug, Args)]
 #[command(trailing_var_arg = true)]
@@ -36,7 +41,7 @@ pub struct DoctorFlags {
     pub no_mpi: bool,
 
     /// How long MPI may take to start over all nodes
-    #[arg(long, value_name = "TIME", value_parser = run::time, default_value = "60s")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
     pub mpi_patience: Duration,
 
     /// Flags of the benchmark: then the nodes are measured by what that run needs
@@ -72,7 +77,10 @@ fn tell(name: &str, findings: &[Finding]) -> usize {
 }
 
 /// What the run would need of these hosts; None without flags of the benchmark.
-fn needs(flags: &DoctorFlags, hosts: &[Host]) -> Result<Option<(Needs, usize)>, Refusal> {
+fn needs(
+    flags: &DoctorFlags,
+    hosts: &[Host],
+) -> Result<Option<(Needs, usize, Option<Rules>)>, Refusal> {
     if flags.bench.is_empty() {
         return Ok(None);
     }
@@ -82,17 +90,27 @@ fn needs(flags: &DoctorFlags, hosts: &[Host]) -> Result<Option<(Needs, usize)>, 
     run::enough_slots(plan.ranks, slots, hosts.len())?;
     let needs = need::of_hosts(&plan.loaded, hosts, plan.ranks)
         .map_err(|why| Refusal(Exit::BadInput, why))?;
-    Ok(Some((needs, plan.ranks)))
+    if let Some(protection) = &plan.loaded.settings.protection
+        && let Some(level2) = &protection.level2
+    {
+        match shelved::examine(level2, &protection.job, needs.epoch_bytes) {
+            Ok(told) => println!("{}: {told}", level2.dir.display()),
+            Err(why) => return Err(Refusal(Exit::Environment, why)),
+        }
+    }
+    Ok(Some((needs, plan.ranks, run::rounding_rules(&plan.loaded, &[]))))
 }
 
-fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
+/// Looks at all nodes, says what it sees, and returns the number of problems.
+pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let binary = binary_digest();
-    let expected = |need: Option<Need>| Expected {
+    let expected = |need: Option<Need>, rounding| Expected {
         version: env!("CARGO_PKG_VERSION"),
         binary: &binary,
         unix_ms: unix_ms(),
         need,
         held_bytes: 0,
+        rounding,
     };
     let own = std::env::current_exe()
         .map_err(|e| Refusal(Exit::Environment, format!("cannot tell where this program is: {e}")))?
@@ -101,27 +119,34 @@ fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let Some(nodes) = flags.nodes.nodes()? else {
         return this_node(flags, &own, &expected);
     };
-    let (needs, ranks) = match needs(flags, &nodes.hosts)? {
-        Some((needs, ranks)) => (needs.hosts, Some(ranks)),
-        None => (Vec::new(), None),
+    let (needs, ranks, rules) = match needs(flags, &nodes.hosts)? {
+        Some((needs, ranks, rules)) => (needs.hosts, Some(ranks), rules),
+        None => (Vec::new(), None, None),
     };
     let most = needs.iter().copied().reduce(Need::max);
     let run_id = format!("doctor-{}-{}", std::process::id(), unix_ms());
     let agent = vec![own.clone(), "agent".to_owned()];
     let mut cluster =
         Cluster::new(nodes.shell.clone(), agent, &nodes.hosts, &nodes.spares, &run_id, None);
+    cluster
+        .manner(flags.nodes.fanout as usize, 500, 4000)
+        .map_err(|why| Refusal(Exit::Environment, why))?;
     let mut problems = 0;
     for (at, why) in cluster.call_all(FIRST_CALL) {
         println!("{}: PROBLEM: {why}", cluster.nodes[at].host.name);
         problems += 1;
     }
+    let working = cluster.nodes.iter().take(nodes.hosts.len());
+    let arithmetic = working.filter_map(|n| n.facts.as_ref()).map(|(facts, _)| &facts.arithmetic);
+    let run = rules.and_then(|rules| rules.rounding(arithmetic));
+    let rounding = rules.zip(run.as_deref());
     for at in 0..cluster.nodes.len() {
         let name = cluster.nodes[at].host.name.clone();
         if let Some((facts, _)) = &cluster.nodes[at].facts {
             println!("{name}: {}", facts.line());
         }
         let need = needs.get(at).copied().or(most);
-        problems += tell(&name, &cluster.findings(at, &expected(need)));
+        problems += tell(&name, &cluster.findings(at, &expected(need, rounding)));
     }
     if problems > 0 {
         return Ok(problems);
@@ -142,10 +167,14 @@ fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     hosts.extend(nodes.spares.iter().map(|h| Host::new(&h.name, slots)));
     let pairs: Vec<(Host, Place)> =
         hosts.into_iter().zip(facts.iter().map(Place::of)).filter(|(h, _)| h.slots > 0).collect();
-    let tried = start_mpi(flags, &nodes.shell, &pairs, &own, &run_id)?;
+    let cores = |name: &str| {
+        let node = &cluster.nodes[cluster.find(name)?];
+        node.facts.as_ref().map(|(facts, _)| facts.cores)
+    };
+    let tried = start_mpi(flags, &nodes.shell, &pairs, cores, &own, &run_id)?;
     if tried > 0 {
         // What hangs on other nodes goes with its agent's word.
-        cluster.end_run(Duration::from_secs(4), &BTreeSet::new());
+        cluster.end_run(Duration::from_secs(8));
     }
     Ok(problems + tried)
 }
@@ -153,7 +182,7 @@ fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
 fn this_node<'a>(
     flags: &DoctorFlags,
     own: &str,
-    expected: &dyn Fn(Option<Need>) -> Expected<'a>,
+    expected: &dyn Fn(Option<Need>, Option<(Rules, &'a str)>) -> Expected<'a>,
 ) -> Result<usize, Refusal> {
     let facts = facts();
     println!("{}: {}", facts.host, facts.line());
@@ -163,20 +192,20 @@ fn this_node<'a>(
     if !flags.bench.is_empty() {
         ranks = run::plan(&flags.bench)?.ranks;
         match needs(flags, &[Host::new(&facts.host, ranks)]) {
-            Ok(found) => need = found.and_then(|(needs, _)| needs.hosts.first().copied()),
+            Ok(found) => need = found.and_then(|(needs, ..)| needs.hosts.first().copied()),
             Err(Refusal(_, why)) => {
                 println!("{}: PROBLEM: {why}", facts.host);
                 problems += 1;
             }
         }
     }
-    problems += tell(&facts.host, &judge(&facts, &expected(need)));
+    problems += tell(&facts.host, &judge(&facts, &expected(need, None)));
     // The launcher runs on this node by itself, whatever the remote shell.
     let host = Host::new("localhost", ranks);
     let pair = [(host, Place::of(&facts))];
     let shell = RemoteShell::parse(None).map_err(|e| Refusal(Exit::Usage, e))?;
     let run_id = format!("doctor-{}-{}", std::process::id(), unix_ms());
-    Ok(problems + start_mpi(flags, &shell, &pair, own, &run_id)?)
+    Ok(problems + start_mpi(flags, &shell, &pair, |_| Some(facts.cores), own, &run_id)?)
 }
 
 /// Starts MPI over the nodes, if wanted, says how that went and returns the number of problems.
@@ -184,17 +213,18 @@ fn start_mpi(
     flags: &DoctorFlags,
     shell: &RemoteShell,
     nodes: &[(Host, Place)],
+    cores: impl Fn(&str) -> Option<usize>,
     own: &str,
     run_id: &str,
 ) -> Result<usize, Refusal> {
-    let (launcher, program, extra) = match flags.nodes.launcher() {
+    let (tool, extra) = match flags.nodes.launcher() {
         Ok(found) => found,
         Err(Refusal(_, why)) => {
             println!("launcher: PROBLEM: {why}");
             return Ok(1);
         }
     };
-    println!("launcher: {}", program.display());
+    println!("launcher: {}", tool.program.display());
     if flags.no_mpi {
         return Ok(0);
     }
@@ -207,35 +237,43 @@ fn start_mpi(
         return Err(Refusal(Exit::Environment, why.into()));
     };
     let (hosts, places): (Vec<Host>, Vec<Place>) = nodes.iter().cloned().unzip();
-    let trial = Trial::start(
-        &LaunchPlan {
-            launcher,
-            program: &program,
-            hosts: &hosts,
-            ranks: hosts.iter().map(|h| h.slots).sum(),
-            run_id,
-            incarnation: 0,
-            command: &[],
-            env: &[],
-            extra: &extra,
-            shell,
-            dir: &dir,
-            as_root: nix::unistd::geteuid().is_root(),
-            pmi: run::pmi(),
-        },
-        own,
-        &Folder::new(&dir),
-        &places,
-        flags.mpi_patience,
-    );
-    let result = trial.map(|mut trial| {
-        loop {
-            if let Some(result) = trial.poll() {
-                return result.map(|took| (took, trial.ranks(), trial.nodes()));
+    let plan = LaunchPlan {
+        tool: &tool,
+        room: room(&hosts, &hosts, cores),
+        hosts: &hosts,
+        ranks: hosts.iter().map(|h| h.slots).sum(),
+        run_id,
+        incarnation: trial::NUMBER,
+        command: &[],
+        env: &[],
+        extra: &extra,
+        shell,
+        dir: &dir,
+        as_root: nix::unistd::geteuid().is_root(),
+    };
+    let folder = Folder::new(&dir);
+    let try_mpi = || {
+        let started = Job::start(&trial::launch_of(&plan, own), &folder, trial::NUMBER);
+        started.map(|started| {
+            let job = Job::new(started, &folder, trial::NUMBER, &Clerk::new());
+            let mut trial =
+                Trial::new(job, run_id, (&hosts, plan.ranks), &places, flags.mpi_patience);
+            loop {
+                if let Some(result) = trial.poll() {
+                    return result.map(|took| (took, trial.ranks(), trial.nodes()));
+                }
+                std::thread::sleep(Duration::from_millis(20));
             }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    });
+        })
+    };
+    let since = Instant::now();
+    let mut result = try_mpi();
+    if let Ok(Err(trouble)) = &result
+        && since.elapsed() < WORTH_ANOTHER
+    {
+        println!("MPI: it did not start and is tried again: {}", trouble.what);
+        result = try_mpi();
+    }
     let _ = std::fs::remove_dir_all(&dir);
     match result {
         Ok(Ok((took, ranks, nodes))) => {
@@ -249,7 +287,7 @@ fn start_mpi(
             Ok(1)
         }
         Err(error) => {
-            println!("launcher: PROBLEM: cannot start {}: {error}", program.display());
+            println!("launcher: PROBLEM: cannot start {}: {error}", tool.program.display());
             Ok(1)
         }
     }

@@ -15,11 +15,12 @@ pub enum Exit {
     Unrecoverable = 4,
     NoSharedMemory = 5,
     Environment = 6,
+    Suspect = 7,
     Stopped = 75,
 }
 
 impl Exit {
-    pub const ALL: [Exit; 8] = [
+    pub const ALL: [Exit; 9] = [
         Exit::Passed,
         Exit::BadInput,
         Exit::Usage,
@@ -27,6 +28,7 @@ impl Exit {
         Exit::Unrecoverable,
         Exit::NoSharedMemory,
         Exit::Environment,
+        Exit::Suspect,
         Exit::Stopped,
     ];
 
@@ -42,7 +44,10 @@ impl Exit {
             Exit::ResidualFailed => "a residual check FAILED",
             Exit::Unrecoverable => "more was lost than can be recovered; the memory is kept",
             Exit::NoSharedMemory => "shared memory cannot be had",
-            Exit::Environment => "the launcher or the environment cannot be used",
+            Exit::Environment => {
+                "the launcher or the environment cannot be used, or had no memory for a test"
+            }
+            Exit::Suspect => "burnin: a node or a link is slower than its peers, or computes wrong",
             Exit::Stopped => "stopped on request; can be resumed",
         }
     }
@@ -70,7 +75,7 @@ mod tests {
     #[test]
     fn the_numbers_are_the_published_ones() {
         let codes: Vec<u8> = Exit::ALL.iter().map(|e| e.code()).collect();
-        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 75]);
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 75]);
         assert_eq!(Exit::table().lines().count(), codes.len());
     }
 }

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::exit::Exit;
-use super::run::time;
-use crate::supervise::events::unix_ms;
-use crate::supervise::folder::{self, Folder, HaltRequest, write_whole};
-use crate::supervise::journal::Journal;
+use crate::supervise::remember::events::unix_ms;
+use crate::supervise::remember::folder::{self, Folder, HaltRequest, write_whole};
+use crate::supervise::remember::journal::{Held, Journal};
+use crate::units::duration;
 
 #[derive(Clone, Debug, Args)]
 pub struct HaltFlags {
@@ -37,7 +37,7 @@ fn moment(text: &str) -> Result<u64, String> {
 fn moment_after(text: &str, now_ms: u64) -> Result<u64, String> {
     let wrong = || "+90m, 23:30 (UTC) or @SECONDS is needed".to_owned();
     if let Some(later) = text.strip_prefix('+') {
-        return Ok(now_ms + time(later)?.as_millis() as u64);
+        return Ok(now_ms + duration(later)?.as_millis() as u64);
     }
     if let Some(seconds) = text.strip_prefix('@') {
         let seconds: u64 = seconds.parse().map_err(|_| wrong())?;
@@ -55,12 +55,19 @@ fn moment_after(text: &str, now_ms: u64) -> Result<u64, String> {
 
 pub fn run(flags: &HaltFlags) -> ExitCode {
     let folder = Folder::new(&flags.state);
-    if !Journal::is_held(&folder.journal()) {
-        eprintln!(
-            "skt-hpl halt: no supervisor is at work on {}; is --state right, and does `skt-hpl run` run?",
+    match Journal::held(&folder.journal()) {
+        Held::Yes => {}
+        Held::No => {
+            eprintln!(
+                "skt-hpl halt: no supervisor is at work on {}; is --state right, and does `skt-hpl run` run?",
+                folder.path().display()
+            );
+            return Exit::Usage.into();
+        }
+        Held::Unknown(why) => eprintln!(
+            "skt-hpl halt: whether a supervisor is at work on {} cannot be told ({why}); the request is left there",
             folder.path().display()
-        );
-        return Exit::Usage.into();
+        ),
     }
     let request = HaltRequest { after_checkpoint: flags.after_checkpoint, at_ms: flags.at };
     match write_whole(&folder.halt(), &request) {

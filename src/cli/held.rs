@@ -1,13 +1,14 @@
 //! What protected runs left in this node's memory: told by `status`, removed by `clean`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
 
 use super::exit::Exit;
-use super::say;
+use super::{say, shelved};
 use crate::checkpoint::protocol::Method;
 use crate::input::memory_need::human;
 use crate::lu::unix_seconds;
@@ -171,12 +172,16 @@ pub struct CleanFlags {
     /// The job whose memory is removed; only yours, only on this node
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub job: String,
+
+    /// Also remove what the job has there on storage (the benchmark's --level2)
+    #[arg(long, value_name = "DIR")]
+    pub level2: Option<PathBuf>,
 }
 
 pub fn clean(flags: &CleanFlags) -> ExitCode {
     // A name that memory cannot have has none.
     let gone = match Depot::new(Store::Posix, &flags.job) {
-        Ok(depot) => depot.clean(),
+        Ok(depot) => depot.clean_when_ended(),
         Err(_) => Ok(Vec::new()),
     };
     let gone = match gone {
@@ -187,9 +192,18 @@ pub fn clean(flags: &CleanFlags) -> ExitCode {
         }
     };
     let (parts, removed) = (gone.len(), gone.iter().map(|part| part.bytes).sum::<u64>());
-    let text = match parts {
+    let mut text = match parts {
         0 => format!("job {}: nothing of yours on this node\n", flags.job),
         _ => format!("job {}: removed {parts} pieces, {}\n", flags.job, human(u128::from(removed))),
     };
+    if let Some(dir) = &flags.level2 {
+        match shelved::clean(dir, &flags.job) {
+            Ok(told) => text += &told,
+            Err(why) => {
+                say(why);
+                return Exit::Environment.into();
+            }
+        }
+    }
     super::print(text.as_bytes())
 }

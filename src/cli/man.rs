@@ -1,46 +1,124 @@
-//! `skt-hpl man`: the man page, made from the definition of the flags.
+//! `skt-hpl man`: the man pages, made from the definition of the flags.
 //!
-//! One page for the whole program: the subcommands are described in it, so that no page has to be
-//! installed beside it.
+//! One page for the program and one for each subcommand, as `git` has them: `man skt-hpl`, `man skt-hpl-run`.
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::CommandFactory;
+use clap::{Args, Command};
 use clap_mangen::Man;
 
 use super::exit::Exit;
-use super::{Cli, EXAMPLES};
+use super::{EXAMPLES, command};
 
-pub fn run() -> ExitCode {
-    match page() {
+#[derive(Debug, Args)]
+pub struct ManFlags {
+    /// Print the page of this subcommand [default: the program's own]
+    #[arg(value_name = "COMMAND")]
+    command: Option<String>,
+
+    /// Write all pages into DIR instead, each as skt-hpl-COMMAND.1
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    dir: Option<PathBuf>,
+}
+
+pub fn run(flags: &ManFlags) -> ExitCode {
+    let definition = built();
+    if let Some(dir) = &flags.dir {
+        return match write_all(&definition, dir) {
+            Ok(()) => Exit::Passed.into(),
+            Err(error) => {
+                super::say(format_args!("man: cannot write into {}: {error}", dir.display()));
+                Exit::Environment.into()
+            }
+        };
+    }
+    let page = match &flags.command {
+        None => main_page(&definition),
+        Some(name) => match described(&definition).find(|sub| sub.get_name() == name) {
+            Some(sub) => sub_page(sub),
+            None => {
+                let names: Vec<&str> = described(&definition).map(Command::get_name).collect();
+                super::say(format_args!(
+                    "man: there is no subcommand {name:?}; there are {}",
+                    names.join(", ")
+                ));
+                return Exit::Usage.into();
+            }
+        },
+    };
+    match page {
         Ok(page) => super::print(&page),
         Err(error) => {
-            eprintln!("skt-hpl: cannot make the man page: {error}");
+            super::say(format_args!("man: cannot make the page: {error}"));
             Exit::Environment.into()
         }
     }
 }
 
-fn page() -> io::Result<Vec<u8>> {
-    let command = Cli::command();
-    let man = Man::new(command.clone());
+/// The definition with what clap adds to it by itself: the full names of subcommands.
+fn built() -> Command {
+    let mut definition = command().after_help("");
+    definition.build();
+    definition
+}
+
+/// Subcommands people are told of.
+fn described(definition: &Command) -> impl Iterator<Item = &Command> {
+    definition.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help")
+}
+
+fn write_all(definition: &Command, dir: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    std::fs::write(dir.join("skt-hpl.1"), main_page(definition)?)?;
+    for sub in described(definition) {
+        std::fs::write(dir.join(format!("skt-hpl-{}.1", sub.get_name())), sub_page(sub)?)?;
+    }
+    Ok(())
+}
+
+fn main_page(definition: &Command) -> io::Result<Vec<u8>> {
+    let man = Man::new(definition.clone());
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
-    writeln!(page, ".SH SUBCOMMANDS")?;
-    for sub in command.get_subcommands() {
-        let arguments: Vec<String> = sub.get_positionals().map(|arg| format!(" {arg}")).collect();
+    writeln!(page, ".SH SUBCOMMANDS\nEach has a page of its own: skt\\-hpl\\-COMMAND(1).")?;
+    for sub in described(definition) {
         let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
-        writeln!(page, ".TP\n.B {}{}", sub.get_name(), arguments.concat())?;
-        writeln!(page, "{}", escaped(&about))?;
+        writeln!(page, ".TP\n.B {}\n{}", sub.get_name(), escaped(&about))?;
     }
     writeln!(page, ".SH EXAMPLES\n.nf\n{}\n.fi", escaped(EXAMPLES))?;
     writeln!(page, ".SH EXIT STATUS\n.nf\n{}\n.fi", escaped(&Exit::table()))?;
     man.render_version_section(&mut page)?;
+    Ok(page)
+}
+
+fn sub_page(sub: &Command) -> io::Result<Vec<u8>> {
+    let title = format!("skt-hpl-{}", sub.get_name());
+    let mut page = Vec::new();
+    // Its name is written with a hyphen, its synopsis as it is typed.
+    let man = Man::new(sub.clone()).title(title.clone());
+    man.render_title(&mut page)?;
+    let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
+    writeln!(page, ".SH NAME\n{} \\- {}", escaped(&title), escaped(&about))?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    // Topics of a subcommand, with their flags.
+    for topic in sub.get_subcommands().filter(|topic| topic.get_name() != "help") {
+        let about = topic.get_about().map(ToString::to_string).unwrap_or_default();
+        writeln!(page, ".SH {}\n{}", escaped(&topic.get_name().to_uppercase()), escaped(&about))?;
+        let mut options = Vec::new();
+        Man::new(topic.clone()).render_options_section(&mut options)?;
+        let options = String::from_utf8_lossy(&options).replacen(".SH OPTIONS\n", "", 1);
+        page.write_all(options.as_bytes())?;
+    }
+    writeln!(page, ".SH EXIT STATUS\n.nf\n{}\n.fi", escaped(&Exit::table()))?;
+    writeln!(page, ".SH SEE ALSO\nskt\\-hpl(1)")?;
     Ok(page)
 }
 

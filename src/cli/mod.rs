@@ -6,29 +6,46 @@
 //! benchmark, so `mpirun skt-hpl` stands where `mpirun xhpl` stood.
 
 pub mod agent;
+mod agreement;
 pub mod bench;
 mod benchmark;
+pub mod burnin;
 mod check;
 mod completions;
+mod contest;
 pub mod doctor;
 pub mod exit;
+mod glance;
 pub mod halt;
 mod held;
 pub mod launcher_rank;
+pub mod launchers;
+mod level2;
+mod machine;
 mod man;
 mod model;
 mod need;
+mod node_facts;
+mod nonstop;
 mod plan;
+mod power;
 mod protection;
+mod replacement;
+mod report;
+mod results;
 pub mod run;
+mod shelved;
 mod signs;
 mod simulate;
 mod status;
 mod this_machine;
+mod trials;
+mod tune;
+mod tune_table;
 
 use std::process::ExitCode;
 
-use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use bench::BenchFlags;
 use exit::Exit;
@@ -53,20 +70,24 @@ struct Cli {
 
     #[command(flatten)]
     bench: BenchFlags,
+
+    /// Print every option
+    #[arg(long, action = ArgAction::HelpLong)]
+    help_all: Option<bool>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Sub {
     /// Read an HPL.dat (or a skt.toml) and explain it, without running anything
     Check(check::CheckFlags),
-    /// Tell how the supervised run does, and what this node's memory holds
+    /// Show the status of a supervised run, and what this node's memory holds
     Status(status::StatusFlags),
     /// Remove a protected run's memory from this node
     Clean(held::CleanFlags),
     /// Print the completions of a shell
     Completions(completions::CompletionsFlags),
-    /// Print the man page
-    Man,
+    /// Print a man page, or write all of them
+    Man(man::ManFlags),
     /// Run the benchmark under supervision: it goes on by itself when nodes die
     Run(Box<run::RunFlags>),
     /// Tell whether this node, or all of a list, can run the benchmark
@@ -75,8 +96,16 @@ enum Sub {
     Halt(halt::HaltFlags),
     #[command(hide = true)]
     Agent(agent::AgentFlags),
+    /// Find the node or the link that is slower than its peers, or computes wrong
+    Burnin(Box<burnin::BurninFlags>),
+    /// Report what finished runs come to: text here, and an HTML page
+    Report(report::ReportFlags),
     /// Plan a run: problem, grid, protection, and what to expect
     Plan(Box<plan::PlanFlags>),
+    /// Find good parameters for this machine, from parts of runs
+    Tune(Box<tune::TuneFlags>),
+    #[command(hide = true)]
+    Trials(trials::TrialsFlags),
     /// Print or plot the models behind it
     Model(Box<model::ModelFlags>),
     /// Simulate whole runs under failures
@@ -94,6 +123,55 @@ const EXAMPLES: &str = "  mpirun -n 4 skt-hpl
   skt-hpl completions bash > /etc/bash_completion.d/skt-hpl
       completions of the shell";
 
+/// What `--help` says: one screen, and where the rest is.
+const OVERVIEW: &str = "\
+High-Performance Linpack that survives the loss of nodes
+
+Usage: mpirun -n RANKS skt-hpl [OPTIONS]     the benchmark, in place of xhpl: reads ./HPL.dat
+       skt-hpl COMMAND [OPTIONS]
+
+Before a run:
+  check        Read an HPL.dat (or a skt.toml) and explain it, without running anything
+  doctor       Tell whether this node, or all of a list, can run the benchmark
+  burnin       Find the node or the link that is slower than its peers, or computes wrong
+  plan         Plan a run: problem, grid, protection, and what to expect
+  tune         Find good parameters for this machine, from parts of runs
+During a run:
+  run          Run the benchmark under supervision: it goes on by itself when nodes die
+  status       Show the status of a supervised run, and what this node's memory holds
+  halt         Ask a supervised run to save and stop
+After a run:
+  report       Report what finished runs come to: text here, and an HTML page
+  clean        Remove a protected run's memory from this node
+Beside it:
+  model        Print or plot the models behind the plan
+  simulate     Simulate whole runs under failures
+  man          Print a man page, or write all of them
+  completions  Print the completions of a shell
+
+Most used options of the benchmark:
+  -n N,..  --nb NB,..  -p P,..  -q Q,..   sizes, blocks and grids in place of HPL.dat's
+      --dat FILE                          read the tests from FILE
+      --json FILE                         write everything about each test to FILE
+      --checkpoint K|TIME|auto            save, and survive the loss of nodes
+      --timing  --progress                print the time by part; print the progress in lines
+
+skt-hpl --help-all      every option        skt-hpl COMMAND --help     those of a command
+skt-hpl man | man -l -  the man page        skt-hpl --version
+";
+
+/// Whether it is the program's own help that is asked for, not a subcommand's and not all of it.
+fn wants_overview(arguments: &[String], definition: &Command) -> bool {
+    let all = arguments.iter().any(|word| word == "--help-all");
+    let first = arguments.first().map(String::as_str);
+    let of_subcommand = match first {
+        Some("help") => arguments.len() > 1,
+        Some(first) => definition.get_subcommands().any(|sub| sub.get_name() == first),
+        None => false,
+    };
+    !all && !of_subcommand
+}
+
 /// The whole definition, with the parts that are made from tables.
 pub fn command() -> Command {
     Cli::command().after_help(format!("Examples:\n{EXAMPLES}\n\nExit status:\n{}", Exit::table()))
@@ -103,7 +181,17 @@ pub fn command() -> Command {
 pub fn main() -> ExitCode {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
-        Err(answer) => return tell_once(&answer),
+        Err(answer) => {
+            let arguments: Vec<String> = std::env::args_os()
+                .skip(1)
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect();
+            let help = answer.kind() == clap::error::ErrorKind::DisplayHelp;
+            if help && wants_overview(&arguments, &command()) && launcher_rank::speaks_for_all() {
+                return print(OVERVIEW.as_bytes());
+            }
+            return tell_once(&answer);
+        }
     };
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match cli.command {
@@ -112,12 +200,16 @@ pub fn main() -> ExitCode {
         Some(Sub::Status(flags)) => status::run(&flags),
         Some(Sub::Clean(flags)) => held::clean(&flags),
         Some(Sub::Completions(flags)) => completions::run(&flags),
-        Some(Sub::Man) => man::run(),
+        Some(Sub::Man(flags)) => man::run(&flags),
         Some(Sub::Run(flags)) => run::run(&flags),
         Some(Sub::Doctor(flags)) => doctor::run(&flags),
         Some(Sub::Halt(flags)) => halt::run(&flags),
         Some(Sub::Agent(flags)) => agent::run(&flags),
+        Some(Sub::Burnin(flags)) => burnin::run(&flags),
+        Some(Sub::Report(flags)) => report::run(&flags),
         Some(Sub::Plan(flags)) => plan::run(&flags),
+        Some(Sub::Tune(flags)) => tune::run(&flags),
+        Some(Sub::Trials(flags)) => trials::run(&flags),
         Some(Sub::Model(flags)) => model::run(&flags),
         Some(Sub::Simulate(flags)) => simulate::run(&flags),
     }
@@ -166,6 +258,46 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn the_overview_fits_a_screen_and_names_every_subcommand() {
+        let definition = command();
+        assert!(
+            OVERVIEW.lines().count() <= 40 && OVERVIEW.lines().all(|l| l.chars().count() <= 100)
+        );
+        for sub in definition.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            assert!(
+                OVERVIEW.contains(&format!("\n  {:<13}", sub.get_name())),
+                "{}",
+                sub.get_name()
+            );
+        }
+        let wants = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
+            wants_overview(&words, &definition)
+        };
+        assert!(wants(&["--help"]) && wants(&["help"]) && wants(&["-n", "5", "-h"]));
+        assert!(!wants(&["run", "--help"]) && !wants(&["help", "run"]) && !wants(&["--help-all"]));
+    }
+
+    /// Every flag of every subcommand says what it is, and what takes a value shows what kind.
+    #[test]
+    fn every_flag_is_described() {
+        fn look(command: &Command, lacking: &mut Vec<String>) {
+            for argument in command.get_arguments() {
+                if argument.get_help().is_none() {
+                    lacking.push(format!("{} {}", command.get_name(), argument.get_id()));
+                }
+            }
+            command
+                .get_subcommands()
+                .filter(|sub| !sub.is_hide_set())
+                .for_each(|sub| look(sub, lacking));
+        }
+        let mut lacking = Vec::new();
+        look(&command(), &mut lacking);
+        assert_eq!(lacking, Vec::<String>::new());
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::model::platforms::{
 use crate::model::plot::{Axis, Figure, Panel, Series, Style};
 use crate::model::protocols::Validity;
 use crate::model::reliability::LongRun;
-use crate::model::units::{
+use crate::units::{
     HOUR_S, YEAR_S, bytes, bytes_per_second, seconds, show_bytes, show_flops, show_seconds,
 };
 
@@ -56,20 +56,23 @@ enum Topic {
     },
     /// Memory left to the application (self-checkpoint, eqs. 6 to 8)
     Memory {
+        /// Members of a group
         #[arg(long, value_delimiter = ',', default_value = "2,3,4,8,16,32", value_name = "G,..")]
         group: Vec<u64>,
-        #[arg(long, default_value_t = 1)]
+        /// Losses each group survives
+        #[arg(long, value_name = "COUNT", default_value_t = 1)]
         losses: u64,
     },
     /// How often to save, and what failures cost (self-checkpoint, eqs. 9 and 10)
     Interval {
         /// Cost of a save
-        #[arg(long, value_parser = seconds)]
+        #[arg(long, value_name = "TIME", value_parser = seconds)]
         save: f64,
         /// Mean time between failures of the system
         #[arg(long, value_parser = seconds)]
         mtbf: f64,
-        #[arg(long, value_parser = seconds, default_value = "60s")]
+        /// Time until a failure is noticed
+        #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "60s")]
         detect: f64,
         /// Restart and recovery
         #[arg(long, value_parser = seconds, default_value = "40s")]
@@ -80,13 +83,17 @@ enum Topic {
         /// Processes in all
         #[arg(long, default_value_t = 160_000)]
         total: u64,
-        #[arg(long, default_value_t = 16)]
+        /// Members of a group
+        #[arg(long, value_name = "COUNT", default_value_t = 16)]
         group: u64,
-        #[arg(long, value_parser = seconds, default_value = "5h")]
+        /// Mean time between failures of the system
+        #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "5h")]
         mtbf: f64,
-        #[arg(long, value_parser = seconds, default_value = "20s")]
+        /// Cost of a save
+        #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "20s")]
         save: f64,
-        #[arg(long, value_parser = seconds, default_value = "20s")]
+        /// Cost of a recovery
+        #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "20s")]
         recover: f64,
         /// Time between saves
         #[arg(long, value_parser = seconds, default_value = "13.6min")]
@@ -97,16 +104,20 @@ enum Topic {
     },
     /// Time to encode a checkpoint by each scheme (encoding, sections 2 to 4)
     Encoding {
-        #[arg(long, default_value_t = 16)]
+        /// Processes that encode together
+        #[arg(long, value_name = "COUNT", default_value_t = 16)]
         processes: u64,
         /// Checkpoint of one process
         #[arg(long, value_parser = bytes, default_value = "25MB")]
         size: f64,
-        #[arg(long, default_value_t = 1)]
+        /// Losses each group survives
+        #[arg(long, value_name = "COUNT", default_value_t = 1)]
         losses: u64,
-        #[arg(long, value_parser = seconds, default_value = "20us")]
+        /// Latency of a message
+        #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "20us")]
         latency: f64,
-        #[arg(long, value_parser = bytes_per_second, default_value = "120MB/s")]
+        /// Bandwidth of the network out of a process
+        #[arg(long, value_name = "RATE", value_parser = bytes_per_second, default_value = "120MB/s")]
         network: f64,
         /// Bytes added or xored a second
         #[arg(long, value_parser = bytes_per_second, default_value = "1GB/s")]
@@ -133,7 +144,8 @@ enum Topic {
 
 #[derive(Debug, Args)]
 struct WasteFlags {
-    #[arg(long, value_enum, default_value_t = MachineName::Titan)]
+    /// Machine of the paper
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = MachineName::Titan)]
     machine: MachineName,
     /// Inputs as printed in Table 1, not those that give Table 2
     #[arg(long)]
@@ -144,13 +156,17 @@ struct WasteFlags {
     /// Time to write all memory [default: the machine's]
     #[arg(long, value_parser = seconds)]
     checkpoint: Option<f64>,
-    #[arg(long, value_parser = seconds, default_value = "60s")]
+    /// Time until a failed processor is replaced
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "60s")]
     downtime: f64,
-    #[arg(long, default_value_t = 0.3)]
+    /// Speed of the computation while a checkpoint is written: 0 stopped, 1 undisturbed
+    #[arg(long, value_name = "X", default_value_t = 0.3)]
     alpha: f64,
-    #[arg(long, default_value_t = 0.98)]
+    /// Speed of the computation while messages are logged: 1 undisturbed
+    #[arg(long, value_name = "X", default_value_t = 0.98)]
     lambda: f64,
-    #[arg(long, default_value_t = 1.5)]
+    /// How many times faster work is done again that was logged
+    #[arg(long, value_name = "X", default_value_t = 1.5)]
     rho: f64,
     /// Keep to T <= mu_p/10, where the formulas are proved
     #[arg(long)]
@@ -191,7 +207,7 @@ pub fn run(flags: &ModelFlags) -> ExitCode {
         };
         if let Err(e) = std::fs::write(file, figure.svg()) {
             eprintln!("skt-hpl model: cannot write {}: {e}", file.display());
-            return Exit::BadInput.into();
+            return Exit::Environment.into();
         }
         let _ = writeln!(text, "\nDrawn: {}", file.display());
     }

@@ -6,21 +6,28 @@
 //! the launchers do.
 
 use super::protection::{STATE_BYTES, read_domains};
-use crate::checkpoint::need::position_bytes;
+use crate::checkpoint::groups::divide;
+use crate::checkpoint::need::{file_bytes, position_bytes};
 use crate::checkpoint::plan::Layout;
+use crate::cores;
 use crate::input::Loaded;
-use crate::input::memory_need::{beside_bytes, rank_bytes};
+use crate::input::memory_need::{Means, beside_bytes, rank_bytes};
+use crate::input::settings::Protection;
 use crate::matrix::Shape;
 use crate::memory::Store;
 use crate::params::TestParams;
-use crate::supervise::hosts::Host;
-use crate::supervise::preflight::Need;
+use crate::supervise::judge::fitness::Need;
+use crate::supervise::start::hosts::Host;
 
 /// What the hosts' ranks need, by host, and the named memory of the largest rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs {
     pub hosts: Vec<Need>,
     pub rank_bytes: Option<u64>,
+    /// The group of each position, where something protects; of the test with the most.
+    pub groups: Vec<usize>,
+    /// What a checkpoint of the largest test takes on storage.
+    pub epoch_bytes: u64,
 }
 
 /// The needs of a run with so many ranks, filled in the order of the hosts.
@@ -30,6 +37,8 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
     let mut needs = Needs {
         hosts: vec![Need { store, named_bytes: 0, own_bytes: 0 }; hosts.len()],
         rank_bytes: None,
+        groups: Vec::new(),
+        epoch_bytes: 0,
     };
     let places: Vec<usize> = hosts
         .iter()
@@ -37,18 +46,22 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
         .flat_map(|(at, host)| std::iter::repeat_n(at, host.slots))
         .take(ranks)
         .collect();
+    // Where nobody says how many threads a rank has, they are guessed to be as many as it would have here.
+    let slots = hosts.iter().map(|host| host.slots).max().unwrap_or(1);
+    let threads = loaded.settings.threads.unwrap_or((cores::count() / slots.max(1)).max(1));
+    let means = Means { engine: loaded.settings.engine, threads };
     let domain_file = match protection.and_then(|p| p.domains.as_deref()) {
         Some(path) => Some(read_domains(path)?),
         None => None,
     };
     for test in loaded.largest_tests() {
-        let working = (test.p * test.q).min(places.len());
+        let working = loaded.settings.ranks(test.p, test.q).min(places.len());
         let mut of_test = vec![(0u64, 0u64); hosts.len()];
         // Absurd sizes fit nowhere; the exact sums would only overflow.
         let protection = protection.filter(|_| test.n > 0 && test.n < 1 << 30);
         let own = match protection {
-            Some(_) => beside_bytes(&test),
-            None => rank_bytes(&test),
+            Some(_) => beside_bytes(&test, means),
+            None => rank_bytes(&test, means),
         };
         for &host in &places[..working] {
             of_test[host].1 = of_test[host].1.saturating_add(own.try_into().unwrap_or(u64::MAX));
@@ -75,6 +88,13 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
                 of_test[host].0 += bytes;
             }
             needs.rank_bytes = needs.rank_bytes.max(bytes.into_iter().max());
+            let layout = Layout::of(&test);
+            let files = (0..layout.positions())
+                .map(|at| file_bytes(&layout, at, leading_dimension(&test, at), STATE_BYTES));
+            needs.epoch_bytes = needs.epoch_bytes.max(files.sum());
+            if working > needs.groups.len() {
+                needs.groups = group_of_each(&domains, protection)?;
+            }
         }
         for (need, (named_bytes, own_bytes)) in needs.hosts.iter_mut().zip(of_test) {
             // Tests run one after the other.
@@ -82,6 +102,15 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
         }
     }
     Ok(needs)
+}
+
+fn group_of_each(domains: &[String], protection: &Protection) -> Result<Vec<usize>, String> {
+    let mut groups = vec![0; domains.len()];
+    let divided = divide(domains, protection.group, protection.scheme.losses);
+    for (number, members) in divided.map_err(|e| e.to_string())?.into_iter().enumerate() {
+        members.into_iter().for_each(|position| groups[position] = number);
+    }
+    Ok(groups)
 }
 
 fn leading_dimension(test: &TestParams, position: usize) -> usize {
@@ -117,9 +146,13 @@ mod tests {
             assert!((2.6..2.85).contains(&times), "{times}");
             assert!((64 << 20..100 << 20).contains(&need.own_bytes), "{need:?}");
         }
+        assert_eq!(needs.groups, [0, 0, 0, 0]);
         assert_eq!(needs.rank_bytes, needs.hosts.iter().map(|n| n.named_bytes).max());
+        // On storage lies the matrix alone, with a digest for each thousand words.
+        assert!((1.0..1.01).contains(&(needs.epoch_bytes as f64 / quarter / 4.0)), "{needs:?}");
         // Two ranks a node: pairs protect each other, which takes more; the fifth slot stays empty.
         let pairs = of_hosts(&loaded, &hosts(&[2, 3]), 4).unwrap();
+        assert_eq!(pairs.groups, [0, 1, 0, 1]);
         for need in &pairs.hosts {
             assert!((3.9..4.2).contains(&(need.named_bytes as f64 / 2.0 / quarter)), "{need:?}");
         }

@@ -8,13 +8,14 @@ use clap::Args;
 
 use super::exit::Exit;
 use super::this_machine;
+use crate::cores;
 use crate::model::fit::{Fit, Sample, fit, read};
 use crate::model::hpl_dat::hpl_dat;
 use crate::model::memory::{Method, Scope};
 use crate::model::planner::{
     self, Advice, Inputs, Measured, Mtbf, Plan, calibration_sizes, node_hours, test_params,
 };
-use crate::model::units::{bytes, bytes_per_second, seconds, show_bytes, show_flops, show_seconds};
+use crate::units::{bytes, bytes_per_second, seconds, show_bytes, show_flops, show_seconds};
 
 const MACHINE: &str = "The machine (what is not given is taken from this one, or guessed and said)";
 const FAILURES: &str = "Failures and deadlines";
@@ -230,9 +231,10 @@ fn answer(flags: &PlanFlags) -> Result<String, Fault> {
         if !flags.json {
             let _ = writeln!(
                 text,
-                "\nWritten: {} and {}",
+                "\nWritten: {} and {}\n{}",
                 dir.join("HPL.dat").display(),
-                dir.join("skt.toml").display()
+                dir.join("skt.toml").display(),
+                start(&inputs, &advice.plan)
             );
         }
     }
@@ -242,7 +244,7 @@ fn answer(flags: &PlanFlags) -> Result<String, Fault> {
 /// What the flags tell, completed by this machine.
 fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Fault> {
     let cores = flags.cores.unwrap_or_else(|| {
-        let cores = this_machine::cores();
+        let cores = cores::count() as u64;
         warnings.push(format!("{cores} cores a node: taken from this machine (--cores)"));
         cores
     });
@@ -420,6 +422,14 @@ fn calibrate_in(
 }
 
 fn write_files(dir: &Path, advice: &Advice, force: bool) -> Result<(), Fault> {
+    if advice.plan.method == Method::Disk {
+        return Err(Fault(
+            Exit::BadInput,
+            "checkpoints to disk alone are a model so far: the program cannot run them, and the files would start an \
+             unprotected run. --method self with `skt-hpl --level2 DIR` keeps checkpoints on storage, too"
+                .into(),
+        ));
+    }
     let files = [("HPL.dat", &advice.hpl_dat), ("skt.toml", &advice.skt_toml)];
     if !force {
         for (name, _) in files {
@@ -432,12 +442,29 @@ fn write_files(dir: &Path, advice: &Advice, force: bool) -> Result<(), Fault> {
             }
         }
     }
+    std::fs::create_dir_all(dir)
+        .map_err(|e| Fault(Exit::Environment, format!("cannot make {}: {e}", dir.display())))?;
     for (name, text) in files {
         let path = dir.join(name);
-        std::fs::write(&path, text)
-            .map_err(|e| Fault(Exit::BadInput, format!("cannot write {}: {e}", path.display())))?;
+        std::fs::write(&path, text).map_err(|e| {
+            Fault(Exit::Environment, format!("cannot write {}: {e}", path.display()))
+        })?;
     }
     Ok(())
+}
+
+/// The command that starts what was written.
+fn start(inputs: &Inputs, plan: &Plan) -> String {
+    let ranks = plan.shape.p * plan.shape.q;
+    let each = inputs.ranks_per_node;
+    let plain = format!("  mpirun -np {ranks} --map-by ppr:{each}:node skt-hpl");
+    match plan.method {
+        Method::None => format!("Start it there with\n{plain}"),
+        _ => format!(
+            "Start it there with\n  skt-hpl run --hosts HOSTS --spares SPARES    (a line a node: `name slots={each}`)\nor, to start it \
+             again by hand after a loss,\n{plain}"
+        ),
+    }
 }
 
 fn percent(x: f64) -> String {

@@ -4,37 +4,45 @@
 //! `benchmark` asks it, for each test, whether there is a result already, which position each rank
 //! takes, and to solve. Everything about epochs and headers is `checkpoint`'s affair.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::agreement::{Ended, unanimous};
 use super::exit::Exit;
+use super::level2::{self, Level2};
+use super::nonstop::Story;
 use super::{say, signs};
 use crate::checkpoint::groups::DomainFile;
+use crate::checkpoint::level2::patiently;
 use crate::checkpoint::mpi::{Group, Positions};
 use crate::checkpoint::plan::Layout;
 use crate::checkpoint::restore::new_run;
 use crate::checkpoint::{
-    Arrival, Checkpointer, Config, Origin, Restart as Continue, StartError, Started, Test, World,
+    Arrival, Checkpointer, Config, Origin, Player, Renamed, Restart as Continue, StartError,
+    Started, Test, World,
 };
 use crate::comm::{Comm, Reduce, set_phase};
+use crate::course::{Recorder, What};
 use crate::faults::{Point, hit};
-use crate::grid::ProcessGrid;
 use crate::input::settings::{self, Restart};
 use crate::lu::{Context, Halt, Milestone, Observer, Start, solve_test, unix_seconds};
 use crate::matrix::Local;
 use crate::memory::header::{Doing, Head};
-use crate::memory::{Depot, Part};
-use crate::outcome::{Outcome, Protection};
+use crate::memory::{Depot, MemoryError, Part, bus};
+use crate::outcome::{self, Outcome, Protection};
 use crate::params::TestParams;
-use crate::supervise::launcher::own_run_id;
+use crate::storage::choice::Stock;
+use crate::supervise::start::launcher::own_run_id;
 use crate::threads::Pool;
 
 /// Room for the small state: [`Account`] as text.
-pub(super) const STATE_BYTES: usize = 1024;
+pub(super) const STATE_BYTES: usize = 1024 + Recorder::TEXT_BYTES_MAX;
 
 /// Asked to stop at the next boundary (SIGTERM, SIGUSR1) or after the next save (SIGUSR2).
 static STOP_NOW: AtomicBool = AtomicBool::new(false);
@@ -50,25 +58,12 @@ extern "C" fn on_signal(signal: libc::c_int) {
 
 /// From here on the signals that ask for an end are obeyed at boundaries.
 fn obey_signals() {
+    bus::install();
     let action =
         SigAction::new(SigHandler::Handler(on_signal), SaFlags::SA_RESTART, SigSet::empty());
     for signal in [Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2] {
         // SAFETY: the handler only stores to atomics.
         let _ = unsafe { sigaction(signal, &action) };
-    }
-}
-
-/// Why a run ends before its tests do.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Ended {
-    pub exit: Exit,
-    /// Said by rank 0; the same on every rank.
-    pub why: String,
-}
-
-impl Ended {
-    fn new(exit: Exit, why: impl Into<String>) -> Self {
-        Self { exit, why: why.into() }
     }
 }
 
@@ -80,6 +75,7 @@ impl From<StartError> for Ended {
             }
             StartError::Memory(_) => Exit::NoSharedMemory,
             StartError::Refused { .. }
+            | StartError::Storage { .. }
             | StartError::Nothing { .. }
             | StartError::NotWhole { .. } => Exit::Unrecoverable,
         };
@@ -104,6 +100,38 @@ struct Account {
     began_unix_s: f64,
     saved_unix_s: f64,
     told: Protection,
+    #[serde(default)]
+    way: Recorder,
+}
+
+impl Account {
+    /// Seconds since the test's timer started first.
+    fn elapsed(&self) -> f64 {
+        (unix_seconds() - self.began_unix_s).max(0.0)
+    }
+}
+
+/// What one rank needs to be protected at all: found by itself, before all agree to begin.
+#[derive(Clone)]
+pub struct Ground {
+    pub host: String,
+    pub domain: String,
+    depot: Depot,
+}
+
+impl Ground {
+    pub fn prepare(settings: &settings::Protection, rank: usize) -> Result<Self, Ended> {
+        let bad = |why: String| Ended::new(Exit::BadInput, why);
+        settings.scheme.check().map_err(|e| bad(e.to_string()))?;
+        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let domain = domain(settings, rank, &host).map_err(bad)?;
+        let depot = Depot::new(settings.store, &settings.job)
+            .map_err(|e| Ended::new(Exit::NoSharedMemory, e.to_string()))?;
+        if let Some(shelf) = level2::shelf(settings) {
+            shelf.check().map_err(|why| Ended::new(Exit::Environment, why))?;
+        }
+        Ok(Self { host, domain, depot })
+    }
 }
 
 /// One run's protection on one rank.
@@ -111,9 +139,16 @@ pub struct Guardian<'a> {
     comm: &'a Comm,
     settings: &'a settings::Protection,
     depot: Depot,
-    run: u128,
-    /// Whether memory of this run was there at the start.
+    /// The run in memory; another one once a test has gone on from storage.
+    run: Cell<u128>,
+    /// A number that no run has had.
+    fresh_run: u128,
+    /// Whether there was something of this run at the start.
     continued: bool,
+    /// The second level, if there is one.
+    level2: Option<Level2<'a>>,
+    /// What the last bits of results depend on.
+    rounding: String,
     /// Finished tests: number and result.
     finished: Vec<(u32, Record)>,
     /// What the launch found on its nodes.
@@ -125,100 +160,141 @@ pub struct Guardian<'a> {
 
 impl<'a> Guardian<'a> {
     /// Looks at what an earlier start left. All ranks together; all end alike. `tests` are the
-    /// digests of the run's tests.
+    /// digests of the run's tests, `rounding` what all ranks' results depend on. Once this very launch has `begun`, what it
+    /// finds is its own.
     pub fn new(
         comm: &'a Comm,
         node: &Comm,
         settings: &'a settings::Protection,
-        tests: &[u64],
+        ground: Ground,
+        (tests, rounding): (&[u64], &str),
+        begun: bool,
     ) -> Result<Self, Ended> {
         let started_unix_s = unix_seconds();
         obey_signals();
-        agreed(comm, settings.scheme.check().map_err(|e| e.to_string()), Exit::BadInput)?;
-        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
-        let domain = agreed(comm, domain(settings, comm.rank(), &host), Exit::BadInput)?;
-        let depot = Depot::new(settings.store, &settings.job).map_err(|e| e.to_string());
-        let depot = agreed(comm, depot, Exit::NoSharedMemory)?;
+        let Ground { host, domain, depot } = ground;
         // Two nodes may have one name; the rank that leads a node tells them apart.
         let mut leader = [comm.rank() as u64];
         node.broadcast(&mut leader, 0);
         let world = Positions(comm.split(Some(0), comm.rank()).expect("everybody is in the world"));
-        let name = format!("{host}/{}", leader[0]);
-        let gather = || Arrival::gather(&world, &depot, &name);
+        let gather = || Arrival::gather(&world, &depot, leader[0] as usize);
         let arrival = gather();
         let mut this = Self {
             comm,
             settings,
             depot: depot.clone(),
-            run: 0,
+            run: Cell::new(0),
+            fresh_run: 0,
             continued: false,
+            level2: None,
+            rounding: rounding.to_owned(),
             finished: Vec::new(),
             arrival,
             host,
             domain,
             started_unix_s,
         };
-        if settings.restart == Restart::Never {
+        let restart = if begun { Restart::Auto } else { settings.restart };
+        if restart == Restart::Never {
             this.clean(node)?;
             this.arrival = gather();
         }
-        this.take_stock(node, tests)?;
-        if settings.restart == Restart::Require && !this.continued {
+        this.level2 = Level2::open(comm, node, settings)?;
+        this.take_stock(node, tests, rounding)?;
+        if restart == Restart::Require && !this.continued {
             return Err(StartError::Nothing { job: settings.job.clone() }.into());
         }
         Ok(this)
     }
 
     /// Sorts out the run that memory belongs to and the results it holds.
-    fn take_stock(&mut self, node: &Comm, tests: &[u64]) -> Result<(), Ended> {
+    fn take_stock(&mut self, node: &Comm, tests: &[u64], rounding: &str) -> Result<(), Ended> {
+        if let Some(level2) = &self.level2 {
+            level2.check(tests, rounding, &self.settings.job)?;
+        }
+        let none = Stock::default();
+        let stock = self.level2.as_ref().map_or(&none, |level2| &level2.stock);
+        let in_progress = self.arrival.test.is_some() || !stock.whole.is_empty();
         let mut stale = false;
         // What another supervised run has left behind, on a node it had lost, say, is its result, not this one's;
         // unless there is a test to be gone on with.
         let own = own_run_id();
         let others = |record: &Record| {
             let both = own.is_some() && record.run_id.is_some();
-            both && own != record.run_id && self.arrival.test.is_none()
+            both && own != record.run_id && !in_progress
         };
-        for (&number, bytes) in &self.arrival.finished {
+        let in_memory = self.arrival.finished.iter().map(|(number, bytes)| (*number, bytes));
+        let on_storage = stock.results.iter().map(|(number, bytes)| (*number, bytes));
+        for (number, bytes) in in_memory.chain(on_storage) {
             match serde_json::from_slice::<Record>(bytes) {
                 Ok(record) if others(&record) => stale = true,
                 Ok(record) if tests.get(number as usize) == Some(&record.digest) => {
-                    self.finished.push((number, record));
+                    if self.finished.iter().all(|(known, _)| *known != number) {
+                        self.finished.push((number, record));
+                    }
                 }
                 _ => stale = true,
             }
         }
-        if stale && self.arrival.test.is_some() {
+        let here = self.arrival.test.and_then(|test| tests.get(test as usize));
+        if let (Some(&here), Some(there)) = (here, self.arrival.params_digest)
+            && rounds_otherwise(here, there)
+        {
             return Err(Ended::new(
-                Exit::BadInput,
+                Exit::Environment,
                 format!(
-                    "job {:?} has memory of a run with other tests. Finish that run, give this one \
-                     another --job name, or remove the memory with `skt-hpl clean` or --restart never",
+                    "job {:?} has memory of this run that was computed with another arithmetic than {rounding}, \
+                     which these ranks have: going on would change the last bits of the result. Start on nodes \
+                     whose processors and BLAS are as before, or give this run another --job name",
                     self.settings.job
                 ),
             ));
         }
+        if stale && in_progress {
+            return Err(Ended::new(
+                Exit::BadInput,
+                format!(
+                    "job {:?} has checkpoints of a run with other tests. Finish that run, give this one \
+                     another --job name, or remove them with `skt-hpl clean` or --restart never",
+                    self.settings.job
+                ),
+            ));
+        }
+        let latest = self.arrival.latest.max(stock.latest_run());
+        let on_storage =
+            !stock.whole.is_empty() || !stock.results.is_empty() || !stock.damaged.is_empty();
+        let something = self.arrival.run.is_some() || on_storage;
         if stale {
             // Results of a run that is over or given up, and nothing that could be continued.
             self.finished.clear();
             self.clean(node)?;
+            self.level2 = Level2::open(self.comm, node, self.settings)?;
         }
         let mut number = new_run().to_le_bytes().to_vec();
         self.comm.broadcast_bytes(&mut number, 0);
         let fresh = u128::from_le_bytes(number.try_into().expect("sixteen bytes"));
-        self.continued = self.arrival.run.is_some() && !stale;
-        self.run = self.arrival.run.filter(|_| self.continued).unwrap_or(fresh);
+        // Clocks differ: whatever lies here, what begins now is later.
+        self.fresh_run = fresh.max(latest.map_or(0, |latest| latest.saturating_add(1)));
+        self.continued = something && !stale;
+        self.run.set(self.arrival.run.filter(|_| self.continued).unwrap_or(self.fresh_run));
         Ok(())
     }
 
-    /// Removes all memory of the job.
+    /// Removes all memory of the job, and what it has on storage.
     pub fn clean(&self, node: &Comm) -> Result<(), Ended> {
         self.comm.barrier();
+        if let (Some(shelf), 0) = (level2::shelf(self.settings), self.comm.rank())
+            && let Err(why) = patiently(move || shelf.clean())
+        {
+            // The run does not depend on it; who starts the next one will hear of it again.
+            say(format_args!("what this job has on storage could not be removed: {why}"));
+        }
         let cleaned = match node.rank() {
-            0 => self.depot.clean().map(|_| ()).map_err(|e| e.to_string()),
+            0 => self.depot.clean_when_ended().map(|_| ()),
             _ => Ok(()),
         };
-        agreed(self.comm, cleaned, Exit::NoSharedMemory)
+        let ended = |e: MemoryError| Ended::new(Exit::NoSharedMemory, e.to_string());
+        unanimous(self.comm, cleaned.map_err(ended))
     }
 
     /// The result of test `number`, if it is finished.
@@ -227,21 +303,29 @@ impl<'a> Guardian<'a> {
         found.map(|(_, record)| &record.outcome)
     }
 
-    /// The grid position of this rank in test `number`: where its node's memory is, if any.
-    pub fn place(&self, number: usize, params: &TestParams) -> Option<(usize, usize)> {
-        let grid = ProcessGrid { p: params.p, q: params.q, mapping: params.mapping };
-        let taken = self.arrival.place(number as u32, grid.size());
-        grid.coordinates(taken[self.comm.rank()]?)
+    /// The position of each rank in test `number`: where its node's memory is, if any. Of `players`, who have lost some
+    /// of their number, each keeps its own. None if they are too few.
+    pub fn place(
+        &self,
+        number: usize,
+        params: &TestParams,
+        players: &[Player],
+    ) -> Option<Vec<Option<usize>>> {
+        let positions = params.p * params.q;
+        match players {
+            [] => Some(self.arrival.place(number as u32, positions)),
+            players => self.arrival.place_again(number as u32, positions, players),
+        }
     }
 
     /// Solves test `number` under protection. All ranks of the grid together.
     pub fn solve(
         &self,
         context: &Context,
-        number: usize,
-        digest: u64,
+        (number, digest): (usize, u64),
         pool: &mut Pool,
         watcher: &mut impl Observer,
+        story: &mut Story,
     ) -> Result<Outcome, Ended> {
         let params = context.params;
         let shape = context.shape;
@@ -264,71 +348,167 @@ impl<'a> Guardian<'a> {
             restart: Continue::Auto,
             state_bytes: STATE_BYTES,
             ld: shape.ld,
-            run: self.run,
+            run: self.run.get(),
             domain: self.domain.clone(),
             node: self.host.clone(),
+            storage: self.level2.as_ref().map(|level2| {
+                level2.of_test(number as u32, digest, &self.rounding, self.fresh_run)
+            }),
         };
         set_phase("taking the memory of the run");
         let world = context.grid.split(Some(0), position).expect("everybody is in the world");
-        let Started { checkpointer, a, origin, .. } =
+        let Started { mut checkpointer, a, origin, .. } =
             Checkpointer::start(config, test, Positions(world), |world, number, place, _| {
                 Group::split(world, number, place)
             })?;
+        story.cast.members = checkpointer.members();
+        let notice = story.notice.take();
         let mut account = Account::default();
         let start = match origin {
-            Origin::Fresh => Start::Fresh,
+            Origin::Fresh => {
+                if let Some(notice) = notice.filter(|_| context.grid.rank() == 0) {
+                    say(format_args!(
+                        "{notice}; test {} begins anew, nothing was saved",
+                        number + 1
+                    ));
+                }
+                Start::Fresh
+            }
             Origin::Restored(restored) => {
                 account = serde_json::from_slice(&restored.state).unwrap_or_default();
-                self.charge_restart(context, &mut account, last_sign);
+                self.charge_restart(context, &mut account, last_sign, restored.boundary);
                 if context.grid.rank() == 0 {
-                    let rebuilt = match restored.rebuilt.len() {
-                        0 => "nothing had to be rebuilt".to_owned(),
+                    for (position, why) in &restored.damaged {
+                        say(format_args!("position {position} could not be used: {why}"));
+                    }
+                    for (domain, count) in &restored.crowded {
+                        say(format_args!(
+                            "warning: {domain} now holds {count} members of one group, which survives {}: losing it \
+                             would end the run",
+                            self.settings.scheme.losses
+                        ));
+                    }
+                    let rebuilt = match (&self.level2, restored.rebuilt.len()) {
+                        (Some(level2), _) if restored.fetched => {
+                            format!("it was read from {}", level2.shelf.dir().display())
+                        }
+                        (_, 0) => "nothing had to be rebuilt".to_owned(),
                         _ => format!("rebuilt positions {:?}", restored.rebuilt),
                     };
+                    let told = notice.map(|notice| {
+                        let since = unix_seconds() - notice.noticed_unix_s;
+                        (format!("{notice}; "), format!("; {since:.3} s after the notice"))
+                    });
+                    let (notice, since) = told.unwrap_or_default();
                     say(format_args!(
-                        "test {} goes on from boundary {} of {} (epoch {}); {rebuilt}",
+                        "{notice}test {} goes on from boundary {} of {} (epoch {}); {rebuilt}{since}",
                         number + 1,
                         restored.boundary,
                         layout.blocks(),
                         restored.epoch
                     ));
                 }
+                if restored.fetched {
+                    self.go_on_as_another_run(&mut checkpointer);
+                    account.told.level2.get_or_insert_default().fetched += 1;
+                }
                 Start::Resumed { boundary: restored.boundary, began_unix_s: account.began_unix_s }
             }
         };
         account.told.attempts += 1;
+        // What was saved last may be older than the last loss.
+        let losses = max(context, story.losses.into()) as u32;
+        story.losses_before = match losses {
+            0 => account.told.in_place,
+            _ => max(context, story.losses_before.into()) as u32,
+        };
+        account.told.in_place = story.losses_before + losses;
+        account.told.attempts = account.told.attempts.max(account.told.in_place + 1);
         account.told.memory_bytes_max = max(context, checkpointer.bytes() as u64);
         let mut group_min = [checkpointer.members().len() as u64];
         context.grid.all_reduce(&mut group_min, Reduce::Min);
         account.told.group_min = group_min[0] as usize;
         // The process before this one has left its own figures.
         checkpointer.worked(0.0, 0.0);
-        let mut guard =
-            Guard { checkpointer, len: shape.len(), account, watcher, stop: false, position };
+        let mut guard = Guard {
+            checkpointer,
+            len: shape.len(),
+            earlier: account.told.level2,
+            account,
+            stored: None,
+            watcher,
+            stop: false,
+            blocks: params.blocks(),
+            position,
+            host: &self.host,
+            looked: Instant::now(),
+            said: None,
+        };
         let mut local = Local::new(shape, a);
         let outcome = solve_test(context, &mut local, start, pool, &mut guard).map_err(|e| {
             Ended::new(Exit::Environment, format!("no memory for work arrays: {e}"))
         })?;
-        let Guard { mut checkpointer, account, .. } = guard;
+        let Guard { mut checkpointer, mut account, earlier, stored, .. } = guard;
         // Whoever watches must not take the end that follows for a death.
         checkpointer.tick(Doing::Done, params.blocks());
         let Some(mut outcome) = outcome else {
-            return Err(Ended::new(
-                Exit::Stopped,
-                format!(
-                    "stopped as asked, after a save; the same command goes on from memory (job {:?})",
-                    self.settings.job
-                ),
-            ));
+            return Err(Ended::new(Exit::Stopped, self.stopped(stored)));
         };
+        checkpointer.end_level2();
+        account.told.level2 = level2::account(earlier, checkpointer.tally());
         outcome.protection = Some(account.told);
+        outcome.course = account.way.course(params.n, params.nb);
         let record = Record { digest, run_id: own_run_id(), outcome };
         let bytes = serde_json::to_vec(&record).expect("plain values have a JSON form");
-        if !checkpointer.record(&bytes) && context.grid.rank() == 0 {
+        if !checkpointer.record(number as u32, &bytes) && context.grid.rank() == 0 {
             say("no room to keep this result: a restart would run the test again");
         }
+        let first = self.level2.as_ref().filter(|_| position == 0);
+        let shelf = first.map(|level2| level2.shelf.clone());
+        let kept =
+            shelf.clone().map(|shelf| patiently(move || shelf.put_result(number as u32, &bytes)));
+        if let Some(Err(why)) = &kept {
+            say(format_args!("this result is kept in memory alone: {why}"));
+        }
         checkpointer.finish();
+        if let (Some(shelf), Some(Ok(()))) = (shelf, kept) {
+            // What cannot be removed now goes with the run.
+            let _ = patiently(move || {
+                shelf.prune(None);
+                Ok(())
+            });
+        }
         Ok(record.outcome)
+    }
+
+    /// What was fetched from storage belongs to a run of its own in memory; the results of finished tests go along.
+    fn go_on_as_another_run(&self, checkpointer: &mut Checkpointer<Positions, Group>) {
+        self.run.set(checkpointer.run().0);
+        for (number, record) in &self.finished {
+            let bytes = serde_json::to_vec(record).expect("plain values have a JSON form");
+            checkpointer.record(*number, &bytes);
+        }
+    }
+
+    /// What is said of a stop; `stored`: whether it got to storage, where there is a second level.
+    fn stopped(&self, stored: Option<bool>) -> String {
+        let job = &self.settings.job;
+        let dir = self.settings.level2.as_ref().map(|level2| level2.dir.display().to_string());
+        match (stored, dir) {
+            (Some(true), Some(dir)) => format!(
+                "stopped as asked, after a save in memory and in {dir}; the same command goes on, on these nodes or any \
+                 others that see {dir}. The name of both is {job}: from another batch job add --job {job}"
+            ),
+            (Some(false), Some(dir)) => format!(
+                "stopped as asked, after a save in memory; IT DID NOT GET TO {dir}, whatever lay there before is still \
+                 there. The same command goes on from memory, on these nodes. Its name is {job}: from another \
+                 batch job with these nodes, add --job {job}"
+            ),
+            _ => format!(
+                "stopped as asked, after a save; the same command goes on from memory. Its name is {job}: from \
+                 another batch job with these nodes, add --job {job}"
+            ),
+        }
     }
 
     /// When the position's memory was last worked on, if it is here.
@@ -339,16 +519,31 @@ impl<'a> Guardian<'a> {
     }
 
     /// Adds what the failure and the restart took to the account.
-    fn charge_restart(&self, context: &Context, account: &mut Account, last_sign: Option<f64>) {
+    fn charge_restart(
+        &self,
+        context: &Context,
+        account: &mut Account,
+        last_sign: Option<f64>,
+        boundary: usize,
+    ) {
         // The last sign of any survivor; positions without memory have none.
         let mut times = [last_sign.unwrap_or(0.0), account.saved_unix_s, account.began_unix_s];
         context.grid.all_reduce(&mut times, Reduce::Max);
         let [last, saved, began] = times;
         let last = last.clamp(saved, self.started_unix_s.max(saved));
         account.began_unix_s = began;
+        let down_s = (self.started_unix_s - last).max(0.0);
+        let restore_s = (unix_seconds() - self.started_unix_s).max(0.0);
         account.told.lost_s += last - saved;
-        account.told.down_s += (self.started_unix_s - last).max(0.0);
-        account.told.restore_s += (unix_seconds() - self.started_unix_s).max(0.0);
+        account.told.down_s += down_s;
+        account.told.restore_s += restore_s;
+        for (what, from, seconds) in [
+            (What::Lost, saved, last - saved),
+            (What::Down, last, down_s),
+            (What::Restore, self.started_unix_s, restore_s),
+        ] {
+            account.way.interrupt(what, boundary, (from - began).max(0.0), seconds);
+        }
     }
 }
 
@@ -356,16 +551,6 @@ fn max(context: &Context, value: u64) -> u64 {
     let mut value = [value];
     context.grid.all_reduce(&mut value, Reduce::Max);
     value[0]
-}
-
-/// Everybody's success, or the first failure at everybody.
-fn agreed<T>(comm: &Comm, result: Result<T, String>, exit: Exit) -> Result<T, Ended> {
-    let mine = result.as_ref().err().cloned().unwrap_or_default();
-    let all = comm.all_gather_bytes(mine.as_bytes());
-    match all.iter().find(|why| !why.is_empty()) {
-        None => result.map_err(|why| Ended::new(exit, why)),
-        Some(why) => Err(Ended::new(exit, String::from_utf8_lossy(why))),
-    }
 }
 
 /// The failure domain of a rank.
@@ -382,10 +567,16 @@ pub(super) fn read_domains(path: &Path) -> Result<DomainFile, String> {
     DomainFile::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// A digest of everything that must be alike for a test to be the same.
-pub fn digest(params: &TestParams, engine: &str) -> u64 {
-    let text = serde_json::to_string(&(params, engine)).expect("plain values have a JSON form");
-    xxh3_64(text.as_bytes())
+/// A digest of everything that must be alike for a test to be the same: of its choices in the upper half, of
+/// what the last bits of results depend on in the lower.
+pub fn digest(params: &TestParams, rounding: &str) -> u64 {
+    let text = serde_json::to_string(params).expect("plain values have a JSON form");
+    xxh3_64(text.as_bytes()) >> 32 << 32 | xxh3_64(rounding.as_bytes()) >> 32
+}
+
+/// Whether two digests are of one test that was not computed alike.
+fn rounds_otherwise(one: u64, other: u64) -> bool {
+    one >> 32 == other >> 32 && one != other
 }
 
 /// The observer: saves at boundaries, shows signs of life, stops when asked to.
@@ -393,9 +584,60 @@ struct Guard<'w, O> {
     checkpointer: Checkpointer<Positions, Group>,
     len: usize,
     account: Account,
+    /// What earlier starts did on the second level.
+    earlier: Option<outcome::Level2>,
+    /// At a stop: whether it got to storage.
+    stored: Option<bool>,
     watcher: &'w mut O,
     stop: bool,
+    blocks: usize,
     position: usize,
+    host: &'w str,
+    /// When names were last looked after.
+    looked: Instant,
+    /// What was said about them last, and when.
+    said: Option<(Renamed, Instant)>,
+}
+
+/// Between two looks at the names of our memory: an agent takes a rank without one for gone after a while.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between two words about the same trouble.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+impl<O> Guard<'_, O> {
+    /// Says what became of names that were removed: nobody goes on unprotected without a word.
+    fn look_after_names(&mut self, frozen: bool) {
+        self.looked = Instant::now();
+        let Some(found) = self.checkpointer.look_after_names(frozen) else { return };
+        // What cannot be mended, or waits for a save, is found each time.
+        let known = self.said.as_ref().is_some_and(|(before, at)| {
+            let same = *before == found || (found.later && found.missing == [Part::A]);
+            same && at.elapsed() < SAY_EVERY
+        });
+        if known {
+            return;
+        }
+        self.said = Some((found.clone(), self.looked));
+        let names: Vec<&str> = found.missing.iter().map(|part| part.name()).collect();
+        let what = format!(
+            "position {} on {}: somebody removed the names of its memory ({})",
+            self.position,
+            self.host,
+            names.join(", ")
+        );
+        match (found.trouble, found.later) {
+            (Some(why), _) => say(format_args!(
+                "WARNING: {what}, and they could not be made again: {why}. This position is NOT PROTECTED: what it \
+                 holds is lost with its process"
+            )),
+            (None, true) => {
+                say(format_args!("{what}; made again, that of the matrix at the next save"))
+            }
+            (None, false) => {
+                say(format_args!("{what}; made again, the run is protected as before"))
+            }
+        }
+    }
 }
 
 impl<O: Observer> Observer for Guard<'_, O> {
@@ -405,17 +647,26 @@ impl<O: Observer> Observer for Guard<'_, O> {
     }
 
     fn boundary(&mut self, k: usize, a: *mut f64) -> Halt {
+        self.look_after_names(true);
         self.account.saved_unix_s = unix_seconds();
         self.account.told.saves += 1;
+        // Whoever goes on from this save must know of it; how long it takes nobody knows yet.
+        let at_s = self.account.saved_unix_s - self.account.began_unix_s;
+        self.account.way.interrupt(What::Save, k, at_s, 0.0);
+        self.account.told.level2 = level2::account(self.earlier, self.checkpointer.tally());
         let state = serde_json::to_vec(&self.account).expect("plain values have a JSON form");
         // SAFETY: the whole local matrix, which the factorisation leaves alone at a boundary.
         let a = unsafe { std::slice::from_raw_parts_mut(a, self.len) };
         let report = self.checkpointer.save(k, a, &state);
         self.account.told.save_s += report.seconds;
+        self.account.way.took(report.seconds);
         let stop = self.stop || STOP_AFTER_SAVE.load(Ordering::Relaxed);
         match self.checkpointer.world().first_says(u64::from(stop)) {
             0 => Halt::GoOn,
-            _ => Halt::Stop,
+            _ => {
+                self.stored = self.checkpointer.store_now();
+                Halt::Stop
+            }
         }
     }
 
@@ -428,10 +679,19 @@ impl<O: Observer> Observer for Guard<'_, O> {
         let (point, doing) = signs::words(milestone);
         self.checkpointer.tick(doing, 0);
         hit(point, self.position);
+        if milestone == Milestone::Factored {
+            let at_s = self.account.elapsed();
+            self.account.way.pass(self.blocks, self.blocks, at_s);
+        }
         self.watcher.reached(milestone);
     }
 
     fn iteration(&mut self, k: usize, blocks: usize, elapsed: f64) {
+        let at_s = self.account.elapsed();
+        self.account.way.pass(k, blocks, at_s);
+        if self.looked.elapsed() > LOOK_EVERY {
+            self.look_after_names(false);
+        }
         self.checkpointer.tick(Doing::Computing, k);
         hit(Point::Iteration, self.position);
         self.watcher.iteration(k, blocks, elapsed);

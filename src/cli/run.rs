@@ -13,17 +13,27 @@ use clap::{Args, Command, FromArgMatches};
 
 use super::bench::{self, BenchFlags};
 use super::exit::Exit;
+use super::launchers::in_path;
 use super::need;
+use crate::blas::Library;
+use crate::blas::arithmetic::Rules;
 use crate::input::Loaded;
-use crate::supervise::events::unix_ms;
-use crate::supervise::folder::{self, Folder};
-use crate::supervise::hosts::{Allocation, BatchSystem, Host, from_allocation, read_host_file};
-use crate::supervise::launcher::Launcher;
-use crate::supervise::policy::Patience;
-use crate::supervise::shell::{RemoteShell, split_words};
-use crate::supervise::status::Problem;
+use crate::supervise::judge::ending::STATUS_RESUMABLE;
+use crate::supervise::judge::life;
+use crate::supervise::judge::policy::Patience;
+use crate::supervise::judge::thresholds::Thresholds;
+use crate::supervise::remember::events::steady_ms;
+use crate::supervise::remember::folder::{self, Folder};
+use crate::supervise::remember::journal::{self, RunState};
+use crate::supervise::start::hosts::{
+    Allocation, BatchSystem, Host, from_allocation, read_host_file,
+};
+use crate::supervise::start::launcher::Launcher;
 use crate::supervise::supervisor::{Settings, supervise};
-use crate::supervise::watch::Thresholds;
+use crate::supervise::talk::cluster::FANOUT;
+use crate::supervise::talk::shell::{RemoteShell, quote, quote_all};
+use crate::supervise::tell::status::Problem;
+use crate::units::{duration, whole_bytes};
 
 /// Which nodes, and how to get onto them; shared with `skt-hpl doctor`.
 #[derive(Clone, Debug, Default, Args)]
@@ -40,9 +50,14 @@ pub struct NodeFlags {
     #[arg(long, value_name = "K", default_value_t = 0, help_heading = "Nodes")]
     pub spare_nodes: usize,
 
-    /// Remote shell, with its options [default: ssh; srun inside a Slurm allocation]
+    /// Remote shell, with its options [default: ssh; inside an allocation Slurm's srun, LSF's blaunch]
     #[arg(long, value_name = "COMMAND", help_heading = "Nodes")]
     pub rsh: Option<String>,
+
+    /// Connections anybody has to nodes; of more nodes, some call the others
+    #[arg(long, value_name = "K", default_value_t = FANOUT as u32, help_heading = "Nodes",
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub fanout: u32,
 
     /// MPI launcher [default: the one of the MPI library this program is linked to]
     #[arg(long, value_name = "KIND", help_heading = "Nodes")]
@@ -69,14 +84,15 @@ pub struct RunFlags {
     pub state: PathBuf,
 
     /// Where no terminal shows it: a line about the run's progress this often, and at every 5 %; 0 for none
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "60s", help_heading = "Run")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s", help_heading = "Run")]
     pub progress_every: Duration,
 
-    /// Give up an unfinished run in that folder and begin a new one
+    /// Give up an unfinished run in that folder and begin a new one: its processes are ended and its memory is removed,
+    /// on every node that can be reached
     #[arg(long, help_heading = "Run")]
     pub new: bool,
 
-    /// Number of ranks [default: the largest grid of the tests]
+    /// Number of ranks [default: the largest grid of the tests, and --spare-ranks]
     #[arg(long, value_name = "N", help_heading = "Run")]
     pub ranks: Option<usize>,
 
@@ -93,7 +109,7 @@ pub struct RunFlags {
     pub memory_name: Option<String>,
 
     /// Shared memory a rank needs, such as 2G: what a spare is tested for [default: as the test's size says]
-    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Run")]
+    #[arg(long, value_name = "SIZE", value_parser = whole_bytes, help_heading = "Run")]
     pub rank_memory: Option<u64>,
 
     /// Do not start MPI on trial before the first launch [with --program it never is]
@@ -101,19 +117,19 @@ pub struct RunFlags {
     pub no_trial: bool,
 
     /// Save and stop after this time, such as 90m or 3600s [default: before a Slurm job's end]
-    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Run")]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Run")]
     pub time_limit: Option<Duration>,
 
     /// How long before a Slurm job's end to save and stop
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "120s", help_heading = "Run")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "120s", help_heading = "Run")]
     pub stop_early: Duration,
 
     /// How long saving and stopping may take before the ranks are ended
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "300s", help_heading = "Run")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300s", help_heading = "Run")]
     pub halt_patience: Duration,
 
     /// Wait so long for a repaired node when none is left [default: do not wait]
-    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Recovery")]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Recovery")]
     pub wait: Option<Duration>,
 
     /// Never put more ranks on a surviving node
@@ -126,27 +142,31 @@ pub struct RunFlags {
     pub retries: u32,
 
     /// Time between heartbeats
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "500ms", help_heading = "Detection")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "500ms", help_heading = "Detection")]
     pub heartbeat: Duration,
 
     /// A node that is silent for so long is lost
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "4s", help_heading = "Detection")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "4s", help_heading = "Detection")]
     pub silence: Duration,
+
+    /// A node that hears nothing of the run for so long, and whose ranks stand still as long, ends them
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s", help_heading = "Detection")]
+    pub lonely: Duration,
 
     /// A rank that takes so many times its usual iteration hangs
     #[arg(long, value_name = "X", default_value_t = Thresholds::default().hang_factor, help_heading = "Detection")]
     pub hang_factor: f64,
 
     /// ...but never before this time
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "9s", help_heading = "Detection")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "9s", help_heading = "Detection")]
     pub hang_min: Duration,
 
     /// Longest time without a sign of progress outside of iterations (generating, saving, solving)
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "120s", help_heading = "Detection")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "120s", help_heading = "Detection")]
     pub patience: Duration,
 
     /// The first rank must show progress within this time after a launch
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "300s", help_heading = "Detection")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300s", help_heading = "Detection")]
     pub start_patience: Duration,
 
     /// A node whose ranks take so many times the others' time to compute the same is slow: it is named
@@ -155,32 +175,12 @@ pub struct RunFlags {
     pub slow_factor: f64,
 
     /// ...if it lasts for so long
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "15s", help_heading = "Detection")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "15s", help_heading = "Detection")]
     pub slow_after: Duration,
 
     /// Flags of the benchmark
     #[arg(value_name = "BENCHMARK FLAGS", allow_hyphen_values = true)]
     pub bench: Vec<OsString>,
-}
-
-/// A time such as 90s, 500ms, 15m, 2h; a bare number is seconds.
-pub fn time(text: &str) -> Result<Duration, String> {
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let scale = match unit {
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        "d" => 86_400.0,
-        _ => return Err("a time such as 90s, 500ms, 15m or 2h is needed".to_owned()),
-    };
-    match number.parse::<f64>() {
-        Ok(value) if value.is_finite() && value >= 0.0 && value * scale < 1e9 => {
-            Ok(Duration::from_secs_f64(value * scale))
-        }
-        _ => Err("a time such as 90s, 500ms, 15m or 2h is needed".to_owned()),
-    }
 }
 
 /// A factor that makes a difference.
@@ -191,23 +191,9 @@ fn more_than_one(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A size such as 512M or 2G; a bare number is bytes.
-fn size(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
-        _ => return Err("a size such as 512M or 2G is needed".to_owned()),
-    };
-    digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|n| n.checked_mul(1 << shift))
-        .ok_or_else(|| "a size such as 512M or 2G is needed".to_owned())
-}
+/// So long a rank's place may be vacant under `--nonstop`: what the detector of the launcher's options takes at most, and as long
+/// again for the rest.
+const IN_PLACE_MS: u64 = 15_000;
 
 /// A refusal: what to say and the exit status.
 pub struct Refusal(pub Exit, pub String);
@@ -263,67 +249,23 @@ impl NodeFlags {
             (None, Some(a)) if a.system == BatchSystem::Slurm && self.hosts.is_none() => {
                 RemoteShell::Srun { job: a.job.clone() }
             }
+            // LSF knows of what its own shell starts, and ends it with the job.
+            (None, Some(a)) if a.system == BatchSystem::Lsf && in_path("blaunch").is_some() => {
+                RemoteShell::parse(Some("blaunch"))
+                    .map_err(|e| Refusal(Exit::Environment, format!("blaunch: {e}")))?
+            }
             (text, _) => RemoteShell::parse(text.as_deref())
                 .map_err(|e| Refusal(Exit::Usage, format!("--rsh: {e}")))?,
         };
         Ok(Some(Nodes { hosts, spares, shell, allocation }))
     }
-
-    /// Which launcher, its program, and the user's arguments for it.
-    pub fn launcher(&self) -> Result<(Launcher, PathBuf, Vec<String>), Refusal> {
-        let library = mpi_library();
-        let Some(kind) = self.launcher.or_else(|| Launcher::of_library(&library)) else {
-            return refuse(
-                Exit::Environment,
-                format!(
-                    "no launcher is known for the MPI library '{library}'; name one: --launcher"
-                ),
-            );
-        };
-        let program = match &self.launcher_program {
-            Some(path) => path.clone(),
-            None => kind.programs().iter().find_map(|name| in_path(name)).ok_or_else(|| {
-                Refusal(
-                    Exit::Environment,
-                    format!(
-                        "none of {} is in PATH; install it or name it: --launcher-program",
-                        kind.programs().join(", ")
-                    ),
-                )
-            })?,
-        };
-        let mut extra = Vec::new();
-        for text in &self.launcher_args {
-            extra.extend(
-                split_words(text)
-                    .map_err(|e| Refusal(Exit::Usage, format!("--launcher-args: {e}")))?,
-            );
-        }
-        Ok((kind, program, extra))
-    }
-}
-
-/// What the MPI library calls itself; it may be asked before MPI starts.
-pub fn mpi_library() -> String {
-    let mut text = vec![0u8; mpi_sys::MPI_MAX_LIBRARY_VERSION_STRING as usize + 1];
-    let mut length = 0;
-    // SAFETY: the buffer has the length the standard asks for; the call is allowed at any time.
-    unsafe { mpi_sys::MPI_Get_library_version(text.as_mut_ptr().cast(), &mut length) };
-    text.truncate(usize::try_from(length).unwrap_or(0));
-    String::from_utf8_lossy(&text).into_owned()
-}
-
-fn in_path(name: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?)
-        .map(|folder| folder.join(name))
-        .find(|path| path.is_file())
 }
 
 /// What the benchmark's own flags and files tell a supervisor.
 #[derive(Debug, PartialEq)]
 pub(super) struct Plan {
     pub(super) loaded: Loaded,
-    /// Of the largest grid.
+    /// Of the largest grid, and those who stand by.
     pub(super) ranks: usize,
     /// If there is only one.
     problem: Option<Problem>,
@@ -338,13 +280,24 @@ pub(super) fn plan(arguments: &[OsString]) -> Result<Plan, Refusal> {
     let flags = BenchFlags::from_arg_matches(&matches).map_err(usage)?;
     let loaded = bench::load(&flags).map_err(|e| Refusal(Exit::BadInput, e.to_string()))?;
     let tests: Vec<_> = loaded.largest_tests().collect();
-    let ranks = tests.iter().map(|t| t.p * t.q).max().unwrap_or(1);
+    let ranks = tests.iter().map(|t| loaded.settings.ranks(t.p, t.q)).max().unwrap_or(1)
+        + loaded.settings.spare_ranks;
     let problem = match &tests[..] {
         [one] => Some(Problem { n: one.n as u64, nb: one.nb as u64 }),
         _ => None,
     };
     let job = loaded.settings.protection.as_ref().map(|p| p.job.clone());
     Ok(Plan { loaded, ranks, problem, job })
+}
+
+/// What decides whether nodes compute the same bits; None where those are not promised.
+pub(super) fn rounding_rules(loaded: &Loaded, exported: &[String]) -> Option<Rules> {
+    loaded.settings.protection.as_ref()?;
+    let variable = Library::query().variable;
+    let told = exported.iter().any(|item| item.split('=').next() == Some(variable));
+    let settings = &loaded.settings;
+    let (engine, preflight) = (settings.engine, settings.preflight);
+    Some(Rules { engine, preflight, told, named: settings.blas.is_some() })
 }
 
 pub(super) fn enough_slots(ranks: usize, slots: usize, nodes: usize) -> Result<(), Refusal> {
@@ -359,14 +312,6 @@ pub(super) fn enough_slots(ranks: usize, slots: usize, nodes: usize) -> Result<(
     )
 }
 
-/// srun's `--mpi` for the MPI library this program is linked to.
-pub(super) fn pmi() -> &'static str {
-    match Launcher::of_library(&mpi_library()) {
-        Some(Launcher::Openmpi) => "pmix",
-        _ => "pmi2",
-    }
-}
-
 /// When the Slurm job ends, in Unix milliseconds.
 fn slurm_end_ms(job: &str) -> Option<u64> {
     if let Some(end_s) =
@@ -376,7 +321,7 @@ fn slurm_end_ms(job: &str) -> Option<u64> {
     }
     let out = Process::new("squeue").args(["-h", "-j", job, "-o", "%L"]).output().ok()?;
     let left = slurm_time(String::from_utf8_lossy(&out.stdout).trim())?;
-    Some(unix_ms() + left * 1000)
+    Some(steady_ms() + left * 1000)
 }
 
 /// `1-02:03:04`, `02:03:04`, `03:04` in seconds; words such as UNLIMITED are none.
@@ -402,7 +347,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
             );
         }
     };
-    let (launcher, launcher_program, extra) = flags.nodes.launcher()?;
+    let (tool, mut extra) = flags.nodes.launcher()?;
     let own = std::env::current_exe().map_err(|e| {
         Refusal(Exit::Environment, format!("cannot tell where this program is: {e}"))
     })?;
@@ -410,10 +355,32 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         None => Some(plan(&flags.bench)?),
         Some(_) => None,
     };
+    if planned.as_ref().is_some_and(|p| p.loaded.settings.checksums) {
+        return refuse(
+            Exit::BadInput,
+            "--method abft cannot be had under skt-hpl run, which starts a job again whose rank stays away; start it with \
+             Open MPI 5's mpirun --with-ft ulfm",
+        );
+    }
     if planned.as_ref().is_some_and(|p| p.job.is_none()) {
         eprintln!(
             "skt-hpl run: nothing will be saved, so every fault starts the test over; see --checkpoint"
         );
+    }
+    let nonstop = planned.as_ref().is_some_and(|p| p.loaded.settings.nonstop);
+    if nonstop {
+        let Some(words) = tool.goes_on() else {
+            return refuse(
+                Exit::Environment,
+                format!(
+                    "--nonstop needs a launcher that lets a job go on without a lost rank: Open MPI 5's mpirun \
+                     (scripts/setup.sh --with-openmpi5); this is {}",
+                    tool.program.display()
+                ),
+            );
+        };
+        // What the user says comes later, and counts.
+        extra.splice(0..0, words.iter().map(|word| word.to_string()));
     }
     let problem = planned.as_ref().and_then(|p| p.problem);
     let Some(ranks) = flags.ranks.or(planned.as_ref().map(|p| p.ranks)) else {
@@ -425,15 +392,23 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     let slots: usize = nodes.hosts.iter().map(|h| h.slots).sum();
     let mut rank_bytes = flags.rank_memory;
     let mut needs = BTreeMap::new();
+    let mut groups = Vec::new();
     enough_slots(ranks, slots, nodes.hosts.len())?;
     if let Some(planned) = &planned {
         let found = need::of_hosts(&planned.loaded, &nodes.hosts, ranks)
             .map_err(|why| Refusal(Exit::BadInput, why))?;
         rank_bytes = rank_bytes.or(found.rank_bytes);
+        groups = found.groups;
         let names = nodes.hosts.iter().map(|h| h.name.clone());
         needs.extend(names.zip(found.hosts));
     }
     let progress_shows = planned.is_some();
+    let deepest =
+        planned.as_ref().and_then(|p| p.loaded.largest_tests().map(|test| test.depth as u64).max());
+    let lead = deepest.map(life::lead);
+    let rounding = planned.as_ref().and_then(|p| rounding_rules(&p.loaded, &flags.export));
+    let protection = planned.as_ref().and_then(|p| p.loaded.settings.protection.as_ref());
+    let level2 = protection.and_then(|p| p.level2.as_ref()).map(|level2| level2.dir.clone());
     let trial = !flags.no_trial && planned.is_some();
     let mut command = vec![flags.program.as_ref().unwrap_or(&own).to_string_lossy().into_owned()];
     for word in &flags.bench {
@@ -465,8 +440,17 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
             env.push((name, value));
         }
     }
-    // A batch system's variables are kept from the ranks, and the default name comes from them.
-    let job = planned.and_then(|p| p.job);
+    // A batch system's variables are kept from the ranks, and the default name comes from them. In another
+    // batch job it would be another one: a run that goes on keeps the name it began with.
+    let folder = Folder::new(&flags.state);
+    let mut job = planned.and_then(|p| p.job);
+    if let Some(began) = began_as(&folder).filter(|_| job.is_some() && !flags.new)
+        && job.as_ref() != Some(&began)
+        && !env.iter().any(|(n, _)| n == "SKT_JOB")
+    {
+        eprintln!("skt-hpl run: goes on with the memory it began with: job {began}");
+        job = Some(began);
+    }
     if let Some(job) = &job
         && !env.iter().any(|(n, _)| n == "SKT_JOB")
     {
@@ -476,23 +460,22 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     let job_end = slurm
         .and_then(|a| slurm_end_ms(&a.job))
         .map(|end| end.saturating_sub(flags.stop_early.as_millis() as u64));
-    let own_end = flags.time_limit.map(|limit| unix_ms() + limit.as_millis() as u64);
+    let own_end = flags.time_limit.map(|limit| steady_ms() + limit.as_millis() as u64);
     let ms = |time: Duration| time.as_millis() as u64;
     Ok(Settings {
         hosts: nodes.hosts,
         spares: nodes.spares,
         ranks,
-        launcher,
-        launcher_program,
-        pmi: pmi().to_owned(),
+        tool,
         shell: nodes.shell,
         extra,
         command,
         env,
         agent: vec![own.to_string_lossy().into_owned(), "agent".to_owned()],
-        folder: Folder::new(&flags.state),
+        folder,
         job: flags.memory_name.clone().or(job),
         progress_shows,
+        lead,
         thresholds: Thresholds {
             silence_ms: ms(flags.silence),
             hang_factor: flags.hang_factor,
@@ -501,21 +484,44 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
             start_ms: ms(flags.start_patience),
             pace_factor: flags.slow_factor,
             pace_ms: ms(flags.slow_after),
+            // Another rank may take a dead one's place.
+            exit_grace_ms: if nonstop { IN_PLACE_MS } else { Thresholds::default().exit_grace_ms },
             ..Thresholds::default()
         },
         beat_ms: ms(flags.heartbeat).clamp(50, 10_000),
+        lonely_ms: ms(flags.lonely),
+        fanout: flags.nodes.fanout as usize,
         patience: Patience { barren_max: flags.retries, ..Patience::default() },
         may_double: !flags.no_doubling,
+        level2,
         wait: flags.wait,
         stop_at_ms: [job_end, own_end].into_iter().flatten().min(),
         halt_patience: flags.halt_patience,
         rank_bytes,
         needs,
+        groups,
+        rounding,
         trial,
         problem,
         progress_every: flags.progress_every,
         discard: flags.new,
     })
+}
+
+/// The name of the memory of an unfinished run in this folder.
+fn began_as(folder: &Folder) -> Option<String> {
+    let path = folder.journal();
+    let (records, _) = journal::parse(&std::fs::read(&path).ok()?, &path).ok()?;
+    let state = RunState::replay(&records);
+    state.job.filter(|_| state.finished.is_none_or(|code| code == STATUS_RESUMABLE))
+}
+
+/// The command that goes on with a run, as a shell reads it.
+fn again() -> String {
+    let words: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let folder = std::env::current_dir().unwrap_or_default();
+    format!("cd {} && {}", quote(&folder.to_string_lossy()), quote_all(&words))
 }
 
 pub fn run(flags: &RunFlags) -> ExitCode {
@@ -533,7 +539,22 @@ pub fn run(flags: &RunFlags) -> ExitCode {
         return Exit::Usage.into();
     }
     match supervise(&settings) {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => {
+            if code == STATUS_RESUMABLE {
+                let name = settings.job.as_ref().map_or_else(String::new, |job| {
+                    format!(" (the memory's name, for mpirun or skt-hpl clean: --job {job})")
+                });
+                let nodes = match settings.level2 {
+                    Some(_) => "with these nodes or any others",
+                    None => "with these nodes",
+                };
+                eprintln!(
+                    "skt-hpl run: to go on, now or in another batch job {nodes}{name}:\n  {}",
+                    again()
+                );
+            }
+            ExitCode::from(code)
+        }
         Err(error) => {
             eprintln!("skt-hpl run: {error:#}");
             Exit::Environment.into()
@@ -544,6 +565,8 @@ pub fn run(flags: &RunFlags) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervise::remember::events::Event;
+    use crate::supervise::remember::journal::Journal;
     use clap::Parser;
 
     #[derive(Debug, Parser)]
@@ -562,21 +585,41 @@ mod tests {
     }
 
     #[test]
-    fn times_and_sizes() {
-        assert_eq!(time("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(time("1.5m"), Ok(Duration::from_secs(90)));
-        assert_eq!(time("7"), Ok(Duration::from_secs(7)));
-        assert_eq!(size("2G"), Ok(2 << 30));
-        for bad in ["", "x", "5y", "-1s", "1e99s"] {
-            assert!(time(bad).is_err(), "{bad}");
-        }
+    fn factors_make_a_difference() {
         assert_eq!(more_than_one("1.5"), Ok(1.5));
         for bad in ["1", "0.5", "NaN", "inf", ""] {
             assert!(more_than_one(bad).is_err(), "{bad}");
         }
-        for bad in ["", "G", "5X", "99999999999999T"] {
-            assert!(size(bad).is_err(), "{bad}");
-        }
+    }
+
+    #[test]
+    fn a_run_that_can_go_on_keeps_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path());
+        assert_eq!(began_as(&folder), None, "nothing is there");
+        let (mut journal, _) = Journal::open(&folder.journal()).unwrap();
+        journal
+            .append(Event::RunStarted {
+                run_id: "r".to_owned(),
+                version: "0".to_owned(),
+                command: vec!["x".to_owned()],
+                launcher: Launcher::Openmpi,
+                ranks: 1,
+                hosts: vec![Host::new("n1", 1)],
+                spares: Vec::new(),
+                job: Some("77_2".to_owned()),
+                supervisor_host: "h".to_owned(),
+                supervisor_pid: 1,
+            })
+            .unwrap();
+        let name = Some("77_2".to_owned());
+        assert_eq!(began_as(&folder), name, "its supervisor died");
+        let mut end = |code| {
+            journal.append(Event::Finished { code, why: String::new() }).unwrap();
+            began_as(&folder)
+        };
+        assert_eq!(end(STATUS_RESUMABLE), name);
+        assert_eq!(end(0), None, "it is over");
     }
 
     #[test]
@@ -599,10 +642,5 @@ mod tests {
             }
             Err(Refusal(_, why)) => panic!("{why}"),
         }
-    }
-
-    #[test]
-    fn the_library_says_its_name() {
-        assert!(Launcher::of_library(&mpi_library()).is_some(), "{}", mpi_library());
     }
 }

@@ -9,8 +9,8 @@ use crate::comm::die;
 use crate::faults::{Point, hit};
 use crate::lu::{Context, Milestone, Observer};
 use crate::memory::header::{Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, Phase, Stage};
-use crate::memory::{Depot, MemoryError, Part, Store};
-use crate::supervise::launcher::own_run_id;
+use crate::memory::{Depot, Hold, MemoryError, Store};
+use crate::supervise::start::launcher::own_run_id;
 
 /// Stands for "none" where a header names a code, a method or a scope.
 const NONE: u8 = u8::MAX;
@@ -27,7 +27,7 @@ pub(super) fn words(milestone: Milestone) -> (Point, Doing) {
 
 /// An observer that shows how far this rank has come, and tells another one.
 pub struct Signs<'w, O> {
-    depot: Depot,
+    hold: Hold,
     head: Head,
     position: usize,
     watcher: &'w mut O,
@@ -41,7 +41,7 @@ impl<'w, O> Signs<'w, O> {
         let Some(run) = own_run_id() else { return Err(watcher) };
         let position = context.shape.grid.rank(context.shape.row, context.shape.col);
         match make(&run, position, &header(context, number, position)) {
-            Ok((depot, head)) => Ok(Self { depot, head, position, watcher }),
+            Ok((hold, head)) => Ok(Self { hold, head, position, watcher }),
             Err(why) => die(
                 i32::from(Exit::NoSharedMemory.code()),
                 &format!("no place to show progress to skt-hpl run: {why}"),
@@ -50,16 +50,15 @@ impl<'w, O> Signs<'w, O> {
     }
 }
 
-fn make(run: &str, position: usize, header: &Header) -> Result<(Depot, Head), MemoryError> {
+fn make(run: &str, position: usize, header: &Header) -> Result<(Hold, Head), MemoryError> {
     let depot = Depot::new(Store::Posix, run)?;
     // An earlier incarnation of this run that was killed here has left its own.
-    depot.unlink(position as u32, Part::Head);
-    let region = depot.create(position as u32, Part::Head, HEAD_BYTES)?;
-    let mut head = Head::new(region).expect("made with the length of a head");
+    let mut hold = depot.hold(position as u32)?;
+    let mut head = Head::new(hold.renew(HEAD_BYTES)?).expect("made with the length of a head");
     head.write(header);
     head.tick(Doing::Starting, 0);
     head.take_pulse();
-    Ok((depot, head))
+    Ok((hold, head))
 }
 
 /// A header that holds nothing: it says whose progress this is.
@@ -130,6 +129,6 @@ impl<O: Observer> Observer for Signs<'_, O> {
 
 impl<O> Drop for Signs<'_, O> {
     fn drop(&mut self) {
-        self.depot.unlink(self.position as u32, Part::Head);
+        self.hold.remove();
     }
 }

@@ -16,7 +16,7 @@ use crate::model::profile::{Every, Run, SaveCost, Schedule};
 use crate::model::simulate::{
     Age, Domains, Failures, Placement, Scenario, Summary, System, Trace, simulate, summarise,
 };
-use crate::model::units::{seconds, show_seconds};
+use crate::units::{seconds, seconds_or_none, show_seconds};
 
 const WORK: &str = "The run: HPL of order N, or any work saved at even intervals";
 const PROTECTION: &str = "Protection";
@@ -65,7 +65,7 @@ pub struct SimulateFlags {
     encode: f64,
 
     /// Time to copy it afterwards; `0` for none
-    #[arg(long, value_name = "TIME", value_parser = zero_or_seconds, default_value = "1s", help_heading = PROTECTION)]
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "1s", help_heading = PROTECTION)]
     flush: f64,
 
     /// Nodes that protect each other
@@ -122,19 +122,19 @@ pub struct SimulateFlags {
     repair: Option<f64>,
 
     /// Time until a failure is noticed
-    #[arg(long, value_name = "TIME", value_parser = zero_or_seconds, default_value = "60s", help_heading = CARE)]
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "60s", help_heading = CARE)]
     detect: f64,
 
     /// Time to replace nodes and start again
-    #[arg(long, value_name = "TIME", value_parser = zero_or_seconds, default_value = "20s", help_heading = CARE)]
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "20s", help_heading = CARE)]
     restart: f64,
 
     /// Time to rebuild what was lost
-    #[arg(long, value_name = "TIME", value_parser = zero_or_seconds, default_value = "20s", help_heading = CARE)]
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "20s", help_heading = CARE)]
     recover: f64,
 
     /// Time to generate the matrix again
-    #[arg(long, value_name = "TIME", value_parser = zero_or_seconds, default_value = "10s", help_heading = CARE)]
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "10s", help_heading = CARE)]
     regenerate: f64,
 
     /// Wall time after which a run is given up
@@ -145,6 +145,7 @@ pub struct SimulateFlags {
     #[arg(long, value_name = "COUNT", default_value_t = 1000, help_heading = OUTPUT)]
     runs: usize,
 
+    /// Seed of the random failures
     #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = OUTPUT)]
     seed: u64,
 
@@ -161,11 +162,7 @@ pub struct SimulateFlags {
     svg: Option<PathBuf>,
 }
 
-fn zero_or_seconds(text: &str) -> Result<f64, ModelError> {
-    if matches!(text.trim(), "0" | "0s") { Ok(0.0) } else { seconds(text) }
-}
-
-fn age(text: &str) -> Result<Age, ModelError> {
+fn age(text: &str) -> Result<Age, String> {
     match text {
         "mixed" => Ok(Age::Stationary),
         "new" => Ok(Age::Same(0.0)),

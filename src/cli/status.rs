@@ -8,17 +8,21 @@ use clap::Args;
 use serde::Serialize;
 
 use super::exit::Exit;
-use super::{held, say};
-use crate::supervise::events::unix_ms;
-use crate::supervise::folder::{self, Folder, read_whole};
-use crate::supervise::journal::Journal;
-use crate::supervise::status::Status;
+use super::{held, say, shelved};
+use crate::supervise::remember::events::unix_ms;
+use crate::supervise::remember::folder::{self, Folder, read_whole};
+use crate::supervise::remember::journal::{Held, Journal};
+use crate::supervise::tell::status::Status;
 
 #[derive(Clone, Debug, Args)]
 pub struct StatusFlags {
     /// Folder of the supervised run [default: skt-hpl.run, if it is there]
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
+
+    /// Also what lies there on storage (the benchmark's --level2)
+    #[arg(long, value_name = "DIR")]
+    pub level2: Option<PathBuf>,
 
     /// As JSON
     #[arg(long)]
@@ -36,6 +40,9 @@ struct Page {
     run: Option<Status>,
     /// This node's memory, by job.
     memory: Vec<held::Job>,
+    /// What lies on storage, by job; only where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    storage: Option<Vec<shelved::Job>>,
 }
 
 pub fn run(flags: &StatusFlags) -> ExitCode {
@@ -45,8 +52,17 @@ pub fn run(flags: &StatusFlags) -> ExitCode {
         say(format_args!("{} holds no supervised run; is --state right?", folder.path().display()));
         return Exit::Usage.into();
     }
+    let storage = match flags.level2.as_deref().map(|dir| (dir, shelved::survey(dir))) {
+        Some((_, Err(why))) => {
+            say(why);
+            return Exit::Usage.into();
+        }
+        Some((dir, Ok(jobs))) => Some((dir, jobs)),
+        None => None,
+    };
     if flags.json {
-        let page = Page { run, memory: held::survey() };
+        let storage = storage.map(|(_, jobs)| jobs);
+        let page = Page { run, memory: held::survey(), storage };
         let text = serde_json::to_string_pretty(&page).expect("plain values have a JSON form");
         return super::print(format!("{text}\n").as_bytes());
     }
@@ -55,10 +71,13 @@ pub fn run(flags: &StatusFlags) -> ExitCode {
     }
     let mut text = String::new();
     if let Some(run) = run {
-        text += &run.page(unix_ms(), Journal::is_held(&folder.journal()));
+        text += &run.page(unix_ms(), &Journal::held(&folder.journal()));
         text += "\n";
     }
     text += &held::words(&held::survey());
+    if let Some((dir, jobs)) = storage {
+        text += &shelved::words(dir, &jobs);
+    }
     super::print(text.as_bytes())
 }
 
@@ -67,10 +86,10 @@ fn watch(folder: &Folder) -> ExitCode {
         let Some(status) = read_whole::<Status>(&folder.status()) else {
             return Exit::Usage.into();
         };
-        let supervised = Journal::is_held(&folder.journal());
-        let page = status.page(unix_ms(), supervised);
+        let held = Journal::held(&folder.journal());
+        let page = status.page(unix_ms(), &held);
         super::print(format!("\x1b[H\x1b[2J{page}").as_bytes());
-        if status.exit_code.is_some() || !supervised {
+        if status.exit_code.is_some() || held == Held::No {
             return Exit::Passed.into();
         }
         std::thread::sleep(Duration::from_secs(1));

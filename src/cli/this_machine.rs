@@ -1,27 +1,14 @@
-//! What this computer is: cores, memory, clock. For `plan`, which takes it where the user describes no other.
+//! What this computer is: memory, clock. For `plan`, which takes it where the user describes no other.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::time::Instant;
 
-use crate::input::node_memory;
-
-/// Whole cores this process may use: hardware threads of one core share its arithmetic, and a container may be
-/// given less than it sees.
-pub fn cores() -> u64 {
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let listings =
-        fs::read_dir("/sys/devices/system/cpu").into_iter().flatten().flatten().filter_map(|cpu| {
-            fs::read_to_string(cpu.path().join("topology/thread_siblings_list")).ok()
-        });
-    let physical = listings.collect::<BTreeSet<String>>().len();
-    let cores = if physical > 0 { physical.min(threads) } else { threads };
-    cores as u64
-}
+use super::node_facts::Processor;
+use crate::memory::room;
 
 /// Bytes that can be taken without swapping, a container's limit included.
 pub fn memory() -> Option<f64> {
-    node_memory::available_bytes().map(|b| b as f64)
+    room::available_bytes().map(|b| b as f64)
 }
 
 /// Bytes a second that `threads` cores together copy in memory: the best of three rounds over 64 MiB each, far more
@@ -53,28 +40,9 @@ pub fn peak_per_core() -> Option<f64> {
 }
 
 fn peak_of(cpuinfo: &str) -> Option<f64> {
-    let mut mhz = 0.0_f64;
-    let mut per_cycle = 4.0_f64;
-    for line in cpuinfo.lines() {
-        let Some((key, value)) = line.split_once(':') else {
-            continue;
-        };
-        match key.trim() {
-            "cpu MHz" => mhz = mhz.max(value.trim().parse().unwrap_or(0.0)),
-            "flags" => {
-                let has = |flag| value.split_whitespace().any(|f| f == flag);
-                if has("avx512f") {
-                    per_cycle = 32.0;
-                } else if has("avx2") && has("fma") {
-                    per_cycle = 16.0;
-                } else if has("avx") {
-                    per_cycle = 8.0;
-                }
-            }
-            _ => {}
-        }
-    }
-    (mhz > 0.0 && mhz.is_finite()).then_some(per_cycle * mhz * 1e6)
+    let processor = Processor::of(cpuinfo);
+    let mhz = *processor.clocks_mhz.iter().max()?;
+    Some(processor.flops_per_cycle? as f64 * mhz as f64 * 1e6)
 }
 
 #[cfg(test)]
@@ -92,7 +60,6 @@ mod tests {
 
     #[test]
     fn this_machine_answers() {
-        assert!(cores() >= 1);
         assert!(memory().is_some_and(|m| m > 0.0));
         // Between a tenth of a GB/s and a hundred TB/s: a unit mistaken would show.
         assert!(copy_bandwidth(1).is_some_and(|b| (1e8..1e14).contains(&b)));

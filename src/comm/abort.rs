@@ -1,4 +1,4 @@
-//! The only ways a rank ends before its time: each takes the whole job with it.
+//! The ways a rank ends before its time: each takes the whole job with it.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use mpi::ffi;
+
+use super::loss;
 
 /// What this rank is doing, in words for a person; read only when something goes wrong.
 static PHASE: Mutex<&'static str> = Mutex::new("starting");
@@ -61,11 +63,24 @@ pub(super) fn disarm() {
     MPI_UP.store(false, Ordering::Release);
 }
 
-/// Ends the job unless `rc` says that the call `what` succeeded.
+/// Ends the job unless `rc` says that the call `what` succeeded; within an attempt a lost peer ends only that.
 pub(super) fn check(rc: i32, what: &str) {
     if rc != ffi::MPI_SUCCESS as i32 {
+        if loss::unwinds() && loss::is_loss(rc) {
+            loss::leave();
+        }
         die(6, &format!("{what} failed: {}", error_text(rc)));
     }
+}
+
+/// As [`check`] for a call on `raw`; false if it met a loss that does not end what this rank is doing.
+pub(super) fn check_on(raw: ffi::MPI_Comm, rc: i32, what: &str) -> bool {
+    if rc != ffi::MPI_SUCCESS as i32 && loss::unwinds() && loss::is_loss(rc) {
+        loss::met(raw);
+        return false;
+    }
+    check(rc, what);
+    true
 }
 
 fn error_text(rc: i32) -> String {

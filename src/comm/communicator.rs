@@ -2,7 +2,8 @@
 
 use mpi::ffi;
 
-use super::abort::check;
+use super::abort::{check, check_on, die};
+use super::{by_messages, loss};
 
 /// Messages longer than this many elements are cut: MPI counts them with a C int.
 const CHUNK: usize = 1 << 30;
@@ -10,12 +11,23 @@ const CHUNK: usize = 1 << 30;
 /// Element types that travel.
 pub trait Wire: Copy + Default + 'static {
     fn datatype() -> ffi::MPI_Datatype;
+    /// Two of them as a reduction combines them.
+    fn combined(op: Reduce, one: Self, other: Self) -> Self;
 }
 
 impl Wire for f64 {
     fn datatype() -> ffi::MPI_Datatype {
         // SAFETY: a constant of the library.
         unsafe { ffi::RSMPI_DOUBLE }
+    }
+
+    fn combined(op: Reduce, one: Self, other: Self) -> Self {
+        match op {
+            Reduce::Sum => one + other,
+            Reduce::Max => one.max(other),
+            Reduce::Min => one.min(other),
+            Reduce::Xor => unreachable!("MPI has no exclusive or of doubles"),
+        }
     }
 }
 
@@ -24,12 +36,20 @@ impl Wire for u64 {
         // SAFETY: a constant of the library.
         unsafe { ffi::RSMPI_UINT64_T }
     }
+
+    fn combined(op: Reduce, one: Self, other: Self) -> Self {
+        op.of_integers(one, other)
+    }
 }
 
 impl Wire for u8 {
     fn datatype() -> ffi::MPI_Datatype {
         // SAFETY: a constant of the library.
         unsafe { ffi::RSMPI_UINT8_T }
+    }
+
+    fn combined(op: Reduce, one: Self, other: Self) -> Self {
+        op.of_integers(one, other)
     }
 }
 
@@ -45,6 +65,18 @@ pub enum Reduce {
 }
 
 impl Reduce {
+    fn of_integers<T>(self, one: T, other: T) -> T
+    where
+        T: Ord + std::ops::Add<Output = T> + std::ops::BitXor<Output = T>,
+    {
+        match self {
+            Reduce::Sum => one + other,
+            Reduce::Max => one.max(other),
+            Reduce::Min => one.min(other),
+            Reduce::Xor => one ^ other,
+        }
+    }
+
     fn op(self) -> ffi::MPI_Op {
         // SAFETY: constants of the library.
         unsafe {
@@ -66,11 +98,14 @@ pub struct Comm {
     owned: bool,
 }
 
-/// Messages under way. Completed by [`Pending::wait`] or by [`Pending::test`] saying so.
+/// Messages under way. Completed by [`Pending::wait`] or by [`Pending::test`] saying so; where a lost peer is survived,
+/// at the latest when it is dropped, so their buffers must be dropped after it.
 #[derive(Default)]
 #[must_use = "a message under way has to be waited for"]
 pub struct Pending {
     requests: Vec<ffi::MPI_Request>,
+    /// What they were begun on, all of them.
+    on: Option<ffi::MPI_Comm>,
 }
 
 /// Ends the process if it is dropped: a panic must not free a buffer that messages still go to.
@@ -91,6 +126,23 @@ impl Comm {
         unsafe { Self::wrap(raw, false) }
     }
 
+    /// Wraps a communicator that is ours from here on.
+    ///
+    /// # Safety
+    /// `raw` must be a valid communicator that nobody else frees.
+    pub(super) unsafe fn owned(raw: ffi::MPI_Comm) -> Self {
+        unsafe { Self::wrap(raw, true) }
+    }
+
+    /// The same communicator, which stays whoever's it is.
+    pub(super) fn alias(&self) -> Self {
+        Self { raw: self.raw, rank: self.rank, size: self.size, owned: false }
+    }
+
+    pub(super) fn raw(&self) -> ffi::MPI_Comm {
+        self.raw
+    }
+
     unsafe fn wrap(raw: ffi::MPI_Comm, owned: bool) -> Self {
         let (mut rank, mut size) = (0, 0);
         // SAFETY: the caller vouches for `raw`.
@@ -98,6 +150,7 @@ impl Comm {
             check(ffi::MPI_Comm_rank(raw, &mut rank), "asking for the rank");
             check(ffi::MPI_Comm_size(raw, &mut size), "asking for the number of ranks");
         }
+        loss::enrol(raw);
         Self { raw, rank: rank as usize, size: size as usize, owned }
     }
 
@@ -144,6 +197,9 @@ impl Comm {
 
     /// Sends `data` to `to` and returns when it may be reused.
     pub fn send<T: Wire>(&self, data: &[T], to: usize, tag: i32) {
+        if loss::unwinds() {
+            return self.exchange::<T>(Some((data, to)), None, tag);
+        }
         for part in chunks(data) {
             // SAFETY: the slice is valid for the length given.
             let rc = unsafe {
@@ -162,6 +218,9 @@ impl Comm {
 
     /// Fills `data` with what `from` sends.
     pub fn recv<T: Wire>(&self, data: &mut [T], from: usize, tag: i32) {
+        if loss::unwinds() {
+            return self.exchange::<T>(None, Some((data, from)), tag);
+        }
         for part in chunks_mut(data) {
             // SAFETY: the slice is valid and ours alone for the length given.
             let rc = unsafe {
@@ -177,6 +236,29 @@ impl Comm {
             };
             check(rc, "receiving a message");
         }
+    }
+
+    /// Returns when `from` has sent something with that tag, which is still to be received. Sleeps meanwhile, so that whoever
+    /// has nothing to do leaves the processor to the others.
+    pub fn await_word(&self, from: usize, tag: i32) {
+        const PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
+        while !self.has_word(from, tag) {
+            if loss::unwinds() {
+                loss::look(self.raw);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Whether `from` has sent something with that tag, which is still to be received.
+    pub fn has_word(&self, from: usize, tag: i32) -> bool {
+        let mut there = 0;
+        // SAFETY: a valid communicator; the status is not asked for.
+        let rc = unsafe {
+            ffi::MPI_Iprobe(from as i32, tag, self.raw, &mut there, ffi::RSMPI_STATUS_IGNORE)
+        };
+        check(rc, "waiting for a word");
+        there != 0
     }
 
     /// Sends to one rank while receiving from another.
@@ -239,8 +321,9 @@ impl Comm {
                     self.raw,
                     &mut request,
                 );
-                check(rc, "beginning to send a message");
-                pending.requests.push(request);
+                if check_on(self.raw, rc, "beginning to send a message") {
+                    pending.push(request, self.raw);
+                }
             }
             done += part;
             if done == len {
@@ -276,8 +359,9 @@ impl Comm {
                     self.raw,
                     &mut request,
                 );
-                check(rc, "beginning to receive a message");
-                pending.requests.push(request);
+                if check_on(self.raw, rc, "beginning to receive a message") {
+                    pending.push(request, self.raw);
+                }
             }
             done += part;
             if done == len {
@@ -291,6 +375,9 @@ impl Comm {
         // Everybody knows the length; Open MPI refuses the address of an empty slice.
         if data.is_empty() {
             return;
+        }
+        if loss::unwinds() {
+            return by_messages::broadcast(self, data, root);
         }
         for part in chunks_mut(data) {
             // SAFETY: the slice is valid and ours alone for the length given.
@@ -320,6 +407,9 @@ impl Comm {
         if self.size == 1 || data.is_empty() {
             return;
         }
+        if loss::unwinds() {
+            return by_messages::all_reduce(self, data, op);
+        }
         for part in chunks_mut(data) {
             let own = part.to_vec();
             // SAFETY: two separate buffers of the same length.
@@ -340,6 +430,9 @@ impl Comm {
     /// Combines everybody's `data` element by element into `result`, which only `root` gives.
     pub fn reduce<T: Wire>(&self, data: &[T], result: &mut [T], root: usize, op: Reduce) {
         assert!(self.rank != root || result.len() == data.len());
+        if loss::unwinds() {
+            return by_messages::reduce(self, data, result, root, op);
+        }
         let mut done = 0;
         loop {
             let part = (data.len() - done).min(CHUNK);
@@ -371,6 +464,10 @@ impl Comm {
     /// Everybody's `data`, of equal length, one after the other by rank, at everybody.
     pub fn all_gather<T: Wire>(&self, data: &[T]) -> Vec<T> {
         let mut all = vec![T::default(); data.len() * self.size];
+        if loss::unwinds() {
+            by_messages::gather(self, data, &mut all, |rank| rank * data.len());
+            return all;
+        }
         // SAFETY: the receive buffer has room for `size` times what each sends.
         let rc = unsafe {
             ffi::MPI_Allgather(
@@ -387,23 +484,54 @@ impl Comm {
         all
     }
 
-    /// Everybody's bytes, of any length, by rank, at everybody. For small pieces much alike: they
-    /// are padded to the longest.
+    /// Everybody's bytes, of any length, by rank, at everybody. Nothing is padded but to whole words: one
+    /// rank may have much to say and the others nothing.
     pub fn all_gather_bytes(&self, mine: &[u8]) -> Vec<Vec<u8>> {
         let lengths = self.all_gather(&[mine.len() as u64]);
-        let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
-        if longest == 0 {
-            return vec![Vec::new(); self.size];
+        let total: usize = lengths.iter().map(|&length| words(length)).sum();
+        if total > i32::MAX as usize {
+            die(6, &format!("all ranks together say {total} words, more than MPI can count"));
+        }
+        let mut at = 0;
+        let (mut counts, mut places) = (Vec::new(), Vec::new());
+        for &length in &lengths {
+            counts.push(words(length) as i32);
+            places.push(at);
+            at += words(length) as i32;
         }
         let mut padded = mine.to_vec();
-        padded.resize(longest, 0);
-        let all = self.all_gather(&padded);
-        let pieces = all.chunks_exact(longest).zip(lengths);
-        pieces.map(|(piece, length)| piece[..length as usize].to_vec()).collect()
+        padded.resize(words(mine.len() as u64) * WORD, 0);
+        let own: Vec<u64> = padded
+            .chunks_exact(WORD)
+            .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
+            .collect();
+        let mut all = vec![0u64; total];
+        if loss::unwinds() {
+            by_messages::gather(self, &own, &mut all, |rank| places[rank] as usize);
+            return cut(&all, &lengths, &places);
+        }
+        // SAFETY: counts and places are those of `all`, and everybody's count is what it sends.
+        let rc = unsafe {
+            ffi::MPI_Allgatherv(
+                own.as_ptr().cast(),
+                own.len() as i32,
+                u64::datatype(),
+                all.as_mut_ptr().cast(),
+                counts.as_ptr(),
+                places.as_ptr(),
+                u64::datatype(),
+                self.raw,
+            )
+        };
+        check(rc, "gathering what all ranks say");
+        cut(&all, &lengths, &places)
     }
 
     /// Nobody leaves before everybody has come.
     pub fn barrier(&self) {
+        if loss::unwinds() {
+            return by_messages::barrier(self);
+        }
         // SAFETY: a valid communicator.
         check(unsafe { ffi::MPI_Barrier(self.raw) }, "waiting for all ranks");
     }
@@ -411,7 +539,9 @@ impl Comm {
 
 impl Drop for Comm {
     fn drop(&mut self) {
+        // Who unwinds leaves it as it is: freeing one is for all of its ranks together.
         if self.owned && !std::thread::panicking() {
+            loss::strike_off(self.raw);
             // SAFETY: made by a split of ours and not used after this.
             unsafe {
                 ffi::MPI_Comm_free(&mut self.raw);
@@ -420,21 +550,78 @@ impl Drop for Comm {
     }
 }
 
+/// What became of several messages, where a lost peer is survived: an error of one of them is told in its status alone.
+struct Statuses(Vec<ffi::MPI_Status>);
+
+impl Statuses {
+    fn new(messages: usize) -> Self {
+        // SAFETY: plain numbers, which the library fills in.
+        let none = || unsafe { std::mem::zeroed::<ffi::MPI_Status>() };
+        let wanted = if loss::unwinds() { messages } else { 0 };
+        Self((0..wanted).map(|_| none()).collect())
+    }
+
+    fn pointer(&mut self) -> *mut ffi::MPI_Status {
+        match self.0.is_empty() {
+            // SAFETY: a constant of the library.
+            true => unsafe { ffi::RSMPI_STATUSES_IGNORE },
+            false => self.0.as_mut_ptr(),
+        }
+    }
+
+    /// As [`check`], for a call on all of them; `on`: what they are on, where a lost peer is survived.
+    fn check(&self, on: Option<ffi::MPI_Comm>, rc: i32, what: &str) {
+        let lost = || self.0.iter().map(|s| s.MPI_ERROR).find(|&rc| loss::is_loss(rc));
+        match (rc == ffi::MPI_SUCCESS as i32, on) {
+            (true, _) => {}
+            (false, Some(on)) => {
+                check_on(on, lost().unwrap_or(rc), what);
+            }
+            (false, None) => check(rc, what),
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Some(on) = self.survives()
+            && !self.requests.is_empty()
+        {
+            loss::abandon(on, &mut self.requests);
+        }
+    }
+}
+
 impl Pending {
+    /// What its messages are on, where a lost peer is survived.
+    fn survives(&self) -> Option<ffi::MPI_Comm> {
+        self.on.filter(|_| loss::unwinds())
+    }
+
+    fn push(&mut self, request: ffi::MPI_Request, on: ffi::MPI_Comm) {
+        debug_assert!(self.requests.is_empty() || self.on == Some(on));
+        self.requests.push(request);
+        self.on = Some(on);
+    }
+
     /// Returns when all messages have completed.
     pub fn wait(&mut self) {
         if self.requests.is_empty() {
             return;
         }
+        if let Some(on) = self.survives() {
+            loss::wait_through(on, &self.requests);
+        }
+        let mut statuses = Statuses::new(self.requests.len());
         // SAFETY: the requests are ours and distinct.
         let rc = unsafe {
             ffi::MPI_Waitall(
                 self.requests.len() as i32,
                 self.requests.as_mut_ptr(),
-                ffi::RSMPI_STATUSES_IGNORE,
+                statuses.pointer(),
             )
         };
-        check(rc, "waiting for messages");
+        statuses.check(self.survives(), rc, "waiting for messages");
         self.requests.clear();
     }
 
@@ -443,22 +630,47 @@ impl Pending {
         if self.requests.is_empty() {
             return true;
         }
+        if let Some(on) = self.survives()
+            && !self.requests.iter().all(|&request| loss::is_through(request))
+        {
+            loss::look(on);
+            return false;
+        }
         let mut flag = 0;
+        let mut statuses = Statuses::new(self.requests.len());
         // SAFETY: as above.
         let rc = unsafe {
             ffi::MPI_Testall(
                 self.requests.len() as i32,
                 self.requests.as_mut_ptr(),
                 &mut flag,
-                ffi::RSMPI_STATUSES_IGNORE,
+                statuses.pointer(),
             )
         };
-        check(rc, "looking after messages");
+        statuses.check(self.survives(), rc, "looking after messages");
         if flag != 0 {
             self.requests.clear();
         }
         flag != 0
     }
+}
+
+/// Bytes travel as whole words of so many.
+const WORD: usize = 8;
+
+fn words(bytes: u64) -> usize {
+    (bytes as usize).div_ceil(WORD)
+}
+
+/// What each rank has said, of words that begin at `places`.
+fn cut(all: &[u64], lengths: &[u64], places: &[i32]) -> Vec<Vec<u8>> {
+    let pieces = lengths.iter().zip(places).map(|(&length, &place)| {
+        let piece = &all[place as usize..][..words(length)];
+        let mut bytes: Vec<u8> = piece.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        bytes.truncate(length as usize);
+        bytes
+    });
+    pieces.collect()
 }
 
 /// `data` in parts MPI can count; one empty part where it is empty, since a message still counts.

@@ -1,18 +1,35 @@
-//! The start and the end of MPI.
+//! The start and the end of MPI, and who is left in between.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use mpi::ffi;
 
 use super::abort::{arm, check, disarm};
 use super::communicator::Comm;
+use super::loss::{self, Lost};
 
-/// All ranks of the job. Made once; dropping it finalises MPI.
+/// All ranks of the job that are left. Made once; dropping it finalises MPI.
 pub struct World {
     comm: Comm,
+    /// For each rank the number the launcher gave it.
+    launched: Vec<usize>,
+    /// There where losses may be survived.
+    alive: Option<Alive>,
+    /// Whether there was an attempt in which ranks may have been lost.
+    attempted: Cell<bool>,
 }
 
 impl World {
-    /// Starts MPI. Only the calling thread may use it afterwards.
-    pub fn init() -> Self {
+    /// Starts MPI. Only the calling thread may use it afterwards. Losses can be survived only if that is said now
+    /// (`survives`), as far as this library can at all.
+    pub fn init(survives: bool) -> Self {
+        let survives = survives && loss::library_goes_on();
+        // SAFETY: constants of the library.
+        let (one, several) = unsafe { (ffi::RSMPI_THREAD_FUNNELED, ffi::RSMPI_THREAD_MULTIPLE) };
         let mut provided = 0;
         // SAFETY: called once per process, before any other MPI call; null argument pointers are
         // allowed since MPI-2.
@@ -20,7 +37,7 @@ impl World {
             ffi::MPI_Init_thread(
                 std::ptr::null_mut(),
                 std::ptr::null_mut(),
-                ffi::RSMPI_THREAD_FUNNELED,
+                if survives { several } else { one },
                 &mut provided,
             )
         };
@@ -34,15 +51,56 @@ impl World {
             Comm::borrowed(ffi::RSMPI_COMM_WORLD)
         };
         arm(comm.rank() as i32);
-        // SAFETY: reading a constant of the library.
-        if provided < unsafe { ffi::RSMPI_THREAD_FUNNELED } {
+        if provided < one {
             super::die(6, "this MPI library does not allow threads beside the one that calls it");
         }
-        Self { comm }
+        let launched = (0..comm.size()).collect();
+        let alive = (survives && provided >= several).then(Alive::begin);
+        Self { comm, launched, alive, attempted: Cell::new(false) }
     }
 
     pub fn comm(&self) -> &Comm {
         &self.comm
+    }
+
+    /// Why losses cannot be survived, in words that say what would help; None if they can.
+    pub fn obstacle(&self) -> Option<String> {
+        loss::obstacle(self.alive.is_some())
+    }
+
+    /// The number the launcher gave to each rank there is now.
+    pub fn launched(&self) -> &[usize] {
+        &self.launched
+    }
+
+    /// Does `work`, which all ranks do together, survive a lost rank: then whatever any of them was doing in it is left
+    /// undone, and all that are left get [`Lost`]. So it is done on all ranks, or on none. To be asked for only where there is
+    /// no [obstacle](Self::obstacle).
+    pub fn attempt<R>(&self, work: impl FnOnce(&Self) -> R) -> Result<R, Lost> {
+        self.attempted.set(true);
+        loss::attempt(|| work(self))
+    }
+
+    /// After an attempt was lost: goes on with the ranks that are left, in their order. The numbers that the launcher
+    /// gave to those that are gone.
+    pub fn close_ranks(&mut self) -> Vec<usize> {
+        let old = self.comm.raw();
+        // SAFETY: all ranks that are left come here; what comes back is ours.
+        let comm = unsafe {
+            let raw = loss::shrink(old);
+            check(
+                ffi::MPI_Comm_set_errhandler(raw, ffi::RSMPI_ERRORS_RETURN),
+                "setting the error handler",
+            );
+            Comm::owned(raw)
+        };
+        let left = places(old, &comm);
+        let launched: Vec<usize> = left.iter().map(|&rank| self.launched[rank]).collect();
+        let gone = self.launched.iter().copied().filter(|n| !launched.contains(n)).collect();
+        // Never freed: what was lost with it cannot take part in that.
+        std::mem::forget(std::mem::replace(&mut self.comm, comm));
+        self.launched = launched;
+        gone
     }
 
     /// The MPI library's own description of itself, first line only.
@@ -64,12 +122,83 @@ impl World {
     }
 }
 
+/// Shows the other ranks that this one lives, also while it computes for long: the library's heartbeats are sent and
+/// looked at only when somebody calls it. A thread of the library's own can do that (`mpi_ft_detector_thread`), but with it one start
+/// in twenty crashed, and no end came to its end (Open MPI 5.0.11).
+struct Alive {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Alive {
+    /// Short against the time between two heartbeats.
+    const EVERY: Duration = Duration::from_millis(50);
+
+    fn begin() -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let thread = std::thread::Builder::new().name("skt-hpl alive".into()).spawn(move || {
+            while !told.load(Ordering::Relaxed) {
+                let mut there = 0;
+                // SAFETY: this library lets any thread call it, and MPI is up until this thread has ended. Nobody sends
+                // to himself with that tag.
+                unsafe {
+                    ffi::MPI_Iprobe(
+                        0,
+                        0,
+                        ffi::RSMPI_COMM_SELF,
+                        &mut there,
+                        ffi::RSMPI_STATUS_IGNORE,
+                    )
+                };
+                std::thread::park_timeout(Self::EVERY);
+            }
+        });
+        Self { over, thread: thread.expect("the system gives no more threads") }
+    }
+
+    fn end(self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+        let _ = self.thread.join();
+    }
+}
+
+/// The rank that each rank of `now` had in `before`.
+fn places(before: ffi::MPI_Comm, now: &Comm) -> Vec<usize> {
+    let ranks: Vec<i32> = (0..now.size() as i32).collect();
+    let mut places = vec![0; ranks.len()];
+    // SAFETY: two communicators that exist, and arrays of the length given. Nothing here needs other ranks.
+    unsafe {
+        let (mut old, mut new) = (ffi::RSMPI_GROUP_NULL, ffi::RSMPI_GROUP_NULL);
+        check(ffi::MPI_Comm_group(before, &mut old), "asking for the ranks there were");
+        check(ffi::MPI_Comm_group(now.raw(), &mut new), "asking for the ranks that are left");
+        let count = ranks.len() as i32;
+        let rc =
+            ffi::MPI_Group_translate_ranks(new, count, ranks.as_ptr(), old, places.as_mut_ptr());
+        check(rc, "comparing the ranks there were with those that are left");
+        ffi::MPI_Group_free(&mut old);
+        ffi::MPI_Group_free(&mut new);
+    }
+    places.into_iter().map(|place| place as usize).collect()
+}
+
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
         }
         disarm();
+        if let Some(alive) = self.alive.take() {
+            alive.end();
+            if self.attempted.get() {
+                // MPI_Finalize was seen to wait for ever for a rank that was lost (Open MPI 5.0.11). The launcher was told
+                // that ranks may go.
+                return;
+            }
+            // Before the first attempt a loss ends the job. Without this call the launcher was seen to wait for ever for
+            // ranks that were refused.
+        }
         // SAFETY: the last MPI call of the process.
         unsafe {
             ffi::MPI_Finalize();

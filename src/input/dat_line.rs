@@ -17,6 +17,8 @@ pub struct Token {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     Whole(i128, Token),
+    /// A whole number with a word stuck to it, `900Ns`: the reference takes the number.
+    Stuck(i128, Token),
     /// Begins like a number and is none that fits: `1e5`, `10k`, `1.5`.
     Bad(Token),
     /// Free text begins here (or the line ends here, one past its last character).
@@ -32,6 +34,17 @@ fn whole_len(chars: &[char]) -> usize {
     let sign = usize::from(matches!(chars.first(), Some('+' | '-')));
     let digits = chars[sign..].iter().take_while(|c| c.is_ascii_digit()).count();
     if digits == 0 { 0 } else { sign + digits }
+}
+
+/// The number that a word of letters is stuck to. A single letter, or a unit, may be meant as a part of the number.
+fn stuck(digits: &[char], rest: &[char]) -> Option<i128> {
+    const UNITS: [&str; 8] = ["kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib"];
+    let word: String = rest.iter().collect();
+    let free = rest.len() > 1
+        && rest.iter().all(char::is_ascii_alphabetic)
+        && !UNITS.contains(&word.to_lowercase().as_str());
+    let digits: String = digits.iter().filter(|c| **c != '+').collect();
+    digits.parse().ok().filter(|_| free)
 }
 
 /// The leading pieces of a line: every value, then one last piece that is none.
@@ -70,6 +83,15 @@ pub fn wholes(line: &str) -> Vec<Piece> {
             [_, second, ..] => !second.is_ascii_digit(),
             [_] => true,
         };
+        if let Some(value) = stuck(&word[..len], rest) {
+            pieces.push(Piece::Stuck(value, token(word.len())));
+            pieces.push(Piece::Comment(Token {
+                column: at + len + 1,
+                len: rest.len(),
+                text: rest.iter().collect(),
+            }));
+            return pieces;
+        }
         if !(rest.is_empty() || zeros_only || comment_follows) {
             pieces.push(Piece::Bad(token(word.len())));
             // The values after it are still worth checking.
@@ -236,7 +258,15 @@ mod tests {
         assert_eq!(bad("1.5"), [(1, "1.5".to_owned())]);
         assert_eq!(bad(".5"), [(1, ".5".to_owned())]);
         assert_eq!(bad("100-200 Ns"), [(1, "100-200".to_owned())]);
-        assert_eq!(bad("4Ns"), [(1, "4Ns".to_owned())]);
+        assert_eq!(bad("4N"), [(1, "4N".to_owned())]);
+        assert_eq!(bad("20GB"), [(1, "20GB".to_owned())]);
+        let stuck = |line: &str| match &wholes(line)[..] {
+            [.., Piece::Stuck(value, token), Piece::Comment(_)] => Some((*value, token.column)),
+            _ => None,
+        };
+        assert_eq!(stuck("800 850 900Ns of all"), Some((900, 9)));
+        assert_eq!(stuck("4N"), None);
+        assert_eq!(stuck("4e5Ns"), None);
         let long = "9".repeat(60);
         assert_eq!(bad(&long), [(1, long.clone())]);
         assert_eq!(values("x1 2"), []);
@@ -290,7 +320,7 @@ mod tests {
         fn nothing_panics_and_tokens_lie_inside_the_line(line in "\\PC{0,40}|[ \t0-9,.e+-]{0,40}") {
             let chars: Vec<char> = line.chars().collect();
             for piece in wholes(&line) {
-                let (Piece::Whole(_, t) | Piece::Bad(t) | Piece::Comment(t)) = piece;
+                let (Piece::Whole(_, t) | Piece::Stuck(_, t) | Piece::Bad(t) | Piece::Comment(t)) = piece;
                 let text: String = chars[t.column - 1..t.column - 1 + t.len].iter().collect();
                 prop_assert_eq!(text, t.text);
             }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use super::choices::Choice;
 use super::dat_line::{self, Piece, Token};
+use super::dat_shape;
 use super::diagnostic::{Diagnostic, Severity};
 use super::hpl_dat::{HplDat, Output};
 
@@ -50,7 +51,15 @@ pub fn read(bytes: &[u8], origin: &str, given: Given) -> Read {
         return Read { dat: HplDat::default(), diagnostics: vec![fault] };
     }
     let mut reader = Reader::new(bytes, origin);
+    if let Some(unfinished) = dat_shape::unfinished(bytes) {
+        let place = Token { column: 1, len: unfinished.text.chars().count(), text: String::new() };
+        let fault = Diagnostic::error(origin, unfinished.message)
+            .at(unfinished.line, place.column, place.len, &unfinished.text)
+            .help(unfinished.help);
+        return Read { dat: HplDat::default(), diagnostics: vec![fault] };
+    }
     let dat = reader.all(given);
+    reader.out_of_step();
     let mut diagnostics = reader.found;
     diagnostics.sort_by_key(|d| d.span.as_ref().map(|s| (s.line, s.column)));
     Read { dat, diagnostics }
@@ -120,6 +129,20 @@ impl<'a> Reader<'a> {
                     seen += 1;
                     values.push((value, token));
                 }
+                Piece::Stuck(value, token) if seen < want => {
+                    seen += 1;
+                    let warning = self
+                        .diagnose(
+                            Severity::Warning,
+                            no,
+                            &token,
+                            format!("a word is stuck to a value of {name}"),
+                        )
+                        .read(format!("{value}, as the reference HPL does"))
+                        .help("put a blank between the value and what follows");
+                    self.found.push(warning);
+                    values.push((value, token));
+                }
                 Piece::Bad(token) if seen < want => {
                     seen += 1;
                     faulty = true;
@@ -136,7 +159,7 @@ impl<'a> Reader<'a> {
                         .reference(format!("takes {taken}"));
                     self.found.push(fault);
                 }
-                Piece::Whole(..) => further += 1,
+                Piece::Whole(..) | Piece::Stuck(..) => further += 1,
                 Piece::Bad(_) => {}
                 Piece::Comment(token) => {
                     if seen < want {
@@ -201,10 +224,12 @@ impl<'a> Reader<'a> {
                 Severity::Note,
                 no,
                 &whole_line,
-                format!(
-                    "the first {want} value{} of {name} are used, {further} more are not",
-                    plural(want)
-                ),
+                match want {
+                    1 => format!("only the first value of {name} is used, {further} more are not"),
+                    _ => format!(
+                        "the first {want} values of {name} are used, {further} more are not"
+                    ),
+                },
             );
             self.found.push(note);
         }
@@ -338,8 +363,26 @@ impl<'a> Reader<'a> {
         Some(instead)
     }
 
+    /// `file` in place of the output device, which the reference reads as 0, and takes for a file.
+    fn word_for_a_file(&mut self) -> Option<Token> {
+        let line = self.line(4)?;
+        let blank = line.chars().take_while(|c| c.is_whitespace()).count();
+        let text = line.split_whitespace().next().filter(|w| w.eq_ignore_ascii_case("file"))?;
+        let token = Token { column: blank + 1, len: text.len(), text: text.to_owned() };
+        let warning = self
+            .diagnose(Severity::Warning, 4, &token, "the output device is a word")
+            .read("a file, named on line 3")
+            .reference("reads 0, which is a file, too")
+            .help("6 is the standard output, 7 the standard error, any other number a file");
+        self.found.push(warning);
+        Some(token)
+    }
+
     fn output(&mut self) -> Option<Output> {
-        let (device, token) = self.whole(4, "the output device")?;
+        let (device, token) = match self.word_for_a_file() {
+            Some(token) => (0, token),
+            None => self.whole(4, "the output device")?,
+        };
         match device {
             6 => return Some(Output::Stdout),
             7 => return Some(Output::Stderr),
@@ -465,6 +508,32 @@ impl<'a> Reader<'a> {
             equilibrate: self.equilibration().unwrap_or(default.equilibrate),
             align: self.raised(31, "the alignment", 1, 4).unwrap_or(default.align),
         }
+    }
+
+    /// Where comments stand at other lines than they belong to, lines above are missing or too many.
+    fn out_of_step(&mut self) {
+        let Some(shift) = dat_shape::out_of_step(&self.lines) else { return };
+        let line = self.line(shift.at).unwrap_or_default();
+        let start = line.chars().take_while(|c| c.is_whitespace()).count();
+        let token =
+            Token { column: start + 1, len: line.trim().chars().count(), text: String::new() };
+        let lines = |count: usize| format!("{count} line{}", plural(count));
+        let why = match shift.belongs.checked_sub(shift.at) {
+            Some(missing) => format!("{} above it may be missing", lines(missing)),
+            None => format!("{} above it may be too many", lines(shift.at - shift.belongs)),
+        };
+        let warning = self
+            .diagnose(
+                Severity::Warning,
+                shift.at,
+                &token,
+                format!(
+                    "from here on comments speak of other values than those of their lines: this one belongs to line {}",
+                    shift.belongs
+                ),
+            )
+            .help(format!("{why}; `skt-hpl check` shows what each line was taken for"));
+        self.found.push(warning);
     }
 
     /// One diagnostic for all the lines a file that ends early does not have.
@@ -783,10 +852,40 @@ mod tests {
     }
 
     #[test]
+    fn what_the_reference_takes_is_taken_with_a_warning() {
+        let (dat, one) = only(&file(&[(5, "3"), (6, "800 850 900Ns")]), Severity::Warning, 6, 9);
+        assert_eq!(dat.ns, [800, 850, 900]);
+        assert!(one.message.contains("stuck to a value of N"), "{one}");
+        let (dat, _) = only(&file(&[(4, "file  device out")]), Severity::Warning, 4, 1);
+        assert_eq!(dat.output, Output::File("HPL.out".into()));
+    }
+
+    #[test]
+    fn a_file_that_nobody_has_finished_is_one_fault() {
+        for (line, text) in [(6, "<<<<<<< HEAD\n29\n=======\n30\n>>>>>>> b"), (8, "{{ nb }} NBs")] {
+            let read = read(file(&[(line, text)]).as_bytes(), "HPL.dat", Given::default());
+            assert_eq!(read.diagnostics.len(), 1, "{:?}", read.diagnostics);
+            assert!(read.has_errors());
+        }
+    }
+
+    #[test]
+    fn a_missing_line_is_told_by_the_comments_below() {
+        let whole = file(&[]);
+        let lines: Vec<&str> =
+            whole.lines().enumerate().filter(|(at, _)| *at != 17).map(|(_, l)| l).collect();
+        let read = read(lines.join("\n").as_bytes(), "HPL.dat", Given::default());
+        let told = read.diagnostics.iter().find(|d| d.message.contains("belongs to line"));
+        let told = told.unwrap_or_else(|| panic!("{:?}", read.diagnostics));
+        assert_eq!(told.span.as_ref().unwrap().line, 18, "{told}");
+        assert!(told.message.ends_with("line 19"), "{told}");
+    }
+
+    #[test]
     fn more_values_than_announced_are_a_note() {
         let (dat, one) = only(&file(&[(5, "1")]), Severity::Note, 6, 1);
         assert_eq!(dat.ns, [29]);
-        assert!(one.message.contains("first 1 value of N"), "{one}");
+        assert!(one.message.contains("only the first value of N"), "{one}");
         let (dat, _) = only(&file(&[(13, "-1.0")]), Severity::Note, 13, 1);
         assert_eq!(dat.threshold, -1.0);
     }

@@ -1,84 +1,74 @@
 //! What the tests need of a node: memory and ranks. Pure arithmetic.
 //!
-//! The benchmark asks [`fits`] before anything is allocated, with the figure `node_memory` read. A
+//! The benchmark asks [`fits`] before anything is allocated, with the figure `memory::room` read. A
 //! problem that is too large by a few per cent would otherwise be found out by the kernel's
 //! out-of-memory killer in the middle of the run.
 
+pub use crate::lu::need::Means;
+use crate::lu::need::Problem;
 use crate::params::TestParams;
 
 use super::hpl_dat::HplDat;
+use super::settings::Settings;
 
 /// What a process takes besides its arrays: the program, MPI's buffers, the BLAS's.
 pub const PROCESS_BYTES: u128 = 64 << 20;
 
-const DOUBLE_BYTES: u128 = 8;
+/// Bytes the largest rank of a test needs: its part of [A|b], the solver's work arrays, the process.
+pub fn rank_bytes(test: &TestParams, means: Means) -> u128 {
+    Problem::of(test, means).largest_rank().total().saturating_add(PROCESS_BYTES)
+}
 
-/// Rows (or columns) of `n` that fall on the first of `nprocs` processes in blocks of `nb`: the
-/// most that fall on any. (`grid`'s numroc for process 0; here in 128 bits, as the sizes judged are
-/// those nobody has yet refused.)
-fn numroc_max(n: u128, nb: u128, nprocs: u128) -> u128 {
-    let blocks = n / nb;
-    let whole = (blocks / nprocs) * nb;
-    match blocks % nprocs {
-        0 => whole + n % nb,
-        _ => whole + nb,
-    }
+/// Bytes the largest rank of a test needs beside its part of [A|b].
+pub fn beside_bytes(test: &TestParams, means: Means) -> u128 {
+    Problem::of(test, means).largest_rank().beside.saturating_add(PROCESS_BYTES)
+}
+
+/// Bytes all ranks of a test need together.
+pub fn grid_bytes(test: &TestParams, means: Means) -> u128 {
+    let ranks = wide(test.p).saturating_mul(wide(test.q));
+    Problem::of(test, means).all_ranks().total().saturating_add(ranks.saturating_mul(PROCESS_BYTES))
 }
 
 fn wide(size: usize) -> u128 {
     size as u128
 }
 
-/// Bytes of `panels` panels (`rows` long each) and one U (`cols` wide) beside a matrix part.
-fn bytes(area: u128, rows: u128, cols: u128, nb: u128, panels: u128) -> u128 {
-    let work = panels.saturating_mul(rows).saturating_add(cols).saturating_mul(nb);
-    area.saturating_add(work).saturating_mul(DOUBLE_BYTES)
+/// The ranks of a node, and what they keep.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OnNode {
+    pub ranks: usize,
+    /// How many times the matrix protection keeps, itself included: 1 without any.
+    pub copies: f64,
+    /// Whether a process column more than the grid has keeps checksums.
+    pub checksums: bool,
+    pub means: Means,
 }
 
-/// Bytes the largest rank of a test needs: its part of [A|b], DEPTH + 2 panels, one U, the process.
-pub fn rank_bytes(test: &TestParams) -> u128 {
-    let rows = numroc_max(wide(test.n), wide(test.nb), wide(test.p));
-    let cols = numroc_max(wide(test.n) + 1, wide(test.nb), wide(test.q));
-    let area = rows.saturating_mul(cols);
-    bytes(area, rows, cols, wide(test.nb), wide(test.depth) + 2).saturating_add(PROCESS_BYTES)
-}
-
-/// Bytes the largest rank of a test needs beside its part of [A|b].
-pub fn beside_bytes(test: &TestParams) -> u128 {
-    let rows = numroc_max(wide(test.n), wide(test.nb), wide(test.p));
-    let cols = numroc_max(wide(test.n) + 1, wide(test.nb), wide(test.q));
-    bytes(0, rows, cols, wide(test.nb), wide(test.depth) + 2).saturating_add(PROCESS_BYTES)
-}
-
-/// Bytes all ranks of a test need together.
-pub fn grid_bytes(test: &TestParams) -> u128 {
-    let (n, p, q) = (wide(test.n), wide(test.p), wide(test.q));
-    let (rows, cols) = (n.saturating_mul(q), (n + 1).saturating_mul(p));
-    let area = n.saturating_mul(n + 1);
-    bytes(area, rows, cols, wide(test.nb), wide(test.depth) + 2)
-        .saturating_add(p.saturating_mul(q).saturating_mul(PROCESS_BYTES))
-}
-
-/// The most a test can need on a node with `ranks_on_node` ranks, wherever in the grid they stand;
-/// ranks without a place in the grid count as bare processes. Protection keeps `copies` times the
-/// matrix, itself included: 1 without any.
-pub fn node_bytes(test: &TestParams, copies: f64, ranks_on_node: usize) -> u128 {
-    let ranks = wide(ranks_on_node);
-    let working = ranks.min(wide(test.p).saturating_mul(wide(test.q)));
-    rank_bytes(test)
-        .saturating_mul(working)
-        .min(grid_bytes(test))
-        .saturating_add((ranks - working).saturating_mul(PROCESS_BYTES))
-        .saturating_add(copies_bytes(test, copies, working))
-}
-
-/// Bytes of what is kept beside the matrix by `working` ranks, none of which may be the smallest.
-fn copies_bytes(test: &TestParams, copies: f64, working: u128) -> u128 {
-    let rows = numroc_max(wide(test.n), wide(test.nb), wide(test.p));
-    let cols = numroc_max(wide(test.n) + 1, wide(test.nb), wide(test.q));
-    let all = wide(test.n).saturating_mul(wide(test.n) + 1);
-    let area = rows.saturating_mul(cols).saturating_mul(working).min(all);
-    (area.saturating_mul(DOUBLE_BYTES) as f64 * (copies - 1.0).max(0.0)) as u128
+/// The most a test can need on a node, wherever in the grid its ranks stand; ranks without a place in the grid
+/// count as bare processes.
+pub fn node_bytes(test: &TestParams, on: OnNode) -> u128 {
+    let ranks = wide(on.ranks);
+    let columns = wide(test.q).saturating_add(u128::from(on.checksums));
+    let working = ranks.min(wide(test.p).saturating_mul(columns));
+    let problem = Problem::of(test, on.means);
+    let (mut one, mut all) = (problem.largest_rank(), problem.all_ranks());
+    if on.checksums {
+        let sums = problem.rank((0, test.q));
+        for (bytes, one, all) in [
+            (sums.matrix, &mut one.matrix, &mut all.matrix),
+            (sums.beside, &mut one.beside, &mut all.beside),
+        ] {
+            *one = bytes.max(*one);
+            *all = all.saturating_add(bytes.saturating_mul(wide(test.p)));
+        }
+    }
+    // None of the ranks may be a smaller one.
+    let most = |one: u128, all: u128| one.saturating_mul(working).min(all);
+    let kept = most(one.matrix, all.matrix) as f64 * (on.copies - 1.0).max(0.0);
+    most(one.total(), all.total())
+        .saturating_add(ranks.saturating_mul(PROCESS_BYTES))
+        .saturating_add(kept as u128)
 }
 
 /// A test that does not fit, with both numbers.
@@ -123,43 +113,33 @@ impl std::fmt::Display for TooLarge {
 
 impl std::error::Error for TooLarge {}
 
-/// Whether every test fits a node that holds `ranks_on_node` ranks and has `available_bytes` left.
+/// Whether every test fits a node that has `available_bytes` left.
 /// Of those that do not, the one that needs most is told.
 pub fn fits(
     tests: impl IntoIterator<Item = TestParams>,
-    copies: f64,
-    ranks_on_node: usize,
+    on: OnNode,
     available_bytes: u128,
 ) -> Result<(), TooLarge> {
-    let worst = tests
-        .into_iter()
-        .map(|test| (node_bytes(&test, copies, ranks_on_node), test))
-        .max_by_key(|(bytes, _)| *bytes);
+    let worst =
+        tests.into_iter().map(|test| (node_bytes(&test, on), test)).max_by_key(|(bytes, _)| *bytes);
     match worst {
         Some((needed_bytes, test)) if needed_bytes > available_bytes => Err(TooLarge {
             n: test.n,
             nb: test.nb,
             p: test.p,
             q: test.q,
-            ranks_on_node,
+            ranks_on_node: on.ranks,
             needed_bytes,
             available_bytes,
-            largest_n: largest_n(&test, copies, ranks_on_node, available_bytes),
+            largest_n: largest_n(&test, on, available_bytes),
         }),
         _ => Ok(()),
     }
 }
 
 /// The largest N with which `test` fits, by bisection: the need never falls as N grows.
-pub fn largest_n(
-    test: &TestParams,
-    copies: f64,
-    ranks_on_node: usize,
-    available_bytes: u128,
-) -> Option<usize> {
-    let fits = |n: usize| {
-        node_bytes(&TestParams { n, ..test.clone() }, copies, ranks_on_node) <= available_bytes
-    };
+pub fn largest_n(test: &TestParams, on: OnNode, available_bytes: u128) -> Option<usize> {
+    let fits = |n: usize| node_bytes(&TestParams { n, ..test.clone() }, on) <= available_bytes;
     if !fits(0) {
         return None;
     }
@@ -189,15 +169,24 @@ pub struct TooFewRanks {
     pub p: usize,
     pub q: usize,
     pub needed: usize,
+    /// Of those, to stand by.
+    pub spares: usize,
+    /// Of those, to keep checksums.
+    pub checksums: usize,
     pub have: usize,
 }
 
 impl std::fmt::Display for TooFewRanks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let TooFewRanks { p, q, needed, have } = self;
+        let TooFewRanks { p, q, needed, spares, checksums, have } = self;
+        let beside = match (spares, checksums) {
+            (0, 0) => String::new(),
+            (0, ranks) => format!(", {ranks} more keep checksums (--method abft)"),
+            (spares, _) => format!(", {spares} stand by (--spare-ranks)"),
+        };
         write!(
             f,
-            "Need at least {needed} processes for these tests: the largest grid is {p} x {q}, and \
+            "Need at least {needed} processes for these tests: the largest grid is {p} x {q}{beside}, and \
              there {} only {have}; start more (mpirun -n {needed}) or ask for a smaller grid",
             if *have == 1 { "is" } else { "are" }
         )
@@ -206,12 +195,17 @@ impl std::fmt::Display for TooFewRanks {
 
 impl std::error::Error for TooFewRanks {}
 
-/// Whether `ranks` are enough for every grid.
-pub fn enough_ranks(dat: &HplDat, ranks: usize) -> Result<(), TooFewRanks> {
-    let needed = dat.ranks_needed();
-    match dat.grids.iter().find(|(p, q)| p.saturating_mul(*q) == needed) {
-        Some(&(p, q)) if needed > ranks => Err(TooFewRanks { p, q, needed, have: ranks }),
-        _ => Ok(()),
+/// Whether `have` ranks are enough for every grid and what `settings` have beside it.
+pub fn enough_ranks(dat: &HplDat, settings: &Settings, have: usize) -> Result<(), TooFewRanks> {
+    let ranks = |&(p, q): &(usize, usize)| settings.ranks(p, q);
+    let Some(&(p, q)) = dat.grids.iter().rev().max_by_key(|grid| ranks(grid)) else {
+        return Ok(());
+    };
+    let (spares, checksums) = (settings.spare_ranks, if settings.checksums { p } else { 0 });
+    let needed = ranks(&(p, q)).saturating_add(spares);
+    match needed > have {
+        true => Err(TooFewRanks { p, q, needed, spares, checksums, have }),
+        false => Ok(()),
     }
 }
 
@@ -230,7 +224,7 @@ pub fn human(bytes: u128) -> String {
 mod tests {
     use super::*;
     use crate::input::hpl_dat::HplDat;
-    use crate::params::Rng;
+    use crate::params::{Engine, Rng};
     use proptest::prelude::*;
 
     const GIB: u128 = 1 << 30;
@@ -246,43 +240,30 @@ mod tests {
         dat.tests(Rng::Hpl, 100).next().unwrap()
     }
 
-    /// How many of `n` indices each of `nprocs` owns, dealt out one at a time.
-    fn dealt(n: usize, nb: usize, nprocs: usize) -> Vec<usize> {
-        let mut counts = vec![0; nprocs];
-        for i in 0..n {
-            counts[(i / nb) % nprocs] += 1;
-        }
-        counts
-    }
-
-    fn need_dealt(t: &TestParams, rows: usize, cols: usize) -> u128 {
-        (8 * (rows * cols + (t.depth + 2) * rows * t.nb + cols * t.nb)) as u128 + PROCESS_BYTES
-    }
+    const MEANS: Means = Means { engine: Engine::Auto, threads: 2 };
+    const PLAIN: OnNode = OnNode { ranks: 1, copies: 1.0, checksums: false, means: MEANS };
 
     proptest! {
         #[test]
-        fn needs_are_those_of_the_ranks_dealt_out(
+        fn no_choice_of_ranks_needs_more_than_is_said_of_the_node(
             n in 0usize..200, nb in 1usize..40, p in 1usize..6, q in 1usize..6, depth in 0usize..4,
         ) {
             let t = test(n, nb, p, q, depth);
-            let mut all = Vec::new();
-            for &rows in &dealt(n, nb, p) {
-                for &cols in &dealt(n + 1, nb, q) {
-                    all.push(need_dealt(&t, rows, cols));
-                }
-            }
-            prop_assert_eq!(rank_bytes(&t), *all.iter().max().unwrap());
-            let area = dealt(n, nb, p)[0] * dealt(n + 1, nb, q)[0];
-            prop_assert_eq!(beside_bytes(&t) + 8 * area as u128, rank_bytes(&t));
-            prop_assert_eq!(grid_bytes(&t), all.iter().sum::<u128>());
-            // No choice of ranks needs more than what is said of the node.
+            let problem = Problem::of(&t, MEANS);
+            let mut all: Vec<u128> = (0..p * q)
+                .map(|at| problem.rank((at / q, at % q)).total() + PROCESS_BYTES)
+                .collect();
+            prop_assert_eq!(rank_bytes(&t, MEANS), *all.iter().max().unwrap());
+            prop_assert_eq!(grid_bytes(&t, MEANS), all.iter().sum::<u128>());
             all.sort_unstable_by(|a, b| b.cmp(a));
             for ranks in 0..=p * q + 2 {
                 let idle = ranks.saturating_sub(p * q) as u128 * PROCESS_BYTES;
                 let worst = all.iter().take(ranks).sum::<u128>() + idle;
-                prop_assert!(worst <= node_bytes(&t, 1.0, ranks));
+                let on = OnNode { ranks, ..PLAIN };
+                prop_assert!(worst <= node_bytes(&t, on));
             }
-            prop_assert_eq!(node_bytes(&t, 1.0, p * q), grid_bytes(&t));
+            let on = OnNode { ranks: p * q, ..PLAIN };
+            prop_assert_eq!(node_bytes(&t, on), grid_bytes(&t, MEANS));
         }
 
         #[test]
@@ -293,12 +274,13 @@ mod tests {
             let t = test(n, nb, p, q, 1);
             let available = gib * GIB;
             let with = |n| TestParams { n, ..t.clone() };
-            match largest_n(&t, 2.5, ranks, available) {
+            let on = OnNode { ranks, copies: 2.5, ..PLAIN };
+            match largest_n(&t, on, available) {
                 Some(largest) => {
-                    prop_assert!(fits([with(largest)], 2.5, ranks, available).is_ok());
-                    prop_assert!(fits([with(largest + 1)], 2.5, ranks, available).is_err());
+                    prop_assert!(fits([with(largest)], on, available).is_ok());
+                    prop_assert!(fits([with(largest + 1)], on, available).is_err());
                 }
-                None => prop_assert!(fits([with(0)], 2.5, ranks, available).is_err()),
+                None => prop_assert!(fits([with(0)], on, available).is_err()),
             }
         }
     }
@@ -307,11 +289,11 @@ mod tests {
     fn a_refusal_tells_both_numbers() {
         let small = test(1000, 128, 1, 1, 1);
         let large = test(100_000, 128, 1, 1, 1);
-        let refusal = fits([small.clone(), large, small.clone()], 1.0, 1, 16 * GIB).unwrap_err();
+        let refusal = fits([small.clone(), large, small.clone()], PLAIN, 16 * GIB).unwrap_err();
         assert_eq!((refusal.n, refusal.nb), (100_000, 128));
         let text = refusal.to_string();
         assert!(
-            text.contains("N=100000 with NB=128 on a 1 x 1 grid needs 74.95 GiB on this node"),
+            text.contains("N=100000 with NB=128 on a 1 x 1 grid needs 74.97 GiB on this node"),
             "{text}"
         );
         assert!(text.contains("(1 rank), which has 16.00 GiB available"), "{text}");
@@ -323,20 +305,20 @@ mod tests {
             )),
             "{text}"
         );
-        assert_eq!(fits([small], 1.0, 1, 16 * GIB), Ok(()));
-        assert_eq!(fits([], 1.0, 1, 0), Ok(()));
+        assert_eq!(fits([small], PLAIN, 16 * GIB), Ok(()));
+        assert_eq!(fits([], PLAIN, 0), Ok(()));
     }
 
     #[test]
     fn absurd_sizes_are_refused_not_overflown() {
         for n in [usize::MAX, usize::MAX - 1, 1 << 62] {
             let t = test(n, usize::MAX, usize::MAX, usize::MAX, usize::MAX);
-            assert!(fits([t], 1.0, usize::MAX, GIB).is_err());
+            assert!(fits([t], OnNode { ranks: usize::MAX, ..PLAIN }, GIB).is_err());
             let t = test(n, 1, 1, 1, 0);
-            assert!(fits([t], 1.0, 1, GIB).unwrap_err().largest_n.is_some());
+            assert!(fits([t], PLAIN, GIB).unwrap_err().largest_n.is_some());
         }
         assert!(
-            fits([test(0, 1, 1, 1, 0)], 1.0, 4, GIB / 8)
+            fits([test(0, 1, 1, 1, 0)], OnNode { ranks: 4, ..PLAIN }, GIB / 8)
                 .unwrap_err()
                 .to_string()
                 .contains("no N fits")
@@ -346,11 +328,12 @@ mod tests {
     #[test]
     fn ranks_are_counted_in_the_references_words() {
         let dat = HplDat { grids: vec![(1, 4), (2, 3), (1, 1)], ..HplDat::default() };
-        assert_eq!(enough_ranks(&dat, 6), Ok(()));
-        let text = enough_ranks(&dat, 5).unwrap_err().to_string();
+        let settings = Settings::default();
+        assert_eq!(enough_ranks(&dat, &settings, 6), Ok(()));
+        let text = enough_ranks(&dat, &settings, 5).unwrap_err().to_string();
         assert!(text.starts_with("Need at least 6 processes for these tests"), "{text}");
         assert!(text.contains("2 x 3"), "{text}");
-        assert_eq!(enough_ranks(&HplDat::default(), 0), Ok(()));
+        assert_eq!(enough_ranks(&HplDat::default(), &settings, 0), Ok(()));
     }
 
     #[test]

@@ -8,10 +8,11 @@
 pub mod choices;
 mod dat_line;
 pub mod dat_reader;
+mod dat_shape;
 pub mod diagnostic;
 pub mod hpl_dat;
+pub mod job_name;
 pub mod memory_need;
-pub mod node_memory;
 pub mod settings;
 pub mod sources;
 

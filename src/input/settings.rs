@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::hpl_dat::{HplDat, Output};
+use super::job_name::{LENGTH_MAX, job_name};
 use crate::checkpoint::groups::GROUP_DEFAULT;
 use crate::checkpoint::plan::{Scheme, Scope};
 use crate::checkpoint::protocol::Method;
@@ -23,6 +24,7 @@ use crate::checkpoint::when::Interval;
 use crate::memory::Store;
 use crate::params::{Bcast, Engine, Fact, Form, Mapping, Rng, Swap};
 use crate::parity::{Code, Encode};
+use crate::units::seconds;
 
 /// The seed of the reference's matrix.
 pub const SEED_DEFAULT: u64 = 100;
@@ -62,20 +64,6 @@ fn output(text: &str) -> Result<Output, String> {
     }
 }
 
-/// A length of time in seconds: `90`, `30s`, `5m`, `2h`, `3d`.
-fn duration(text: &str) -> Result<f64, String> {
-    let text = text.trim();
-    let units = [("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
-    let (number, unit) = units
-        .iter()
-        .find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)))
-        .unwrap_or((text, 1.0));
-    match number.trim().parse::<f64>() {
-        Ok(value) if value.is_finite() && value > 0.0 => Ok(value * unit),
-        _ => Err("a time such as 90s, 5m, 2h or 3d is needed".to_owned()),
-    }
-}
-
 /// When to save, or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -93,10 +81,18 @@ fn saving(text: &str) -> Result<Saving, String> {
     }
 }
 
+/// When an epoch goes to storage.
+fn level2_every(text: &str) -> Result<Interval, String> {
+    match text.parse() {
+        Ok(every @ (Interval::Iterations(_) | Interval::Seconds(_))) => Ok(every),
+        _ => Err("a number of saves, or a time such as 30m or 2h, is needed".to_owned()),
+    }
+}
+
 /// A name that can be part of a file name.
 fn job(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    if text.is_empty() || text.len() > 64 || !text.chars().all(fits) {
+    if text.is_empty() || text.len() > LENGTH_MAX || !text.chars().all(fits) {
         return Err("a name of letters, digits, `-` and `_`, at most 64, is needed".to_owned());
     }
     Ok(text.to_owned())
@@ -116,8 +112,19 @@ macro_rules! words {
     };
 }
 
-words!(method: Method {
-    "self" => Method::SelfCheckpoint, "double" => Method::Double, "single" => Method::Single,
+/// What protects a run from the loss of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Guarding {
+    /// Saves, made so.
+    Saves(Method),
+    /// A process column more, which keeps checksums of the others.
+    Checksums,
+}
+
+words!(method: Guarding {
+    "self" => Guarding::Saves(Method::SelfCheckpoint), "double" => Guarding::Saves(Method::Double),
+    "single" => Guarding::Saves(Method::Single), "abft" => Guarding::Checksums,
 });
 words!(scope: Scope {
     "corner" => Scope::Corner, "side" => Scope::Side, "whole" => Scope::Whole,
@@ -168,7 +175,8 @@ pub struct Overrides {
     #[arg(long, value_name = "FILE", value_parser = path, help_heading = INPUT)]
     pub json: Option<PathBuf>,
 
-    /// Tell the progress of the factorisation [default: no]
+    /// Tell the progress of the factorisation in lines [default: one line on a terminal that somebody watches; =false for
+    /// none]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = BoolishValueParser::new(), help_heading = INPUT)]
     pub progress: Option<bool>,
@@ -266,7 +274,17 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", ignore_case = true, help_heading = RUN)]
     pub engine: Option<Engine>,
 
-    /// Look at the BLAS's choice of kernel first and mend it [default: yes]
+    /// Call this BLAS instead of the one the program is built with: a file or a name that the loader finds, such as
+    /// libmkl_rt.so.3 or /opt/aocl/lib/libblis.so
+    #[arg(long, value_name = "LIBRARY", help_heading = RUN)]
+    pub blas: Option<String>,
+
+    /// Command that prints the watts of the node it runs on, once a second on each node during the solve
+    /// [default: the node's own meter, else its processors' counters, where there are any]
+    #[arg(long, value_name = "COMMAND", help_heading = RUN)]
+    pub power_command: Option<String>,
+
+    /// Look at the BLAS's choice of kernel first and correct it [default: yes]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = BoolishValueParser::new(), help_heading = RUN)]
     pub preflight: Option<bool>,
@@ -276,12 +294,14 @@ pub struct Overrides {
     pub checkpoint: Option<Saving>,
 
     /// Mean time between failures of the whole system, for `--checkpoint auto` [default: 24h]
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = PROTECT)]
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = PROTECT)]
     pub mtbf: Option<f64>,
 
-    /// Copies that are kept: the matrix itself as one of two, two beside it, or one [default: self]
+    /// Checkpoint scheme: the matrix and one copy, two copies beside it, or one copy alone; or abft: no checkpoints, but a process
+    /// column more (P x (Q+1) ranks), whose checksums take the place of a column that loses a rank; under Open MPI 5 with
+    /// `mpirun --with-ft ulfm` [default: self]
     #[arg(long, value_name = "NAME", value_parser = method(), help_heading = PROTECT)]
-    pub method: Option<Method>,
+    pub method: Option<Guarding>,
 
     /// What a save covers: what can have changed, its columns in full height, or all [default: corner]
     #[arg(long, value_name = "NAME", value_parser = scope(), help_heading = PROTECT)]
@@ -308,7 +328,8 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", value_parser = store(), help_heading = PROTECT)]
     pub store: Option<Store>,
 
-    /// The name this run's memory goes by [default: the batch job's number, or `default`]
+    /// The name this run's memory goes by; give one to go on in another batch job [default: the
+    /// batch job's number, with the element's of an array, or `default`]
     #[arg(long, value_name = "NAME", value_parser = job, help_heading = PROTECT)]
     pub job: Option<String>,
 
@@ -317,9 +338,28 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", value_parser = restart(), help_heading = PROTECT)]
     pub restart: Option<Restart>,
 
+    /// Also keep checkpoints in DIR, on a file system that all nodes share: from there the run goes on when all memory
+    /// is gone, on any nodes, in another job
+    #[arg(long, value_name = "DIR", value_parser = path, help_heading = PROTECT)]
+    pub level2: Option<PathBuf>,
+
+    /// Bring every K-th save there, or the first one after so long (30m, 2h) [default: 1h]
+    #[arg(long, value_name = "K|TIME", value_parser = level2_every, help_heading = PROTECT)]
+    pub level2_every: Option<Interval>,
+
     /// Failure domains: lines `host domain` or `rank:R domain` [default: each node is one]
     #[arg(long, value_name = "FILE", value_parser = path, help_heading = PROTECT)]
     pub domains: Option<PathBuf>,
+
+    /// Survive a rank that dies without a restart: a spare rank takes its place and all go on from the last save.
+    /// Needs --checkpoint, and an MPI that can (Open MPI 5 under `mpirun --with-ft ulfm`) [default: no]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new(), help_heading = PROTECT)]
+    pub nonstop: Option<bool>,
+
+    /// Ranks beside those of the grid that stand by under --nonstop, the last of the job [default: 0]
+    #[arg(long, value_name = "K", value_parser = size::<0>, help_heading = PROTECT)]
+    pub spare_ranks: Option<usize>,
 }
 
 impl Overrides {
@@ -370,7 +410,21 @@ impl Overrides {
             ));
         }
         dat.grids = ps.into_iter().zip(qs).collect();
-        Ok(())
+        self.level2_has_a_first()
+    }
+
+    /// A second level of checkpoints is one of those in memory; nobody who asks for it is to be left without.
+    fn level2_has_a_first(&self) -> Result<(), Diagnostics> {
+        let lacking = match (&self.level2, &self.level2_every, &self.checkpoint) {
+            (Some(_), _, None) => ("level2", "checkpoint", "--checkpoint auto"),
+            (None, Some(_), _) => ("level2-every", "level2", "--level2 DIR"),
+            _ => return Ok(()),
+        };
+        let (given, wanted, help) = lacking;
+        Err(Diagnostics::from(
+            Diagnostic::error("settings", format!("{given} is set, but {wanted} is not"))
+                .help(format!("what goes to storage is a save in memory: give {help} as well")),
+        ))
     }
 }
 
@@ -391,9 +445,41 @@ pub struct Settings {
     /// `None`: as many as the cores the rank is bound to.
     pub threads: Option<usize>,
     pub engine: Engine,
+    /// The BLAS that was named in place of the linked one.
+    pub blas: Option<String>,
     pub preflight: bool,
+    /// What tells a node's power in place of its own meters.
+    #[serde(default)]
+    pub power_command: Option<String>,
+    /// Whether a line may show the progress to who watches: nobody has said whether to tell it.
+    #[serde(default)]
+    pub glance: bool,
     /// How the run is protected; `None`: not at all.
     pub protection: Option<Protection>,
+    /// Whether a lost rank is survived without a restart, and how many ranks stand by for that.
+    pub nonstop: bool,
+    pub spare_ranks: usize,
+    /// Whether a process column more than the grid has keeps checksums, with which a lost rank is survived, too.
+    pub checksums: bool,
+}
+
+impl Settings {
+    /// Whether the job goes on in its processes when one is lost.
+    pub fn goes_on(&self) -> bool {
+        self.nonstop || self.checksums
+    }
+
+    /// Ranks with a part in a test on a P x Q grid.
+    pub fn ranks(&self, p: usize, q: usize) -> usize {
+        p.saturating_mul(q.saturating_add(usize::from(self.checksums)))
+    }
+}
+
+impl Overrides {
+    /// As [`Settings::goes_on`], which must be known before MPI starts.
+    pub fn goes_on(&self) -> bool {
+        self.nonstop == Some(true) || self.method == Some(Guarding::Checksums)
+    }
 }
 
 /// How a run is protected, every default filled in.
@@ -408,7 +494,20 @@ pub struct Protection {
     pub job: String,
     pub restart: Restart,
     pub domains: Option<PathBuf>,
+    /// The second level, on storage; `None`: memory alone.
+    pub level2: Option<Level2>,
 }
+
+/// The second level of checkpoints.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Level2 {
+    pub dir: PathBuf,
+    /// In saves, or in seconds.
+    pub every: Interval,
+}
+
+/// Storage is for what takes all memory, which is rare: an hour of work is what that costs at most.
+const LEVEL2_DEFAULT: Interval = Interval::Seconds(3600.0);
 
 /// The mean time between failures that `auto` supposes: a day, as large systems have it.
 const MTBF_DEFAULT_S: f64 = 86400.0;
@@ -430,7 +529,10 @@ impl Protection {
         Some(Protection {
             interval,
             scheme: Scheme {
-                method: set.method.unwrap_or(Method::SelfCheckpoint),
+                method: match set.method {
+                    Some(Guarding::Saves(method)) => method,
+                    Some(Guarding::Checksums) | None => Method::SelfCheckpoint,
+                },
                 scope: set.scope.unwrap_or(Scope::Corner),
                 code: set.code.unwrap_or(if losses == 1 { Code::Xor } else { Code::ReedSolomon }),
                 losses,
@@ -438,20 +540,15 @@ impl Protection {
             group: set.group,
             encode: set.encode.unwrap_or(Encode::Pipelined),
             store: set.store.unwrap_or(Store::Posix),
-            job: set.job.clone().unwrap_or_else(job_default),
+            job: set.job.clone().unwrap_or_else(|| job_name(|name| std::env::var(name).ok())),
             restart: set.restart.unwrap_or_default(),
             domains: set.domains.clone(),
+            level2: set
+                .level2
+                .clone()
+                .map(|dir| Level2 { dir, every: set.level2_every.unwrap_or(LEVEL2_DEFAULT) }),
         })
     }
-}
-
-/// The batch system's number for this job, so that two jobs of one user never meet.
-fn job_default() -> String {
-    let ids = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"];
-    let id = ids.iter().find_map(|name| std::env::var(name).ok());
-    let fits = |c: char| c.is_ascii_alphanumeric();
-    let id: String = id.unwrap_or_default().chars().take_while(|c| fits(*c)).collect();
-    if id.is_empty() { "default".to_owned() } else { id }
 }
 
 impl From<&Overrides> for Settings {
@@ -465,8 +562,14 @@ impl From<&Overrides> for Settings {
             seed: set.seed.unwrap_or(SEED_DEFAULT),
             threads: set.threads,
             engine: set.engine.unwrap_or_default(),
+            blas: set.blas.clone(),
             preflight: set.preflight.unwrap_or(true),
+            power_command: set.power_command.clone(),
+            glance: set.progress.is_none(),
             protection: Protection::from(set),
+            nonstop: set.nonstop.unwrap_or(false),
+            spare_ranks: set.spare_ranks.unwrap_or(0),
+            checksums: set.method == Some(Guarding::Checksums),
         }
     }
 }
@@ -540,6 +643,31 @@ mod tests {
             align: 16,
         };
         assert_eq!(changed, expected);
+    }
+
+    #[test]
+    fn a_second_level_needs_a_first() {
+        let apply = |set: Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let dir = Some(PathBuf::from("/scratch"));
+        let why = apply(Overrides { level2: dir.clone(), ..Overrides::default() }).unwrap_err();
+        assert!(why.contains("--checkpoint auto"), "{why}");
+        let third = Interval::Iterations(3);
+        let every = Some(third);
+        let why = apply(Overrides { level2_every: every, ..Overrides::default() }).unwrap_err();
+        assert!(why.contains("--level2 DIR"), "{why}");
+        let both = Overrides {
+            level2: dir,
+            level2_every: every,
+            checkpoint: Some(Saving::Every(Interval::Iterations(1))),
+            ..Overrides::default()
+        };
+        apply(both.clone()).unwrap();
+        assert_eq!(Settings::from(&both).protection.unwrap().level2.unwrap().every, third);
+        // Off for once, with a file of settings that speaks of both.
+        apply(Overrides { checkpoint: Some(Saving::Off), ..both }).unwrap();
+        for bad in ["auto", "0", "", "soon"] {
+            assert!(level2_every(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

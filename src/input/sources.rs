@@ -287,7 +287,7 @@ impl Fault {
         } else if let Some(source) = std::error::Error::source(error) {
             source.to_string()
         } else {
-            "a value (see `skt-hpl --help`)".to_owned()
+            "a value (see `skt-hpl --help-all`)".to_owned()
         };
         Fault { read: strings(ContextKind::InvalidValue).into_iter().next(), allowed }
     }

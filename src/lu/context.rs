@@ -1,5 +1,6 @@
 //! What every step of one test needs to know: parameters, place in the grid, whom to talk to.
 
+use super::need::Lengths;
 use crate::blas::Engine;
 use crate::comm::Comm;
 use crate::grid::ProcessGrid;
@@ -11,12 +12,29 @@ pub struct Context<'a> {
     pub params: &'a TestParams,
     pub shape: Shape,
     pub engine: Engine,
-    /// All ranks of the grid, by row-major grid position.
+    /// Whether messages are ordered so that ranks with threads multiply while they factor. It is no matter of
+    /// this rank's threads: all ranks of the grid must order alike.
+    pub overlap: bool,
+    /// All ranks of the grid, by row-major grid position, those that keep sums included.
     pub grid: Comm,
-    /// The ranks of this process row: a rank's number is its process column.
+    /// The ranks of this process row that have columns of the matrix: a rank's number is its process column. Who keeps
+    /// sums is alone.
     pub row: Comm,
+    /// All ranks of this process row, who keeps sums last; where there are sums.
+    wide: Option<Comm>,
     /// The ranks of this process column: a rank's number is its process row.
     pub column: Comm,
+    /// The number that faults on purpose know this rank by.
+    pub place: usize,
+}
+
+/// A place in the grid, or beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    pub row: usize,
+    /// The grid's width stands for the column that keeps the sums.
+    pub col: usize,
+    pub place: usize,
 }
 
 impl<'a> Context<'a> {
@@ -26,26 +44,57 @@ impl<'a> Context<'a> {
         world: &Comm,
         params: &'a TestParams,
         engine: Engine,
+        overlap: bool,
         position: Option<(usize, usize)>,
     ) -> Option<Self> {
-        let key = position.map_or(0, |(row, col)| row * params.q + col);
-        let grid = world.split(position.map(|_| 0), key);
-        let (grid, (row, col)) = grid.zip(position)?;
-        let along_row = grid.split(Some(row), col).expect("every rank of the grid has a row");
+        let grid = ProcessGrid { p: params.p, q: params.q, mapping: params.mapping };
+        let seat = position.map(|(row, col)| Seat { row, col, place: grid.rank(row, col) });
+        Self::seated(world, params, engine, overlap, seat, false)
+    }
+
+    /// As [`Context::new`]; with `sums` one column more than the grid has keeps sums.
+    pub fn seated(
+        world: &Comm,
+        params: &'a TestParams,
+        engine: Engine,
+        overlap: bool,
+        seat: Option<Seat>,
+        sums: bool,
+    ) -> Option<Self> {
+        let key = seat.map_or(0, |seat| seat.row * (params.q + 1) + seat.col);
+        let grid = world.split(seat.map(|_| 0), key);
+        let (grid, Seat { row, col, place }) = grid.zip(seat)?;
+        let alone = if col == params.q { params.p } else { 0 };
+        let along_row = grid.split(Some(row + alone), col).expect("every rank has a row");
+        let wide = sums.then(|| grid.split(Some(row), col).expect("every rank has a row"));
         let along_column = grid.split(Some(col), row).expect("every rank of the grid has a column");
         Some(Self {
             params,
             shape: Shape::new(params, (row, col)),
             engine,
+            overlap,
             grid,
             row: along_row,
+            wide,
             column: along_column,
+            place,
         })
+    }
+
+    /// Along whom panels travel.
+    pub fn along(&self) -> &Comm {
+        self.wide.as_ref().unwrap_or(&self.row)
     }
 
     /// The place a launcher's rank has by the mapping.
     pub fn position_of(params: &TestParams, rank: usize) -> Option<(usize, usize)> {
         ProcessGrid { p: params.p, q: params.q, mapping: params.mapping }.coordinates(rank)
+    }
+
+    /// How long this rank's work arrays are with so many threads.
+    pub fn lengths(&self, threads: usize) -> Lengths {
+        let layout = (self.params.depth, self.params.align);
+        Lengths::new(&self.shape, layout, threads, self.engine)
     }
 
     /// Columns of block column `k` that are factored: all `nb` but in the last.

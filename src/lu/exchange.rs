@@ -282,6 +282,38 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// Work arrays rely on it: a process row is sent as many displaced rows as U takes from it beyond the
+        /// block, and what one message carries of both never exceeds the panel's width.
+        #[test]
+        fn no_message_has_more_rows_than_the_panel_has_columns(
+            size in 2usize..12,
+            root in 0usize..12,
+            owners in prop::collection::vec((0usize..12, any::<bool>()), 1..40),
+        ) {
+            let mut holdings = Holdings {
+                root: root % size,
+                sources: vec![Vec::new(); size],
+                displaced: vec![Vec::new(); size],
+            };
+            let mut displaced = 0;
+            for (i, (owner, inside)) in owners.iter().enumerate() {
+                holdings.sources[owner % size].push(i);
+                if owner % size != holdings.root || !inside {
+                    holdings.displaced[owner % size].push(displaced);
+                    displaced += 1;
+                }
+            }
+            for me in 0..size {
+                let plans =
+                    [binary(&holdings, me), long(&holdings, me, false), long(&holdings, me, true)];
+                for (_, parcel) in plans.iter().flatten().filter_map(|round| round.send.as_ref()) {
+                    prop_assert!(parcel.len() <= owners.len(), "{parcel:?}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn equilibration_evens_the_pieces_out() {
         let holdings = Holdings {

@@ -9,13 +9,19 @@
 //! Invariant of the recursion on columns c..e: on entry W(active, c..e) is up to date with columns
 //! before c; on exit W(active, c..e) holds multipliers, and rows c..e of L1 are final in columns
 //! before e and not yet touched by columns c..e from column e on.
+//!
+//! Whatever is done to all active rows is shared out to the crew by rows. No element depends on how:
+//! each is computed by the same operations in the same order.
 
 use super::clock::{Clock, Part};
 use super::context::Context;
+use super::need::Lengths;
 use super::panel::Panel;
-use crate::blas::{TriangleBlock, trsm_left_lower_unit, trsm_right_upper_unit, vector};
+use crate::blas::{Engine, TriangleBlock, vector};
+use crate::faults::{Point, hit};
 use crate::matrix::HugeBuffer;
 use crate::params::{Fact, Form};
+use crate::threads::{Crew, Shareable};
 use std::io;
 use std::ops::Range;
 
@@ -24,29 +30,39 @@ const TAG: i32 = 1;
 /// The work array of the factorisation, reused from panel to panel.
 pub struct Factor {
     work: HugeBuffer,
-    scratch: Vec<f64>,
+    /// One for each of the crew.
+    scratch: Vec<Vec<f64>>,
     /// Messages of the pivot search: own and partner's.
     mine: Vec<f64>,
     theirs: Vec<f64>,
+    /// The largest element of the next pivot's column in each part of the rows.
+    found: Vec<(f64, usize)>,
 }
 
 /// Head of a pivot message: magnitude, global row, whether the current row follows.
 const HEAD: usize = 3;
 
+/// Doubles of a pivot message of a panel of `width` columns: the head, the candidate's row, the current row.
+pub fn candidate_len(width: usize) -> usize {
+    HEAD + 2 * width
+}
+
 impl Factor {
-    pub fn new(context: &Context) -> io::Result<Self> {
+    pub fn new(lengths: &Lengths) -> io::Result<Self> {
         Ok(Self {
-            work: HugeBuffer::touched(Self::room(context))?,
-            scratch: Vec::new(),
-            mine: Vec::new(),
-            theirs: Vec::new(),
+            work: HugeBuffer::touched(lengths.panel)?,
+            scratch: (0..lengths.scratches).map(|_| Vec::with_capacity(lengths.scratch)).collect(),
+            mine: Vec::with_capacity(lengths.candidate),
+            theirs: Vec::with_capacity(lengths.candidate),
+            found: Vec::new(),
         })
     }
 
-    /// Doubles of the work array.
-    pub fn room(context: &Context) -> usize {
-        let width = context.params.nb.min(context.params.n);
-        leading_dimension(context.shape.rows, context.params.align) * width
+    /// Bytes of the arrays that grow with the problem.
+    pub fn bytes(&self) -> u64 {
+        let scratch: usize = self.scratch.iter().map(Vec::capacity).sum();
+        let small = scratch + self.mine.capacity() + self.theirs.capacity();
+        self.work.bytes() + small as u64 * 8
     }
 
     /// Factors block column `panel.k`, of which this rank has a part, and fills the panel's
@@ -61,9 +77,11 @@ impl Factor {
         context: &Context,
         panel: &mut Panel,
         a: *mut f64,
+        crew: &mut Crew,
         clock: &mut Clock,
     ) {
         let before = clock.enter(Part::Recursion);
+        assert!(crew.size() <= self.scratch.len(), "each of the crew has a scratch of its own");
         let shape = &context.shape;
         let width = panel.width;
         let first_row = shape.row_from_block(panel.k);
@@ -76,13 +94,18 @@ impl Factor {
         // SAFETY: the panel's columns of the local rows from `first_row` on, and a work array
         // with room for them.
         unsafe {
-            transpose_in(
-                a.add(first_row * shape.ld + column),
-                shape.ld,
-                (rows, width),
-                self.work.as_mut_ptr(),
-                ld,
-            );
+            let from = Shareable::new(a.add(first_row * shape.ld + column));
+            let to = Shareable::new(self.work.as_mut_ptr());
+            by_rows(crew, 0..rows, |_, part| {
+                let (at, len) = (part.start, part.len());
+                transpose_in(
+                    from.get().add(at * shape.ld),
+                    shape.ld,
+                    (len, width),
+                    to.get().add(at),
+                    ld,
+                );
+            });
             let mut run = Run {
                 context,
                 w: self.work.as_mut_ptr(),
@@ -99,14 +122,18 @@ impl Factor {
                 scratch: &mut self.scratch,
                 mine: &mut self.mine,
                 theirs: &mut self.theirs,
+                found: &mut self.found,
+                crew,
             };
             run.recurse(0..width);
             let below = if owner { width } else { 0 };
             debug_assert_eq!(rows - below, panel.below);
-            context.engine.lay_lower(
-                panel.below,
-                width,
-                (self.work.as_ptr().add(below), ld),
+            let from = Shareable::new(self.work.as_mut_ptr().add(below));
+            lay_lower(
+                context.engine,
+                crew,
+                (panel.below, width),
+                (from, ld),
                 panel.lower_pointer(),
             );
             if owner {
@@ -122,9 +149,38 @@ impl Factor {
     }
 }
 
+/// Lays L(rows x width), column-major at `l`, out as a lower block, each of the crew some rows of it.
+///
+/// # Safety
+/// As for [`Engine::lay_lower`].
+unsafe fn lay_lower(
+    engine: Engine,
+    crew: &mut Crew,
+    (rows, width): (usize, usize),
+    (l, ld): (Shareable<f64>, usize),
+    out: *mut f64,
+) {
+    let Some(step) = engine.row_step() else {
+        // SAFETY: passed on from the caller.
+        return unsafe { engine.lay_lower(rows, width, (l.get(), ld), out) };
+    };
+    let out = Shareable::new(out);
+    let steps = rows.div_ceil(step);
+    let parts = crew.size().min(steps).max(1);
+    crew.run(parts, |part| {
+        let start = steps * part / parts * step;
+        let end = (steps * (part + 1) / parts * step).min(rows);
+        // SAFETY: parts have rows of their own, and whole panels of the block.
+        unsafe {
+            let (from, to) = (l.get().add(start), out.get().add(start * width));
+            engine.lay_lower(end - start, width, (from, ld), to);
+        }
+    });
+}
+
 /// An odd number of cache lines, so that the rows of neighbouring columns do not meet in the same
 /// cache sets, and a multiple of the alignment asked for.
-fn leading_dimension(rows: usize, align: usize) -> usize {
+pub fn leading_dimension(rows: usize, align: usize) -> usize {
     let unit = if align.is_multiple_of(8) { align } else { 8 };
     let ld = rows.next_multiple_of(unit);
     if (ld / 8).is_multiple_of(2) { ld + 8 } else { ld }
@@ -160,8 +216,55 @@ unsafe fn transpose_in(
     }
 }
 
+/// Cuts rows into parts for the crew and has `work` done on each; it is told the number of its part, too.
+/// Returns how many there are.
+fn by_rows(
+    crew: &mut Crew,
+    rows: Range<usize>,
+    work: impl Fn(usize, Range<usize>) + Sync,
+) -> usize {
+    /// Fewer rows than this are not worth a mate's attention.
+    const FEWEST: usize = 256;
+    let parts = (rows.len() / FEWEST).clamp(1, crew.size());
+    // Whole cache lines.
+    let len = rows.len().div_ceil(parts).next_multiple_of(8).max(8);
+    let parts = rows.len().div_ceil(len);
+    crew.run(parts, |part| {
+        let start = rows.start + part * len;
+        work(part, start..(start + len).min(rows.end));
+    });
+    parts
+}
+
+/// The work array as the crew shares it.
+#[derive(Clone, Copy)]
+struct Columns {
+    w: Shareable<f64>,
+    ld: usize,
+}
+
+impl Columns {
+    /// # Safety
+    /// The rows are in the array and nobody writes to them.
+    unsafe fn get<'a>(self, j: usize, rows: &Range<usize>) -> &'a [f64] {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            std::slice::from_raw_parts(self.w.get().add(j * self.ld + rows.start), rows.len())
+        }
+    }
+
+    /// # Safety
+    /// The rows are in the array and nobody else touches them.
+    unsafe fn get_mut<'a>(self, j: usize, rows: &Range<usize>) -> &'a mut [f64] {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.w.get().add(j * self.ld + rows.start), rows.len())
+        }
+    }
+}
+
 /// One factorisation under way.
-struct Run<'a> {
+struct Run<'a, 'c> {
     context: &'a Context<'a>,
     w: *mut f64,
     ld: usize,
@@ -176,33 +279,17 @@ struct Run<'a> {
     cs: usize,
     pivots: *mut f64,
     clock: &'a mut Clock,
-    scratch: &'a mut Vec<f64>,
+    scratch: &'a mut [Vec<f64>],
     mine: &'a mut Vec<f64>,
     theirs: &'a mut Vec<f64>,
+    found: &'a mut Vec<(f64, usize)>,
+    crew: &'a mut Crew<'c>,
 }
 
-impl Run<'_> {
+impl Run<'_, '_> {
     /// The first row of W that is active once `done` rows are in L1.
     fn first(&self, done: usize) -> usize {
         if self.owner { done } else { 0 }
-    }
-
-    /// Rows `from..` of column `j` of W.
-    fn column(&self, j: usize, from: usize) -> &[f64] {
-        debug_assert!(j < self.width && from <= self.rows);
-        // SAFETY: within the work array.
-        unsafe { std::slice::from_raw_parts(self.w.add(j * self.ld + from), self.rows - from) }
-    }
-
-    /// Rows `from..` of column `j` to write, beside columns to read.
-    ///
-    /// # Safety
-    /// No other reference to column `j` may live.
-    #[allow(clippy::mut_from_ref)] // columns of one array, kept apart by the callers
-    unsafe fn column_mut(&self, j: usize, from: usize) -> &mut [f64] {
-        debug_assert!(j < self.width && from <= self.rows);
-        // SAFETY: within the work array; the caller keeps columns apart.
-        unsafe { std::slice::from_raw_parts_mut(self.w.add(j * self.ld + from), self.rows - from) }
     }
 
     /// L1(i, j).
@@ -218,11 +305,7 @@ impl Run<'_> {
         let nbmin = self.context.params.nbmin.max(1);
         if c.len() <= nbmin {
             let before = self.clock.enter(Part::Base);
-            match self.context.params.pfact {
-                Fact::Left => self.base_left(c),
-                Fact::Crout => self.base_crout(c),
-                Fact::Right => self.base_right(c),
-            }
+            self.base(c);
             self.clock.enter(before);
             return;
         }
@@ -265,15 +348,14 @@ impl Run<'_> {
         unsafe {
             let l = self.l1.add(rows.start * self.rs + rows.start * self.cs);
             let b = self.l1.add(rows.start * self.rs + cols.start * self.cs);
-            match self.context.params.l1 {
-                Form::Transposed => {
-                    trsm_left_lower_unit((m, n), (l, self.width), (b, self.width));
-                }
-                // Row-major: the BLAS sees the transposes of all three.
-                Form::NotTransposed => {
-                    trsm_right_upper_unit((n, m), (l, self.width), (b, self.width));
-                }
-            }
+            self.context.engine.solve_in_panel(
+                (m, n),
+                self.context.params.l1,
+                l,
+                b,
+                self.width,
+                &mut self.scratch[0],
+            );
         }
     }
 
@@ -289,24 +371,24 @@ impl Run<'_> {
             let b = at(inner.start, cols.start);
             let c = at(rows.start, cols.start);
             let ld = self.width;
+            let engine = self.context.engine;
             match self.context.params.l1 {
-                Form::Transposed => crate::blas::gemm(
-                    false,
-                    false,
+                Form::Transposed => engine.multiply_in_panel(
                     (rows.len(), cols.len(), inner.len()),
-                    -1.0,
-                    (a, ld),
-                    (b, ld),
-                    (c, ld),
+                    a,
+                    (b, 1, ld),
+                    c,
+                    ld,
+                    &mut self.scratch[0],
                 ),
-                Form::NotTransposed => crate::blas::gemm(
-                    false,
-                    false,
+                // Row-major: the transposes of all three.
+                Form::NotTransposed => engine.multiply_in_panel(
                     (cols.len(), rows.len(), inner.len()),
-                    -1.0,
-                    (b, ld),
-                    (a, ld),
-                    (c, ld),
+                    b,
+                    (a, 1, ld),
+                    c,
+                    ld,
+                    &mut self.scratch[0],
                 ),
             }
         }
@@ -318,94 +400,118 @@ impl Run<'_> {
         if inner.is_empty() || cols.is_empty() || first >= self.rows {
             return;
         }
-        // SAFETY: different columns of W, and L1 apart from it.
-        unsafe {
-            self.context.engine.multiply_in_panel(
-                (self.rows - first, cols.len(), inner.len()),
-                self.w.add(inner.start * self.ld + first),
-                (self.l1.add(inner.start * self.rs + cols.start * self.cs), self.rs, self.cs),
-                self.w.add(cols.start * self.ld + first),
-                self.ld,
-                self.scratch,
-            );
-        }
-    }
-
-    /// Base of the recursion: each column updates those to its right.
-    fn base_right(&mut self, c: Range<usize>) {
-        for j in c.clone() {
-            self.pivot(j);
-            self.divide(j);
-            let first = self.first(j + 1);
-            let x = self.column(j, first);
-            for t in j + 1..c.end {
-                // SAFETY: column t is not column j.
-                let y = unsafe { self.column_mut(t, first) };
-                vector::subtract_scaled(y, *self.top(j, t), x);
+        let (engine, w, ld) = (self.context.engine, Shareable::new(self.w), self.ld);
+        // SAFETY: within L1.
+        let b = unsafe { self.l1.add(inner.start * self.rs + cols.start * self.cs) };
+        let (b, rs, cs) = (Shareable::new(b), self.rs, self.cs);
+        let scratch = Shareable::new(self.scratch.as_mut_ptr());
+        let multiply = |part: usize, rows: Range<usize>| {
+            // SAFETY: different columns of W, and L1 apart from it. Parts have rows and a scratch of their own.
+            unsafe {
+                engine.multiply_in_panel(
+                    (rows.len(), cols.len(), inner.len()),
+                    w.get().add(inner.start * ld + rows.start),
+                    (b.get(), rs, cs),
+                    w.get().add(cols.start * ld + rows.start),
+                    ld,
+                    &mut *scratch.get().add(part),
+                );
             }
+        };
+        if engine.cuts_freely() {
+            by_rows(self.crew, first..self.rows, multiply);
+        } else {
+            // A BLAS rounds by the shape of the call.
+            multiply(0, first..self.rows);
         }
     }
 
-    /// Base of the recursion: each column is updated by those to its left when its turn comes.
-    fn base_left(&mut self, c: Range<usize>) {
+    /// Base of the recursion: column by column.
+    ///
+    /// The crew is called once a column: it divides the column before by its pivot, brings column j up to date
+    /// (and, looking right, those after it), and finds its largest element on the way.
+    fn base(&mut self, c: Range<usize>) {
+        let pfact = self.context.params.pfact;
         for j in c.clone() {
-            // L1(c.start..j, j) := L^-1 L1(c.start..j, j).
-            for t in c.start..j {
-                let u = *self.top(t, j);
-                for i in t + 1..j {
-                    *self.top(i, j) -= *self.top(i, t) * u;
+            if pfact == Fact::Left {
+                // L1(c.start..j, j) := L^-1 L1(c.start..j, j).
+                for t in c.start..j {
+                    let u = *self.top(t, j);
+                    for i in t + 1..j {
+                        *self.top(i, j) -= *self.top(i, t) * u;
+                    }
                 }
             }
-            self.update_column(c.start..j, j);
+            self.sweep(&c, j);
             self.pivot(j);
-            self.divide(j);
-        }
-    }
-
-    /// Base of the recursion: each column and each row of U is updated when its turn comes.
-    fn base_crout(&mut self, c: Range<usize>) {
-        for j in c.clone() {
-            self.update_column(c.start..j, j);
-            self.pivot(j);
-            for t in j + 1..c.end {
-                let sum: f64 = (c.start..j).map(|i| *self.top(j, i) * *self.top(i, t)).sum();
-                *self.top(j, t) -= sum;
+            if pfact == Fact::Crout {
+                // Row j of U: L1(j, j+1..c.end) -= L1(j, c.start..j) L1(c.start..j, j+1..c.end).
+                for t in j + 1..c.end {
+                    let sum: f64 = (c.start..j).map(|i| *self.top(j, i) * *self.top(i, t)).sum();
+                    *self.top(j, t) -= sum;
+                }
             }
-            self.divide(j);
         }
+        self.sweep(&c, c.end);
     }
 
-    /// W(active, j) -= W(active, left) L1(left, j).
-    fn update_column(&mut self, left: Range<usize>, j: usize) {
-        let first = self.first(j);
-        // SAFETY: column j is not among `left`.
-        let y = unsafe { self.column_mut(j, first) };
-        let mut t = left.start;
-        while t + 4 <= left.end {
-            let u = [0, 1, 2, 3].map(|i| *self.top(t + i, j));
-            let x = [0, 1, 2, 3].map(|i| self.column(t + i, first));
-            vector::subtract_four(y, &u, &x);
-            t += 4;
-        }
-        for t in t..left.end {
-            vector::subtract_scaled(y, *self.top(t, j), self.column(t, first));
-        }
-    }
-
-    /// Turns column j of the active rows into multipliers.
-    fn divide(&mut self, j: usize) {
-        // SAFETY: the only reference to the column.
-        let x = unsafe { self.column_mut(j, self.first(j + 1)) };
-        vector::divide(x, *self.top(j, j));
+    /// Over the rows active when `j` rows are in L1: turns column j - 1 into multipliers; then, unless j is the
+    /// end of `c`, brings columns up to date and notes the largest element of column j in each part.
+    fn sweep(&mut self, c: &Range<usize>, j: usize) {
+        let pfact = self.context.params.pfact;
+        let rows = self.first(j).min(self.rows)..self.rows;
+        let columns = Columns { w: Shareable::new(self.w), ld: self.ld };
+        let divisor = (j > c.start).then(|| *self.top(j - 1, j - 1));
+        // What the columns to the left are multiplied by in column j; looking right, what column j - 1 is
+        // multiplied by in those from j on.
+        let factors: Vec<f64> = match pfact {
+            _ if j == c.end || j == c.start => Vec::new(),
+            Fact::Left | Fact::Crout => (c.start..j).map(|t| *self.top(t, j)).collect(),
+            Fact::Right => (j..c.end).map(|t| *self.top(j - 1, t)).collect(),
+        };
+        self.found.resize(self.crew.size(), (-1.0, 0));
+        let found = Shareable::new(self.found.as_mut_ptr());
+        let parts = by_rows(self.crew, rows, |part, rows| {
+            // SAFETY: parts have rows of their own, and a place of their own in `found`; columns written are
+            // not among those read.
+            unsafe {
+                if let Some(divisor) = divisor {
+                    vector::divide(columns.get_mut(j - 1, &rows), divisor);
+                }
+                if j == c.end {
+                    return;
+                }
+                if pfact == Fact::Right {
+                    for (t, factor) in factors.iter().enumerate() {
+                        let y = columns.get_mut(j + t, &rows);
+                        vector::subtract_scaled(y, *factor, columns.get(j - 1, &rows));
+                    }
+                } else {
+                    let y = columns.get_mut(j, &rows);
+                    let x = |t: usize| columns.get(c.start + t, &rows);
+                    let (fours, rest) = factors.as_chunks::<4>();
+                    for (at, four) in fours.iter().enumerate() {
+                        vector::subtract_four(y, four, &[0, 1, 2, 3].map(|i| x(4 * at + i)));
+                    }
+                    for (i, factor) in rest.iter().enumerate() {
+                        vector::subtract_scaled(y, *factor, x(4 * fours.len() + i));
+                    }
+                }
+                let (magnitude, at) = vector::max_abs(columns.get(j, &rows));
+                *found.get().add(part) = (magnitude, rows.start + at);
+            }
+        });
+        self.found.truncate(parts);
     }
 
     /// Finds the largest element of column j over all process rows, moves its row into row j of
     /// L1 everywhere, and what was row j to where it came from.
     fn pivot(&mut self, j: usize) {
+        if j == self.width / 2 {
+            hit(Point::PanelHalf, self.context.place);
+        }
         let before = self.clock.enter(Part::Pivot);
-        let first = self.first(j);
-        let (magnitude, at) = vector::max_abs(self.column(j, first));
-        let at = first + at;
+        let (magnitude, at) = largest(self.found, self.first(j));
         if self.context.column.size() == 1 {
             let shape = &self.context.shape;
             // SAFETY: row j is in W, since this process row owns everything; so is `at`.
@@ -426,7 +532,7 @@ impl Run<'_> {
     fn pivot_among_rows(&mut self, j: usize, magnitude: f64, at: usize) {
         let shape = self.context.shape;
         let width = self.width;
-        let len = HEAD + 2 * width;
+        let len = candidate_len(width);
         self.mine.resize(len, 0.0);
         self.theirs.resize(len, 0.0);
         let active = self.first(j) < self.rows;
@@ -497,6 +603,18 @@ impl Run<'_> {
     }
 }
 
+/// The largest of what was found part by part, and the first place it is at: NaN only where there is nothing
+/// else, and `first` where there is nothing at all.
+fn largest(found: &[(f64, usize)], first: usize) -> (f64, usize) {
+    let mut best = found.first().copied().unwrap_or((-1.0, first));
+    for &(magnitude, at) in found {
+        if magnitude > best.0 || (best.0.is_nan() && !magnitude.is_nan()) {
+            best = (magnitude, at);
+        }
+    }
+    best
+}
+
 /// Takes over from `theirs` whatever is better or new.
 fn combine(mine: &mut [f64], theirs: &[f64], width: usize) {
     let (head, rows) = (HEAD, HEAD + width);
@@ -514,6 +632,7 @@ fn combine(mine: &mut [f64], theirs: &[f64], width: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn leading_dimensions_are_odd_in_cache_lines() {
@@ -526,6 +645,35 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn the_first_largest_part_wins_and_nan_only_alone() {
+        assert_eq!(largest(&[], 7), (-1.0, 7));
+        assert_eq!(largest(&[(2.0, 1), (3.0, 9), (3.0, 12)], 0), (3.0, 9));
+        assert_eq!(largest(&[(f64::NAN, 0), (1.0, 9), (0.5, 12)], 0), (1.0, 9));
+        let none = largest(&[(f64::NAN, 3), (f64::NAN, 9)], 3);
+        assert!(none.0.is_nan() && none.1 == 3);
+    }
+
+    /// However the rows are cut, each is in one part.
+    #[test]
+    fn parts_cover_all_rows_once() {
+        let mut pool = crate::threads::Pool::new(4);
+        pool.together(|crew| {
+            for rows in [0..0, 5..6, 3..259, 0..1024, 7..5000] {
+                let hits: Vec<AtomicUsize> = (0..rows.end).map(|_| AtomicUsize::new(0)).collect();
+                let parts = by_rows(crew, rows.clone(), |_, part| {
+                    part.for_each(|row| {
+                        hits[row].fetch_add(1, Ordering::Relaxed);
+                    })
+                });
+                assert!(parts <= crew.size());
+                for (row, hits) in hits.iter().enumerate() {
+                    assert_eq!(hits.load(Ordering::Relaxed), usize::from(rows.contains(&row)));
+                }
+            }
+        });
     }
 
     #[test]

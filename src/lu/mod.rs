@@ -10,24 +10,37 @@
 //! | drive all of it, with lookahead | `pipeline` | pdgesvK2 |
 //! | back substitution | `solve` | pdtrsv |
 //! | the check | `residual` | pdtest |
+//! | which process column does what, where one keeps sums | `roles` | |
+//! | U's part of a process column that was replaced | `regain` | |
+//! | a test that outlives the attempts at it | `standing` | |
+//! | how much memory all that takes | `need` | |
 //!
 //! This module knows nothing of checkpoints: the pipeline tells an [`Observer`] when a boundary is
-//! reached, and asks it beforehand where to drain.
+//! reached, and asks it beforehand where to drain. Nor of failures: it knows columns, their roles, and that an attempt may
+//! have been left.
 
 mod clock;
 mod context;
 mod exchange;
 mod factor;
+pub mod need;
 mod panel;
 mod pipeline;
 mod pivots;
+mod regain;
 mod residual;
+mod roles;
+mod sample;
 mod solve;
+mod standing;
 mod swap;
 mod test;
 mod update;
 
 pub use clock::{Clock, Part};
-pub use context::Context;
-pub use pipeline::{Halt, Milestone, Observer, Silent};
-pub use test::{Start, solve_test, unix_seconds, work_bytes};
+pub use context::{Context, Seat};
+pub use pipeline::{DEPTH_IN_STEPS, Halt, Milestone, Observer, Silent};
+pub use roles::{Exchange, Progress};
+pub use sample::time_stretches;
+pub use standing::{From, Standing};
+pub use test::{Start, solve_test, unix_seconds};

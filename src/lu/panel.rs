@@ -7,8 +7,9 @@
 use std::io;
 
 use super::context::Context;
+use super::need::Lengths;
 use super::pivots::RowMoves;
-use crate::blas::{LowerBlock, TriangleBlock};
+use crate::blas::{Engine, LowerBlock, TriangleBlock};
 use crate::comm::Broadcast;
 use crate::matrix::HugeBuffer;
 
@@ -22,11 +23,11 @@ pub struct Layout {
 
 impl Layout {
     /// The message of a panel of width `width` with `below` rows under its diagonal block.
-    fn new(context: &Context, width: usize, below: usize) -> Self {
-        let align = context.params.align.max(1);
+    pub fn new(engine: Engine, align: usize, width: usize, below: usize) -> Self {
+        let align = align.max(1);
         let triangle = width.next_multiple_of(align);
         let lower = (triangle + width * width).next_multiple_of(align);
-        Self { triangle, lower, len: lower + context.engine.lower_len(below, width) }
+        Self { triangle, lower, len: lower + engine.lower_len(below, width) }
     }
 }
 
@@ -39,35 +40,33 @@ pub struct Panel {
     pub below: usize,
     pub first_below: usize,
     pub layout: Layout,
+    /// Before the message, whose buffer it uses: fields are dropped in order.
+    pub broadcast: Option<Broadcast>,
     message: HugeBuffer,
     triangle: HugeBuffer,
-    pub broadcast: Option<Broadcast>,
     /// What the pivots ask for; there once the message has arrived.
     pub moves: Option<RowMoves>,
 }
 
 impl Panel {
     /// A slot with room for any panel of the test.
-    pub fn new(context: &Context) -> io::Result<Self> {
-        let width = context.params.nb.min(context.params.n);
-        let layout = Layout::new(context, width, context.shape.rows);
+    pub fn new(lengths: &Lengths) -> io::Result<Self> {
         Ok(Self {
             k: 0,
             width: 0,
             below: 0,
             first_below: 0,
-            layout,
-            message: HugeBuffer::touched(layout.len)?,
-            triangle: HugeBuffer::touched(context.engine.triangle_len(width))?,
+            layout: Layout { triangle: 0, lower: 0, len: 0 },
+            message: HugeBuffer::touched(lengths.message)?,
+            triangle: HugeBuffer::touched(lengths.triangle)?,
             broadcast: None,
             moves: None,
         })
     }
 
-    /// Doubles a slot takes at most.
-    pub fn room(context: &Context) -> usize {
-        let width = context.params.nb.min(context.params.n);
-        Layout::new(context, width, context.shape.rows).len + context.engine.triangle_len(width)
+    /// Bytes a slot takes.
+    pub fn bytes(&self) -> u64 {
+        self.message.bytes() + self.triangle.bytes()
     }
 
     /// Makes the slot block column `k`'s. Its last broadcast must have been finished.
@@ -77,7 +76,7 @@ impl Panel {
         self.width = context.width(k);
         self.first_below = context.shape.row_from_block(k + 1);
         self.below = context.shape.rows - self.first_below;
-        self.layout = Layout::new(context, self.width, self.below);
+        self.layout = Layout::new(context.engine, context.params.align, self.width, self.below);
         self.moves = None;
     }
 

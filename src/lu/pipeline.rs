@@ -3,7 +3,8 @@
 //! At iteration k panel k is applied to everything right of it. With a lookahead of DEPTH, panel
 //! k + DEPTH is factored first: its columns are brought up to date ahead of the rest, so that its
 //! broadcast is under way while the rest is multiplied. Where a rank has threads, its main thread
-//! factors while the others already multiply.
+//! factors while the others already multiply. Whether any rank has decides the order of messages, on all
+//! ranks alike (`Context::overlap`): a rank without threads then factors a little later than it could.
 //!
 //! A *boundary* k is the moment when all updates before panel k are done everywhere. The pipeline
 //! passes through a clean boundary only where the observer asks for one, because there no panel may
@@ -15,9 +16,11 @@ use super::clock::{Clock, Part};
 use super::context::Context;
 use super::factor::Factor;
 use super::panel::Panel;
+use super::roles::Progress;
 use super::swap::Swapper;
 use super::update::{Multiplication, prepare};
-use crate::comm::Broadcast;
+use crate::comm::{Broadcast, Step, Steps};
+use crate::faults::{Point, hit};
 use crate::matrix::HugeBuffer;
 use crate::threads::Pool;
 
@@ -75,6 +78,13 @@ pub trait Observer {
         let _ = (k, blocks, elapsed);
     }
 
+    /// Whether the factorisation ends before panel `k` is applied, wherever it is in between boundaries: what has been
+    /// computed is of no use then but for the time it took. Asked after [`Observer::iteration`].
+    fn leaves(&mut self, k: usize) -> bool {
+        let _ = k;
+        false
+    }
+
     /// This rank has spent so many seconds multiplying since the factorisation began, waiting for nobody, and
     /// has done so many operations in them.
     fn multiplied(&mut self, seconds: f64, flops: f64) {
@@ -103,33 +113,29 @@ pub struct Work {
 }
 
 impl Work {
-    pub fn new(context: &Context) -> io::Result<Self> {
-        let slots = slots(context);
-        let width = context.params.nb.min(context.params.n);
+    pub fn new(context: &Context, threads: usize) -> io::Result<Self> {
+        let lengths = context.lengths(threads);
+        let panels = (0..lengths.slots).map(|_| Panel::new(&lengths));
         Ok(Self {
-            panels: (0..slots).map(|_| Panel::new(context)).collect::<io::Result<_>>()?,
-            factor: Factor::new(context)?,
-            swapper: Swapper::default(),
-            ahead: HugeBuffer::touched(context.engine.upper_len(width, width + 1))?,
-            rest: HugeBuffer::touched(context.engine.upper_len(width, context.shape.cols))?,
+            panels: panels.collect::<io::Result<_>>()?,
+            factor: Factor::new(&lengths)?,
+            swapper: Swapper::new(&lengths),
+            ahead: HugeBuffer::touched(lengths.ahead)?,
+            rest: HugeBuffer::touched(lengths.rest)?,
         })
     }
 
-    /// Bytes of all of it, at most.
-    pub fn bytes(context: &Context) -> u64 {
-        let width = context.params.nb.min(context.params.n);
-        let doubles = slots(context) * Panel::room(context)
-            + Factor::room(context)
-            + Swapper::room(context)
-            + context.engine.upper_len(width, width + 1)
-            + context.engine.upper_len(width, context.shape.cols);
-        doubles as u64 * 8
+    /// Ends what is under way of an attempt that was lost; panels that are here stay.
+    pub fn give_up_broadcasts(&mut self) {
+        self.panels.iter_mut().for_each(|panel| panel.broadcast = None);
     }
-}
 
-/// Panels that exist at the same time: the one being applied and those factored ahead.
-fn slots(context: &Context) -> usize {
-    (context.params.depth + 1).min(context.params.blocks().max(1))
+    /// Bytes of all of it, as it is.
+    pub fn bytes(&self) -> u64 {
+        let panels: u64 = self.panels.iter().map(Panel::bytes).sum();
+        let upper = self.ahead.bytes() + self.rest.bytes();
+        panels + self.factor.bytes() + self.swapper.bytes() + upper
+    }
 }
 
 /// One factorisation under way on one rank.
@@ -142,7 +148,20 @@ struct Run<'a, O> {
     observer: &'a mut O,
     /// Operations of the multiplications done.
     flops: f64,
+    /// There where each process column is to have done all of an iteration or nothing of it.
+    steps: Option<InSteps<'a>>,
 }
+
+/// A factorisation in steps: what a process column begins together it ends together.
+struct InSteps<'a> {
+    steps: Steps,
+    progress: &'a mut Progress,
+    /// Panels stay where they are for now.
+    quiet: bool,
+}
+
+/// The largest lookahead with which a factorisation goes in steps: all panels that a step needs have come before it begins.
+pub const DEPTH_IN_STEPS: usize = 1;
 
 /// Factors from boundary `start` to the end, or to where the observer stops it.
 ///
@@ -159,7 +178,7 @@ pub unsafe fn factorise<O: Observer>(
 ) -> Halt {
     let blocks = context.params.blocks();
     let depth = context.params.depth;
-    let mut run = Run { context, a, work, pool, clock, observer, flops: 0.0 };
+    let mut run = Run { context, a, work, pool, clock, observer, flops: 0.0, steps: None };
     // Panels before `factored` are; `drain` is a boundary no panel may be factored across.
     let mut factored = start;
     let mut asked = start;
@@ -183,6 +202,10 @@ pub unsafe fn factorise<O: Observer>(
             }
         }
         run.observer.iteration(k, blocks, run.clock.elapsed());
+        if run.observer.leaves(k) {
+            run.finish_broadcasts();
+            return Halt::Stop;
+        }
         // Everything that may be factored by now but the last is factored on its own, which
         // happens only at the start, after a drain, and where there is no lookahead.
         let mut last = None;
@@ -214,7 +237,93 @@ pub unsafe fn factorise<O: Observer>(
     Halt::GoOn
 }
 
+/// Factors in steps from boundary `start`, where panel `start` may be factored already: then its process column has it.
+///
+/// Before a step of iteration k all ranks of the grid have panel k. So wherever an attempt is lost, each process
+/// column has applied all panels before some k and nothing of k, and those k differ by one at most; whoever is behind has all
+/// it needs to catch up ([`catch_up_in_steps`]).
+///
+/// # Safety
+/// As for [`factorise`].
+#[allow(clippy::too_many_arguments)] // those of `factorise` and two
+pub unsafe fn factorise_in_steps<O: Observer>(
+    context: &Context,
+    a: *mut f64,
+    (start, ready): (usize, bool),
+    work: &mut Work,
+    progress: &mut Progress,
+    pool: &mut Pool,
+    clock: &mut Clock,
+    observer: &mut O,
+) {
+    let (blocks, depth) = (context.params.blocks(), context.params.depth);
+    assert!(depth <= DEPTH_IN_STEPS, "refused beforehand");
+    let steps = Some(InSteps { steps: Steps::begin(&context.column), progress, quiet: false });
+    let mut run = Run { context, a, work, pool, clock, observer, flops: 0.0, steps };
+    let mut factored = start;
+    if ready {
+        run.share(start);
+        factored += 1;
+    }
+    for k in start..blocks {
+        run.observer.iteration(k, blocks, run.clock.elapsed());
+        if factored == k {
+            run.factor_alone(k, k);
+            factored += 1;
+        }
+        let next = (factored <= k + depth && factored < blocks).then_some(factored);
+        factored += usize::from(next.is_some());
+        run.iterate(k, next, factored);
+        run.observer.multiplied(run.clock.spent(Part::Multiply), run.flops);
+    }
+    run.finish_broadcasts();
+    // Whoever is past this knows that the others of its process column have done their last step.
+    let last = run.steps.as_ref().map(|own| own.steps.step());
+    drop(last);
+}
+
+/// Takes the one step by which this process column is behind the others, with the panel that it has.
+///
+/// # Safety
+/// As for [`factorise`].
+pub unsafe fn catch_up_in_steps(
+    context: &Context,
+    a: *mut f64,
+    work: &mut Work,
+    progress: &mut Progress,
+    pool: &mut Pool,
+) {
+    let k = progress.applied;
+    let ahead = context.params.depth > 0 && k + 1 < context.params.blocks();
+    let steps = Some(InSteps { steps: Steps::begin(&context.column), progress, quiet: true });
+    let (mut clock, mut observer) = (Clock::start(), Silent);
+    let (clock, observer) = (&mut clock, &mut observer);
+    let mut run = Run { context, a, work, pool, clock, observer, flops: 0.0, steps };
+    let next = ahead.then_some(k + 1);
+    run.iterate(k, next, k + 1 + usize::from(ahead));
+    let last = run.steps.as_ref().map(|own| own.steps.step());
+    drop(last);
+}
+
 impl<O: Observer> Run<'_, O> {
+    /// Passes on panel `k`, which is factored.
+    fn share(&mut self, k: usize) {
+        let slot = self.slot(k);
+        if !self.owns_column(k) {
+            self.work.panels[slot].begin(self.context, k);
+        }
+        start_broadcast(self.context, &mut self.work.panels[slot]);
+    }
+
+    /// From here on this process column does a step, all of it or nothing.
+    fn step(&self) -> Option<Step> {
+        self.steps.as_ref().map(|own| own.steps.step())
+    }
+
+    fn quiet(&self) -> bool {
+        self.steps.as_ref().is_some_and(|own| own.quiet)
+    }
+
     fn slot(&self, k: usize) -> usize {
         k % self.work.panels.len()
     }
@@ -236,7 +345,7 @@ impl<O: Observer> Run<'_, O> {
         debug_assert_eq!(panel.k, k);
         if let Some(broadcast) = &mut panel.broadcast {
             let before = self.clock.enter(Part::Broadcast);
-            broadcast.wait_arrived(&self.context.row);
+            broadcast.wait_arrived(self.context.along());
             self.clock.enter(before);
         }
         panel.open(self.context);
@@ -246,7 +355,7 @@ impl<O: Observer> Run<'_, O> {
         let before = self.clock.enter(Part::Broadcast);
         for panel in &mut self.work.panels {
             if let Some(mut broadcast) = panel.broadcast.take() {
-                broadcast.finish(&self.context.row);
+                broadcast.finish(self.context.along());
             }
         }
         self.clock.enter(before);
@@ -259,11 +368,11 @@ impl<O: Observer> Run<'_, O> {
         let panel = &mut self.work.panels[slot];
         if let Some(mut broadcast) = panel.broadcast.take() {
             let before = self.clock.enter(Part::Broadcast);
-            broadcast.finish(&self.context.row);
+            broadcast.finish(self.context.along());
             self.clock.enter(before);
         }
         self.work.panels[slot].begin(self.context, k);
-        if !self.owns_column(k) {
+        if !self.owns_column(k) && !self.quiet() {
             start_broadcast(self.context, &mut self.work.panels[slot]);
         }
     }
@@ -308,29 +417,52 @@ impl<O: Observer> Run<'_, O> {
     fn factor_alone(&mut self, k: usize, next: usize) {
         self.begin_panel(next);
         if self.owns_column(next) {
+            let step = self.step();
             if let Some(multiplication) = self.catch_up(k, next) {
                 self.multiply(&multiplication);
             }
             let slot = self.slot(next);
             let work = &mut *self.work;
+            let panel = &mut work.panels[slot];
             // SAFETY: the whole local matrix.
-            unsafe {
-                work.factor.run(self.context, &mut work.panels[slot], self.a, self.clock);
+            self.pool.together(|crew| unsafe {
+                work.factor.run(self.context, panel, self.a, crew, self.clock);
+            });
+            if let Some(own) = &mut self.steps {
+                own.progress.factored = next + 1;
             }
-            start_broadcast(self.context, &mut work.panels[slot]);
+            drop(step);
+            start_broadcast(self.context, &mut self.work.panels[slot]);
+            hit(Point::PanelSent, self.context.place);
         }
     }
 
     /// Applies panel `k` to all columns from block `factored` on, and factors panel `next`, whose
     /// block is the one before those, on the way.
     fn iterate(&mut self, k: usize, next: Option<usize>, factored: usize) {
+        let in_steps = self.steps.is_some();
+        if in_steps {
+            self.await_panel(k);
+            hit(Point::PanelHere, self.context.place);
+        }
         if let Some(next) = next {
             self.begin_panel(next);
         }
+        let before = self.clock.enter(Part::Broadcast);
+        if in_steps && !self.quiet() {
+            // Whoever is past this knows that all have the panel.
+            self.context.grid.barrier();
+        }
+        let step = self.step();
+        self.clock.enter(before);
+        if in_steps {
+            hit(Point::StepBegin, self.context.place);
+        }
+        let quiet = self.quiet();
         let ours = next.filter(|&next| self.owns_column(next));
-        // With threads the rest is prepared before the panel is factored, so that they can
-        // multiply meanwhile; alone, the panel goes first, so that others wait less for it.
-        let overlap = self.pool.threads() > 1;
+        // With threads the rest is prepared before the panel is factored, so that they can multiply
+        // meanwhile; where no rank has any, the panel goes first, so that others wait less for it.
+        let overlap = self.context.overlap;
         if let Some(next) = ours {
             if let Some(multiplication) = self.catch_up(k, next) {
                 self.multiply(&multiplication);
@@ -338,17 +470,26 @@ impl<O: Observer> Run<'_, O> {
             if !overlap {
                 let slot = self.slot(next);
                 let work = &mut *self.work;
+                let panel = &mut work.panels[slot];
                 // SAFETY: the whole local matrix.
-                unsafe {
-                    work.factor.run(self.context, &mut work.panels[slot], self.a, self.clock);
+                self.pool.together(|crew| unsafe {
+                    work.factor.run(self.context, panel, self.a, crew, self.clock);
+                });
+                if !quiet {
+                    start_broadcast(self.context, &mut work.panels[slot]);
+                    hit(Point::PanelSent, self.context.place);
                 }
-                start_broadcast(self.context, &mut work.panels[slot]);
             }
         }
         self.await_panel(k);
         let shape = &self.context.shape;
         let first = (factored * self.context.params.nb).min(self.context.params.n);
-        let cols = shape.col_map.count_below(first, shape.col)..shape.cols;
+        let first = match shape.is_sums() {
+            // What the panel's own columns add to them is eliminated, too.
+            true => shape.col_from_block(k),
+            false => shape.col_map.count_below(first, shape.col),
+        };
+        let cols = first..shape.cols;
         let slot = self.slot(k);
         let work = &mut *self.work;
         // SAFETY: the whole local matrix, columns nobody else touches, and U's buffer.
@@ -364,6 +505,9 @@ impl<O: Observer> Run<'_, O> {
                 self.clock,
             )
         };
+        if in_steps {
+            hit(Point::MultiplyBegin, self.context.place);
+        }
         self.flops += rest.flops();
         let before = self.clock.enter(Part::Multiply);
         let context = self.context;
@@ -372,24 +516,34 @@ impl<O: Observer> Run<'_, O> {
         let panels = std::cell::RefCell::new(&mut work.panels);
         let factor = &mut work.factor;
         let next_slot = next.map(|next| next % panels.borrow().len());
+        let mates = match ours {
+            Some(next) if overlap => {
+                mates(self.pool.threads(), context.width(next), rest.columns())
+            }
+            _ => 0,
+        };
         self.pool.spread(
             rest.tasks(),
             |task| rest.run(task),
-            || {
+            mates,
+            |crew| {
                 if let (Some(_), true, Some(slot)) = (ours, overlap, next_slot) {
                     let mut panels = panels.borrow_mut();
                     // SAFETY: the panel's columns are not among those the tasks work on.
                     unsafe {
-                        factor.run(context, &mut panels[slot], a, &mut clock.borrow_mut());
+                        factor.run(context, &mut panels[slot], a, crew, &mut clock.borrow_mut());
                     }
-                    start_broadcast(context, &mut panels[slot]);
+                    if !quiet {
+                        start_broadcast(context, &mut panels[slot]);
+                        hit(Point::PanelSent, context.place);
+                    }
                 }
             },
             || {
                 // Pass on what has come in while we multiply.
                 for panel in panels.borrow_mut().iter_mut() {
                     if let Some(broadcast) = &mut panel.broadcast
-                        && broadcast.complete(&context.row)
+                        && broadcast.complete(context.along())
                     {
                         panel.broadcast = None;
                     }
@@ -397,13 +551,35 @@ impl<O: Observer> Run<'_, O> {
             },
         );
         self.clock.enter(before);
+        if let Some(own) = &mut self.steps {
+            own.progress.applied = k + 1;
+            if let Some(next) = ours {
+                own.progress.factored = next + 1;
+            }
+        }
+        drop(step);
+        if in_steps {
+            hit(Point::StepEnd, self.context.place);
+        }
     }
+}
+
+/// How many workers help to factor a panel of `width` columns while the others multiply it into `columns`.
+///
+/// The others should not wait for the panel, and threads that factor together do less each than one alone. A rank's
+/// rows count in both alike. An operation of the panel takes up to four times as long as one of the multiplication, which
+/// has two for each of the panel's (28 and 84 GFLOP/s a thread on a Xeon of the Sapphire Rapids generation, `width` 256),
+/// so one thread needs the share 2 `width` / `columns` of the others' time. The crew is such that they need twice as
+/// long.
+fn mates(threads: usize, width: usize, columns: usize) -> usize {
+    let crew = (4 * width * threads).div_ceil(columns + 4 * width);
+    crew.clamp(1, threads) - 1
 }
 
 /// Begins the broadcast of the panel in `panel`, at its owner once it is factored, at the others
 /// as soon as its slot is free.
 fn start_broadcast(context: &Context, panel: &mut Panel) {
-    if context.params.q == 1 {
+    if context.along().size() == 1 {
         return;
     }
     let root = context.shape.col_map.owner(panel.k * context.params.nb);
@@ -412,6 +588,29 @@ fn start_broadcast(context: &Context, panel: &mut Panel) {
     let (data, len) = (message.as_mut_ptr(), message.len());
     // SAFETY: the slot keeps the message where it is and is not begun anew before the broadcast
     // is over; receivers look at it only after it has arrived.
-    panel.broadcast =
-        Some(unsafe { Broadcast::start(&context.row, context.params.bcast, data, len, root, tag) });
+    panel.broadcast = Some(unsafe {
+        Broadcast::start(context.along(), context.params.bcast, data, len, root, tag)
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_crew_grows_as_the_multiplication_shrinks() {
+        for threads in 1..130 {
+            let mut last = 0;
+            for columns in (0..40_000).rev().step_by(500) {
+                let mates = mates(threads, 192, columns);
+                assert!(mates >= last && mates < threads);
+                last = mates;
+            }
+            assert_eq!(mates(threads, 192, 0), threads - 1, "nothing else to do");
+        }
+        assert_eq!(mates(2, 256, 15_000), 0);
+        assert_eq!(mates(16, 384, 40_000), 0);
+        assert_eq!(mates(64, 256, 15_000), 4);
+        assert_eq!(mates(1, 384, 40_000), 0);
+    }
 }

@@ -15,6 +15,19 @@ const ROWS: usize = 8;
 /// Tasks the rows of a rank are dealt out in.
 const TASKS: usize = 32;
 
+/// Rows of one task of a rank with so many rows. A task takes many, so that the column sums of few tasks have to be
+/// kept. It does not depend on the threads: sums come out the same for any number of them.
+fn rows_per_task(rows: usize) -> usize {
+    rows.div_ceil(TASKS).next_multiple_of(ROWS).max(ROWS)
+}
+
+/// Doubles of what it takes at most, x included: what each task has found, and the sums of that.
+pub fn room(shape: &Shape) -> usize {
+    let cols = shape.cols;
+    let tasks = TASKS.min(shape.rows.div_ceil(ROWS));
+    cols + tasks * cols + 3 * shape.rows + (3 * shape.rows + cols) + 3 * rows_per_task(shape.rows)
+}
+
 /// What a thread has found so far.
 struct Partial {
     /// |A| and A x summed along the local part of each row, and b where it is here.
@@ -30,9 +43,7 @@ pub fn check(context: &Context, generator: &Generator, x: &[f64], pool: &mut Poo
     let n = context.params.n;
     // Columns of A here; the right-hand side, if here, is one more.
     let cols = shape.col_map.count_below(n, shape.col);
-    // A task takes many rows, so that the column sums of few tasks have to be kept. How rows are
-    // dealt out does not depend on the threads: sums come out the same for any number of them.
-    let per_task = shape.rows.div_ceil(TASKS).next_multiple_of(ROWS).max(ROWS);
+    let per_task = rows_per_task(shape.rows);
     let tasks = shape.rows.div_ceil(per_task);
     let found: Vec<Mutex<Option<Partial>>> = (0..tasks).map(|_| Mutex::new(None)).collect();
     pool.run(tasks, |task| {

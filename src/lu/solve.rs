@@ -9,21 +9,32 @@
 use super::clock::{Clock, Part};
 use super::context::Context;
 use crate::blas::vector;
-use crate::threads::{Pool, Shareable};
+use crate::faults::{Point, hit};
+use crate::matrix::Shape;
+use crate::threads::Pool;
+use ndarray::{ArrayView2, s};
 use std::ops::Range;
+use std::sync::Mutex;
 
 const TAG: i32 = 3;
 
 /// Rows one task takes a block's share off.
 const ROWS: usize = 512;
 
-/// Solves and returns the part of x that belongs to this rank's columns, at all process rows.
-///
-/// # Safety
-/// `a` is the whole factored local matrix and nobody else touches it.
-pub unsafe fn back_substitute(
+/// Doubles of what it takes at most: x, what is left of the right-hand side, and a block's share of it.
+pub fn room(shape: &Shape) -> usize {
+    shape.cols + shape.rows + share_len(shape)
+}
+
+fn share_len(shape: &Shape) -> usize {
+    shape.nb.min(shape.n)
+}
+
+/// Solves and returns the part of x that belongs to this rank's columns, at all process rows. `a` is the whole
+/// factored local matrix.
+pub fn back_substitute(
     context: &Context,
-    a: *mut f64,
+    a: ArrayView2<f64>,
     pool: &mut Pool,
     clock: &mut Clock,
 ) -> Vec<f64> {
@@ -36,14 +47,15 @@ pub unsafe fn back_substitute(
     // in the column that holds the right-hand side it begins as that.
     let mut rest = vec![0.0; shape.rows];
     if shape.col_map.owner(n) == shape.col {
-        let at = shape.col_map.local(n);
-        for (i, y) in rest.iter_mut().enumerate() {
-            // SAFETY: within the local matrix.
-            *y = unsafe { *a.add(i * shape.ld + at) };
+        for (y, b) in rest.iter_mut().zip(a.column(shape.col_map.local(n))) {
+            *y = *b;
         }
     }
-    let mut share = vec![0.0; params.nb];
+    let mut share = vec![0.0; share_len(shape)];
     for k in (0..params.blocks()).rev() {
+        if k == params.blocks() / 2 {
+            hit(Point::SolveHalf, context.place);
+        }
         let first = k * params.nb;
         let width = context.width(k);
         let row_owner = shape.row_map.owner(first);
@@ -66,13 +78,14 @@ pub unsafe fn back_substitute(
             continue;
         }
         let local_col = shape.col_map.local(first);
+        // The block's columns of a local row.
+        let row = |i: usize| {
+            let part = a.slice_move(s![i, local_col..local_col + width]);
+            part.to_slice().expect("a row lies in one piece")
+        };
         if shape.row == row_owner {
             for i in (0..width).rev() {
-                // SAFETY: a row of the diagonal block.
-                let row = unsafe {
-                    let start = a.add((local_row + i) * shape.ld + local_col);
-                    std::slice::from_raw_parts(start, width)
-                };
+                let row = row(local_row + i);
                 let known = &x[local_col + i + 1..local_col + width];
                 let y = rest[local_row + i] - vector::dot(&row[i + 1..], known);
                 x[local_col + i] = y / row[i];
@@ -83,19 +96,18 @@ pub unsafe fn back_substitute(
         let above = shape.row_from_block(k);
         let next = shape.row_from_block(k.saturating_sub(1));
         let x = &x[local_col..local_col + width];
-        let (out, base) = (Shareable::new(rest.as_mut_ptr()), Shareable::new(a));
-        let ld = shape.ld;
-        let take = |rows: Range<usize>| {
-            for i in rows {
-                // SAFETY: row i of the block's columns; each row is taken by one task.
-                unsafe {
-                    let start = base.get().add(i * ld + local_col);
-                    *out.get().add(i) -= vector::dot(std::slice::from_raw_parts(start, width), x);
-                }
+        let take = |rest: &mut [f64], rows: Range<usize>| {
+            for (y, i) in rest.iter_mut().zip(rows) {
+                *y -= vector::dot(row(i), x);
             }
         };
-        take(next..above);
-        pool.run(next.div_ceil(ROWS), |task| take(task * ROWS..((task + 1) * ROWS).min(next)));
+        let (later, soon) = rest[..above].split_at_mut(next);
+        take(soon, next..above);
+        let parts: Vec<Mutex<&mut [f64]>> = later.chunks_mut(ROWS).map(Mutex::new).collect();
+        pool.run(parts.len(), |task| {
+            let rest = &mut *parts[task].lock().expect("a part has one task");
+            take(rest, task * ROWS..task * ROWS + rest.len());
+        });
     }
     clock.enter(before);
     x

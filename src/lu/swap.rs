@@ -6,9 +6,11 @@
 
 use super::context::Context;
 use super::exchange::{self, Holdings, Round};
+use super::need::Lengths;
 use super::pivots::RowMoves;
-use crate::blas::{UpperBlock, vector};
-use crate::params::{Form, Swap};
+use crate::blas::UpperBlock;
+use crate::faults::{Point, hit};
+use crate::params::Swap;
 use crate::threads::{Pool, Shareable};
 use std::ops::Range;
 
@@ -19,23 +21,22 @@ const TAG: i32 = 2;
 const CHUNK_BYTES: usize = 2 << 20;
 
 /// Work arrays of the exchange between process rows.
-#[derive(Default)]
 pub struct Swapper {
     /// Displaced rows that are only passing through.
     transit: Vec<f64>,
     out: Vec<f64>,
     into: Vec<f64>,
-    /// A message in the other form.
-    turned: Vec<f64>,
 }
 
 impl Swapper {
-    /// Doubles the work arrays take at most.
-    pub fn room(context: &Context) -> usize {
-        if context.params.p == 1 {
-            return 0;
-        }
-        4 * context.params.nb * chunk_cols(context.params.nb).min(context.shape.cols)
+    pub fn new(lengths: &Lengths) -> Self {
+        let array = || Vec::with_capacity(lengths.swap);
+        Self { transit: array(), out: array(), into: array() }
+    }
+
+    /// Bytes of the work arrays.
+    pub fn bytes(&self) -> u64 {
+        (self.transit.capacity() + self.out.capacity() + self.into.capacity()) as u64 * 8
     }
 
     /// Exchanges columns `cols` of `a` by `moves`. The upper block has as many columns.
@@ -59,11 +60,12 @@ impl Swapper {
             if context.params.p == 1 {
                 within(context, moves, a, cols, u, pool);
             } else {
-                self.across(context, moves, k, a, cols, u);
+                self.across(context, moves, k, a, cols, u, pool);
             }
         }
     }
 
+    #[allow(clippy::too_many_arguments)] // private continuation of `run`
     unsafe fn across(
         &mut self,
         context: &Context,
@@ -72,6 +74,7 @@ impl Swapper {
         a: *mut f64,
         cols: Range<usize>,
         u: &UpperBlock,
+        pool: &mut Pool,
     ) {
         let shape = &context.shape;
         let me = shape.row;
@@ -103,7 +106,8 @@ impl Swapper {
             let len = step.min(cols.end - at);
             // SAFETY: passed on from the caller.
             unsafe {
-                self.chunk(context, moves, &holdings, &rounds, a, (at, len), u, at - cols.start)
+                let u_first = at - cols.start;
+                self.chunk(context, moves, &holdings, &rounds, a, (at, len), u, u_first, pool)
             };
             at += len;
         }
@@ -120,87 +124,112 @@ impl Swapper {
         (first, cols): (usize, usize),
         u: &UpperBlock,
         u_first: usize,
+        pool: &mut Pool,
     ) {
         let shape = &context.shape;
         let me = shape.row;
-        let turn = context.params.u == Form::Transposed;
-        let row = |global: usize| {
-            // SAFETY: a row of ours, in the chunk's columns.
-            unsafe { a.add(shape.row_map.local(global) * shape.ld + first) }
-        };
+        let u = *u;
+        let a = Shareable::new(a);
+        // SAFETY: rows of ours, in the chunk's columns.
+        let row =
+            |global: usize| unsafe { a.get().add(shape.row_map.local(global) * shape.ld + first) };
         // Row `i` of a message, to fill or to empty.
-        let line = |message: &mut Vec<f64>, i: usize| message[i * cols..][..cols].as_mut_ptr();
+        let line = |message: Shareable<f64>, i: usize| {
+            // SAFETY: messages are as long as their parcels.
+            unsafe { message.get().add(i * cols) }
+        };
+        self.transit.resize(moves.displaced.len() * cols, 0.0);
+        let transit = Shareable::new(self.transit.as_mut_ptr());
         // The upper block gathers the rows of U as they come, and is where they are passed on
         // from. Displaced rows go straight from the root's block into messages and from messages
         // to their places: those places hold nothing any more that U is still waiting for.
-        // SAFETY: rows of ours in this chunk, messages as long as their parcels, and an upper
-        // block with these columns.
-        unsafe {
-            for &i in &holdings.sources[me] {
-                u.put_row(i, u_first, cols, row(moves.sources[i]));
-            }
-            if me == holdings.root {
-                for &i in &holdings.displaced[me] {
-                    let (from, to) = moves.displaced[i];
-                    std::ptr::copy_nonoverlapping(row(from), row(to), cols);
-                }
-            }
-            for round in rounds {
-                if let Some((_, parcel)) = &round.send {
-                    self.out.resize(parcel.len() * cols, 0.0);
-                    for (j, &i) in parcel.upper.iter().enumerate() {
-                        u.get_row(i, u_first, cols, line(&mut self.out, j));
-                    }
-                    for (j, &i) in parcel.displaced.iter().enumerate() {
-                        let from = if me == holdings.root {
-                            row(moves.displaced[i].0).cast_const()
-                        } else {
-                            line(&mut self.transit, i).cast_const()
+        let mine = &holdings.sources[me];
+        // SAFETY: each row of U has one source, here and below, and nobody else writes to it.
+        by_all(pool, mine.len(), cols, |j| unsafe {
+            u.put_row(mine[j], u_first, cols, row(moves.sources[mine[j]]));
+        });
+        if me == holdings.root {
+            let stay = &holdings.displaced[me];
+            // SAFETY: they go from the block's rows, which nothing here writes, to places of their own.
+            by_all(pool, stay.len(), cols, |j| unsafe {
+                let (from, to) = moves.displaced[stay[j]];
+                std::ptr::copy_nonoverlapping(row(from), row(to), cols);
+            });
+        }
+        hit(Point::SwapHalf, context.place);
+        for round in rounds {
+            if let Some((_, parcel)) = &round.send {
+                self.out.resize(parcel.len() * cols, 0.0);
+                let out = Shareable::new(self.out.as_mut_ptr());
+                let upper = parcel.upper.len();
+                // SAFETY: each row of the message is filled once, from what is only read.
+                by_all(pool, parcel.len(), cols, |j| unsafe {
+                    let to = line(out, j);
+                    if j < upper {
+                        u.get_row(parcel.upper[j], u_first, cols, to);
+                    } else {
+                        let i = parcel.displaced[j - upper];
+                        let from = match me == holdings.root {
+                            true => row(moves.displaced[i].0),
+                            false => line(transit, i),
                         };
-                        let to = line(&mut self.out, parcel.upper.len() + j);
-                        std::ptr::copy_nonoverlapping(from, to, cols);
+                        std::ptr::copy_nonoverlapping(from.cast_const(), to, cols);
                     }
-                    if turn {
-                        self.turned.resize(self.out.len(), 0.0);
-                        vector::transpose(&self.out, parcel.len(), cols, &mut self.turned);
-                        std::mem::swap(&mut self.out, &mut self.turned);
-                    }
-                }
-                if let Some((_, parcel)) = &round.recv {
-                    self.into.resize(parcel.len() * cols, 0.0);
-                }
-                context.column.exchange(
-                    round.send.as_ref().map(|(to, _)| (&self.out[..], *to)),
-                    round.recv.as_ref().map(|(from, _)| (&mut self.into[..], *from)),
-                    TAG,
-                );
-                if let Some((_, parcel)) = &round.recv {
-                    if turn {
-                        self.turned.resize(self.into.len(), 0.0);
-                        vector::transpose(&self.into, cols, parcel.len(), &mut self.turned);
-                        std::mem::swap(&mut self.into, &mut self.turned);
-                    }
-                    for (j, &i) in parcel.upper.iter().enumerate() {
-                        u.put_row(i, u_first, cols, line(&mut self.into, j));
-                    }
-                    for (j, &i) in parcel.displaced.iter().enumerate() {
-                        let from = line(&mut self.into, parcel.upper.len() + j);
+                });
+            }
+            if let Some((_, parcel)) = &round.recv {
+                self.into.resize(parcel.len() * cols, 0.0);
+            }
+            context.column.exchange(
+                round.send.as_ref().map(|(to, _)| (&self.out[..], *to)),
+                round.recv.as_ref().map(|(from, _)| (&mut self.into[..], *from)),
+                TAG,
+            );
+            if let Some((_, parcel)) = &round.recv {
+                let into = Shareable::new(self.into.as_mut_ptr());
+                let upper = parcel.upper.len();
+                // SAFETY: each row goes to a place of its own.
+                by_all(pool, parcel.len(), cols, |j| unsafe {
+                    let from = line(into, j);
+                    if j < upper {
+                        u.put_row(parcel.upper[j], u_first, cols, from);
+                    } else {
+                        let i = parcel.displaced[j - upper];
                         let to = moves.displaced[i].1;
-                        let to = if shape.row_map.owner(to) == me {
-                            row(to)
-                        } else {
-                            self.transit.resize(moves.displaced.len() * cols, 0.0);
-                            line(&mut self.transit, i)
+                        let to = match shape.row_map.owner(to) == me {
+                            true => row(to),
+                            false => line(transit, i),
                         };
-                        std::ptr::copy_nonoverlapping(from, to, cols);
+                        std::ptr::copy_nonoverlapping(from.cast_const(), to, cols);
                     }
-                }
+                });
             }
         }
     }
 }
 
-/// Columns exchanged at a time under panels of width `nb`: whole panels of the packed engine.
+/// Copies `rows` rows of `cols` columns, shared out to the threads by what is worth waking one for.
+fn by_all(pool: &mut Pool, rows: usize, cols: usize, copy: impl Fn(usize) + Sync) {
+    /// Doubles that a thread copies in some ten microseconds.
+    const WORTHWHILE: usize = 8 << 10;
+    let at_once = (WORTHWHILE / cols.max(1)).max(rows.div_ceil(4 * pool.threads())).max(1);
+    if pool.threads() == 1 || rows <= at_once {
+        (0..rows).for_each(copy);
+        return;
+    }
+    pool.run(rows.div_ceil(at_once), |task| {
+        (task * at_once..((task + 1) * at_once).min(rows)).for_each(&copy);
+    });
+}
+
+/// Doubles that an array of rows under way takes at most, with panels up to `width` wide: no message has more
+/// rows than its panel has columns.
+pub fn array_len(width: usize, cols: usize) -> usize {
+    // A narrower panel has its rows exchanged in wider chunks, up to the same size.
+    (CHUNK_BYTES / 8).max(width * chunk_cols(width)).min(width * cols)
+}
+
+/// Columns exchanged at a time under panels of width `nb`.
 fn chunk_cols(nb: usize) -> usize {
     (CHUNK_BYTES / 8 / nb.max(1) / 48).max(1) * 48
 }
@@ -215,7 +244,7 @@ unsafe fn within(
     pool: &mut Pool,
 ) {
     let shape = context.shape;
-    let strips = Strips::new(cols.len(), u.column_unit(), pool.threads());
+    let strips = Strips::new(cols.len(), u.column_unit().max(8), pool.threads());
     let a = Shareable::new(a);
     let u = *u;
     pool.run(strips.count, |task| {
@@ -246,9 +275,10 @@ pub struct Strips {
 
 impl Strips {
     pub fn new(cols: usize, unit: usize, threads: usize) -> Self {
-        const WIDEST: usize = 10;
+        const WIDEST: usize = 240;
         let units = cols.div_ceil(unit);
-        let width = if threads == 1 { WIDEST } else { (units / (4 * threads)).clamp(1, WIDEST) };
+        let widest = (WIDEST / unit).max(1);
+        let width = if threads == 1 { widest } else { (units / (4 * threads)).clamp(1, widest) };
         Self { cols, width: width * unit, count: units.div_ceil(width) }
     }
 

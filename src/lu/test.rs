@@ -7,17 +7,13 @@ use super::clock::{Clock, Part};
 use super::context::Context;
 use super::pipeline::{Halt, Milestone, Observer, Work, factorise};
 use super::residual;
-use super::solve::back_substitute;
+use super::solve::{back_substitute, room};
 use crate::comm::{Reduce, set_phase};
+use crate::course::Course;
 use crate::matrix::{Generator, Local, Storage};
 use crate::outcome::{Outcome, Times, Verdict};
 use crate::threads::Pool;
 use xxhash_rust::xxh3::Xxh3;
-
-/// Bytes of work arrays a test takes on this rank beside its part of the matrix.
-pub fn work_bytes(context: &Context) -> u64 {
-    Work::bytes(context) + 8 * (context.shape.rows + context.shape.cols) as u64
-}
 
 /// Where a test begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,7 +26,8 @@ pub enum Start {
 }
 
 /// Solves one test. All ranks of the grid call this together and get the same outcome; none if
-/// the observer stopped it. An error says that the work arrays could not be had.
+/// the observer stopped it. An error, at all of
+/// them, says that the work arrays could not be had.
 pub fn solve_test<S: Storage, O: Observer>(
     context: &Context,
     local: &mut Local<S>,
@@ -38,10 +35,9 @@ pub fn solve_test<S: Storage, O: Observer>(
     pool: &mut Pool,
     observer: &mut O,
 ) -> io::Result<Option<Outcome>> {
-    let params = context.params;
-    let generator = Generator::new(params.rng, params.seed, params.n);
+    let generator = generator(context);
     forget_resident_peak();
-    let mut work = Work::new(context)?;
+    let mut work = work_arrays(context, pool)?;
     if start == Start::Fresh {
         set_phase("generating the matrix");
         observer.reached(Milestone::Generating);
@@ -49,29 +45,63 @@ pub fn solve_test<S: Storage, O: Observer>(
         observer.reached(Milestone::Generated);
     }
     let a = local.pointer();
-    set_phase("factoring");
-    context.grid.barrier();
-    // What earlier attempts took, and the time between them and this one, counts. One node's clock
-    // is asked for all: those of several may differ.
-    let mut now = [unix_seconds()];
-    context.grid.broadcast(&mut now, 0);
-    let [now] = now;
     let (boundary, began) = match start {
-        Start::Fresh => (0, now),
-        Start::Resumed { boundary, began_unix_s } => (boundary, began_unix_s.min(now)),
+        Start::Fresh => (0, None),
+        Start::Resumed { boundary, began_unix_s } => (boundary, Some(began_unix_s)),
     };
-    observer.began(began);
-    let mut clock = Clock::start();
+    let mut timer = Timer::start(context, began);
+    observer.began(timer.began);
     // SAFETY: the local matrix is borrowed mutably for the whole test.
-    let x = unsafe {
-        let halt = factorise(context, a, boundary, &mut work, pool, &mut clock, observer);
-        if halt == Halt::Stop {
-            return Ok(None);
-        }
-        set_phase("solving");
-        observer.reached(Milestone::Factored);
-        back_substitute(context, a, pool, &mut clock)
-    };
+    let halt =
+        unsafe { factorise(context, a, boundary, &mut work, pool, &mut timer.clock, observer) };
+    if halt == Halt::Stop {
+        return Ok(None);
+    }
+    set_phase("solving");
+    observer.reached(Milestone::Factored);
+    let x = back_substitute(context, local.view(), pool, &mut timer.clock);
+    Ok(Some(conclude(context, timer, &mut Some(work), x, pool, observer)))
+}
+
+pub(super) fn generator(context: &Context) -> Generator {
+    let params = context.params;
+    Generator::new(params.rng, params.seed, params.n)
+}
+
+/// The time that counts.
+pub(super) struct Timer {
+    /// When this attempt, and when the test began.
+    now: f64,
+    pub began: f64,
+    pub clock: Clock,
+}
+
+impl Timer {
+    /// Starts on all ranks of the grid; `began`: when the test first did, if this is not its first attempt.
+    pub fn start(context: &Context, began: Option<f64>) -> Self {
+        set_phase("factoring");
+        context.grid.barrier();
+        // What earlier attempts took, and the time between them and this one, counts. One node's clock
+        // is asked for all: those of several may differ.
+        let mut now = [unix_seconds()];
+        context.grid.broadcast(&mut now, 0);
+        let [now] = now;
+        let began = began.map_or(now, |began| began.min(now));
+        Self { now, began, clock: Clock::start() }
+    }
+}
+
+/// Stops the clock, checks the solution and tells what came out.
+pub(super) fn conclude<O: Observer>(
+    context: &Context,
+    timer: Timer,
+    work: &mut Option<Work>,
+    x: Vec<f64>,
+    pool: &mut Pool,
+    observer: &mut O,
+) -> Outcome {
+    let params = context.params;
+    let Timer { now, began, mut clock } = timer;
     let before = clock.enter(Part::Other);
     debug_assert_eq!(before, Part::Other);
     let own = clock.stop();
@@ -79,9 +109,10 @@ pub fn solve_test<S: Storage, O: Observer>(
     observer.reached(Milestone::Solved);
     observer.solved(&x);
     let (times, times_mean) = gather_times(context, own);
-    drop(work);
+    let work_bytes = work.take().map_or(0, |work| work.bytes()) + 8 * room(&context.shape) as u64;
     set_phase("checking the solution");
-    let residual = (params.threshold > 0.0).then(|| residual::check(context, &generator, &x, pool));
+    let residual =
+        (params.threshold > 0.0).then(|| residual::check(context, &generator(context), &x, pool));
     let verdict = match &residual {
         None => Verdict::Unchecked,
         Some(r) if r.scaled < params.threshold => Verdict::Passed,
@@ -89,11 +120,11 @@ pub fn solve_test<S: Storage, O: Observer>(
     };
     let sizes = combine(
         context,
-        [context.shape.len() as f64 * 8.0, work_bytes(context) as f64, resident_peak()],
+        [context.shape.len() as f64 * 8.0, work_bytes as f64, resident_peak()],
         Reduce::Max,
     );
     set_phase("reporting");
-    Ok(Some(Outcome {
+    Outcome {
         started_unix_s: began as u64,
         ended_unix_s: (began + seconds) as u64,
         seconds,
@@ -108,7 +139,23 @@ pub fn solve_test<S: Storage, O: Observer>(
         work_bytes_max: sizes[1] as u64,
         resident_bytes_max: sizes[2] as u64,
         protection: None,
-    }))
+        checksums: None,
+        course: Course::default(),
+        power: None,
+    }
+}
+
+/// The work arrays of all ranks of the grid. An error at all of them, if any gets none: a rank that goes on alone would wait
+/// for ever for those that cannot.
+pub(super) fn work_arrays(context: &Context, pool: &Pool) -> io::Result<Work> {
+    let made = Work::new(context, pool.threads());
+    let mut lacking = [u64::from(made.is_err())];
+    context.grid.all_reduce(&mut lacking, Reduce::Sum);
+    match made {
+        Ok(work) if lacking[0] == 0 => Ok(work),
+        Ok(_) => Err(io::Error::other(format!("{} other rank(s) have none", lacking[0]))),
+        Err(error) => Err(error),
+    }
 }
 
 /// Seconds since the Unix epoch, by this node's clock.
@@ -130,7 +177,7 @@ fn gather_times(context: &Context, own: Times) -> (Times, Times) {
 }
 
 /// Lets the kernel count the resident peak anew, so that each test of a sweep tells its own.
-fn forget_resident_peak() {
+pub(super) fn forget_resident_peak() {
     // Where this is not allowed, the peak of the whole process is told, which is never too small.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
@@ -143,8 +190,11 @@ fn resident_peak() -> f64 {
     kib.unwrap_or(0.0) * 1024.0
 }
 
-/// A hash over the bits of x in index order, the same at all ranks.
+/// A hash over the bits of x in index order, the same at all ranks that have a part of it.
 fn digest(context: &Context, x: &[f64]) -> String {
+    if context.shape.is_sums() {
+        return String::new();
+    }
     let n = context.params.n;
     let map = context.shape.col_map;
     // Everybody contributes as much as the largest part, so that lengths need not travel.

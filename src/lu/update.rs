@@ -6,7 +6,7 @@ use super::clock::{Clock, Part};
 use super::context::Context;
 use super::panel::Panel;
 use super::swap::{Strips, Swapper};
-use crate::blas::{Engine, LowerBlock, UpperBlock};
+use crate::blas::{LowerBlock, UpperBlock};
 use crate::matrix::{HugeBuffer, Shape};
 use crate::threads::{Pool, Shareable};
 
@@ -24,6 +24,11 @@ pub struct Multiplication {
 impl Multiplication {
     pub fn tasks(&self) -> usize {
         self.row_blocks * self.strips.len()
+    }
+
+    /// Columns it brings up to date.
+    pub fn columns(&self) -> usize {
+        self.upper.cols
     }
 
     /// Operations of all tasks together.
@@ -72,9 +77,10 @@ pub unsafe fn prepare(
         let owner = shape.row_map.owner(panel.k * shape.nb) == shape.row;
         let first_row = shape.row_from_block(panel.k);
         let target = Shareable::new(a);
-        let strips = match context.engine {
-            Engine::Packed => Strips::new(cols.len(), upper.column_unit(), pool.threads()).all(),
-            Engine::Blas => block_columns(shape, &cols),
+        let strips = if context.engine.cuts_freely() {
+            Strips::new(cols.len(), upper.column_unit(), pool.threads()).all()
+        } else {
+            blas_strips(shape, context.params.depth, panel.k, &cols)
         };
         let shape = *shape;
         let first_col = cols.start;
@@ -98,25 +104,40 @@ pub unsafe fn prepare(
     let c = Shareable::new(c);
     let (row_unit, ld) = (lower.row_unit(), shape.ld);
     let row_blocks = lower.rows.div_ceil(row_unit);
-    let strips = match context.engine {
-        Engine::Packed => wide_strips(&upper, row_blocks, pool.threads()),
-        Engine::Blas => block_columns(shape, &cols),
+    let strips = if context.engine.cuts_freely() {
+        wide_strips(&upper, row_blocks, pool.threads())
+    } else {
+        blas_strips(shape, context.params.depth, panel.k, &cols)
     };
     Multiplication { lower, upper, c, ld, row_unit, row_blocks, strips }
 }
 
-/// The block columns of `cols`, and the right-hand side by itself, counted from where `cols` begins.
+/// How wide a strip is that a BLAS multiplies in one call. A library packs L anew in every call, so few wide strips are
+/// fast; threads that share the strips need many. Where `n` block columns are left, a strip has `n / STRIPS` of them, but
+/// [`WIDEST_BLOCKS`] at most, that all threads have some.
+const STRIPS: usize = 16;
+const WIDEST_BLOCKS: usize = 6;
+
+/// The strips in which a BLAS brings `cols` up to date with panel `k`, counted from where `cols` begins.
 ///
-/// A BLAS chooses its kernels by the shape of a call, and they round differently. Called by block
-/// column it sees the same shapes whatever is looked ahead, so that a run which drains its pipeline
-/// at other boundaries, as after a failure, comes to the same bits.
-fn block_columns(shape: &Shape, cols: &Range<usize>) -> Vec<Range<usize>> {
+/// A BLAS chooses its kernels by the shape of a call, and they round differently. A run which drains its pipeline at
+/// other boundaries, as after a failure, or has other threads, must come to the same bits: so how columns are cut
+/// depends on `k` and the lookahead alone. Those that may be looked ahead at are by themselves, whether or not they are,
+/// and so is the right-hand side.
+fn blas_strips(shape: &Shape, depth: usize, k: usize, cols: &Range<usize>) -> Vec<Range<usize>> {
     let owner = shape.col_map.owner(shape.n) == shape.col;
     let right_hand_side = if owner { shape.col_map.local(shape.n) } else { shape.cols };
+    // From here on nobody looks ahead.
+    let rest = shape.col_map.count_below(((k + depth + 1) * shape.nb).min(shape.n), shape.col);
+    let blocks = right_hand_side.saturating_sub(rest).div_ceil(shape.nb);
+    let wide = (blocks / STRIPS).clamp(1, WIDEST_BLOCKS) * shape.nb;
     let mut strips = Vec::new();
     let mut at = cols.start;
     while at < cols.end {
-        let mut end = (at / shape.nb + 1) * shape.nb;
+        let mut end = match at < rest {
+            true => (at / shape.nb + 1) * shape.nb,
+            false => rest + ((at - rest) / wide + 1) * wide,
+        };
         if at < right_hand_side {
             end = end.min(right_hand_side);
         }
@@ -129,10 +150,10 @@ fn block_columns(shape: &Shape, cols: &Range<usize>) -> Vec<Range<usize>> {
 
 /// Strips of columns for the packed engine: wide ones for speed, at least a few tasks for each thread.
 fn wide_strips(upper: &UpperBlock, row_blocks: usize, threads: usize) -> Vec<Range<usize>> {
-    const WIDEST: usize = 80;
+    const WIDEST: usize = 1920;
     let unit = upper.column_unit();
     let units = upper.cols.div_ceil(unit);
-    let mut width = WIDEST.min(units.max(1));
+    let mut width = (WIDEST / unit).min(units.max(1));
     if threads > 1 {
         while width > 4 && row_blocks * units.div_ceil(width) < 12 * threads {
             width = width.div_ceil(2);
@@ -148,12 +169,21 @@ mod tests {
     use crate::grid::{Cyclic, ProcessGrid};
     use crate::params::Mapping;
 
-    /// Strips of any range are the strips of the whole, cut off at the range's ends only where it
-    /// begins or ends itself at a block.
+    /// However far is looked ahead at the moment, the same columns are cut in the same way, and those that may be
+    /// factored next are by themselves.
     #[test]
-    fn block_columns_do_not_depend_on_the_range() {
-        for (n, nb, q) in [(10, 3, 1), (9, 3, 1), (10, 3, 2), (12, 4, 3), (1, 5, 1), (7, 1, 2)] {
-            for col in 0..q {
+    fn strips_of_a_blas_depend_on_the_panel_alone() {
+        for (n, nb, q) in [
+            (10, 3, 1),
+            (9, 3, 1),
+            (10, 3, 2),
+            (12, 4, 3),
+            (1, 5, 1),
+            (7, 1, 2),
+            (97, 1, 1),
+            (400, 2, 2),
+        ] {
+            for (col, depth) in (0..q).flat_map(|col| (0..3).map(move |depth| (col, depth))) {
                 let col_map = Cyclic::new(n + 1, nb, q);
                 let cols = col_map.count(col);
                 let shape = Shape {
@@ -168,18 +198,30 @@ mod tests {
                     cols,
                     ld: cols,
                 };
-                let whole = block_columns(&shape, &(0..cols));
-                assert_eq!(whole.iter().map(Range::len).sum::<usize>(), cols);
-                assert!(whole.iter().all(|strip| (1..=nb).contains(&strip.len())));
-                for k in 0..=n.div_ceil(nb) {
-                    let start = col_map.count_below((k * nb).min(n), col);
-                    let part = block_columns(&shape, &(start..cols));
-                    let tail: Vec<Range<usize>> = whole
-                        .iter()
-                        .filter(|strip| strip.start >= start)
-                        .map(|strip| strip.start - start..strip.end - start)
-                        .collect();
-                    assert_eq!(part, tail, "n {n} nb {nb} q {q} from {start}");
+                for k in 0..n.div_ceil(nb) {
+                    let from =
+                        |ahead: usize| col_map.count_below(((k + 1 + ahead) * nb).min(n), col);
+                    let strips = |ahead: usize| -> Vec<Range<usize>> {
+                        let start = from(ahead);
+                        let strips = blas_strips(&shape, depth, k, &(start..cols));
+                        strips.iter().map(|s| s.start + start..s.end + start).collect()
+                    };
+                    let whole = strips(0);
+                    assert_eq!(whole.iter().map(Range::len).sum::<usize>(), cols - from(0));
+                    assert!(whole.iter().all(|s| !s.is_empty() && s.len() <= WIDEST_BLOCKS * nb));
+                    for ahead in 1..=depth {
+                        let tail: Vec<Range<usize>> =
+                            whole.iter().filter(|s| s.start >= from(ahead)).cloned().collect();
+                        assert_eq!(
+                            strips(ahead),
+                            tail,
+                            "n {n} nb {nb} q {q}, panel {k}, {ahead} ahead"
+                        );
+                        // A panel that is brought up to date on its own.
+                        let alone = from(ahead - 1)..from(ahead);
+                        let cut = blas_strips(&shape, depth, k, &alone);
+                        assert!(alone.is_empty() || whole.contains(&alone) && cut.len() == 1);
+                    }
                 }
             }
         }

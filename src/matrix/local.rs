@@ -1,11 +1,19 @@
 //! One rank's part of [A|b].
 
+use std::sync::Mutex;
+
+use ndarray::{ArrayView2, ArrayViewMut2, Axis, ShapeBuilder};
+
 use super::{Generator, Storage};
 use crate::grid::{Cyclic, ProcessGrid};
 use crate::params::{Mapping, TestParams};
-use crate::threads::{Pool, Shareable};
+use crate::threads::Pool;
 
 /// The shape of the local part at grid position (`row`, `col`): pure arithmetic.
+///
+/// Column `q`, one past the grid's last, is that of the sums: its local column l is the sum of the local columns l of all the
+/// others, as far as those are columns of A; b comes after them. The maps own nothing there, but a local column of the sums has the place of those it
+/// is made of: [`Shape::col_from_block`] is where the sums begin that block k is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub n: usize,
@@ -26,12 +34,20 @@ pub struct Shape {
 impl Shape {
     pub fn new(params: &TestParams, (row, col): (usize, usize)) -> Self {
         let grid = ProcessGrid { p: params.p, q: params.q, mapping: params.mapping };
-        let row_map = Cyclic::new(params.n, params.nb, params.p);
-        let col_map = Cyclic::new(params.n + 1, params.nb, params.q);
-        let cols = col_map.count(col);
+        Self::of(params.n, params.nb, grid, (row, col))
+    }
+
+    /// As [`Shape::new`], from what it takes of the parameters.
+    pub fn of(n: usize, nb: usize, grid: ProcessGrid, (row, col): (usize, usize)) -> Self {
+        let row_map = Cyclic::new(n, nb, grid.p);
+        let col_map = Cyclic::new(n + 1, nb, grid.q);
+        let cols = match col == grid.q {
+            true => Cyclic::new(n, nb, grid.q).count_max() + 1,
+            false => col_map.count(col),
+        };
         Self {
-            n: params.n,
-            nb: params.nb,
+            n,
+            nb,
             grid,
             row,
             col,
@@ -50,6 +66,25 @@ impl Shape {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether this is a part of the sums.
+    pub fn is_sums(&self) -> bool {
+        self.col == self.grid.q
+    }
+
+    /// The shape in which memory of this one, the sums', holds what process column `col` has.
+    pub fn as_column(&self, col: usize) -> Self {
+        debug_assert!(self.is_sums() && col < self.grid.q);
+        Self { ld: self.ld, ..Self::of(self.n, self.nb, self.grid, (self.row, col)) }
+    }
+
+    /// The local column of b, where there is one.
+    pub fn rhs(&self) -> Option<usize> {
+        match self.is_sums() {
+            true => Some(self.cols - 1),
+            false => (self.col_map.owner(self.n) == self.col).then(|| self.col_map.local(self.n)),
+        }
     }
 
     pub fn mapping(&self) -> Mapping {
@@ -95,38 +130,69 @@ impl<S: Storage> Local<S> {
         &mut self.storage
     }
 
+    /// The local rows and columns.
+    pub fn view(&mut self) -> ArrayView2<'_, f64> {
+        let Shape { rows, cols, ld, .. } = self.shape;
+        // SAFETY: the storage has room for rows that lie `ld` apart, and is borrowed for as long as the view.
+        unsafe { ArrayView2::from_shape_ptr((rows, cols).strides((ld, 1)), self.pointer()) }
+    }
+
+    /// The same, to be written to.
+    pub fn view_mut(&mut self) -> ArrayViewMut2<'_, f64> {
+        let Shape { rows, cols, ld, .. } = self.shape;
+        let shape = (rows, cols).strides((ld, 1));
+        // SAFETY: as above, and borrowed mutably.
+        unsafe { ArrayViewMut2::from_shape_ptr(shape, self.pointer()) }
+    }
+
+    /// The local rows, with what lies between one and the next.
+    fn padded(&mut self) -> ArrayViewMut2<'_, f64> {
+        let Shape { rows, ld, .. } = self.shape;
+        // SAFETY: the storage has room for that, and is borrowed mutably for as long as the view.
+        unsafe { ArrayViewMut2::from_shape_ptr((rows, ld), self.pointer()) }
+    }
+
     /// Fills the part from the generator, whatever was in it.
     pub fn generate(&mut self, generator: &Generator, pool: &mut Pool) {
-        let shape = self.shape;
-        let base = Shareable::new(self.pointer());
         const ROWS: usize = 8;
-        pool.run(shape.rows.div_ceil(ROWS), |task| {
-            let first = task * ROWS;
-            let count = ROWS.min(shape.rows - first);
-            let mut rows = [0; ROWS];
-            for (r, row) in rows.iter_mut().enumerate().take(count) {
-                *row = shape.row_map.global(first + r, shape.row);
+        let shape = self.shape;
+        let mut all = self.padded();
+        let strips: Vec<_> = all.axis_chunks_iter_mut(Axis(0), ROWS).map(Mutex::new).collect();
+        pool.run(strips.len(), |task| {
+            let mut strip = strips[task].lock().expect("a strip has one task");
+            let mut rows: Vec<&mut [f64]> = strip
+                .rows_mut()
+                .into_iter()
+                .map(|row| row.into_slice().expect("a row lies in one piece"))
+                .collect();
+            let global = |r| shape.row_map.global(task * ROWS + r, shape.row);
+            let globals: Vec<usize> = (0..rows.len()).map(global).collect();
+            if shape.is_sums() {
+                return sums_of(&shape, generator, &globals, &mut rows);
             }
-            // SAFETY: each task writes rows of its own, all within the storage.
-            unsafe {
-                let base = base.get().add(first * shape.ld);
-                let mut at = 0;
-                while at < shape.cols {
-                    let len = (shape.nb - at % shape.nb).min(shape.cols - at);
-                    let global = shape.col_map.global(at, shape.col);
-                    generator.block(&rows[..count], global, len, |r, j, v| {
-                        *base.add(r * shape.ld + at + j) = v;
-                    });
-                    at += len;
-                }
-                for r in 0..count {
-                    for j in shape.cols..shape.ld {
-                        *base.add(r * shape.ld + j) = 0.0;
-                    }
-                }
+            let mut at = 0;
+            while at < shape.cols {
+                let len = (shape.nb - at % shape.nb).min(shape.cols - at);
+                let first = shape.col_map.global(at, shape.col);
+                generator.block(&globals, first, len, |r, j, v| rows[r][at + j] = v);
+                at += len;
+            }
+            for row in rows {
+                row[shape.cols..].fill(0.0);
             }
         });
     }
+}
+
+/// Fills some rows of the sums: each element of A that a row of the grid has is generated here once more.
+fn sums_of(shape: &Shape, generator: &Generator, globals: &[usize], rows: &mut [&mut [f64]]) {
+    let (n, nb) = (shape.n, shape.nb);
+    rows.iter_mut().for_each(|row| row.fill(0.0));
+    for block in 0..n.div_ceil(nb) {
+        let (first, at) = (block * nb, block / shape.grid.q * nb);
+        generator.block(globals, first, nb.min(n - first), |r, j, v| rows[r][at + j] += v);
+    }
+    generator.block(globals, n, 1, |r, _, v| rows[r][shape.cols - 1] = v);
 }
 
 #[cfg(test)]
@@ -134,6 +200,45 @@ mod tests {
     use super::super::HugeBuffer;
     use super::*;
     use crate::params::*;
+
+    /// The sums are those of what the others hold, they have a b, and whatever a column has fits in their place.
+    #[test]
+    fn the_sums_are_those_of_all_columns() {
+        for (n, nb, p, q) in
+            [(1, 1, 1, 1), (12, 3, 2, 2), (13, 3, 1, 3), (5, 4, 2, 3), (9, 2, 3, 2), (3, 8, 1, 2)]
+        {
+            let generator = Generator::new(Rng::Hpl, 100, n);
+            for row in 0..p {
+                let generate = |col: usize| {
+                    let shape = Shape::new(&params(n, nb, p, q), (row, col));
+                    let mut local = Local::new(shape, HugeBuffer::new(shape.len()).unwrap());
+                    local.generate(&generator, &mut Pool::new(1));
+                    local
+                };
+                let sums = generate(q);
+                let columns: Vec<_> = (0..q).map(generate).collect();
+                let at = |local: &Local<HugeBuffer>, i: usize, j: usize| {
+                    local.storage.as_slice()[i * local.shape.ld + j]
+                };
+                assert_eq!(columns.iter().filter(|c| c.shape.rhs().is_some()).count(), 1);
+                for column in &columns {
+                    let fits = sums.shape.as_column(column.shape.col);
+                    assert!(fits.cols <= sums.shape.cols && fits.len() <= sums.shape.len());
+                    assert_eq!((fits.cols, fits.rhs()), (column.shape.cols, column.shape.rhs()));
+                }
+                for i in 0..sums.shape.rows {
+                    for j in 0..sums.shape.cols - 1 {
+                        let has =
+                            |c: &&Local<HugeBuffer>| j < c.shape.cols && c.shape.rhs() != Some(j);
+                        let sum: f64 = columns.iter().filter(has).map(|c| at(c, i, j)).sum();
+                        assert!((at(&sums, i, j) - sum).abs() < 1e-14, "{n} {nb} {q}: {i} {j}");
+                    }
+                    let b = columns.iter().find_map(|c| Some(at(c, i, c.shape.rhs()?)));
+                    assert_eq!(b, Some(at(&sums, i, sums.shape.rhs().unwrap())));
+                }
+            }
+        }
+    }
 
     pub fn params(n: usize, nb: usize, p: usize, q: usize) -> TestParams {
         TestParams {

@@ -27,8 +27,10 @@ pub struct HugeBuffer {
 impl HugeBuffer {
     /// `len` doubles, or why the system does not give them.
     pub fn new(len: usize) -> std::io::Result<Self> {
-        let bytes = len * 8;
-        let bytes = if bytes >= HUGE { bytes.next_multiple_of(HUGE) } else { bytes };
+        let Some(bytes) = len.checked_mul(8) else {
+            return Err(std::io::Error::from(std::io::ErrorKind::OutOfMemory));
+        };
+        let bytes = if bytes >= HUGE { Self::bytes_of(len) as usize } else { bytes };
         Ok(Self { room: Region::anonymous(bytes).map_err(std::io::Error::other)?, len })
     }
 
@@ -61,8 +63,15 @@ impl HugeBuffer {
         self.room.as_ptr().cast()
     }
 
+    /// Bytes of memory taken.
     pub fn bytes(&self) -> u64 {
-        self.len as u64 * 8
+        Self::bytes_of(self.len) as u64
+    }
+
+    /// Bytes of memory that a buffer of `len` doubles takes: whole huge pages, if it takes one.
+    pub fn bytes_of(len: usize) -> u128 {
+        let bytes = len as u128 * 8;
+        if bytes >= HUGE as u128 { bytes.next_multiple_of(HUGE as u128) } else { bytes }
     }
 }
 
@@ -99,7 +108,9 @@ mod tests {
             if let Some(last) = buffer.as_mut_slice().last_mut() {
                 *last = 1.0;
             }
-            assert_eq!(buffer.bytes(), len as u64 * 8);
+            let bytes = buffer.bytes();
+            assert!(bytes >= len as u64 * 8 && bytes < len as u64 * 8 + HUGE as u64);
+            assert_eq!(bytes, buffer.room.len() as u64);
         }
         assert!(HugeBuffer::new(1 << 58).is_err());
     }

@@ -11,9 +11,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::hold::Hold;
 use super::huge::HUGE;
-use super::region::{MemoryError, Region, mem_available};
+use super::lock::{self, Patience};
+use super::region::{MemoryError, Region};
+use super::room::available_bytes;
 use super::sysv;
+use crate::faults::{Point, hit};
 use crate::pulse;
 
 /// What kind of memory outlives the process.
@@ -142,7 +146,7 @@ impl Depot {
     }
 
     /// The file behind a part, and the size of its pages; None where it is a SysV segment.
-    fn file(&self, position: u32, part: Part) -> Option<(PathBuf, usize)> {
+    pub(super) fn file(&self, position: u32, part: Part) -> Option<(PathBuf, usize)> {
         let name = self.name(position, part);
         match (part.kept_in(self.store), &self.huge) {
             (Store::SysV, _) => None,
@@ -155,25 +159,20 @@ impl Depot {
     pub fn create(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
         let name = self.name(position, part);
         let Some((path, page)) = self.file(position, part) else {
-            return sysv::create(&name, len);
+            return sysv::create(&name, len, || hit(Point::PartNamed, position as usize));
         };
         let mapped = len.max(1).next_multiple_of(page);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(&path)
-            .map_err(|source| match source.kind() {
+        let file =
+            private_file().create_new(true).open(&path).map_err(|source| match source.kind() {
                 std::io::ErrorKind::AlreadyExists => MemoryError::Exists(name.clone()),
                 _ => MemoryError::Os { what: "cannot make", path: path.clone(), source },
             })?;
         // From here on a failure must not leave a half-made part behind.
+        hit(Point::PartNamed, position as usize);
         let made = (|| {
             room(&file, &path, mapped)?;
             if part == Part::Head {
-                lock(&file, &name)?;
+                lock::take(&file, &name, Patience::UntilItHasEnded)?;
             }
             // The length tells a later opener what was asked for; only hugetlbfs rounds it up.
             let length = if page == 4096 { len } else { mapped };
@@ -187,13 +186,13 @@ impl Depot {
                     source,
                 })?;
             } else {
-                reserve(&file, &path, length)?;
+                reserve(&file, &path, 0, length)?;
             }
             let mut region = Region::map_file(file, len, mapped, true, &path)?;
             if large {
                 region.in_huge_pages();
                 // Whatever is not there yet: all of it, or what fills no huge page.
-                reserve(region.file().expect("mapped from one"), &path, length)?;
+                reserve(region.file().expect("mapped from one"), &path, 0, length)?;
             }
             Ok(region)
         })();
@@ -218,32 +217,14 @@ impl Depot {
         let Some((path, page)) = self.file(position, part) else {
             return sysv::open(&name, work);
         };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(work)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(&path)
-            .map_err(|source| match source.kind() {
+        let file =
+            private_file().write(work).open(&path).map_err(|source| match source.kind() {
                 std::io::ErrorKind::NotFound => MemoryError::Missing(name.clone()),
                 _ => MemoryError::Os { what: "cannot open", path: path.clone(), source },
             })?;
-        let meta = file.metadata().map_err(|source| MemoryError::Os {
-            what: "cannot stat",
-            path: path.clone(),
-            source,
-        })?;
-        if meta.uid() != self.uid || !meta.is_file() || meta.mode() & 0o077 != 0 {
-            return Err(MemoryError::NotOurs {
-                name,
-                why: format!(
-                    "it is owned by user {} with mode {:o}",
-                    meta.uid(),
-                    meta.mode() & 0o7777
-                ),
-            });
-        }
+        let meta = self.is_ours(&file, &path, &name)?;
         if work && part == Part::Head {
-            lock(&file, &name)?;
+            lock::take(&file, &name, Patience::UntilItHasEnded)?;
         }
         let len = meta.len() as usize;
         // A file with holes (made by somebody else, or cut short and grown) would be a SIGBUS on a
@@ -254,7 +235,41 @@ impl Depot {
                 why: "parts of it were never allocated".into(),
             });
         }
-        Region::map_file(file, len, len.max(1).next_multiple_of(page), work, &path)
+        let region = Region::map_file(file, len, len.max(1).next_multiple_of(page), work, &path)?;
+        if matches!(part, Part::Head | Part::Done) {
+            // Read by whoever looks, agents too, whom a bad page must not end.
+            region.readable(&name)?;
+        }
+        Ok(region)
+    }
+
+    /// What an open file is like, if it is this user's alone.
+    pub(super) fn is_ours(
+        &self,
+        file: &File,
+        path: &Path,
+        name: &str,
+    ) -> Result<std::fs::Metadata, MemoryError> {
+        let meta = file.metadata().map_err(|source| MemoryError::Os {
+            what: "cannot stat",
+            path: path.into(),
+            source,
+        })?;
+        if meta.uid() != self.uid || !meta.is_file() || meta.mode() & 0o077 != 0 {
+            return Err(MemoryError::NotOurs {
+                name: name.into(),
+                why: format!(
+                    "it is owned by user {} with mode {:o}",
+                    meta.uid(),
+                    meta.mode() & 0o7777
+                ),
+            });
+        }
+        Ok(meta)
+    }
+
+    pub(super) fn head_path(&self, position: u32) -> PathBuf {
+        self.shm.join(self.name(position, Part::Head))
     }
 
     /// Opens a part that must have room for `len` bytes; extra room of huge pages is cut off.
@@ -277,10 +292,7 @@ impl Depot {
     pub fn flip(&self, position: u32, part: Part, offset: usize) -> bool {
         let opened = match self.file(position, part) {
             None => sysv::open(&self.name(position, part), true),
-            Some((path, page)) => OpenOptions::new()
-                .read(true)
-                .write(true)
-                .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            Some((path, page)) => private_file()
                 .open(&path)
                 .and_then(|file| Ok((file.metadata()?.len() as usize, file)))
                 .map_err(|source| MemoryError::Os {
@@ -309,7 +321,7 @@ impl Depot {
         }
     }
 
-    /// Removes every part of one position. The head goes first: without it the rest is nothing.
+    /// Removes every part of one position, whoever works there: what the loss of its node would do.
     pub fn unlink_position(&self, position: u32) {
         for part in Part::ALL {
             self.unlink(position, part);
@@ -339,30 +351,51 @@ impl Depot {
 
     /// Whether a live process works in the position's memory.
     pub fn in_use(&self, position: u32) -> bool {
-        let path = self.shm.join(self.name(position, Part::Head));
-        match File::open(path) {
-            // SAFETY: flock on a file we hold open; the lock goes with the file at once.
-            Ok(file) => unsafe {
-                libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) != 0
-            },
-            Err(_) => false,
-        }
+        File::open(self.head_path(position)).is_ok_and(|file| lock::is_held(&file))
     }
 
     /// Removes this job's memory from this node, in every store, unless a process works in it.
     pub fn clean(&self) -> Result<Vec<Held>, MemoryError> {
-        let found: Vec<Held> =
-            list_user_in(self.uid, &self.shm).into_iter().filter(|h| h.job == self.job).collect();
-        let elsewhere = |store| Depot { store, ..self.clone() };
-        for held in &found {
-            let depot = elsewhere(held.store);
-            if held.part == Part::Head && depot.in_use(held.position) {
-                return Err(MemoryError::InUse { name: self.name(held.position, Part::Head) });
+        self.clean_with(Patience::None)
+    }
+
+    /// As `clean`, but waits for processes that were killed and are being taken apart.
+    pub fn clean_when_ended(&self) -> Result<Vec<Held>, MemoryError> {
+        self.clean_with(Patience::UntilItHasEnded)
+    }
+
+    fn clean_with(&self, patience: Patience) -> Result<Vec<Held>, MemoryError> {
+        let ours = || {
+            let all = list_user_in(self.uid, &self.shm).into_iter();
+            all.filter(|held| held.job == self.job).collect::<Vec<_>>()
+        };
+        // All positions are taken before anything is removed: a run that begins now finds all or nothing. Nobody
+        // can work under a head that is not ours to lock, so that one only has to go.
+        let mut positions: Vec<u32> = ours().iter().map(|held| held.position).collect();
+        positions.dedup();
+        let mut holds: Vec<(u32, Option<Hold>)> = Vec::new();
+        for position in positions {
+            match self.hold_with(position, patience) {
+                Ok(hold) => holds.push((position, Some(hold))),
+                Err(error @ MemoryError::InUse { .. }) => return Err(error),
+                Err(_) => holds.push((position, None)),
             }
         }
+        let mut found = ours();
+        found.retain(|held| holds.iter().any(|(position, _)| *position == held.position));
         for held in &found {
-            elsewhere(held.store).unlink(held.position, held.part);
+            let hold = holds.iter_mut().find(|(position, _)| *position == held.position);
+            match hold {
+                // Removed last, with its lock.
+                Some((_, Some(hold))) if held.part == Part::Head => hold.give_up(),
+                _ => {
+                    let depot = Depot { store: held.store, ..self.clone() };
+                    depot.unlink(held.position, held.part);
+                }
+            }
         }
+        // The name of a head we made only to lock it is none of what was found.
+        found.retain(|held| held.part != Part::Head || held.bytes > 0);
         Ok(found)
     }
 }
@@ -415,16 +448,12 @@ fn parse(name: &str, uid: u32) -> Option<(String, u32, Part)> {
     fields.next().is_none().then(|| (job.to_owned(), position, part))
 }
 
-fn lock(file: &File, name: &str) -> Result<(), MemoryError> {
-    // Whoever asks whether a process lives holds the lock for a moment: try for a tenth of a second.
-    for _ in 0..20 {
-        // SAFETY: flock on a file we hold open. The kernel drops the lock when the process dies.
-        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-            return Ok(());
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    Err(MemoryError::InUse { name: name.into() })
+/// How every file of named memory is opened: to read and write, through no link, for no child, and made for nobody
+/// else's eyes.
+pub(super) fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
+    options
 }
 
 /// Asks whether there is room for `len` bytes more where `file` lies.
@@ -453,16 +482,21 @@ fn available(file: &File, path: &Path) -> u64 {
                 .map(|s| s.blocks_available() * s.fragment_size())
                 .unwrap_or(u64::MAX);
             // A tmpfs may promise more than the node has; the kernel would end some process then.
-            on_mount.min(mem_available().unwrap_or(u64::MAX))
+            on_mount.min(available_bytes().unwrap_or(u64::MAX))
         }
     }
 }
 
-/// Allocates every block of the file that is not there yet.
-fn reserve(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
-    let len = len.max(1);
-    for at in (0..len).step_by(pulse::BYTES) {
-        let bytes = pulse::BYTES.min(len - at);
+/// Allocates every block of the file from byte `first` to byte `end` that is not there yet.
+pub(super) fn reserve(
+    file: &File,
+    path: &Path,
+    first: usize,
+    end: usize,
+) -> Result<(), MemoryError> {
+    let end = end.max(first + 1);
+    for at in (first..end).step_by(pulse::BYTES) {
+        let bytes = pulse::BYTES.min(end - at);
         let code = loop {
             // SAFETY: plain system call on a file we hold open.
             let code = unsafe {
@@ -475,7 +509,9 @@ fn reserve(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
         };
         match code {
             0 => pulse::beat(),
-            libc::ENOSPC | libc::ENOMEM => return Err(no_room(path, len, available(file, path))),
+            libc::ENOSPC | libc::ENOMEM => {
+                return Err(no_room(path, end - first, available(file, path)));
+            }
             code => {
                 return Err(MemoryError::Os {
                     what: "cannot reserve space in",
@@ -650,6 +686,49 @@ mod tests {
             }
             assert!(depot.0.list().is_empty());
         }
+    }
+
+    /// Past a control group's limit the kernel ends a process, so nothing may be begun there that does not fit.
+    #[test]
+    fn the_limit_of_a_control_group_is_a_refusal_and_no_kill() {
+        const INSIDE: &str = "SKT_TEST_IN_A_SMALL_GROUP";
+        const LIMIT: u64 = 96 << 20;
+        if std::env::var_os(INSIDE).is_some() {
+            for store in [Store::Posix, Store::SysV] {
+                let depot = Cleaned(Depot::new(store, &unique()).unwrap());
+                match depot.0.create(0, Part::A, 2 * LIMIT as usize) {
+                    Err(MemoryError::NoRoom { available, .. }) => assert!(available < LIMIT),
+                    other => panic!("{other:?}"),
+                }
+                assert!(depot.0.create(0, Part::A, 1 << 20).is_ok());
+            }
+            return;
+        }
+        // Below our own group of version 1; in version 2 a group with processes can have none below it.
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = groups.lines().find_map(|l| l.split_once(":memory:").map(|(_, path)| path));
+        let Some(own) = own else {
+            println!("not run: no control groups of version 1");
+            return;
+        };
+        let group = format!("/sys/fs/cgroup/memory{own}/t-skt-{}", std::process::id());
+        if std::fs::create_dir(&group).is_err() {
+            println!("not run: no control group can be made here");
+            return;
+        }
+        let limited = std::fs::write(format!("{group}/memory.limit_in_bytes"), LIMIT.to_string());
+        let ran = std::process::Command::new("sh")
+            .args(["-c", "echo $$ >$0/cgroup.procs && exec \"$@\"", &group])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "--test-threads", "1"])
+            .arg("memory::depot::tests::the_limit_of_a_control_group_is_a_refusal_and_no_kill")
+            .env(INSIDE, "1")
+            .output();
+        let removed = std::fs::remove_dir(&group);
+        assert!(limited.is_ok() && removed.is_ok(), "{limited:?} {removed:?}");
+        let ran = ran.unwrap();
+        let words = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success() && words.contains("1 passed"), "{:?}: {words}", ran.status);
     }
 
     #[test]

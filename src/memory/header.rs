@@ -15,12 +15,14 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::bus::Watched;
+use super::names::Named;
 use super::region::Region;
 use crate::params::{Mapping, Rng};
 use crate::pulse;
 
 /// Raised with every change of anything written to named memory.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 /// Size of the `head` part.
 pub const HEAD_BYTES: usize = 16 * 1024;
 /// A group's member list has to fit the slot.
@@ -29,6 +31,8 @@ pub const GROUP_MAX: usize = 252;
 const MAGIC: u64 = u64::from_le_bytes(*b"SKTHPL\r\n");
 const PUBLISHED_AT: usize = 0;
 const PROGRESS_AT: usize = 64;
+/// Not zero once memory of the position could not be read any more (`bus`).
+const DAMAGED_AT: usize = 192;
 const SLOT_AT: [usize; 2] = [4096, 8192];
 const SLOT_BYTES: usize = 4096;
 
@@ -139,6 +143,10 @@ pub enum HeaderFault {
     Version(u32),
     #[error("its checksum does not match: it is damaged")]
     Damaged,
+    #[error(
+        "memory beside it could not be read any more: an uncorrectable memory error, or a file cut short"
+    )]
+    Struck,
 }
 
 // ---- text of a header in bytes --------------------------------------------------------------
@@ -414,6 +422,9 @@ impl Head {
 
     /// The published header, if it can be believed.
     pub fn read(&self) -> Result<Header, HeaderFault> {
+        if self.word(DAMAGED_AT).load(Ordering::Acquire) != 0 {
+            return Err(HeaderFault::Struck);
+        }
         // A live writer may publish twice while we copy; then what we copied is torn. Look again.
         for _ in 0..8 {
             let before = self.published()?;
@@ -479,6 +490,22 @@ impl Head {
         }
     }
 
+    /// Makes the head say that the position is lost: what the handler of memory faults does.
+    pub fn strike(&self) {
+        self.word(DAMAGED_AT).store(1, Ordering::Release);
+    }
+
+    /// From now on a fault in one of these parts is told by name, and makes this head say that the position is lost.
+    pub fn watch(&self, position: u32, parts: &[Named]) -> Watched {
+        let mut watched = Watched::default();
+        if let Some(mark) = self.region.lasting_word(DAMAGED_AT) {
+            for (part, base, len) in parts.iter().map(Named::span) {
+                watched.add((base, len), (position, part), mark);
+            }
+        }
+        watched
+    }
+
     /// Says that this process lives and what it does.
     pub fn tick(&self, doing: Doing, iteration: u64) {
         self.word(PROGRESS_AT + 8).store(iteration, Ordering::Relaxed);
@@ -506,6 +533,10 @@ impl Head {
             busy_us: self.word(PROGRESS_AT + 40).load(Ordering::Relaxed),
             flops: self.word(PROGRESS_AT + 48).load(Ordering::Relaxed),
         }
+    }
+
+    pub fn region(&self) -> &Region {
+        &self.region
     }
 
     /// The raw memory, for faults on purpose.
@@ -591,7 +622,9 @@ pub(crate) mod tests {
         for at in 0..HEAD_BYTES {
             for flip in [0x01, 0x80, 0xff] {
                 head.region.bytes_mut()[at] ^= flip;
-                let matters = at < 8 || (SLOT_AT[active]..SLOT_AT[active] + used).contains(&at);
+                let matters = at < 8
+                    || (DAMAGED_AT..DAMAGED_AT + 8).contains(&at)
+                    || (SLOT_AT[active]..SLOT_AT[active] + used).contains(&at);
                 match head.read() {
                     Ok(header) => assert!(!matters && header == newer, "byte {at}"),
                     Err(_) => assert!(matters, "byte {at}"),

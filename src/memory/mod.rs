@@ -4,12 +4,19 @@
 //! from outside. A rank that is killed leaves its regions behind; the next process to take the
 //! same grid position finds them by name and continues from them.
 
+pub mod bus;
 pub mod depot;
 pub mod header;
+mod hold;
 pub mod huge;
 pub mod ledger;
+mod lock;
+mod names;
 mod region;
+pub mod room;
 mod sysv;
 
 pub use depot::{Depot, Held, Part, Store};
+pub use hold::Hold;
+pub use names::Named;
 pub use region::{MemoryError, Region};

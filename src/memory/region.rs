@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicU64;
 use thiserror::Error;
 
 use super::huge;
+use super::room::available_bytes;
 
 /// Why named memory could not be had.
 #[derive(Debug, Error)]
@@ -26,10 +27,10 @@ pub enum MemoryError {
     Missing(String),
     #[error("{0}: exists already on this node; `skt-hpl clean` removes a job's memory")]
     Exists(String),
-    #[error(
-        "{name}: is in use by a running process; give this run another --job name or end that one"
-    )]
-    InUse { name: String },
+    #[error("{name}: is in use by {by}; give this run another --job name or end that one")]
+    InUse { name: String, by: String },
+    #[error("{name}: cannot be read any more: {why}")]
+    Damaged { name: String, why: &'static str },
     #[error("{name}: {why}; it is left alone and not used")]
     NotOurs { name: String, why: String },
     #[error("{name}: holds {found} bytes where {wanted} were expected")]
@@ -83,7 +84,7 @@ impl Region {
                 MemoryError::NoRoom {
                     what: "memory of one process".into(),
                     wanted: len as u64,
-                    available: mem_available().unwrap_or(0),
+                    available: available_bytes().unwrap_or(0),
                     place: "this node's memory".into(),
                 }
             })?;
@@ -139,10 +140,20 @@ impl Region {
     }
 
     /// Maps all pages now: whoever touches one first would otherwise take a fault for each, as part of its
-    /// time. Only a wish: where the kernel cannot, they come one by one.
-    pub fn populate(&mut self) {
+    /// time. Only a wish: where the kernel cannot, they come one by one. But a page that nobody can touch any more is
+    /// an error, where a touch would end the process.
+    pub fn populate(&mut self, name: &str) -> Result<(), MemoryError> {
         // SAFETY: our own mapping, borrowed mutably.
-        let _ = unsafe { huge::populate(self.base, self.len) };
+        damage(unsafe { huge::populate(self.base, self.len) }, name)
+    }
+
+    /// Whether every page can be read: for small parts that are looked at by others.
+    pub(super) fn readable(&self, name: &str) -> Result<(), MemoryError> {
+        // SAFETY: our own mapping; contents stay as they are.
+        let code =
+            unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_POPULATE_READ) };
+        let asked = if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+        damage(asked, name)
     }
 
     pub(super) fn file(&self) -> Option<&File> {
@@ -197,6 +208,11 @@ impl Region {
         self.len
     }
 
+    /// Bytes of address space it takes, from `as_ptr` on.
+    pub(super) fn mapped(&self) -> usize {
+        self.map_len - (self.base.as_ptr() as usize - self.map_base.as_ptr() as usize)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -239,6 +255,16 @@ impl Region {
     }
 }
 
+/// Of the kernel's answers to a wish for pages, those that say that a touch would be a SIGBUS.
+fn damage(answer: std::io::Result<()>, name: &str) -> Result<(), MemoryError> {
+    let why = match answer.map_err(|error| error.raw_os_error()) {
+        Err(Some(libc::EHWPOISON)) => "a page of it has an uncorrectable memory error",
+        Err(Some(libc::EFAULT)) => "its file was cut short",
+        _ => return Ok(()),
+    };
+    Err(MemoryError::Damaged { name: name.into(), why })
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: exactly what was mapped or attached, once.
@@ -261,14 +287,6 @@ impl std::fmt::Debug for Region {
     }
 }
 
-/// Bytes the kernel believes can still be given out on this node.
-pub(super) fn mem_available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|l| l.starts_with("MemAvailable:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib * 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,6 +297,24 @@ mod tests {
         assert!(region.bytes().iter().all(|&b| b == 0));
         region.as_slice_f64_mut()[17] = 2.5;
         assert_eq!(region.words()[17], 2.5f64.to_bits());
+    }
+
+    /// The kernel's answer for a page that cannot be had, which is what a poisoned one has too.
+    #[test]
+    fn a_page_that_cannot_be_touched_is_an_error_and_no_signal() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        let cut = file.try_clone().unwrap();
+        let mut region =
+            Region::map_file(file, 8192, 8192, true, std::path::Path::new("t")).unwrap();
+        assert!(region.populate("t").is_ok() && region.readable("t").is_ok());
+        cut.set_len(4096).unwrap();
+        for answer in [region.populate("t"), region.readable("t")] {
+            assert!(matches!(answer, Err(MemoryError::Damaged { .. })), "{answer:?}");
+        }
+        let poisoned = damage(Err(std::io::Error::from_raw_os_error(libc::EHWPOISON)), "x");
+        assert!(poisoned.unwrap_err().to_string().contains("uncorrectable"));
+        assert!(damage(Err(std::io::Error::from_raw_os_error(libc::EINVAL)), "x").is_ok());
     }
 
     #[test]

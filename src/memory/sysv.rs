@@ -9,11 +9,14 @@ use std::ptr::NonNull;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::huge;
-use super::region::{MemoryError, Region, mem_available};
+use super::region::{MemoryError, Region};
+use super::room::available_bytes;
 
 const PREFACE_BYTES: usize = 4096;
 const MAGIC: &[u8; 8] = b"SKTSYSV1";
 const NAME_AT: usize = 32;
+/// The kernel's mark of a segment that goes when nobody is attached any more.
+const SHM_DEST: u32 = 0o1000;
 /// Keys tried for one name; that many names sharing a hash prefix do not meet on one node.
 const PROBES: u32 = 16;
 
@@ -54,6 +57,10 @@ fn stat(id: i32) -> Option<libc::shmid_ds> {
 /// The name and length a segment claims, if it is one of ours and not somebody else's.
 fn claim(id: i32) -> Option<(String, u64)> {
     let ds = stat(id)?;
+    // Removed, and there only as long as somebody looks at it.
+    if u32::from(ds.shm_perm.mode) & SHM_DEST != 0 {
+        return None;
+    }
     // SAFETY: geteuid cannot fail.
     if ds.shm_perm.uid != unsafe { libc::geteuid() } || ds.shm_segsz < PREFACE_BYTES {
         return None;
@@ -92,7 +99,8 @@ fn find(name: &str) -> Option<(i32, u64)> {
     None
 }
 
-pub(super) fn create(name: &str, len: usize) -> Result<Region, MemoryError> {
+/// `named` is called when the segment can be found by its name, and has no page yet but the one that says it.
+pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Region, MemoryError> {
     if find(name).is_some() {
         return Err(MemoryError::Exists(name.into()));
     }
@@ -103,7 +111,7 @@ pub(super) fn create(name: &str, len: usize) -> Result<Region, MemoryError> {
         available,
         place: "System V shared memory".into(),
     };
-    let available = mem_available().unwrap_or(u64::MAX);
+    let available = available_bytes().unwrap_or(u64::MAX);
     if whole as u64 > available {
         return Err(no_room(available));
     }
@@ -114,6 +122,9 @@ pub(super) fn create(name: &str, len: usize) -> Result<Region, MemoryError> {
         };
         if id < 0 {
             match std::io::Error::last_os_error().raw_os_error() {
+                Some(libc::EEXIST) if remove_nameless(key(name, probe)) => {
+                    return create(name, len, named);
+                }
                 Some(libc::EEXIST) => continue,
                 Some(libc::ENOMEM | libc::ENOSPC | libc::EINVAL) => return Err(no_room(available)),
                 _ => return Err(MemoryError::os("cannot make SysV segment", name)),
@@ -124,15 +135,14 @@ pub(super) fn create(name: &str, len: usize) -> Result<Region, MemoryError> {
             remove_id(id);
             return Err(error);
         };
-        // SAFETY: just attached, with that length.
-        unsafe { huge::collapse(at, whole) };
-        // Take every page now, or say why not.
-        // SAFETY: the attached range.
-        let populated = unsafe { huge::populate(at, whole) };
-        if populated.is_err_and(|error| error.raw_os_error() != Some(libc::EINVAL)) {
+        // The name first: a process killed while it makes pages must leave what `clean` can see.
+        // SAFETY: the first page is attached.
+        if let Err(error) = unsafe { huge::populate(at, PREFACE_BYTES) }
+            && error.raw_os_error() != Some(libc::EINVAL)
+        {
             detach(at);
             remove_id(id);
-            return Err(no_room(mem_available().unwrap_or(0)));
+            return Err(no_room(available_bytes().unwrap_or(0)));
         }
         // SAFETY: the preface page is attached and nobody else knows this segment yet.
         let page = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), PREFACE_BYTES) };
@@ -141,6 +151,17 @@ pub(super) fn create(name: &str, len: usize) -> Result<Region, MemoryError> {
         page[24..32].copy_from_slice(&(xxh3_64(name.as_bytes()) ^ len as u64).to_le_bytes());
         page[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
         page[..8].copy_from_slice(MAGIC);
+        named();
+        // SAFETY: just attached, with that length.
+        unsafe { huge::collapse(at, whole) };
+        // Take every page now, or say why not.
+        // SAFETY: the attached range.
+        let populated = unsafe { huge::populate(at, whole) };
+        if populated.is_err_and(|error| error.raw_os_error() != Some(libc::EINVAL)) {
+            detach(at);
+            remove_id(id);
+            return Err(no_room(available_bytes().unwrap_or(0)));
+        }
         // SAFETY: attached above with preface and len bytes, handed over here.
         return Ok(unsafe { Region::from_sysv(at, PREFACE_BYTES, len) });
     }
@@ -150,12 +171,50 @@ pub(super) fn create(name: &str, len: usize) -> Result<Region, MemoryError> {
     })
 }
 
+/// Removes a segment under this key whose maker, of this user and gone by now, did not come to name it.
+fn remove_nameless(key: libc::key_t) -> bool {
+    // SAFETY: plain system call.
+    let id = unsafe { libc::shmget(key, 0, 0) };
+    if id < 0 {
+        // Removed meanwhile by somebody else.
+        return std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT);
+    }
+    let nameless = nameless(id);
+    if nameless {
+        remove_id(id);
+    }
+    nameless
+}
+
+/// Whether a segment of this user begins with nothing, and the process that made it has ended.
+fn nameless(id: i32) -> bool {
+    let Some(ds) = stat(id) else { return false };
+    // SAFETY: plain system calls.
+    let (user, maker_lives) = unsafe { (libc::geteuid(), libc::kill(ds.shm_cpid, 0) == 0) };
+    let unused = ds.shm_perm.uid == user && ds.shm_nattch == 0 && !maker_lives;
+    if !unused || ds.shm_segsz < PREFACE_BYTES {
+        return false;
+    }
+    let Some(at) = attach(id, true) else { return false };
+    // SAFETY: at least a page is attached.
+    let blank = unsafe { std::slice::from_raw_parts(at.as_ptr(), PREFACE_BYTES) }
+        .iter()
+        .all(|&byte| byte == 0);
+    detach(at);
+    blank
+}
+
 pub(super) fn open(name: &str, writable: bool) -> Result<Region, MemoryError> {
     let (id, len) = find(name).ok_or_else(|| MemoryError::Missing(name.into()))?;
     let at =
         attach(id, !writable).ok_or_else(|| MemoryError::os("cannot attach SysV segment", name))?;
     // SAFETY: claim() compared len with the size of the segment.
     Ok(unsafe { Region::from_sysv(at, PREFACE_BYTES, len as usize) })
+}
+
+/// Whether there is a segment of that name.
+pub(super) fn exists(name: &str) -> bool {
+    find(name).is_some()
 }
 
 fn remove_id(id: i32) {
@@ -183,4 +242,59 @@ pub(super) fn list() -> Vec<(String, u64)> {
         .skip(1)
         .filter_map(|line| claim(line.split_whitespace().nth(1)?.parse().ok()?))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unique(what: &str) -> String {
+        format!("t-sysv-{what}-{}", std::process::id())
+    }
+
+    /// Agents look through all segments, and are attached to one for a moment: that does not bring it back.
+    #[test]
+    fn a_removed_segment_is_not_listed_though_somebody_is_attached() {
+        let name = unique("removed");
+        let held = create(&name, 1000, || ()).unwrap();
+        let listed = || list().iter().any(|(found, _)| *found == name);
+        assert!(listed());
+        assert!(unlink(&name));
+        assert!(!listed());
+        drop(held);
+    }
+
+    #[test]
+    fn a_segment_can_be_found_before_its_pages_are_made() {
+        let name = unique("named");
+        let mut seen = 0;
+        let region = create(&name, 100_000, || {
+            seen = list().into_iter().filter(|(n, len)| *n == name && *len == 100_000).count();
+        });
+        assert!(unlink(&name));
+        assert!(region.unwrap().bytes().iter().all(|&b| b == 0));
+        assert_eq!(seen, 1, "killed there, it would stay for ever");
+    }
+
+    /// A process killed between making a segment and naming it, by whose key the next one comes.
+    #[test]
+    fn a_nameless_segment_of_a_dead_process_gives_way() {
+        let name = unique("nameless");
+        // SAFETY: the child makes a segment and ends, with nothing but system calls.
+        let id = unsafe {
+            let flags = libc::IPC_CREAT | libc::IPC_EXCL | 0o600;
+            let key = key(&name, 0);
+            let child = libc::fork();
+            if child == 0 {
+                libc::shmget(key, 8192, flags);
+                libc::_exit(0);
+            }
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+            libc::shmget(key, 0, 0)
+        };
+        assert!(id >= 0 && nameless(id));
+        drop(create(&name, 4096, || {}).unwrap());
+        assert!(stat(id).is_none(), "the nameless one is still there");
+        assert!(unlink(&name));
+    }
 }

@@ -20,7 +20,7 @@ use super::protocols::Validity;
 use super::reliability::LongRun;
 use super::simulate::End;
 use super::simulate::Outcome;
-use super::units::{HOUR_S, YEAR_S};
+use crate::units::{HOUR_S, YEAR_S};
 
 /// Name and content of every preset.
 pub const PRESETS: [(&str, &str); 21] = [
@@ -754,5 +754,145 @@ mod tests {
         let at_100 = |i: usize| figure.panels[0].series[i].points.last().unwrap().1;
         assert!(at_100(0) > 0.99);
         assert_eq!((at_100(1) * 100.0).round(), 61.0);
+    }
+
+    /// 10.2, 32.5 and 100 years: where the curves below are compared.
+    const AT: [usize; 3] = [50, 75, 99];
+
+    /// `printed` were found by another program: the least of eq. 15 over the period, with the sums of eqs. 7 to 12 and
+    /// eq. 17 taken term by term as they stand, from the G, C and beta that Tables 2 and 3 print, downtime 60 s.
+    /// What the tables round (G of planes and lines by up to 7 per cent) moves a curve by less than 0.001.
+    fn holds(what: &str, series: &Series, printed: &[f64; 3]) {
+        for (i, expected) in AT.into_iter().zip(printed) {
+            let (years, value) = series.points[i];
+            assert!(
+                (value - expected).abs() < 0.001,
+                "{what}, {}, {years:.1} years: {value}, not {expected}",
+                series.name
+            );
+        }
+    }
+
+    #[test]
+    fn figure_9_is_what_the_printed_sums_give() {
+        let printed = [
+            [
+                [0.5651, 0.2771, 0.1465],
+                [0.8331, 0.7457, 0.7171],
+                [1.0000, 1.0000, 1.0000],
+                [1.0000, 1.0000, 1.0000],
+            ],
+            [
+                [1.0000, 0.5522, 0.2709],
+                [0.7816, 0.5052, 0.3769],
+                [0.8488, 0.6010, 0.4892],
+                [0.8991, 0.6693, 0.5684],
+            ],
+            [
+                [0.2671, 0.1348, 0.0727],
+                [0.2924, 0.2174, 0.1788],
+                [0.3644, 0.2962, 0.2614],
+                [0.4241, 0.3610, 0.3290],
+            ],
+        ];
+        let figure = preset("unified-9").unwrap();
+        assert_eq!(figure.panels.len(), printed.len());
+        for (panel, printed) in figure.panels.iter().zip(&printed) {
+            let names: Vec<&str> = panel.series.iter().map(|s| s.name.as_str()).collect();
+            assert_eq!(names, ["COORD-IO", "HIERARCH-IO", "HIERARCH-IO-LINE", "HIERARCH-PORT"]);
+            for (series, printed) in panel.series.iter().zip(printed) {
+                holds(&panel.title, series, printed);
+            }
+        }
+    }
+
+    /// The gain is that of rho, lambda and alpha in turn, three values each. On the K computer nobody makes progress
+    /// (eq. 18: G C_0 beta lambda alpha = 14688 * 0.0002858 * 0.98 * 0.3 = 1.23 > 1) but without overlap.
+    #[test]
+    fn figures_10_to_15_are_what_the_printed_sums_give() {
+        let printed = [
+            (
+                "unified-10",
+                [
+                    [
+                        [0.1690, -0.2156, -0.7728],
+                        [0.2616, -0.0994, -0.6409],
+                        [0.3189, -0.0289, -0.5615],
+                    ],
+                    [
+                        [0.1704, -0.3003, -1.0357],
+                        [0.2616, -0.0994, -0.6409],
+                        [0.2843, -0.0497, -0.5434],
+                    ],
+                    [
+                        [0.1925, -0.1878, -0.7670],
+                        [0.2616, -0.0994, -0.6409],
+                        [0.3640, 0.0351, -0.4511],
+                    ],
+                ],
+            ),
+            (
+                "unified-11",
+                [
+                    [[0.0000, 0.0000, 0.0000], [0.0000, 0.0000, 0.0000], [0.0000, 0.0000, 0.0000]],
+                    [[0.0000, 0.0000, 0.0000], [0.0000, 0.0000, 0.0000], [0.0000, 0.0000, 0.0000]],
+                    [[0.0000, 0.0151, 0.0725], [0.0000, 0.0000, 0.0000], [0.0000, 0.0000, 0.0000]],
+                ],
+            ),
+            (
+                "unified-12",
+                [
+                    [[0.0000, 0.0816, 0.3466], [0.0000, 0.1653, 0.4179], [0.0000, 0.2244, 0.4635]],
+                    [[0.0000, 0.1331, 0.3740], [0.0000, 0.1653, 0.4179], [0.0000, 0.1735, 0.4289]],
+                    [[0.0000, 0.0826, 0.3329], [0.0000, 0.1653, 0.4179], [0.0000, 0.2996, 0.5387]],
+                ],
+            ),
+            (
+                "unified-13",
+                [
+                    [[0.3930, 0.2166, -0.0296], [0.4722, 0.3220, 0.0994], [0.5227, 0.3869, 0.1777]],
+                    [[0.4194, 0.1993, -0.1603], [0.4722, 0.3220, 0.0994], [0.4855, 0.3527, 0.1642]],
+                    [[0.3939, 0.2656, 0.0411], [0.4722, 0.3220, 0.0994], [0.5794, 0.4025, 0.1822]],
+                ],
+            ),
+            (
+                "unified-14",
+                [
+                    [[0.2425, 0.2390, 0.0763], [0.3245, 0.3379, 0.2017], [0.3769, 0.3988, 0.2778]],
+                    [[0.2684, 0.2193, -0.0588], [0.3245, 0.3379, 0.2017], [0.3387, 0.3676, 0.2669]],
+                    [[0.2496, 0.2976, 0.1685], [0.3245, 0.3379, 0.2017], [0.4263, 0.3934, 0.2481]],
+                ],
+            ),
+            (
+                "unified-15",
+                [
+                    [
+                        [0.1073, -0.0576, -0.2649],
+                        [0.2347, 0.0901, -0.1043],
+                        [0.3120, 0.1789, -0.0081],
+                    ],
+                    [
+                        [-0.0357, -0.4682, -1.1632],
+                        [0.2347, 0.0901, -0.1043],
+                        [0.3024, 0.2298, 0.1605],
+                    ],
+                    [
+                        [0.2097, 0.0814, -0.0926],
+                        [0.2347, 0.0901, -0.1043],
+                        [0.2703, 0.0978, -0.1375],
+                    ],
+                ],
+            ),
+        ];
+        for (name, panels) in &printed {
+            let figure = preset(name).unwrap();
+            assert_eq!(figure.panels.len(), panels.len(), "{name}");
+            for (panel, printed) in figure.panels.iter().zip(panels) {
+                assert_eq!(panel.series.len(), printed.len(), "{name}");
+                for (series, printed) in panel.series.iter().zip(printed) {
+                    holds(name, series, printed);
+                }
+            }
+        }
     }
 }

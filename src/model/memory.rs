@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{Result, at_least, finite, positive};
 pub use crate::checkpoint::plan::Scope;
+use crate::lu::need::{Means, Problem};
+use crate::params::Engine;
 
 /// How the state is kept so that it outlives a node: the solver's three methods, and two to compare them with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -131,18 +133,6 @@ pub fn scope_volume(scope: Scope, n: f64) -> Result<f64> {
     )
 }
 
-/// Largest number of indices out of `n` that one of `procs` processes owns in a block-cyclic
-/// distribution of blocks of `nb`: that of the first process.
-pub fn local_len(n: u64, nb: u64, procs: u64) -> u64 {
-    let blocks = n / nb;
-    let whole = blocks / procs * nb;
-    whole
-        + match blocks % procs {
-            0 => n % nb,
-            _ => nb,
-        }
-}
-
 /// Memory of one rank by part, in bytes: the rank that holds most.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RankMemory {
@@ -164,13 +154,16 @@ impl RankMemory {
     }
 }
 
-/// What a rank takes before it holds any matrix: program, MPI and small buffers. 21 to 26 MB were measured with
+/// What a rank takes before it holds any matrix: program, MPI and small buffers. 22 to 26 MB were measured with
 /// Open MPI and BLIS on one node.
-pub const RANK_BASE_BYTES: f64 = 26.0 * 1_048_576.0;
+pub const RANK_BASE_BYTES: f64 = 23.0 * 1_048_576.0;
 
 /// What must be left free for it: MPI takes more where there are many peers. The solver's own check of what fits
 /// counts this much.
 pub const RANK_BASE_MOST: f64 = 64.0 * 1_048_576.0;
+
+/// The alignment of work arrays that planned runs ask for, in doubles.
+pub const ALIGN: usize = 8;
 
 /// The shape of a problem on its ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -183,9 +176,15 @@ pub struct Shape {
     pub depth: u64,
 }
 
-/// Memory of the fullest rank of our solver. Local matrix: 8 rows (columns of [A|b]); work: depth + 2
-/// panels of local rows by NB, and U, NB by local columns; protection by [`memory_factor`].
-pub fn rank_memory(shape: Shape, method: Method, g: u64, m: u64) -> Result<RankMemory> {
+/// Memory of the fullest rank of our solver: matrix and work arrays by the very lengths it makes them with
+/// ([`Problem`]), protection by [`memory_factor`].
+pub fn rank_memory(
+    shape: Shape,
+    threads: u64,
+    method: Method,
+    g: u64,
+    m: u64,
+) -> Result<RankMemory> {
     let Shape { n, nb, p, q, depth } = shape;
     at_least("the order N", n, 1, "at least 1")?;
     at_least("the block size NB", nb, 1, "at least 1")?;
@@ -198,9 +197,18 @@ pub fn rank_memory(shape: Shape, method: Method, g: u64, m: u64) -> Result<RankM
             value: n as f64,
         });
     }
-    let rows = local_len(n, nb, p) as f64;
-    let cols = local_len(n + 1, nb, q) as f64;
-    let matrix = 8.0 * rows * cols;
+    let size = |v: u64| usize::try_from(v).unwrap_or(usize::MAX);
+    let bytes = Problem {
+        n: size(n),
+        nb: size(nb),
+        p: size(p),
+        q: size(q),
+        depth: size(depth),
+        align: ALIGN,
+        means: Means { engine: Engine::Auto, threads: size(threads) },
+    }
+    .largest_rank();
+    let matrix = bytes.matrix as f64;
     let (copies, sums) = if method.in_memory() {
         let (g, m) = group(g, m)?;
         let checksum = m / (g - m);
@@ -212,12 +220,11 @@ pub fn rank_memory(shape: Shape, method: Method, g: u64, m: u64) -> Result<RankM
     } else {
         (0.0, 0.0)
     };
-    let nb = (nb.min(n)) as f64;
     let memory = RankMemory {
         matrix,
         checkpoint: copies * matrix,
         checksums: sums * matrix,
-        work: (depth as f64 + 2.0) * 8.0 * rows * nb + 8.0 * nb * cols,
+        work: bytes.beside as f64,
         base: RANK_BASE_BYTES,
     };
     finite("the memory of a rank", memory.total())?;
@@ -247,18 +254,19 @@ mod tests {
         assert!((gain - 1.47).abs() < 0.005, "{gain}");
     }
 
-    /// Resident memory of the fullest rank of four real runs, bytes: within 2 per cent, in fact within half.
+    /// Resident memory of the fullest rank of four real runs, bytes: within 1 per cent.
     #[test]
     fn measured_runs() {
         for (n, q, method, measured) in [
-            (8_000, 1, Method::None, 588_615_680.0),
-            (12_000, 1, Method::None, 1_249_439_744.0),
-            (8_000, 2, Method::None, 328_794_112.0),
-            (8_000, 2, Method::SelfCheckpoint, 1_103_142_912.0),
+            (8_000, 1, Method::None, 590_569_472.0),
+            (12_000, 1, Method::None, 1_251_241_984.0),
+            (8_000, 2, Method::None, 335_351_808.0),
+            (8_000, 2, Method::SelfCheckpoint, 1_109_495_808.0),
         ] {
             let shape = Shape { n, nb: 192, p: 1, q, depth: 1 };
-            let foreseen = rank_memory(shape, method, 2, 1).unwrap().total();
-            assert!((foreseen / measured - 1.0).abs() < 0.005, "{n} {q} {method:?} {foreseen}");
+            let foreseen = rank_memory(shape, 3 - q, method, 2, 1).unwrap().total();
+            println!("N={n} 1 x {q} {method:?}: {foreseen} foreseen, {measured} measured");
+            assert!((foreseen / measured - 1.0).abs() < 0.01, "{n} {q} {method:?} {foreseen}");
         }
     }
 
@@ -274,16 +282,6 @@ mod tests {
         assert_eq!(scope_volume(Scope::Corner, 50.0).unwrap(), direct);
         let direct: f64 = (1..=50).map(|i| 50.0 * f64::from(i)).sum();
         assert_eq!(scope_volume(Scope::Side, 50.0).unwrap(), direct);
-    }
-
-    #[test]
-    fn the_first_process_holds_most() {
-        for (n, nb, procs) in [(1000u64, 64, 3), (17, 5, 4), (128, 64, 2), (5, 64, 2), (129, 64, 2)]
-        {
-            let count = |p| (0..n).filter(|i| i / nb % procs == p).count() as u64;
-            let most = (0..procs).map(count).max().unwrap();
-            assert_eq!(local_len(n, nb, procs), most, "{n} {nb} {procs}");
-        }
     }
 
     proptest! {
@@ -302,7 +300,7 @@ mod tests {
         #[test]
         fn parts_add_up_to_the_factor(n in 1u64..100_000, nb in 1u64..300, p in 1u64..9, q in 1u64..9, g in 2u64..20) {
             let shape = Shape { n, nb, p, q, depth: 1 };
-            let r = rank_memory(shape, Method::SelfCheckpoint, g, 1).unwrap();
+            let r = rank_memory(shape, 1, Method::SelfCheckpoint, g, 1).unwrap();
             let factor = memory_factor(Method::SelfCheckpoint, g, 1).unwrap();
             prop_assert!((r.matrix + r.checkpoint + r.checksums - factor * r.matrix).abs() <= 1e-9 * r.total());
             // All ranks together hold at least the whole matrix.

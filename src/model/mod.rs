@@ -33,7 +33,6 @@ pub mod profile;
 pub mod protocols;
 pub mod reliability;
 pub mod simulate;
-pub mod units;
 
 mod error;
 

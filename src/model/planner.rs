@@ -12,15 +12,16 @@ use super::error::{Result, at_least, non_negative, positive};
 use super::fit::{Fit, RateModel, flops};
 use super::hpl_dat::hpl_dat;
 use super::memory::{
-    Method, RANK_BASE_BYTES, RANK_BASE_MOST, RankMemory, Scope, Shape, memory_factor, rank_memory,
+    ALIGN, Method, RANK_BASE_BYTES, RANK_BASE_MOST, RankMemory, Scope, Shape, memory_factor,
+    rank_memory,
 };
 use super::profile::{Every, Run, SaveCost, Schedule};
 use super::reliability::{failure_while_saving, survives};
 use super::simulate::{self, Failures, Placement, Scenario, Summary, System};
-use super::units::{HOUR_S, YEAR_S, show_bytes, show_seconds};
 use crate::memory::header::GROUP_MAX;
 use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 use crate::parity::code::LOSSES_MAX;
+use crate::units::{HOUR_S, YEAR_S, show_bytes, show_seconds};
 
 /// Mean time between failures, as the user knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -266,6 +267,13 @@ const GROUP_WANTED: u64 = 16;
 /// Recovery takes longer than a save as 20 s to 16 s on Tianhe-2 (*self-checkpoint*, Fig. 15).
 const RECOVERY_FACTOR: f64 = 1.25;
 
+/// What a core generates of the matrix in a second, about.
+const GENERATE_BYTES_S: f64 = 1e9;
+
+/// A node that is silent for 4 s is lost; with the beats in between, and a look at what it was (docs/SUPERVISION.md).
+const DETECT_S: f64 = 5.0;
+const RESTART_S: f64 = 10.0;
+
 /// Expected times beyond this are "never".
 const NEVER: f64 = 1000.0 * YEAR_S;
 
@@ -378,17 +386,22 @@ impl<'a> Machine<'a> {
             (
                 guess(
                     inputs.detect,
-                    60.0,
-                    "the time to detect a dead node is a guess: 60 s, as on Tianhe-2 (--detect)".into(),
+                    DETECT_S,
+                    format!(
+                        "the time to detect a dead node is a guess: {DETECT_S} s; what is silent for 4 s is lost (--detect)"
+                    ),
                 ),
                 guess(
                     inputs.restart,
-                    20.0,
-                    "the time to replace it and start again is a guess: 20 s, as on Tianhe-2 (--restart)".into(),
+                    RESTART_S,
+                    format!(
+                        "the time to replace it and start again is a guess: {RESTART_S} s; four nodes take 4 s, and a large \
+                         job as long as its MPI takes to start (--restart)"
+                    ),
                 ),
             )
         } else {
-            (quiet(inputs.detect, 60.0), quiet(inputs.restart, 20.0))
+            (quiet(inputs.detect, DETECT_S), quiet(inputs.restart, RESTART_S))
         };
         let rate = match inputs.measured {
             Some(m) => {
@@ -419,6 +432,13 @@ impl<'a> Machine<'a> {
                 guessed_rate(inputs, ranks, peak, network)?
             }
         };
+        if protected {
+            warnings.push(format!(
+                "that a recovery takes {RECOVERY_FACTOR} encodings of a save and its flush is a guess, as on Tianhe-2; that \
+                 a core generates {} of the matrix a second, too",
+                show_bytes(GENERATE_BYTES_S)
+            ));
+        }
         Ok(Self {
             inputs,
             ranks,
@@ -444,8 +464,13 @@ impl<'a> Machine<'a> {
         }
     }
 
+    fn threads_per_rank(&self) -> u64 {
+        (self.inputs.cores / self.inputs.ranks_per_node).max(1)
+    }
+
     fn node_memory(&self, shape: Shape, choice: &Choice) -> Result<f64> {
-        let rank = rank_memory(shape, choice.method, choice.group, choice.losses)?;
+        let threads = self.threads_per_rank();
+        let rank = rank_memory(shape, threads, choice.method, choice.group, choice.losses)?;
         Ok(rank.total() * self.inputs.ranks_per_node as f64)
     }
 
@@ -518,9 +543,10 @@ impl<'a> Machine<'a> {
         Ok(cost)
     }
 
-    /// Seconds to generate the matrix: each core fills memory at about a gigabyte a second.
+    /// Seconds to generate the matrix.
     fn regenerate(&self, n: u64) -> f64 {
-        8.0 * (n as f64).powi(2) / (self.inputs.nodes as f64 * self.inputs.cores as f64 * 1e9)
+        let cores = self.inputs.nodes as f64 * self.inputs.cores as f64;
+        8.0 * (n as f64).powi(2) / (cores * GENERATE_BYTES_S)
     }
 
     fn schedule(&self, n: u64, choice: &Choice) -> Result<(Run, SaveCost, Schedule)> {
@@ -645,11 +671,12 @@ impl<'a> Machine<'a> {
         let ends = |f: fn(&super::interval::Segment) -> f64| {
             (saves > 0).then(|| (f(&segments[0]), f(&segments[saves - 1])))
         };
-        let rank = rank_memory(shape, choice.method, choice.group, choice.losses)?;
+        let threads = self.threads_per_rank();
+        let rank = rank_memory(shape, threads, choice.method, choice.group, choice.losses)?;
         Ok(Plan {
             shape,
             ranks: self.ranks,
-            threads_per_rank: (inputs.cores / inputs.ranks_per_node).max(1),
+            threads_per_rank: threads,
             method: choice.method,
             scope: choice.scope,
             group: if choice.method.in_memory() { choice.group } else { 1 },
@@ -934,15 +961,22 @@ fn alternatives(machine: &Machine, chosen: &Choice, units: u64) -> Vec<Alternati
         .collect()
 }
 
-/// The plan as the solver's own parameters, everything else at what measures best.
+/// The plan as the solver's own parameters.
 pub fn test_params(plan: &Plan) -> TestParams {
+    let shape = &plan.shape;
+    let grid = (shape.p as usize, shape.q as usize);
+    TestParams { depth: shape.depth as usize, ..usual(shape.n as usize, shape.nb as usize, grid) }
+}
+
+/// A test with the choices that are good on most machines.
+pub fn usual(n: usize, nb: usize, (p, q): (usize, usize)) -> TestParams {
     TestParams {
-        n: plan.shape.n as usize,
-        nb: plan.shape.nb as usize,
-        p: plan.shape.p as usize,
-        q: plan.shape.q as usize,
+        n,
+        nb,
+        p,
+        q,
         mapping: Mapping::Row,
-        depth: plan.shape.depth as usize,
+        depth: 1,
         bcast: Bcast::OneRingM,
         rfact: Fact::Crout,
         ndiv: 2,
@@ -953,7 +987,7 @@ pub fn test_params(plan: &Plan) -> TestParams {
         l1: Form::Transposed,
         u: Form::Transposed,
         equilibrate: true,
-        align: 8,
+        align: ALIGN,
         threshold: 16.0,
         rng: Rng::Hpl,
         seed: 100,

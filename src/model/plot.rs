@@ -67,6 +67,25 @@ pub struct Figure {
 const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"];
 
+/// Where a drawing will be seen, which decides its colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ink {
+    /// By itself, on white.
+    Paper,
+    /// In a page whose style sheet says what `--series-0` and the classes look like, by day and by night.
+    Page,
+}
+
+impl Ink {
+    fn colour(self, series: usize) -> String {
+        let at = series % COLOURS.len();
+        match self {
+            Ink::Paper => COLOURS[at].into(),
+            Ink::Page => format!("var(--series-{at})"),
+        }
+    }
+}
+
 const PLOT_WIDTH: f64 = 400.0;
 const PLOT_HEIGHT: f64 = 270.0;
 const LEFT: f64 = 72.0;
@@ -75,7 +94,8 @@ const BOTTOM: f64 = 58.0;
 const RIGHT: f64 = 18.0;
 const LEGEND_LINE: f64 = 16.0;
 
-fn escape(text: &str) -> String {
+/// Text as it stands in SVG and HTML, between tags or in quotes.
+pub fn escape(text: &str) -> String {
     text.chars()
         .map(|c| match c {
             '&' => "&amp;".into(),
@@ -217,7 +237,8 @@ impl Panel {
         !self.categories.is_empty()
     }
 
-    fn draw(&self, out: &mut String, x0: f64, y0: f64) {
+    /// `id` makes the names inside unique among all drawings of a page.
+    fn draw(&self, out: &mut String, x0: f64, y0: f64, ink: Ink, id: &str) {
         let xs = self.series.iter().flat_map(|s| s.points.iter().map(|p| p.0));
         let ys = self.series.iter().flat_map(|s| s.points.iter().map(|p| p.1));
         let bars = self.bars();
@@ -296,7 +317,7 @@ impl Panel {
 
         let width = 0.8 / self.series.len().max(1) as f64;
         for (i, series) in self.series.iter().enumerate() {
-            let colour = COLOURS[i % COLOURS.len()];
+            let colour = ink.colour(i);
             if bars {
                 let drawn = |p: &&(f64, f64)| {
                     drawable(p.1, y.log) && (0.0..self.categories.len() as f64).contains(&p.0)
@@ -345,20 +366,20 @@ impl Panel {
                 }
                 let _ = writeln!(
                     out,
-                    r#"<path d="{d}" fill="none" stroke="{colour}" stroke-width="2"{dash} clip-path="url(#c{:.0}_{:.0})"/>"#,
+                    r#"<path d="{d}" fill="none" stroke="{colour}" stroke-width="2"{dash} clip-path="url(#{id}c{:.0}_{:.0})"/>"#,
                     x0, y0
                 );
             }
         }
         let _ = writeln!(
             out,
-            r#"<clipPath id="c{x0:.0}_{y0:.0}"><rect x="{left:.1}" y="{top:.1}" width="{PLOT_WIDTH}" height="{PLOT_HEIGHT}"/></clipPath>"#
+            r#"<clipPath id="{id}c{x0:.0}_{y0:.0}"><rect x="{left:.1}" y="{top:.1}" width="{PLOT_WIDTH}" height="{PLOT_HEIGHT}"/></clipPath>"#
         );
 
         let columns = legend_columns(self);
         let column_width = (LEFT + PLOT_WIDTH) / columns as f64;
         for (i, series) in self.series.iter().enumerate() {
-            let colour = COLOURS[i % COLOURS.len()];
+            let colour = ink.colour(i);
             let (a, b) = (
                 x0 + 24.0 + (i % columns) as f64 * column_width,
                 bottom + BOTTOM + 4.0 + (i / columns) as f64 * LEGEND_LINE,
@@ -389,6 +410,23 @@ impl Panel {
     }
 }
 
+impl Panel {
+    /// The panel as an SVG element of a page, as wide as the page lets it be. The page's style sheet gives the colours; `id`
+    /// is a name no other drawing of the page has.
+    pub fn inline(&self, id: &str) -> String {
+        let width = LEFT + PLOT_WIDTH + RIGHT;
+        let height = TOP + PLOT_HEIGHT + BOTTOM + legend_height(self) + 14.0;
+        let mut out = format!(
+            r#"<svg class="plot" role="img" aria-label="{}" viewBox="0 0 {width:.0} {height:.0}">"#,
+            escape(&self.title)
+        );
+        out.push('\n');
+        self.draw(&mut out, 0.0, 0.0, Ink::Page, id);
+        out.push_str("</svg>\n");
+        out
+    }
+}
+
 impl Figure {
     /// The figure as a stand-alone SVG document.
     pub fn svg(&self) -> String {
@@ -414,7 +452,7 @@ impl Figure {
         for (i, panel) in self.panels.iter().enumerate() {
             let x = (i % columns) as f64 * cell_width;
             let y = 34.0 + (i / columns) as f64 * cell_height;
-            panel.draw(&mut out, x, y);
+            panel.draw(&mut out, x, y, Ink::Paper, "");
         }
         for (i, line) in notes.iter().enumerate() {
             let _ = writeln!(

@@ -12,6 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::Counts;
+use super::machine::Machine;
 use crate::outcome::Outcome;
 use crate::params::TestParams;
 
@@ -31,6 +32,9 @@ pub struct Run {
     pub complete: bool,
     pub mpi: Mpi,
     pub blas: Blas,
+    /// What it runs on; without an entry in documents of programs that did not tell.
+    #[serde(default)]
+    pub machine: Machine,
     /// Tests asked for, whether seen yet or not.
     pub planned: usize,
     pub counts: Counts,
@@ -41,6 +45,25 @@ pub struct Run {
 pub struct Program {
     pub name: String,
     pub version: String,
+    /// The compiler it was built with.
+    #[serde(default)]
+    pub compiler: String,
+    /// What for, and how: the target and the profile.
+    #[serde(default)]
+    pub target: String,
+    #[serde(default)]
+    pub profile: String,
+}
+
+/// What is known of a run before its first test.
+#[derive(Clone, Debug)]
+pub struct About {
+    pub command_line: Vec<String>,
+    pub mpi: Mpi,
+    pub blas: Blas,
+    pub machine: Machine,
+    /// Tests asked for.
+    pub planned: usize,
 }
 
 /// The message-passing side of the machine.
@@ -58,7 +81,7 @@ pub struct Blas {
     pub name: String,
     /// The kernel the library picked, in its own words.
     pub kernel: String,
-    /// What multiplies in the trailing update: `packed` (our kernel) or `blas`.
+    /// What multiplies in the trailing update: the name of a kernel of ours, or `blas`.
     pub engine: String,
 }
 
@@ -86,14 +109,9 @@ impl JsonLog {
     ///
     /// # Errors
     /// Where the file cannot be written; the message names it.
-    pub fn create(
-        path: impl AsRef<Path>,
-        command_line: Vec<String>,
-        mpi: Mpi,
-        blas: Blas,
-        planned: usize,
-    ) -> io::Result<Self> {
+    pub fn create(path: impl AsRef<Path>, about: About) -> io::Result<Self> {
         let now = unix_s();
+        let About { command_line, mpi, blas, machine, planned } = about;
         let mut log = Self {
             path: path.as_ref().to_owned(),
             run: Run {
@@ -101,6 +119,9 @@ impl JsonLog {
                 program: Program {
                     name: env!("CARGO_PKG_NAME").to_owned(),
                     version: env!("CARGO_PKG_VERSION").to_owned(),
+                    compiler: env!("HPL_BUILT_BY").to_owned(),
+                    target: env!("HPL_BUILT_FOR").to_owned(),
+                    profile: env!("HPL_BUILT_AS").to_owned(),
                 },
                 command_line,
                 started_unix_s: now,
@@ -108,6 +129,7 @@ impl JsonLog {
                 complete: false,
                 mpi,
                 blas,
+                machine,
                 planned,
                 counts: Counts::default(),
                 tests: Vec::new(),
@@ -229,15 +251,22 @@ mod tests {
 
     use super::*;
     use crate::outcome::{Residual, Verdict};
-    use crate::report::test_values::{outcome, params, residual};
+    use crate::report::test_values::{machine, outcome, params, residual};
 
     fn log(path: &Path) -> JsonLog {
         JsonLog::create(
             path,
-            vec!["skt-hpl".into(), "--json".into(), "run.json".into()],
-            Mpi { library: "Open MPI v4.1.4".into(), ranks: 6, hosts: 2 },
-            Blas { name: "BLIS 0.9.0".into(), kernel: "skx".into(), engine: "packed".into() },
-            3,
+            About {
+                command_line: vec!["skt-hpl".into(), "--json".into(), "run.json".into()],
+                mpi: Mpi { library: "Open MPI v4.1.4".into(), ranks: 6, hosts: 2 },
+                blas: Blas {
+                    name: "BLIS 0.9.0".into(),
+                    kernel: "skx".into(),
+                    engine: "packed".into(),
+                },
+                machine: machine(),
+                planned: 3,
+            },
         )
         .unwrap()
     }
@@ -326,10 +355,13 @@ mod tests {
     fn a_path_that_cannot_be_written_is_an_error_at_once() {
         let error = JsonLog::create(
             "/no/such/folder/run.json",
-            vec![],
-            Mpi { library: String::new(), ranks: 1, hosts: 1 },
-            Blas { name: String::new(), kernel: String::new(), engine: String::new() },
-            1,
+            About {
+                command_line: vec![],
+                mpi: Mpi { library: String::new(), ranks: 1, hosts: 1 },
+                blas: Blas { name: String::new(), kernel: String::new(), engine: String::new() },
+                machine: Machine::default(),
+                planned: 1,
+            },
         )
         .unwrap_err();
         assert!(error.to_string().contains("/no/such/folder/run.json"));

@@ -6,6 +6,7 @@
 
 pub mod cformat;
 pub mod json;
+pub mod machine;
 pub mod text;
 
 use serde::{Deserialize, Serialize};
@@ -41,8 +42,10 @@ impl Counts {
 
 /// One test and its outcome for the tests of this folder.
 #[cfg(test)]
-mod test_values {
-    use crate::outcome::{Outcome, Protection, Residual, Times, Verdict};
+pub(crate) mod test_values {
+    use super::machine::{Kind, Machine, Make};
+    use crate::course::{Course, Recorder, What};
+    use crate::outcome::{Checksums, Level2, Outcome, Power, Protection, Residual, Times, Verdict};
     use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 
     pub fn params() -> TestParams {
@@ -99,6 +102,49 @@ mod test_values {
         }
     }
 
+    pub fn machine() -> Machine {
+        let mut machine = Machine::default();
+        for host in ["n1", "n2"] {
+            machine.join(Machine::node(Kind {
+                make: Make {
+                    processor: "Example 9000".into(),
+                    architecture: "x86_64".into(),
+                    sockets: 2,
+                    cores: 16,
+                    hardware_threads: 32,
+                    numa_nodes: 2,
+                    flops_per_cycle: Some(32),
+                    clock_base_mhz: Some(2000),
+                    clock_max_mhz: Some(3500),
+                    governor: Some("performance".into()),
+                    network: vec!["InfiniBand 200 Gb/sec (4X HDR)".into()],
+                    system: "Debian GNU/Linux 12 (bookworm)".into(),
+                    kernel: "6.1.0".into(),
+                    blas: "BLIS 0.9.0, skx kernels".into(),
+                },
+                memory_bytes_min: 128 << 30,
+                memory_bytes_max: 128 << 30,
+                clock_seen_mhz_min: Some(1900),
+                clock_seen_mhz_max: Some(3400),
+                ranks_min: 3,
+                ranks_max: 3,
+                hosts: vec![host.into()],
+            }));
+        }
+        machine
+    }
+
+    pub fn course() -> Course {
+        let mut recorder = Recorder::default();
+        recorder.pass(0, 63, 0.0);
+        recorder.pass(30, 63, 3.0);
+        recorder.interrupt(What::Save, 30, 3.0, 0.25);
+        recorder.interrupt(What::Down, 30, 3.25, 0.125);
+        recorder.interrupt(What::Restore, 30, 3.375, 0.25);
+        recorder.pass(63, 63, 5.25);
+        recorder.course(12000, 192)
+    }
+
     pub fn outcome() -> Outcome {
         Outcome {
             started_unix_s: 1_795_161_600,
@@ -116,6 +162,7 @@ mod test_values {
             resident_bytes_max: 240_000_000,
             protection: Some(Protection {
                 attempts: 2,
+                in_place: 0,
                 saves: 9,
                 save_s: 0.25,
                 lost_s: 0.5,
@@ -123,6 +170,34 @@ mod test_values {
                 restore_s: 0.25,
                 memory_bytes_max: 480_000_000,
                 group_min: 4,
+                level2: Some(Level2 {
+                    epochs: 3,
+                    bytes: 1_440_000_000,
+                    write_s: 1.5,
+                    put_off: 1,
+                    put_off_s: 0.25,
+                    wait_s: 0.5,
+                    fetched: 1,
+                }),
+            }),
+            checksums: Some(Checksums {
+                losses: 1,
+                replaced: Some(1),
+                boundary: Some(20),
+                going_on_s: 0.125,
+                regain_s: 0.0625,
+                matrix_bytes: 1_152_000_000,
+                checksum_bytes: 384_000_000,
+            }),
+            course: course(),
+            power: Some(Power {
+                source: "hwmon".into(),
+                nodes: 2,
+                nodes_measured: 2,
+                readings_min: 7,
+                seconds: 5.5,
+                joules: 5500.0,
+                watts: 1000.0,
             }),
         }
     }

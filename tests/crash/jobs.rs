@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
+use skt_hpl::course::What;
 
 use crate::job::{PROGRAM, Ran};
 use crate::scene::{SMALL, Scene, resumed_at};
@@ -36,6 +37,50 @@ fn a_sweep_goes_on_in_its_third_test() {
             assert!(ran.err.contains("test 3 goes on"), "{}", ran.told());
         }
     }
+}
+
+/// A BLAS rounds by the shape of a call. Saves drain the pipeline where the undisturbed run does not save; enough
+/// columns that several blocks are multiplied at a time.
+#[test]
+fn under_a_blas_a_run_that_goes_on_comes_to_the_same_bits() {
+    for depth in ["0", "2"] {
+        let problem = ["-n", "600", "--nb", "8", "--engine", "blas", "--depth", depth];
+        for (p, q, strike) in [(2, 1, "iteration:1:20:kill"), (1, 2, "committed:0:2:kill")] {
+            let scene = Scene::of(p, q, &problem).protect(&["--checkpoint", "7"]);
+            scene.strike(strike);
+            scene.lose(1);
+            assert!(resumed_at(&scene.finish()).is_some());
+            let scene = Scene::of(p, q, &problem).protect(&["--checkpoint", "3"]);
+            scene.strike(strike);
+            assert!(resumed_at(&scene.finish()).is_some());
+        }
+    }
+}
+
+/// The document tells the whole way of a test that was started twice: what was passed before the save it went on from,
+/// what was lost, and the time in which nothing ran.
+#[test]
+fn the_way_of_a_run_that_was_struck() {
+    let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "5"]);
+    scene.strike("iteration:1:19:kill");
+    scene.lose(1);
+    let ran = scene.finish();
+    let from = resumed_at(&ran).unwrap() as u64;
+    let run = ran.json();
+    let outcome = run.tests[0].outcome.as_ref().unwrap();
+    let course = &outcome.course;
+    assert_eq!(course.iteration.first(), Some(&0));
+    assert_eq!(course.iteration.last(), Some(&31));
+    assert!(course.iteration.contains(&from) && course.iteration.is_sorted(), "{course:?}");
+    assert!(course.seconds.is_sorted() && *course.seconds.last().unwrap() <= outcome.seconds);
+    let told = |what| course.moments.iter().filter(|m| m.what == what).collect::<Vec<_>>();
+    for what in [What::Lost, What::Down, What::Restore] {
+        let found = told(what);
+        assert!(found.len() == 1 && found[0].iteration == from, "{what:?}: {course:?}");
+    }
+    assert_eq!(told(What::Save).len() as u64, outcome.protection.unwrap().saves);
+    let (down, restore) = (told(What::Down)[0], told(What::Restore)[0]);
+    assert!((down.at_s + down.seconds - restore.at_s).abs() < 0.01, "{course:?}");
 }
 
 #[test]

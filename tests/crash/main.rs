@@ -10,7 +10,9 @@
 //! | `choices` | every method, scope, code, encoding, store, mapping and depth |
 //! | `damage` | flipped, truncated, swapped, old and foreign memory; no room |
 //! | `jobs` | sweeps, names, requests to stop, `status` and `clean` |
-//! | `negative` | the program with a safeguard left out: the tests must notice |
+//! | `level2` | each step to storage and back, all memory lost; damaged, foreign and unfinished files; storage full or gone |
+//! | `negative` | the program with a safeguard left out (builds with debug assertions): the tests must notice |
+//! | `many` | more ranks than this machine has cores, in several groups |
 //! | `soak` | random kills and losses from a printed seed |
 //!
 //! Environment: `SKT_TEST_WHOLE=1` strikes at every point, position and memory separately instead of
@@ -27,7 +29,10 @@ mod job;
 mod choices;
 mod damage;
 mod jobs;
+mod level2;
 mod limits;
+mod many;
+#[cfg(debug_assertions)]
 mod negative;
 mod points;
 mod scene;

@@ -8,12 +8,24 @@ use skt_hpl::faults::Point;
 
 use crate::scene::{Scene, sampled, whole};
 
+/// Points of the second level, which these runs do not have; `level2` strikes there.
+pub fn of_level2() -> Vec<Point> {
+    let between = |first: Point, last: Point| {
+        let at = |point: Point| Point::ALL.iter().position(|p| *p == point).unwrap();
+        &Point::ALL[at(first)..=at(last)]
+    };
+    let to = between(Point::StreamBegin, Point::Pruned);
+    let back = between(Point::FetchBegin, Point::FetchEnd);
+    [to, back].concat()
+}
+
 /// Points a run comes to that nothing has disturbed, in order. The head of the chain.
 fn forward() -> Vec<Point> {
     Point::ALL
         .iter()
         .copied()
         .filter(|p| !backward().contains(p) && !finishing().contains(p))
+        .filter(|p| !of_level2().contains(p) && !p.is_solvers())
         .filter(|p| *p != Point::CleanHalf)
         .collect()
 }
@@ -22,7 +34,8 @@ fn forward() -> Vec<Point> {
 fn backward() -> Vec<Point> {
     let first = Point::ALL.iter().position(|p| *p == Point::AgreeBegin).unwrap();
     let last = Point::ALL.iter().position(|p| *p == Point::Resumed).unwrap();
-    Point::ALL[first..=last].iter().copied().filter(|p| !finishing().contains(p)).collect()
+    let all = Point::ALL[first..=last].iter().copied();
+    all.filter(|p| !finishing().contains(p) && !of_level2().contains(p)).collect()
 }
 
 /// Points of a recovery that finishes a flush.
@@ -45,6 +58,9 @@ fn every_point_is_on_one_list() {
     let mut all = forward();
     all.extend(backward());
     all.extend(finishing());
+    all.extend(of_level2());
+    // A save knows nothing of them.
+    all.extend(Point::ALL.iter().copied().filter(|p| p.is_solvers()));
     all.push(Point::CleanHalf);
     assert_eq!(all.len(), Point::ALL.len());
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,6 +15,7 @@ use skt_hpl::report::json::Test;
 use tempfile::TempDir;
 
 use crate::job::{Job, PROGRAM, Ran, Running};
+use skt_hpl::supervise::start::launcher::WITH_ULFM;
 
 /// Longer than any of these runs takes on a busy machine; a run that is still there then hangs.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -39,8 +40,10 @@ pub struct Scene {
     solver: Vec<String>,
     protect: Vec<String>,
     pub store: Store,
-    program: PathBuf,
     env: Vec<(String, String)>,
+    /// Words for the launcher.
+    launcher: &'static [&'static str],
+    limit: Duration,
     dir: TempDir,
 }
 
@@ -75,8 +78,9 @@ impl Scene {
             solver: solver.iter().chain(&grid).map(|arg| arg.to_string()).collect(),
             protect: Vec::new(),
             store: Store::Posix,
-            program: PROGRAM.into(),
             env: Vec::new(),
+            launcher: &[],
+            limit: LIMIT,
             dir,
         }
     }
@@ -91,14 +95,38 @@ impl Scene {
         self
     }
 
+    /// For runs that take longer than most.
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
     pub fn store(mut self, store: Store) -> Self {
         self.store = store;
         self
     }
 
-    pub fn program(mut self, program: &Path, sabotage: &str) -> Self {
-        self.program = program.into();
-        self.env.push(("SKT_SABOTAGE".into(), sabotage.into()));
+    /// Going on without ranks that are lost, so many of which others can replace.
+    #[allow(dead_code)] // in tests/nonstop
+    pub fn nonstop(mut self, spares: usize) -> Self {
+        self.ranks += spares;
+        self.launcher = WITH_ULFM;
+        let spares = spares.to_string();
+        self.protect(&["--nonstop", "--spare-ranks", &spares])
+    }
+
+    /// With a process column more, of so many ranks, that keeps checksums.
+    #[allow(dead_code)] // in tests/nonstop
+    pub fn checksums(mut self, rows: usize) -> Self {
+        self.ranks += rows;
+        self.launcher = WITH_ULFM;
+        self.protect(&["--method", "abft"])
+    }
+
+    /// With this safeguard left out.
+    #[cfg(debug_assertions)]
+    pub fn sabotage(mut self, what: &str) -> Self {
+        self.env.push(("SKT_SABOTAGE".into(), what.into()));
         self
     }
 
@@ -111,6 +139,7 @@ impl Scene {
         let domains = self.path("domains");
         let mut job =
             self.bare(&args).args(&["--domains", domains.to_str().unwrap(), "--job", &self.name]);
+        job = job.launcher(self.launcher);
         for (name, value) in &self.env {
             job = job.env(name, value);
         }
@@ -118,8 +147,8 @@ impl Scene {
     }
 
     fn bare(&self, args: &[&str]) -> Job {
-        Job::of(self.program.clone(), self.ranks)
-            .limit(LIMIT)
+        Job::of(PROGRAM.into(), self.ranks)
+            .limit(self.limit)
             .args(&["--threads", "1", "--no-preflight", "--json", "run.json"])
             .args(args)
             // Open MPI forgets its own segments when ranks are killed; here they go with the folder.
@@ -153,18 +182,46 @@ impl Scene {
     /// Runs with faults that end the job; all of them must have struck.
     pub fn strike(&self, faults: &str) -> Ran {
         let ran = self.armed(faults).run();
+        self.expect_struck(faults, &ran);
+        assert_ne!(ran.code, Some(0), "{faults}: {}", ran.told());
+        ran
+    }
+
+    /// Runs with faults that do not end the job: it must pass, with the bits of an undisturbed run, and leave nothing.
+    #[allow(dead_code)] // in tests/nonstop
+    pub fn survive(&self, faults: &str) -> Ran {
+        let ran = self.armed(faults).run();
+        self.expect_struck(faults, &ran);
+        self.expect_finished(ran)
+    }
+
+    /// The same where x may differ in its last bits.
+    #[allow(dead_code)] // in tests/nonstop
+    pub fn endure(&self, faults: &str) -> Ran {
+        let ran = self.armed(faults).run();
+        self.expect_struck(faults, &ran);
+        digests(&ran);
+        ran.expect_code(0)
+    }
+
+    fn expect_struck(&self, faults: &str, ran: &Ran) {
         let struck = self.struck();
         for fault in faults.split(',') {
+            let fault = fault.split_once('@').map_or(fault, |(_, fault)| fault);
             let place = fault.splitn(4, ':').take(3).collect::<Vec<_>>().join(":");
             assert!(struck.contains(&place), "{place} did not strike: {}", ran.told());
         }
-        assert_ne!(ran.code, Some(0), "{faults}: {}", ran.told());
-        ran
     }
 
     /// Runs with faults that may or may not strike.
     pub fn may_strike(&self, faults: &str) -> Ran {
         self.armed(faults).run()
+    }
+
+    /// Starts with faults, and waits for nothing.
+    #[allow(dead_code)] // in tests/nonstop
+    pub fn start_with(&self, faults: &str) -> Running {
+        self.armed(faults).start()
     }
 
     /// Starts with ranks that stop (`...:stop`), and waits until all of those have.
@@ -179,6 +236,21 @@ impl Scene {
             std::thread::sleep(Duration::from_millis(5));
         }
         running
+    }
+
+    /// Waits until so many strikes are in the log, each of which stops its rank, and all ranks are stopped.
+    pub fn await_halted(&self, running: &Running, strikes: usize) {
+        let began = Instant::now();
+        let all = || {
+            let ranks = running.ranks();
+            self.struck().len() >= strikes
+                && ranks.len() == self.ranks
+                && ranks.iter().all(|r| r.halted())
+        };
+        while !all() {
+            assert!(began.elapsed() < LIMIT, "{:?}", self.struck());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// The same, where it may not come to it.

@@ -34,7 +34,9 @@ fn between(point: Point, first: Point, last: Point) -> bool {
 
 /// Points that a start may come to.
 fn points(again: bool, lost: bool) -> Vec<Point> {
+    let not_here = crate::points::of_level2();
     let of = |point: &Point| match point.name() {
+        _ if not_here.contains(point) || point.is_solvers() => false,
         name if name.starts_with("rebuil") => lost,
         "agree-begin" | "agreed" => true,
         name if name.starts_with("generate") => !again,

@@ -176,19 +176,15 @@ fn w16_memory_of_something_else_is_not_used() {
     scene.lose(1);
     stash(&earlier, 1).put_into(&earlier, &scene);
     assert_eq!(rebuilt(&scene.finish()), Some(vec![1]));
-    // A later run's memory into an earlier one: the later has lost all the others and cannot go on, and
-    // the earlier is not for it to remove.
+    // A later run's memory into an earlier one, or that of a run whose node had a fast clock: most positions are the
+    // earlier run's, so that one goes on, and the stranger's position is rebuilt.
     let scene = pairs();
     scene.strike("iteration:1:9:kill");
-    let own = stash(&scene, 1);
     let later = pairs();
     later.strike("iteration:1:20:kill");
     scene.lose(1);
     stash(&later, 1).put_into(&later, &scene);
-    scene.expect_refused(4, &["kept"]);
-    scene.lose(1);
-    own.put_back();
-    scene.finish();
+    assert_eq!(rebuilt(&scene.finish()), Some(vec![1]));
     // Another problem under the same name.
     let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1"]);
     scene.strike("iteration:1:9:kill");
@@ -196,8 +192,5 @@ fn w16_memory_of_something_else_is_not_used() {
     other.strike("iteration:1:9:kill");
     scene.lose(2);
     stash(&other, 2).put_into(&other, &scene);
-    let ran = scene.job().run();
-    assert!(matches!(ran.code, Some(1 | 4)), "{}", ran.told());
-    scene.lose(2);
-    scene.finish();
+    assert_eq!(rebuilt(&scene.finish()), Some(vec![2]));
 }

@@ -1,6 +1,8 @@
 //! Figures that are fixed: the reference's norms, what a test may take, what the times add up to.
 
+use skt_hpl::input::memory_need::{Means, PROCESS_BYTES as PROCESS_MOST, rank_bytes};
 use skt_hpl::outcome::Outcome;
+use skt_hpl::params::Engine;
 use skt_hpl::report::json::Run;
 
 use crate::dat::Dat;
@@ -99,7 +101,8 @@ fn times_add_up() {
     }
 }
 
-/// Beside its part of the matrix and the work arrays it names, a process takes a constant.
+/// Beside its part of the matrix and the work arrays it names, a process takes a constant; and the check before
+/// the start counts all of it, and little more.
 #[test]
 fn memory_is_what_is_told() {
     const PROCESS_BYTES: u64 = 120 << 20;
@@ -120,14 +123,23 @@ fn memory_is_what_is_told() {
         let beyond = resident.saturating_sub(matrix + work);
         println!("N={n} NB={nb} {grid:?}: {matrix} + {work} + {beyond} bytes");
         assert!(beyond < PROCESS_BYTES, "{beyond} bytes beyond {matrix} + {work}");
+        let (test, threads) = (&run.tests[0].params, outcome.threads);
+        let checked = rank_bytes(test, Means { engine: Engine::Auto, threads });
+        assert!(u128::from(resident) <= checked, "{resident} of {checked} checked");
+        let arrays = (checked - PROCESS_MOST) as f64;
+        let made = (matrix + work) as f64;
+        assert!(made <= arrays && made > 0.96 * arrays, "{made} of {arrays}");
         // Rows are padded to whole cache lines, and no further.
         let (p, q) = grid;
         let part = ((n / nb / p + 1) * nb) * ((n / nb / q + 1) * nb + 16) * 8;
         assert!(matrix <= part as u64, "{matrix} > {part}");
         // Panels are counted, and are what work arrays mainly are.
         let panel = (nb * (n / p) * 8) as u64;
-        assert!(work > panel && work < (depth as u64 + 6) * (panel * p as u64) + (32 << 20));
+        assert!(work > panel && work < (depth as u64 + 6) * (panel * p as u64) + (64 << 20));
     };
     job(6000, 192, (1, 1), 1);
     job(5000, 128, (2, 2), 2);
+    // Panels as wide as half of the matrix.
+    job(2400, 1200, (1, 1), 1);
+    job(2400, 1200, (2, 2), 0);
 }

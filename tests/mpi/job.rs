@@ -18,7 +18,7 @@ use crate::dat::Dat;
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
 
-fn mpirun() -> String {
+pub fn mpirun() -> String {
     std::env::var("SKT_TEST_MPIRUN").unwrap_or_else(|_| "mpirun".into())
 }
 
@@ -49,11 +49,35 @@ fn relax() -> &'static Path {
 
 /// Jobs do not run side by side, whichever thread or process starts them: ranks outnumber the cores
 /// as it is. Held as long as it lives.
-fn turn() -> File {
+pub fn turn() -> File {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpirun.lock");
     let file = File::create(path).unwrap();
     file.lock().unwrap();
     file
+}
+
+/// What a launcher needs of its environment here.
+pub fn for_a_launcher(command: &mut Command) {
+    // Settings of whoever runs the tests are not the tests' settings.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("SKT_") {
+            command.env_remove(name);
+        }
+    }
+    if mpich() {
+        command.env("LD_PRELOAD", relax());
+    } else {
+        command.envs([
+            ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+            ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+            ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+            ("OMPI_MCA_hwloc_base_binding_policy", "none"),
+            ("OMPI_MCA_mpi_yield_when_idle", "1"),
+            // The same in the words of version 5.
+            ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
+            ("PRTE_MCA_hwloc_default_binding_policy", "none"),
+        ]);
+    }
 }
 
 /// A job to be started.
@@ -66,7 +90,11 @@ pub struct Job {
     limit: Duration,
     /// What starts the launcher, if not the test itself.
     under: Vec<String>,
+    /// Words of the launcher's own.
+    launcher: Vec<String>,
     beside: bool,
+    /// Ranks that are started by words of their own, where not all are alike.
+    parts: Vec<(usize, Vec<String>)>,
 }
 
 impl Job {
@@ -79,7 +107,8 @@ impl Job {
         let (args, env) = (Vec::new(), Vec::new());
         let limit = Duration::from_secs(180);
         let dir = TempDir::new().unwrap();
-        Self { ranks, program, args, env, dir, limit, under: Vec::new(), beside: false }
+        let (under, launcher, parts) = (Vec::new(), Vec::new(), Vec::new());
+        Self { ranks, program, args, env, dir, limit, under, launcher, beside: false, parts }
     }
 
     /// The tests of `dat`, on as many ranks as it needs, also written as JSON.
@@ -108,9 +137,24 @@ impl Job {
         self
     }
 
+    /// Ranks that are not alike: so many are started by these words (`taskset -c 0`, `env NAME=VALUE`), then
+    /// so many by those.
+    pub fn parts(mut self, parts: &[(usize, &[&str])]) -> Self {
+        assert_eq!(parts.iter().map(|(ranks, _)| ranks).sum::<usize>(), self.ranks);
+        let owned = |words: &[&str]| words.iter().map(|word| word.to_string()).collect();
+        self.parts = parts.iter().map(|(ranks, words)| (*ranks, owned(words))).collect();
+        self
+    }
+
     /// The launcher is started by this command, which gets it as its last arguments.
     pub fn under(mut self, command: &[&str]) -> Self {
         self.under = command.iter().map(|word| word.to_string()).collect();
+        self
+    }
+
+    /// Words for the launcher, before all others.
+    pub fn launcher(mut self, words: &[&str]) -> Self {
+        self.launcher.extend(words.iter().map(|word| word.to_string()));
         self
     }
 
@@ -125,30 +169,18 @@ impl Job {
         let path = |name: &str| self.dir.path().join(name);
         let words: Vec<String> = self.under.iter().cloned().chain([mpirun()]).collect();
         let mut command = Command::new(&words[0]);
-        command
-            .args(&words[1..])
-            .arg("-n")
-            .arg(self.ranks.to_string())
-            .arg(&self.program)
-            .args(&self.args);
-        command.current_dir(self.dir.path());
-        // Settings of whoever runs the tests are not the tests' settings.
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("SKT_") {
-                command.env_remove(name);
+        command.args(&words[1..]).args(&self.launcher);
+        let alike = [(self.ranks, Vec::new())];
+        let parts = if self.parts.is_empty() { &alike[..] } else { &self.parts[..] };
+        for (at, (ranks, first)) in parts.iter().enumerate() {
+            if at > 0 {
+                command.arg(":");
             }
+            command.arg("-n").arg(ranks.to_string()).args(first);
+            command.arg(&self.program).args(&self.args);
         }
-        if mpich() {
-            command.env("LD_PRELOAD", relax());
-        } else {
-            command.envs([
-                ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
-                ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
-                ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
-                ("OMPI_MCA_hwloc_base_binding_policy", "none"),
-                ("OMPI_MCA_mpi_yield_when_idle", "1"),
-            ]);
-        }
+        command.current_dir(self.dir.path());
+        for_a_launcher(&mut command);
         command.envs(self.env);
         command.stdin(Stdio::null());
         command.stdout(File::create(path("stdout")).unwrap());

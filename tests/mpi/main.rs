@@ -8,7 +8,12 @@
 //! | `contract` | the reference's matrix, to the printed digit; the other generator; memory; times |
 //! | `oracle` | x element by element against LAPACK, and the faults only code can provoke |
 //! | `output` | what the reference prints where, in its order; exit codes; harness patterns |
+//! | `report` | `skt-hpl report` on real documents, and its page in a browser where there is one |
+//! | `blas` | any BLAS named when the program starts; what is none is refused |
+//! | `unequal` | ranks with other cores, engines and kernels; a rank that refuses |
 //! | `faults` | a rank that dies or fails ends the whole job at once |
+//! | `tune` | `skt-hpl tune` finds something that runs, goes on where it was interrupted, and says why it cannot |
+//! | `binding` | `skt-hpl run` gives ranks the cores the launcher alone gives them |
 //!
 //! `SKT_TEST_MPIRUN` names the launcher where there are several; it must be that of the MPI the
 //! program was built with.
@@ -16,6 +21,8 @@
 #[path = "../patterns/mod.rs"]
 mod patterns;
 
+mod binding;
+mod blas;
 mod contract;
 mod dat;
 mod faults;
@@ -24,4 +31,7 @@ mod job;
 mod options;
 mod oracle;
 mod output;
+mod report;
 mod sizes;
+mod tune;
+mod unequal;

@@ -235,15 +235,26 @@ fn threads_do_not_change_a_bit() {
 
 #[test]
 fn the_engine_asked_for_is_the_engine_used() {
-    let packed = Engine::select(params::Engine::Packed).is_ok();
-    let job = |engine| Job::tests(&Dat::default()).args(&["--engine", engine]).run();
-    assert_eq!(job("blas").expect_code(0).json().blas.engine, "blas");
-    let auto = if packed { "packed" } else { "blas" };
-    assert_eq!(job("auto").expect_code(0).json().blas.engine, auto);
-    if packed {
-        assert_eq!(job("packed").expect_code(0).json().blas.engine, "packed");
-    } else {
-        let ran = job("packed").expect_code(1);
-        assert!(ran.err.contains("the packed engine needs"), "{}", ran.told());
+    let job = |engine: &str| Job::tests(&Dat::default()).args(&["--engine", engine]).run();
+    let used = |engine| job(engine).expect_code(0).json().blas.engine;
+    let names =
+        |choice| -> Vec<&str> { Engine::possible(choice).into_iter().map(Engine::name).collect() };
+    assert_eq!(used("blas"), "blas");
+    for (flag, choice) in [
+        ("auto", params::Engine::Auto),
+        ("packed", params::Engine::Packed),
+        ("avx512", params::Engine::Avx512),
+        ("avx2", params::Engine::Avx2),
+        ("neon", params::Engine::Neon),
+        ("portable", params::Engine::Portable),
+    ] {
+        let names = names(choice);
+        if names.is_empty() {
+            let ran = job(flag).expect_code(1);
+            assert!(ran.err.contains("does run on this processor"), "{}", ran.told());
+        } else {
+            let used = used(flag);
+            assert!(names.contains(&used.as_str()), "{used} is none of {names:?}");
+        }
     }
 }

@@ -7,8 +7,9 @@ use std::sync::Mutex;
 
 use skt_hpl::blas::{Engine, set_library_threads};
 use skt_hpl::comm::{World, set_phase};
-use skt_hpl::lu::{Context, Observer, Start, solve_test};
-use skt_hpl::matrix::{Generator, HugeBuffer, Local};
+use skt_hpl::grid::ProcessGrid;
+use skt_hpl::lu::{Context, Observer, Seat, Silent, Standing, Start, solve_test};
+use skt_hpl::matrix::{Generator, HugeBuffer, Local, Shape};
 use skt_hpl::outcome::Verdict;
 use skt_hpl::params::{self, Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 use skt_hpl::threads::Pool;
@@ -37,9 +38,10 @@ fn ranks(count: usize, work: &str) -> Ran {
 fn rank() {
     let work = std::env::var(WORK).expect("started by one of the other tests");
     set_library_threads(1);
-    let world = World::init();
+    let world = World::init(false);
     match work.as_str() {
         "compare" => compare(&world),
+        "sums" => sums(&world),
         "misuse" => {
             set_phase("asking for the impossible");
             if world.comm().rank() == 1 {
@@ -93,7 +95,7 @@ fn problem(n: usize, nb: usize, (p, q): (usize, usize)) -> TestParams {
 fn solve(world: &World, params: &TestParams, engine: Engine, pool: &mut Pool) -> Option<Vec<f64>> {
     let comm = world.comm();
     let position = Context::position_of(params, comm.rank());
-    let context = Context::new(comm, params, engine, position)?;
+    let context = Context::new(comm, params, engine, pool.threads() > 1, position)?;
     let mut local = Local::new(context.shape, HugeBuffer::new(context.shape.len()).unwrap());
     let mut keep = Keep::default();
     let outcome = solve_test(&context, &mut local, Start::Fresh, pool, &mut keep).unwrap().unwrap();
@@ -121,10 +123,7 @@ fn by_lapack(params: &TestParams) -> Vec<f64> {
 
 /// Solves systems on all grids, the options changing from one to the next, and compares.
 fn compare(world: &World) {
-    let engines: Vec<Engine> = [params::Engine::Packed, params::Engine::Blas]
-        .into_iter()
-        .filter_map(|choice| Engine::select(choice).ok())
-        .collect();
+    let engines = Engine::runnable();
     let mut pools = [Pool::new(1), Pool::new(2)];
     let facts = [Fact::Left, Fact::Crout, Fact::Right];
     let swaps = [Swap::BinaryExchange, Swap::Long, Swap::Mix];
@@ -207,6 +206,77 @@ impl Observer for Panic {
     }
 }
 
+/// Solves systems beside a column of sums, and compares those with what the others have in the end: in the rows of U, which
+/// each step left as they are, hence after every step.
+fn sums(world: &World) {
+    let comm = world.comm();
+    let mut pool = Pool::new(1);
+    let mut turn = 0;
+    for (p, q) in [(1, 1), (2, 2), (1, 4), (3, 1), (1, 2)] {
+        for (n, nb) in [(61, 7), (60, 10), (5, 8), (1, 1)] {
+            turn += 1;
+            let mut params = problem(n, nb, (p, q));
+            params.depth = turn % 2;
+            params.bcast = [Bcast::TwoRing, Bcast::LongM, Bcast::OneRing][turn % 3];
+            params.swap = [Swap::BinaryExchange, Swap::Long][turn / 2 % 2];
+            let choice = [params::Engine::Auto, params::Engine::Blas][turn / 4 % 2];
+            let engine = Engine::select(choice).unwrap();
+            let wide = ProcessGrid { p, q: q + 1, mapping: params.mapping };
+            let place = comm.rank();
+            let seat = wide.coordinates(place).map(|(row, col)| Seat { row, col, place });
+            let context = Context::seated(comm, &params, engine, false, seat, true);
+            let Some(mut context) = context else { continue };
+            let mut standing = Standing::new(&context, &pool).unwrap();
+            let (outcome, _) = standing.solve(&mut context, None, &mut pool, &mut Silent);
+            if !standing.holds_sums() {
+                assert_eq!(outcome.verdict, Verdict::Passed, "{params:?}");
+            }
+            compare_sums(&context, &mut standing);
+        }
+    }
+    if comm.rank() == 0 {
+        println!("{turn} compared");
+    }
+}
+
+fn compare_sums(context: &Context, standing: &mut Standing) {
+    let (shape, mine) = standing.part();
+    let (q, nb) = (shape.grid.q, shape.nb);
+    if !shape.is_sums() {
+        return context.grid.send(mine, shape.row * (q + 1) + q, 9);
+    }
+    let mut wanted = vec![0.0; mine.len()];
+    for col in 0..q {
+        let other = Shape::new(context.params, (shape.row, col));
+        let mut theirs = vec![0.0; other.len()];
+        context.grid.recv(&mut theirs, shape.row * (q + 1) + col, 9);
+        for i in 0..shape.rows {
+            let row = shape.row_map.global(i, shape.row);
+            for l in 0..other.cols {
+                let column = shape.col_map.global(l, col);
+                let to = if column == shape.n { shape.cols - 1 } else { l };
+                if row <= column {
+                    wanted[i * shape.ld + to] += theirs[i * other.ld + l];
+                }
+            }
+        }
+    }
+    for i in 0..shape.rows {
+        let row = shape.row_map.global(i, shape.row);
+        // What is left of these are only columns that were done when the row was.
+        for l in row / nb / q * nb..shape.cols {
+            let (found, wanted) = (mine[i * shape.ld + l], wanted[i * shape.ld + l]);
+            assert!((found - wanted).abs() < 1e-9, "{} {l}: {found} {wanted}", row);
+        }
+    }
+}
+
+#[test]
+fn the_sums_stay_sums_through_every_step() {
+    let ran = ranks(6, "sums").expect_code(0);
+    assert!(ran.out.contains("20 compared"), "{}", ran.told());
+}
+
 /// `place`: the rank, the panel, and `thread` or nothing.
 fn panic_in_factorisation(world: &World, place: &str) {
     let words: Vec<&str> = place.split(' ').collect();
@@ -215,7 +285,7 @@ fn panic_in_factorisation(world: &World, place: &str) {
     let comm = world.comm();
     let position = Context::position_of(&params, comm.rank());
     let engine = Engine::select(params::Engine::Auto).unwrap();
-    let context = Context::new(comm, &params, engine, position).unwrap();
+    let context = Context::new(comm, &params, engine, false, position).unwrap();
     let mut local = Local::new(context.shape, HugeBuffer::new(context.shape.len()).unwrap());
     let mut watcher = Panic { here: comm.rank() == rank, at, thread: words.len() > 2 };
     let pool = Mutex::new(Pool::new(1));

@@ -180,3 +180,92 @@ fn extra_ranks_stand_idle() {
     };
     assert_eq!(digests(3), digests(7));
 }
+
+/// The document says what it ran on, once for all ranks of a node, and how the test went on in time.
+#[test]
+fn the_machine_and_the_way_are_in_the_document() {
+    let dat = Dat { ns: vec![300], nbs: vec![10], grids: vec![(2, 3)], ..Dat::default() };
+    let run = Job::tests(&dat).run().expect_code(0).json();
+    let [kind] = &run.machine.kinds[..] else { panic!("{:?}", run.machine) };
+    let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
+    assert_eq!((&kind.hosts, kind.ranks_min, kind.ranks_max), (&vec![host], 6, 6));
+    assert!(kind.make.cores >= 1 && kind.memory_bytes_min > 1 << 28);
+    assert!(kind.make.kernel.starts_with(|c: char| c.is_ascii_digit()), "{kind:?}");
+    assert!(kind.make.blas.contains(&run.blas.kernel), "{kind:?}");
+    assert!(run.program.compiler.starts_with("rustc"), "{:?}", run.program);
+    let outcome = run.tests[0].outcome.as_ref().unwrap();
+    let course = &outcome.course;
+    assert_eq!((course.iteration.first(), course.iteration.last()), (Some(&0), Some(&30)));
+    assert_eq!(course.iteration.len(), course.seconds.len());
+    assert_eq!(course.iteration.len(), course.gflops.len());
+    assert!(*course.seconds.last().unwrap() <= outcome.seconds + 1e-3);
+    assert!(course.moments.is_empty());
+}
+
+/// A command tells the power; one that fails tells nothing, and ends nothing.
+#[test]
+fn the_power_is_in_the_document_if_anything_tells_it() {
+    let power = |command: &str| {
+        let dat = Dat { ns: vec![600], nbs: vec![32], grids: vec![(1, 2)], ..Dat::default() };
+        let job = Job::tests(&dat).args(&["--power-command", command]);
+        let run = job.run().expect_code(0).json();
+        run.tests[0].outcome.as_ref().unwrap().power.clone()
+    };
+    let told = power("echo 123.5 watts").unwrap();
+    assert_eq!((told.source.as_str(), told.nodes, told.nodes_measured), ("command", 1, 1));
+    assert!((told.watts - 123.5).abs() < 1e-6 && told.readings_min >= 2, "{told:?}");
+    assert!((told.joules / told.seconds - 123.5).abs() < 1e-6, "{told:?}");
+    assert_eq!(power("false"), None);
+}
+
+/// What a terminal shows of a run, and what is left in the file `err`, where `command` writes into one.
+fn on_a_terminal(command: &str) -> (String, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let out = std::process::Command::new("script")
+        .args(["-qec", command, "/dev/null"])
+        .current_dir(dir.path())
+        .env("TERM", "xterm")
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("script, of util-linux, gives a program a terminal");
+    assert!(out.status.success(), "{out:?}");
+    let file = std::fs::read_to_string(dir.path().join("err")).unwrap_or_default();
+    (String::from_utf8_lossy(&out.stdout).into_owned(), file)
+}
+
+/// Who watches a terminal sees a line of progress; a file gets none of it.
+///
+/// A launcher passes standard output and standard error on by themselves, in whatever order: it is asked only for the line, and
+/// for the line's end.
+#[test]
+fn one_line_of_progress_for_who_watches() {
+    let launcher = std::env::var("SKT_TEST_MPIRUN").unwrap_or_else(|_| "mpirun".into());
+    let program = crate::job::PROGRAM;
+    let seen = |redirected: &str, flags: &str| {
+        on_a_terminal(&format!(
+            "{launcher} -np 2 {program} -n 3000 --nb 64 -p 1 -q 2 {flags} {redirected}"
+        ))
+    };
+    let (terminal, _) = seen("", "");
+    let at = terminal.find(SHARE).unwrap_or_else(|| panic!("{terminal}"));
+    assert!(terminal[at..].contains(CLEAR), "it does not stay: {terminal}");
+    for (redirected, flags) in [("2>err", ""), ("", "--progress=false"), ("", "--progress")] {
+        let (terminal, file) = seen(redirected, flags);
+        assert!(!(terminal + &file).contains(SHARE), "{redirected} {flags}");
+    }
+}
+
+/// Started without a launcher, a process writes on the terminal itself, and the order is its own.
+#[test]
+fn the_line_of_progress_is_gone_before_results() {
+    let (terminal, _) =
+        on_a_terminal(&format!("{} -n 1500 --nb 64 -p 1 -q 1", crate::job::PROGRAM));
+    let at = terminal.find(SHARE).unwrap_or_else(|| panic!("{terminal}"));
+    let result = terminal.find("WR").unwrap();
+    assert!(at < result, "{terminal}");
+    assert!(terminal[at..result].contains(CLEAR), "{terminal}");
+}
+
+/// A part of the line, and what clears it.
+const SHARE: &str = " % of N=";
+const CLEAR: &str = "\r\u{1b}[K";

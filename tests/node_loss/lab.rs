@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
-use skt_hpl::cli::run::mpi_library;
-use skt_hpl::supervise::events::ProcessId;
-use skt_hpl::supervise::launcher::Launcher;
-use skt_hpl::supervise::processes::is_alive;
+use skt_hpl::cli::launchers::mpi_library;
+use skt_hpl::supervise::remember::events::ProcessId;
+use skt_hpl::supervise::start::launcher::{Launcher, major_version};
+use skt_hpl::supervise::talk::processes::is_alive;
 
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
@@ -25,7 +25,8 @@ const PROBLEM: &str = "-n 2500 --nb 32 -p 2 -q 2 --threads 1 --no-preflight --js
 const PROTECTION: &str = "--checkpoint 4 --group 2";
 
 /// A rank that is stopped on purpose may be so for a while before it is to go on.
-const HELD: [&str; 2] = ["--hang-min", "60s"];
+const HELD_MIN: &str = "60s";
+const HELD: [&str; 2] = ["--hang-min", HELD_MIN];
 
 fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -48,16 +49,74 @@ fn launcher_name(launcher: Launcher) -> &'static str {
 /// What keeps ranks of MPICH from burning the cores others need; see its source.
 fn relax() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("relax-node-loss.so");
-        let done = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O2", "-o"])
-            .args([built.as_os_str(), repository().join("tests/mpi/relax.c").as_os_str()])
-            .arg("-ldl")
-            .status();
-        assert!(done.is_ok_and(|status| status.success()), "cc builds tests/mpi/relax.c");
-        built
-    })
+    BUILT.get_or_init(|| preload("tests/mpi/relax.c"))
+}
+
+/// A clock that can be set; see its source.
+fn clock() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| preload("tests/node_loss/clock.c"))
+}
+
+/// A file system that hangs; see its source.
+fn stall() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| preload("tests/node_loss/stall.c"))
+}
+
+/// Paths that hang, for processes that are told of it when they start.
+pub struct Stall(PathBuf);
+
+impl Stall {
+    pub fn new(lab: &Lab) -> Self {
+        Self(lab.path("stalled"))
+    }
+
+    fn settings(&self) -> [(&'static str, &Path); 2] {
+        [("LD_PRELOAD", stall()), ("STALL", &self.0)]
+    }
+
+    /// As words before a command.
+    pub fn words(&self) -> String {
+        let words = self.settings().map(|(name, value)| format!("{name}={}", value.display()));
+        words.join(" ")
+    }
+
+    /// From now on whoever touches what begins like this waits.
+    pub fn begins(&self, paths: &[PathBuf]) {
+        let lines: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+        let fresh = self.0.with_extension("new");
+        std::fs::write(&fresh, lines.join("\n")).unwrap();
+        let _ = std::fs::remove_file(self.seen());
+        std::fs::rename(fresh, &self.0).unwrap();
+    }
+
+    fn seen(&self) -> PathBuf {
+        self.0.with_extension("seen")
+    }
+
+    /// Waits until somebody waits.
+    pub fn struck(&self) {
+        wait_until("somebody touches what hangs", || self.seen().exists());
+    }
+
+    pub fn ends(&self) {
+        std::fs::remove_file(&self.0).unwrap();
+    }
+}
+
+/// Builds what is loaded into processes before all else.
+fn preload(source: &str) -> PathBuf {
+    let source = repository().join(source);
+    let name = format!("{}-node-loss.so", source.file_stem().unwrap().display());
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let done = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O2", "-o"])
+        .args([built.as_os_str(), source.as_os_str()])
+        .arg("-ldl")
+        .status();
+    assert!(done.is_ok_and(|status| status.success()), "cc builds {}", source.display());
+    built
 }
 
 fn benchmark_flags() -> Vec<String> {
@@ -84,16 +143,27 @@ pub struct Lab {
 impl Lab {
     /// Nodes n1 to n(working) to work and the next ones as spares.
     pub fn up(working: usize, spares: usize) -> Self {
+        Self::up_after(working, spares, |_| ()).0
+    }
+
+    /// The same, with something done to the lab's folder first: of what is mounted, nodes see what was there before they
+    /// were up.
+    pub fn up_after<T>(
+        working: usize,
+        spares: usize,
+        prepare: impl FnOnce(&Path) -> T,
+    ) -> (Self, T) {
         static LABS: AtomicUsize = AtomicUsize::new(0);
         let number = LABS.fetch_add(1, Ordering::Relaxed);
         let name = format!("t{}-{number}", std::process::id());
         // Nodes have a /tmp of their own; this folder they share.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let prepared = prepare(dir.path());
         let nodes = working + spares;
         let lab = Self { name, dir, working, nodes };
         let pid = std::process::id().to_string();
         lab.vcluster(&["up", &nodes.to_string(), "--shm", "192m", "--while", &pid]);
-        lab
+        (lab, prepared)
     }
 
     /// `scripts/vcluster` with these words; its standard output.
@@ -141,9 +211,26 @@ impl Lab {
         self.on(node, &format!("chmod 755 {other} && mount --bind {other} {PROGRAM}"));
     }
 
+    /// Has the program run with a variable set on a node, whoever starts it; its file is the same.
+    pub fn pretend(&self, node: &str, variable: &str) {
+        let same = self.path("same-program");
+        let wrapper = self.path(&format!("wrapper-{node}"));
+        std::fs::copy(PROGRAM, &same).unwrap();
+        let text = format!("#!/bin/sh\nexec env {variable} {} \"$@\"\n", same.display());
+        std::fs::write(&wrapper, text).unwrap();
+        let wrapper = wrapper.display();
+        self.on(node, &format!("chmod 755 {wrapper} && mount --bind {wrapper} {PROGRAM}"));
+    }
+
     /// Leaves no room in a node's shared memory.
     pub fn fill_memory(&self, node: &str) {
         self.on(node, "dd if=/dev/zero of=/dev/shm/full bs=1M 2>/dev/null || true");
+    }
+
+    /// Leaves so many MiB of a node's shared memory free.
+    pub fn leave_free(&self, node: &str, mib: u64) {
+        let free = "$(df --output=avail -m /dev/shm | tail -1)";
+        self.on(node, &format!("fallocate -l $(({free} - {mib}))m /dev/shm/full"));
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -171,9 +258,14 @@ impl Lab {
     /// What Open MPI must be told on nodes with one network that share cores.
     pub fn openmpi_args(&self) -> String {
         let network = self.network();
+        // Version 5 has another runtime, which has its own word for the network.
+        let runtime = match major_version(&mpi_library()) {
+            Some(5..) => "--prtemca prte_if_include",
+            _ => "-mca oob_tcp_if_include",
+        };
         format!(
-            "--launcher-args=-mca btl self,tcp -mca btl_tcp_if_include {network} \
-             -mca oob_tcp_if_include {network} -mca mpi_yield_when_idle 1 --bind-to none"
+            "--launcher-args=--mca btl self,tcp --mca btl_tcp_if_include {network} \
+             {runtime} {network} --mca mpi_yield_when_idle 1 --bind-to none"
         )
     }
 
@@ -220,6 +312,17 @@ impl Lab {
         Plan { command, state, faults, tail: Vec::new() }
     }
 
+    /// What the doctor says of all nodes for the benchmark's run, MPI left out.
+    pub fn doctor(&self) -> String {
+        let mut doctor = Command::new(PROGRAM);
+        forget_settings(&mut doctor);
+        doctor.arg("doctor").arg("--hosts").arg(self.list("hosts", 1, self.working, 1));
+        doctor.arg("--spares").arg(self.list("spares", self.working + 1, self.nodes, 1));
+        doctor.arg("--rsh").arg(format!("ssh -F {}", self.ssh_config().display())).arg("--no-mpi");
+        let out = doctor.args(benchmark_flags()).output().unwrap();
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+
     /// Two ranks a node that count to `iterations`, a tenth of a second each, in a run of this name.
     pub fn stand_in(&self, name: &str, iterations: u32) -> Plan {
         let mut plan = self.supervised(name, 2);
@@ -232,14 +335,28 @@ impl Lab {
 
     /// The benchmark itself, a rank a node on four nodes.
     pub fn benchmark(&self, name: &str) -> Plan {
+        self.hanging(name, HELD_MIN)
+    }
+
+    /// The same where a rank counts as hung after this time without progress.
+    pub fn hanging(&self, name: &str, hang_min: &str) -> Plan {
         assert_eq!(self.working, 4, "a 2 x 2 grid");
         let mut plan = self.supervised(name, 1);
         if launcher() == Launcher::Mpich {
             plan.command.args(self.mpich_exports());
         }
-        plan.command.args(HELD);
+        plan.command.args(["--hang-min", hang_min]);
         plan.tail = benchmark_flags();
         plan
+    }
+
+    /// The benchmark on four nodes, and a rank on the fifth that waits inside the job.
+    pub fn in_place(&self, name: &str) -> Plan {
+        assert_eq!(self.working, 5, "a 2 x 2 grid and a spare rank");
+        let mut plan = self.supervised(name, 1);
+        plan.command.args(["--hang-min", HELD_MIN]);
+        plan.tail = benchmark_flags();
+        plan.benchmark_flags(&["--nonstop", "--spare-ranks", "1"])
     }
 
     /// The same problem, and nothing is saved.
@@ -273,6 +390,36 @@ impl Lab {
         Plan { command, state, faults, tail: benchmark_flags() }
     }
 
+    /// The benchmark in a Slurm job of all nodes, by the job script that is shipped.
+    pub fn job_script(&self, name: &str) -> Plan {
+        let work = self.path(name);
+        let state = self.path(&format!("{name}.state"));
+        let told = told_in(&state);
+        for folder in [&work, &told] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        let mut command = Command::new("sbatch");
+        forget_settings(&mut command);
+        command.current_dir(&work);
+        command.env("SLURM_CONF", self.ssh_config().with_file_name("slurm.conf"));
+        command.env("HPL_PROGRAM", PROGRAM).env("SPARE_NODES", "0");
+        // The job writes where `Run` reads.
+        for (stream, file) in [("output", "test.out"), ("error", "test.err")] {
+            command.arg(format!("--{stream}={}", told.join(file).display()));
+        }
+        command.args(["--wait", "--open-mode=append", "--cpus-per-task=1", "--time=10"]);
+        command.args(["--nodes", &self.nodes.to_string()]);
+        command.arg(repository().join("hpl-configs/job.slurm"));
+        command.arg("--state").arg(&state).args(HELD);
+        command.args(["--launcher", launcher_name(launcher())]);
+        match launcher() {
+            Launcher::Mpich => command.args(self.mpich_exports()),
+            _ => command.arg(self.openmpi_args()),
+        };
+        let faults = self.path(&format!("{name}.faults"));
+        Plan { command, state, faults, tail: benchmark_flags() }
+    }
+
     /// The digest of the solution that a run of the benchmark found.
     pub fn solution(&self, name: &str) -> String {
         let text = std::fs::read_to_string(self.path(name).join("result.json")).unwrap();
@@ -283,7 +430,7 @@ impl Lab {
 
     /// The digest of x where nothing is lost: the same in every lab, so it is computed once, and in one of its
     /// own: nodes of the others may be off by then.
-    fn undisturbed() -> String {
+    pub fn undisturbed() -> String {
         static KNOWN: Mutex<Option<String>> = Mutex::new(None);
         // Held while it runs: tests that want it wait for it.
         let mut known = KNOWN.lock().unwrap_or_else(|broken| broken.into_inner());
@@ -293,6 +440,9 @@ impl Lab {
                 let end = lab.benchmark("undisturbed").start().end();
                 end.passed();
                 assert!(end.of("fault").is_empty(), "{}", end.told());
+                for node in ["n1", "n2", "n3", "n4"] {
+                    assert_eq!(lab.memory_of(node), "", "left behind on {node}");
+                }
                 lab.solution("undisturbed")
             })
             .clone()
@@ -331,6 +481,11 @@ pub fn wait_until(what: &str, mut come: impl FnMut() -> bool) {
     }
 }
 
+/// Where what a supervisor says goes: beside its folder, which may have no room.
+fn told_in(state: &Path) -> PathBuf {
+    state.with_extension("told")
+}
+
 fn events_in(state: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(state.join("events.jsonl")).unwrap_or_default();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -352,9 +507,34 @@ impl Plan {
         self
     }
 
+    /// Flags for what it runs.
+    pub fn benchmark_flags(mut self, flags: &[&str]) -> Self {
+        self.tail.extend(flags.iter().map(|flag| flag.to_string()));
+        self
+    }
+
     /// Faults on purpose; see `Run::struck`.
     pub fn faults(mut self, faults: &str) -> Self {
         self.command.env("SKT_FAULT", faults).env("SKT_FAULT_LOG", &self.faults);
+        self
+    }
+
+    /// The supervisor's clock is so many seconds ahead as this file says.
+    pub fn clock_ahead_by(mut self, file: &Path) -> Self {
+        self.command.env("LD_PRELOAD", clock()).env("CLOCK_STEP", file);
+        self
+    }
+
+    /// The supervisor's file system, and the launcher's, may hang.
+    pub fn with(mut self, stall: &Stall) -> Self {
+        self.command.envs(stall.settings());
+        self
+    }
+
+    /// The supervisor looks for programs in this folder first.
+    pub fn path_begins(mut self, folder: &Path) -> Self {
+        let rest = std::env::var("PATH").unwrap();
+        self.command.env("PATH", format!("{}:{rest}", folder.display()));
         self
     }
 
@@ -415,8 +595,9 @@ impl Drop for Run {
 impl Run {
     pub fn start(command: &mut Command, state: PathBuf, faults: PathBuf) -> Self {
         // To files, not to pipes nobody reads meanwhile.
-        std::fs::create_dir_all(&state).unwrap();
-        let create = |name: &str| std::fs::File::create(state.join(name)).unwrap();
+        let told = told_in(&state);
+        std::fs::create_dir_all(&told).unwrap();
+        let create = |name: &str| std::fs::File::create(told.join(name)).unwrap();
         let child = command
             .stdin(Stdio::null())
             .stdout(create("test.out"))
@@ -438,8 +619,10 @@ impl Run {
         events_in(&self.state)
     }
 
-    fn told(&self) -> String {
-        let read = |name: &str| std::fs::read_to_string(self.state.join(name)).unwrap_or_default();
+    /// What it has said so far.
+    pub fn told(&self) -> String {
+        let told = told_in(&self.state);
+        let read = |name: &str| std::fs::read_to_string(told.join(name)).unwrap_or_default();
         format!("{}\n{}", read("test.out"), read("test.err"))
     }
 
@@ -461,6 +644,16 @@ impl Run {
         self.until(&format!("'{name}' number {nth}"), |run| {
             run.events().into_iter().filter(|e| e["event"] == name).nth(nth - 1)
         })
+    }
+
+    /// Waits until a file of this name is in the run's folder.
+    pub fn wait_for_file(&mut self, name: &str) {
+        self.until(name, |run| run.state.join(name).exists().then_some(()));
+    }
+
+    /// Waits until the supervisor has said this.
+    pub fn wait_for_words(&mut self, words: &str) {
+        self.until(words, |run| run.told().contains(words).then_some(()));
     }
 
     /// Waits until the fault of this place (`2@point:position:hit`) has struck.
@@ -492,9 +685,19 @@ impl Run {
         assert_eq!(self.end().code, None);
     }
 
+    /// What the run's folder holds under this name; itself where there is none.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.state.join(name)
+    }
+
     /// Where an incarnation's launcher leaves its exit status.
     pub fn exit_file(&self, incarnation: u32) -> PathBuf {
         self.state.join(format!("exit.{incarnation}"))
+    }
+
+    /// The launcher of the first incarnation.
+    pub fn launcher(&mut self) -> ProcessId {
+        serde_json::from_value(self.wait_for("launched", 1)["launcher"].clone()).unwrap()
     }
 
     /// Ends the launcher, wrapper and all: nobody leaves a status.
@@ -520,7 +723,8 @@ impl Run {
         }
         let code = self.child().wait().unwrap().code();
         self.child = None;
-        let read = |name: &str| std::fs::read_to_string(self.state.join(name)).unwrap_or_default();
+        let told = told_in(&self.state);
+        let read = |name: &str| std::fs::read_to_string(told.join(name)).unwrap_or_default();
         Ended { code, output: read("test.out"), errors: read("test.err"), events: self.events() }
     }
 }
@@ -541,6 +745,11 @@ impl Ended {
 
     pub fn of(&self, name: &str) -> Vec<&Value> {
         self.events.iter().filter(|e| e["event"] == name).collect()
+    }
+
+    /// The moments of all events, in milliseconds.
+    pub fn moments(&self) -> Vec<u64> {
+        self.events.iter().filter_map(|event| event["at_ms"].as_u64()).collect()
     }
 
     pub fn passed(&self) {

@@ -12,11 +12,15 @@
 //! | file | what is lost, and when |
 //! |---|---|
 //! | `kinds` | one thing of each kind: what it is taken for, what becomes of its node |
+//! | `branches` | an agent or a node that leads to others, and one at the tip, in a tree |
 //! | `windows` | a node in the middle of generating, saving, recovering, recovering again, and at random |
 //! | `together` | several nodes at once: as many as can be survived, and one more |
 //! | `partition` | a node that is only cut off, and its old copy, which loses |
 //! | `supervisor` | the supervisor or the launcher, with and without a node meanwhile |
+//! | `outages` | nothing: the supervisor is cut off, stopped, or has a disk that is full or hangs; a sick node; a node while MPI starts |
 //! | `halting` | nothing: stopped on purpose in every way there is, and resumed |
+//! | `in_place` | a process, whose place another takes inside the job |
+//! | `level2` | the whole job, a whole group: what storage is for |
 //! | `spares` | spares, fit and unfit; none left |
 //! | `verdicts` | a program that fails by itself; bad input; what the doctor says |
 //! | `slurm` | a node of an allocation, under srun and under mpirun |
@@ -29,9 +33,13 @@
 //!
 //! Environment: `SKT_TEST_SEED=N` and `SKT_TEST_SOAK=RUNS` are for the faults at random times.
 
+mod branches;
 mod halting;
+mod in_place;
 mod kinds;
 mod lab;
+mod level2;
+mod outages;
 mod partition;
 mod slurm;
 mod spares;

@@ -3,7 +3,7 @@
 //! Needs Slurm: `scripts/setup.sh --with-slurm`. `scripts/test.sh` leaves these out, and says so, where there is
 //! none.
 
-use skt_hpl::supervise::launcher::Launcher;
+use skt_hpl::supervise::start::launcher::Launcher;
 
 use crate::lab::{Lab, launcher};
 
@@ -16,9 +16,31 @@ fn lose_a_node(by: Launcher) {
     lab.vcluster(&["resume", "n3", "skt-hpl"]);
     let end = run.end();
     assert_eq!(end.survived(&["node-silent"])["node"], "n2");
-    assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"]);
+    assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"], "{}", end.told());
     lab.same_x("run", &end);
     assert_eq!(end.rebuilt(), [[1]], "{}", end.told());
+}
+
+/// The job script that is shipped, in two jobs one after the other: the name of the memory is the first one's
+/// number, and the second one has another.
+#[test]
+#[ignore = "needs root, network namespaces and Slurm"]
+fn the_job_script_goes_on_in_the_next_job() {
+    let lab = Lab::up(4, 0);
+    lab.vcluster(&["slurm"]);
+    let mut first = lab.job_script("run").hold("1@iteration:1:20");
+    first.halt(&[]);
+    first.wait_for("halt-requested", 1);
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    let first = first.end();
+    assert!(first.told().contains("in another batch job"), "{}", first.told());
+    let name = first.of("run-started")[0]["job"].as_str().unwrap().to_string();
+    assert!(lab.memory_of("n1").contains(&format!(".{name}.p0.")), "no memory of {name}");
+    let second = lab.job_script("run").start().end();
+    assert!(second.errors.contains(&format!("job {name}")), "{}", second.told());
+    assert_eq!(second.resumed_at().len(), 1, "{}", second.told());
+    assert!(second.rebuilt().is_empty() && second.of("fault").is_empty(), "{}", second.told());
+    lab.same_x("run", &second);
 }
 
 #[test]

@@ -46,6 +46,26 @@ fn a_node_with_another_program_does_not_even_begin() {
     lab.same_x("run", &end);
 }
 
+/// A node whose processor has none of the program's own kernels would compute with the BLAS, to other bits.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_spare_that_would_round_otherwise_is_passed_over_and_named() {
+    let lab = Lab::up(4, 2);
+    lab.pretend("n5", "SKT_FAULT_LACKS=packed");
+    // Other instructions, but the same bits.
+    lab.pretend("n6", "SKT_FAULT_LACKS=avx512");
+    let words = "results would not have the same last bits: it computes with blas";
+    let doctor = lab.doctor();
+    assert!(doctor.contains(&format!("n5: PROBLEM: {words}")), "{doctor}");
+    assert!(doctor.contains("1 problem(s) found"), "{doctor}");
+    let run = lab.benchmark("run").hold("1@iteration:1:20");
+    lab.vcluster(&["cut-off", "n1"]);
+    let end = run.end();
+    assert!(end.errors.contains(&format!("n5 cannot be used: {words}")), "{}", end.told());
+    assert_eq!(end.hosts(), ["n6", "n2", "n3", "n4"], "{}", end.told());
+    lab.same_x("run", &end);
+}
+
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn survivors_take_more_ranks() {
@@ -57,6 +77,19 @@ fn survivors_take_more_ranks() {
     assert_eq!(end.hosts(), ["n1", "n2", "n4"]);
     lab.same_x("run", &end);
     assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
+}
+
+/// Its partner has room, too, but both of a group on one node would be lost together.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn ranks_do_not_go_to_the_node_that_protects_them() {
+    let lab = Lab::up(4, 0);
+    let run = lab.benchmark("run").hold("1@iteration:1:20");
+    lab.vcluster(&["cut-off", "n1"]);
+    let end = run.end();
+    assert_eq!(end.of("replaced")[0]["by"], "n3", "{}", end.told());
+    assert!(!end.errors.contains("members of one group"), "{}", end.told());
+    lab.same_x("run", &end);
 }
 
 /// Where they must not, the run stops with its memory kept, and goes on when the node is repaired.
@@ -75,6 +108,29 @@ fn none_left_and_none_may_take_more() {
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"]);
     lab.same_x("run", &end);
     assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
+}
+
+/// What a node held when it was lost is in the way when it is back to take another's ranks.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_node_that_is_back_makes_room_for_what_it_takes() {
+    let lab = Lab::up(4, 1);
+    let plan = lab.benchmark("run").flags(&["--no-doubling"]);
+    let mut run = plan.hold_each(&["1@iteration:3:20", "2@iteration:3:30"]);
+    lab.vcluster(&["cut", "n2"]);
+    run.struck("2@iteration:3:30");
+    lab.vcluster(&["join", "n2"]);
+    run.wait_for("node-returned", 1);
+    // A position takes some 50 MiB of the 192; less than that stays free beside the one that lies there.
+    lab.leave_free("n2", 30);
+    lab.vcluster(&["cut-off", "n3"]);
+    let end = run.end();
+    assert_eq!(end.hosts(), ["n1", "n5", "n2", "n4"], "{}", end.told());
+    let removed = end.of("memory-removed")[0];
+    assert_eq!(removed["node"], "n2");
+    assert!(removed["bytes"].as_u64().unwrap() > 40 << 20, "{removed}");
+    assert_eq!(end.rebuilt(), [[1], [2]], "{}", end.told());
+    lab.same_x("run", &end);
 }
 
 #[test]

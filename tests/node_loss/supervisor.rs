@@ -1,6 +1,7 @@
 //! The supervisor dies, or the launcher, and nodes while nobody watches.
 
 use crate::lab::{Lab, wait_until};
+use skt_hpl::supervise::talk::processes::is_alive;
 
 #[test]
 #[ignore = "needs root and network namespaces"]
@@ -101,6 +102,8 @@ fn a_killed_launcher_is_started_again() {
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"]);
     assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
     lab.same_x("run", &end);
+    // What the killed one's daemons shared with the ranks there is gone, too.
+    wait_until("/tmp is tidy", || lab.on("n1", "ls /tmp/ompi.* 2>/dev/null || true").is_empty());
 }
 
 #[test]
@@ -115,14 +118,52 @@ fn launcher_and_supervisor_at_once() {
     lab.same_x("run", &end);
 }
 
+/// Ranks without a supervisor, their memory, and a node that cannot be reached.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_run_that_is_given_up_leaves_nothing_behind() {
+    let lab = Lab::up(4, 1);
+    let mut run = lab.benchmark("run").hold("1@iteration:1:20");
+    let launcher = run.launcher();
+    run.kill_supervisor();
+    assert_eq!(lab.ranks_on("n1", "skt-hpl"), 1);
+    lab.vcluster(&["off", "n4"]);
+    let run = lab.benchmark("run").flags(&["--new"]).hold("1@iteration:1:20");
+    assert!(!is_alive(launcher), "the old launcher is still there");
+    for node in ["n1", "n2", "n3"] {
+        assert_eq!(lab.ranks_on(node, "skt-hpl"), 1, "the new run's and no other");
+    }
+    let told = run.told();
+    let line = |node: &str| {
+        let begin = format!("--new: {node}: ");
+        told.lines().find_map(|line| line.split_once(&begin)).expect(node).1.to_owned()
+    };
+    for node in ["n1", "n2", "n3"] {
+        let text = line(node);
+        let bytes = text.split(" bytes of its memory removed").next().unwrap();
+        let bytes: u64 = bytes.rsplit(' ').next().unwrap().parse().expect(&text);
+        assert!(bytes > 40 << 20, "{text}");
+    }
+    let gone = line("n4");
+    assert!(gone.contains("stays: skt-hpl clean --job"), "{gone}");
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    let end = run.end();
+    assert_eq!(end.hosts(), ["n1", "n2", "n3", "n5"]);
+    assert!(end.resumed_at().is_empty(), "{}", end.told());
+    lab.same_x("run", &end);
+}
+
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_second_supervisor_is_refused() {
     let lab = Lab::up(3, 0);
     let mut run = lab.stand_in("run", 30).start();
     run.computing();
-    let second = lab.stand_in("run", 30).beside(&run).end();
-    assert_eq!(second.code, Some(6));
-    assert!(second.errors.contains("another supervisor"), "{}", second.told());
+    for flags in [&[][..], &["--new"]] {
+        let second = lab.stand_in("run", 30).flags(flags).beside(&run).end();
+        assert_eq!(second.code, Some(6));
+        assert!(second.errors.contains("another supervisor"), "{}", second.told());
+        assert!(second.errors.contains("skt-hpl halt"), "{}", second.told());
+    }
     run.end().passed();
 }

@@ -626,6 +626,38 @@ mod tests {
         assert!(Trace::parse("inf 3").is_err());
     }
 
+    /// What a machine costs is what its failures cost: a thousand of them draw as many numbers, and remember as many
+    /// nodes, on a million nodes as on ten thousand. Sampling every node would draw a million.
+    #[test]
+    fn the_cost_does_not_grow_with_the_nodes() {
+        let laws = [
+            Failures::Exponential { mtbf: 1e9 },
+            Failures::Weibull { mtbf: 1e9, shape: 0.7, age: Age::Stationary },
+            Failures::Weibull { mtbf: 1e9, shape: 0.7, age: Age::Same(1e6) },
+        ];
+        for law in &laws {
+            for nodes in [10_000, 1_000_000] {
+                let mut source = Source::new(law, nodes, None, 3, 0);
+                let mut counted = source.rng.clone();
+                assert!((0..1000).all(|_| source.take().is_some()));
+                let draws = (0..4000).position(|_| {
+                    let here = counted == source.rng;
+                    counted.next_u64();
+                    here
+                });
+                // Two a failure where nodes do not age, three where they do, and now and then a node that was
+                // drawn before.
+                assert!(
+                    draws.is_some_and(|draws| (2000..3300).contains(&draws)),
+                    "{law:?} {draws:?}"
+                );
+                if let Kind::Aging { touched, replaced, .. } = &source.kind {
+                    assert!(touched.len() <= 1001 && replaced.len() <= 1002, "{law:?}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn bounded_integers_are_in_bounds_and_even() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);

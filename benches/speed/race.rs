@@ -1,0 +1,236 @@
+//! `--race`: every library and every program at its best.
+//!
+//! Which NB and grid are the best differs from program to program, so each is measured on all cases and the best median
+//! counts. Libraries, and the program's own kernels, multiply with k = NB on the whole machine.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use skt_hpl::blas::Loaded;
+use skt_hpl::memory::room;
+
+use crate::cases::{Case, Flags};
+use crate::job::{Launcher, Who};
+use crate::kernels::{self, Multiplication};
+use crate::stats;
+
+/// Rates by who was measured and in which case, in the order of the first round.
+#[derive(Default)]
+struct Rates {
+    names: Vec<String>,
+    columns: Vec<String>,
+    samples: BTreeMap<(usize, usize), Vec<f64>>,
+}
+
+impl Rates {
+    fn add(&mut self, name: &str, column: &str, rate: f64) {
+        let place = |list: &mut Vec<String>, what: &str| {
+            list.iter().position(|known| known == what).unwrap_or_else(|| {
+                list.push(what.to_owned());
+                list.len() - 1
+            })
+        };
+        let at = (place(&mut self.names, name), place(&mut self.columns, column));
+        self.samples.entry(at).or_default().push(rate);
+    }
+
+    fn median(&self, name: usize, column: usize) -> Option<f64> {
+        stats::median(self.samples.get(&(name, column))?)
+    }
+
+    /// The best median of those whose names `ours` picks.
+    fn best(&self, ours: impl Fn(&str) -> bool) -> Option<f64> {
+        let picked = (0..self.names.len()).filter(|&name| ours(&self.names[name]));
+        let all = picked.flat_map(|name| (0..self.columns.len()).map(move |column| (name, column)));
+        all.filter_map(|(name, column)| self.median(name, column)).reduce(f64::max)
+    }
+
+    /// A row each, a column a case, and the best of each row.
+    fn markdown(&self, of: &str) -> String {
+        let mut text = format!("| {of} | {} | best |\n|---|", self.columns.join(" | "));
+        text += &"--:|".repeat(self.columns.len() + 1);
+        text.push('\n');
+        let cell = |rate: Option<f64>| rate.map_or("-".into(), |rate| format!("{rate:.1}"));
+        for (at, name) in self.names.iter().enumerate() {
+            let cells: Vec<String> =
+                (0..self.columns.len()).map(|column| cell(self.median(at, column))).collect();
+            let best = self.best(|other| other == name);
+            text += &format!("| {name} | {} | {} |\n", cells.join(" | "), cell(best));
+        }
+        text
+    }
+
+    /// The best of ours beside the best of the others.
+    fn ratio(&self, ours: impl Fn(&str) -> bool) -> String {
+        match (self.best(&ours), self.best(|name| !ours(name))) {
+            (Some(own), Some(others)) => format!("{:.3}", own / others),
+            _ => "-".into(),
+        }
+    }
+}
+
+/// `name:path,name:path`
+fn peers(list: &str) -> Result<Vec<(String, Loaded)>, String> {
+    let named = list.split(',').filter(|item| !item.trim().is_empty());
+    named
+        .map(|item| {
+            let (name, path) = item.trim().split_once(':').ok_or_else(|| {
+                format!("PEER_BLAS: `{item}` is not a name, a colon and a library")
+            })?;
+            Ok((name.to_owned(), Loaded::open(path)?))
+        })
+        .collect()
+}
+
+/// Reference programs: `XHPL_name`.
+fn references() -> Vec<(String, PathBuf)> {
+    let mut named: Vec<(String, PathBuf)> = std::env::vars()
+        .filter(|(variable, _)| !matches!(&variable[..], "XHPL_PLAIN" | "XHPL_PLAIN_KERNEL"))
+        .filter_map(|(variable, path)| {
+            Some((variable.strip_prefix("XHPL_")?.to_lowercase(), path.into()))
+        })
+        .collect();
+    named.sort();
+    named
+}
+
+/// Measures and prints both tables; returns how many runs failed.
+pub fn run(
+    flags: &Flags,
+    launcher: &Launcher,
+    cases: &[Case],
+    blas: &str,
+) -> Result<usize, String> {
+    // A library with threads of its own is to use them here.
+    if std::env::var_os("MKL_THREADING_LAYER").is_none() {
+        // SAFETY: nothing else runs yet.
+        unsafe { std::env::set_var("MKL_THREADING_LAYER", "GNU") };
+    }
+    let peers = peers(&std::env::var("PEER_BLAS").unwrap_or_default())?;
+    println!("processor: {}, {} cores\nBLAS: {blas}", crate::processor(), launcher.cores);
+    for (name, peer) in &peers {
+        let library = &peer.library;
+        println!(
+            "{name}: {} {} with its {} kernels",
+            library.name, library.version, library.kernel
+        );
+    }
+    let mut ks: Vec<usize> = cases.iter().map(|case| case.nb).collect();
+    ks.sort_unstable();
+    ks.dedup();
+    let side = kernels::side(room::available_bytes());
+    let multiplications = multiply(flags, launcher, &peers, &ks, side)?;
+    println!(
+        "\nC(m x n) -= A B, m = n = {side}, k = NB, {} threads; medians of {}, GFLOP/s\n",
+        launcher.cores, flags.repeat
+    );
+    println!("{}", multiplications.markdown("k"));
+    println!("the best of our kernels / the best DGEMM: {}", multiplications.ratio(is_ours));
+    let (solutions, failures) = solve(flags, launcher, cases)?;
+    println!("\nwhole runs; medians of {}, GFLOP/s\n", flags.repeat);
+    println!("{}", solutions.markdown("N, NB, P x Q, threads"));
+    println!("skt-hpl at its best / the best reference at its best: {}", solutions.ratio(is_ours));
+    if let (Some(own), Some(other)) =
+        (solutions.best(is_ours), multiplications.best(|name| !is_ours(name)))
+    {
+        println!("skt-hpl at its best / the best DGEMM: {:.3}", own / other);
+    }
+    Ok(failures)
+}
+
+const OURS: &str = "skt-hpl";
+
+fn is_ours(name: &str) -> bool {
+    name.starts_with(OURS)
+}
+
+fn multiply(
+    flags: &Flags,
+    launcher: &Launcher,
+    peers: &[(String, Loaded)],
+    ks: &[usize],
+    side: usize,
+) -> Result<Rates, String> {
+    let mut rates = Rates::default();
+    let no_memory = |e| format!("no memory for a multiplication: {e}");
+    let threads = launcher.cores;
+    for _ in 0..flags.repeat {
+        for &k in ks {
+            let column = k.to_string();
+            for engine in kernels::engines(flags.engine) {
+                let mut own = Multiplication::new(side, k, engine).map_err(no_memory)?;
+                rates.add(
+                    &format!("{OURS} {}", engine.name()),
+                    &column,
+                    own.engine(engine, threads),
+                );
+            }
+            let plain = skt_hpl::blas::Engine::Blas;
+            let mut others = Multiplication::new(side, k, plain).map_err(no_memory)?;
+            rates.add("linked BLAS", &column, others.library(threads));
+            for (name, peer) in peers {
+                rates.add(name, &column, others.peer(peer, threads));
+            }
+        }
+    }
+    Ok(rates)
+}
+
+fn solve(flags: &Flags, launcher: &Launcher, cases: &[Case]) -> Result<(Rates, usize), String> {
+    let mut programs = vec![(OURS.to_owned(), Who::SktHpl, flags.skt_hpl.clone())];
+    programs.extend(references().into_iter().map(|(name, path)| (name, Who::Reference, path)));
+    for (_, _, path) in &mut programs {
+        *path = crate::found(path)?;
+    }
+    let (mut rates, mut failures) = (Rates::default(), 0);
+    for round in 1..=flags.repeat {
+        for case in cases {
+            let Case { n, nb, p, q, threads } = case;
+            let column = format!("{n}, {nb}, {p}x{q}, {threads}");
+            for (name, who, path) in &programs {
+                match launcher.run(*who, path, case) {
+                    Ok(solved) => {
+                        let rate = stats::median(&solved).unwrap_or_default();
+                        eprintln!("{column}, {round} of {}: {name} {rate:.1}", flags.repeat);
+                        rates.add(name, &column, rate);
+                    }
+                    Err(why) => {
+                        failures += 1;
+                        eprintln!("speed: {name} at {column}: {why}");
+                    }
+                }
+            }
+        }
+    }
+    Ok((rates, failures))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_of_each_is_compared() {
+        let mut rates = Rates::default();
+        for (name, column, samples) in [
+            ("skt-hpl", "192", [100.0, 120.0, 110.0]),
+            ("skt-hpl", "256", [90.0, 95.0, 91.0]),
+            ("mkl", "192", [60.0, 80.0, 70.0]),
+            ("mkl", "256", [101.0, 99.0, 100.0]),
+        ] {
+            samples.iter().for_each(|&rate| rates.add(name, column, rate));
+        }
+        assert_eq!(rates.ratio(is_ours), "1.100");
+        let table = rates.markdown("k");
+        assert!(table.contains("| mkl | 70.0 | 100.0 | 100.0 |"), "{table}");
+        assert!(table.starts_with("| k | 192 | 256 | best |\n|---|--:|--:|--:|\n"), "{table}");
+        assert_eq!(Rates::default().ratio(is_ours), "-");
+    }
+
+    #[test]
+    fn lists_of_peers_are_read() {
+        assert!(peers("").unwrap().is_empty());
+        assert!(peers("mkl").err().unwrap().contains("a colon"));
+        assert!(peers("a:/nowhere.so").err().unwrap().contains("/nowhere.so"));
+    }
+}

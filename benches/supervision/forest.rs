@@ -1,0 +1,270 @@
+//! Thousands of agents in one process: the real messages and the real `Relay`, logins and a network that take a while.
+//!
+//! The supervisor's remote shell is this very benchmark in another role ([`shell`]): it connects the supervisor's pipes to
+//! the simulator's socket. Below that everything is in memory, and played by the player that tests of trees use, in real
+//! time. A node that is off neither hears nor says anything.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use skt_hpl::supervise::remember::events::{Event as Logged, unix_ms};
+use skt_hpl::supervise::remember::journal;
+use skt_hpl::supervise::talk::agent::facts;
+use skt_hpl::supervise::talk::branch::{Heard, Lines};
+use skt_hpl::supervise::talk::player::{Manner, Nodes, Player};
+use skt_hpl::supervise::talk::progress::{Doing, Progress};
+use skt_hpl::supervise::talk::relay::Hands;
+use skt_hpl::supervise::talk::wire::{Attend, Beat, Facts, RankSeen};
+
+const MANNER: Manner = Manner { login_ms: 300, refused_ms: 4000, travel_ms: (1, 5) };
+
+/// How often the run's journal is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The remote shell's role: `SOCKET HOST COMMAND`.
+pub fn shell(words: &[String]) -> std::io::Result<()> {
+    let mut socket = UnixStream::connect(&words[0])?;
+    writeln!(socket, "{}", words[1])?;
+    let mut back = socket.try_clone()?;
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut socket);
+        let _ = socket.shutdown(Shutdown::Both);
+    });
+    let mut chunk = vec![0u8; 1 << 16];
+    let mut out = std::io::stdout();
+    while let Ok(count @ 1..) = back.read(&mut chunk) {
+        out.write_all(&chunk[..count])?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+/// Tells a simulator that nodes have lost their power, without a word.
+pub fn strike(socket: &Path, nodes: &[String]) -> std::io::Result<()> {
+    let mut socket = UnixStream::connect(socket)?;
+    writeln!(socket, "!{}", nodes.join(" "))?;
+    // It closes when that is done.
+    socket.read_to_end(&mut Vec::new()).map(drop)
+}
+
+/// What comes in from outside.
+enum Outside {
+    Connected { number: u64, stream: UnixStream, host: String },
+    Line { number: u64, text: String },
+    Ended { number: u64 },
+}
+
+/// A node and the rank on it.
+struct Node {
+    facts: Facts,
+    incarnation: u32,
+    position: Option<u32>,
+    since: Instant,
+    ended: Vec<u64>,
+}
+
+impl Hands for Node {
+    fn attend(&mut self, _: &Attend) {}
+    fn beat(&mut self, seq: Option<u64>) -> Beat {
+        let ranks = self.position.map(|position| {
+            let time = self.since.elapsed();
+            let progress = Progress {
+                position,
+                pid: 1000 + self.incarnation,
+                beat: time.as_millis() as u64 / 300,
+                iteration: time.as_secs() / 2,
+                doing: Doing::Computing,
+                busy_us: time.as_micros() as u64 * 8 / 10,
+                flops: time.as_micros() as u64 * 1000,
+                ..Progress::default()
+            };
+            RankSeen { progress, state: 'R' }
+        });
+        Beat {
+            seq,
+            processes: usize::from(self.position.is_some()),
+            ranks: ranks.into_iter().collect(),
+            shm_free_bytes: self.facts.shm_free_bytes,
+            memory_free_bytes: self.facts.memory_free_bytes,
+            ..Beat::default()
+        }
+    }
+    fn end(&mut self, id: u64, _: Option<u32>, _: bool) {
+        self.position = None;
+        self.ended.push(id);
+    }
+    fn halt(&mut self, _: bool) -> usize {
+        0
+    }
+    fn lonely(&mut self, silent: Duration, limit: Duration) -> bool {
+        silent >= limit
+    }
+}
+
+/// All nodes, by name.
+struct Machine {
+    facts: Facts,
+    nodes: HashMap<String, Node>,
+}
+
+impl Machine {
+    fn node(&mut self, name: &str) -> &mut Node {
+        if !self.nodes.contains_key(name) {
+            let (host, boot) = (name.to_string(), format!("boot of {name}"));
+            let facts = Facts { host, boot, ..self.facts.clone() };
+            let (since, ended) = (Instant::now(), Vec::new());
+            let node = Node { facts, incarnation: 0, position: None, since, ended };
+            self.nodes.insert(name.to_string(), node);
+        }
+        self.nodes.get_mut(name).expect("it has just been put there")
+    }
+}
+
+impl Nodes for Machine {
+    type Hands = Node;
+    fn facts(&mut self, name: &str, _: u64) -> Facts {
+        Facts { unix_ms: unix_ms(), ..self.node(name).facts.clone() }
+    }
+    fn hands(&mut self, name: &str) -> &mut Node {
+        self.node(name)
+    }
+    fn ended(node: &mut Node) -> Vec<u64> {
+        std::mem::take(&mut node.ended)
+    }
+}
+
+struct Simulator {
+    zero: Instant,
+    player: Player<Machine>,
+    /// The supervisor's connections.
+    outside: HashMap<u64, UnixStream>,
+    log: PathBuf,
+    log_read: u64,
+}
+
+/// Serves until it is killed. `log` is the run's journal, from which it learns what was launched where.
+pub fn simulate(socket: &Path, log: &Path, digest: &str) -> std::io::Result<()> {
+    let listener = UnixListener::bind(socket)?;
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for (number, stream) in (0..).zip(listener.incoming().flatten()) {
+            let sender = sender.clone();
+            std::thread::spawn(move || listen(number, stream, &sender));
+        }
+    });
+    let gib = 1 << 30;
+    let facts = Facts {
+        binary: digest.to_string(),
+        cores: 64,
+        memory_bytes: 256 * gib,
+        memory_free_bytes: 250 * gib,
+        shm_bytes: 200 * gib,
+        shm_free_bytes: 200 * gib,
+        shm_is_memory: true,
+        remove_ipc: None,
+        ..facts()
+    };
+    Simulator {
+        zero: Instant::now(),
+        player: Player::new(Machine { facts, nodes: HashMap::new() }, MANNER),
+        outside: HashMap::new(),
+        log: log.to_path_buf(),
+        log_read: 0,
+    }
+    .serve(&receiver)
+}
+
+fn listen(number: u64, stream: UnixStream, sender: &Sender<Outside>) {
+    let Ok(reading) = stream.try_clone() else { return };
+    let mut lines = BufReader::new(reading).lines().map_while(Result::ok);
+    let Some(host) = lines.next() else { return };
+    let _ = sender.send(Outside::Connected { number, stream, host });
+    for text in lines {
+        let _ = sender.send(Outside::Line { number, text });
+    }
+    let _ = sender.send(Outside::Ended { number });
+}
+
+impl Simulator {
+    fn serve(mut self, receiver: &Receiver<Outside>) -> std::io::Result<()> {
+        let mut looked = Instant::now();
+        loop {
+            let left_ms = |at_ms: u64| at_ms.saturating_sub(self.now_ms());
+            let next = Duration::from_millis(self.player.next_ms().map_or(u64::MAX, left_ms));
+            let outside = match receiver.recv_timeout(next.min(LOOK_EVERY)) {
+                Ok(outside) => Some(outside),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            };
+            // Up to now, so that what comes from outside begins now.
+            for (line, heard) in self.player.play(self.now_ms()) {
+                let Some(stream) = self.outside.get_mut(&line) else { continue };
+                match heard {
+                    Heard::Text(text) => drop(stream.write_all((text + "\n").as_bytes())),
+                    Heard::Closed(_) => {
+                        let _ = stream.shutdown(Shutdown::Both);
+                        self.outside.remove(&line);
+                    }
+                }
+            }
+            if let Some(outside) = outside {
+                self.outside(outside);
+            }
+            if looked.elapsed() >= LOOK_EVERY {
+                looked = Instant::now();
+                self.read_log();
+            }
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.zero.elapsed().as_millis() as u64
+    }
+
+    fn outside(&mut self, outside: Outside) {
+        match outside {
+            Outside::Connected { stream, host, .. } if host.starts_with('!') => {
+                self.player.switch_off(host[1..].split_whitespace());
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+            Outside::Connected { number, stream, host } => {
+                self.outside.insert(number, stream);
+                self.player.call(number, &host);
+            }
+            Outside::Line { number, text } => self.player.send(number, &text),
+            Outside::Ended { number } => {
+                self.outside.remove(&number);
+                self.player.close(number);
+            }
+        }
+    }
+
+    /// What was launched where, as the run's journal says.
+    fn read_log(&mut self) {
+        let Ok(mut file) = std::fs::File::open(&self.log) else { return };
+        let mut new = Vec::new();
+        // A launch on ten thousand nodes is a long line: only what is new is read.
+        let read =
+            file.seek(SeekFrom::Start(self.log_read)).and_then(|_| file.read_to_end(&mut new));
+        let Some(end) = new.iter().rposition(|b| *b == b'\n').filter(|_| read.is_ok()) else {
+            return;
+        };
+        let text = String::from_utf8_lossy(&new[..=end]).into_owned();
+        self.log_read += end as u64 + 1;
+        for record in text.lines().filter_map(|line| journal::from_line(line).ok()) {
+            if let Logged::Launched { incarnation, hosts, .. } = record.event {
+                for (position, host) in hosts.iter().enumerate() {
+                    let node = self.player.nodes.node(&host.name);
+                    node.position = Some(position as u32);
+                    node.incarnation = incarnation;
+                    node.since = Instant::now();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Many nodes: `skt-hpl run` itself over thousands of simulated agents (`forest`), and what it takes and notices.
+//!
+//! The launcher is a script that waits; agents show ranks that compute once the run's journal says where they were
+//! launched. Times are those of the journal, as in the rest of this benchmark.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use skt_hpl::supervise::remember::events::{Event, Record, unix_ms};
+use skt_hpl::supervise::remember::journal;
+use skt_hpl::supervise::talk::agent::digest_of;
+
+use crate::lab::used;
+use crate::report::Report;
+
+const PATIENCE: Duration = Duration::from_secs(240);
+/// How long the supervisor is watched while all is well.
+const WATCHED: Duration = Duration::from_secs(15);
+/// A rack.
+const RACK: usize = 200;
+
+/// One size.
+#[derive(Default, serde::Serialize)]
+struct Row {
+    agents: usize,
+    connected_s: f64,
+    share: f64,
+    megabytes: f64,
+    one_noticed_s: f64,
+    one_relaunched_s: f64,
+    rack_noticed_s: f64,
+    rack_stopped_s: f64,
+    rack_relaunched_s: f64,
+    others_lost: usize,
+}
+
+/// A process that ends with this one's interest in it.
+struct Kept(Child);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Stage {
+    folder: PathBuf,
+    supervisor: Kept,
+    _simulator: Kept,
+    began_ms: u64,
+}
+
+fn name(at: usize) -> String {
+    format!("n{at:05}")
+}
+
+impl Stage {
+    fn up(program: &Path, folder: &Path, agents: usize, spares: usize) -> Result<Self, String> {
+        let say = |e: std::io::Error| format!("{}: {e}", folder.display());
+        fs::create_dir_all(folder).map_err(say)?;
+        let own = std::env::current_exe().map_err(say)?;
+        let (socket, state) = (folder.join("socket"), folder.join("state"));
+        let digest = fs::File::open(program).and_then(|f| digest_of(&f)).map_err(say)?;
+        let simulator = Command::new(&own)
+            .arg("--simulate")
+            .args([&socket, &state.join("events.jsonl")])
+            .arg(digest)
+            .stdin(Stdio::null())
+            .spawn()
+            .map_err(say)?;
+        let simulator = Kept(simulator);
+        let until = Instant::now() + PATIENCE;
+        while !socket.exists() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let list = |from: usize, to: usize| -> String {
+            (from..to).map(|n| format!("{} slots=1\n", name(n))).collect()
+        };
+        let working = agents - spares;
+        fs::write(folder.join("hosts"), list(0, working)).map_err(say)?;
+        fs::write(folder.join("spares"), list(working, agents)).map_err(say)?;
+        let launcher = folder.join("launcher");
+        // It is asked which one it is; after that it waits as a launcher does whose ranks compute.
+        let script = "#!/bin/sh\ncase $1 in --version|-V) echo 'mpirun (Open MPI) 4.1.4'; exit ;; esac\nexec sleep 100000\n";
+        fs::write(&launcher, script).map_err(say)?;
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(&launcher, fs::Permissions::from_mode(0o755)).map_err(say)?;
+        let mut command = Command::new(program);
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_str().is_some_and(|name| name.starts_with("SKT_")) {
+                command.env_remove(variable);
+            }
+        }
+        let began_ms = unix_ms();
+        let supervisor = command
+            .current_dir(folder)
+            .args(["run", "--hosts", "hosts", "--spares", "spares", "--state", "state"])
+            .arg(format!("--rsh={} --shell {}", own.display(), socket.display()))
+            .args(["--launcher", "openmpi", "--launcher-program"])
+            .arg(&launcher)
+            .args(["--ranks", &working.to_string(), "--no-doubling", "--program", "/bin/true"])
+            .stdin(Stdio::null())
+            .stdout(fs::File::create(folder.join("out")).map_err(say)?)
+            .stderr(fs::File::create(folder.join("err")).map_err(say)?)
+            .spawn()
+            .map_err(say)?;
+        let folder = folder.to_path_buf();
+        Ok(Self { folder, supervisor: Kept(supervisor), _simulator: simulator, began_ms })
+    }
+
+    fn records(&self) -> Vec<Record> {
+        let text = fs::read_to_string(self.folder.join("state/events.jsonl")).unwrap_or_default();
+        text.lines().filter_map(|line| journal::from_line(line).ok()).collect()
+    }
+
+    /// When the `nth` event (from 1) that `is` knows happened.
+    fn when(&mut self, nth: usize, is: impl Fn(&Event) -> bool) -> Result<u64, String> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(record) = self.records().iter().filter(|r| is(&r.event)).nth(nth - 1) {
+                return Ok(record.at_ms);
+            }
+            let ended = self.supervisor.0.try_wait().is_ok_and(|status| status.is_some());
+            if ended || Instant::now() > until {
+                let said = fs::read_to_string(self.folder.join("err")).unwrap_or_default();
+                let said: String = said.chars().take(3000).collect();
+                return Err(format!("the run {}: {said}", if ended { "ended" } else { "hangs" }));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn strike(&self, nodes: &[String]) -> Result<u64, String> {
+        let at_ms = unix_ms();
+        crate::forest::strike(&self.folder.join("socket"), nodes).map_err(|e| e.to_string())?;
+        Ok(at_ms)
+    }
+}
+
+fn size(program: &Path, folder: &Path, agents: usize) -> Result<Row, String> {
+    let rack = RACK.min(agents / 5);
+    let spares = rack + rack / 4 + 2;
+    let mut stage = Stage::up(program, folder, agents, spares)?;
+    let launched = |e: &Event| matches!(e, Event::Launched { .. });
+    let computing = |e: &Event| matches!(e, Event::Computing { .. });
+    let fault = |e: &Event| matches!(e, Event::Fault { .. });
+    let stopped = |e: &Event| matches!(e, Event::Stopped { .. });
+    let seconds = |from_ms: u64, to_ms: u64| (to_ms as f64 - from_ms as f64) / 1e3;
+    let mut row = Row { agents, ..Row::default() };
+    row.connected_s = seconds(stage.began_ms, stage.when(1, launched)?);
+    stage.when(1, computing)?;
+    std::thread::sleep(Duration::from_secs(2));
+    let pid = stage.supervisor.0.id() as i32;
+    let before = used(pid).ok_or("the supervisor is gone")?;
+    let since = Instant::now();
+    std::thread::sleep(WATCHED);
+    let after = used(pid).ok_or("the supervisor is gone")?;
+    row.share = (after.cpu_s - before.cpu_s) / since.elapsed().as_secs_f64();
+    row.megabytes = after.resident_bytes as f64 / 1e6;
+
+    let one = agents / 3 + 1;
+    let struck_ms = stage.strike(&[name(one)])?;
+    row.one_noticed_s = seconds(struck_ms, stage.when(1, fault)?);
+    row.one_relaunched_s = seconds(struck_ms, stage.when(2, launched)?);
+    stage.when(2, computing)?;
+    std::thread::sleep(Duration::from_secs(3));
+
+    let from = agents / 2;
+    let nodes: Vec<String> = (from..from + rack).map(name).collect();
+    let struck_ms = stage.strike(&nodes)?;
+    row.rack_noticed_s = seconds(struck_ms, stage.when(2, fault)?);
+    row.rack_stopped_s = seconds(struck_ms, stage.when(2, stopped)?);
+    row.rack_relaunched_s = seconds(struck_ms, stage.when(3, launched)?);
+    let lost = stage.records().iter().filter(|r| matches!(r.event, Event::NodeLost { .. })).count();
+    row.others_lost = lost.saturating_sub(rack + 1);
+    Ok(row)
+}
+
+pub fn measure(program: &Path, sizes: &[usize], report: &mut Report) -> Result<(), String> {
+    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let mut rows = Vec::new();
+    for agents in sizes {
+        let row = size(program, &folder.path().join(agents.to_string()), *agents)?;
+        let what = |text: &str| format!("{agents} agents: {text}");
+        report.at_most(&what("all connected after, s"), row.connected_s, 60.0);
+        report.at_most(&what("supervisor's share of a core"), row.share, 0.5);
+        report.at_most(&what("supervisor's memory, MB"), row.megabytes, 1000.0);
+        report.at_most(&what("a silent loss noticed after, s"), row.one_noticed_s, 5.0);
+        report.at_most(&what("a rack's loss noticed after, s"), row.rack_noticed_s, 6.0);
+        let rest = row.rack_relaunched_s - row.rack_noticed_s;
+        report.at_most(&what("relaunched after that, s"), rest, 10.0);
+        report.at_most(&what("nodes lost that were well"), row.others_lost as f64, 0.0);
+        rows.push(row);
+    }
+    let heads = [
+        "agents",
+        "connected, s",
+        "share of a core",
+        "MB",
+        "one noticed, s",
+        "relaunched, s",
+        "rack noticed, s",
+        "stopped, s",
+        "relaunched, s",
+    ];
+    let cells = rows.iter().map(|r| {
+        let mut cells = vec![r.agents.to_string(), format!("{:.1}", r.connected_s)];
+        cells.push(format!("{:.3}", r.share));
+        cells.push(format!("{:.0}", r.megabytes));
+        let times = [
+            r.one_noticed_s,
+            r.one_relaunched_s,
+            r.rack_noticed_s,
+            r.rack_stopped_s,
+            r.rack_relaunched_s,
+        ];
+        cells.extend(times.map(|s| format!("{s:.1}")));
+        cells
+    });
+    report.table(
+        "Many nodes: seconds after the start, and after the loss",
+        &heads,
+        cells.collect(),
+    );
+    report.keep("many", &rows);
+    report.write()
+}

@@ -1,0 +1,18 @@
+#!/bin/bash
+# A protected run in a Flux job, started by Open MPI's or MPICH's own launcher. docs/CLUSTERS.md explains each line.
+#   flux batch hpl-configs/job.flux -n 200000 --nb 256 -p 2 -q 2 --checkpoint auto
+#flux: --job-name=skt-hpl
+#flux: --nodes=5
+#flux: --exclusive
+#flux: --time-limit=4h
+set -eu
+# The last nodes stand by; 0 for none. As many ranks a node as SLOTS says.
+spares=${SPARE_NODES:-1}
+state=${STATE:-skt-hpl.run}
+mkdir -p "$state"
+ulimit -n "$(ulimit -H -n)"
+for host in $(flux hostlist --expand local); do
+    echo "$host slots=${SLOTS:-1}"
+done >"$state/flux.hosts"
+exec "${HPL_PROGRAM:-skt-hpl}" run --hosts "$state/flux.hosts" --spare-nodes "$spares" --state "$state" \
+    --rsh "${FLUX_RSH:-hpl-configs/flux-rsh}" --time-limit "${TIME_LIMIT:-230m}" "$@"

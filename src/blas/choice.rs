@@ -1,0 +1,205 @@
+//! Which engine is the fastest, by measuring: what an instruction set can do says little about what
+//! a processor does with it.
+//!
+//! [`measure`] lets engines multiply in turn on the shape of this run; every rank does so at the
+//! same time, for all cores at work are what counts. [`choose`] is pure: of the engines all ranks
+//! can run, the one whose slowest rank is the fastest. What was measured is remembered in the
+//! user's cache folder by processor, library and shape, so that the next run need not measure.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Engine, Library, Multiplication, cache};
+use crate::threads::Pool;
+
+/// What a remembered rate depends on besides the engine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub processor: String,
+    pub second_level: usize,
+    pub library: String,
+    pub nb: usize,
+    pub threads: usize,
+    pub ranks: usize,
+}
+
+impl Place {
+    /// This processor, with panels of width `nb` and `ranks` ranks of `threads` threads a node.
+    pub fn here(nb: usize, threads: usize, ranks: usize) -> Self {
+        let library = Library::query();
+        Self {
+            processor: processor(),
+            second_level: cache::second_level(),
+            library: format!("{} {} {}", library.name, library.version, library.kernel),
+            nb,
+            threads,
+            ranks,
+        }
+    }
+}
+
+/// The processor's name with the numbers that tell its kind where the name does not.
+fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let names = ["model name", "cpu family", "model", "stepping", "CPU implementer", "CPU part"];
+    let first = info.split("\n\n").next().unwrap_or_default();
+    let fields = first.lines().filter_map(|line| line.split_once(':'));
+    let told = fields.filter(|(name, _)| names.contains(&name.trim()));
+    told.map(|(_, value)| value.trim()).collect::<Vec<_>>().join(" ")
+}
+
+/// MFLOP/s by an engine's name.
+pub type Rates = Vec<(String, u64)>;
+
+/// How long engines are measured in all.
+const TIME: Duration = Duration::from_millis(300);
+
+/// The best rate of each engine for panels of width `nb`, in MFLOP/s. Engines take turns until the
+/// time is up, so that a disturbance does not meet one alone.
+pub fn measure(engines: &[Engine], nb: usize, pool: &mut Pool) -> Rates {
+    // Ones less zeroes: values that never grow and are not slow to compute with.
+    let make = |engine: &Engine| Multiplication::new(*engine, nb, || (0.0, 1.0));
+    let mut multiplications: Vec<Multiplication> = engines.iter().map(make).collect();
+    let mut best = vec![0.0f64; engines.len()];
+    let start = Instant::now();
+    loop {
+        for (multiplication, best) in multiplications.iter_mut().zip(&mut best) {
+            let began = Instant::now();
+            multiplication.run(pool);
+            *best = best.max(multiplication.flops() / began.elapsed().as_secs_f64().max(1e-9));
+        }
+        if start.elapsed() >= TIME {
+            break;
+        }
+    }
+    let rate = |flops: f64| ((flops / 1e6) as u64).max(1);
+    engines.iter().zip(best).map(|(e, flops)| (e.name().to_owned(), rate(flops))).collect()
+}
+
+/// The number of the engine to take, from what every rank has of each: its rate, or zero where it
+/// cannot run it. All ranks must wait for the slowest, so the slowest decides. The first of equals.
+pub fn choose(ranks: &[Vec<u64>]) -> Option<usize> {
+    let engines = ranks.first()?.len();
+    let slowest = |engine: usize| ranks.iter().map(|rates| rates[engine]).min().unwrap_or(0);
+    let mut found = None;
+    for engine in 0..engines {
+        let rate = slowest(engine);
+        if rate > 0 && found.is_none_or(|(_, best)| rate > best) {
+            found = Some((engine, rate));
+        }
+    }
+    found.map(|(engine, _)| engine)
+}
+
+/// What is kept in the cache folder.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    version: u32,
+    entries: Vec<(Place, Rates)>,
+}
+
+/// Of another version nothing is believed: kernels change.
+const VERSION: u32 = 2;
+
+/// How many places are remembered.
+const MOST: usize = 64;
+
+/// Where it is kept: XDG_CACHE_HOME, or .cache at home.
+pub fn file() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+    folder.is_absolute().then(|| folder.join("skt-hpl").join("engines.json"))
+}
+
+fn read(file: &Path) -> Kept {
+    let kept = std::fs::read(file).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    kept.filter(|kept: &Kept| kept.version == VERSION).unwrap_or_default()
+}
+
+/// The rates that were remembered for `place`, if they are there for all of `engines`.
+pub fn recall(file: &Path, place: &Place, engines: &[Engine]) -> Option<Rates> {
+    let (_, rates) = read(file).entries.into_iter().find(|(other, _)| other == place)?;
+    let known = |e: &Engine| rates.iter().any(|(name, rate)| name == e.name() && *rate > 0);
+    engines.iter().all(known).then_some(rates)
+}
+
+/// Remembers rates. The folder is a convenience: what goes wrong with it costs a measurement.
+pub fn remember(file: &Path, place: &Place, rates: &Rates) {
+    let mut kept = Kept { version: VERSION, entries: read(file).entries };
+    kept.entries.retain(|(other, _)| other != place);
+    kept.entries.insert(0, (place.clone(), rates.clone()));
+    kept.entries.truncate(MOST);
+    let aside = file.with_extension(format!("{}.tmp", std::process::id()));
+    let written = file
+        .parent()
+        .map_or(Ok(()), std::fs::create_dir_all)
+        .and_then(|()| std::fs::write(&aside, serde_json::to_vec(&kept).unwrap_or_default()))
+        .and_then(|()| std::fs::rename(&aside, file));
+    if written.is_err() {
+        // Nothing half-written stays behind; that it was not there is as good.
+        let _ = std::fs::remove_file(&aside);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_rank_decides_among_what_all_can_run() {
+        for (ranks, want) in [
+            (vec![vec![5, 9, 7]], Some(1)),
+            (vec![vec![5, 9, 7], vec![6, 4, 6]], Some(2)),
+            // The fastest of one is not there at another.
+            (vec![vec![5, 9, 7], vec![6, 0, 2]], Some(0)),
+            (vec![vec![4, 4], vec![8, 4]], Some(0)),
+            (vec![vec![0, 3], vec![3, 0]], None),
+            (vec![vec![]], None),
+            (vec![], None),
+        ] {
+            assert_eq!(choose(&ranks), want, "{ranks:?}");
+        }
+    }
+
+    #[test]
+    fn every_engine_gets_a_rate() {
+        let engines = Engine::runnable();
+        let fast: Vec<Engine> =
+            engines.into_iter().filter(|e| !e.name().starts_with("portable")).collect();
+        let rates = measure(&fast, 8, &mut Pool::new(2));
+        assert_eq!(rates.len(), fast.len());
+        assert!(rates.iter().all(|(_, rate)| *rate > 0), "{rates:?}");
+    }
+
+    #[test]
+    fn what_was_measured_is_found_again_and_a_damaged_file_is_as_good_as_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a/b/engines.json");
+        let engines = [Engine::Blas];
+        let (place, other) = (Place::here(192, 2, 1), Place::here(256, 2, 1));
+        let rates = vec![("blas".to_owned(), 5u64)];
+        assert_eq!(recall(&file, &place, &engines), None);
+        remember(&file, &place, &rates);
+        assert_eq!(recall(&file, &place, &engines), Some(rates.clone()));
+        assert_eq!(recall(&file, &other, &engines), None);
+        // An engine that was not measured then.
+        assert_eq!(recall(&file, &place, &Engine::runnable()), None);
+        remember(&file, &other, &rates);
+        assert_eq!(recall(&file, &place, &engines), Some(rates.clone()), "the other stays");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let (now, before) = (format!("\"version\":{VERSION}"), "\"version\":0");
+        for damaged in [text[..text.len() / 2].to_owned(), text.replace(&now, before)] {
+            assert_ne!(damaged, text);
+            std::fs::write(&file, &damaged).unwrap();
+            assert_eq!(recall(&file, &place, &engines), None, "{damaged}");
+        }
+        remember(&file, &place, &rates);
+        assert_eq!(recall(&file, &place, &engines), Some(rates.clone()));
+        assert_eq!(std::fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+        // A folder that cannot be made.
+        remember(&file.join("engines.json"), &place, &rates);
+        assert_eq!(recall(&file, &place, &engines), Some(rates));
+    }
+}

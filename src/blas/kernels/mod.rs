@@ -1,0 +1,151 @@
+//! The family of multiplication kernels: one for each instruction set and tile, behind one
+//! descriptor that [`super::packed`] calls through.
+//!
+//! A tile has a *vector* side, whose elements lie next to each other in C, and a *scalar* side,
+//! whose elements are a leading dimension apart. For the trailing update C is row-major, so the
+//! vector side runs along columns and takes U; within a panel C is column-major, so it runs along
+//! rows and takes L.
+//!
+//! Each element of C becomes `c - v[0] s[0] - v[1] s[1] - ...`, each step one fused multiply-add,
+//! whatever the kernel, the cut into tiles, tasks or threads, or the length of a chunk of k. So
+//! all kernels, on all processors, give the same bits, and none of this is part of a result.
+
+use std::fmt;
+
+mod lanes;
+mod portable;
+
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+/// The instructions a kernel is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isa {
+    Avx512,
+    Avx2,
+    Neon,
+    Portable,
+}
+
+impl Isa {
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Avx512 => "avx512",
+            Isa::Avx2 => "avx2",
+            Isa::Neon => "neon",
+            Isa::Portable => "portable",
+        }
+    }
+
+    /// Whether this processor can run its kernels.
+    pub fn runs_here(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("fma"),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => true,
+            Isa::Portable => true,
+            #[allow(unreachable_patterns)] // those of other processors
+            _ => false,
+        }
+    }
+}
+
+/// Every kernel there is, on whatever architecture, in the order of the best guess: ranks that
+/// agree on one by number must count alike.
+pub const NAMES: &[(&str, Isa)] = &[
+    ("avx512-24x8", Isa::Avx512),
+    ("avx512-32x6", Isa::Avx512),
+    ("avx512-16x14", Isa::Avx512),
+    ("avx2-12x4", Isa::Avx2),
+    ("avx2-8x6", Isa::Avx2),
+    ("neon-8x6", Isa::Neon),
+    ("neon-12x4", Isa::Neon),
+    ("portable-4x4", Isa::Portable),
+];
+
+/// One kernel. The functions want a processor of its instruction set and valid ranges.
+pub struct Kernel {
+    pub name: &'static str,
+    pub isa: Isa,
+    /// Elements on the vector side of a tile.
+    pub vector: usize,
+    /// Elements on the scalar side of a tile.
+    pub scalar: usize,
+    /// One whole tile.
+    pub tile: Tile,
+    /// The diagonal tile of a triangular solve.
+    pub triangle: Triangle,
+    /// Columns of C that [`Kernel::in_panel`] takes at a time at most.
+    pub panel_cols: usize,
+    pub in_panel: InPanel,
+}
+
+/// What will be read after a tile. Nothing of it need exist; a kernel may ask for it ahead.
+#[derive(Clone, Copy)]
+pub struct Soon {
+    /// Where the next tile of C begins.
+    pub tile: *const f64,
+    /// The part of V's next panel that it falls to this tile to ask for.
+    pub vector: *const f64,
+}
+
+/// `(k, v, s, c, ldc, soon)`: C(v, s) -= sum over p < k of V(p, v) S(p, s), where V(p, v) is at
+/// `v + p * vector + v`, S(p, s) at `s + p * scalar + s` and C(v, s) at `c + s * ldc + v`.
+pub type Tile = unsafe fn(usize, *const f64, *const f64, *mut f64, usize, Soon);
+
+/// `(n, l, u)`: solves the unit lower triangle of order `n`, at most `scalar`, for `vector`
+/// columns. L(r, p) is at `l + p * scalar + r`, U(r, v) at `u + r * vector + v`.
+pub type Triangle = unsafe fn(usize, *const f64, *mut f64);
+
+/// `((rows, cols, k), a, b, c, ld)`: C(rows x cols) -= A(rows x k) B(k x cols), A and C column-major
+/// with leading dimension `ld`, B(p, j) at `b + p * cols + j`; at most `panel_cols` columns.
+pub type InPanel = unsafe fn((usize, usize, usize), *const f64, *const f64, *mut f64, usize);
+
+impl PartialEq for Kernel {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Kernel {}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Those made for this architecture, whether or not this processor runs them. The first of an
+/// instruction set is the best guess where nothing has been measured.
+pub fn all() -> impl Iterator<Item = &'static Kernel> {
+    #[cfg(target_arch = "x86_64")]
+    let made = x86::KERNELS;
+    #[cfg(target_arch = "aarch64")]
+    let made = neon::KERNELS;
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let made: &[Kernel] = &[];
+    made.iter().chain(portable::KERNELS)
+}
+
+/// Those this processor runs, the best guess first.
+pub fn runnable() -> impl Iterator<Item = &'static Kernel> {
+    all().filter(|kernel| kernel.isa.runs_here())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_made_here_is_among_the_names_in_their_order() {
+        let mut left = NAMES.iter();
+        for kernel in all() {
+            assert!(left.any(|&name| name == (kernel.name, kernel.isa)), "{}", kernel.name);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The kernel for every processor: plain Rust that the compiler may put into vectors.
+//!
+//! Where the processor has no fused multiply-add, each is worked out in software, exactly and
+//! slowly: so that results are the same bits there too. Nobody would choose it for speed then.
+
+use super::lanes::{self, Lanes};
+use super::{Isa, Kernel, Soon};
+
+pub const KERNELS: &[Kernel] = &[Kernel {
+    name: "portable-4x4",
+    isa: Isa::Portable,
+    vector: 4,
+    scalar: 4,
+    tile,
+    triangle,
+    panel_cols: 4,
+    in_panel,
+}];
+
+struct Plain;
+
+impl Lanes for Plain {
+    type Register = [f64; 4];
+    const LEN: usize = 4;
+    #[inline(always)]
+    unsafe fn load(from: *const f64) -> [f64; 4] {
+        // SAFETY: passed on from the caller.
+        unsafe { from.cast::<[f64; 4]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f64, value: [f64; 4]) {
+        // SAFETY: passed on from the caller.
+        unsafe { to.cast::<[f64; 4]>().write_unaligned(value) }
+    }
+    #[inline(always)]
+    unsafe fn splat(value: f64) -> [f64; 4] {
+        [value; 4]
+    }
+    #[inline(always)]
+    unsafe fn subtract_product(c: [f64; 4], a: [f64; 4], b: [f64; 4]) -> [f64; 4] {
+        std::array::from_fn(|i| (-a[i]).mul_add(b[i], c[i]))
+    }
+}
+
+#[inline(always)]
+unsafe fn tile_anywhere(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize) {
+    // SAFETY: passed on from the caller.
+    unsafe { lanes::multiply::<Plain, 1, 4>(k, (v, 4), (s, 4), (c, ldc)) }
+}
+
+/// The same with fused multiply-adds of the processor, where it has them though not every
+/// processor of its architecture has.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn tile_fused(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize) {
+    // SAFETY: passed on from the caller.
+    unsafe { tile_anywhere(k, v, s, c, ldc) }
+}
+
+unsafe fn tile(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize, _: Soon) {
+    // SAFETY: passed on from the caller; the processor has what the copy was compiled for.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        if Isa::Avx2.runs_here() {
+            return tile_fused(k, v, s, c, ldc);
+        }
+        tile_anywhere(k, v, s, c, ldc);
+    }
+}
+
+unsafe fn triangle(n: usize, l: *const f64, u: *mut f64) {
+    // SAFETY: passed on from the caller.
+    unsafe { lanes::triangle::<Plain, 1>(n, 4, l, u) }
+}
+
+lanes::in_panel_function!(
+    #[inline(always)]
+    in_panel_anywhere, Plain, 1, [1 2 3 4]);
+
+#[cfg(target_arch = "x86_64")]
+lanes::in_panel_function!(
+    #[target_feature(enable = "avx2,fma")]
+    in_panel_fused, Plain, 1, [1 2 3 4]);
+
+unsafe fn in_panel(
+    size: (usize, usize, usize),
+    a: *const f64,
+    b: *const f64,
+    c: *mut f64,
+    ld: usize,
+) {
+    // SAFETY: as for `tile`.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        if Isa::Avx2.runs_here() {
+            return in_panel_fused(size, a, b, c, ld);
+        }
+        in_panel_anywhere(size, a, b, c, ld);
+    }
+}

@@ -1,0 +1,377 @@
+//! Kernels for AVX-512 and for AVX2 with fused multiply-add.
+//!
+//! The loop of a whole tile is written in assembly: what counts there is that all of C stays in
+//! registers, that every element of S is spread once and used for all of V, that four steps of k
+//! make one turn, and that what comes next is asked for in time. Compilers were seen to spill, or to
+//! read S from memory for each multiplication.
+//!
+//! Each turn asks for one line of memory, no more: a core has few places for lines that are on their way, and V and S
+//! come from the second-level cache through the same places. First the lines of the next tile of C, then those of
+//! V's next panel.
+
+use std::arch::asm;
+use std::arch::x86_64::*;
+
+use super::lanes::{self, Lanes};
+use super::{Isa, Kernel, Soon};
+
+struct Wide;
+
+impl Lanes for Wide {
+    type Register = __m512d;
+    const LEN: usize = 8;
+    #[inline(always)]
+    unsafe fn load(from: *const f64) -> __m512d {
+        // SAFETY: passed on from the caller.
+        unsafe { _mm512_loadu_pd(from) }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f64, value: __m512d) {
+        // SAFETY: passed on from the caller.
+        unsafe { _mm512_storeu_pd(to, value) }
+    }
+    #[inline(always)]
+    unsafe fn splat(value: f64) -> __m512d {
+        // SAFETY: passed on from the caller.
+        unsafe { _mm512_set1_pd(value) }
+    }
+    #[inline(always)]
+    unsafe fn subtract_product(c: __m512d, a: __m512d, b: __m512d) -> __m512d {
+        // SAFETY: passed on from the caller.
+        unsafe { _mm512_fnmadd_pd(a, b, c) }
+    }
+}
+
+struct Middle;
+
+impl Lanes for Middle {
+    type Register = __m256d;
+    const LEN: usize = 4;
+    #[inline(always)]
+    unsafe fn load(from: *const f64) -> __m256d {
+        // SAFETY: passed on from the caller.
+        unsafe { _mm256_loadu_pd(from) }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f64, value: __m256d) {
+        // SAFETY: passed on from the caller.
+        unsafe { _mm256_storeu_pd(to, value) }
+    }
+    #[inline(always)]
+    unsafe fn splat(value: f64) -> __m256d {
+        // SAFETY: passed on from the caller.
+        unsafe { _mm256_set1_pd(value) }
+    }
+    #[inline(always)]
+    unsafe fn subtract_product(c: __m256d, a: __m256d, b: __m256d) -> __m256d {
+        // SAFETY: passed on from the caller.
+        unsafe { _mm256_fnmadd_pd(a, b, c) }
+    }
+}
+
+/// A kernel: its tile in assembly and what goes with it.
+///
+/// `[$acc]` is a row of C per entry: the register its element of S is spread in, then those that
+/// hold the row, one for each register of V, which are `[$v]`. `$at` numbers the rows.
+macro_rules! kernel {
+    (
+        $feature:literal, $lanes:ty, $r:literal, $h:literal, $register:literal, $bytes:literal,
+        tile $tile:ident, triangle $triangle:ident,
+        v $v:tt,
+        c $rows:tt,
+        lines [$($line:literal)*],
+        clobber [$($clobbered:tt)*]
+    ) => {
+        #[target_feature(enable = $feature)]
+        unsafe fn $tile(
+            k: usize,
+            v: *const f64,
+            s: *const f64,
+            c: *mut f64,
+            ldc: usize,
+            soon: Soon,
+        ) {
+            let turns = k / 4;
+            // Rows of the next tile that there are turns for.
+            let lines = [$($line),*].len();
+            let asking = (turns / lines).min($h);
+            // SAFETY: reads k times `vector` and `scalar` elements and reads and writes a tile of
+            // C, as the caller vouches; asking for memory that is not there does nothing.
+            unsafe {
+                asm!(
+                    "mov {at}, {c}",
+                    move_rows!("load", $register, $bytes, $v, $rows),
+                    "test {asking}, {asking}",
+                    "jz 3f",
+                    ".p2align 5",
+                    "2:",
+                    $(ask_and_turn!($line, $register, $bytes, $r, $h, $v, $rows),)*
+                    "add {tile}, {ldc}",
+                    "dec {asking}",
+                    "jnz 2b",
+                    "3:",
+                    "test {turns}, {turns}",
+                    "jz 5f",
+                    ".p2align 5",
+                    "4:",
+                    "prefetcht1 [{vector}]",
+                    "add {vector}, 64",
+                    turn!($register, $bytes, $r, $h, $v, $rows),
+                    "dec {turns}",
+                    "jnz 4b",
+                    "5:",
+                    "test {single}, {single}",
+                    "jz 7f",
+                    "6:",
+                    step!(0, $register, $bytes, $r, $h, $v, $rows),
+                    concat!("add {v}, ", $r, "*", $bytes),
+                    concat!("add {s}, 8*", $h),
+                    "dec {single}",
+                    "jnz 6b",
+                    "7:",
+                    "mov {at}, {c}",
+                    move_rows!("store", $register, $bytes, $v, $rows),
+                    at = out(reg) _,
+                    c = in(reg) c,
+                    ldc = in(reg) ldc * 8,
+                    v = inout(reg) v => _,
+                    s = inout(reg) s => _,
+                    tile = inout(reg) soon.tile => _,
+                    vector = inout(reg) soon.vector => _,
+                    asking = inout(reg) asking => _,
+                    turns = inout(reg) turns - asking * lines => _,
+                    single = inout(reg) k % 4 => _,
+                    $($clobbered)*
+                    options(nostack),
+                );
+            }
+        }
+
+        #[target_feature(enable = $feature)]
+        unsafe fn $triangle(n: usize, l: *const f64, u: *mut f64) {
+            // SAFETY: passed on from the caller.
+            unsafe { lanes::triangle::<$lanes, $r>(n, $h, l, u) }
+        }
+    };
+}
+
+/// A turn: four steps.
+macro_rules! turn {
+    ($reg:literal, $bytes:literal, $r:literal, $h:literal, $v:tt, $rows:tt) => {
+        concat!(
+            step!(0, $reg, $bytes, $r, $h, $v, $rows),
+            step!(1, $reg, $bytes, $r, $h, $v, $rows),
+            step!(2, $reg, $bytes, $r, $h, $v, $rows),
+            step!(3, $reg, $bytes, $r, $h, $v, $rows),
+            "add {v}, 4*",
+            $r,
+            "*",
+            $bytes,
+            "\n",
+            "add {s}, 4*8*",
+            $h,
+            "\n",
+        )
+    };
+}
+
+/// A turn that asks for the line at byte `$line` of a row of the next tile.
+macro_rules! ask_and_turn {
+    ($line:literal, $reg:literal, $bytes:literal, $r:literal, $h:literal, $v:tt, $rows:tt) => {
+        concat!("prefetchw [{tile} + ", $line, "]\n", turn!($reg, $bytes, $r, $h, $v, $rows))
+    };
+}
+
+/// Loads or stores a tile of C, a row at a time.
+macro_rules! move_rows {
+    ($what:tt, $reg:literal, $bytes:literal, $v:tt, [$($row:tt)*]) => {
+        concat!($(move_row!($what, $reg, $bytes, $v, $row), "\n",)*)
+    };
+}
+
+/// Loads or stores a row of C and goes on to the next.
+macro_rules! move_row {
+    ("load", $reg:literal, $bytes:literal, [$($v:literal)*], ($i:literal $b:literal $($acc:literal)*)) => {
+        concat!($("vmovupd ", $reg, $acc, ", [{at} + ", $bytes, "*", $v, "]\n",)* "add {at}, {ldc}")
+    };
+    ("store", $reg:literal, $bytes:literal, [$($v:literal)*], ($i:literal $b:literal $($acc:literal)*)) => {
+        concat!($("vmovupd [{at} + ", $bytes, "*", $v, "], ", $reg, $acc, "\n",)* "add {at}, {ldc}")
+    };
+}
+
+/// Step `$u` of a turn: C -= V(u, :) S(u, :).
+macro_rules! step {
+    ($u:literal, $reg:literal, $bytes:literal, $r:literal, $h:literal, $v:tt, [$($row:tt)*]) => {
+        concat!(
+            load_v!($u, $reg, $bytes, $r, $v),
+            $(row!($u, $reg, $h, $v, $row),)*
+        )
+    };
+}
+
+macro_rules! load_v {
+    ($u:literal, $reg:literal, $bytes:literal, $r:literal, [$($v:literal)*]) => {
+        concat!($("vmovupd ", $reg, $v, ", [{v} + (", $u, "*", $r, "+", $v, ")*", $bytes, "]\n",)*)
+    };
+}
+
+macro_rules! row {
+    ($u:literal, $reg:literal, $h:literal, [$($v:literal)*], ($i:literal $b:literal $($acc:literal)*)) => {
+        concat!(
+            "vbroadcastsd ", $reg, $b, ", qword ptr [{s} + (", $u, "*", $h, "+", $i, ")*8]\n",
+            $("vfnmadd231pd ", $reg, $acc, ", ", $reg, $v, ", ", $reg, $b, "\n",)*
+        )
+    };
+}
+
+kernel!(
+    "avx512f", Wide, 3, 8, "zmm", 64,
+    tile tile_avx512_24x8, triangle triangle_avx512_24x8,
+    v [0 1 2],
+    c [
+        (0 3 8 9 10) (1 4 11 12 13) (2 5 14 15 16) (3 6 17 18 19) (4 7 20 21 22) (5 3 23 24
+        25) (6 4 26 27 28) (7 5 29 30 31)
+    ],
+    lines [0 64 128 184],
+    clobber [
+        out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _, out("zmm4") _,
+        out("zmm5") _, out("zmm6") _, out("zmm7") _, out("zmm8") _, out("zmm9") _,
+        out("zmm10") _, out("zmm11") _, out("zmm12") _, out("zmm13") _, out("zmm14") _,
+        out("zmm15") _, out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
+        out("zmm20") _, out("zmm21") _, out("zmm22") _, out("zmm23") _, out("zmm24") _,
+        out("zmm25") _, out("zmm26") _, out("zmm27") _, out("zmm28") _, out("zmm29") _,
+        out("zmm30") _, out("zmm31") _,
+    ]
+);
+
+kernel!(
+    "avx512f", Wide, 4, 6, "zmm", 64,
+    tile tile_avx512_32x6, triangle triangle_avx512_32x6,
+    v [0 1 2 3],
+    c [
+        (0 4 8 9 10 11) (1 5 12 13 14 15) (2 6 16 17 18 19) (3 7 20 21 22 23) (4 4 24 25 26
+        27) (5 5 28 29 30 31)
+    ],
+    lines [0 64 128 192 248],
+    clobber [
+        out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _, out("zmm4") _,
+        out("zmm5") _, out("zmm6") _, out("zmm7") _, out("zmm8") _, out("zmm9") _,
+        out("zmm10") _, out("zmm11") _, out("zmm12") _, out("zmm13") _, out("zmm14") _,
+        out("zmm15") _, out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
+        out("zmm20") _, out("zmm21") _, out("zmm22") _, out("zmm23") _, out("zmm24") _,
+        out("zmm25") _, out("zmm26") _, out("zmm27") _, out("zmm28") _, out("zmm29") _,
+        out("zmm30") _, out("zmm31") _,
+    ]
+);
+
+kernel!(
+    "avx512f", Wide, 2, 14, "zmm", 64,
+    tile tile_avx512_16x14, triangle triangle_avx512_16x14,
+    v [0 1],
+    c [
+        (0 2 4 5) (1 3 6 7) (2 2 8 9) (3 3 10 11) (4 2 12 13) (5 3 14 15) (6 2 16 17) (7 3
+        18 19) (8 2 20 21) (9 3 22 23) (10 2 24 25) (11 3 26 27) (12 2 28 29) (13 3 30 31)
+    ],
+    lines [0 64 120],
+    clobber [
+        out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _, out("zmm4") _,
+        out("zmm5") _, out("zmm6") _, out("zmm7") _, out("zmm8") _, out("zmm9") _,
+        out("zmm10") _, out("zmm11") _, out("zmm12") _, out("zmm13") _, out("zmm14") _,
+        out("zmm15") _, out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
+        out("zmm20") _, out("zmm21") _, out("zmm22") _, out("zmm23") _, out("zmm24") _,
+        out("zmm25") _, out("zmm26") _, out("zmm27") _, out("zmm28") _, out("zmm29") _,
+        out("zmm30") _, out("zmm31") _,
+    ]
+);
+
+kernel!(
+    "avx2,fma", Middle, 3, 4, "ymm", 32,
+    tile tile_avx2_12x4, triangle triangle_avx2_12x4,
+    v [0 1 2],
+    c [
+        (0 3 4 5 6) (1 3 7 8 9) (2 3 10 11 12) (3 3 13 14 15)
+    ],
+    lines [0 64 88],
+    clobber [
+        out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _, out("ymm4") _,
+        out("ymm5") _, out("ymm6") _, out("ymm7") _, out("ymm8") _, out("ymm9") _,
+        out("ymm10") _, out("ymm11") _, out("ymm12") _, out("ymm13") _, out("ymm14") _,
+        out("ymm15") _,
+    ]
+);
+
+kernel!(
+    "avx2,fma", Middle, 2, 6, "ymm", 32,
+    tile tile_avx2_8x6, triangle triangle_avx2_8x6,
+    v [0 1],
+    c [
+        (0 2 4 5) (1 3 6 7) (2 2 8 9) (3 3 10 11) (4 2 12 13) (5 3 14 15)
+    ],
+    lines [0 56],
+    clobber [
+        out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _, out("ymm4") _,
+        out("ymm5") _, out("ymm6") _, out("ymm7") _, out("ymm8") _, out("ymm9") _,
+        out("ymm10") _, out("ymm11") _, out("ymm12") _, out("ymm13") _, out("ymm14") _,
+        out("ymm15") _,
+    ]
+);
+
+lanes::in_panel_function!(
+    #[target_feature(enable = "avx512f")]
+    in_panel_avx512, Wide, 3, [1 2 3 4 5 6 7 8]);
+lanes::in_panel_function!(
+    #[target_feature(enable = "avx2,fma")]
+    in_panel_avx2, Middle, 3, [1 2 3 4]);
+
+pub const KERNELS: &[Kernel] = &[
+    Kernel {
+        name: "avx512-24x8",
+        isa: Isa::Avx512,
+        vector: 24,
+        scalar: 8,
+        tile: tile_avx512_24x8,
+        triangle: triangle_avx512_24x8,
+        panel_cols: 8,
+        in_panel: in_panel_avx512,
+    },
+    Kernel {
+        name: "avx512-32x6",
+        isa: Isa::Avx512,
+        vector: 32,
+        scalar: 6,
+        tile: tile_avx512_32x6,
+        triangle: triangle_avx512_32x6,
+        panel_cols: 8,
+        in_panel: in_panel_avx512,
+    },
+    Kernel {
+        name: "avx512-16x14",
+        isa: Isa::Avx512,
+        vector: 16,
+        scalar: 14,
+        tile: tile_avx512_16x14,
+        triangle: triangle_avx512_16x14,
+        panel_cols: 8,
+        in_panel: in_panel_avx512,
+    },
+    Kernel {
+        name: "avx2-12x4",
+        isa: Isa::Avx2,
+        vector: 12,
+        scalar: 4,
+        tile: tile_avx2_12x4,
+        triangle: triangle_avx2_12x4,
+        panel_cols: 4,
+        in_panel: in_panel_avx2,
+    },
+    Kernel {
+        name: "avx2-8x6",
+        isa: Isa::Avx2,
+        vector: 8,
+        scalar: 6,
+        tile: tile_avx2_8x6,
+        triangle: triangle_avx2_8x6,
+        panel_cols: 4,
+        in_panel: in_panel_avx2,
+    },
+];

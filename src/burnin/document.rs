@@ -1,0 +1,426 @@
+//! What a burn-in has found, as the JSON document and as text. docs/BURNIN.md describes every key. Pure.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::samples::{Here, Sweep};
+use super::spread::median;
+use super::verdict::{ALARMS, Count, Judged, Place, Slow, Tolerance, What, Wrong, sweeps_least};
+use super::words;
+
+/// Of more nodes the table is not printed: the document has them all.
+const ROWS_MOST: usize = 64;
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Document {
+    pub schema_version: u32,
+    pub program: Program,
+    pub started_unix_s: u64,
+    pub seconds: f64,
+    pub tolerance: Tolerance,
+    /// The chance of a false alarm in one pass, at most.
+    pub false_alarms: f64,
+    /// Sweeps of each pass.
+    pub sweeps: Vec<usize>,
+    /// Fewer than these name nothing.
+    pub sweeps_least: usize,
+    pub nodes: Vec<NodeFigures>,
+    pub links: Vec<LinkFigures>,
+    pub hpl: Vec<HplRun>,
+    pub findings: Vec<Finding>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Program {
+    pub name: &'static str,
+    pub version: &'static str,
+}
+
+/// A figure of a node or link, beside its peers'.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// The median over the last pass, in units of one a second; of latency in seconds.
+    pub median: f64,
+    #[serde(flatten)]
+    pub count: Count,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeFigures {
+    pub node: String,
+    #[serde(flatten)]
+    pub here: Here,
+    pub multiply: Option<Figure>,
+    pub memory: Option<Figure>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkFigures {
+    pub from: String,
+    pub to: String,
+    pub bandwidth: Option<Figure>,
+    pub latency: Option<Figure>,
+}
+
+/// One run of HPL under supervision.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HplRun {
+    pub n: u64,
+    pub seconds: f64,
+    pub gflops: f64,
+    /// Of `skt-hpl run`; null if a signal ended it.
+    pub status: Option<i32>,
+    /// Nodes that the supervisor found slow, and how.
+    pub slow: Vec<(String, String)>,
+    /// What it took for a fault, with the node where it knows.
+    pub faults: Vec<(Option<String>, String)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    Slow,
+    Wrong,
+    HplSlow,
+    HplFault,
+    HplFailed,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    pub kind: Kind,
+    /// The nodes it names: one, two for a link, none where nobody can tell.
+    pub nodes: Vec<String>,
+    /// What is slow.
+    pub what: Option<What>,
+    pub sentence: String,
+    pub advice: String,
+}
+
+/// The nodes beside their peers.
+pub fn nodes(
+    names: &[String],
+    here: &[Here],
+    sweeps: &[Sweep],
+    judged: &Judged,
+) -> Vec<NodeFigures> {
+    let figure = |what: What, node: usize| {
+        let rates: fn(&Sweep) -> &Vec<f64> =
+            if what == What::Multiply { |s| &s.multiply } else { |s| &s.memory };
+        let seen: Vec<f64> = sweeps.iter().filter_map(|s| rates(s).get(node)).copied().collect();
+        let count = *judged.counts.get(&(what, node, node))?;
+        Some(Figure { median: median(&seen), count })
+    };
+    (0..names.len())
+        .map(|node| NodeFigures {
+            node: names[node].clone(),
+            here: here.get(node).cloned().unwrap_or_default(),
+            multiply: figure(What::Multiply, node),
+            memory: figure(What::Memory, node),
+        })
+        .collect()
+}
+
+/// The links beside their peers, both ways.
+pub fn links(names: &[String], sweeps: &[Sweep], judged: &Judged) -> Vec<LinkFigures> {
+    let ways: BTreeSet<(usize, usize)> =
+        sweeps.iter().flat_map(|s| &s.passages).map(|p| (p.from, p.to)).collect();
+    ways.into_iter()
+        .map(|(from, to)| {
+            let figure = |what: What| {
+                let of = sweeps.iter().flat_map(|s| &s.passages);
+                let of = of.filter(|p| (p.from, p.to) == (from, to));
+                let seen: Vec<f64> = of
+                    .map(|p| if what == What::Latency { p.latency_s } else { p.bytes_per_s })
+                    .collect();
+                let count = *judged.counts.get(&(what, from, to))?;
+                Some(Figure { median: median(&seen), count })
+            };
+            LinkFigures {
+                from: names[from].clone(),
+                to: names[to].clone(),
+                bandwidth: figure(What::Bandwidth),
+                latency: figure(What::Latency),
+            }
+        })
+        .collect()
+}
+
+/// What the comparison of the nodes has found.
+pub fn findings(names: &[String], slow: &[Slow], wrong: &[Wrong]) -> Vec<Finding> {
+    let of_wrong = wrong.iter().map(|wrong| Finding {
+        kind: Kind::Wrong,
+        nodes: vec![names[wrong.node].clone()],
+        what: None,
+        sentence: words::wrong(wrong, names),
+        advice: words::WRONG_ADVICE.to_owned(),
+    });
+    let of_slow = slow.iter().map(|slow| Finding {
+        kind: Kind::Slow,
+        nodes: match slow.place {
+            Place::Node(node) | Place::Port(node) => vec![names[node].clone()],
+            Place::Link(from, to) => vec![names[from].clone(), names[to].clone()],
+        },
+        what: Some(slow.what),
+        sentence: words::sentence(slow, names),
+        advice: words::advice(slow, names),
+    });
+    of_wrong.chain(of_slow).collect()
+}
+
+/// What the HPL runs have found. `wrong` are the nodes whose own products differed.
+pub fn hpl_findings(runs: &[HplRun], wrong: &[String]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (number, run) in runs.iter().enumerate().map(|(at, run)| (at + 1, run)) {
+        for (node, detail) in &run.slow {
+            found.push(Finding {
+                kind: Kind::HplSlow,
+                nodes: vec![node.clone()],
+                what: None,
+                sentence: format!("{node} held up HPL run {number}: {detail}"),
+                advice: "look there for a lower clock and for other processes".to_owned(),
+            });
+        }
+        for (node, detail) in &run.faults {
+            let place = node.as_ref().map_or_else(String::new, |node| format!("{node}: "));
+            found.push(Finding {
+                kind: Kind::HplFault,
+                nodes: node.iter().cloned().collect(),
+                what: None,
+                sentence: format!("HPL run {number} was struck by a fault: {place}{detail}"),
+                advice: "look at that node's logs for the time of the fault".to_owned(),
+            });
+        }
+        if run.status == Some(3) {
+            let (who, advice) = match wrong {
+                [] => (
+                    "whose data were bad cannot be told: every node's own products were right"
+                        .to_owned(),
+                    "repeat the burn-in on halves of the nodes until the failing ones are found",
+                ),
+                nodes => (
+                    format!(
+                        "data of {} were bad: its own products were wrong, too",
+                        nodes.join(" and ")
+                    ),
+                    words::WRONG_ADVICE,
+                ),
+            };
+            found.push(Finding {
+                kind: Kind::HplFailed,
+                nodes: wrong.to_vec(),
+                what: None,
+                sentence: format!(
+                    "HPL run {number} came to a wrong solution (residual FAILED); {who}"
+                ),
+                advice: advice.to_owned(),
+            });
+        } else if run.status != Some(0) && run.faults.is_empty() {
+            let status =
+                run.status.map_or("a signal".to_owned(), |status| format!("status {status}"));
+            found.push(Finding {
+                kind: Kind::HplFault,
+                nodes: Vec::new(),
+                what: None,
+                sentence: format!("HPL run {number} ended with {status} and without a result"),
+                advice: "its output is in the burn-in's folder".to_owned(),
+            });
+        }
+    }
+    found
+}
+
+impl Document {
+    pub fn new(tolerance: Tolerance, nodes: usize, started_unix_s: u64) -> Self {
+        Self {
+            schema_version: 1,
+            program: Program { name: "skt-hpl", version: env!("CARGO_PKG_VERSION") },
+            started_unix_s,
+            seconds: 0.0,
+            tolerance,
+            false_alarms: ALARMS,
+            sweeps: Vec::new(),
+            sweeps_least: sweeps_least(nodes),
+            nodes: Vec::new(),
+            links: Vec::new(),
+            hpl: Vec::new(),
+            findings: Vec::new(),
+        }
+    }
+
+    /// For people: the figures, then what they come to.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let share = |figure: &Option<Figure>, unit: f64| match figure {
+            Some(f) => format!("{:>10.1} {:>6.1} %", f.median / unit, f.count.share * 100.0),
+            None => format!("{:>10} {:>8}", "-", "-"),
+        };
+        if self.nodes.len() <= ROWS_MOST {
+            let _ = writeln!(
+                text,
+                "\n{:<16} {:>19} {:>19}   {:<24}",
+                "node", "GFLOP/s   of peers", "copy GB/s of peers", "slowest link"
+            );
+            for node in &self.nodes {
+                let slowest = self
+                    .links
+                    .iter()
+                    .filter(|l| l.from == node.node || l.to == node.node)
+                    .filter_map(|l| Some((l, l.bandwidth.as_ref()?)))
+                    .min_by(|(_, one), (_, other)| one.median.total_cmp(&other.median));
+                let link = slowest.map_or_else(String::new, |(link, figure)| {
+                    let peer = if link.from == node.node {
+                        format!("to {}", link.to)
+                    } else {
+                        format!("from {}", link.from)
+                    };
+                    let latency = link.latency.as_ref().map_or(f64::NAN, |l| l.median * 1e6);
+                    format!("{:.2} GB/s, {latency:.1} us {peer}", figure.median / 1e9)
+                });
+                let (multiply, memory) = (share(&node.multiply, 1e9), share(&node.memory, 1e9));
+                let _ = writeln!(text, "{:<16} {multiply} {memory}   {link}", node.node);
+            }
+        }
+        if !self.hpl.is_empty() {
+            let rates: Vec<f64> =
+                self.hpl.iter().filter(|r| r.gflops > 0.0).map(|r| r.gflops).collect();
+            let passed = self.hpl.iter().filter(|run| run.status == Some(0)).count();
+            let _ = writeln!(
+                text,
+                "\nHPL: {} run(s) of N = {}, {passed} passed, {:.1} GFLOP/s",
+                self.hpl.len(),
+                self.hpl[0].n,
+                median(&rates)
+            );
+        }
+        let _ = writeln!(text);
+        for finding in &self.findings {
+            let _ = writeln!(
+                text,
+                "FOUND: {}.\n       What to do: {}.",
+                finding.sentence, finding.advice
+            );
+        }
+        let measured = self.sweeps.first().copied().unwrap_or(0);
+        if self.findings.is_empty() && measured >= self.sweeps_least {
+            let _ = writeln!(
+                text,
+                "nothing was found: no node and no link is slower than its peers beyond the tolerance"
+            );
+        } else if measured < self.sweeps_least {
+            let _ = writeln!(
+                text,
+                "{measured} sweeps were measured, and nothing that is slow can be named with fewer than {}: give more --time",
+                self.sweeps_least
+            );
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hpl(status: Option<i32>) -> HplRun {
+        HplRun { n: 1000, seconds: 1.0, gflops: 50.0, status, ..HplRun::default() }
+    }
+
+    #[test]
+    fn what_hpl_has_found_is_told_with_the_node_where_that_is_known() {
+        let mut slow = hpl(Some(0));
+        slow.slow.push(("n3".into(), "twice the others' time".into()));
+        let mut struck = hpl(Some(0));
+        struck.faults.push((Some("n2".into()), "node silent".into()));
+        let runs = [hpl(Some(0)), slow, struck, hpl(Some(3)), hpl(Some(6)), hpl(None)];
+        let found = hpl_findings(&runs, &[]);
+        let told: Vec<(Kind, &str)> = found.iter().map(|f| (f.kind, f.sentence.as_str())).collect();
+        assert_eq!(
+            told,
+            [
+                (Kind::HplSlow, "n3 held up HPL run 2: twice the others' time"),
+                (Kind::HplFault, "HPL run 3 was struck by a fault: n2: node silent"),
+                (
+                    Kind::HplFailed,
+                    "HPL run 4 came to a wrong solution (residual FAILED); whose data were bad cannot be told: every \
+                     node's own products were right"
+                ),
+                (Kind::HplFault, "HPL run 5 ended with status 6 and without a result"),
+                (Kind::HplFault, "HPL run 6 ended with a signal and without a result"),
+            ]
+        );
+        let known = hpl_findings(&[hpl(Some(3))], &["n7".to_owned()]);
+        assert_eq!(known[0].nodes, ["n7"]);
+        assert!(known[0].sentence.contains("data of n7 were bad"), "{known:?}");
+    }
+
+    /// Every key of the document has a row in the docs.
+    #[test]
+    fn the_page_describes_every_key() {
+        fn keys(value: &serde_json::Value, at: &str, found: &mut BTreeSet<String>) {
+            match value {
+                serde_json::Value::Object(fields) => {
+                    for (key, value) in fields {
+                        let dot = if at.is_empty() { "" } else { "." };
+                        keys(value, &format!("{at}{dot}{key}"), found);
+                    }
+                }
+                serde_json::Value::Array(items) => {
+                    items.iter().for_each(|item| keys(item, &format!("{at}[]"), found));
+                }
+                _ => {
+                    found.insert(at.to_owned());
+                }
+            }
+        }
+        use crate::burnin::samples::Passage;
+        use crate::burnin::verdict::judge;
+        let names = ["n1", "n2"].map(String::from);
+        let passages = [(0, 1), (1, 0)].map(|(from, to)| Passage {
+            from,
+            to,
+            latency_s: 1e-6,
+            bytes_per_s: if from == 0 { 1e9 } else { 1e8 },
+        });
+        let sweep = Sweep {
+            multiply: vec![1e9, 5e8],
+            memory: vec![1e9, 1e9],
+            products: vec![1, 1],
+            passages: passages.to_vec(),
+        };
+        let sweeps = vec![sweep; 40];
+        let judged = judge(2, &sweeps, &["a", "a"].map(String::from), &Tolerance::default());
+        let mut document = Document::new(Tolerance::default(), 2, 0);
+        document.sweeps = vec![40];
+        document.nodes = nodes(&names, &[Here::default(), Here::default()], &sweeps, &judged);
+        document.links = links(&names, &sweeps, &judged);
+        document.hpl = vec![hpl(Some(0))];
+        document.findings = findings(&names, &judged.slow, &judged.wrong);
+        assert_eq!(document.findings.len(), 2, "{:?}", document.findings);
+        let mut found = BTreeSet::new();
+        keys(&serde_json::to_value(&document).unwrap(), "", &mut found);
+        let page = include_str!("../../docs/BURNIN.md");
+        // Each figure has the same keys; they are described once.
+        let figure = ["multiply", "memory", "bandwidth", "latency"];
+        for key in found {
+            let (above, last) = key.rsplit_once('.').unwrap_or(("", &key));
+            let of_figure = figure.iter().any(|f| above.ends_with(&format!("[].{f}")));
+            let told = if of_figure { last } else { key.as_str() };
+            assert!(page.contains(&format!("`{told}`")), "{key} is not described");
+        }
+        let text = document.text();
+        assert!(text.contains("FOUND: n2 multiplies at 50.0 %"), "{text}");
+        assert!(text.contains("FOUND: the link from n2 to n1 carries 10.0 %"), "{text}");
+    }
+
+    #[test]
+    fn too_few_sweeps_are_no_clean_bill() {
+        let mut document = Document::new(Tolerance::default(), 4, 0);
+        document.sweeps = vec![document.sweeps_least - 1];
+        assert!(document.text().contains("give more --time"), "{}", document.text());
+        document.sweeps = vec![document.sweeps_least];
+        assert!(document.text().contains("nothing was found"), "{}", document.text());
+    }
+}

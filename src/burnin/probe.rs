@@ -1,0 +1,368 @@
+//! What the ranks of a burn-in do, one on each node: measure by turns, and tell rank 0.
+//!
+//! Whoever is not in turn sleeps, so that virtual nodes of one machine do not disturb each other by waiting. Between turns all
+//! meet at rank 0, by messages; it says whom it waits for, and so a node that hangs is known by name.
+
+use std::fmt;
+use std::hint::black_box;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::rounds::{machines, tournament, turns};
+use super::samples::{Here, Passage, Said, Sweep};
+use super::verdict::LINKS_EVERY;
+use crate::blas::{Engine, Multiplication};
+use crate::comm::Comm;
+use crate::params;
+use crate::threads::Pool;
+
+const MEET: i32 = 91;
+const TELL: i32 = 92;
+const WORD: i32 = 93;
+const BLOCK: i32 = 94;
+
+/// Width of the panels that are multiplied with.
+const NB: usize = 192;
+
+/// Words of a message whose bytes are counted: 1 MiB, more than any message that a library sends in one piece.
+const BLOCK_WORDS: usize = 1 << 17;
+
+/// Blocks of one stream, at most.
+const BLOCKS_MOST: f64 = 1024.0;
+
+/// Words a thread copies: far more than its share of the caches, and twice that is what it takes.
+const COPY_WORDS: usize = 4 << 20;
+
+/// How long rank 0 waits in silence before it says for whom.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    pub sweeps: usize,
+    /// Tournament rounds in each sweep; all of them where there is time.
+    pub rounds: usize,
+    /// Cores that a node multiplies and copies with; 0 for all it has.
+    pub threads: usize,
+    /// How long each single measurement takes.
+    pub slot: Duration,
+}
+
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{},{},{}", self.sweeps, self.rounds, self.threads, self.slot.as_millis())
+    }
+}
+
+/// As [`Extent`]'s `Display` writes it: from one process of ours to another.
+impl FromStr for Extent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers: Vec<usize> = text.split(',').filter_map(|word| word.parse().ok()).collect();
+        match numbers[..] {
+            [sweeps, rounds, threads, slot_ms] => {
+                Ok(Self { sweeps, rounds, threads, slot: Duration::from_millis(slot_ms as u64) })
+            }
+            _ => Err("four numbers are needed: sweeps, rounds, threads, milliseconds".to_owned()),
+        }
+    }
+}
+
+/// Measures, on all ranks together. `here` is this node, but for its engine; `say` is called on rank 0.
+pub fn run(comm: &Comm, extent: &Extent, here: Here, say: &mut dyn FnMut(&Said)) {
+    let (me, nodes) = (comm.rank(), comm.size());
+    let mut node = Node::new(here.threads);
+    let here = Here { engine: node.engine.name().to_owned(), ..here };
+    let told = serde_json::to_vec(&here).expect("plain values have a JSON form");
+    let read =
+        |text: Vec<u8>| serde_json::from_slice(&text).expect("what a rank wrote can be read");
+    let everybody: Vec<Here> = comm.all_gather_bytes(&told).into_iter().map(read).collect();
+    let spoilt = crate::faults::spoils_product(&here.host);
+    let marks: Vec<String> = everybody.iter().map(|here| here.machine.clone()).collect();
+    let machine = machines(&marks);
+    if me == 0 {
+        say(&Said::Begun(everybody));
+    }
+    let all: Vec<usize> = (0..nodes).collect();
+    let alone = turns(&all, |node| vec![node], &machine);
+    let games = tournament(nodes);
+    for number in 0..extent.sweeps {
+        let mut own = Own::default();
+        let whole = number.is_multiple_of(LINKS_EVERY);
+        for turn in &alone {
+            meet(comm, say);
+            if turn.contains(&me) {
+                (own.multiply, own.product) = node.multiply(extent.slot, whole);
+                own.memory = node.copy(extent.slot);
+                own.product ^= u64::from(spoilt);
+            }
+        }
+        let rounds = if whole { extent.rounds.min(games.len()) } else { 0 };
+        for game in 0..rounds {
+            let pairs = &games[(number / LINKS_EVERY * rounds + game) % games.len()];
+            for turn in turns(pairs, |(one, other)| vec![one, other], &machine) {
+                meet(comm, say);
+                for (one, other) in turn {
+                    if me == one {
+                        own.passages.extend(lead(comm, other, extent.slot));
+                    } else if me == other {
+                        follow(comm, one, extent.slot);
+                    }
+                }
+            }
+        }
+        meet(comm, say);
+        if let Some(mut sweep) = tell(comm, own) {
+            if !whole {
+                sweep.products.clear();
+            }
+            say(&Said::Measured(sweep));
+        }
+    }
+    meet(comm, say);
+}
+
+/// What a rank has measured in a sweep.
+#[derive(Default)]
+struct Own {
+    multiply: f64,
+    memory: f64,
+    product: u64,
+    passages: Vec<Passage>,
+}
+
+/// Returns when all ranks have come here. Who waits, sleeps.
+fn meet(comm: &Comm, say: &mut dyn FnMut(&Said)) {
+    let mut word = [0u64];
+    if comm.rank() > 0 {
+        comm.send(&word, 0, MEET);
+        comm.await_word(0, MEET);
+        comm.recv(&mut word, 0, MEET);
+        return;
+    }
+    let mut missing: Vec<usize> = (1..comm.size()).collect();
+    let (began, mut told) = (Instant::now(), Duration::ZERO);
+    loop {
+        missing.retain(|&rank| {
+            let here = comm.has_word(rank, MEET);
+            if here {
+                comm.recv(&mut word, rank, MEET);
+            }
+            !here
+        });
+        let Some(&node) = missing.first() else { break };
+        if began.elapsed() > told + SILENCE {
+            told = began.elapsed();
+            say(&Said::WaitsFor { node, seconds: told.as_secs() });
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for rank in 1..comm.size() {
+        comm.send(&word, rank, MEET);
+    }
+}
+
+/// Brings what all have measured to rank 0.
+fn tell(comm: &Comm, own: Own) -> Option<Sweep> {
+    if comm.rank() > 0 {
+        let mut words = vec![own.multiply.to_bits(), own.memory.to_bits(), own.product];
+        for p in own.passages {
+            let ends = [p.from as u64, p.to as u64];
+            words.extend(ends.into_iter().chain([p.latency_s, p.bytes_per_s].map(f64::to_bits)));
+        }
+        comm.send(&[words.len() as u64], 0, TELL);
+        comm.send(&words, 0, TELL);
+        return None;
+    }
+    let mut sweep = Sweep {
+        multiply: vec![own.multiply],
+        memory: vec![own.memory],
+        products: vec![own.product],
+        passages: own.passages,
+    };
+    for rank in 1..comm.size() {
+        let mut len = [0u64];
+        comm.recv(&mut len, rank, TELL);
+        let mut words = vec![0u64; len[0] as usize];
+        comm.recv(&mut words, rank, TELL);
+        sweep.multiply.push(f64::from_bits(words[0]));
+        sweep.memory.push(f64::from_bits(words[1]));
+        sweep.products.push(words[2]);
+        sweep.passages.extend(words[3..].chunks_exact(4).map(|w| Passage {
+            from: w[0] as usize,
+            to: w[1] as usize,
+            latency_s: f64::from_bits(w[2]),
+            bytes_per_s: f64::from_bits(w[3]),
+        }));
+    }
+    Some(sweep)
+}
+
+/// What a node measures by itself. In memory that is made anew each time: where its pages lie makes a difference of some per cent,
+/// and of a tenth for copying, and what was luck once is not the next time.
+struct Node {
+    engine: Engine,
+    pool: Pool,
+}
+
+impl Node {
+    fn new(threads: usize) -> Self {
+        // One of our own: all of them come to the same bits.
+        let ours = Engine::possible(params::Engine::Auto).into_iter().find(|e| e.cuts_freely());
+        Self { engine: ours.unwrap_or(Engine::Blas), pool: Pool::new(threads) }
+    }
+
+    /// Operations a second, and what tells the product of the matrices from any other, where that is `wanted`.
+    fn multiply(&mut self, slot: Duration, wanted: bool) -> (f64, u64) {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut number = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
+        let mut multiplication = Multiplication::new(self.engine, NB, || (number(), number()));
+        // The first one is not timed: caches and clocks get there.
+        multiplication.run(&mut self.pool);
+        let mut digest = Xxh3::new();
+        if wanted {
+            for value in multiplication.product() {
+                digest.update(&value.to_bits().to_le_bytes());
+            }
+        }
+        let began = Instant::now();
+        let mut times = 0.0;
+        while began.elapsed() < slot {
+            multiplication.run(&mut self.pool);
+            times += 1.0;
+        }
+        let rate = times * multiplication.flops() / began.elapsed().as_secs_f64();
+        (rate, digest.digest())
+    }
+
+    /// Bytes a second that all threads copy together.
+    fn copy(&mut self, slot: Duration) -> f64 {
+        let threads = self.pool.threads();
+        let mut from: Vec<Vec<u64>> =
+            (0..threads).map(|n| vec![n as u64 + 1; COPY_WORDS]).collect();
+        let mut to: Vec<Vec<u64>> = (0..threads).map(|_| vec![1; COPY_WORDS]).collect();
+        let bytes = (threads * COPY_WORDS * 8) as f64;
+        let began = Instant::now();
+        let mut times = 0.0;
+        while began.elapsed() < slot {
+            std::thread::scope(|scope| {
+                for (from, to) in from.iter().zip(&mut to) {
+                    scope.spawn(move || to.copy_from_slice(from));
+                }
+            });
+            // What was copied is used, so that copying cannot be left out.
+            std::mem::swap(&mut from, &mut to);
+            black_box(&from);
+            times += 1.0;
+        }
+        times * bytes / began.elapsed().as_secs_f64()
+    }
+}
+
+/// The lower rank of a pair: latency, bandwidth there and back.
+fn lead(comm: &Comm, peer: usize, slot: Duration) -> [Passage; 2] {
+    let latency_s = ping(comm, peer, slot / 4);
+    let (me, there) = (comm.rank(), stream(comm, peer, slot / 2));
+    let mut bits = [0u64];
+    absorb(comm, peer);
+    comm.recv(&mut bits, peer, WORD);
+    let passage = |from, to, bytes_per_s| Passage { from, to, latency_s, bytes_per_s };
+    [passage(me, peer, there), passage(peer, me, f64::from_bits(bits[0]))]
+}
+
+/// The other one.
+fn follow(comm: &Comm, peer: usize, slot: Duration) {
+    let mut word = [0u64];
+    loop {
+        comm.recv(&mut word, peer, WORD);
+        if word[0] == 0 {
+            break;
+        }
+        comm.send(&word, peer, WORD);
+    }
+    absorb(comm, peer);
+    let back = stream(comm, peer, slot / 2);
+    comm.send(&[back.to_bits()], peer, WORD);
+}
+
+/// Half of the usual round trip of a word.
+fn ping(comm: &Comm, peer: usize, slot: Duration) -> f64 {
+    const WARM: usize = 10;
+    const MOST: usize = 1000;
+    let mut times = Vec::new();
+    let mut word = [1u64];
+    let began = Instant::now();
+    while times.len() < WARM + MOST && (times.len() < WARM + 5 || began.elapsed() < slot) {
+        let sent = Instant::now();
+        comm.send(&word, peer, WORD);
+        comm.recv(&mut word, peer, WORD);
+        times.push(sent.elapsed().as_secs_f64());
+    }
+    comm.send(&[0u64], peer, WORD);
+    super::spread::median(&times[WARM..]) / 2.0
+}
+
+/// Sends blocks to a peer that [absorbs](absorb) them: bytes a second, until the last has been received.
+fn stream(comm: &Comm, peer: usize, slot: Duration) -> f64 {
+    let block = vec![1u64; BLOCK_WORDS];
+    let send = |blocks: u64| -> f64 {
+        comm.send(&[blocks], peer, WORD);
+        let began = Instant::now();
+        for _ in 0..blocks {
+            comm.send(&block, peer, BLOCK);
+        }
+        comm.recv(&mut [0u64], peer, WORD);
+        began.elapsed().as_secs_f64() / blocks as f64
+    };
+    // A few first, to know how many fill the slot.
+    let mut each_s = send(2);
+    let fit = (slot.as_secs_f64() / each_s).min(BLOCKS_MOST) as u64;
+    if fit > 2 {
+        each_s = send(fit);
+    }
+    comm.send(&[0u64], peer, WORD);
+    (BLOCK_WORDS * 8) as f64 / each_s
+}
+
+fn absorb(comm: &Comm, peer: usize) {
+    let mut block = vec![0u64; BLOCK_WORDS];
+    let mut blocks = [0u64];
+    loop {
+        comm.recv(&mut blocks, peer, WORD);
+        if blocks[0] == 0 {
+            return;
+        }
+        for _ in 0..blocks[0] {
+            comm.recv(&mut block, peer, BLOCK);
+        }
+        comm.send(&[1u64], peer, WORD);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extent_arrives_as_it_was_sent() {
+        let slot = Duration::from_millis(80);
+        let extent = Extent { sweeps: 21, rounds: 3, threads: 0, slot };
+        assert_eq!(extent.to_string().parse(), Ok(extent));
+        assert!("21,3,x,80".parse::<Extent>().is_err());
+    }
+
+    #[test]
+    fn a_node_measures_itself_and_comes_to_the_same_product_with_any_threads() {
+        let (mut one, mut two) = (Node::new(1), Node::new(2));
+        let slot = Duration::from_millis(1);
+        let (rate, product) = one.multiply(slot, true);
+        assert!(rate > 0.0 && two.copy(slot) > 0.0);
+        assert_eq!(two.multiply(slot, true).1, product);
+        assert_ne!(two.multiply(slot, false).1, product, "nothing was looked at");
+    }
+}

@@ -1,0 +1,496 @@
+//! Which nodes and links are slower than their peers, and which nodes compute wrong. Pure.
+//!
+//! What is compared is always of the same sweep, so that what slows all of them down accuses nobody. A node or a link is
+//! *slow in a sweep* if it stays below its peers' median by more than the limit; it is named if it was slow in so many sweeps
+//! that chance would make it so in one burn-in of a hundred, over all tests together ([`ALARMS`]). The limit is the
+//! tolerance, or three times the spread among the peers' own medians where that is more: peers that differ are not faults.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::samples::Sweep;
+use super::spread::{chance, deviation, median, repeats_least};
+
+/// The chance of a false alarm in one pass over everything, at most: that anything is named that is not slower than its limit.
+pub const ALARMS: f64 = 0.01;
+
+/// Of so many sweeps one measures links as well: what nodes do by themselves takes more repeats to tell a few per cent from noise.
+pub const LINKS_EVERY: usize = 3;
+
+/// Sweeps of links beyond those that it takes at least: as many may go wrong for other reasons.
+const SPARE_SWEEPS: usize = 12;
+
+/// From so many peers on, one more or less does not move their middle.
+const MANY: usize = 64;
+
+/// A spread of the peers' medians is believed from so many on.
+const PEERS_LEAST: usize = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    Multiply,
+    Memory,
+    Bandwidth,
+    Latency,
+}
+
+impl What {
+    pub const ALL: [What; 4] = [What::Multiply, What::Memory, What::Bandwidth, What::Latency];
+
+    fn is_of_nodes(self) -> bool {
+        matches!(self, What::Multiply | What::Memory)
+    }
+}
+
+/// Where something is slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    Node(usize),
+    /// A node with all of its peers: what lies between it and the switch.
+    Port(usize),
+    /// From one node to another, while both do well with others.
+    Link(usize, usize),
+}
+
+/// By how much something may stay below its peers before it counts as slow, as a fraction.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Tolerance {
+    pub node: f64,
+    pub bandwidth: f64,
+    /// Of the time, not of a rate; links through more switches take longer.
+    pub latency: f64,
+}
+
+impl Default for Tolerance {
+    fn default() -> Self {
+        Self { node: 0.02, bandwidth: 0.05, latency: 0.25 }
+    }
+}
+
+impl Tolerance {
+    /// The limit on the logarithm of what is compared.
+    fn limit(&self, what: What) -> f64 {
+        match what {
+            What::Multiply | What::Memory => -(1.0 - self.node).ln(),
+            What::Bandwidth => -(1.0 - self.bandwidth).ln(),
+            What::Latency => (1.0 + self.latency).ln(),
+        }
+    }
+}
+
+/// How often something was slow.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Count {
+    /// Its usual pace as a part of its peers'.
+    pub share: f64,
+    /// Below this part of its peers' pace a measurement was slow.
+    pub limit: f64,
+    pub slow: usize,
+    pub of: usize,
+    /// How likely this is, at most, for one that keeps within the limit.
+    pub chance: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Slow {
+    pub what: What,
+    pub place: Place,
+    pub count: Count,
+}
+
+/// A node whose product differs from the one that most came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Wrong {
+    pub node: usize,
+    pub times: usize,
+    pub of: usize,
+}
+
+impl Wrong {
+    /// What several passes have found, one entry a node.
+    pub fn merged(found: &[Wrong]) -> Vec<Wrong> {
+        let mut of_node: BTreeMap<usize, Wrong> = BTreeMap::new();
+        for wrong in found {
+            let known = of_node.entry(wrong.node).or_insert(Wrong { times: 0, of: 0, ..*wrong });
+            known.times += wrong.times;
+            known.of += wrong.of;
+        }
+        of_node.into_values().collect()
+    }
+}
+
+/// How many tests are made of so many nodes: each node twice, and its port and each of its links both ways, by bandwidth and by
+/// latency.
+pub fn tests(nodes: usize) -> usize {
+    2 * nodes + 2 * (2 * nodes + nodes * nodes.saturating_sub(1))
+}
+
+/// Sweeps after which something slow can be named although some of them missed it.
+pub fn sweeps_wanted(nodes: usize) -> usize {
+    LINKS_EVERY * (sweeps_least(nodes) + SPARE_SWEEPS)
+}
+
+/// Sweeps before which nothing can be named.
+pub fn sweeps_least(nodes: usize) -> usize {
+    repeats_least(tests(nodes), ALARMS)
+}
+
+/// What is compared in one sweep: by node or by link the logarithm of what is the better the larger.
+type Values = BTreeMap<(usize, usize), f64>;
+
+fn values(sweep: &Sweep, what: What) -> Values {
+    let nodes = |rates: &[f64]| -> Values {
+        rates.iter().enumerate().map(|(node, rate)| ((node, node), rate.ln())).collect()
+    };
+    let links = |value: fn(f64, f64) -> f64| -> Values {
+        let of = |p: &super::samples::Passage| ((p.from, p.to), value(p.bytes_per_s, p.latency_s));
+        sweep.passages.iter().map(of).collect()
+    };
+    let mut found = match what {
+        What::Multiply => nodes(&sweep.multiply),
+        What::Memory => nodes(&sweep.memory),
+        What::Bandwidth => links(|bandwidth, _| bandwidth.ln()),
+        What::Latency => links(|_, latency| -latency.ln()),
+    };
+    found.retain(|_, value| value.is_finite());
+    found
+}
+
+/// Each one's distance from its peers, sweep by sweep. Those that are `out` are nobody's peers.
+fn distances(
+    sweeps: &[Values],
+    out: &dyn Fn((usize, usize)) -> bool,
+) -> BTreeMap<(usize, usize), Vec<f64>> {
+    let mut found: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
+    for values in sweeps {
+        let left = || values.iter().filter(|(key, _)| !out(**key));
+        let all: Vec<f64> = left().map(|(_, value)| *value).collect();
+        // Of many, one does not move the middle.
+        let middle = median(&all);
+        for (key, value) in values {
+            let peers = || -> Vec<f64> {
+                left().filter(|(other, _)| *other != key).map(|(_, value)| *value).collect()
+            };
+            let middle = if all.len() > MANY { middle } else { median(&peers()) };
+            if middle.is_finite() {
+                found.entry(*key).or_default().push(*value - middle);
+            }
+        }
+    }
+    found
+}
+
+/// The limit for those that are not `out`: the tolerance, or three times the spread of their usual distances.
+fn limit(
+    tolerance: f64,
+    distances: &BTreeMap<(usize, usize), Vec<f64>>,
+    out: &dyn Fn((usize, usize)) -> bool,
+) -> f64 {
+    let usual: Vec<f64> =
+        distances.iter().filter(|(key, _)| !out(**key)).map(|(_, d)| median(d)).collect();
+    if usual.len() < PEERS_LEAST { tolerance } else { tolerance.max(3.0 * deviation(&usual)) }
+}
+
+/// By node and direction the best of its links: only where all of them are slow it is the node's own.
+fn ports(values: &Values, outward: bool) -> Values {
+    let mut best = Values::new();
+    for ((from, to), value) in values {
+        let node = if outward { *from } else { *to };
+        let known = best.entry((node, node)).or_insert(*value);
+        *known = known.max(*value);
+    }
+    best
+}
+
+/// Counts how often those were slow whose distances these are.
+fn count(distances: &[f64], limit: f64) -> Count {
+    let slow = distances.iter().filter(|distance| **distance < -limit).count();
+    Count {
+        share: median(distances).exp(),
+        limit: (-limit).exp(),
+        slow,
+        of: distances.len(),
+        chance: chance(slow, distances.len()),
+    }
+}
+
+/// Everything that was compared, and what of it is slow.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Judged {
+    /// Every node by multiplication and memory, every link by bandwidth and latency.
+    pub counts: BTreeMap<(What, usize, usize), Count>,
+    pub slow: Vec<Slow>,
+    pub wrong: Vec<Wrong>,
+}
+
+impl Judged {
+    /// What both passes have named: the second is made of what was suspected in the first.
+    pub fn confirmed(&self, again: &Judged) -> Vec<Slow> {
+        let same = |one: &&Slow| {
+            self.slow.iter().any(|other| other.what == one.what && other.place == one.place)
+        };
+        again.slow.iter().filter(same).copied().collect()
+    }
+}
+
+/// Judges all sweeps over so many nodes. `engines` are what multiplies on each: only those of a name lay numbers out alike.
+pub fn judge(nodes: usize, sweeps: &[Sweep], engines: &[String], tolerance: &Tolerance) -> Judged {
+    let mut judged = Judged { wrong: wrong(sweeps, engines), ..Judged::default() };
+    let sure = ALARMS / tests(nodes) as f64;
+    for what in What::ALL {
+        let values: Vec<Values> = sweeps.iter().map(|sweep| values(sweep, what)).collect();
+        // A node that is slow with all of its peers first: its links accuse nobody else then.
+        let mut slow_ports: BTreeMap<usize, Count> = BTreeMap::new();
+        if !what.is_of_nodes() && nodes > 2 {
+            for outward in [true, false] {
+                let best: Vec<Values> = values.iter().map(|v| ports(v, outward)).collect();
+                let distances = distances(&best, &|_| false);
+                let limit = limit(tolerance.limit(what), &distances, &|_| false);
+                for ((node, _), distances) in &distances {
+                    let count = count(distances, limit);
+                    if count.chance <= sure {
+                        let worst = slow_ports.entry(*node).or_insert(count);
+                        if count.share < worst.share {
+                            *worst = count;
+                        }
+                    }
+                }
+            }
+        }
+        let out = |(from, to): (usize, usize)| {
+            slow_ports.contains_key(&from) || slow_ports.contains_key(&to)
+        };
+        let ports = slow_ports.iter().map(|(node, count)| (Place::Port(*node), *count));
+        judged.slow.extend(ports.map(|(place, count)| Slow { what, place, count }));
+        let distances = distances(&values, &out);
+        let limit = limit(tolerance.limit(what), &distances, &out);
+        for ((from, to), distances) in &distances {
+            let count = count(distances, limit);
+            judged.counts.insert((what, *from, *to), count);
+            let place =
+                if what.is_of_nodes() { Place::Node(*from) } else { Place::Link(*from, *to) };
+            if !out((*from, *to)) && count.chance <= sure {
+                judged.slow.push(Slow { what, place, count });
+            }
+        }
+    }
+    judged
+}
+
+/// Nodes that came to another product than most did that multiply with the same kernel: the same numbers in the same order.
+fn wrong(sweeps: &[Sweep], engines: &[String]) -> Vec<Wrong> {
+    let mut seen: BTreeMap<(&str, u64), usize> = BTreeMap::new();
+    for sweep in sweeps {
+        for (engine, product) in engines.iter().zip(&sweep.products) {
+            *seen.entry((engine, *product)).or_default() += 1;
+        }
+    }
+    let usual = |engine: &str| {
+        let of_engine = seen.iter().filter(|((name, _), _)| *name == engine);
+        of_engine.max_by_key(|(_, times)| **times).map(|((_, product), _)| *product)
+    };
+    let of_node = |(node, engine): (usize, &String)| {
+        let usual = usual(engine)?;
+        let own: Vec<u64> = sweeps.iter().filter_map(|s| s.products.get(node)).copied().collect();
+        let times = own.iter().filter(|product| **product != usual).count();
+        (times > 0).then_some(Wrong { node, times, of: own.len() })
+    };
+    engines.iter().enumerate().filter_map(of_node).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::burnin::samples::Passage;
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+    /// A machine of so many nodes whose noise is known.
+    struct Machine {
+        nodes: usize,
+        noise: f64,
+        random: Xoshiro256PlusPlus,
+    }
+
+    impl Machine {
+        fn new(nodes: usize, noise: f64, seed: u64) -> Self {
+            Self { nodes, noise, random: Xoshiro256PlusPlus::seed_from_u64(seed) }
+        }
+
+        /// Disturbances only take time, some of them a lot.
+        fn noisy(&mut self) -> f64 {
+            let uniform = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+            let wild = if self.random.next_u64().is_multiple_of(20) { 5.0 } else { 1.0 };
+            1.0 - self.noise * uniform * wild
+        }
+
+        fn sweep(&mut self, share: &dyn Fn(What, usize, usize) -> f64) -> Sweep {
+            let all = 0..self.nodes;
+            let mut rates = |what: What, usual: f64| -> Vec<f64> {
+                all.clone().map(|n| usual * share(what, n, n) * self.noisy()).collect()
+            };
+            let (multiply, memory) = (rates(What::Multiply, 5e10), rates(What::Memory, 1e10));
+            let mut passages = Vec::new();
+            for from in 0..self.nodes {
+                for to in (0..self.nodes).filter(|to| *to != from) {
+                    passages.push(Passage {
+                        from,
+                        to,
+                        latency_s: 2e-5 / share(What::Latency, from, to) / self.noisy(),
+                        bytes_per_s: 1e9 * share(What::Bandwidth, from, to) * self.noisy(),
+                    });
+                }
+            }
+            Sweep { multiply, memory, products: vec![7; self.nodes], passages }
+        }
+
+        fn judge(&mut self, share: &dyn Fn(What, usize, usize) -> f64) -> Judged {
+            let wanted = sweeps_wanted(self.nodes);
+            let mut sweeps: Vec<Sweep> = (0..wanted).map(|_| self.sweep(share)).collect();
+            for (number, sweep) in sweeps.iter_mut().enumerate() {
+                if !number.is_multiple_of(LINKS_EVERY) {
+                    (sweep.products, sweep.passages) = (Vec::new(), Vec::new());
+                }
+            }
+            judge(self.nodes, &sweeps, &engines(self.nodes), &Tolerance::default())
+        }
+    }
+
+    fn engines(nodes: usize) -> Vec<String> {
+        vec!["portable-4x4".to_owned(); nodes]
+    }
+
+    fn named(judged: &Judged) -> Vec<(What, Place)> {
+        judged.slow.iter().map(|slow| (slow.what, slow.place)).collect()
+    }
+
+    #[test]
+    fn a_healthy_machine_raises_nothing() {
+        for nodes in [2, 3, 4, 7] {
+            for seed in 0..20 {
+                let judged = Machine::new(nodes, 0.06, seed).judge(&|_, _, _| 1.0);
+                assert_eq!(named(&judged), [], "{nodes} nodes, seed {seed}");
+                assert_eq!(judged.wrong, []);
+            }
+        }
+    }
+
+    /// As many as there may be: all noise and no difference at all between the nodes, with no tolerance to hide it.
+    #[test]
+    fn false_alarms_keep_to_their_bound() {
+        let none = Tolerance { node: 0.0, bandwidth: 0.0, latency: 0.0 };
+        let runs = 200;
+        let alarms = (0..runs).filter(|seed| {
+            let mut machine = Machine::new(4, 0.3, *seed);
+            let sweeps: Vec<Sweep> = (0..sweeps_least(4) + SPARE_SWEEPS)
+                .map(|_| machine.sweep(&|_, _, _| 1.0))
+                .collect();
+            !judge(4, &sweeps, &engines(4), &none).slow.is_empty()
+        });
+        assert!(alarms.count() as f64 <= ALARMS * runs as f64);
+    }
+
+    #[test]
+    fn a_node_slower_by_five_per_cent_is_named_and_nobody_else() {
+        for nodes in [2, 3, 4, 9] {
+            for seed in 0..20 {
+                let slow = seed as usize % nodes;
+                let share = |what: What, n: usize, _: usize| {
+                    if what == What::Multiply && n == slow { 0.95 } else { 1.0 }
+                };
+                let judged = Machine::new(nodes, 0.015, seed).judge(&share);
+                assert_eq!(named(&judged), [(What::Multiply, Place::Node(slow))], "{nodes} {seed}");
+                assert!((judged.slow[0].count.share - 0.95).abs() < 0.02);
+            }
+        }
+    }
+
+    #[test]
+    fn a_slow_port_is_told_from_a_slow_link() {
+        for nodes in [3, 4, 8] {
+            let port = |what: What, from: usize, to: usize| {
+                if what == What::Bandwidth && (from == 1 || to == 1) { 0.1 } else { 1.0 }
+            };
+            let judged = Machine::new(nodes, 0.2, 3).judge(&port);
+            assert_eq!(named(&judged), [(What::Bandwidth, Place::Port(1))], "{nodes}");
+            // One way alone.
+            let link = |what: What, from: usize, to: usize| {
+                if what == What::Bandwidth && (from, to) == (2, 0) { 0.1 } else { 1.0 }
+            };
+            let judged = Machine::new(nodes, 0.2, 4).judge(&link);
+            assert_eq!(named(&judged), [(What::Bandwidth, Place::Link(2, 0))], "{nodes}");
+        }
+    }
+
+    #[test]
+    fn two_slow_ports_are_both_named_and_a_slow_latency_is_one() {
+        let share = |what: What, from: usize, to: usize| match what {
+            What::Latency if [from, to].iter().any(|n| [2, 5].contains(n)) => 0.4,
+            _ => 1.0,
+        };
+        let mut found = named(&Machine::new(8, 0.1, 5).judge(&share));
+        found.sort_unstable();
+        assert_eq!(found, [2, 5].map(|node| (What::Latency, Place::Port(node))));
+    }
+
+    /// As processors are sorted: 3 % between one node and the next that is no fault.
+    #[test]
+    fn peers_that_differ_are_no_faults() {
+        let share = |what: What, n: usize, _: usize| {
+            if what == What::Multiply { 1.0 - 0.012 * ((n * 7) % 8) as f64 } else { 1.0 }
+        };
+        let judged = Machine::new(16, 0.01, 6).judge(&share);
+        assert_eq!(named(&judged), []);
+    }
+
+    #[test]
+    fn with_too_few_sweeps_nothing_is_named() {
+        let mut machine = Machine::new(4, 0.01, 7);
+        let half = |_: What, n: usize, m: usize| if n == 1 && m == 1 { 0.5 } else { 1.0 };
+        let mut sweeps: Vec<Sweep> = (1..sweeps_least(4)).map(|_| machine.sweep(&half)).collect();
+        assert_eq!(judge(4, &sweeps, &engines(4), &Tolerance::default()).slow, []);
+        sweeps.push(machine.sweep(&half));
+        assert_eq!(judge(4, &sweeps, &engines(4), &Tolerance::default()).slow.len(), 2);
+    }
+
+    #[test]
+    fn one_node_has_no_peers_and_two_no_links_to_compare_but_the_way_back() {
+        assert_eq!(Machine::new(1, 0.1, 8).judge(&|_, _, _| 1.0).counts.len(), 0);
+        let slow_link = |what: What, _: usize, _: usize| {
+            if what == What::Bandwidth { 0.1 } else { 1.0 }
+        };
+        assert_eq!(named(&Machine::new(2, 0.1, 8).judge(&slow_link)), []);
+    }
+
+    #[test]
+    fn a_node_that_computes_wrong_is_named() {
+        let mut machine = Machine::new(3, 0.01, 9);
+        let mut sweeps: Vec<Sweep> = (0..9).map(|_| machine.sweep(&|_, _, _| 1.0)).collect();
+        sweeps[4].products[2] = 8;
+        let judged = judge(3, &sweeps, &engines(3), &Tolerance::default());
+        assert_eq!(judged.wrong, [Wrong { node: 2, times: 1, of: 9 }]);
+        let twice = [judged.wrong.clone(), judged.wrong.clone()].concat();
+        assert_eq!(Wrong::merged(&twice), [Wrong { node: 2, times: 2, of: 18 }]);
+        // What another kernel lays out in another way is another product.
+        sweeps[4].products[2] = 7;
+        sweeps.iter_mut().for_each(|sweep| sweep.products[1] = 8);
+        let mut engines = engines(3);
+        engines[1] = "avx2-12x4".to_owned();
+        assert_eq!(judge(3, &sweeps, &engines, &Tolerance::default()).wrong, []);
+    }
+
+    #[test]
+    fn only_what_both_passes_name_is_confirmed() {
+        let slow = |place, share| {
+            let count = Count { share, limit: 0.98, slow: 20, of: 21, chance: 1e-5 };
+            Slow { what: What::Multiply, place, count }
+        };
+        let pass = |slow: Vec<Slow>| Judged { slow, ..Judged::default() };
+        let first = pass(vec![slow(Place::Node(1), 0.9), slow(Place::Node(2), 0.9)]);
+        let again = pass(vec![slow(Place::Node(2), 0.8), slow(Place::Node(3), 0.8)]);
+        assert_eq!(first.confirmed(&again), [slow(Place::Node(2), 0.8)]);
+    }
+}

@@ -1,0 +1,126 @@
+//! What was found, in a sentence: where, how slow, how sure, and what to do about it. Pure.
+
+use super::verdict::{Place, Slow, What, Wrong};
+
+/// A part of the peers' pace as people say it; small parts are told by the factor that is missing.
+fn share(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// Where that is, by the nodes' names.
+pub fn place(place: Place, names: &[String]) -> String {
+    match place {
+        Place::Node(node) => names[node].clone(),
+        Place::Port(node) => format!("the network of {}", names[node]),
+        Place::Link(from, to) => format!("the link from {} to {}", names[from], names[to]),
+    }
+}
+
+/// What is slow, how much and how often.
+pub fn sentence(slow: &Slow, names: &[String]) -> String {
+    let at = place(slow.place, names);
+    let count = &slow.count;
+    let with = if matches!(slow.place, Place::Port(_)) { " with all of its peers" } else { "" };
+    let pace = share(count.share);
+    let what = match slow.what {
+        What::Multiply => format!("{at} multiplies at {pace} of its peers' rate"),
+        What::Memory => format!("{at} copies memory at {pace} of its peers' rate"),
+        What::Bandwidth => {
+            format!("{at} carries {pace} of the bytes a second that others do{with}")
+        }
+        What::Latency => {
+            format!(
+                "{at} takes {:.1} times as long for a short message as others do{with}",
+                1.0 / count.share
+            )
+        }
+    };
+    format!(
+        "{what}: slower than the limit of {} in {} of {} measurements, in both passes",
+        share(count.limit),
+        count.slow,
+        count.of
+    )
+}
+
+/// What to look for.
+pub fn advice(slow: &Slow, names: &[String]) -> String {
+    match (slow.what, slow.place) {
+        (What::Multiply, _) => {
+            "look there for a lower clock (temperature, power limit, governor), for other processes, and for cores that \
+             are switched off"
+        }
+        (What::Memory, _) => {
+            "look there for a missing or slow memory module, for another setting of the firmware (NUMA, interleaving), and \
+             for other processes"
+        }
+        (_, Place::Port(_)) => {
+            "change its cable, look at the error counters and the negotiated speed of its adapter and of its port at the \
+             switch"
+        }
+        (_, Place::Link(from, to)) => {
+            return format!(
+                "{} and {} do well with others, so look at the way between them: the links between their switches, routing, \
+                 other traffic there",
+                names[from], names[to]
+            );
+        }
+        (_, Place::Node(_)) => "look at its network",
+    }
+    .to_owned()
+}
+
+/// Of a node whose product differs.
+pub fn wrong(wrong: &Wrong, names: &[String]) -> String {
+    format!(
+        "{} computes wrong: its product of the same matrices differs from the other nodes' in {} of {} measurements",
+        names[wrong.node], wrong.times, wrong.of
+    )
+}
+
+/// What to do with such a node.
+pub const WRONG_ADVICE: &str = "take it out of service, and test its memory and its processor";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::burnin::verdict::Count;
+
+    fn slow(what: What, place: Place) -> Slow {
+        Slow {
+            what,
+            place,
+            count: Count { share: 0.948, limit: 0.98, slow: 20, of: 21, chance: 1e-5 },
+        }
+    }
+
+    #[test]
+    fn every_finding_names_its_place_and_says_what_to_do() {
+        let names = ["n1", "n2", "n3"].map(String::from);
+        let told = |what, place| sentence(&slow(what, place), &names);
+        assert_eq!(
+            told(What::Multiply, Place::Node(2)),
+            "n3 multiplies at 94.8 % of its peers' rate: slower than the limit of 98.0 % in 20 of 21 measurements, in both \
+             passes"
+        );
+        for (what, place, parts) in [
+            (What::Memory, Place::Node(0), vec!["n1 copies memory at 94.8 %"]),
+            (
+                What::Bandwidth,
+                Place::Port(1),
+                vec!["the network of n2 carries", "all of its peers"],
+            ),
+            (What::Bandwidth, Place::Link(0, 2), vec!["the link from n1 to n3 carries"]),
+            (What::Latency, Place::Port(1), vec!["network of n2 takes 1.1 times as long"]),
+            (What::Latency, Place::Link(2, 0), vec!["from n3 to n1 takes"]),
+        ] {
+            let text = told(what, place);
+            for part in parts {
+                assert!(text.contains(part), "{text}");
+            }
+            assert!(advice(&slow(what, place), &names).contains("look"));
+        }
+        assert!(advice(&slow(What::Latency, Place::Link(2, 0)), &names).starts_with("n3 and n1"));
+        assert!(wrong(&Wrong { node: 1, times: 2, of: 42 }, &names).contains("2 of 42"));
+    }
+}

@@ -1,0 +1,149 @@
+//! A thread that does one thing on storage while its rank computes, and is looked after without ever being waited for
+//! longer than it moves: a file system that hangs must not take the run with it.
+
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::storage::writing::{Flow, Stopped};
+
+/// A helper that has moved nothing for so long is stuck.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at a helper that is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// What a helper does, and how it is getting on.
+pub(super) struct Task<T> {
+    flow: Arc<Flow>,
+    thread: Option<JoinHandle<Result<T, Stopped>>>,
+    result: Option<Result<T, Stopped>>,
+    /// How far it was when it was last seen to move.
+    seen: (u64, Instant),
+    pub(super) began: Instant,
+}
+
+/// How a helper does, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum State {
+    /// It failed, or is stuck.
+    Lost,
+    AtWork,
+    Done,
+}
+
+impl<T: Send + 'static> Task<T> {
+    pub(super) fn start(work: impl FnOnce(&Flow) -> Result<T, Stopped> + Send + 'static) -> Self {
+        let flow = Arc::new(Flow::default());
+        let its = flow.clone();
+        let thread = Builder::new().name("level-two".into()).spawn(move || work(&its));
+        let now = Instant::now();
+        let (thread, result) = match thread {
+            Ok(thread) => (Some(thread), None),
+            Err(error) => (None, Some(Err(Stopped::Failed(format!("no helper starts: {error}"))))),
+        };
+        Self { flow, thread, result, seen: (0, now), began: now }
+    }
+
+    /// Looks how it does.
+    pub(super) fn state(&mut self) -> State {
+        if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
+            let ended = thread.join();
+            let ended = ended.unwrap_or_else(|_| Err(Stopped::Failed("a helper failed".into())));
+            self.result = Some(ended);
+        }
+        let moved = self.flow.moved();
+        if moved != self.seen.0 {
+            self.seen = (moved, Instant::now());
+        }
+        match &self.result {
+            Some(Ok(_)) => State::Done,
+            Some(Err(_)) => State::Lost,
+            None if self.seen.1.elapsed() >= PATIENCE => State::Lost,
+            None => State::AtWork,
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(|thread| thread.is_finished())
+    }
+
+    pub(super) fn give_up(&self) {
+        self.flow.give_up();
+    }
+
+    /// Waits until it is over or stuck; meanwhile its progress counts as the rank's.
+    pub(super) fn wait(&mut self) -> State {
+        self.flow.is_awaited();
+        // That it did not move before anybody was waiting does not make it late.
+        self.seen.1 = Instant::now();
+        loop {
+            match self.state() {
+                State::AtWork => std::thread::sleep(LOOK_EVERY),
+                state => return state,
+            }
+        }
+    }
+
+    /// What came of it; if it is stuck, that, and it is left to itself.
+    pub(super) fn end(mut self) -> Result<T, Stopped> {
+        self.state();
+        self.result.take().unwrap_or_else(|| {
+            let patience = PATIENCE.as_secs();
+            Err(Stopped::Failed(format!("it has not moved for {patience} s")))
+        })
+    }
+}
+
+/// Nobody wants any more what it would still do.
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.flow.give_up();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_helper_is_awaited_as_long_as_it_moves_and_told_to_give_up() {
+        let mut task = Task::start(|flow| {
+            for _ in 0..20 {
+                std::thread::sleep(Duration::from_millis(1));
+                flow.went_on(5)?;
+            }
+            Ok(flow.moved())
+        });
+        assert_eq!(task.wait(), State::Done);
+        assert_eq!(task.end(), Ok(100));
+
+        let mut task: Task<()> = Task::start(|flow| {
+            loop {
+                std::thread::sleep(Duration::from_millis(1));
+                flow.went_on(1)?;
+            }
+        });
+        assert_eq!(task.state(), State::AtWork);
+        task.give_up();
+        assert_eq!(task.wait(), State::Lost);
+        assert!(task.is_over());
+        assert_eq!(task.end(), Err(Stopped::GivenUp));
+    }
+
+    #[test]
+    fn who_is_not_wanted_any_more_gives_up() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let task: Task<()> = Task::start(move |flow| {
+            let ended = loop {
+                std::thread::sleep(Duration::from_millis(1));
+                if let Err(ended) = flow.went_on(1) {
+                    break ended;
+                }
+            };
+            tell.send(ended.clone()).unwrap();
+            Err(ended)
+        });
+        drop(task);
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Stopped::GivenUp));
+    }
+}

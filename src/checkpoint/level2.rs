@@ -1,0 +1,413 @@
+//! The second level: an epoch that is committed in memory goes to storage while the ranks compute.
+//!
+//! From a commit to the next flush the checkpoint and its state do not change, so a helper of each rank streams them out
+//! of named memory, without a copy and without a stop. When all files are whole, position 0's helper looks at
+//! them, writes the manifest and removes what is older. All ranks decide alike: rank 0 says when to begin and when to look,
+//! a reduction says whether everybody is done.
+//!
+//! *If the next save is due while helpers are at work, it is put off, and the ranks go on computing*, boundary by
+//! boundary. To wait would cost all ranks all that time; to give the epoch up would mean that storage slower than the
+//! interval never gets one. What it costs is that the last save in memory grows older meanwhile, and that is told. A
+//! helper that moves nothing for a minute, or fails, is not waited for: the epoch is given up, everywhere.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::helper::{State, Task};
+use super::plan::Buffers;
+use super::save::Checkpointer;
+use super::when::{Interval, Scheduler};
+use super::world::World;
+use crate::memory::header::{Doing, Header};
+use crate::memory::{Depot, Part};
+use crate::outcome;
+use crate::parity::GroupComm;
+use crate::parity::digest::digest;
+use crate::storage::writing::{Flow, Stopped, write_position};
+use crate::storage::{About, FORMAT, Front, Shelf};
+
+/// Where the second level is, and when an epoch goes there.
+#[derive(Clone, Debug)]
+pub struct Storage {
+    pub shelf: Shelf,
+    /// Every so many saves, or at the first save after so long.
+    pub every: Interval,
+    /// What the last bits of this run's results depend on, in words.
+    pub arithmetic: String,
+    /// Epochs there that this test can go on from, the best first; the same on every rank.
+    pub stored: Vec<About>,
+    /// What lies there and cannot be believed, in words; the same on every rank.
+    pub damaged: Vec<String>,
+    /// The number of a run that goes on from there: greater than any that was found; rank 0's counts.
+    pub fresh_run: u128,
+}
+
+/// What rank 0 says at a boundary, in bits.
+pub(super) const SAVE: u64 = 1;
+/// The save is for a stop, which does not wait.
+pub(super) const AT_ONCE: u64 = 2;
+/// Everybody looks how the helpers do.
+const LOOK: u64 = 4;
+/// What the save commits goes to storage.
+const STORE: u64 = 8;
+
+/// One rank's second level.
+pub(super) struct Level2 {
+    storage: Storage,
+    /// When the next epoch goes to storage, in saves or seconds.
+    scheduler: Scheduler,
+    saves: usize,
+    begin_next: bool,
+    /// An epoch on its way: on all ranks or on none.
+    flight: Option<(About, Task<u64>)>,
+    /// Position 0: the manifest of the epoch before.
+    manifest: Option<(About, Instant, Task<u64>)>,
+    /// Helpers that were given up and have not noticed yet.
+    stuck: Vec<Task<u64>>,
+    /// Since when a save has been put off.
+    put_off_since: Option<Instant>,
+    /// When trouble was said last, if nothing has got to storage since: nobody needs to hear it again and again.
+    said: Option<Instant>,
+    /// What it did in this process. Position 0 knows all of it.
+    pub(super) tally: outcome::Level2,
+}
+
+impl Level2 {
+    pub(super) fn new(storage: Storage) -> Self {
+        let scheduler = Scheduler::new(storage.every, 0, 0.0);
+        Self {
+            storage,
+            scheduler,
+            saves: 0,
+            begin_next: false,
+            flight: None,
+            manifest: None,
+            stuck: Vec::new(),
+            put_off_since: None,
+            said: None,
+            tally: outcome::Level2::default(),
+        }
+    }
+
+    fn about(&self, header: &Header) -> About {
+        let id = &header.id;
+        About {
+            format: FORMAT,
+            run: id.run,
+            test: id.test,
+            epoch: header.claim.base.expect("only what is committed is stored").epoch,
+            boundary: header.base.boundary,
+            n: id.n,
+            nb: id.nb,
+            p: id.p,
+            q: id.q,
+            mapping: id.mapping,
+            rng: id.rng,
+            seed: id.seed,
+            params_digest: id.params_digest,
+            arithmetic: self.storage.arithmetic.clone(),
+            state_bytes: id.state_bytes,
+        }
+    }
+
+    /// Rank 0's wishes at a boundary where `save` says whether a save is due.
+    pub(super) fn wishes(&mut self, save: bool, seconds: f64) -> u64 {
+        self.note_manifest();
+        let look = self.flight.as_mut().is_some_and(|(_, task)| task.state() != State::AtWork);
+        let mut wishes = if look { LOOK } else { 0 };
+        let free = self.flight.is_none() && self.manifest.is_none();
+        if save && free && self.scheduler.due(self.saves + 1, seconds, 0.0) {
+            wishes |= STORE;
+        }
+        wishes
+    }
+
+    /// Takes note of a manifest that is written, or not.
+    fn note_manifest(&mut self) {
+        let over = |of: &mut (About, Instant, Task<u64>)| of.2.state() != State::AtWork;
+        let Some((about, began, task)) = self.manifest.take_if(over) else { return };
+        match task.end() {
+            Ok(bytes) => {
+                self.tally.epochs += 1;
+                self.tally.bytes += bytes;
+                self.tally.write_s += began.elapsed().as_secs_f64();
+                self.said = None;
+            }
+            Err(why) => self.tell(&about, &why.to_string()),
+        }
+    }
+
+    /// Says, on the standard error, that an epoch did not get to storage; not every time while none does.
+    fn tell(&mut self, about: &About, why: &str) {
+        if self.said.is_some_and(|at| at.elapsed() < SAY_EVERY) {
+            return;
+        }
+        self.said = Some(Instant::now());
+        say(&format!(
+            "the checkpoint of boundary {} could not be written to {}: {why}. The run goes on, protected in memory as \
+             before; what was whole there stays, and later checkpoints are tried in their turn",
+            about.boundary,
+            self.storage.shelf.dir().display(),
+        ));
+    }
+
+    /// A save has been committed.
+    pub(super) fn saved(&mut self) {
+        self.saves += 1;
+        if let Some(since) = self.put_off_since.take() {
+            self.tally.put_off += 1;
+            self.tally.put_off_s += since.elapsed().as_secs_f64();
+        }
+    }
+}
+
+/// Between two words about trouble with storage.
+const SAY_EVERY: Duration = Duration::from_secs(600);
+/// So many positions tell their trouble; the others' is the same, as a rule.
+const TELLERS: usize = 3;
+
+fn say(text: &str) {
+    use std::io::Write;
+    // Nobody can be told that nothing can be told.
+    let _ = std::io::stderr().write_all(format!("skt-hpl: {text}\n").as_bytes());
+}
+
+/// Something small on storage that a rank must wait for: no longer than a helper may stand still, so that a file system
+/// that hangs cannot keep a result from being told.
+pub fn patiently<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let mut task = Task::start(move |_| work().map_err(Stopped::Failed));
+    task.wait();
+    task.end().map_err(|why| why.to_string())
+}
+
+/// What positions say, in one text.
+pub(super) fn troubles(all: &[Vec<u8>]) -> String {
+    let told = all.iter().enumerate().filter(|(_, text)| !text.is_empty());
+    let mut told: Vec<String> = told
+        .map(|(at, text)| format!("position {at}: {}", String::from_utf8_lossy(text)))
+        .collect();
+    let more = told.len().saturating_sub(TELLERS);
+    told.truncate(TELLERS);
+    if more > 0 {
+        told.push(format!("and {more} more"));
+    }
+    told.join("; ")
+}
+
+/// What a helper needs to write one position's file.
+struct Errand {
+    shelf: Shelf,
+    depot: Depot,
+    about: About,
+    position: u32,
+    buffers: Buffers,
+    data: Part,
+    vouch: Range<usize>,
+}
+
+impl Errand {
+    fn run(&self, flow: &Flow) -> Result<u64, Stopped> {
+        let key = self.about.key();
+        let written = self.write(flow);
+        if written.is_err() {
+            self.shelf.withdraw(key, self.position);
+        }
+        written
+    }
+
+    fn write(&self, flow: &Flow) -> Result<u64, Stopped> {
+        let failed = |why: &dyn std::fmt::Display| Stopped::Failed(why.to_string());
+        let key = self.about.key();
+        self.shelf.make_epoch(key).map_err(|e| failed(&e))?;
+        // By its name, as whoever looks from outside: so the rank's own mappings are its own affair.
+        let data = self.depot.peek(self.position, self.data).map_err(|e| failed(&e))?;
+        let small = self.depot.peek(self.position, Part::S).map_err(|e| failed(&e))?;
+        let words = self.buffers.data_words();
+        if data.len() < words * 8 || small.words().len() < self.vouch.end {
+            return Err(failed(&"the position's memory is not as long as it was made"));
+        }
+        let vouch = &small.words()[self.vouch.clone()];
+        let front = Front {
+            about: self.about.clone(),
+            position: self.position,
+            rows: self.buffers.rows as u64,
+            cols: self.buffers.cols as u64,
+            ld: self.buffers.ld as u64,
+            vouch_words: vouch.len() as u64,
+            root: digest(vouch),
+        };
+        let path = self.shelf.position(key, self.position);
+        write_position(&path, &front, vouch, data.bytes(), flow)
+    }
+}
+
+impl<W: World, G: GroupComm> Checkpointer<W, G> {
+    /// What the second level did so far; None where there is none. Position 0's is whole.
+    pub fn tally(&self) -> Option<outcome::Level2> {
+        self.level2.as_ref().map(|level2| level2.tally)
+    }
+
+    /// All ranks, at a boundary where rank 0 said `told`: whether the save that is due can be made now.
+    pub(super) fn attend(&mut self, told: u64) -> bool {
+        let Some(level2) = &mut self.level2 else { return true };
+        level2.begin_next = told & STORE != 0;
+        if told & (SAVE | LOOK) == 0 {
+            return true;
+        }
+        let Some((_, task)) = &mut level2.flight else { return true };
+        let worst = self.world.least(&[task.state() as u64])[0];
+        if worst == State::Done as u64 {
+            self.conclude();
+        } else if worst == State::Lost as u64 {
+            self.call_off(true);
+        } else if told & AT_ONCE != 0 {
+            // What the stop saves goes to storage instead.
+            self.call_off(false);
+        } else if told & SAVE != 0 {
+            level2.put_off_since.get_or_insert_with(Instant::now);
+            return false;
+        }
+        true
+    }
+
+    /// All files are whole.
+    fn conclude(&mut self) {
+        let level2 = self.level2.as_mut().expect("an epoch was on its way");
+        let (about, task) = level2.flight.take().expect("all ranks have one");
+        let began = task.began;
+        let _ = task.end();
+        if self.world.rank() == 0 {
+            let (shelf, its) = (level2.storage.shelf.clone(), about.clone());
+            let task = Task::start(move |flow| shelf.conclude(&its, flow));
+            level2.manifest = Some((about, began, task));
+        }
+    }
+
+    /// The epoch on its way comes to nothing: because of somebody's `trouble`, which is told, or of something better.
+    fn call_off(&mut self, trouble: bool) {
+        let level2 = self.level2.as_mut().expect("an epoch was on its way");
+        let (about, mut task) = level2.flight.take().expect("all ranks have one");
+        let mut why = String::new();
+        if task.state() == State::Lost && !task.is_over() {
+            why = "its helper is stuck".into();
+        }
+        task.give_up();
+        if task.is_over() {
+            let (shelf, key) = (level2.storage.shelf.clone(), about.key());
+            let position = self.header.id.position;
+            match task.end() {
+                // Others may lack the room; and removing can take its time.
+                Ok(_) => drop(Task::start(move |_| {
+                    shelf.withdraw(key, position);
+                    Ok(())
+                })),
+                Err(Stopped::GivenUp) => {}
+                Err(Stopped::Failed(text)) => why = text,
+            }
+        } else {
+            level2.stuck.push(task);
+        }
+        if !trouble {
+            return;
+        }
+        let all = self.world.allgather(why.as_bytes());
+        if self.world.rank() == 0 {
+            self.level2.as_mut().expect("as above").tell(&about, &troubles(&all));
+        }
+    }
+
+    /// What was just committed goes to storage, if rank 0 said so.
+    pub(super) fn begin_if_due(&mut self) {
+        let Some(level2) = &mut self.level2 else { return };
+        level2.saved();
+        if std::mem::take(&mut level2.begin_next) {
+            self.begin();
+        }
+    }
+
+    fn begin(&mut self) {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let level2 = self.level2.as_mut().expect("somebody asked for it");
+        level2.scheduler.saved(level2.saves, seconds, 0.0, 0.0);
+        level2.stuck.retain(|task| !task.is_over());
+        let about = level2.about(&self.header);
+        let (data, vouch) = self.holding.committed_parts(about.epoch);
+        let errand = Errand {
+            shelf: level2.storage.shelf.clone(),
+            depot: self.depot.clone(),
+            about: about.clone(),
+            position: self.header.id.position,
+            buffers: self.holding.buffers,
+            data,
+            vouch,
+        };
+        let stuck = !level2.stuck.is_empty();
+        let task = Task::start(move |flow| match stuck {
+            // Another one would only get stuck beside it.
+            true => Err(Stopped::Failed("the helper is still stuck in an earlier epoch".into())),
+            false => errand.run(flow),
+        });
+        level2.flight = Some((about, task));
+    }
+
+    /// Brings what memory holds to storage before the run stops, and waits for it. All ranks together, right after a
+    /// save. False if it did not get there, which rank 0 has said; None without a second level.
+    pub fn store_now(&mut self) -> Option<bool> {
+        let level2 = self.level2.as_mut()?;
+        let waiting = Instant::now();
+        let boundary = self.header.base.boundary as usize;
+        self.holding.head.tick(Doing::Saving, boundary as u64);
+        if let Some((.., task)) = &mut level2.manifest {
+            task.wait();
+        }
+        level2.note_manifest();
+        if level2.flight.is_none() {
+            self.begin();
+        }
+        let level2 = self.level2.as_mut().expect("as above");
+        let (about, task) = level2.flight.as_mut().expect("just begun");
+        let about = about.clone();
+        let mine = task.wait();
+        let mut whole = self.world.least(&[mine as u64])[0] == State::Done as u64;
+        match whole {
+            true => self.conclude(),
+            false => self.call_off(true),
+        }
+        let level2 = self.level2.as_mut().expect("as above");
+        if self.world.rank() == 0 && whole {
+            if let Some((.., task)) = &mut level2.manifest {
+                task.wait();
+            }
+            let before = level2.tally.epochs;
+            level2.note_manifest();
+            whole = level2.tally.epochs > before;
+        }
+        let whole = self.world.first_says(u64::from(whole)) != 0;
+        let level2 = self.level2.as_mut().expect("as above");
+        level2.tally.wait_s += waiting.elapsed().as_secs_f64();
+        if whole && self.world.rank() == 0 {
+            say(&format!(
+                "the checkpoint of boundary {} is on storage, in {}",
+                about.boundary,
+                level2.storage.shelf.dir().display()
+            ));
+        }
+        Some(whole)
+    }
+
+    /// The test is over: whatever is still on its way is of no use any more.
+    pub fn end_level2(&mut self) {
+        let Some(level2) = &mut self.level2 else { return };
+        if let Some((_, mut task)) = level2.flight.take() {
+            task.give_up();
+            task.wait();
+        }
+        if let Some((.., task)) = &mut level2.manifest {
+            // It removes older epochs; whoever removes all of them must not meet it.
+            task.wait();
+        }
+        level2.note_manifest();
+    }
+}

@@ -1,0 +1,130 @@
+//! One position's memory while it is not clear yet what it is worth: looked at, checked, or made anew.
+//!
+//! `restore` asks for it step by step as the agreement goes on. What is made anew before the agreement is reached is
+//! removed again if the run is refused, so that a refusal leaves everything as it was.
+
+use super::holding::Holding;
+use super::plan::Buffers;
+use super::protocol::{Method, Recovery};
+use super::restore::{Config, Test};
+use crate::memory::header::{Head, Header, Mark};
+use crate::memory::{Depot, Hold, MemoryError, Region};
+
+/// Where the recovery's epoch was taken, by a header that has it.
+pub(super) fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
+    if header.claim.base == Some(recovery.target) {
+        Some(header.base)
+    } else if header.claim.seal == Some(recovery.target) {
+        Some(header.seal)
+    } else {
+        None
+    }
+}
+
+/// All parts of a position and its matrix, or why they cannot be had.
+pub(super) type Made = Result<(Holding, Region), MemoryError>;
+
+/// This position, and memory made anew there while the others still check theirs: making it can take as long as
+/// that. Removed again if it is not taken, that is, if the run is refused.
+pub(super) struct Early<'a> {
+    depot: &'a Depot,
+    position: usize,
+    /// None only where the position could not be taken; asking again says why.
+    hold: Option<Hold>,
+    made: Option<(Buffers, Made)>,
+}
+
+impl<'a> Early<'a> {
+    pub(super) fn new(depot: &'a Depot, position: usize, hold: Option<Hold>) -> Self {
+        Self { depot, position, hold, made: None }
+    }
+
+    /// Makes it, unless there is something here already, even something of no use: that stays as it is
+    /// until the run is sure to go on.
+    pub(super) fn make(&mut self, buffers: &Buffers) {
+        if self.made.is_none() && self.hold.as_ref().is_some_and(Hold::is_vacant) {
+            self.made = Some((*buffers, self.create(buffers)));
+        }
+    }
+
+    fn create(&mut self, buffers: &Buffers) -> Made {
+        let hold = match &mut self.hold {
+            Some(hold) => hold,
+            none => none.insert(self.depot.hold(self.position as u32)?),
+        };
+        Holding::create(self.depot, self.position, *buffers, hold)
+    }
+
+    /// Hands it out, made now unless it is there already in that shape.
+    pub(super) fn take(&mut self, buffers: &Buffers) -> Made {
+        match self.made.take() {
+            Some((shape, made)) if shape == *buffers => made,
+            _ => self.create(buffers),
+        }
+    }
+
+    pub(super) fn discard(&mut self) {
+        self.made = None;
+        if let Some(hold) = &mut self.hold {
+            Holding::discard(self.depot, self.position, hold);
+        }
+    }
+
+    /// The position, which is ours from here on whatever it holds.
+    pub(super) fn keep(mut self) -> Hold {
+        self.hold.take().expect("memory was opened or made")
+    }
+}
+
+impl Drop for Early<'_> {
+    fn drop(&mut self) {
+        if self.made.is_some() {
+            self.discard();
+        }
+    }
+}
+
+/// This position's memory while it is not clear yet what it is worth.
+pub(super) enum Memory {
+    /// The head is held (for its lock), the rest was not looked at.
+    Closed(Option<Head>),
+    Open(Box<(Holding, Region)>),
+}
+
+impl Memory {
+    /// Whether the parts are there, have their sizes, and are what the header's root says; if not, why.
+    pub(super) fn sound(
+        &mut self,
+        config: &Config,
+        test: &Test,
+        header: &Header,
+        recovery: &Recovery,
+        me: usize,
+    ) -> Result<(), String> {
+        if let Memory::Closed(head) = self {
+            let members: Vec<usize> = header.id.members.iter().map(|&m| m as usize).collect();
+            // The memory has the leading dimension it was made with, which must be today's.
+            if header.id.ld != config.ld as u64 {
+                return Err("its rows are of another length".into());
+            }
+            let buffers = config.buffers(test, &members, me);
+            let head = head.take().ok_or("its header is gone")?;
+            let open = Holding::open(&config.depot, me, head, buffers);
+            *self = Memory::Open(Box::new(open.map_err(|error| error.to_string())?));
+        }
+        let Memory::Open(open) = self else {
+            return Err("its memory is gone".into());
+        };
+        let (holding, a) = &mut **open;
+        let epoch = recovery.target.epoch;
+        let mark = mark_of(header, recovery).ok_or("it does not hold the epoch")?;
+        let finish = header.claim.base != Some(recovery.target);
+        let words = holding.buffers.data_words();
+        let workspace =
+            (finish && config.scheme.method == Method::SelfCheckpoint).then(|| &a.words()[..words]);
+        match holding.verify(epoch, mark.root, workspace) {
+            true => Ok(()),
+            false => Err(format!("its memory of epoch {epoch} is not what its header says")),
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! What the ranks of a run agree on before anything depends on it.
+//!
+//! Nodes differ: in cores, in processors, in the kernels their BLAS picks, in what they lack. Whatever a rank
+//! finds out by itself and others rely on goes into its [`Proposal`]; one reduction of a few numbers
+//! makes one [`Agreed`] of all proposals, or one refusal, the same on every rank; of the engines that are left
+//! `contest` takes one, and [`settle`] makes it the run's. Called by `benchmark` once, before the first test, and by `protection` where a later step can fail on one rank alone
+//! ([`unanimous`]). Nothing else hands out an engine or says how messages are ordered, so a choice
+//! that is not agreed upon has nowhere to come from.
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::exit::Exit;
+use crate::blas::Engine;
+use crate::comm::{Comm, Reduce};
+use crate::faults;
+use crate::params;
+
+/// Why a run ends before its tests do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    pub exit: Exit,
+    /// Said by rank 0; the same on every rank.
+    pub why: String,
+}
+
+impl Ended {
+    pub fn new(exit: Exit, why: impl Into<String>) -> Self {
+        Self { exit, why: why.into() }
+    }
+}
+
+/// Engines a run can choose from, at most.
+const CANDIDATES: usize = 12;
+
+/// MPI compares with a sign: every number stays below this.
+const TOP: u64 = (1 << 63) - 1;
+
+/// What one rank found by itself.
+#[derive(Clone, Debug)]
+pub struct Proposal {
+    rank: usize,
+    threads: usize,
+    /// For each engine that may be taken, in order of preference: a digest of what the last bits of its results
+    /// depend on; 0 where this rank cannot run it.
+    rounding: [u64; CANDIDATES],
+    /// A digest of what started this rank: version and supervised run.
+    launch: u64,
+    refusal: Option<Ended>,
+}
+
+/// A proposal as numbers, of which the smallest of all ranks is taken, one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Vote([u64; 5 + 2 * CANDIDATES]);
+
+/// What holds on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Verdict {
+    /// The first rank that refuses, if any does.
+    refuser: Option<usize>,
+    /// Whether all ranks were started by the same program in the same run.
+    one_launch: bool,
+    /// Which candidates all can run, one bit each, and with which of these all round alike.
+    engines: (u16, u16),
+    threads: (usize, usize),
+}
+
+/// What the ranks have agreed on, but for which of the engines is the fastest.
+#[derive(Clone, Debug)]
+pub struct Agreed {
+    /// Engines that all can run, the best guess first: those with which all round alike, if there are any.
+    pub engines: Vec<Engine>,
+    alike: bool,
+    threads: (usize, usize),
+}
+
+/// What the ranks have agreed on.
+#[derive(Clone, Debug)]
+pub struct Common {
+    pub engine: Engine,
+    /// What the last bits of results depend on, in words. Where ranks do not round alike, rank 0's.
+    pub rounding: String,
+    /// Who differs from rank 0, where results depend on which rank computes them.
+    pub differs: Option<String>,
+    /// The fewest and the most threads of any rank.
+    pub threads: (usize, usize),
+}
+
+impl Common {
+    /// Whether any rank can multiply while its main thread factors: all ranks then order their messages for it.
+    pub fn overlap(&self) -> bool {
+        self.threads.1 > 1
+    }
+}
+
+/// A number below [`TOP`], and never 0.
+fn digest(text: &str) -> u64 {
+    xxh3_64(text.as_bytes()) >> 1 | 1
+}
+
+impl Vote {
+    fn verdict(&self) -> Verdict {
+        let [refuser, fewest, most, launch_low, launch_high, rounding @ ..] = self.0;
+        let alike = |pair: &[u64]| pair[0] == TOP - pair[1];
+        let bits = |keep: &dyn Fn(&[u64]) -> bool| {
+            let bit = |(i, pair)| u16::from(keep(pair)) << i;
+            rounding.chunks_exact(2).enumerate().map(bit).sum()
+        };
+        Verdict {
+            refuser: (refuser < TOP).then_some(refuser as usize),
+            one_launch: alike(&[launch_low, launch_high]),
+            engines: (bits(&|pair| pair[0] > 0), bits(&|pair| pair[0] > 0 && alike(pair))),
+            threads: (fewest as usize, (TOP - most) as usize),
+        }
+    }
+}
+
+impl Proposal {
+    /// This rank's, for a run with such an engine; `run_id` is the supervised run's, if any.
+    pub fn new(rank: usize, choice: params::Engine, threads: usize, run_id: Option<&str>) -> Self {
+        let names = Engine::candidates(choice);
+        let mut rounding = [0; CANDIDATES];
+        for (place, name) in rounding.iter_mut().zip(names) {
+            let engine = Engine::named(name).filter(|_| !faults::lacks(name));
+            *place = engine.map_or(0, |engine| digest(&engine.identity()));
+        }
+        let launch = format!("{} {}", env!("CARGO_PKG_VERSION"), run_id.unwrap_or_default());
+        let mut this = Self { rank, threads, rounding, launch: digest(&launch), refusal: None };
+        if rounding.iter().all(|&digest| digest == 0) {
+            this.needs::<()>(Err(Ended::new(Exit::BadInput, Engine::refusal(choice))));
+        }
+        this
+    }
+
+    /// A rank's that only has something to refuse, or not.
+    fn bare(rank: usize) -> Self {
+        Self { rank, threads: 1, rounding: [1; CANDIDATES], launch: 1, refusal: None }
+    }
+
+    /// Something without which this rank cannot take part. Of several that are missing the first is told.
+    pub fn needs<T>(&mut self, result: Result<T, Ended>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(ended) => {
+                self.refusal.get_or_insert(ended);
+                None
+            }
+        }
+    }
+
+    fn vote(&self) -> Vote {
+        let mut vote = [TOP; 5 + 2 * CANDIDATES];
+        if self.refusal.is_some() {
+            vote[0] = self.rank as u64;
+        }
+        vote[1] = self.threads as u64;
+        vote[2] = TOP - self.threads as u64;
+        vote[3] = self.launch;
+        vote[4] = TOP - self.launch;
+        for (pair, digest) in vote[5..].chunks_exact_mut(2).zip(self.rounding) {
+            pair.copy_from_slice(&[digest, TOP - digest]);
+        }
+        Vote(vote)
+    }
+}
+
+/// All ranks together: what they agree on, or the refusal of the first that refuses.
+///
+/// # Errors
+/// A rank refuses, or no engine of `choice` runs on all of them.
+pub fn agree(comm: &Comm, proposal: Proposal, choice: params::Engine) -> Result<Agreed, Ended> {
+    let verdict = cast(comm, &proposal);
+    if let Some(refuser) = verdict.refuser {
+        return Err(told_by(comm, refuser, proposal.refusal));
+    }
+    if !verdict.one_launch {
+        let odd = first_unlike_rank_0(comm, proposal.launch);
+        let why = "this rank is of another version of skt-hpl, or of another supervised run \
+                   (SKT_RUN_ID), than rank 0; start all ranks from one program with one command";
+        return Err(told_by(comm, odd, Some(Ended::new(Exit::Environment, why))));
+    }
+    let (everywhere, alike) = verdict.engines;
+    let left = if alike > 0 { alike } else { everywhere };
+    let engines: Vec<Engine> = Engine::candidates(choice)
+        .into_iter()
+        .enumerate()
+        .filter(|(i, _)| left >> i & 1 == 1)
+        .map(|(_, name)| Engine::named(name).expect("all ranks can run it"))
+        .collect();
+    if engines.is_empty() {
+        // Each rank can run one, but not the same.
+        let why = format!("not the same one as the other ranks: {}", Engine::refusal(choice));
+        return Err(told_by(comm, 0, Some(Ended::new(Exit::BadInput, why))));
+    }
+    Ok(Agreed { engines, alike: alike > 0, threads: verdict.threads })
+}
+
+/// All ranks together: `engine`, one of those agreed on and the same everywhere, is the run's.
+pub fn settle(comm: &Comm, agreed: Agreed, engine: Engine) -> Common {
+    let mut rounding = engine.identity().into_bytes();
+    let differs = (!agreed.alike).then(|| {
+        let odd = first_unlike_rank_0(comm, digest(&engine.identity()));
+        told_by(comm, odd, Some(Ended::new(Exit::Environment, engine.identity()))).why
+    });
+    comm.broadcast_bytes(&mut rounding, 0);
+    let rounding = String::from_utf8_lossy(&rounding).into_owned();
+    Common { engine, rounding, differs, threads: agreed.threads }
+}
+
+/// Everybody's success, or the first failure at everybody.
+pub fn unanimous<T>(comm: &Comm, result: Result<T, Ended>) -> Result<T, Ended> {
+    let mut proposal = Proposal::bare(comm.rank());
+    let value = proposal.needs(result);
+    match cast(comm, &proposal).refuser {
+        Some(refuser) => Err(told_by(comm, refuser, proposal.refusal)),
+        None => Ok(value.expect("this rank has not refused")),
+    }
+}
+
+fn cast(comm: &Comm, proposal: &Proposal) -> Verdict {
+    let Vote(mut all) = proposal.vote();
+    comm.all_reduce(&mut all, Reduce::Min);
+    Vote(all).verdict()
+}
+
+/// What rank `teller` has to say, at everybody, with its name and node.
+fn told_by(comm: &Comm, teller: usize, mine: Option<Ended>) -> Ended {
+    let mut bytes = Vec::new();
+    if comm.rank() == teller {
+        let Ended { exit, why } = mine.expect("the verdict says who has something to say");
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        let why = format!("rank {teller} on {}: {why}", host.to_string_lossy());
+        bytes = serde_json::to_vec(&Ended { exit, why }).expect("plain values have a JSON form");
+    }
+    comm.broadcast_bytes(&mut bytes, teller);
+    serde_json::from_slice(&bytes).expect("what one rank wrote another can read")
+}
+
+/// The first rank whose value is not rank 0's; there is one.
+fn first_unlike_rank_0(comm: &Comm, mine: u64) -> usize {
+    let mut first = [mine];
+    comm.broadcast(&mut first, 0);
+    let mut odd = [if first[0] == mine { TOP } else { comm.rank() as u64 }];
+    comm.all_reduce(&mut odd, Reduce::Min);
+    odd[0] as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    impl Vote {
+        /// As the reduction combines two.
+        fn with(mut self, other: Vote) -> Vote {
+            for (mine, other) in self.0.iter_mut().zip(other.0) {
+                *mine = (*mine).min(other);
+            }
+            self
+        }
+    }
+
+    fn proposal(rank: usize, threads: usize, first: [u64; 2], launch: u64) -> Proposal {
+        let mut rounding = [0; CANDIDATES];
+        rounding[..2].copy_from_slice(&first);
+        Proposal { rank, threads, rounding, launch, refusal: None }
+    }
+
+    fn all(proposals: &[Proposal]) -> Verdict {
+        proposals.iter().map(Proposal::vote).reduce(Vote::with).unwrap().verdict()
+    }
+
+    /// Every choice of up to three ranks with few values each, against what is meant.
+    #[test]
+    fn the_verdict_is_what_is_meant_for_every_small_run() {
+        let kinds: Vec<Proposal> = (0..2 * 9 * 2 * 2)
+            .map(|i| {
+                let (threads, rest) = (1 + i % 2, i / 2);
+                let (a, b, rest) = (rest % 3, rest / 3 % 3, rest / 9);
+                let mut kind = proposal(0, threads, [a as u64, b as u64], 1 + rest as u64 % 2);
+                if rest / 2 == 1 {
+                    kind.refusal = Some(Ended::new(Exit::BadInput, "no"));
+                }
+                kind
+            })
+            .collect();
+        let mut ranks = Vec::new();
+        for size in 1..=3u32 {
+            for case in 0..kinds.len().pow(size) {
+                ranks.clear();
+                for rank in 0..size {
+                    let kind = case / kinds.len().pow(rank) % kinds.len();
+                    ranks.push(Proposal { rank: rank as usize, ..kinds[kind].clone() });
+                }
+                let verdict = all(&ranks);
+                let refuser = ranks.iter().position(|r| r.refusal.is_some());
+                assert_eq!(verdict.refuser, refuser, "{ranks:?}");
+                assert_eq!(verdict.one_launch, ranks.iter().all(|r| r.launch == ranks[0].launch));
+                let runs = |i: usize| ranks.iter().all(|r| r.rounding[i] > 0);
+                let alike = |i: usize| ranks.iter().all(|r| r.rounding[i] == ranks[0].rounding[i]);
+                let bits = |keep: &dyn Fn(usize) -> bool| {
+                    (0..CANDIDATES).map(|i| u16::from(keep(i)) << i).sum::<u16>()
+                };
+                let wanted = (bits(&runs), bits(&|i| runs(i) && alike(i)));
+                assert_eq!(verdict.engines, wanted, "{ranks:?}");
+                let threads = ranks.iter().map(|r| r.threads);
+                let wanted = (threads.clone().min().unwrap(), threads.max().unwrap());
+                assert_eq!(verdict.threads, wanted);
+            }
+        }
+    }
+
+    proptest! {
+        /// A reduction may combine ranks in any order, and in a tree of any shape.
+        #[test]
+        fn no_order_of_the_ranks_changes_the_verdict(
+            kinds in proptest::collection::vec((1usize..200, 0u64..TOP, 0u64..TOP, 1u64..TOP, any::<bool>()), 1..40),
+            seed: u64,
+        ) {
+            let mut votes: Vec<Vote> = kinds.iter().enumerate().map(|(rank, k)| {
+                let mut one = proposal(rank, k.0, [k.1, k.2], k.3);
+                if k.4 {
+                    one.needs::<()>(Err(Ended::new(Exit::BadInput, "no")));
+                }
+                one.vote()
+            }).collect();
+            prop_assert!(votes.iter().all(|v| v.0.iter().all(|&n| n <= TOP)));
+            let one_by_one = votes.iter().copied().reduce(Vote::with).unwrap();
+            let mut state = seed | 1;
+            while votes.len() > 1 {
+                state ^= state << 13; state ^= state >> 7; state ^= state << 17;
+                let a = votes.swap_remove(state as usize % votes.len());
+                let at = (state >> 32) as usize % votes.len();
+                votes[at] = votes[at].with(a);
+            }
+            prop_assert_eq!(votes[0], one_by_one);
+        }
+    }
+
+    #[test]
+    fn of_several_wants_the_first_is_told() {
+        let mut one = proposal(3, 1, [1, 1], 1);
+        assert_eq!(one.needs(Ok(7)), Some(7));
+        assert_eq!(one.needs::<()>(Err(Ended::new(Exit::NoSharedMemory, "first"))), None);
+        assert_eq!(one.needs::<()>(Err(Ended::new(Exit::BadInput, "second"))), None);
+        assert_eq!(one.refusal, Some(Ended::new(Exit::NoSharedMemory, "first")));
+    }
+
+    #[test]
+    fn every_choice_names_engines_that_exist_and_fits_the_vote() {
+        use clap::ValueEnum;
+        for choice in params::Engine::value_variants() {
+            let names = Engine::candidates(*choice);
+            assert!((1..=CANDIDATES).contains(&names.len()));
+        }
+        for engine in Engine::runnable() {
+            assert!(Engine::candidates(params::Engine::Auto).contains(&engine.name()));
+        }
+    }
+}

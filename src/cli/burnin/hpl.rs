@@ -1,0 +1,234 @@
+//! HPL in a loop: `skt-hpl run` again and again until the time is over, and what it says each time.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::BurninFlags;
+use super::pass::Pass;
+use crate::burnin::document::HplRun;
+use crate::burnin::rounds::machines;
+use crate::burnin::spread::median;
+use crate::cli::exit::Exit;
+use crate::cli::run::{NodeFlags, Refusal};
+use crate::model::fit;
+use crate::model::planner::squarest_grid;
+use crate::supervise::remember::events::Event;
+use crate::supervise::remember::folder::Folder;
+use crate::supervise::remember::journal;
+use crate::supervise::start::hosts::Host;
+
+const NB: u64 = 192;
+
+/// What of the time that is left one run takes where the user gives no size: some are to follow.
+const PART: f64 = 0.25;
+
+/// What HPL reaches of what the nodes multiply at by themselves, at the sizes that fit into minutes.
+const REACHED: f64 = 0.5;
+
+/// A matrix takes at most so much of the memory that is free.
+const MEMORY: f64 = 0.4;
+
+/// The size whose run takes about so long on these nodes, with the ranks' grid.
+fn size(pass: &Pass, ranks: usize, time: Duration) -> (u64, (u64, u64)) {
+    let marks: Vec<String> = pass.here.iter().map(|here| here.machine.clone()).collect();
+    let machine = machines(&marks);
+    let rate = |node: usize| {
+        let seen: Vec<f64> =
+            pass.sweeps.iter().filter_map(|s| s.multiply.get(node)).copied().collect();
+        median(&seen)
+    };
+    // Nodes that share a machine share what it can do.
+    let firsts = (0..machine.len()).filter(|&node| machine[node] == node);
+    let (mut flops, mut bytes) = (0.0, 0.0);
+    for node in firsts {
+        flops += rate(node);
+        bytes += pass.here[node].memory_free_bytes as f64;
+    }
+    let in_time = (1.5 * REACHED * flops * time.as_secs_f64()).cbrt();
+    let in_memory = (MEMORY * bytes / 8.0).sqrt();
+    let n = in_time.min(in_memory).max(NB as f64) as u64;
+    (n / NB * NB, squarest_grid(ranks as u64))
+}
+
+/// The flags of the nodes, as the user gave them.
+fn node_words(nodes: &NodeFlags) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut give = |flag: &str, value: Option<String>| {
+        if let Some(value) = value {
+            words.push(format!("{flag}={value}"));
+        }
+    };
+    let path = |path: &Path| path.to_string_lossy().into_owned();
+    give("--hosts", nodes.hosts.as_deref().map(path));
+    give("--spares", nodes.spares.as_deref().map(path));
+    give("--spare-nodes", Some(nodes.spare_nodes.to_string()));
+    give("--rsh", nodes.rsh.clone());
+    give("--fanout", Some(nodes.fanout.to_string()));
+    let kind = |kind: crate::supervise::start::launcher::Launcher| {
+        clap::ValueEnum::to_possible_value(&kind).map(|value| value.get_name().to_owned())
+    };
+    give("--launcher", nodes.launcher.and_then(kind));
+    give("--launcher-program", nodes.launcher_program.as_deref().map(path));
+    for text in &nodes.launcher_args {
+        give("--launcher-args", Some(text.clone()));
+    }
+    words
+}
+
+/// Runs HPL until the time is over, once at least.
+pub fn repeat(
+    flags: &BurninFlags,
+    hosts: &[Host],
+    pass: &Pass,
+    began: Instant,
+    until: Duration,
+) -> Result<Vec<HplRun>, Refusal> {
+    let environment = |why: String| Refusal(Exit::Environment, why);
+    let own = std::env::current_exe()
+        .map_err(|e| environment(format!("cannot tell where this program is: {e}")))?;
+    let left = until.saturating_sub(began.elapsed());
+    let ranks: usize = hosts.iter().map(|host| host.slots).sum();
+    let mut bench: Vec<String> =
+        flags.bench.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    if bench.is_empty() {
+        let (n, (p, q)) = size(pass, ranks, left.mul_f64(PART));
+        let words = [("-n", n), ("--nb", NB), ("-p", p), ("-q", q)];
+        bench =
+            words.iter().flat_map(|(flag, value)| [flag.to_string(), value.to_string()]).collect();
+    }
+    let mut runs: Vec<HplRun> = Vec::new();
+    loop {
+        let number = runs.len() + 1;
+        let dir = flags.state.join(format!("hpl-{number}"));
+        let folder = Folder::new(&dir);
+        folder.prepare().map_err(environment)?;
+        let file = |name: &str| {
+            let path = dir.join(name);
+            File::create(&path).map_err(|e| environment(format!("{}: {e}", path.display())))
+        };
+        let started = Instant::now();
+        let status = Command::new(&own)
+            .arg("run")
+            .args(node_words(&flags.nodes))
+            .arg("--new")
+            .arg("--state")
+            .arg(&dir)
+            .args(&bench)
+            .stdin(Stdio::null())
+            .stdout(file("output")?)
+            .stderr(file("told")?)
+            .status()
+            .map_err(|e| environment(format!("cannot start {}: {e}", own.display())))?;
+        let took = started.elapsed();
+        let run = outcome(&dir, status.code(), took);
+        println!(
+            "HPL run {number}: N = {}, {:.1} GFLOP/s, {:.0} s, status {}",
+            run.n,
+            run.gflops,
+            took.as_secs_f64(),
+            status.code().map_or("none".to_owned(), |code| code.to_string())
+        );
+        let fails = !matches!(run.status, Some(0 | 3));
+        runs.push(run);
+        // What does not run at all will not the next time.
+        if fails || began.elapsed() + took > until {
+            return Ok(runs);
+        }
+    }
+}
+
+/// What a run's folder tells of it.
+fn outcome(dir: &Path, status: Option<i32>, took: Duration) -> HplRun {
+    let output = std::fs::read_to_string(dir.join("output")).unwrap_or_default();
+    let mut run = HplRun { status, seconds: took.as_secs_f64(), ..HplRun::default() };
+    if let Some(sample) = fit::read(&output).last() {
+        run.n = sample.n as u64;
+        run.gflops = sample.rate / 1e9;
+    }
+    let path = Folder::new(dir).journal();
+    let records = std::fs::read(&path).ok().and_then(|bytes| journal::parse(&bytes, &path).ok());
+    for record in records.map(|(records, _)| records).unwrap_or_default() {
+        match record.event {
+            Event::SlowNode { node, detail } => run.slow.push((node, detail)),
+            Event::Fault { kind, node, detail, .. } => {
+                run.faults.push((node, format!("{}, {detail}", kind.words())));
+            }
+            _ => {}
+        }
+    }
+    run
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::burnin::samples::{Here, Sweep};
+    use crate::burnin::verdict::Judged;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Probe {
+        #[command(flatten)]
+        nodes: NodeFlags,
+    }
+
+    #[test]
+    fn the_run_gets_the_nodes_as_they_were_given() {
+        let words = [
+            "x",
+            "--hosts",
+            "h",
+            "--spare-nodes",
+            "1",
+            "--rsh",
+            "ssh -F f",
+            "--launcher",
+            "mpich",
+            "--launcher-args",
+            "-a b",
+            "--launcher-args=-c",
+        ];
+        let nodes = Probe::try_parse_from(words).unwrap().nodes;
+        let again = [vec!["x".to_owned()], node_words(&nodes)].concat();
+        let read = Probe::try_parse_from(again).unwrap().nodes;
+        assert_eq!(format!("{nodes:?}"), format!("{read:?}"));
+    }
+
+    #[test]
+    fn a_size_fits_time_and_memory_and_counts_a_shared_machine_once() {
+        let pass = |machines: &[&str], memory: u64| Pass {
+            here: machines
+                .iter()
+                .map(|m| Here {
+                    machine: m.to_string(),
+                    memory_free_bytes: memory,
+                    ..Here::default()
+                })
+                .collect(),
+            sweeps: vec![Sweep { multiply: vec![1e12; machines.len()], ..Sweep::default() }],
+            judged: Judged::default(),
+            took: Duration::ZERO,
+        };
+        let minute = Duration::from_secs(60);
+        let (one, grid) = size(&pass(&["a", "a", "a", "a"], 1 << 40), 4, minute);
+        assert_eq!(grid, (2, 2));
+        assert!((30_000..40_000).contains(&one), "{one}");
+        let (four, _) = size(&pass(&["a", "b", "c", "d"], 1 << 40), 4, minute);
+        assert!((1.5..1.65).contains(&(four as f64 / one as f64)), "{four}");
+        let (small, _) = size(&pass(&["a", "b"], 1 << 30), 2, minute);
+        assert!(8 * small * small <= 1 << 30 && small.is_multiple_of(NB));
+    }
+
+    #[test]
+    fn a_folder_tells_what_happened() {
+        let dir = tempfile::tempdir().unwrap();
+        let line =
+            "WR11C2R4        9000    64     2     2              12.00             4.0500e+01\n";
+        std::fs::write(dir.path().join("output"), line).unwrap();
+        let run = outcome(dir.path(), Some(0), Duration::from_secs(13));
+        assert_eq!((run.n, run.gflops, run.status), (9000, 40.5, Some(0)));
+        assert!(run.slow.is_empty() && run.faults.is_empty());
+    }
+}

@@ -1,0 +1,217 @@
+//! `skt-hpl burnin`: which of these nodes and links is slower than its peers, or computes wrong.
+//!
+//! First what the doctor looks at; then a pass in which nodes and links are measured ([`pass`]), HPL in a loop under the
+//! supervisor ([`hpl`]), and a second pass, with the nodes warm. What is slow is named if two passes say so.
+
+mod hpl;
+mod pass;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::doctor::{self, DoctorFlags};
+use super::exit::Exit;
+use super::run::{NodeFlags, Refusal};
+use crate::burnin::document::{self, Document, Kind};
+use crate::burnin::probe::{self, Extent};
+use crate::burnin::samples::{Here, Said};
+use crate::burnin::verdict::{Slow, Tolerance, Wrong};
+use crate::comm::World;
+use crate::memory::room;
+use crate::supervise::remember::events::unix_ms;
+use crate::supervise::remember::folder::{Folder, write_bytes};
+use crate::supervise::start::hosts::Host;
+use crate::units::duration;
+use pass::Pass;
+
+const COMPARING: &str = "Comparing";
+
+#[derive(Clone, Debug, Args)]
+#[command(trailing_var_arg = true)]
+pub struct BurninFlags {
+    #[command(flatten)]
+    pub nodes: NodeFlags,
+
+    /// How long in all; two passes over many nodes may take longer
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10min", help_heading = COMPARING)]
+    pub time: Duration,
+
+    /// Folder of this burn-in: what the ranks said, and the HPL runs
+    #[arg(long, value_name = "DIR", default_value = "skt-hpl.burnin", help_heading = COMPARING)]
+    pub state: PathBuf,
+
+    /// Write all figures and findings as JSON to FILE
+    #[arg(long, value_name = "FILE", help_heading = COMPARING)]
+    pub json: Option<PathBuf>,
+
+    /// A node may be slower than its peers by this much
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "2%", help_heading = COMPARING)]
+    pub tolerance: f64,
+
+    /// A link may carry less than its peers by this much
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "5%", help_heading = COMPARING)]
+    pub bandwidth_tolerance: f64,
+
+    /// A link may take longer for a short message than its peers by this much
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "25%", help_heading = COMPARING)]
+    pub latency_tolerance: f64,
+
+    /// Cores of each node that multiply and copy [default: all]
+    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true, help_heading = COMPARING)]
+    pub threads: usize,
+
+    /// How long each single measurement takes
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "80ms", help_heading = COMPARING)]
+    pub slot: Duration,
+
+    /// Compare nodes and links alone, without HPL
+    #[arg(long, help_heading = COMPARING)]
+    pub no_hpl: bool,
+
+    /// Flags of the benchmark for the HPL runs [default: a size that fits memory and time]
+    #[arg(value_name = "BENCHMARK FLAGS", allow_hyphen_values = true)]
+    pub bench: Vec<OsString>,
+}
+
+/// `2%`, `2 %` or `2`, as a fraction.
+fn percent(text: &str) -> Result<f64, String> {
+    match text.trim().trim_end_matches('%').trim_end().parse::<f64>() {
+        Ok(value) if (0.0..100.0).contains(&value) => Ok(value / 100.0),
+        _ => Err("a part in per cent is needed, from 0 to below 100, such as 2%".to_owned()),
+    }
+}
+
+pub fn run(flags: &BurninFlags) -> ExitCode {
+    match burn_in(flags) {
+        Ok(exit) => exit.into(),
+        Err(Refusal(exit, why)) => {
+            super::say(format_args!("burnin: {why}"));
+            exit.into()
+        }
+    }
+}
+
+/// What a rank of a pass does, one on each node.
+pub fn rank(extent: &Extent) -> ExitCode {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    let threads = if extent.threads == 0 { crate::cores::count() } else { extent.threads };
+    let here = Here {
+        machine: match boot.trim() {
+            "" => host.clone(),
+            boot => boot.to_owned(),
+        },
+        host,
+        threads,
+        memory_free_bytes: room::available_bytes().unwrap_or(0),
+        ..Here::default()
+    };
+    let world = World::init(false);
+    probe::run(world.comm(), extent, here, &mut |said: &Said| {
+        use std::io::Write;
+        let mut out = std::io::stdout().lock();
+        // Nobody can be told that nothing can be told.
+        let line = crate::burnin::samples::line(said);
+        let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+    });
+    Exit::Passed.into()
+}
+
+fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
+    let began = Instant::now();
+    let Some(nodes) = flags.nodes.nodes()? else {
+        let why = "on which nodes? Give --hosts FILE, or run inside a Slurm, PBS or LSF allocation";
+        return Err(Refusal(Exit::Usage, why.into()));
+    };
+    let hosts: Vec<Host> =
+        nodes.hosts.iter().chain(&nodes.spares).map(|h| Host::new(&h.name, 1)).collect();
+    if hosts.len() < 2 {
+        let why = "one node has no peers to be compared with; name two or more";
+        return Err(Refusal(Exit::Usage, why.into()));
+    }
+    let names: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
+    Folder::new(&flags.state).prepare().map_err(|why| Refusal(Exit::Environment, why))?;
+    let looked = doctor::examine(&DoctorFlags {
+        nodes: flags.nodes.clone(),
+        no_mpi: true,
+        mpi_patience: Duration::from_secs(60),
+        bench: Vec::new(),
+    })?;
+    if looked > 0 {
+        let why = format!("not begun: {looked} problem(s) are to be mended first");
+        return Err(Refusal(Exit::Environment, why));
+    }
+    let tolerance = Tolerance {
+        node: flags.tolerance,
+        bandwidth: flags.bandwidth_tolerance,
+        latency: flags.latency_tolerance,
+    };
+    let mut document = Document::new(tolerance, names.len(), unix_ms() / 1000);
+    let measure = |document: &mut Document| -> Result<Pass, Refusal> {
+        let number = document.sweeps.len() + 1;
+        let pass = pass::measure(flags, &nodes.shell, &hosts, number, &tolerance)?;
+        document.sweeps.push(pass.sweeps.len());
+        document.nodes = document::nodes(&names, &pass.here, &pass.sweeps, &pass.judged);
+        document.links = document::links(&names, &pass.sweeps, &pass.judged);
+        Ok(pass)
+    };
+    let first = measure(&mut document)?;
+    let mut wrong = first.judged.wrong.clone();
+    if !flags.no_hpl {
+        let until = flags.time.saturating_sub(first.took);
+        document.hpl = hpl::repeat(flags, &nodes.hosts, &first, began, until)?;
+    }
+    let mut slow: Vec<Slow> = Vec::new();
+    if !flags.no_hpl || !first.judged.slow.is_empty() {
+        let second = measure(&mut document)?;
+        wrong.extend(&second.judged.wrong);
+        slow = first.judged.confirmed(&second.judged);
+        // What shows in warm nodes alone has to show once more.
+        if slow.len() < second.judged.slow.len() {
+            let third = measure(&mut document)?;
+            wrong.extend(&third.judged.wrong);
+            for found in second.judged.confirmed(&third.judged) {
+                if !slow.iter().any(|s| (s.what, s.place) == (found.what, found.place)) {
+                    slow.push(found);
+                }
+            }
+        }
+    }
+    let wrong = Wrong::merged(&wrong);
+    document.findings = document::findings(&names, &slow, &wrong);
+    let wrong_nodes: Vec<String> = document
+        .findings
+        .iter()
+        .filter(|finding| finding.kind == Kind::Wrong)
+        .flat_map(|finding| finding.nodes.clone())
+        .collect();
+    document.findings.extend(document::hpl_findings(&document.hpl, &wrong_nodes));
+    document.seconds = began.elapsed().as_secs_f64();
+    if let Some(path) = &flags.json {
+        let text = serde_json::to_vec_pretty(&document).expect("plain values have a JSON form");
+        write_bytes(path, &text).map_err(|error| {
+            Refusal(Exit::Environment, format!("cannot write {}: {error}", path.display()))
+        })?;
+    }
+    print!("{}", document.text());
+    Ok(if document.findings.is_empty() { Exit::Passed } else { Exit::Suspect })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_given_in_per_cent() {
+        assert_eq!(percent("2%"), Ok(0.02));
+        assert_eq!(percent(" 2.5 % "), Ok(0.025));
+        assert_eq!(percent("0"), Ok(0.0));
+        for bad in ["", "x", "100%", "-1", "NaN"] {
+            assert!(percent(bad).is_err(), "{bad}");
+        }
+    }
+}

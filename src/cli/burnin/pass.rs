@@ -1,0 +1,190 @@
+//! One pass over all nodes: starts a rank on each, reads what rank 0 says, and has it judged.
+//!
+//! A pass that stands still is ended: a node that hangs costs the burn-in a minute, not for ever.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use super::BurninFlags;
+use crate::burnin::probe::Extent;
+use crate::burnin::samples::{Here, Said, Sweep, read};
+use crate::burnin::verdict::{Judged, LINKS_EVERY, Tolerance, judge, sweeps_wanted};
+use crate::cli::exit::Exit;
+use crate::cli::run::Refusal;
+use crate::supervise::remember::clerk::{Answer, Clerk};
+use crate::supervise::remember::events::unix_ms;
+use crate::supervise::remember::folder::Folder;
+use crate::supervise::start::hosts::Host;
+use crate::supervise::start::job::Job;
+use crate::supervise::start::launcher::{LaunchPlan, launch};
+use crate::supervise::start::room::Room;
+use crate::supervise::talk::shell::RemoteShell;
+
+/// A turn of two nodes, and what meeting before it takes, in slots.
+const GAME_SLOTS: f64 = 1.5;
+
+/// The same for what every node measures by itself, once in a sweep.
+const ALONE_SLOTS: f64 = 3.0;
+
+/// What part of the time a pass may take.
+const PART: f64 = 0.25;
+
+/// How long rank 0 may have nothing to say: first while MPI starts, then while a sweep lasts.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+pub struct Pass {
+    pub here: Vec<Here>,
+    pub sweeps: Vec<Sweep>,
+    pub judged: Judged,
+    pub took: Duration,
+}
+
+/// How much fits into the time: enough sweeps always, and in each as many tournament rounds as there is time for.
+fn extent(nodes: usize, time: Duration, threads: usize, slot: Duration) -> Extent {
+    let sweeps = sweeps_wanted(nodes);
+    let all = nodes - 1 + nodes % 2;
+    let whole = (sweeps / LINKS_EVERY) as f64;
+    let slots = time.as_secs_f64() * PART / slot.as_secs_f64().max(1e-3) / whole;
+    let rounds = ((slots - ALONE_SLOTS * LINKS_EVERY as f64) / GAME_SLOTS).max(1.0) as usize;
+    Extent { sweeps, rounds: rounds.min(all), threads, slot }
+}
+
+/// What was asked for, unless it takes too long.
+fn wait<T>(answer: &Answer<T>) -> Option<T> {
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(5) {
+        if let Some(found) = answer.here() {
+            return Some(found);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    None
+}
+
+/// Measures and judges.
+pub fn measure(
+    flags: &BurninFlags,
+    shell: &RemoteShell,
+    hosts: &[Host],
+    number: usize,
+    tolerance: &Tolerance,
+) -> Result<Pass, Refusal> {
+    let environment = |why: String| Refusal(Exit::Environment, why);
+    let began = Instant::now();
+    let (tool, extra) = flags.nodes.launcher()?;
+    let own = std::env::current_exe()
+        .map_err(|e| environment(format!("cannot tell where this program is: {e}")))?;
+    let extent = extent(hosts.len(), flags.time, flags.threads, flags.slot);
+    let dir = std::path::absolute(flags.state.join(format!("pass-{number}")))
+        .map_err(|e| environment(e.to_string()))?;
+    let folder = Folder::new(&dir);
+    folder.prepare().map_err(environment)?;
+    let run_id = format!("burnin-{}-{}", std::process::id(), unix_ms());
+    let own = own.to_string_lossy().into_owned();
+    let command = [own, "agent".to_owned(), "--measure".to_owned(), extent.to_string()];
+    let env: Vec<(String, String)> =
+        std::env::vars().filter(|(name, _)| name.starts_with("SKT_FAULT")).collect();
+    let made = launch(&LaunchPlan {
+        tool: &tool,
+        room: Room::Enough,
+        hosts,
+        ranks: hosts.len(),
+        run_id: &run_id,
+        incarnation: 0,
+        command: &command,
+        env: &env,
+        extra: &extra,
+        shell,
+        dir: &dir,
+        as_root: nix::unistd::geteuid().is_root(),
+    });
+    let started = Job::start(&made, &folder, 0)
+        .map_err(|e| environment(format!("cannot start {}: {e}", tool.program.display())))?;
+    let mut job = Job::new(started, &folder, 0, &Clerk::new());
+    let shown = std::io::stderr().is_terminal();
+    let mut heard = 0;
+    let mut since = Instant::now();
+    let said = loop {
+        std::thread::sleep(LOOK_EVERY);
+        // Looked at before the output is read: what comes later is not waited for.
+        job.look();
+        let ended = if job.has_looked() { job.poll() } else { None };
+        let output = std::fs::read(folder.output(0)).unwrap_or_default();
+        let said = read(&String::from_utf8_lossy(&output));
+        let measured = said.iter().filter(|s| matches!(s, Said::Measured(_))).count();
+        if measured + usize::from(!said.is_empty()) > heard {
+            heard = measured + usize::from(!said.is_empty());
+            since = Instant::now();
+            if shown {
+                eprint!("\rpass {number}: {measured} of {} sweeps ", extent.sweeps);
+                let _ = std::io::stderr().flush();
+            }
+        }
+        let late = since.elapsed() > PATIENCE;
+        if ended.is_none() && !late {
+            continue;
+        }
+        wait(&job.end(&run_id));
+        if shown {
+            eprintln!();
+        }
+        if ended == Some(Some(0)) && measured == extent.sweeps {
+            break said;
+        }
+        let words = match wait(&job.words()).map(|(_, complaint)| complaint.words) {
+            Some(words) if !words.is_empty() => format!(" ({words})"),
+            _ => String::new(),
+        };
+        let waited = said.iter().rev().find_map(|s| match s {
+            Said::WaitsFor { node, seconds } => Some((*node, *seconds)),
+            _ => None,
+        });
+        return Err(environment(match (waited, late) {
+            (Some((node, seconds)), _) => format!(
+                "{} has stopped answering in the middle of the measurements: waited for it for {seconds} s{words}; its \
+                 agent still answers to skt-hpl doctor, or does not",
+                hosts[node].name
+            ),
+            (None, true) => format!(
+                "nothing was measured for {} s{words}; skt-hpl doctor tells whether MPI starts over these nodes",
+                PATIENCE.as_secs()
+            ),
+            (None, false) => format!(
+                "the measurements ended after {measured} of {} sweeps{words}; skt-hpl doctor tells whether MPI starts over \
+                 these nodes",
+                extent.sweeps
+            ),
+        }));
+    };
+    let mut here = Vec::new();
+    let mut sweeps = Vec::new();
+    for one in said {
+        match one {
+            Said::Begun(nodes) => here = nodes,
+            Said::Measured(sweep) => sweeps.push(sweep),
+            Said::WaitsFor { .. } => {}
+        }
+    }
+    let engines: Vec<String> = here.iter().map(|node| node.engine.clone()).collect();
+    let judged = judge(hosts.len(), &sweeps, &engines, tolerance);
+    Ok(Pass { here, sweeps, judged, took: began.elapsed() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_nodes_meet_all_in_every_sweep_and_many_as_far_as_time_goes() {
+        let slot = Duration::from_millis(80);
+        let of = |nodes, seconds| extent(nodes, Duration::from_secs(seconds), 0, slot);
+        assert_eq!(of(4, 600).rounds, 3);
+        assert_eq!(of(5, 600).rounds, 5);
+        assert_eq!(of(2, 1).rounds, 1);
+        let many = of(1000, 600);
+        assert!((5..100).contains(&many.rounds), "{many:?}");
+        assert!(of(1000, 86_400).rounds == 999);
+    }
+}

@@ -1,0 +1,178 @@
+//! Which launcher starts the ranks: the one that belongs to the MPI library this program is linked to.
+//!
+//! `run` and `doctor` get a [`Tool`] from here, and nothing later asks which Open MPI it is. A machine may
+//! have several: the one beside the linked library comes first, then those in PATH of the library's version.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::exit::Exit;
+use super::run::{NodeFlags, Refusal};
+use crate::supervise::start::launcher::{Launcher, PMIX_FENCE_VAR, Tool, major_version};
+use crate::supervise::talk::shell::split_words;
+
+/// What the MPI library calls itself; it may be asked before MPI starts.
+pub fn mpi_library() -> String {
+    let mut text = vec![0u8; mpi_sys::MPI_MAX_LIBRARY_VERSION_STRING as usize + 1];
+    let mut length = 0;
+    // SAFETY: the buffer has the length the standard asks for; the call is allowed at any time.
+    unsafe { mpi_sys::MPI_Get_library_version(text.as_mut_ptr().cast(), &mut length) };
+    text.truncate(usize::try_from(length).unwrap_or(0));
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// srun's `--mpi` for the MPI library this program is linked to.
+fn pmi(library: &str) -> &'static str {
+    match Launcher::of_library(library) {
+        Some(Launcher::Openmpi) => "pmix",
+        _ => "pmi2",
+    }
+}
+
+pub(super) fn in_path(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
+}
+
+/// The folder MPI is installed in, by where the linked library was loaded from: `DIR` of `DIR/lib/libmpi.so.40`.
+fn prefix_of_library(maps: &str) -> Option<PathBuf> {
+    let loaded = maps.lines().find_map(|line| {
+        let path = Path::new(line.split_whitespace().nth(5)?);
+        let name = path.file_name()?.to_str()?;
+        (name.starts_with("libmpi.so") || name.starts_with("libmpich.so")).then_some(path)
+    })?;
+    Some(loaded.parent()?.parent()?.to_path_buf())
+}
+
+/// What a launcher says of its version; one that does not know the question says nothing of use.
+fn version_of(program: &Path) -> Option<u32> {
+    let mut asked = Command::new(program);
+    asked.arg("--version").stdin(Stdio::null());
+    major_version(&String::from_utf8_lossy(&asked.output().ok()?.stdout))
+}
+
+/// The first of the version wanted, else the first of all. Pure but for asking.
+fn choose(
+    found: Vec<PathBuf>,
+    wanted: Option<u32>,
+    version: impl Fn(&Path) -> Option<u32>,
+) -> Option<(PathBuf, Option<u32>)> {
+    let mut first = None;
+    for program in found {
+        let major = version(&program);
+        if wanted.is_none() || major == wanted {
+            return Some((program, major));
+        }
+        first = first.or(Some((program, major)));
+    }
+    first
+}
+
+/// The folder a launcher is installed in, where its daemons would not be found by themselves.
+fn own_prefix(program: &Path) -> Option<PathBuf> {
+    let folder = std::fs::canonicalize(program.parent()?).ok()?;
+    let prefix = folder.parent().filter(|_| folder.ends_with("bin"))?;
+    let known = ["/", "/usr", "/usr/local"].iter().any(|p| prefix == Path::new(p));
+    (!known && ["prted", "orted"].iter().any(|d| folder.join(d).is_file()))
+        .then(|| prefix.to_path_buf())
+}
+
+impl NodeFlags {
+    /// Which launcher, and the user's arguments for it.
+    pub fn launcher(&self) -> Result<(Tool, Vec<String>), Refusal> {
+        let library = mpi_library();
+        let Some(kind) = self.launcher.or_else(|| Launcher::of_library(&library)) else {
+            return Err(Refusal(
+                Exit::Environment,
+                format!(
+                    "no launcher is known for the MPI library '{library}'; name one: --launcher"
+                ),
+            ));
+        };
+        let own = Launcher::of_library(&library) == Some(kind);
+        let wanted = major_version(&library).filter(|_| own && kind == Launcher::Openmpi);
+        let (program, major) = match &self.launcher_program {
+            Some(path) => (path.clone(), version_of(path)),
+            None => {
+                let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+                let beside = prefix_of_library(&maps).filter(|_| own).into_iter().flat_map(|dir| {
+                    kind.programs().iter().map(move |name| dir.join("bin").join(name))
+                });
+                let in_path = kind.programs().iter().filter_map(|name| in_path(name));
+                let found = beside.filter(|path| path.is_file()).chain(in_path).collect();
+                choose(found, wanted, version_of).ok_or_else(|| {
+                    Refusal(
+                        Exit::Environment,
+                        format!(
+                            "none of {} is in PATH; install it or name it: --launcher-program",
+                            kind.programs().join(", ")
+                        ),
+                    )
+                })?
+            }
+        };
+        let mut extra = Vec::new();
+        for text in &self.launcher_args {
+            extra.extend(
+                split_words(text)
+                    .map_err(|e| Refusal(Exit::Usage, format!("--launcher-args: {e}")))?,
+            );
+        }
+        let cpus = std::env::var("SLURM_CPUS_PER_TASK").ok().and_then(|text| text.parse().ok());
+        let tool = Tool {
+            kind,
+            prefix: own_prefix(&program).filter(|_| kind == Launcher::Openmpi),
+            program,
+            major: major.or(wanted),
+            pmi: pmi(&library),
+            fence_is_chosen: std::env::var_os(PMIX_FENCE_VAR).is_some(),
+            cpus_per_rank: cpus,
+        };
+        Ok((tool, extra))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_says_its_name() {
+        assert!(Launcher::of_library(&mpi_library()).is_some(), "{}", mpi_library());
+    }
+
+    #[test]
+    fn the_prefix_is_where_the_library_was_loaded_from() {
+        let maps = "7f0 r--p 0 fe:00 12   /usr/lib/x86_64-linux-gnu/libc.so.6\n\
+                    7f1 r-xp 0 fe:00 13   /opt/openmpi5/lib/libmpi.so.40.40.8\n";
+        assert_eq!(prefix_of_library(maps), Some(PathBuf::from("/opt/openmpi5")));
+        assert_eq!(prefix_of_library("7f0 r--p 0 00:00 0 \n"), None);
+    }
+
+    #[test]
+    fn the_launcher_of_the_librarys_version_is_taken() {
+        let found = || ["/usr/bin/mpirun.openmpi", "/opt/5/bin/mpirun"].map(PathBuf::from).to_vec();
+        let version = |path: &Path| Some(if path.starts_with("/opt/5") { 5 } else { 4 });
+        let choice = |wanted| choose(found(), wanted, version).unwrap().0;
+        assert_eq!(choice(Some(5)), Path::new("/opt/5/bin/mpirun"));
+        assert_eq!(choice(Some(4)), Path::new("/usr/bin/mpirun.openmpi"));
+        assert_eq!(choice(None), Path::new("/usr/bin/mpirun.openmpi"));
+        // None fits: the trial start will say so, with its name.
+        assert_eq!(choice(Some(6)), Path::new("/usr/bin/mpirun.openmpi"));
+        assert_eq!(choose(Vec::new(), Some(5), version), None);
+    }
+
+    #[test]
+    fn a_launcher_in_a_folder_of_its_own_names_it_to_its_daemons() {
+        let dir = tempfile::tempdir().unwrap();
+        let bin = dir.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        std::fs::write(bin.join("mpirun"), "").unwrap();
+        assert_eq!(own_prefix(&bin.join("mpirun")), None, "no daemon is there");
+        std::fs::write(bin.join("prted"), "").unwrap();
+        let real = std::fs::canonicalize(dir.path()).unwrap();
+        assert_eq!(own_prefix(&bin.join("mpirun")), Some(real));
+        assert_eq!(own_prefix(Path::new("/usr/bin/env")), None);
+    }
+}

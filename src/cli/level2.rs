@@ -1,0 +1,136 @@
+//! The second level at the start of a run: whether DIR is one that all nodes share, what lies there, and what of it
+//! is this run's. `protection` asks; rank 0 reads for all, so all ranks know the same.
+
+use std::cell::Cell;
+
+use super::agreement::{Ended, unanimous};
+use super::exit::Exit;
+use super::say;
+use crate::checkpoint::level2::Storage;
+use crate::checkpoint::restore::new_run;
+use crate::comm::Comm;
+use crate::input::settings;
+use crate::outcome;
+use crate::storage::choice::{Kind, Stock};
+use crate::storage::{About, Shelf};
+
+/// The second level of one run, on one rank.
+pub struct Level2<'a> {
+    settings: &'a settings::Level2,
+    pub shelf: Shelf,
+    /// What lay there when the run began; the same on every rank.
+    pub stock: Stock,
+    /// What could not be believed counts for the first test of a start alone: later ones cannot have left anything.
+    first: Cell<bool>,
+}
+
+/// The folder of a job, where there is a second level.
+pub fn shelf(settings: &settings::Protection) -> Option<Shelf> {
+    settings.level2.as_ref().map(|level2| Shelf::new(&level2.dir, &settings.job))
+}
+
+impl<'a> Level2<'a> {
+    /// Makes sure that all nodes see one DIR, and reads what lies there. All ranks together.
+    pub fn open(
+        comm: &Comm,
+        node: &Comm,
+        settings: &'a settings::Protection,
+    ) -> Result<Option<Self>, Ended> {
+        let Some(shelf) = shelf(settings) else { return Ok(None) };
+        let level2 = settings.level2.as_ref().expect("it has a shelf");
+        let ended = |why: String| Ended::new(Exit::Environment, why);
+        let mut token = format!("{:032x}", new_run()).into_bytes();
+        comm.broadcast_bytes(&mut token, 0);
+        let token = String::from_utf8(token).expect("hexadecimal digits");
+        let first = comm.rank() == 0;
+        let prepared = if first { shelf.prepare(&token) } else { Ok(()) };
+        unanimous(comm, prepared.map_err(ended))?;
+        let seen = if node.rank() == 0 { shelf.sees(&token) } else { Ok(()) };
+        unanimous(comm, seen.map_err(ended))?;
+        let mut bytes = Vec::new();
+        if first {
+            bytes = serde_json::to_vec(&shelf.survey()).expect("plain values have a JSON form");
+        }
+        comm.broadcast_bytes(&mut bytes, 0);
+        let stock: Result<Stock, String> =
+            serde_json::from_slice(&bytes).expect("what rank 0 wrote can be read");
+        let stock = stock.map_err(ended)?;
+        if first {
+            for why in &stock.damaged {
+                say(format_args!("not believed: {why}"));
+            }
+            for folder in &stock.unfinished {
+                say(format_args!("not used: the epoch in {folder} was never completed"));
+            }
+        }
+        Ok(Some(Self { settings: level2, shelf, stock, first: Cell::new(true) }))
+    }
+
+    /// Refuses what no test of this run can have left.
+    pub fn check(&self, tests: &[u64], rounding: &str, job: &str) -> Result<(), Ended> {
+        let Some((about, kind)) = self.stock.odd_one(tests) else { return Ok(()) };
+        let dir = self.shelf.dir().display();
+        Err(match kind {
+            Kind::RoundsOtherwise => Ended::new(
+                Exit::Environment,
+                format!(
+                    "the checkpoint of this run in {dir} was computed with another arithmetic ({}) than {rounding}, \
+                     which these ranks have: going on would change the last bits of the result. Start on nodes \
+                     whose processors and BLAS are as before, or give this run another --job name",
+                    about.arithmetic
+                ),
+            ),
+            _ => Ended::new(
+                Exit::BadInput,
+                format!(
+                    "{dir} has a checkpoint of another run of job {job:?}: {}. Finish that run, give this one another \
+                     --job name, or remove it with `skt-hpl clean --job {job} --level2 {dir}` or --restart never",
+                    words(about)
+                ),
+            ),
+        })
+    }
+
+    /// What the start of test `number` is told of the second level.
+    pub fn of_test(&self, number: u32, digest: u64, rounding: &str, fresh_run: u128) -> Storage {
+        let first = self.first.replace(false);
+        Storage {
+            shelf: self.shelf.clone(),
+            every: self.settings.every,
+            arithmetic: rounding.to_owned(),
+            stored: if first { self.stock.for_test(number, digest) } else { Vec::new() },
+            damaged: if first { self.stock.damaged.clone() } else { Vec::new() },
+            fresh_run,
+        }
+    }
+}
+
+/// An epoch's problem and how far it is.
+pub fn words(about: &About) -> String {
+    format!(
+        "test {}, N = {}, NB = {}, grid {} x {}, boundary {} of {}",
+        about.test + 1,
+        about.n,
+        about.nb,
+        about.p,
+        about.q,
+        about.boundary,
+        about.blocks()
+    )
+}
+
+/// What a test's account says of the second level: what earlier starts said, and what this one did.
+pub fn account(
+    earlier: Option<outcome::Level2>,
+    now: Option<outcome::Level2>,
+) -> Option<outcome::Level2> {
+    let now = now?;
+    let mut sum = earlier.unwrap_or_default();
+    sum.epochs += now.epochs;
+    sum.bytes += now.bytes;
+    sum.write_s += now.write_s;
+    sum.put_off += now.put_off;
+    sum.put_off_s += now.put_off_s;
+    sum.wait_s += now.wait_s;
+    Some(sum)
+}

@@ -1,0 +1,39 @@
+//! The description of the machine on its way to rank 0.
+//!
+//! The first rank of each node describes it. Descriptions travel up a binomial tree of these ranks, joined at each
+//! step: who passes one on holds one entry for each kind of node and the names of the hosts below it, and nobody
+//! but rank 0 holds them all.
+
+use super::node_facts;
+use crate::comm::Comm;
+use crate::report::machine::Machine;
+
+const TAG: i32 = 90;
+
+/// All ranks together: the machine on rank 0, something unfinished elsewhere.
+pub fn gather(comm: &Comm, node: &Comm) -> Machine {
+    let mut machine = Machine::default();
+    let colour = (node.rank() == 0).then_some(0);
+    // Rank 0 leads its node and is the first of the leaders.
+    let Some(leaders) = comm.split(colour, comm.rank()) else { return machine };
+    machine = Machine::node(node_facts::here(node.size()));
+    let (me, mut step) = (leaders.rank(), 1);
+    while step < leaders.size() {
+        if me & step != 0 {
+            let text = serde_json::to_vec(&machine).expect("plain values have a JSON form");
+            leaders.send(&[text.len() as u64], me - step, TAG);
+            leaders.send(&text, me - step, TAG);
+            break;
+        }
+        if me + step < leaders.size() {
+            let mut len = [0u64];
+            leaders.recv(&mut len, me + step, TAG);
+            let mut text = vec![0u8; len[0] as usize];
+            leaders.recv(&mut text, me + step, TAG);
+            machine.join(serde_json::from_slice(&text).expect("what one rank wrote can be read"));
+        }
+        step *= 2;
+    }
+    machine.sort();
+    machine
+}

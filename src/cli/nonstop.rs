@@ -1,0 +1,367 @@
+//! Going on without a rank that was lost, in the processes that are left: `--nonstop`.
+//!
+//! The job is played in acts. An act is what a job without `--nonstop` is as a whole, from looking at the nodes' memory to the last
+//! test's report; a loss ends it on every rank (`comm::World::attempt`), and the next begins with those who are left: one who stands by
+//! takes the position that is vacant, and what a restart would do is done without one. What a rank must know of
+//! earlier acts is its [`Story`]; with a roll call at the beginning all ranks come to know the same. docs/NONSTOP.md tells the whole protocol.
+
+use serde::{Deserialize, Serialize};
+
+use super::agreement::Ended;
+use super::exit::Exit;
+use super::replacement::{self, Status};
+use crate::checkpoint::Player;
+use crate::checkpoint::protocol::Method;
+use crate::comm::{Comm, Lost, World};
+use crate::faults;
+use crate::input::Loaded;
+use crate::lu::unix_seconds;
+use crate::supervise::start::launcher::own_run_id;
+
+/// What going on without a lost rank needs of settings and MPI; the same on every rank of a sound job.
+pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Ended> {
+    let settings = &loaded.settings;
+    let bad = |why: &str| Err(Ended::new(Exit::BadInput, why));
+    let able = |flag: &str| match world.obstacle() {
+        None => Ok(()),
+        Some(why) => Err(Ended::new(Exit::Environment, format!("{flag}: {why}"))),
+    };
+    if settings.checksums {
+        return replacement::fits(loaded).and_then(|()| able("--method abft"));
+    }
+    if !settings.nonstop {
+        return match settings.spare_ranks {
+            0 => Ok(()),
+            _ => bad("--spare-ranks stand by for nothing without --nonstop"),
+        };
+    }
+    match &settings.protection {
+        None => return bad("--nonstop goes on from what is saved: it needs --checkpoint"),
+        Some(protection) if protection.scheme.method == Method::Single => {
+            return bad(
+                "--nonstop needs --method self or double: single survives no loss during a save",
+            );
+        }
+        Some(protection) if protection.level2.is_some() => {
+            return bad("--nonstop cannot be had together with --level2: leave one out");
+        }
+        Some(_) => {}
+    }
+    able("--nonstop")
+}
+
+/// The part of a rank in a test.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cast {
+    pub test: usize,
+    pub position: Option<usize>,
+    /// The positions of its group, once it is known.
+    pub members: Vec<usize>,
+}
+
+/// What one rank knows of the acts so far.
+#[derive(Clone, Debug, Default)]
+pub struct Story {
+    pub cast: Cast,
+    /// Losses since this test began in this launch, and in earlier launches.
+    pub losses: u32,
+    pub losses_before: u32,
+    /// The run has begun: from now on its own memory is what is gone on from, whatever `--restart` says.
+    pub begun: bool,
+    /// Tests that have been told.
+    pub told: usize,
+    /// How the run ends, once all is told.
+    pub verdict: Option<Exit>,
+    /// Tests whose results all have, where checksums protect them.
+    pub finished: usize,
+    /// Ranks that were lost since the last roll call, and when this rank noticed.
+    gone: Vec<usize>,
+    noticed_unix_s: f64,
+    /// Who was there at the last roll call.
+    people: Vec<Answer>,
+    /// What is to be said of the last loss.
+    pub notice: Option<Notice>,
+}
+
+/// What a rank tells the others when an act begins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Answer {
+    /// The number the launcher gave it.
+    launched: usize,
+    host: String,
+    domain: String,
+    node: usize,
+    cast: Cast,
+    begun: bool,
+    told: usize,
+    verdict: Option<Exit>,
+    finished: usize,
+    /// What it has of a test that checksums protect.
+    status: Option<Status>,
+    /// Not told by those who have just noticed nothing.
+    noticed_unix_s: f64,
+}
+
+/// A loss, as it is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Notice {
+    lost: Vec<Gone>,
+    /// By the clock of who noticed first.
+    pub noticed_unix_s: f64,
+    agreed_s: f64,
+    /// Who takes which position.
+    takers: String,
+}
+
+/// One that is gone.
+#[derive(Clone, Debug, PartialEq)]
+struct Gone {
+    launched: usize,
+    host: String,
+    position: Option<usize>,
+}
+
+impl std::fmt::Display for Gone {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let Gone { launched, host, position } = self;
+        match position {
+            Some(position) => write!(f, "rank {launched} on {host} (position {position})"),
+            None => write!(f, "rank {launched} on {host} (standing by)"),
+        }
+    }
+}
+
+impl std::fmt::Display for Notice {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let who: Vec<String> = self.lost.iter().map(Gone::to_string).collect();
+        let (are, second) =
+            (if who.len() == 1 { "is" } else { "are" }, self.noticed_unix_s % 86_400.0);
+        let (hours, minutes) = (second / 3600.0, second / 60.0 % 60.0);
+        write!(
+            f,
+            "{} {are} lost: noticed at {:02}:{:02}:{:06.3} UTC, agreed {:.3} s later{}",
+            who.join(", "),
+            hours as u32,
+            minutes as u32,
+            second % 60.0,
+            self.agreed_s,
+            self.takers
+        )
+    }
+}
+
+/// Plays acts until one comes to its end; just the one where losses are not survived.
+pub fn play<T>(
+    world: &mut World,
+    survives: bool,
+    all: &mut T,
+    story: impl Fn(&mut T) -> &mut Story,
+    act: impl Fn(&World, &mut T) -> Exit,
+) -> Exit {
+    if !survives {
+        return act(world, all);
+    }
+    loop {
+        match world.attempt(|world| act(world, all)) {
+            Ok(exit) => return exit,
+            Err(Lost { noticed_unix_s }) => {
+                let story = story(all);
+                story.noticed_unix_s = noticed_unix_s;
+                story.gone.extend(world.close_ranks());
+                story.losses += 1;
+                faults::next_incarnation();
+            }
+        }
+    }
+}
+
+impl Story {
+    /// The next test begins, or the same is gone on with.
+    pub fn comes_to(&mut self, test: usize) {
+        if self.cast.test != test {
+            self.cast = Cast { test, ..Cast::default() };
+            (self.losses, self.losses_before) = (0, 0);
+        }
+    }
+
+    /// All ranks tell each other what they know, and know the same from then on. `node` is the first rank on this one's;
+    /// `status`: what this one has of a test that checksums protect.
+    pub fn call_roll(
+        &mut self,
+        world: &World,
+        (node, host, domain): (usize, &str, &str),
+        status: Option<Status>,
+    ) {
+        let comm = world.comm();
+        let mine = Answer {
+            launched: world.launched()[comm.rank()],
+            host: host.to_owned(),
+            domain: domain.to_owned(),
+            node,
+            cast: self.cast.clone(),
+            begun: self.begun,
+            told: self.told,
+            verdict: self.verdict,
+            finished: self.finished,
+            status,
+            noticed_unix_s: self.noticed_unix_s,
+        };
+        let bytes = serde_json::to_vec(&mine).expect("plain values have a JSON form");
+        let answers: Vec<Answer> = comm
+            .all_gather_bytes(&bytes)
+            .iter()
+            .map(|told| serde_json::from_slice(told).expect("ranks of one run are one program"))
+            .collect();
+        self.begun = answers.iter().any(|a| a.begun);
+        self.told = answers.iter().map(|a| a.told).max().unwrap_or(0);
+        self.verdict = answers.iter().find_map(|a| a.verdict);
+        self.finished = answers.iter().map(|a| a.finished).min().unwrap_or(0);
+        if !self.gone.is_empty() {
+            let noticed = answers.iter().map(|a| a.noticed_unix_s).fold(f64::INFINITY, f64::min);
+            let gone = std::mem::take(&mut self.gone);
+            // A loss before the last one could be told is told with it.
+            let untold = self.notice.take();
+            let noticed = untold.as_ref().map_or(noticed, |n| n.noticed_unix_s.min(noticed));
+            let mut lost = untold.map(|n| n.lost).unwrap_or_default();
+            lost.extend(gone.into_iter().map(|launched| self.obituary(launched)));
+            let agreed_s = (unix_seconds() - noticed).max(0.0);
+            let takers = String::new();
+            self.notice = Some(Notice { lost, noticed_unix_s: noticed, agreed_s, takers });
+        }
+        self.people = answers;
+    }
+
+    fn obituary(&self, launched: usize) -> Gone {
+        let known = self.people.iter().find(|a| a.launched == launched);
+        Gone {
+            launched,
+            host: known.map_or_else(|| "a node".to_owned(), |a| a.host.clone()),
+            position: known.and_then(|a| a.cast.position),
+        }
+    }
+
+    /// The positions of a test as they are dealt out, by rank: whoever is lost later is told by its own.
+    pub fn deal(&mut self, comm: &Comm, test: usize, taken: &[Option<usize>]) {
+        let takers = self.takers(test, taken);
+        if let Some(notice) = &mut self.notice {
+            notice.takers = takers;
+        }
+        let position = taken[comm.rank()];
+        if (self.cast.test, self.cast.position) != (test, position) {
+            self.cast = Cast { test, position, members: Vec::new() };
+        }
+        for (person, &position) in self.people.iter_mut().zip(taken) {
+            person.cast = Cast { test, position, members: Vec::new() };
+        }
+    }
+
+    /// What each rank brings to the casting of a test, by the last roll call.
+    pub fn players(&self, test: usize) -> Vec<Player> {
+        let player = |a: &Answer| {
+            let cast = Some(&a.cast).filter(|cast| cast.test == test);
+            Player {
+                node: a.node,
+                domain: a.domain.clone(),
+                kept: cast.and_then(|cast| cast.position),
+                members: cast.map(|cast| cast.members.clone()).unwrap_or_default(),
+            }
+        };
+        self.people.iter().map(player).collect()
+    }
+
+    /// What each rank has of a test, by the last roll call.
+    pub fn statuses(&self, test: usize) -> Vec<Option<Status>> {
+        self.people.iter().map(|a| a.status.as_ref().and_then(|s| s.of(test))).collect()
+    }
+
+    /// What ends this run, where a loss could not be made good by checksums.
+    pub fn is_lost(&self, why: &str) -> Ended {
+        let notice = self.notice.as_ref().map(|n| format!("{n}. ")).unwrap_or_default();
+        let why = format!("{notice}The run cannot go on: {why}. Start it again; it begins anew");
+        Ended::new(Exit::Unrecoverable, why)
+    }
+
+    /// Who takes a position that somebody else had, in words.
+    fn takers(&self, test: usize, taken: &[Option<usize>]) -> String {
+        let of_this = |a: &Answer| a.cast.position.filter(|_| a.cast.test == test);
+        if self.people.iter().all(|a| of_this(a).is_none()) {
+            // At the beginning of a test all of them are new.
+            return String::new();
+        }
+        let words = self.people.iter().zip(taken).filter_map(|(a, &taken)| {
+            let position = taken.filter(|_| of_this(a) != taken)?;
+            Some(format!("; rank {} on {} takes position {position}", a.launched, a.host))
+        });
+        words.collect::<Vec<_>>().concat()
+    }
+
+    /// What ends this launch, where a loss could not be made good in place: a restart can still do it, with nodes and ranks
+    /// of its own. Under a supervisor that is a fault like others, after which it starts again.
+    pub fn gives_up(&self, ended: Ended) -> Ended {
+        let mends = matches!(ended.exit, Exit::Unrecoverable | Exit::NoSharedMemory);
+        if self.losses == 0 || !mends {
+            return ended;
+        }
+        self.resumable(&ended.why)
+    }
+
+    /// The same for want of ranks.
+    pub fn too_few(&self, left: usize, needed: usize) -> Ended {
+        self.resumable(&format!("{left} ranks are left, and the grid needs {needed}"))
+    }
+
+    fn resumable(&self, why: &str) -> Ended {
+        let exit = if own_run_id().is_some() { Exit::Environment } else { Exit::Stopped };
+        let notice = self.notice.as_ref().map(|n| format!("{n}. ")).unwrap_or_default();
+        Ended::new(
+            exit,
+            format!(
+                "{notice}The run cannot go on in place: {why}\nThe memory is kept; the same command goes on from it"
+            ),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_told_with_who_where_and_when() {
+        let gone = |launched, position| Gone { launched, host: "n3".into(), position };
+        let mut notice = Notice {
+            lost: vec![gone(2, Some(1))],
+            noticed_unix_s: 86_400.0 * 20_000.0 + 3600.0 * 6.0 + 62.5,
+            agreed_s: 0.0123,
+            takers: String::new(),
+        };
+        assert_eq!(
+            notice.to_string(),
+            "rank 2 on n3 (position 1) is lost: noticed at 06:01:02.500 UTC, agreed 0.012 s later"
+        );
+        notice.lost.push(gone(5, None));
+        assert!(notice.to_string().contains("rank 5 on n3 (standing by) are lost"), "{notice}");
+    }
+
+    #[test]
+    fn only_what_a_restart_can_mend_ends_resumable() {
+        let story = Story { losses: 1, ..Story::default() };
+        for exit in Exit::ALL {
+            let ended = story.gives_up(Ended::new(exit, "why"));
+            let mends = matches!(exit, Exit::Unrecoverable | Exit::NoSharedMemory);
+            assert_eq!(ended.exit, if mends { Exit::Stopped } else { exit });
+            let before = Story::default().gives_up(Ended::new(exit, "why"));
+            assert_eq!(before, Ended::new(exit, "why"), "nobody was lost");
+        }
+    }
+
+    #[test]
+    fn a_part_is_of_one_test() {
+        let mut story = Story { losses: 2, ..Story::default() };
+        story.cast.position = Some(3);
+        story.comes_to(0);
+        assert_eq!((story.losses, story.cast.position), (2, Some(3)));
+        story.comes_to(1);
+        assert_eq!((story.losses, story.cast.position), (0, None));
+    }
+}

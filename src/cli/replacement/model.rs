@@ -1,0 +1,577 @@
+//! Every interleaving of the steps of a factorisation with losses in it, for a few ranks and panels.
+//!
+//! The model drives the same [`cast`] as the program. Ranks move one at a time in any order and die at any moment; who waits may notice a loss
+//! at once or late; a message of a dead rank may still arrive. Ranks of a process column do their part of a step without waiting for
+//! each other, which is less than the row exchange asks for, so more can happen here than can in fact. What must hold whenever all that are left have left their attempt: every process
+//! column that is whole has taken the same steps on all of its ranks, with the same panels as all the others; whoever is behind has what it
+//! takes to catch up; no panel is factored twice by a column that wrote the first over its block; and a loss that can be borne is. Each broken variant must be caught, or the model
+//! proves nothing.
+
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+use super::cast::{Status, cast};
+use crate::input::hpl_dat::HplDat;
+use crate::lu::{Exchange, Progress};
+use crate::params::{Rng, TestParams};
+
+const MOST_RANKS: usize = 6;
+const MOST_BLOCKS: usize = 3;
+const NOBODY: u8 = u8::MAX;
+
+/// What a rank does next, or waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Pc {
+    /// Votes before it catches up; does it; votes after it.
+    CatchUp,
+    Catching,
+    Caught,
+    /// Waits for all to be ready to go on.
+    Start,
+    /// Votes before it factors a panel by itself; factors it.
+    Alone,
+    Factoring,
+    /// Waits for the panel; for all to have it.
+    Await,
+    Barrier,
+    /// Votes before it applies the panel; applies it.
+    Step,
+    Stepping,
+    /// Votes after its last step.
+    End,
+    /// Is past the factorisation.
+    Done,
+    /// Has voted no and waits for the others of its column.
+    Telling,
+    /// Has left the attempt.
+    Left,
+    /// Has no part any more.
+    Idle,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Rank {
+    pc: Pc,
+    dead: bool,
+    row: u8,
+    col: u8,
+    /// What it has are sums, whatever its role.
+    sums: bool,
+    exchange: Option<(u8, u8)>,
+    applied: u8,
+    factored: u8,
+    /// Amid a step.
+    half: bool,
+    /// The act in which each panel it has applied was factored.
+    with: [u8; MOST_BLOCKS],
+    /// The same for panels it has in its slots.
+    has: [u8; MOST_BLOCKS],
+    /// Panels that it has offered to its row in this act.
+    offered: u8,
+    /// Barriers it has come to, votes it has cast, and the one that was a no.
+    barriers: u8,
+    votes: u8,
+    no: u8,
+    /// It waits for the end of the vote that it cast.
+    waits: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Job {
+    ranks: [Rank; MOST_RANKS],
+    act: u8,
+    boundary: u8,
+    /// Panels that are factored when an act begins.
+    ready: bool,
+    crashes: u8,
+    refused: bool,
+    bad: Option<Bad>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Bad {
+    RefusedInVain,
+    BorneInVain,
+    Torn,
+    Unlike,
+    NothingToCatchUpWith,
+    FactoredTwice,
+    NotFactored,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    Nothing,
+    /// Ranks go into a step, and leave between steps, without a vote.
+    NoVote,
+    /// Who notices leaves amid a step.
+    LeavesAmidStep,
+    /// A panel is applied before all have it.
+    NoBarrier,
+    /// Who has done its last step is not waited for.
+    NoLastVote,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Act {
+    Go(usize),
+    /// Learns of a loss and acts on it.
+    Notice(usize),
+    Crash(usize),
+    Recover,
+}
+
+struct Steps {
+    p: usize,
+    q: usize,
+    blocks: usize,
+    depth: usize,
+    crashes: u8,
+    broken: Broken,
+}
+
+impl Steps {
+    fn ranks(&self) -> usize {
+        self.p * (self.q + 1)
+    }
+
+    fn params(&self) -> TestParams {
+        let dat = HplDat {
+            ns: vec![self.blocks],
+            nbs: vec![1],
+            grids: vec![(self.p, self.q)],
+            depths: vec![self.depth],
+            ..HplDat::default()
+        };
+        dat.tests(Rng::Hpl, 100).next().expect("one test")
+    }
+
+    /// All of a rank's column, itself included.
+    fn column<'a>(&self, s: &'a Job, rank: usize) -> impl Iterator<Item = &'a Rank> + use<'a> {
+        let col = s.ranks[rank].col;
+        s.ranks.iter().filter(move |r| r.col == col)
+    }
+
+    fn owns(&self, r: &Rank, k: usize) -> bool {
+        k % self.q == r.col as usize
+    }
+
+    fn somebody_is_gone(&self, s: &Job) -> bool {
+        s.ranks.iter().any(|r| r.dead && r.pc != Pc::Idle || r.pc == Pc::Left)
+    }
+
+    fn column_is_broken(&self, s: &Job, rank: usize) -> bool {
+        self.column(s, rank).any(|r| r.dead || r.pc == Pc::Left)
+    }
+
+    /// What this rank comes to when it stands before iteration `applied`.
+    fn turn(&self, r: &mut Rank) {
+        let k = r.applied as usize;
+        r.pc = match k == self.blocks {
+            true if self.broken == Broken::NoLastVote => Pc::Done,
+            true => Pc::End,
+            false => {
+                let known = if self.owns(r, k) { r.factored as usize > k } else { true };
+                if known { Pc::Await } else { Pc::Alone }
+            }
+        };
+    }
+
+    fn factor(&self, r: &mut Rank, k: usize, act: u8) {
+        r.factored = k as u8 + 1;
+        r.has[k] = act;
+        self.forget(r, k);
+    }
+
+    /// The slot that panel `k` comes into had another one.
+    fn forget(&self, r: &mut Rank, k: usize) {
+        if let Some(old) = k.checked_sub(self.depth + 1) {
+            r.has[old] = NOBODY;
+        }
+    }
+
+    fn apply(&self, r: &mut Rank, act: u8) {
+        let k = r.applied as usize;
+        if self.depth > 0 && k + 1 < self.blocks && self.owns(r, k + 1) && !r.sums {
+            self.factor(r, k + 1, act);
+        }
+        r.with[k] = r.has[k];
+        r.applied += 1;
+    }
+
+    /// Casts a vote and goes on when it is over.
+    fn vote(&self, s: &mut Job, rank: usize, yes: bool) {
+        let r = &mut s.ranks[rank];
+        r.votes += 1;
+        r.waits = true;
+        if !yes {
+            r.no = r.votes;
+        }
+    }
+
+    /// Whether the vote that a rank waits for is over, and how it ended.
+    fn verdict(&self, s: &Job, rank: usize) -> Option<bool> {
+        let number = s.ranks[rank].votes;
+        let all = self.column(s, rank).all(|r| r.votes >= number);
+        all.then(|| self.column(s, rank).all(|r| r.no != number))
+    }
+
+    fn can_go(&self, s: &Job, rank: usize) -> bool {
+        let r = &s.ranks[rank];
+        let k = r.applied as usize;
+        if r.dead {
+            return false;
+        }
+        if r.waits {
+            return self.verdict(s, rank).is_some();
+        }
+        match r.pc {
+            Pc::Start => {
+                s.ranks.iter().all(|r| r.pc == Pc::Idle || r.barriers > 0 || r.pc == Pc::Start)
+            }
+            Pc::Await => {
+                r.has[k] != NOBODY
+                    || s.ranks.iter().any(|o| o.row == r.row && o.offered >> k & 1 == 1)
+            }
+            Pc::Barrier => s.ranks.iter().all(|o| o.pc == Pc::Idle || o.barriers >= r.barriers),
+            Pc::Done | Pc::Left | Pc::Idle | Pc::Telling => false,
+            _ => true,
+        }
+    }
+
+    fn go(&self, s: &mut Job, rank: usize) {
+        let act = s.act;
+        if s.ranks[rank].waits {
+            let yes = self.verdict(s, rank).expect("it can go on");
+            let last = self.broken == Broken::NoLastVote;
+            let r = &mut s.ranks[rank];
+            r.waits = false;
+            r.pc = match r.pc {
+                _ if !yes => Pc::Left,
+                Pc::CatchUp => Pc::Catching,
+                Pc::Alone => Pc::Factoring,
+                Pc::Step => Pc::Stepping,
+                Pc::Caught => Pc::Start,
+                Pc::End => Pc::Done,
+                other => unreachable!("{other:?} is no vote, last {last}"),
+            };
+            return;
+        }
+        let k = s.ranks[rank].applied as usize;
+        match s.ranks[rank].pc {
+            Pc::CatchUp | Pc::Alone | Pc::Step if self.broken == Broken::NoVote => {
+                let r = &mut s.ranks[rank];
+                r.pc = match r.pc {
+                    Pc::CatchUp => Pc::Catching,
+                    Pc::Alone => Pc::Factoring,
+                    _ => Pc::Stepping,
+                };
+            }
+            Pc::CatchUp | Pc::Caught | Pc::Alone | Pc::Step | Pc::End => self.vote(s, rank, true),
+            Pc::Catching | Pc::Stepping | Pc::Factoring if !s.ranks[rank].half => {
+                s.ranks[rank].half = true;
+            }
+            Pc::Catching => {
+                let r = &mut s.ranks[rank];
+                r.half = false;
+                self.apply(r, act);
+                r.pc = Pc::Caught;
+            }
+            Pc::Start => {
+                let boundary = s.boundary as usize;
+                let r = &mut s.ranks[rank];
+                if r.sums && (r.col as usize) < self.q {
+                    r.sums = false;
+                }
+                r.barriers = 1;
+                if s.ready && self.owns(r, boundary) {
+                    r.offered |= 1 << boundary;
+                }
+                self.turn(r);
+            }
+            Pc::Factoring => {
+                let r = &mut s.ranks[rank];
+                r.half = false;
+                if r.factored as usize > k {
+                    s.bad = Some(Bad::FactoredTwice);
+                }
+                self.factor(r, k, act);
+                r.offered |= 1 << k;
+                r.pc = Pc::Await;
+            }
+            Pc::Await => {
+                if s.ranks[rank].has[k] == NOBODY {
+                    let row = s.ranks[rank].row;
+                    let from = s.ranks.iter().find(|o| o.row == row && o.offered >> k & 1 == 1);
+                    let panel = from.expect("somebody offers it").has[k];
+                    // Its owner may have given its slot away, but no message that is under way.
+                    let panel =
+                        if panel == NOBODY { from.expect("as above").with[k] } else { panel };
+                    let r = &mut s.ranks[rank];
+                    self.forget(r, k);
+                    r.has[k] = panel;
+                }
+                let r = &mut s.ranks[rank];
+                r.barriers += 1;
+                r.pc = if self.broken == Broken::NoBarrier { Pc::Step } else { Pc::Barrier };
+            }
+            Pc::Barrier => s.ranks[rank].pc = Pc::Step,
+            Pc::Stepping => {
+                let r = &mut s.ranks[rank];
+                r.half = false;
+                self.apply(r, act);
+                if k + 1 < self.blocks && r.factored as usize > k + 1 && self.owns(r, k + 1) {
+                    r.offered |= 1 << (k + 1);
+                }
+                self.turn(r);
+            }
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    /// Whether a rank may learn of a loss where it is and act on it.
+    fn can_notice(&self, s: &Job, rank: usize) -> bool {
+        let r = &s.ranks[rank];
+        if r.dead || !self.somebody_is_gone(s) {
+            return false;
+        }
+        match r.pc {
+            Pc::Left | Pc::Idle => false,
+            Pc::Telling => {
+                self.column_is_broken(s, rank) || self.column(s, rank).all(|o| o.votes >= r.votes)
+            }
+            _ if r.waits => self.column_is_broken(s, rank),
+            Pc::Catching | Pc::Stepping | Pc::Factoring => {
+                self.broken == Broken::LeavesAmidStep
+                    || self.broken == Broken::NoVote
+                    || self.column_is_broken(s, rank)
+            }
+            _ => true,
+        }
+    }
+
+    fn notice(&self, s: &mut Job, rank: usize) {
+        let r = &mut s.ranks[rank];
+        let armed = !matches!(r.pc, Pc::Start | Pc::Done | Pc::Telling);
+        let within = matches!(r.pc, Pc::Catching | Pc::Stepping | Pc::Factoring);
+        if armed && !within && !r.waits && self.broken != Broken::NoVote {
+            self.vote(s, rank, false);
+            s.ranks[rank].waits = false;
+            s.ranks[rank].pc = Pc::Telling;
+        } else {
+            r.waits = false;
+            r.pc = Pc::Left;
+        }
+    }
+
+    /// All that are left have left: roles are cast, and the next act begins.
+    fn recover(&self, s: &mut Job) {
+        let status = |r: &Rank| Status {
+            test: 0,
+            row: r.row.into(),
+            col: r.col.into(),
+            place: 0,
+            sums: r.sums,
+            progress: Progress {
+                generated: true,
+                applied: r.applied.into(),
+                factored: r.factored.into(),
+                ..Progress::default()
+            },
+            exchange: r.exchange.map(|(col, k)| Exchange { col: col.into(), boundary: k.into() }),
+        };
+        let alive: Vec<usize> = (0..self.ranks()).filter(|&i| !s.ranks[i].dead).collect();
+        let part = |i: &usize| (s.ranks[*i].pc != Pc::Idle).then(|| status(&s.ranks[*i]));
+        let players: Vec<Option<Status>> = alive.iter().map(part).collect();
+        let whole = |col: usize| {
+            let of = |i: &&usize| s.ranks[**i].pc != Pc::Idle && s.ranks[**i].col as usize == col;
+            alive.iter().filter(of).count() == self.p
+        };
+        let lacking = (0..self.q).filter(|&col| !whole(col)).count();
+        let borne = lacking == 0 || (lacking == 1 && whole(self.q));
+        let members: Vec<Rank> = alive
+            .iter()
+            .map(|&i| s.ranks[i])
+            .filter(|r| r.pc != Pc::Idle && whole(r.col.into()))
+            .collect();
+        if members.iter().any(|r| r.half) {
+            s.bad = Some(Bad::Torn);
+            return;
+        }
+        let unlike = |a: &Rank, b: &Rank| {
+            (0..self.blocks).any(|k| k < a.applied.min(b.applied).into() && a.with[k] != b.with[k])
+        };
+        if members.iter().any(|a| members.iter().any(|b| unlike(a, b))) {
+            s.bad = Some(Bad::Unlike);
+            return;
+        }
+        let found = match cast(&self.params(), &players) {
+            Ok(found) => found,
+            Err(why) => {
+                s.refused = true;
+                if borne {
+                    s.bad = Some(if why.contains("bug") { Bad::Torn } else { Bad::RefusedInVain });
+                }
+                return;
+            }
+        };
+        if !borne {
+            s.bad = Some(Bad::BorneInVain);
+            return;
+        }
+        let from = found.from.expect("everything is generated");
+        s.act += 1;
+        (s.boundary, s.ready) = (from.boundary as u8, from.ready);
+        for r in &mut s.ranks {
+            (r.barriers, r.votes, r.no, r.offered, r.waits) = (0, 0, 0, 0, false);
+            if r.dead {
+                (r.pc, r.col) = (Pc::Idle, NOBODY);
+            }
+        }
+        for (&i, seat) in alive.iter().zip(&found.seats) {
+            let r = &mut s.ranks[i];
+            let Some(seat) = seat else {
+                (r.pc, r.col) = (Pc::Idle, NOBODY);
+                continue;
+            };
+            let behind = (r.applied as usize) < from.boundary;
+            r.col = seat.col as u8;
+            r.exchange = from.exchange.map(|e| (e.col as u8, e.boundary as u8));
+            r.pc = if behind { Pc::CatchUp } else { Pc::Start };
+            if behind && r.has[r.applied as usize] == NOBODY {
+                s.bad = Some(Bad::NothingToCatchUpWith);
+            }
+            if from.boundary < self.blocks && from.boundary % self.q == seat.col {
+                let has = r.has[from.boundary] != NOBODY && r.factored as usize > from.boundary;
+                let will = behind && self.depth > 0 && !r.sums;
+                if from.ready && !has && !will {
+                    s.bad = Some(Bad::NotFactored);
+                }
+            }
+        }
+    }
+}
+
+impl Model for Steps {
+    type State = Job;
+    type Action = Act;
+
+    fn init_states(&self) -> Vec<Job> {
+        let rank = |i: usize| {
+            let col = (i % (self.q + 1)) as u8;
+            Rank {
+                pc: if i < self.ranks() { Pc::Start } else { Pc::Idle },
+                dead: false,
+                row: (i / (self.q + 1)) as u8,
+                col: if i < self.ranks() { col } else { NOBODY },
+                sums: col as usize == self.q,
+                exchange: None,
+                applied: 0,
+                factored: 0,
+                half: false,
+                with: [NOBODY; MOST_BLOCKS],
+                has: [NOBODY; MOST_BLOCKS],
+                offered: 0,
+                barriers: 0,
+                votes: 0,
+                no: 0,
+                waits: false,
+            }
+        };
+        let mut ranks = [rank(0); MOST_RANKS];
+        ranks.iter_mut().enumerate().for_each(|(i, r)| *r = rank(i));
+        let (act, boundary, ready) = (0, 0, false);
+        vec![Job { ranks, act, boundary, ready, crashes: self.crashes, refused: false, bad: None }]
+    }
+
+    fn actions(&self, s: &Job, actions: &mut Vec<Act>) {
+        if s.bad.is_some() || s.refused {
+            return;
+        }
+        for rank in 0..self.ranks() {
+            if self.can_go(s, rank) {
+                actions.push(Act::Go(rank));
+            }
+            if self.can_notice(s, rank) {
+                actions.push(Act::Notice(rank));
+            }
+            if s.crashes > 0 && !s.ranks[rank].dead {
+                actions.push(Act::Crash(rank));
+            }
+        }
+        let gone = |r: &Rank| r.dead || matches!(r.pc, Pc::Left | Pc::Idle);
+        let done = s.ranks.iter().all(|r| r.pc == Pc::Idle);
+        if self.somebody_is_gone(s) && s.ranks.iter().all(gone) && !done {
+            actions.push(Act::Recover);
+        }
+    }
+
+    fn next_state(&self, last: &Job, action: Act) -> Option<Job> {
+        let mut s = *last;
+        match action {
+            Act::Go(rank) => self.go(&mut s, rank),
+            Act::Notice(rank) => self.notice(&mut s, rank),
+            Act::Crash(rank) => {
+                s.crashes -= 1;
+                s.ranks[rank].dead = true;
+            }
+            Act::Recover => self.recover(&mut s),
+        }
+        Some(s)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("nothing is torn apart", |_, s: &Job| s.bad.is_none()),
+            Property::always("nobody waits for ever", |model: &Self, s: &Job| {
+                let mut actions = Vec::new();
+                model.actions(s, &mut actions);
+                actions.retain(|a| !matches!(a, Act::Crash(_)));
+                let over = |r: &Rank| r.dead || matches!(r.pc, Pc::Done | Pc::Idle);
+                s.refused || s.bad.is_some() || !actions.is_empty() || s.ranks.iter().all(over)
+            }),
+            Property::sometimes("it is borne", |_, s: &Job| {
+                let over = |r: &Rank| r.dead || matches!(r.pc, Pc::Done | Pc::Idle);
+                s.act > 0 && s.ranks.iter().all(over)
+            }),
+        ]
+    }
+}
+
+fn explore(steps: Steps) -> Option<Bad> {
+    let text = format!(
+        "{} x {}, {} panels, depth {}, {} losses",
+        steps.p, steps.q, steps.blocks, steps.depth, steps.crashes
+    );
+    let broken = steps.broken;
+    let checker =
+        steps.checker().finish_when(HasDiscoveries::AnyFailures).threads(2).spawn_bfs().join();
+    println!("{text}, {broken:?}: {} states", checker.unique_state_count());
+    let torn = checker.discovery("nothing is torn apart").map(|path| path.last_state().bad);
+    if broken == Broken::Nothing {
+        checker.assert_properties();
+    }
+    torn.flatten()
+}
+
+#[test]
+fn whatever_happens_when_a_loss_that_can_be_borne_is() {
+    for depth in [0, 1] {
+        for (p, q, blocks, crashes) in [(1, 2, 3, 2), (2, 1, 3, 2), (1, 3, 3, 1)] {
+            explore(Steps { p, q, blocks, depth, crashes, broken: Broken::Nothing });
+        }
+    }
+}
+
+/// What each safeguard is there for.
+#[test]
+fn without_a_safeguard_something_is_torn_apart() {
+    let without = |broken: Broken, q: usize, depth: usize| {
+        explore(Steps { p: 2, q, blocks: 2, depth, crashes: 1, broken })
+    };
+    assert_eq!(without(Broken::NoVote, 1, 0), Some(Bad::Torn));
+    assert_eq!(without(Broken::LeavesAmidStep, 1, 1), Some(Bad::Torn));
+    assert_eq!(without(Broken::NoLastVote, 1, 0), Some(Bad::Torn));
+    let found =
+        explore(Steps { p: 1, q: 2, blocks: 3, depth: 1, crashes: 1, broken: Broken::NoBarrier });
+    assert!(found.is_some());
+}

@@ -1,0 +1,270 @@
+//! What rank 0 writes: the results as HPL's text and as JSON, and words about them beside.
+//!
+//! Where ranks may be lost, another one may have to go on with the reports: it takes the earlier tests in again, as they are
+//! kept in memory, but says nothing twice.
+
+use std::fs::File;
+use std::io::{self, Write};
+
+use super::exit::Exit;
+use super::say;
+use crate::blas::{Engine, Library};
+use crate::comm::{World, die};
+use crate::input::Loaded;
+use crate::input::hpl_dat::{HplDat, Output};
+use crate::input::memory_need::human;
+use crate::outcome::{Outcome, Times};
+use crate::params::TestParams;
+use crate::report::Counts;
+use crate::report::json::{self, Blas, JsonLog, Mpi};
+use crate::report::machine::Machine;
+use crate::report::text::{Echo, TextReport};
+
+/// What the reports begin with.
+pub struct About<'a> {
+    pub loaded: &'a Loaded,
+    pub engine: Engine,
+    pub ranks: usize,
+    pub hosts: usize,
+    pub machine: Machine,
+}
+
+/// What rank 0 writes to.
+pub struct Reports {
+    out: Counted<Box<dyn Write>>,
+    /// What `out` goes to, if that is a file.
+    file: Option<File>,
+    text: TextReport,
+    json: Option<JsonLog>,
+    /// Tests that have been taken in, the first of all.
+    pub tests: usize,
+}
+
+impl Reports {
+    /// Opens what the results go to and writes the head. If another rank has told so many tests `already`, a stream has all that
+    /// and gets no more than what is new; files are written anew.
+    pub fn begin(about: About, already: usize) -> Result<Self, String> {
+        let (dat, settings) = (&about.loaded.dat, &about.loaded.settings);
+        let mut file = None;
+        let out: Box<dyn Write> = match &dat.output {
+            Output::Stdout => Box::new(io::stdout()),
+            Output::Stderr => Box::new(io::stderr()),
+            Output::File(path) => {
+                let cannot = |e| format!("cannot write to {}: {e}", path.display());
+                let made = File::create(path).map_err(cannot)?;
+                file = Some(made.try_clone().map_err(cannot)?);
+                Box::new(made)
+            }
+        };
+        let mut out = Counted { inner: out, bytes: 0, mute: already > 0 && file.is_none() };
+        let text = TextReport::new(dat.threshold, settings.timing);
+        let json = match &settings.json {
+            None => None,
+            Some(path) => {
+                let library = Library::query();
+                let about = json::About {
+                    command_line: std::env::args().collect(),
+                    mpi: Mpi { library: World::library(), ranks: about.ranks, hosts: about.hosts },
+                    blas: Blas {
+                        name: format!("{} {}", library.name, library.version),
+                        kernel: library.kernel,
+                        engine: about.engine.name().into(),
+                    },
+                    machine: about.machine,
+                    planned: dat.test_count() as usize,
+                };
+                let log = JsonLog::create(path, about);
+                Some(log.map_err(|e| e.to_string())?)
+            }
+        };
+        text.begin(&mut out, &echo(dat)).map_err(|e| format!("cannot write: {e}"))?;
+        Ok(Self { out, file, text, json, tests: 0 })
+    }
+
+    /// Takes the next test in, and tells it unless somebody else has told so many `already`.
+    pub fn take_in(
+        &mut self,
+        params: &TestParams,
+        outcome: Result<&Outcome, &str>,
+        timing: bool,
+        already: usize,
+    ) {
+        let told = self.tests < already;
+        self.out.mute = told && self.file.is_none();
+        let written = match outcome {
+            Ok(outcome) => {
+                if !told {
+                    if timing {
+                        tell_times(&outcome.times_mean);
+                    }
+                    tell_protection(outcome);
+                    tell_checksums(outcome);
+                }
+                let text = self.text.finished(&mut self.out, params, outcome);
+                text.and_then(|()| {
+                    self.json.as_mut().map_or(Ok(()), |j| j.finished(params, outcome))
+                })
+            }
+            Err(why) => {
+                let text = self.text.skipped(&mut self.out, params, why);
+                text.and_then(|()| self.json.as_mut().map_or(Ok(()), |j| j.skipped(params, why)))
+            }
+        };
+        if let Err(error) = written {
+            cannot_write(&error);
+        }
+        self.tests += 1;
+        self.out.mute = false;
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.text.counts()
+    }
+
+    /// Bytes that went to standard output.
+    pub fn printed(&self, dat: &HplDat) -> u64 {
+        if dat.output == Output::Stdout { self.out.bytes } else { 0 }
+    }
+
+    /// All is told, and on disk where it goes to files.
+    pub fn end(&mut self) {
+        self.out.mute = false;
+        if let Err(error) = self.write_end() {
+            cannot_write(&error);
+        }
+    }
+
+    fn write_end(&mut self) -> io::Result<()> {
+        self.text.end(&mut self.out)?;
+        if let Some(file) = &self.file {
+            file.sync_all()?;
+        }
+        match self.json.take() {
+            Some(json) => json.complete().map(|_| ()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Knows how much was written; what is mute is counted alone.
+pub struct Counted<W> {
+    pub inner: W,
+    pub bytes: u64,
+    pub mute: bool,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = if self.mute { bytes.len() } else { self.inner.write(bytes)? };
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// The parts of the time that add up, beside the results.
+fn tell_times(t: &Times) {
+    say(format_args!(
+        "by part, mean over the ranks: panel {:.3} + broadcast {:.3} + swap {:.3} + triangle {:.3} + \
+         multiply {:.3} + solve {:.3} + save {:.3} + other {:.3} = {:.3} s",
+        t.rfact, t.bcast, t.laswp, t.trsm, t.gemm, t.solve, t.save, t.other, t.total
+    ));
+}
+
+/// Where the time of a protected test went, beside the results.
+fn tell_protection(outcome: &Outcome) {
+    let Some(p) = &outcome.protection else { return };
+    let rest = outcome.seconds - p.save_s - p.lost_s - p.down_s - p.restore_s;
+    say(format_args!(
+        "{:.2} s in {} attempt(s){}: {rest:.2} computing, {:.2} in {} save(s), {:.2} lost \
+         since a save, {:.2} down, {:.2} restarting and restoring; {} of named memory at most a \
+         rank, groups of {} or more",
+        outcome.seconds,
+        p.attempts,
+        in_place(p.in_place),
+        p.save_s,
+        p.saves,
+        p.lost_s,
+        p.down_s,
+        p.restore_s,
+        human(u128::from(p.memory_bytes_max)),
+        p.group_min
+    ));
+    let Some(level2) = &p.level2 else { return };
+    let from = match level2.fetched {
+        0 => String::new(),
+        times => format!("; went on from there {times} time(s)"),
+    };
+    say(format_args!(
+        "on storage: {} epoch(s), {}, written in {:.2} s beside the computation; {} save(s) in memory put off by \
+         {:.2} s altogether; {:.2} s waiting at stops{from}",
+        level2.epochs,
+        human(u128::from(level2.bytes)),
+        level2.write_s,
+        level2.put_off,
+        level2.put_off_s,
+        level2.wait_s
+    ));
+}
+
+/// What a column of checksums did for a test, beside the results.
+fn tell_checksums(outcome: &Outcome) {
+    let Some(c) = &outcome.checksums else { return };
+    let (matrix, sums) = (u128::from(c.matrix_bytes), u128::from(c.checksum_bytes));
+    let share = 100.0 * matrix as f64 / (matrix + sums).max(1) as f64;
+    let losses = match (c.losses, c.replaced) {
+        (0, _) => "no rank was lost".to_owned(),
+        (losses, replaced) => {
+            let whose = match replaced {
+                Some(col) => format!("the checksums took the place of process column {col}, "),
+                None => String::new(),
+            };
+            format!(
+                "{losses} loss(es) gone on from: {whose}{:.3} s from notice to going on, {:.3} s regaining U",
+                c.going_on_s, c.regain_s
+            )
+        }
+    };
+    say(format_args!(
+        "{} of matrix and {} of checksums, so {share:.1} % of that memory for the matrix; {losses}",
+        human(matrix),
+        human(sums)
+    ));
+}
+
+fn in_place(times: u32) -> String {
+    match times {
+        0 => String::new(),
+        times => format!(", {times} of them in place after the loss of a rank"),
+    }
+}
+
+fn echo(dat: &HplDat) -> Echo<'_> {
+    Echo {
+        ns: &dat.ns,
+        nbs: &dat.nbs,
+        mapping: dat.mapping,
+        grids: &dat.grids,
+        pfacts: &dat.pfacts,
+        nbmins: &dat.nbmins,
+        ndivs: &dat.ndivs,
+        rfacts: &dat.rfacts,
+        bcasts: &dat.bcasts,
+        depths: &dat.depths,
+        swap: dat.swap,
+        swap_threshold: dat.swap_threshold,
+        l1: dat.l1,
+        u: dat.u,
+        equilibrate: dat.equilibrate,
+        align: dat.align,
+        threshold: dat.threshold,
+    }
+}
+
+/// Results that cannot be written are lost: say so and end, rather than compute on for nothing.
+fn cannot_write(error: &io::Error) -> ! {
+    die(i32::from(Exit::Environment.code()), &format!("the results cannot be written: {error}"))
+}

@@ -1,0 +1,173 @@
+//! What protected runs have on storage, beside `held`: told by `status`, removed by `clean`, measured by `doctor`.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::level2::words as of_epoch;
+use crate::input::memory_need::human;
+use crate::input::settings::Level2;
+use crate::lu::unix_seconds;
+use crate::storage::names::Key;
+use crate::storage::shelf::{self, free_bytes};
+use crate::storage::{Shelf, speed};
+
+/// One job's folder.
+#[derive(Debug, Serialize)]
+pub struct Job {
+    pub job: String,
+    pub bytes: u64,
+    pub epochs: Vec<Epoch>,
+    /// Tests whose results are kept there.
+    pub results: Vec<u32>,
+    /// Folders of epochs that were never completed, or not yet.
+    pub unfinished: Vec<String>,
+    /// What cannot be believed, and why.
+    pub damaged: Vec<String>,
+}
+
+/// An epoch that is whole.
+#[derive(Debug, Serialize)]
+pub struct Epoch {
+    pub run: String,
+    pub test: u32,
+    pub epoch: u64,
+    pub boundary: u64,
+    pub n: u64,
+    pub nb: u64,
+    pub p: u32,
+    pub q: u32,
+    pub arithmetic: String,
+    pub bytes: u64,
+    pub written_unix_s: u64,
+    #[serde(skip)]
+    line: String,
+}
+
+/// Everything of this user's in a DIR, by job.
+pub fn survey(dir: &Path) -> Result<Vec<Job>, String> {
+    let jobs = shelf::list_user(dir)?.into_iter().map(|listed| {
+        let shelf = Shelf::new(dir, &listed.job);
+        let (stock, fault) = match listed.stock {
+            Ok(stock) => (stock, None),
+            Err(why) => (Default::default(), Some(why)),
+        };
+        let epoch = |key: Key| {
+            let manifest = shelf.manifest(key).ok()??;
+            let about = &manifest.about;
+            Some(Epoch {
+                run: format!("{:032x}", about.run),
+                test: about.test,
+                epoch: about.epoch,
+                boundary: about.boundary,
+                n: about.n,
+                nb: about.nb,
+                p: about.p,
+                q: about.q,
+                arithmetic: about.arithmetic.clone(),
+                bytes: manifest.bytes(),
+                written_unix_s: manifest.written_unix_s,
+                line: of_epoch(about),
+            })
+        };
+        Job {
+            job: listed.job,
+            bytes: listed.bytes,
+            epochs: stock.whole.iter().filter_map(|about| epoch(about.key())).collect(),
+            results: stock.results.iter().map(|(test, _)| *test).collect(),
+            unfinished: stock.unfinished,
+            damaged: stock.damaged.into_iter().chain(fault).collect(),
+        }
+    });
+    Ok(jobs.collect())
+}
+
+/// The same in words.
+pub fn words(dir: &Path, jobs: &[Job]) -> String {
+    let mut text = match jobs.is_empty() {
+        true => format!("nothing of yours in {}\n", dir.display()),
+        false => String::new(),
+    };
+    for job in jobs {
+        let bytes = human(u128::from(job.bytes));
+        text += &format!("job {} in {}: {bytes}\n", job.job, dir.display());
+        for epoch in &job.epochs {
+            let age = (unix_seconds() - epoch.written_unix_s as f64).max(0.0);
+            text += &format!(
+                "  {}: whole, {}, written {age:.0} s ago\n",
+                epoch.line,
+                human(u128::from(epoch.bytes))
+            );
+        }
+        for test in &job.results {
+            text += &format!("  test {}: finished, its result is kept\n", test + 1);
+        }
+        for folder in &job.unfinished {
+            text += &format!("  {folder}: not complete\n");
+        }
+        for why in &job.damaged {
+            text += &format!("  NOT USABLE: {why}\n");
+        }
+    }
+    text
+}
+
+/// Removes what a job has there; what was done, in words.
+pub fn clean(dir: &Path, job: &str) -> Result<String, String> {
+    let (files, bytes) = Shelf::new(dir, job).clean()?;
+    Ok(match files {
+        0 => format!("job {job}: nothing of yours in {}\n", dir.display()),
+        _ => format!(
+            "job {job}: removed {files} files from {}, {}\n",
+            dir.display(),
+            human(u128::from(bytes))
+        ),
+    })
+}
+
+/// What `doctor` says of a DIR for a run whose epochs have so many bytes, and whether that is a problem.
+pub fn examine(level2: &Level2, job: &str, epoch_bytes: u64) -> Result<String, String> {
+    let shelf = Shelf::new(&level2.dir, job);
+    shelf.check()?;
+    let dir = level2.dir.display();
+    let free = free_bytes(&level2.dir)?;
+    // What this job has there goes as newer epochs come.
+    let own = shelf::list_user(&level2.dir)?.into_iter().find(|listed| listed.job == job);
+    let free = free + own.map_or(0, |listed| listed.bytes);
+    let speed = speed::measure(&level2.dir)?;
+    let (one, two) = (human(u128::from(epoch_bytes)), human(2 * u128::from(epoch_bytes)));
+    if u128::from(free) < 2 * u128::from(epoch_bytes) {
+        return Err(format!(
+            "--level2 {dir}: a checkpoint there has {one}, and the one before it stays until it is whole: {two} are \
+             needed, {} are free",
+            human(u128::from(free))
+        ));
+    }
+    Ok(format!(
+        "{} free; a checkpoint has {one}; this node alone writes {}/s there, at which it takes {:.1} s; all nodes \
+         together may be faster, as fast as the file system is",
+        human(u128::from(free)),
+        human(speed as u128),
+        epoch_bytes as f64 / speed
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::when::Interval;
+
+    #[test]
+    fn a_dir_is_examined_for_a_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let level2 = |dir: &Path| Level2 { dir: dir.into(), every: Interval::Iterations(1) };
+        let told = examine(&level2(dir.path()), "x", 1 << 20).unwrap();
+        assert!(told.contains("a checkpoint has 1.0 MiB") && told.contains("/s"), "{told}");
+        let why = examine(&level2(dir.path()), "x", 1 << 60).unwrap_err();
+        assert!(why.contains("are free"), "{why}");
+        assert!(examine(&level2(Path::new("/nonexistent")), "x", 1).is_err());
+        assert!(words(dir.path(), &survey(dir.path()).unwrap()).contains("nothing of yours"));
+        assert!(clean(dir.path(), "x").unwrap().contains("nothing of yours"));
+        assert!(survey(Path::new("/nonexistent")).is_err());
+    }
+}

@@ -1,0 +1,132 @@
+//! What `skt-hpl tune` starts on all ranks: times stretches of one factorisation after the other, and tells each at once.
+
+use std::io::Write;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::agreement::{self, Ended, Proposal};
+use super::contest;
+use super::exit::Exit;
+use super::say;
+use crate::blas::{self, preflight, set_library_threads};
+use crate::comm::{Comm, World, set_phase};
+use crate::lu::{Context, time_stretches};
+use crate::params::{Engine, TestParams};
+use crate::threads::Pool;
+
+/// Times stretches of factorisations, for `skt-hpl tune`
+#[derive(Debug, Args)]
+pub struct TrialsFlags {
+    /// What to time, as JSON
+    file: PathBuf,
+
+    /// Threads of a rank
+    #[arg(long, value_name = "COUNT")]
+    threads: usize,
+
+    /// What multiplies
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    engine: Engine,
+
+    /// The BLAS in place of the linked one
+    #[arg(long, value_name = "LIBRARY")]
+    blas: Option<String>,
+}
+
+/// One factorisation to be timed in parts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    pub test: TestParams,
+    pub stretches: Vec<Range<usize>>,
+}
+
+/// What rank 0 prints of each, in a line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Told {
+    /// The ranks are there and this multiplies.
+    Engine(String),
+    /// Seconds of each stretch.
+    Seconds(Vec<f64>),
+    Failed(String),
+}
+
+pub fn run(flags: &TrialsFlags) -> ExitCode {
+    let chosen = flags.blas.as_deref().map_or(Ok(()), blas::load);
+    preflight::run(true);
+    // Threads are ours: the library's own would get in each other's way.
+    set_library_threads(1);
+    let world = World::init(false);
+    let comm = world.comm();
+    match all(comm, flags, chosen) {
+        Ok(()) => Exit::Passed.into(),
+        Err(ended) => {
+            if comm.rank() == 0 {
+                say(&ended.why);
+            }
+            comm.barrier();
+            ended.exit.into()
+        }
+    }
+}
+
+/// What rank 0 reads, at all ranks.
+fn read(comm: &Comm, flags: &TrialsFlags) -> Result<Vec<Trial>, Ended> {
+    let mut bytes = Vec::new();
+    if comm.rank() == 0 {
+        let read = || -> Result<Vec<Trial>, String> {
+            let text = std::fs::read(&flags.file).map_err(|error| error.to_string())?;
+            serde_json::from_slice(&text).map_err(|error| error.to_string())
+        };
+        let named = read().map_err(|why| format!("{}: {why}", flags.file.display()));
+        bytes = serde_json::to_vec(&named).expect("plain values have a JSON form");
+    }
+    comm.broadcast_bytes(&mut bytes, 0);
+    let read: Result<Vec<Trial>, String> =
+        serde_json::from_slice(&bytes).expect("what rank 0 wrote can be read");
+    read.map_err(|why| Ended::new(Exit::BadInput, why))
+}
+
+fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(), Ended> {
+    set_phase("reading what to time");
+    let trials = read(comm, flags)?;
+    set_phase("looking at the nodes");
+    let node = comm.split_by_node();
+    let mut proposal = Proposal::new(comm.rank(), flags.engine, flags.threads, None);
+    proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
+    let mut pool = Pool::new(flags.threads);
+    let agreed = agreement::agree(comm, proposal, flags.engine)?;
+    let tests: Vec<TestParams> = trials.iter().map(|trial| trial.test.clone()).collect();
+    let asked = contest::Asked { choice: flags.engine, protected: false, tests: &tests };
+    let (engine, _) = contest::decide(comm, &node, &asked, &agreed.engines, &mut pool);
+    let common = agreement::settle(comm, agreed, engine);
+    tell(comm, &Told::Engine(engine.name().to_owned()));
+    set_phase("timing parts of a factorisation");
+    for Trial { test, stretches } in &trials {
+        let position = Context::position_of(test, comm.rank());
+        let context = Context::new(comm, test, engine, common.overlap(), position);
+        let timed = context.map(|context| time_stretches(&context, stretches, &mut pool));
+        // Rank 0 has a place in every grid.
+        match timed {
+            Some(Ok(seconds)) => tell(comm, &Told::Seconds(seconds)),
+            Some(Err(why)) => tell(comm, &Told::Failed(why.to_string())),
+            None => {}
+        }
+        comm.barrier();
+    }
+    set_phase("finishing");
+    Ok(())
+}
+
+fn tell(comm: &Comm, told: &Told) {
+    if comm.rank() == 0 {
+        let line = serde_json::to_string(told).expect("plain values have a JSON form");
+        let mut out = std::io::stdout().lock();
+        // Whoever reads no more wants no more: the next trial ends all the same.
+        let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    }
+}

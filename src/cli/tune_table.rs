@@ -1,0 +1,262 @@
+//! What `skt-hpl tune` shows: a table while it measures, and what it came to.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
+use std::path::Path;
+
+use crate::params::TestParams;
+use crate::tune::picture::{by_weight, choice_words};
+use crate::tune::search::{Found, Stage, Tuned};
+use crate::tune::space::{Candidate, Layout, words};
+use crate::units::{show_flops, show_seconds};
+
+/// The words that start a job, without the program.
+pub fn words_of_launcher(launcher: &str, layout: &Layout, nodes: usize) -> Vec<String> {
+    let (ranks, each) = (nodes * layout.ranks_per_node, layout.ranks_per_node);
+    let fill = |word: &str| {
+        word.replace("{ranks}", &ranks.to_string()).replace("{per_node}", &each.to_string())
+    };
+    launcher.split_whitespace().map(fill).collect()
+}
+
+/// The command that starts the run.
+pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Path) -> String {
+    let words = words_of_launcher(launcher, &best.layout, nodes).join(" ");
+    let blas = best.layout.blas.as_ref().map(|blas| format!(" --blas {blas}")).unwrap_or_default();
+    format!("{words} {} --threads {}{blas}", program.display(), best.layout.threads)
+}
+
+/// Lines of the table while it is measured.
+const SHOWN: usize = 10;
+
+/// The table while it is measured: drawn anew on a terminal, a line a measurement elsewhere.
+pub struct Table {
+    budget: f64,
+    live: bool,
+    /// Lines of the last drawing, to be drawn over.
+    drawn: usize,
+    stage: Option<(Stage, usize, usize)>,
+    /// Candidates of this stage: name, best seconds, times measured.
+    rows: Vec<(String, f64, usize)>,
+    flops: f64,
+}
+
+impl Table {
+    pub fn new(budget: f64) -> Self {
+        let live = std::io::stderr().is_terminal();
+        Self { budget, live, drawn: 0, stage: None, rows: Vec::new(), flops: 0.0 }
+    }
+
+    /// A round of so many begins.
+    pub fn begin(&mut self, stage: Stage, count: usize) {
+        if self.stage.is_none_or(|(before, ..)| before != stage) {
+            self.rows.clear();
+        }
+        self.stage = Some((stage, 0, count));
+    }
+
+    pub fn tell(&mut self, candidate: &Candidate, found: Option<Found>, spent: f64) {
+        let name = words(candidate);
+        self.flops = candidate.test.flops();
+        if let Some((_, done, _)) = &mut self.stage {
+            *done += 1;
+        }
+        match (self.rows.iter_mut().find(|row| row.0 == name), found) {
+            (Some(row), Some(found)) => {
+                (row.1, row.2) = (row.1.min(found.seconds), row.2 + 1);
+            }
+            (None, Some(found)) => self.rows.push((name.clone(), found.seconds, 1)),
+            _ => {}
+        }
+        self.rows.sort_by(|a, b| a.1.total_cmp(&b.1));
+        if self.live {
+            self.draw(spent);
+        } else {
+            let said = match found {
+                Some(found) => show_flops(self.flops / found.seconds),
+                None => "cannot be run".into(),
+            };
+            eprintln!("skt-hpl tune: {:>7}  {name}  {said}", show_seconds(spent));
+        }
+    }
+
+    fn draw(&mut self, spent: f64) {
+        let mut text = String::new();
+        if self.drawn > 0 {
+            let _ = write!(text, "\r\x1b[{}A", self.drawn);
+        }
+        let Some((stage, done, of)) = self.stage else { return };
+        let status = format!(
+            "{stage}: {done} of {of} in this round; {} of {}",
+            show_seconds(spent),
+            show_seconds(self.budget)
+        );
+        let best = self.rows.first().map_or(1.0, |row| row.1);
+        let row = |(name, seconds, times): &(String, f64, usize)| {
+            format!(
+                "  {:<56} {:>14} {:>+6.1} % {times:>3}x",
+                name,
+                show_flops(self.flops / seconds),
+                100.0 * (seconds / best - 1.0)
+            )
+        };
+        let mut lines = vec![status];
+        lines.extend(self.rows.iter().take(SHOWN).map(row));
+        // A shorter table than before must not leave the old one's end.
+        lines.resize(lines.len().max(self.drawn), String::new());
+        for line in &lines {
+            let _ = writeln!(text, "\x1b[K{line}");
+        }
+        self.drawn = lines.len();
+        // What cannot be shown is no reason to end.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+
+    /// Nothing more is drawn over what stands there.
+    pub fn end(&mut self) {
+        self.drawn = 0;
+    }
+}
+
+fn percent(ratio: f64) -> String {
+    format!("{:+.1} %", 100.0 * (ratio - 1.0))
+}
+
+/// What the search came to, for people.
+pub fn report(tuned: &Tuned, wanted: usize, engine: &str) -> String {
+    let mut t = String::new();
+    let test: &TestParams = &tuned.best.test;
+    let rate = test.flops() / tuned.seconds;
+    let _ = writeln!(
+        t,
+        "The best of what was tried\n  {}; multiplies with {engine}",
+        words(&tuned.best)
+    );
+    let _ = writeln!(
+        t,
+        "  N = {}: {}, {} for the factorisation, give or take {:.1} % on this machine as it is now",
+        test.n,
+        show_flops(rate),
+        show_seconds(tuned.seconds),
+        100.0 * tuned.uncertainty
+    );
+    if wanted > test.n {
+        let _ = writeln!(
+            t,
+            "  N = {wanted} was asked for, parts of N = {} were timed: the choices are for the larger one, too, its rate is higher",
+            test.n
+        );
+    }
+    let _ = writeln!(
+        t,
+        "How sure that is\n  {} measurements in {}; one scatters by {:.1} %; {} of {} shapes and {} of {} single choices \
+         were tried",
+        tuned.measured,
+        show_seconds(tuned.spent),
+        100.0 * tuned.noise,
+        tuned.shapes.len(),
+        tuned.shapes_possible,
+        tuned.choices.len(),
+        tuned.choices_possible,
+    );
+    if let Some(off) = tuned.off {
+        let _ = writeln!(
+            t,
+            "  parts of runs are extended by a model; where it could be checked it was off by {:.1} % at most",
+            100.0 * off.abs()
+        );
+    }
+    let _ = writeln!(t, "\nThe last against each other, {} times each", tuned.rounds);
+    for one in &tuned.finalists {
+        let _ = writeln!(t, "  {:<60} {:>8}", words(&one.candidate), percent(one.ratio));
+    }
+    let _ = writeln!(t, "\nShapes: ranks, grid and block size");
+    for one in tuned.shapes.iter().take(SHOWN) {
+        let _ = writeln!(t, "  {:<60} {:>8}", words(&one.candidate), percent(one.ratio));
+    }
+    if tuned.shapes.len() > SHOWN {
+        let _ = writeln!(t, "  and {} more", tuned.shapes.len() - SHOWN);
+    }
+    if !tuned.choices.is_empty() {
+        let _ = writeln!(t, "\nSingle choices beside {}", words(&tuned.shape));
+        for choice in by_weight(&tuned.choices) {
+            let times =
+                if choice.rounds == 1 { "once".into() } else { format!("{} times", choice.rounds) };
+            let _ =
+                writeln!(t, "  {:<20} {:>8}  {times}", choice_words(choice), percent(choice.ratio));
+        }
+    }
+    t
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::planner::usual;
+    use crate::tune::search::{Choice, Placed};
+
+    fn candidate(nb: usize) -> Candidate {
+        let layout = Layout { ranks_per_node: 2, threads: 3, blas: None };
+        Candidate { layout, test: usual(12_000, nb, (1, 2)) }
+    }
+
+    pub fn tuned() -> Tuned {
+        let placed = |nb, ratio| Placed { candidate: candidate(nb), ratio };
+        Tuned {
+            best: candidate(256),
+            seconds: 10.0,
+            uncertainty: 0.004,
+            off: Some(-0.012),
+            shapes: vec![placed(256, 1.0), placed(128, 1.03)],
+            shapes_possible: 18,
+            shape: candidate(256),
+            choices: vec![Choice {
+                what: "NBMIN".into(),
+                candidate: candidate(256),
+                ratio: 1.002,
+                rounds: 2,
+            }],
+            choices_possible: 20,
+            finalists: vec![placed(256, 1.0)],
+            rounds: 3,
+            noise: 0.003,
+            measured: 40,
+            spent: 170.0,
+        }
+    }
+
+    #[test]
+    fn launchers_get_their_numbers() {
+        let layout = candidate(256).layout;
+        let words = words_of_launcher("srun -n {ranks} --ntasks-per-node={per_node}", &layout, 4);
+        assert_eq!(words, ["srun", "-n", "8", "--ntasks-per-node=2"]);
+        let blas = Layout { blas: Some("libmkl_rt.so".into()), ..layout };
+        let text = launch_text(
+            "mpirun -np {ranks}",
+            &Candidate { layout: blas, ..candidate(256) },
+            1,
+            Path::new("/bin/skt-hpl"),
+        );
+        assert_eq!(text, "mpirun -np 2 /bin/skt-hpl --threads 3 --blas libmkl_rt.so");
+    }
+
+    #[test]
+    fn the_result_says_what_how_fast_and_how_sure() {
+        let text = report(&tuned(), 50_000, "avx512-24x8");
+        for part in [
+            "NB 256  1 x 2  WR11C2R4",
+            "3 threads a rank; multiplies with avx512-24x8",
+            "give or take 0.4 %",
+            "N = 50000 was asked for, parts of N = 12000",
+            "2 of 18 shapes and 1 of 20 single choices",
+            "off by 1.2 % at most",
+            "+3.0 %",
+            "NBMIN 4",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!report(&tuned(), 12_000, "blas").contains("asked for"));
+        let svg = crate::tune::picture::svg(&tuned());
+        assert!(svg.starts_with("<svg") && svg.contains("256 1x2") && svg.contains("NBMIN 4"));
+    }
+}

@@ -1,0 +1,229 @@
+//! How a test went on in time: when it passed which iteration, and what interrupted it.
+//!
+//! The driver records it while a test runs, in a space that does not grow with the length of the run, because a
+//! protected test keeps it in its small saved state. So a result tells the whole way, attempts before a
+//! failure included. When the space is full, every second point is dropped. Pure: times come in as numbers.
+
+use serde::{Deserialize, Serialize};
+
+/// Points that are kept at most.
+const POINTS_MAX: usize = 64;
+
+/// Interruptions that are kept at most.
+const MOMENTS_MAX: usize = 40;
+
+/// What interrupted the computing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    /// A checkpoint was saved.
+    Save,
+    /// Work that a failure undid.
+    Lost,
+    /// Nothing ran: from the last sign of life to the next start.
+    Down,
+    /// A start until it computed again.
+    Restore,
+}
+
+impl What {
+    pub fn word(self) -> &'static str {
+        match self {
+            What::Save => "save",
+            What::Lost => "lost work",
+            What::Down => "down",
+            What::Restore => "restore",
+        }
+    }
+}
+
+/// An interruption: times are seconds since the test's timer started.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    pub what: What,
+    /// The iteration before which it happened.
+    pub iteration: u64,
+    pub at_s: f64,
+    pub seconds: f64,
+}
+
+/// The way of a finished test. The lists have the same length.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Course {
+    /// Iterations, each about to begin; the last stands for the end of the factorisation.
+    pub iteration: Vec<u64>,
+    /// When, in seconds since the timer started.
+    pub seconds: Vec<f64>,
+    /// The rate since the point before, in 10^9 operations a second of wall time; 0 for the first.
+    pub gflops: Vec<f64>,
+    pub moments: Vec<Moment>,
+    /// Moments that there was no room for.
+    pub moments_left_out: u64,
+}
+
+/// Floating-point operations of the factorisation up to an iteration.
+pub fn flops_until(n: usize, nb: usize, iteration: u64) -> f64 {
+    let (n, nb) = (n as f64, nb as f64);
+    let left = (n - iteration as f64 * nb).max(0.0);
+    2.0 / 3.0 * (n.powi(3) - left.powi(3))
+}
+
+/// Milliseconds are enough, and short to write. Those that are over: nothing is told of later than the end.
+fn rounded(seconds: f64) -> f64 {
+    (seconds * 1e3).floor() / 1e3
+}
+
+/// Records the way of a test under way.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Recorder {
+    points: Vec<(u64, f64)>,
+    moments: Vec<Moment>,
+    left_out: u64,
+    /// An attempt's first point is kept whatever its number.
+    #[serde(skip)]
+    under_way: bool,
+}
+
+impl Recorder {
+    /// Iteration `k` of `blocks` is about to begin.
+    pub fn pass(&mut self, k: usize, blocks: usize, at_s: f64) {
+        let stride = blocks.div_ceil(POINTS_MAX / 2).max(1);
+        if self.under_way && !k.is_multiple_of(stride) && k != blocks {
+            return;
+        }
+        if !self.under_way {
+            // What was passed after the save this attempt goes on from is passed again.
+            self.points.retain(|&(passed, _)| passed < k as u64);
+        }
+        self.under_way = true;
+        if self.points.len() == POINTS_MAX {
+            let mut at = 0;
+            self.points.retain(|_| {
+                at += 1;
+                at % 2 == 1
+            });
+        }
+        self.points.push((k as u64, rounded(at_s)));
+    }
+
+    /// Something interrupted the computing before iteration `iteration`.
+    pub fn interrupt(&mut self, what: What, iteration: usize, at_s: f64, seconds: f64) {
+        if self.moments.len() == MOMENTS_MAX {
+            // Saves come in great numbers and are alike; what failures cost is kept as long as can be.
+            let (before, mut at) = (self.moments.len(), 0);
+            self.moments.retain(|m| {
+                at += usize::from(m.what == What::Save);
+                m.what != What::Save || at % 2 == 1
+            });
+            self.left_out += (before - self.moments.len()) as u64;
+        }
+        if self.moments.len() == MOMENTS_MAX {
+            self.left_out += 1;
+            return;
+        }
+        let (at_s, seconds) = (rounded(at_s), rounded(seconds));
+        self.moments.push(Moment { what, iteration: iteration as u64, at_s, seconds });
+    }
+
+    /// How long the last save took, which is only known after it is told of.
+    pub fn took(&mut self, seconds: f64) {
+        if let Some(save) = self.moments.last_mut().filter(|m| m.what == What::Save) {
+            save.seconds = rounded(seconds);
+        }
+    }
+
+    /// What is told of a test of this size.
+    pub fn course(&self, n: usize, nb: usize) -> Course {
+        let mut gflops = Vec::with_capacity(self.points.len());
+        for (i, &(k, at)) in self.points.iter().enumerate() {
+            let (before, since) = if i == 0 { (k, at) } else { self.points[i - 1] };
+            let done = flops_until(n, nb, k) - flops_until(n, nb, before);
+            let rate = if at > since { done / (at - since) / 1e9 } else { 0.0 };
+            gflops.push((rate * 1e3).round() / 1e3);
+        }
+        Course {
+            iteration: self.points.iter().map(|p| p.0).collect(),
+            seconds: self.points.iter().map(|p| p.1).collect(),
+            gflops,
+            moments: self.moments.clone(),
+            moments_left_out: self.left_out,
+        }
+    }
+
+    /// Bytes this takes as text at most, for iterations below 10^9 and times below 10^8 s.
+    pub const TEXT_BYTES_MAX: usize = POINTS_MAX * 25 + MOMENTS_MAX * 95 + 100;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rates_are_those_of_the_corner_between_points() {
+        let mut recorder = Recorder::default();
+        for k in 0..=4 {
+            recorder.pass(k, 4, k as f64);
+        }
+        let course = recorder.course(4000, 1000);
+        assert_eq!(course.iteration, [0, 1, 2, 3, 4]);
+        assert_eq!(course.seconds, [0.0, 1.0, 2.0, 3.0, 4.0]);
+        let total: f64 = course.gflops.iter().sum();
+        assert!((total - 2.0 / 3.0 * 64.0).abs() < 0.01, "{course:?}");
+        assert!(course.gflops[1] > course.gflops[2], "the first columns are the most work");
+    }
+
+    #[test]
+    fn an_attempt_that_goes_on_has_a_point_where_it_does() {
+        let mut recorder = Recorder::default();
+        for k in 0..100 {
+            recorder.pass(k, 1000, k as f64);
+        }
+        let text = serde_json::to_string(&recorder).unwrap();
+        let mut next: Recorder = serde_json::from_str(&text).unwrap();
+        next.interrupt(What::Down, 77, 99.0, 5.0);
+        next.pass(77, 1000, 105.0);
+        let course = next.course(10_000, 10);
+        assert_eq!(course.iteration, [0, 32, 64, 77], "work that was lost counts once");
+        assert_eq!(course.moments[0].what, What::Down);
+        assert!(course.gflops[1..].iter().all(|&rate| rate > 0.0), "{course:?}");
+    }
+
+    #[test]
+    fn of_many_moments_failures_are_kept() {
+        let mut recorder = Recorder::default();
+        recorder.interrupt(What::Down, 3, 1.0, 2.0);
+        for k in 0..1000 {
+            recorder.interrupt(What::Save, k, k as f64, 0.5);
+        }
+        recorder.interrupt(What::Restore, 3, 1e3, 2.0);
+        let course = recorder.course(10, 1);
+        assert_eq!(course.moments.len() as u64 + course.moments_left_out, 1002);
+        assert!(course.moments.len() <= MOMENTS_MAX);
+        assert_eq!(course.moments[0].what, What::Down);
+        assert_eq!(course.moments.last().unwrap().what, What::Restore);
+    }
+
+    proptest! {
+        /// Whatever a long and much interrupted run does, the record fits into the saved state.
+        #[test]
+        fn the_record_stays_small(
+            steps in proptest::collection::vec((0u8..6, 0usize..999_999_999, 0.0..9.9e7f64), 0..500),
+            blocks in 1usize..999_999_999,
+        ) {
+            let mut recorder = Recorder::default();
+            for (kind, k, at) in steps {
+                match kind {
+                    0 | 1 => recorder.pass(k, blocks, at),
+                    // A new attempt.
+                    2 => { recorder.under_way = false; recorder.pass(k, blocks, at) }
+                    3 => recorder.interrupt(What::Save, k, at, at),
+                    4 => recorder.interrupt(What::Restore, k, at, at),
+                    _ => recorder.interrupt(What::Down, k, at, at),
+                }
+            }
+            let text = serde_json::to_string(&recorder).unwrap();
+            prop_assert!(text.len() <= Recorder::TEXT_BYTES_MAX, "{}", text.len());
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What a whole HPL.dat looks like, before its lines are read one by one: whether somebody has yet to finish it, and whether
+//! its comments stand at the lines they belong to.
+
+use super::dat_reader::LINES;
+
+/// A file that was not meant to be read yet: one fault in place of one for every line of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    pub line: usize,
+    /// The line.
+    pub text: String,
+    pub message: &'static str,
+    pub help: &'static str,
+}
+
+/// Marks of a merge that was left with conflicts, or of a template that was not filled in.
+pub fn unfinished(bytes: &[u8]) -> Option<Unfinished> {
+    let text = String::from_utf8_lossy(bytes);
+    let numbered = || text.lines().enumerate().map(|(at, line)| (at + 1, line));
+    let begins = |mark: &str| numbered().find(|(_, line)| line.starts_with(mark));
+    if let (Some((line, text)), Some((end, _))) = (begins("<<<<<<<"), begins(">>>>>>>"))
+        && line < end
+    {
+        return Some(Unfinished {
+            line,
+            text: text.to_owned(),
+            message: "the file holds both sides of a merge with conflicts",
+            help: "keep one of them: no line may begin with <<<<<<<, ======= or >>>>>>>",
+        });
+    }
+    // Titles are free text, and what follows a value is, too.
+    let in_place_of_a_value = |line: &str| {
+        let line = line.trim_start();
+        let word = line.split_whitespace().next().unwrap_or_default();
+        let named = |mark: char| {
+            let inner = word.strip_prefix(mark).and_then(|rest| rest.strip_suffix(mark));
+            inner.is_some_and(|name| {
+                !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            })
+        };
+        ["{{", "{%", "${", "$(", "<%"].iter().any(|mark| line.starts_with(mark))
+            || named('@')
+            || named('%')
+    };
+    let (line, text) =
+        numbered().skip(2).take(LINES - 2).find(|(_, line)| in_place_of_a_value(line))?;
+    Some(Unfinished {
+        line,
+        text: text.to_owned(),
+        message: "a template's place that was not filled in stands where a value belongs",
+        help: "give the file to the program that fills it in, or write the values",
+    })
+}
+
+/// Comments that stand at other lines than they belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shift {
+    /// The first of them.
+    pub at: usize,
+    /// The line it belongs to.
+    pub belongs: usize,
+}
+
+/// Words of comments that name one value only, and that value's line.
+const NAMES: [(&str, usize); 9] = [
+    ("pmap", 9),
+    ("pfact", 15),
+    ("nbmin", 17),
+    ("ndiv", 19),
+    ("rfact", 21),
+    ("bcast", 23),
+    ("depth", 25),
+    ("equilibration", 30),
+    ("alignment", 31),
+];
+/// Comments that must agree on how far they are off, before anybody is told.
+const WITNESSES: usize = 3;
+
+/// How far a line's comment is from the line it belongs to, counted downward; None where it does not say.
+fn off_by(no: usize, line: &str) -> Option<isize> {
+    let comment = line.trim_start_matches(|c: char| !c.is_alphabetic() && c != '#').to_lowercase();
+    let mut named = NAMES.iter().filter(|(name, _)| comment.contains(name));
+    let (_, home) = named.next()?;
+    if named.next().is_some() {
+        return None;
+    }
+    // The number of values stands a line above them.
+    let counts = comment.starts_with('#') || comment.contains("number");
+    Some(*home as isize - isize::from(counts) - no as isize)
+}
+
+/// Where comments begin to be out of step with their lines, if several are, all by about as much, and none after them is in
+/// step again.
+pub fn out_of_step(lines: &[String]) -> Option<Shift> {
+    let told: Vec<(usize, isize)> = lines
+        .iter()
+        .enumerate()
+        .skip(2)
+        .filter_map(|(at, line)| Some((at + 1, off_by(at + 1, line)?)))
+        .collect();
+    let first = told.iter().position(|(_, off)| *off != 0)?;
+    let rest = &told[first..];
+    let down = rest[0].1 > 0;
+    let consistent = rest.iter().all(|(_, off)| *off != 0 && (*off > 0) == down && off.abs() <= 6);
+    if rest.len() < WITNESSES || !consistent {
+        return None;
+    }
+    let (at, off) = rest[0];
+    Some(Shift { at, belongs: at.checked_add_signed(off)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHIPPED: &str = "title\nmore\nHPL.out output file name (if any)\n6 device out\n1 # of problems sizes (N)\n29 Ns\n\
+        1 # of NBs\n4 NBs\n0 PMAP process mapping\n1 # of process grids (P x Q)\n2 Ps\n2 Qs\n16.0 threshold\n\
+        1 # of panel fact\n2 PFACTs (0=left)\n1 # of recursive stopping criterium\n4 NBMINs (>= 1)\n\
+        1 # of panels in recursion\n2 NDIVs\n1 # of recursive panel fact.\n1 RFACTs (0=left)\n1 # of broadcast\n\
+        0 BCASTs (0=1rg)\n1 # of lookahead depth\n1 DEPTHs (>=0)\n2 SWAP (0=bin-exch)\n64 swapping threshold\n\
+        0 L1 in form\n0 U in form\n1 Equilibration (0=no)\n8 memory alignment in double (> 0)\n";
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn an_ordinary_file_is_finished_and_in_step() {
+        assert_eq!(unfinished(SHIPPED.as_bytes()), None);
+        assert_eq!(out_of_step(&lines(SHIPPED)), None);
+        for bare in ["", "1\n2\n3\n", "<<<<<<<\n", "{{ title }}\n${x}\n6\n"] {
+            assert_eq!((unfinished(bare.as_bytes()), out_of_step(&lines(bare))), (None, None));
+        }
+        // A ruler below the title, and money in a comment.
+        let odd = SHIPPED.replace("more", "=======").replace("29 Ns", "29 ${money} {{braces}}");
+        assert_eq!(unfinished(odd.as_bytes()), None);
+    }
+
+    #[test]
+    fn conflicts_and_templates_are_one_fault() {
+        let merged = SHIPPED.replace("29 Ns", "<<<<<<< HEAD\n29 Ns\n=======\n30 Ns\n>>>>>>> other");
+        let found = unfinished(merged.as_bytes()).unwrap();
+        assert_eq!((found.line, found.text.as_str()), (6, "<<<<<<< HEAD"));
+        for mark in ["{{ n }}", "${N}", "<%= n %>", "@N@", "%SIZE%", "  {% n %}"] {
+            let template = SHIPPED.replace("29 Ns", &format!("{mark} Ns"));
+            assert_eq!(unfinished(template.as_bytes()).map(|f| f.line), Some(6), "{mark}");
+        }
+        for value in ["@", "%", "@ N@", "29 @N@"] {
+            let text = SHIPPED.replace("29 Ns", value);
+            assert_eq!(unfinished(text.as_bytes()), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_missing_line_shows_in_the_comments_below_it() {
+        let all = lines(SHIPPED);
+        for gone in 2..29 {
+            let mut file = all.clone();
+            file.remove(gone);
+            let found = out_of_step(&file);
+            // Too few comments below it are no proof.
+            if gone < 22 {
+                let Shift { at, belongs } = found.unwrap_or_else(|| panic!("line {}", gone + 1));
+                assert!(
+                    at > gone && belongs > at && belongs <= at + 2,
+                    "line {}: {found:?}",
+                    gone + 1
+                );
+            }
+            let mut file = all.clone();
+            file.insert(gone, "1 one too many".into());
+            if let Some(Shift { at, belongs }) = out_of_step(&file) {
+                assert!(at > gone && belongs < at, "line {}", gone + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn comments_in_any_order_are_not_a_shift() {
+        let mut file = lines(SHIPPED);
+        file.swap(14, 20);
+        assert_eq!(out_of_step(&file), None);
+    }
+}

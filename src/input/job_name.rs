@@ -1,0 +1,135 @@
+//! The name a run's memory goes by where the user gives none: which batch job this is.
+//!
+//! `settings` asks once. Two jobs of one user, and two elements of a job array, must not share a name, or one
+//! would take the other's memory for its own; a restart inside the same job must find it again. In another
+//! job the name is another one: only a name given by the user (`--job`) outlives the job.
+
+/// The longest name there is room for; `--job` has the same bound.
+pub const LENGTH_MAX: usize = 64;
+
+/// The name, from the environment. `default` outside of any batch system.
+pub fn job_name(var: impl Fn(&str) -> Option<String>) -> String {
+    let var = |name: &str| var(name).filter(|value| !value.is_empty());
+    slurm(&var)
+        .or_else(|| pbs(&var))
+        .or_else(|| lsf(&var))
+        .or_else(|| flux(&var))
+        .or_else(|| grid_engine(&var))
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "default".to_owned())
+}
+
+/// The letters and digits of a text, up to what a name may have.
+fn plain(text: &str) -> String {
+    text.chars().filter(char::is_ascii_alphanumeric).take(LENGTH_MAX / 2 - 1).collect()
+}
+
+fn element(job: &str, index: Option<String>) -> String {
+    match index.map(|index| plain(&index)).filter(|index| !index.is_empty()) {
+        Some(index) => format!("{}_{index}", plain(job)),
+        None => plain(job),
+    }
+}
+
+fn slurm(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
+    match (var("SLURM_ARRAY_JOB_ID"), var("SLURM_ARRAY_TASK_ID")) {
+        (Some(job), Some(task)) => Some(element(&job, Some(task))),
+        _ => var("SLURM_JOB_ID").map(|job| plain(&job)),
+    }
+}
+
+/// `1234.server`, or `1234[5].server` for an element of an array.
+fn pbs(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
+    let id = var("PBS_JOBID")?;
+    let number = id.split(['.', '[']).next().unwrap_or_default();
+    let bracketed = id.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    let bracketed = bracketed.map(|(index, _)| index.to_owned());
+    let index = var("PBS_ARRAY_INDEX").or_else(|| var("PBS_ARRAYID")).or(bracketed);
+    Some(element(number, index))
+}
+
+/// The index is 0 where the job is no array.
+fn lsf(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
+    let job = var("LSB_JOBID")?;
+    Some(element(&job, var("LSB_JOBINDEX").filter(|index| index != "0")))
+}
+
+/// Within an allocation every `flux run` is a job of its own: what counts is the allocation.
+fn flux(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
+    var("FLUX_ENCLOSING_ID").or_else(|| var("FLUX_JOB_ID")).map(|id| plain(&id))
+}
+
+/// `JOB_ID` alone could be anybody's. The index is `undefined` where the job is no array.
+fn grid_engine(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
+    let index = var("SGE_TASK_ID")?;
+    Some(element(&var("JOB_ID")?, Some(index).filter(|index| index != "undefined")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name(vars: &[(&str, &str)]) -> String {
+        job_name(|wanted| {
+            vars.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn each_batch_system_has_its_own_words() {
+        for (vars, expected) in [
+            (&[][..], "default"),
+            (&[("SLURM_JOB_ID", "77")], "77"),
+            (
+                &[
+                    ("SLURM_JOB_ID", "79"),
+                    ("SLURM_ARRAY_JOB_ID", "77"),
+                    ("SLURM_ARRAY_TASK_ID", "2"),
+                ],
+                "77_2",
+            ),
+            (&[("PBS_JOBID", "1234.pbs-server")], "1234"),
+            (&[("PBS_JOBID", "1234[5].pbs-server"), ("PBS_ARRAY_INDEX", "5")], "1234_5"),
+            (&[("PBS_JOBID", "1234[5].pbs-server"), ("PBS_ARRAYID", "5")], "1234_5"),
+            (&[("PBS_JOBID", "1234[5].pbs-server")], "1234_5"),
+            (&[("LSB_JOBID", "88"), ("LSB_JOBINDEX", "0")], "88"),
+            (&[("LSB_JOBID", "88"), ("LSB_JOBINDEX", "3")], "88_3"),
+            (&[("FLUX_JOB_ID", "\u{192}3ETxsR9H")], "3ETxsR9H"),
+            (&[("FLUX_JOB_ID", "f3"), ("FLUX_ENCLOSING_ID", "f2")], "f2"),
+            (&[("JOB_ID", "9"), ("SGE_TASK_ID", "undefined")], "9"),
+            (&[("JOB_ID", "9"), ("SGE_TASK_ID", "4")], "9_4"),
+            (&[("JOB_ID", "9")], "default"),
+            (&[("SLURM_JOB_ID", "")], "default"),
+        ] {
+            assert_eq!(name(vars), expected, "{vars:?}");
+        }
+    }
+
+    /// The names of variables and what may stand in them: an array's elements never share a name.
+    #[test]
+    fn elements_of_an_array_have_names_of_their_own() {
+        for system in ["PBS_ARRAY_INDEX", "PBS_ARRAYID", "LSB_JOBINDEX", "SLURM_ARRAY_TASK_ID"] {
+            let of = |index: &str| {
+                name(&[
+                    (system, index),
+                    match &system[..3] {
+                        "PBS" => ("PBS_JOBID", "12[].server"),
+                        "LSB" => ("LSB_JOBID", "12"),
+                        _ => ("SLURM_ARRAY_JOB_ID", "12"),
+                    },
+                ])
+            };
+            assert_eq!((of("1"), of("12")), ("12_1".to_owned(), "12_12".to_owned()), "{system}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_is_one_that_job_takes(id in "\\PC{0,80}", index in "\\PC{0,80}") {
+            let name = name(&[("PBS_JOBID", &id), ("PBS_ARRAY_INDEX", &index)]);
+            prop_assert!(!name.is_empty() && name.len() <= LENGTH_MAX);
+            prop_assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "{name}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What a test takes of a rank's memory: the length of every buffer that the solver makes. Pure arithmetic.
+//!
+//! The solver makes its buffers by [`Lengths`], and what judges beforehand whether a test fits (the
+//! benchmark, `check`, `plan`, `run`) sums up the same lengths by [`Problem`]; so what is checked is what is
+//! taken. How a single buffer is laid out stays with the step that works in it: this file asks there.
+//! Whoever gives the solver another buffer counts it here, or the test `memory_is_what_is_told` fails.
+
+use super::factor::{candidate_len, leading_dimension};
+use super::panel::Layout;
+use super::swap::array_len;
+use super::{residual, solve};
+use crate::blas::Engine;
+use crate::grid::ProcessGrid;
+use crate::matrix::{HugeBuffer, Shape};
+use crate::params::{Engine as EngineChoice, Mapping, TestParams};
+
+const DOUBLE_BYTES: u128 = 8;
+
+/// Lengths of a rank's work arrays, in doubles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lengths {
+    /// Panels that exist at the same time, each with a message and a triangle.
+    pub slots: usize,
+    pub message: usize,
+    pub triangle: usize,
+    /// W, in which panels are factored.
+    pub panel: usize,
+    /// What the engine packs within a panel; each thread has one.
+    pub scratches: usize,
+    pub scratch: usize,
+    /// A message of the search for a pivot; there are two.
+    pub candidate: usize,
+    /// An array of rows under way between process rows; there are three.
+    pub swap: usize,
+    /// U for the columns of the panel that is next, and for the rest.
+    pub ahead: usize,
+    pub rest: usize,
+    /// Back substitution, the work arrays still there; x included.
+    pub solve: usize,
+    /// The check of x, x included; the others are gone.
+    pub verify: usize,
+}
+
+impl Lengths {
+    pub fn new(
+        shape: &Shape,
+        (depth, align): (usize, usize),
+        threads: usize,
+        engine: Engine,
+    ) -> Self {
+        let width = shape.nb.min(shape.n);
+        let blocks = shape.n.div_ceil(shape.nb);
+        Self {
+            slots: depth.saturating_add(1).min(blocks.max(1)),
+            message: Layout::new(engine, align, width, shape.rows).len,
+            triangle: engine.triangle_len(width),
+            panel: leading_dimension(shape.rows, align) * width,
+            scratches: threads,
+            scratch: engine.scratch_len(width),
+            candidate: if shape.grid.p > 1 { candidate_len(width) } else { 0 },
+            swap: if shape.grid.p > 1 { array_len(width, shape.cols) } else { 0 },
+            // The last panel's columns may have the right-hand side beside them.
+            ahead: engine.upper_len(width, width + 1),
+            rest: engine.upper_len(width, shape.cols),
+            solve: solve::room(shape),
+            verify: residual::room(shape),
+        }
+    }
+
+    /// Bytes of the arrays that exist while the matrix is factored.
+    pub fn work_bytes(&self) -> u128 {
+        let slot = buffer_bytes(self.message) + buffer_bytes(self.triangle);
+        let scratch = self.scratches as u128 * self.scratch as u128;
+        let alone = scratch + 2 * self.candidate as u128 + 3 * self.swap as u128;
+        self.slots as u128 * slot
+            + [self.panel, self.ahead, self.rest].map(buffer_bytes).iter().sum::<u128>()
+            + alone * DOUBLE_BYTES
+    }
+
+    /// The most bytes that exist at any moment beside the matrix.
+    pub fn most_bytes(&self) -> u128 {
+        let solving = self.work_bytes() + self.solve as u128 * DOUBLE_BYTES;
+        solving.max(self.verify as u128 * DOUBLE_BYTES)
+    }
+}
+
+/// Bytes of a private buffer of so many doubles.
+fn buffer_bytes(len: usize) -> u128 {
+    HugeBuffer::bytes_of(len)
+}
+
+/// What of a test its need depends on. The engine is what was asked for: which of those allowed it will be is
+/// not known beforehand, so the one that takes the most is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub n: usize,
+    pub nb: usize,
+    pub p: usize,
+    pub q: usize,
+    pub depth: usize,
+    pub align: usize,
+    pub means: Means,
+}
+
+/// What of the settings it depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Means {
+    pub engine: EngineChoice,
+    /// Of each rank.
+    pub threads: usize,
+}
+
+/// Bytes of one rank, or of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bytes {
+    /// The local part of [A|b].
+    pub matrix: u128,
+    /// All else, at the moment when that is most.
+    pub beside: u128,
+}
+
+impl Bytes {
+    pub fn total(self) -> u128 {
+        self.matrix.saturating_add(self.beside)
+    }
+}
+
+impl Problem {
+    pub fn of(test: &TestParams, means: Means) -> Self {
+        let TestParams { n, nb, p, q, depth, align, .. } = *test;
+        Self { n, nb, p, q, depth, align, means }
+    }
+
+    /// What the rank at grid position `place` takes.
+    pub fn rank(&self, place: (usize, usize)) -> Bytes {
+        // Sizes nobody has refused yet may be absurd. A matrix beyond this fits nowhere, whatever is beside it.
+        const ABSURD: usize = 1 << 30;
+        if self.n > ABSURD {
+            let n = self.n as u128;
+            let ranks = (self.p as u128).saturating_mul(self.q as u128);
+            let share = (n * n).div_ceil(ranks);
+            return Bytes { matrix: share.saturating_mul(DOUBLE_BYTES), beside: 0 };
+        }
+        let nb = self.nb.clamp(1, self.n + 1);
+        let grid = ProcessGrid { p: self.p, q: self.q, mapping: Mapping::Row };
+        let shape = Shape::of(self.n, nb, grid, place);
+        let Means { engine, threads } = self.means;
+        let layout = (self.depth, self.align.min(ABSURD));
+        let beside = Engine::made(engine)
+            .into_iter()
+            .map(|engine| Lengths::new(&shape, layout, threads, engine).most_bytes())
+            .max();
+        Bytes { matrix: buffer_bytes(shape.len()), beside: beside.unwrap_or(0) }
+    }
+
+    /// What the rank that takes the most does: the first, which has the most rows and columns.
+    pub fn largest_rank(&self) -> Bytes {
+        self.rank((0, 0))
+    }
+
+    /// What all ranks take together.
+    pub fn all_ranks(&self) -> Bytes {
+        let mut all = Bytes::default();
+        for (row, rows) in alike(self.n, self.nb, self.p) {
+            for (col, cols) in alike(self.n.saturating_add(1), self.nb, self.q) {
+                let ranks = (rows as u128).saturating_mul(cols as u128);
+                let one = self.rank((row, col));
+                all.matrix = all.matrix.saturating_add(one.matrix.saturating_mul(ranks));
+                all.beside = all.beside.saturating_add(one.beside.saturating_mul(ranks));
+            }
+        }
+        all
+    }
+}
+
+/// Processes that own equally many of `n` indices: the first of them, and how many they are.
+fn alike(n: usize, nb: usize, procs: usize) -> Vec<(usize, usize)> {
+    // Those with a whole block more, the one with the last, shorter block, and those after it.
+    let odd = n / nb.max(1) % procs;
+    [(0, odd), (odd, 1), (odd + 1, procs - odd - 1)]
+        .into_iter()
+        .filter(|&(_, count)| count > 0)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MEANS: Means = Means { engine: EngineChoice::Auto, threads: 2 };
+
+    fn problem(n: usize, nb: usize, p: usize, q: usize, depth: usize) -> Problem {
+        Problem { n, nb, p, q, depth, align: 8, means: MEANS }
+    }
+
+    proptest! {
+        #[test]
+        fn all_ranks_are_those_there_are(
+            n in 0usize..300, nb in 1usize..60, p in 1usize..7, q in 1usize..7, depth in 0usize..4,
+        ) {
+            let problem = problem(n, nb, p, q, depth);
+            let ranks: Vec<Bytes> = (0..p * q).map(|at| problem.rank((at / q, at % q))).collect();
+            let all = problem.all_ranks();
+            prop_assert_eq!(all.matrix, ranks.iter().map(|r| r.matrix).sum::<u128>());
+            prop_assert_eq!(all.beside, ranks.iter().map(|r| r.beside).sum::<u128>());
+            let largest = problem.largest_rank();
+            prop_assert!(ranks.iter().all(|r| r.matrix <= largest.matrix && r.beside <= largest.beside));
+        }
+
+        #[test]
+        fn the_need_never_falls_as_n_grows(
+            n in 0usize..3000, nb in 1usize..300, p in 1usize..4, q in 1usize..4, depth in 0usize..4,
+        ) {
+            let (now, next) = (problem(n, nb, p, q, depth), problem(n + 1, nb, p, q, depth));
+            prop_assert!(now.largest_rank().total() <= next.largest_rank().total());
+            prop_assert!(now.all_ranks().total() <= next.all_ranks().total());
+        }
+
+        /// Whichever engine is taken in the end, it takes no more than what is counted; and the program's own hardly
+        /// less.
+        #[test]
+        fn no_engine_takes_more(
+            n in 1usize..20_000, nb in 1usize..6000, p in 1usize..4, q in 1usize..4, depth in 0usize..3,
+        ) {
+            let problem = problem(n, nb, p, q, depth);
+            let counted = problem.largest_rank();
+            let grid = ProcessGrid { p, q, mapping: Mapping::Row };
+            let shape = Shape::of(n, nb.min(n + 1), grid, (0, 0));
+            for engine in Engine::made(EngineChoice::Auto) {
+                let taken = Lengths::new(&shape, (depth, 8), MEANS.threads, engine).most_bytes();
+                prop_assert!(taken <= counted.beside);
+                if engine != Engine::Blas && nb >= 32 {
+                    let more = counted.beside - taken;
+                    prop_assert!(more < counted.total() / 40 + (24 << 20), "{engine:?} {more}");
+                }
+            }
+        }
+    }
+
+    /// Wide panels take as much again as they have rows: their triangles, and U's beside.
+    #[test]
+    fn panels_of_half_the_matrix_take_three_times_as_much_as_it() {
+        let bytes = problem(40_000, 20_000, 1, 1, 1).largest_rank();
+        let gb = |bytes: u128| bytes as f64 / 1e9;
+        assert!((12.8..12.9).contains(&gb(bytes.matrix)), "{bytes:?}");
+        // Two threads have packed a quarter of a triangle each.
+        assert!((43.2..43.5).contains(&gb(bytes.beside)), "{bytes:?}");
+    }
+
+    #[test]
+    fn absurd_sizes_are_counted_without_overflow() {
+        let most = usize::MAX;
+        for n in [most, most - 1, 1 << 62, 1 << 30, 1 << 20, 0] {
+            for (nb, p, q, depth, align) in
+                [(most, most, most, most, most), (1, 1, 1, most, 1), (1, most, 1, 0, most)]
+            {
+                let problem = Problem { n, nb, p, q, depth, align, means: MEANS };
+                assert!(problem.largest_rank().total() <= problem.all_ranks().total());
+            }
+        }
+    }
+}

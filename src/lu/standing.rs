@@ -1,0 +1,174 @@
+//! A test that outlives the attempts at it: what a rank keeps of it wherever an attempt is left, and how the next goes on.
+//!
+//! Where a column of sums is kept beside the matrix, a process column that is lost is replaced by it: this is where roles are
+//! exchanged, which moves nothing but a column b. Who has been lost, and who goes on from where, is for the caller to say.
+
+use std::io;
+
+use super::context::Context;
+use super::pipeline::{Milestone, Observer, Work, catch_up_in_steps, factorise_in_steps};
+use super::regain::regain;
+use super::roles::{Exchange, Progress};
+use super::solve::back_substitute;
+use super::test::{Timer, conclude, forget_resident_peak, generator, work_arrays};
+use crate::comm::{Reduce, set_phase};
+use crate::faults::{Point, hit};
+use crate::matrix::{HugeBuffer, Local, Shape};
+use crate::outcome::Outcome;
+use crate::threads::Pool;
+
+/// One rank's part of a test.
+pub struct Standing {
+    local: Local<HugeBuffer>,
+    /// Gone once everything is factored and solved.
+    work: Option<Work>,
+    pub progress: Progress,
+}
+
+/// Where an attempt goes on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct From {
+    /// All process columns have it behind them, or are one step behind it.
+    pub boundary: usize,
+    /// Whether its panel is factored: then the process column that it is of has it.
+    pub ready: bool,
+    /// The roles that have been exchanged, now or before.
+    pub exchange: Option<Exchange>,
+}
+
+impl Standing {
+    /// Room for this rank's part. All ranks of the grid together; an error on all of them says who has none.
+    pub fn new(context: &Context, pool: &Pool) -> io::Result<Self> {
+        let room = HugeBuffer::new(context.shape.len());
+        let mut lacking = [u64::from(room.is_err())];
+        context.grid.all_reduce(&mut lacking, Reduce::Sum);
+        let room = match room {
+            Ok(room) if lacking[0] == 0 => room,
+            _ => {
+                let bytes = context.shape.len() as u64 * 8;
+                return Err(io::Error::other(format!(
+                    "{} rank(s) could not get {bytes} bytes for their part of the matrix",
+                    lacking[0]
+                )));
+            }
+        };
+        forget_resident_peak();
+        let work = work_arrays(context, pool)
+            .map_err(|e| io::Error::other(format!("no memory for the work arrays: {e}")))?;
+        let progress = Progress::default();
+        Ok(Self { local: Local::new(context.shape, room), work: Some(work), progress })
+    }
+
+    /// What lies here: its shape, and the elements by rows.
+    pub fn part(&mut self) -> (Shape, &[f64]) {
+        (self.local.shape, self.local.storage().as_slice())
+    }
+
+    /// Bytes of the matrix, or of the sums, here.
+    pub fn bytes(&self) -> u64 {
+        self.local.shape.len() as u64 * 8
+    }
+
+    /// Whether what lies here are sums.
+    pub fn holds_sums(&self) -> bool {
+        self.local.shape.is_sums()
+    }
+
+    /// Solves the test from the beginning, or from where earlier attempts have come. All ranks of the grid together;
+    /// the outcome is whole where this rank has columns of the matrix. Beside it the seconds that regaining U took.
+    pub fn solve<O: Observer>(
+        &mut self,
+        context: &mut Context,
+        from: Option<From>,
+        pool: &mut Pool,
+        observer: &mut O,
+    ) -> (Outcome, f64) {
+        match from {
+            None => self.generate(context, pool, observer),
+            Some(from) => self.take_up(context, from, pool),
+        }
+        let a = self.local.pointer();
+        let shape = self.local.shape;
+        let (from, exchange) = match from {
+            None => ((0, false), None),
+            Some(from) => ((from.boundary, from.ready), from.exchange),
+        };
+        let earlier = Some(self.progress.began_unix_s).filter(|&began| began > 0.0);
+        let mut timer = Timer::start(context, earlier);
+        self.progress.began_unix_s = timer.began;
+        observer.began(timer.began);
+        let (work, progress) = (self.work.as_mut(), &mut self.progress);
+        if let (true, Some(work)) = (from.0 < context.params.blocks(), work) {
+            // SAFETY: the local matrix is borrowed mutably for the whole attempt.
+            unsafe {
+                let clock = &mut timer.clock;
+                factorise_in_steps(context, a, from, work, progress, pool, clock, observer);
+            }
+        }
+        set_phase("solving");
+        observer.reached(Milestone::Factored);
+        let mut x = Vec::new();
+        let mut regain_s = 0.0;
+        if !shape.is_sums() {
+            let began = std::time::Instant::now();
+            if let Some(exchange) = &exchange {
+                regain(context, self.local.view_mut(), exchange, &mut progress.regained);
+                regain_s = began.elapsed().as_secs_f64();
+            }
+            x = back_substitute(context, self.local.view(), pool, &mut timer.clock);
+            if let Some(exchange) = &exchange {
+                let map = shape.col_map;
+                let mut theirs = vec![0.0; map.count_below(shape.n, exchange.col)];
+                if shape.col == exchange.col {
+                    theirs.copy_from_slice(&x);
+                }
+                context.row.broadcast(&mut theirs, exchange.col);
+                exchange.settle(&shape, &mut x, &theirs);
+            }
+        }
+        let outcome = conclude(context, timer, &mut self.work, x, pool, observer);
+        (outcome, regain_s)
+    }
+
+    fn generate<O: Observer>(&mut self, context: &Context, pool: &mut Pool, observer: &mut O) {
+        set_phase("generating the matrix");
+        observer.reached(Milestone::Generating);
+        self.local.generate(&generator(context), pool);
+        self.progress.generated = true;
+        observer.reached(Milestone::Generated);
+    }
+
+    /// Comes to the boundary at which all go on, and takes the role that this rank has from there.
+    fn take_up(&mut self, context: &mut Context, from: From, pool: &mut Pool) {
+        let a = self.local.pointer();
+        let new = context.shape;
+        // What is left to do of the last step is done in the role in which it was begun.
+        context.shape = self.local.shape;
+        if let Some(work) = &mut self.work {
+            work.give_up_broadcasts();
+            if self.progress.applied < from.boundary {
+                set_phase("catching up after a loss");
+                debug_assert_eq!(self.progress.applied + 1, from.boundary);
+                // SAFETY: the local matrix is borrowed mutably.
+                unsafe { catch_up_in_steps(context, a, work, &mut self.progress, pool) };
+            }
+        }
+        if self.local.shape.is_sums() && !new.is_sums() {
+            self.become_column(new.col);
+        }
+        context.shape = self.local.shape;
+        hit(Point::Exchanged, context.place);
+    }
+
+    /// The sums are process column `col` from here on.
+    fn become_column(&mut self, col: usize) {
+        let old: Shape = self.local.shape;
+        let new = old.as_column(col);
+        if let (Some(from), Some(to)) = (old.rhs(), new.rhs()) {
+            for mut row in self.local.view_mut().rows_mut() {
+                row[to] = row[from];
+            }
+        }
+        self.local.shape = new;
+    }
+}

@@ -1,0 +1,259 @@
+//! A position taken for this process alone, from before it is known what its memory is worth until the end.
+//!
+//! The head's lock is that claim. It is taken before anything is looked at, stays on one file while the memory is
+//! opened, made anew or given up, and names are removed only under it; so two runs that begin at the same moment under
+//! one name cannot remove or replace each other's memory. Taken by `checkpoint` at the start of a test, by
+//! `cli::signs` for the progress of an unprotected one, and by `clean`.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use super::depot::{Depot, Part, private_file, reserve};
+use super::lock::{self, Patience};
+use super::region::{MemoryError, Region};
+
+/// A locked head. Dropped, the lock goes; and so does the name, if nothing was ever put there.
+#[derive(Debug)]
+pub struct Hold {
+    file: File,
+    path: PathBuf,
+    name: String,
+    /// There is nothing in it: there was no such memory, or it is given up.
+    vacant: bool,
+}
+
+impl Depot {
+    /// Takes a position for this process, whether there is memory or not. Waits for a process that is ending;
+    /// one that lives on is an error that names it.
+    pub fn hold(&self, position: u32) -> Result<Hold, MemoryError> {
+        self.hold_with(position, Patience::UntilItHasEnded)
+    }
+
+    pub(super) fn hold_with(&self, position: u32, patience: Patience) -> Result<Hold, MemoryError> {
+        let (name, path) = (self.name(position, Part::Head), self.head_path(position));
+        loop {
+            let file =
+                private_file().create(true).truncate(false).open(&path).map_err(|source| {
+                    MemoryError::Os { what: "cannot open", path: path.clone(), source }
+                })?;
+            self.is_ours(&file, &path, &name)?;
+            lock::take(&file, &name, patience)?;
+            // Whoever had it until now may have removed the name, or a third one may have made it anew.
+            if lock::is_named(&file, &path) {
+                let vacant = file.metadata().is_ok_and(|meta| meta.len() == 0);
+                return Ok(Hold { file, path, name, vacant });
+            }
+        }
+    }
+}
+
+impl Hold {
+    /// Whether there is nothing here that could be looked at.
+    pub fn is_vacant(&self) -> bool {
+        self.vacant
+    }
+
+    /// What lies here.
+    pub fn head(&self) -> Result<Region, MemoryError> {
+        let length = self.file.metadata().map_or(0, |meta| meta.len()) as usize;
+        self.map(length)
+    }
+
+    fn map(&self, length: usize) -> Result<Region, MemoryError> {
+        let file = self.file.try_clone().map_err(|source| self.os("cannot open", source))?;
+        let mapped = length.max(1).next_multiple_of(4096);
+        let region = Region::map_file(file, length, mapped, true, &self.path)?;
+        region.readable(&self.name)?;
+        Ok(region)
+    }
+
+    /// An empty head of that length in place of whatever was here: in the same file, so that the lock is never let go.
+    pub fn renew(&mut self, length: usize) -> Result<Region, MemoryError> {
+        reserve(&self.file, &self.path, 0, length)?;
+        let mut region = match self.map(length) {
+            Err(MemoryError::Damaged { .. }) => {
+                self.replace(length)?;
+                self.map(length)?
+            }
+            other => other?,
+        };
+        region.bytes_mut().fill(0);
+        self.vacant = false;
+        Ok(region)
+    }
+
+    /// Whether the head can be found by its name.
+    pub fn is_named(&self) -> bool {
+        lock::is_named(&self.file, &self.path)
+    }
+
+    /// The same head in a file of its own, where its name was removed or leads elsewhere.
+    pub fn name_again(&mut self, head: &Region) -> Result<Region, MemoryError> {
+        self.replace(head.len())?;
+        let mut new = self.map(head.len())?;
+        new.bytes_mut().copy_from_slice(head.bytes());
+        Ok(new)
+    }
+
+    /// A new file under the name, whose old one has a page that cannot be touched.
+    fn replace(&mut self, length: usize) -> Result<(), MemoryError> {
+        self.remove();
+        let file = private_file()
+            .create_new(true)
+            .open(&self.path)
+            .map_err(|source| self.os("cannot make", source))?;
+        lock::take(&file, &self.name, Patience::None)?;
+        reserve(&file, &self.path, 0, length)?;
+        self.file = file;
+        Ok(())
+    }
+
+    fn os(&self, what: &'static str, source: std::io::Error) -> MemoryError {
+        MemoryError::Os { what, path: self.path.clone(), source }
+    }
+
+    /// What lies here is of no use: the name goes with the lock, unless it is renewed before.
+    pub fn give_up(&mut self) {
+        self.vacant = true;
+    }
+
+    /// Removes the name now, still under the lock; false if it leads elsewhere by now.
+    pub fn remove(&mut self) -> bool {
+        self.vacant = false;
+        self.is_named() && std::fs::remove_file(&self.path).is_ok()
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.vacant {
+            self.remove();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::memory::Store;
+    use crate::memory::header::HEAD_BYTES;
+
+    fn depot(name: &str) -> Depot {
+        Depot::new(Store::Posix, &format!("t-hold-{name}-{}", std::process::id())).unwrap()
+    }
+
+    /// A process of its own that has the lock on a head.
+    fn holder(depot: &Depot) -> Child {
+        let path = depot.head_path(0);
+        let path = path.to_str().unwrap();
+        drop(depot.create(0, Part::Head, HEAD_BYTES).unwrap());
+        // In place of `flock` itself, so that the lock's process is the one we started.
+        let child =
+            Command::new("flock").args(["-F", "-x", path, "sleep", "1000"]).spawn().unwrap();
+        while !depot.in_use(0) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child
+    }
+
+    #[test]
+    fn a_live_holder_is_refused_by_name() {
+        let depot = depot("live");
+        let mut child = holder(&depot);
+        let told = depot.hold(0).unwrap_err().to_string();
+        let opened = depot.open(0, Part::Head).unwrap_err().to_string();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for text in [told, opened] {
+            assert!(text.contains(&format!("process {} (sleep 1000)", child.id())), "{text}");
+        }
+        depot.clean().unwrap();
+    }
+
+    /// As long as the kernel takes a killed process apart (here: as long as its tracer keeps it from going on),
+    /// the lock is waited for.
+    #[test]
+    fn a_holder_that_is_ending_is_waited_for() {
+        let depot = depot("ending");
+        let mut child = holder(&depot);
+        let pid = child.id() as libc::pid_t;
+        let no = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: traces a child of this thread, which ends below.
+        unsafe {
+            let options = libc::PTRACE_O_TRACEEXIT as usize as *mut libc::c_void;
+            assert_eq!(libc::ptrace(libc::PTRACE_SEIZE, pid, no, options), 0);
+            assert_eq!(libc::kill(pid, libc::SIGTERM), 0);
+            let mut status = 0;
+            // First the signal's delivery, which is let through, then the stop on the way out.
+            loop {
+                assert_eq!(libc::waitpid(pid, &mut status, libc::__WALL), pid);
+                assert!(libc::WIFSTOPPED(status), "{status:x}");
+                if status >> 16 == libc::PTRACE_EVENT_EXIT {
+                    break;
+                }
+                let signal = libc::WSTOPSIG(status) as usize as *mut libc::c_void;
+                assert_eq!(libc::ptrace(libc::PTRACE_CONT, pid, no, signal), 0);
+            }
+        }
+        // Who only looks by, such as an agent, does not wait.
+        assert!(matches!(depot.clean(), Err(MemoryError::InUse { .. })));
+        let (tell, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| tell.send(depot.hold(0).map(drop)).unwrap());
+            let early = told.recv_timeout(Duration::from_millis(400));
+            // SAFETY: the child stopped above.
+            unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, no, no) };
+            assert!(early.is_err(), "not waited for: {early:?}");
+            told.recv().unwrap().unwrap();
+        });
+        child.wait().unwrap();
+        depot.clean().unwrap();
+    }
+
+    #[test]
+    fn what_was_never_filled_leaves_no_name() {
+        let depot = depot("vacant");
+        let hold = depot.hold(3).unwrap();
+        assert!(hold.is_vacant() && depot.in_use(3));
+        assert!(matches!(depot.hold(3), Err(MemoryError::InUse { .. })));
+        drop(hold);
+        assert!(depot.list().is_empty());
+        let mut hold = depot.hold(3).unwrap();
+        drop(hold.renew(HEAD_BYTES).unwrap());
+        drop(hold);
+        let mut hold = depot.hold(3).unwrap();
+        assert!(!hold.is_vacant());
+        assert_eq!(hold.head().unwrap().len(), HEAD_BYTES);
+        hold.give_up();
+        drop(hold);
+        assert!(depot.list().is_empty());
+    }
+
+    /// Who waited for a file that its holder removed must not take that for the position.
+    #[test]
+    fn a_removed_head_is_not_the_position() {
+        let depot = depot("removed");
+        for _ in 0..200 {
+            let taken = std::sync::atomic::AtomicU32::new(0);
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        use std::sync::atomic::Ordering::SeqCst;
+                        if let Ok(mut hold) = depot.hold(0) {
+                            assert_eq!(taken.fetch_add(1, SeqCst), 0, "two have one position");
+                            drop(hold.renew(HEAD_BYTES).unwrap());
+                            // From the removal on the next one may begin.
+                            taken.fetch_sub(1, SeqCst);
+                            assert!(hold.remove());
+                        }
+                    });
+                }
+            });
+        }
+        assert!(depot.list().is_empty());
+    }
+}

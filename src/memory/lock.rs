@@ -1,0 +1,258 @@
+//! The lock on a position's head: who has it, and whether it is worth waiting for.
+//!
+//! A rank that is killed lets go of its lock only when the kernel has taken back all of its memory, which for
+//! hundreds of gigabytes takes many seconds. Whoever comes next waits for that as long as it takes; a process
+//! that lives on is refused at once, by name. Called by `depot`. What /proc says is judged by pure functions.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::region::MemoryError;
+
+/// Whether to wait for a process that is ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    UntilItHasEnded,
+    /// Whoever asks has other things to do, such as an agent its heartbeats.
+    None,
+}
+
+/// Who keeps us from a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Holder {
+    /// Nobody any more, or nobody who can be seen from here (another container's process).
+    Unseen,
+    /// Somebody who asks whether a process lives, and holds it for a moment.
+    Asker,
+    /// A process that was killed or has ended, and is being taken apart.
+    Ending(u32),
+    Living(u32),
+}
+
+/// Takes the lock, or says who has it.
+pub(super) fn take(file: &File, name: &str, patience: Patience) -> Result<(), MemoryError> {
+    let began = Instant::now();
+    let mut told = false;
+    let pause = |holder: &Holder| {
+        if let Holder::Ending(pid) = holder
+            && !told
+            && began.elapsed() > Duration::from_secs(2)
+        {
+            told = true;
+            eprintln!("skt-hpl: {name}: waiting for process {pid}, which is ending, to let go");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    try_until(|| try_lock(file), || holder(file), pause, patience).map_err(|holder| {
+        let by = match holder {
+            Holder::Living(pid) | Holder::Ending(pid) => described(pid),
+            Holder::Unseen | Holder::Asker => "a process that cannot be seen from here".into(),
+        };
+        MemoryError::InUse { name: name.into(), by }
+    })
+}
+
+/// What is left of our patience goes down at each attempt, faster the surer the refusal.
+const ATTEMPTS: u32 = 1000;
+
+/// `Err` names who had the lock in the end.
+fn try_until(
+    mut attempt: impl FnMut() -> bool,
+    mut holder: impl FnMut() -> Holder,
+    mut pause: impl FnMut(&Holder),
+    patience: Patience,
+) -> Result<(), Holder> {
+    let mut left = ATTEMPTS;
+    loop {
+        if attempt() {
+            return Ok(());
+        }
+        let now = holder();
+        let cost = match now {
+            Holder::Ending(_) if patience == Patience::UntilItHasEnded => 0,
+            // Seen more than once: it may have let go, or begun to end, while we looked.
+            Holder::Ending(_) | Holder::Living(_) => ATTEMPTS / 4,
+            Holder::Unseen => ATTEMPTS / 20,
+            Holder::Asker => 1,
+        };
+        left = left.saturating_sub(cost);
+        if left == 0 {
+            return Err(now);
+        }
+        pause(&now);
+    }
+}
+
+fn try_lock(file: &File) -> bool {
+    // SAFETY: flock on a file we hold open. The kernel drops the lock when the process has ended.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+}
+
+/// Whether anybody works under this lock. Holds it for a moment, together with others who ask.
+pub(super) fn is_held(file: &File) -> bool {
+    // SAFETY: as above; the lock goes with the file, which the caller closes.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) != 0 }
+}
+
+/// Whether the file is what its name leads to: its last holder may have removed it.
+pub(super) fn is_named(file: &File, path: &Path) -> bool {
+    match (file.metadata(), fs::symlink_metadata(path)) {
+        (Ok(ours), Ok(named)) => (ours.dev(), ours.ino()) == (named.dev(), named.ino()),
+        _ => false,
+    }
+}
+
+fn holder(file: &File) -> Holder {
+    let (Ok(meta), Ok(locks)) = (file.metadata(), fs::read_to_string("/proc/locks")) else {
+        return Holder::Unseen;
+    };
+    let device = (libc::major(meta.dev()), libc::minor(meta.dev()));
+    match locked_by(&locks, device, meta.ino()) {
+        None => Holder::Unseen,
+        Some((_, false)) => Holder::Asker,
+        Some((pid, true)) => match ends(pid) {
+            None => Holder::Unseen,
+            Some(true) => Holder::Ending(pid),
+            Some(false) => Holder::Living(pid),
+        },
+    }
+}
+
+/// The process that has a lock on that file, by the lines of /proc/locks, and whether for itself alone.
+fn locked_by(locks: &str, device: (u32, u32), inode: u64) -> Option<(u32, bool)> {
+    let place = format!("{:02x}:{:02x}:{inode}", device.0, device.1);
+    locks.lines().find_map(|line| {
+        // `1: FLOCK  ADVISORY  WRITE 1234 00:1b:9 0 EOF`; who waits for it has `->` after the number.
+        let mut fields = line.split_whitespace().skip(1);
+        if fields.next() != Some("FLOCK") {
+            return None;
+        }
+        let (access, pid) = (fields.nth(1)?, fields.next()?.parse().ok()?);
+        (fields.next() == Some(&place)).then_some((pid, access == "WRITE"))
+    })
+}
+
+/// Whether a process is on its way out: all of its threads are. None if there is no such process.
+fn ends(pid: u32) -> Option<bool> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let mut any = false;
+    for thread in threads.flatten() {
+        let read = |name: &str| fs::read_to_string(thread.path().join(name)).ok();
+        // A thread that has gone meanwhile is one that ends.
+        if let (Some(stat), Some(status)) = (read("stat"), read("status")) {
+            any = true;
+            if !thread_ends(&stat, &status) {
+                return Some(false);
+            }
+        }
+    }
+    any.then_some(true)
+}
+
+/// Whether a thread is a zombie, is exiting, or has a SIGKILL coming; by its `stat` and `status` in /proc.
+fn thread_ends(stat: &str, status: &str) -> bool {
+    const EXITING: u64 = 0x4;
+    const KILLED_BY_SIGNAL: u64 = 0x400;
+    const KILL_PENDING: u64 = 1 << (libc::SIGKILL - 1);
+    // The name in brackets may hold anything, brackets too.
+    let mut fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
+    let state = fields.next().unwrap_or("");
+    let flags: u64 = fields.nth(5).and_then(|f| f.parse().ok()).unwrap_or(0);
+    let pending = ["SigPnd:", "ShdPnd:"].iter().any(|which| {
+        let line = status.lines().find_map(|line| line.strip_prefix(which));
+        let set = line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+        set.is_some_and(|set| set & KILL_PENDING != 0)
+    });
+    matches!(state, "Z" | "X") || flags & (EXITING | KILLED_BY_SIGNAL) != 0 || pending
+}
+
+/// A process in words: its number and how it was started.
+fn described(pid: u32) -> String {
+    const LONGEST: usize = 100;
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<_> =
+        bytes.split(|&b| b == 0).filter(|w| !w.is_empty()).map(String::from_utf8_lossy).collect();
+    let command = words.join(" ");
+    match command.char_indices().nth(LONGEST) {
+        _ if command.is_empty() => format!("process {pid}"),
+        Some((end, _)) => format!("process {pid} ({}...)", &command[..end]),
+        None => format!("process {pid} ({command})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_is_found_among_other_locks() {
+        let locks = "1: POSIX  ADVISORY  WRITE 700 00:1b:9 0 EOF\n\
+                     2: FLOCK  ADVISORY  READ 701 00:1b:10 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 702 00:1b:9 0 EOF\n\
+                     3: -> FLOCK  ADVISORY  WRITE 703 00:1b:9 0 EOF\n\
+                     4: FLOCK  ADVISORY  WRITE 704 fd:1b:11 0 EOF\n";
+        assert_eq!(locked_by(locks, (0, 0x1b), 9), Some((702, true)));
+        assert_eq!(locked_by(locks, (0, 0x1b), 10), Some((701, false)));
+        assert_eq!(locked_by(locks, (0, 0x1b), 11), None);
+        assert_eq!(locked_by(locks, (0xfd, 0x1b), 11), Some((704, true)));
+    }
+
+    #[test]
+    fn who_is_on_the_way_out_is_told_from_who_lives() {
+        let stat =
+            |state: &str, flags: u64| format!("12 (a) b (c) {state} 1 12 12 0 -1 {flags} 0 0");
+        let status =
+            |own: &str, shared: &str| format!("Name:\ta\nSigPnd:\t{own}\nShdPnd:\t{shared}\n");
+        let nothing = status("0000000000000000", "0000000000000000");
+        for (stat, status, ending) in [
+            (stat("R", 0x400000), nothing.clone(), false),
+            (stat("T", 0x400000), nothing.clone(), false),
+            (stat("Z", 0x400000), nothing.clone(), true),
+            (stat("D", 0x400004), nothing.clone(), true),
+            (stat("t", 0x400400), nothing.clone(), true),
+            (stat("D", 0), status("0000000000000100", "0000000000000000"), true),
+            (stat("D", 0), status("0000000000000000", "0000000000000100"), true),
+            // SIGTERM may be caught.
+            (stat("D", 0), status("0000000000000000", "0000000000004000"), false),
+        ] {
+            assert_eq!(thread_ends(&stat, &status), ending, "{stat} {status}");
+        }
+        assert_eq!(ends(std::process::id()), Some(false));
+        assert_eq!(ends(u32::MAX / 2), None);
+    }
+
+    #[test]
+    fn patience_lasts_as_long_as_the_holder_is_ending_and_no_longer() {
+        let run = |told: &dyn Fn(u32) -> Holder, free_at: u32, patience| {
+            let looks = std::cell::Cell::new(0);
+            let end = try_until(
+                || looks.get() >= free_at,
+                || told(looks.get()),
+                |_| looks.set(looks.get() + 1),
+                patience,
+            );
+            (end, looks.get())
+        };
+        use Patience::*;
+        let ending: &dyn Fn(u32) -> Holder = &|_| Holder::Ending(7);
+        assert_eq!(run(ending, 100_000, UntilItHasEnded), (Ok(()), 100_000));
+        assert_eq!(run(ending, 100_000, None).0, Err(Holder::Ending(7)));
+        let (end, looks) = run(&|_| Holder::Living(7), 100_000, UntilItHasEnded);
+        assert!(end == Err(Holder::Living(7)) && looks < 5);
+        // It was killed while we looked.
+        let killed: &dyn Fn(u32) -> Holder =
+            &|look| if look < 2 { Holder::Living(7) } else { Holder::Ending(7) };
+        assert_eq!(run(killed, 500, UntilItHasEnded), (Ok(()), 500));
+        assert_eq!(run(&|_| Holder::Asker, 300, UntilItHasEnded), (Ok(()), 300));
+        assert!(run(&|_| Holder::Unseen, 300, UntilItHasEnded).0.is_err());
+    }
+
+    #[test]
+    fn a_process_is_described_by_its_command() {
+        let own = described(std::process::id());
+        assert!(own.starts_with(&format!("process {} (", std::process::id())), "{own}");
+    }
+}

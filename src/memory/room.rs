@@ -1,0 +1,208 @@
+//! How much memory can still be taken on this node, by the machine's figures and by the limits of the control
+//! groups this process is in.
+//!
+//! A container or a batch job is often limited far below the machine; past that limit the kernel ends a process
+//! where a full machine would refuse, so nothing may be taken that the smaller figure does not allow. Asked by
+//! `depot`, `sysv`, the agents and the check before a test. The judging is a pure function of the files' text.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Bytes that can still be allocated, or `None` where the system does not say.
+pub fn available_bytes() -> Option<u64> {
+    available_under(Path::new("/"))
+}
+
+/// The same, with the system's files below `root`.
+fn available_under(root: &Path) -> Option<u64> {
+    available(&|path: &Path| fs::read_to_string(root.join(path)).ok())
+}
+
+/// The same, from what `read` says each file holds (paths without the leading `/`).
+fn available(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
+    let machine = read(Path::new("proc/meminfo")).as_deref().and_then(mem_available);
+    let groups = read(Path::new("proc/self/cgroup")).unwrap_or_default();
+    let limited = group_folders(&groups)
+        .into_iter()
+        .filter_map(|folder| left_in(&|file: &str| read(&folder.join(file))));
+    limited.chain(machine).min()
+}
+
+/// `MemAvailable` of /proc/meminfo, in bytes.
+fn mem_available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The folders of the control groups that may limit this process, from its own up to the root.
+///
+/// Inside a container the path in /proc/self/cgroup may be the host's, which does not exist there;
+/// the walk up ends at the mount, which then is the container's own group.
+fn group_folders(groups: &str) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(id), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        // Where both versions are mounted, the second has a folder of its own.
+        let mounts: &[&str] = if id == "0" && controllers.is_empty() {
+            &["sys/fs/cgroup", "sys/fs/cgroup/unified"]
+        } else if controllers.split(',').any(|c| c == "memory") {
+            &["sys/fs/cgroup/memory"]
+        } else {
+            continue;
+        };
+        for mount in mounts.iter().map(Path::new) {
+            let own = mount.join(path.trim_start_matches('/'));
+            folders
+                .extend(own.ancestors().take_while(|f| f.starts_with(mount)).map(Path::to_owned));
+        }
+    }
+    folders
+}
+
+/// What a group's limits leave, or `None` where it has none. Pages of shared memory count as used, as the
+/// group is charged for them and cannot drop them; file cache that the kernel would give back counts as free.
+fn left_in(read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
+    // "max" does not parse, which is no limit.
+    let number = |name: &str| -> Option<u64> { read(name)?.trim().parse().ok() };
+    let stat = read("memory.stat").unwrap_or_default();
+    let counter = |name: &str| -> u64 {
+        stat.lines()
+            .filter_map(|l| l.split_once(' '))
+            .find(|(key, _)| *key == name)
+            .and_then(|(_, value)| value.trim().parse().ok())
+            .unwrap_or(0)
+    };
+    // Past `high` nothing is ended, but everything crawls: no place for a benchmark.
+    let second = number("memory.max").into_iter().chain(number("memory.high")).min();
+    let (limit, used, cache) = match second {
+        Some(limit) => (limit, number("memory.current")?, counter("inactive_file")),
+        None => (
+            number("memory.limit_in_bytes")?,
+            number("memory.usage_in_bytes")?,
+            counter("total_inactive_file"),
+        ),
+    };
+    Some(limit.saturating_sub(used.saturating_sub(cache)))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    /// A folder with these files, as the system shows them below `/`.
+    pub(crate) fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        dir
+    }
+
+    const MEMINFO: (&str, &str) = (
+        "proc/meminfo",
+        "MemTotal:       16777216 kB\nMemFree: 1 kB\nMemAvailable:    8388608 kB\n",
+    );
+
+    #[test]
+    fn without_groups_the_machine_counts() {
+        let dir = tree(&[MEMINFO]);
+        assert_eq!(available_under(dir.path()), Some(8 * GIB));
+        assert_eq!(available_under(tree(&[]).path()), None);
+    }
+
+    #[test]
+    fn version_2_limits_of_any_ancestor_count() {
+        let dir = tree(&[
+            MEMINFO,
+            ("proc/self/cgroup", "0::/job/step\n"),
+            ("sys/fs/cgroup/job/step/memory.max", "max\n"),
+            ("sys/fs/cgroup/job/step/memory.current", "1073741824\n"),
+            ("sys/fs/cgroup/job/memory.max", "4294967296\n"),
+            ("sys/fs/cgroup/job/memory.current", "2147483648\n"),
+            ("sys/fs/cgroup/job/memory.stat", "anon 5\ninactive_file 1073741824\n"),
+        ]);
+        assert_eq!(available_under(dir.path()), Some(3 * GIB));
+    }
+
+    #[test]
+    fn version_1_limits_count_even_where_the_path_is_the_hosts() {
+        let dir = tree(&[
+            MEMINFO,
+            ("proc/self/cgroup", "5:cpu:/x\n4:cpuset,memory:/docker/abc\n0::/\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "2147483648\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "1073741824\n"),
+        ]);
+        assert_eq!(available_under(dir.path()), Some(GIB));
+    }
+
+    #[test]
+    fn no_limit_is_no_limit_and_overuse_is_nothing_left() {
+        let unlimited = tree(&[
+            MEMINFO,
+            ("proc/self/cgroup", "4:memory:/\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "1073741824\n"),
+        ]);
+        assert_eq!(available_under(unlimited.path()), Some(8 * GIB));
+        let over = tree(&[
+            MEMINFO,
+            ("proc/self/cgroup", "0::/\n"),
+            ("sys/fs/cgroup/memory.max", "1024\n"),
+            ("sys/fs/cgroup/memory.current", "4096\n"),
+        ]);
+        assert_eq!(available_under(over.path()), Some(0));
+    }
+
+    #[test]
+    fn a_limit_that_throttles_counts_as_one_that_kills() {
+        let high = |max: &str| {
+            available_under(
+                tree(&[
+                    MEMINFO,
+                    ("proc/self/cgroup", "0::/step\n"),
+                    ("sys/fs/cgroup/step/memory.max", max),
+                    ("sys/fs/cgroup/step/memory.high", "3221225472\n"),
+                    ("sys/fs/cgroup/step/memory.current", "2147483648\n"),
+                    // What lies in /dev/shm is in `shmem`, and not to be had back.
+                    ("sys/fs/cgroup/step/memory.stat", "shmem 2147483648\ninactive_file 0\n"),
+                ])
+                .path(),
+            )
+        };
+        assert_eq!(high("max\n"), Some(GIB));
+        assert_eq!(high("2684354560\n"), Some(GIB / 2));
+    }
+
+    #[test]
+    fn version_1_counts_every_group_up_the_tree_and_version_2_beside_it() {
+        let dir = tree(&[
+            MEMINFO,
+            ("proc/self/cgroup", "9:name=systemd:/\n4:memory:/job/step\n0::/other\n"),
+            ("sys/fs/cgroup/memory/job/step/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/job/step/memory.usage_in_bytes", "1073741824\n"),
+            ("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "4294967296\n"),
+            ("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "3221225472\n"),
+            ("sys/fs/cgroup/memory/job/memory.stat", "total_inactive_file 1073741824\n"),
+        ]);
+        assert_eq!(available_under(dir.path()), Some(2 * GIB));
+        fs::create_dir_all(dir.path().join("sys/fs/cgroup/unified/other")).unwrap();
+        for (file, text) in [("memory.max", "1073741824\n"), ("memory.current", "0\n")] {
+            fs::write(dir.path().join("sys/fs/cgroup/unified/other").join(file), text).unwrap();
+        }
+        assert_eq!(available_under(dir.path()), Some(GIB));
+    }
+
+    #[test]
+    fn this_machine_answers() {
+        assert!(available_bytes().is_some_and(|bytes| bytes > 0));
+    }
+}

@@ -1,0 +1,762 @@
+//! The report as one HTML page: no script, nothing fetched, readable by day, by night and in a narrow window.
+
+use std::fmt::Write as _;
+
+use super::charts::{Stretch, bar, timeline as time_bar};
+use super::findings::{self, Line, Solved, Stated, Step, beside, parts, short, solved};
+use super::sources::Material;
+use super::text;
+use crate::course::{Course, What};
+use crate::model::plot::{Axis, Panel, Series, Style, escape};
+use crate::outcome::Verdict;
+use crate::report::cformat::ctime;
+use crate::supervise::remember::events::{Event, Record};
+use crate::supervise::tell::timeline::{Part, WallTime, faults, stretches, wall_time};
+use crate::units::{show_bytes, show_flops, show_seconds};
+
+const STYLE: &str = include_str!("page.css");
+
+/// Tests that are shown with their curves; of more than so many only the fastest of each file.
+const DETAILS_MAX: usize = 4;
+/// Rows of the table of all tests.
+const ROWS_MAX: usize = 500;
+/// Bars that can be told apart in one drawing.
+const BARS_MAX: usize = 12;
+
+pub fn page(material: &Material, stated: &Stated, title: &str) -> String {
+    let all = solved(material);
+    let mut out = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{0}</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
+        escape(title)
+    );
+    let mut next = 0;
+    let mut page = Page { out: &mut out, next: &mut next };
+    page.head(material, &all);
+    if !material.runs.is_empty() {
+        page.form(&findings::form(&all, stated));
+        page.all_tests(material, &all);
+    }
+    if all.len() > 1 {
+        page.compared(&all);
+    }
+    for one in details(&all) {
+        page.test(&one, material);
+    }
+    for (file, records) in &material.logs {
+        page.supervised(file, records);
+    }
+    page.machines(material);
+    page.runs(material);
+    out.push_str("</body>\n</html>\n");
+    out
+}
+
+/// Those shown one by one.
+fn details<'a>(all: &[Solved<'a>]) -> Vec<Solved<'a>> {
+    if all.len() <= DETAILS_MAX {
+        return all.to_vec();
+    }
+    let mut shown: Vec<Solved> = Vec::new();
+    for one in all {
+        match shown.iter_mut().find(|known| known.file == one.file) {
+            Some(known) if known.outcome.gflops < one.outcome.gflops => *known = *one,
+            Some(_) => {}
+            None => shown.push(*one),
+        }
+    }
+    shown
+}
+
+struct Page<'o> {
+    out: &'o mut String,
+    /// Numbers the drawings, whose inner names must differ.
+    next: &'o mut usize,
+}
+
+/// A cell: what is in it, and whether it is a number.
+fn words(text: &str) -> String {
+    format!("<td>{}</td>", escape(text))
+}
+
+fn number(text: &str) -> String {
+    format!("<td class=\"n\">{}</td>", escape(text))
+}
+
+/// Headings that begin with `#` stand above numbers.
+fn table(headings: &[&str], rows: &[String]) -> String {
+    let mut out = String::from("<div class=\"wide\"><table>\n<tr>");
+    for heading in headings {
+        let _ = match heading.strip_prefix('#') {
+            Some(heading) => write!(out, "<th class=\"n\">{}</th>", escape(heading)),
+            None => write!(out, "<th>{}</th>", escape(heading)),
+        };
+    }
+    out.push_str("</tr>\n");
+    for row in rows {
+        let _ = writeln!(out, "<tr>{row}</tr>");
+    }
+    out.push_str("</table></div>\n");
+    out
+}
+
+/// The numbers behind a drawing.
+fn numbers(table: &str) -> String {
+    format!("<details><summary>The numbers</summary>\n{table}</details>\n")
+}
+
+fn legend(entries: &[(String, &str)]) -> String {
+    let mut out = String::from("<ul class=\"legend\">");
+    for (class, name) in entries {
+        let _ = write!(out, "<li><i class=\"{class}\"></i>{}</li>", escape(name));
+    }
+    out.push_str("</ul>\n");
+    out
+}
+
+fn verdict(solved: &Solved) -> String {
+    match (solved.outcome.verdict, &solved.outcome.residual) {
+        (Verdict::Passed, Some(r)) => {
+            format!("<span class=\"good\">PASSED</span> ({:.3e})", r.scaled)
+        }
+        (Verdict::Failed, Some(r)) => {
+            format!("<span class=\"bad\">FAILED</span> ({:.3e})", r.scaled)
+        }
+        _ => "not checked".into(),
+    }
+}
+
+/// The class that colours an interruption.
+fn class_of(what: What) -> &'static str {
+    match what {
+        What::Save => "c2",
+        What::Lost => "c3",
+        What::Down => "c1",
+        What::Restore => "c5",
+    }
+}
+
+fn class_of_part(part: Part) -> &'static str {
+    match part {
+        Part::Start => "c6",
+        Part::Compute => "c0",
+        Part::Detect => "c1",
+        Part::Stop => "c7",
+        Part::Replace => "c4",
+        Part::Restore => "c5",
+        Part::Repeat => "c3",
+        Part::Pause => "ground",
+    }
+}
+
+impl Page<'_> {
+    fn put(&mut self, text: impl AsRef<str>) {
+        self.out.push_str(text.as_ref());
+    }
+
+    fn id(&mut self) -> String {
+        *self.next += 1;
+        format!("d{}", self.next)
+    }
+
+    fn panel(&mut self, panel: &Panel) {
+        let id = self.id();
+        let svg = panel.inline(&id);
+        self.put(svg);
+    }
+
+    fn head(&mut self, material: &Material, all: &[Solved]) {
+        for (file, run) in &material.runs {
+            let name = escape(file);
+            let (seen, planned) = (run.counts.total(), run.planned);
+            if !run.complete {
+                let p = format!(
+                    "<p class=\"bad\">{name}: the run did not end; {seen} of {planned} tests are in its document.</p>\n"
+                );
+                self.put(p);
+            }
+            if run.counts.failed > 0 {
+                let p = format!(
+                    "<p class=\"bad\">{name}: {} test(s) FAILED their check.</p>\n",
+                    run.counts.failed
+                );
+                self.put(p);
+            }
+        }
+        let Some(best) = findings::best(all) else {
+            if !material.runs.is_empty() {
+                self.put("<p class=\"bad\">No test passed its check: there is no result.</p>\n");
+            }
+            return;
+        };
+        let outcome = best.outcome;
+        let residual =
+            outcome.residual.map_or("not checked".into(), |r| format!("{:.3e}", r.scaled));
+        let mut boxes = vec![
+            (show_flops(best.rate()), "the fastest test that passed".to_owned()),
+            (best.params().n.to_string(), "N".into()),
+            (show_seconds(outcome.seconds), "wall time".into()),
+            (residual, "scaled residual, PASSED".into()),
+        ];
+        if let Some(p) = outcome.protection {
+            let failures = p.attempts.saturating_sub(1);
+            boxes.push((failures.to_string(), format!("failure(s) survived; {} save(s)", p.saves)));
+        }
+        if let Some(c) = outcome.checksums {
+            boxes.push((c.losses.to_string(), "loss(es) of ranks survived by checksums".into()));
+        }
+        self.put("<div class=\"headline\">");
+        for (value, what) in boxes {
+            let cell =
+                format!("<div><b>{}</b><span>{}</span></div>", escape(&value), escape(&what));
+            self.put(cell);
+        }
+        self.put("</div>\n");
+    }
+
+    fn form(&mut self, lines: &[Line]) {
+        let rows: Vec<String> = lines
+            .iter()
+            .map(|line| {
+                let answer = match &line.answer {
+                    Some(answer) => format!("<td><b>{}</b></td>", escape(answer)),
+                    None => "<td class=\"soft\">not known</td>".into(),
+                };
+                format!(
+                    "<td class=\"k\">{}</td>{answer}<td class=\"soft\">{}</td>",
+                    escape(line.asked),
+                    escape(&line.source)
+                )
+            })
+            .collect();
+        let table = table(&["asked for", "answer", "where it comes from"], &rows);
+        self.put(format!(
+            "<section class=\"form\"><h2>What a TOP500 form asks for</h2>\n{table}</section>\n"
+        ));
+    }
+
+    fn all_tests(&mut self, material: &Material, all: &[Solved]) {
+        self.put("<h2>Tests</h2>\n");
+        let row = |s: &Solved| {
+            let (p, o) = (s.params(), s.outcome);
+            [
+                words(s.file),
+                number(&s.test.number.to_string()),
+                number(&p.n.to_string()),
+                number(&p.nb.to_string()),
+                number(&format!("{} x {}", p.p, p.q)),
+                words(&s.run.blas.engine),
+                number(&short(o.seconds)),
+                number(&short(o.gflops)),
+                format!("<td>{}</td>", verdict(s)),
+            ]
+            .concat()
+        };
+        let mut rows: Vec<String> = all.iter().take(ROWS_MAX).map(row).collect();
+        for (file, run) in &material.runs {
+            for test in run.tests.iter().filter(|test| test.skipped.is_some()) {
+                let p = &test.params;
+                let why = test.skipped.as_deref().unwrap_or_default();
+                rows.push(
+                    [
+                        words(file),
+                        number(&test.number.to_string()),
+                        number(&p.n.to_string()),
+                        number(&p.nb.to_string()),
+                        number(&format!("{} x {}", p.p, p.q)),
+                        format!("<td colspan=\"4\">skipped: {}</td>", escape(why)),
+                    ]
+                    .concat(),
+                );
+            }
+        }
+        let headings =
+            ["file", "#test", "#N", "#NB", "#grid", "engine", "#seconds", "#Gflop/s", "residual"];
+        self.put(table(&headings, &rows));
+        if all.len() > ROWS_MAX {
+            let left_out = all.len() - ROWS_MAX;
+            self.put(format!(
+                "<p class=\"soft\">{left_out} more tests are in the documents.</p>\n"
+            ));
+        }
+    }
+
+    /// Runs beside each other: rates, and what the time went into.
+    fn compared(&mut self, all: &[Solved]) {
+        self.put("<h2>Compared</h2>\n<div class=\"plots\">\n");
+        let sizes: std::collections::BTreeSet<usize> = all.iter().map(|s| s.params().n).collect();
+        if sizes.len() > 1 {
+            let mut series: Vec<Series> = Vec::new();
+            for s in all {
+                let point = (s.params().n as f64, s.outcome.gflops);
+                match series.iter_mut().find(|known| known.name == s.file) {
+                    Some(known) => known.points.push(point),
+                    None => series.push(Series {
+                        name: s.file.to_owned(),
+                        points: vec![point],
+                        style: Style::Dots,
+                    }),
+                }
+            }
+            if let Some(Ok((fit, _))) = findings::best(all).map(|best| findings::half(all, &best)) {
+                let (low, high) =
+                    (sizes.first().copied().unwrap_or(1), sizes.last().copied().unwrap_or(1));
+                let at = |i: u32| {
+                    low as f64 * 0.8 + (high as f64 * 1.1 - low as f64 * 0.8) * f64::from(i) / 60.0
+                };
+                let points = (0..=60)
+                    .filter_map(|i| Some((at(i), fit.model.rate(at(i).max(1.0)).ok()? / 1e9)))
+                    .collect();
+                series.push(Series { name: "fit".into(), points, style: Style::Dashed });
+            }
+            self.panel(&Panel {
+                title: "Rate over N".into(),
+                x: Axis::linear("N"),
+                y: Axis::linear("Gflop/s"),
+                series,
+                categories: vec![],
+            });
+        }
+        let mut fastest: Vec<&Solved> = all.iter().collect();
+        fastest.sort_by(|a, b| b.outcome.gflops.total_cmp(&a.outcome.gflops));
+        fastest.truncate(BARS_MAX);
+        let names: Vec<String> = (1..=fastest.len()).map(|i| i.to_string()).collect();
+        let bars = fastest.iter().enumerate().map(|(i, s)| (i as f64, s.outcome.gflops)).collect();
+        let shown = if fastest.len() < all.len() { "The fastest tests" } else { "Tests" };
+        self.panel(&Panel {
+            title: format!("{shown}, by rate"),
+            x: Axis::linear("place in the table below"),
+            y: Axis::linear("Gflop/s"),
+            series: vec![Series { name: "rate".into(), points: bars, style: Style::Line }],
+            categories: names,
+        });
+        self.put("</div>\n");
+        let mut headings = vec!["#place", "test", "#Gflop/s", "#of the best"];
+        let kept: Vec<usize> = (0..8)
+            .filter(|&i| fastest.iter().any(|s| parts(&s.outcome.times_mean)[i].1 > 0.0))
+            .collect();
+        let part_names: Vec<String> =
+            parts(&Default::default()).iter().map(|p| format!("#{}", p.0)).collect();
+        headings.extend(kept.iter().map(|&i| part_names[i].as_str()));
+        let top = fastest.first().map_or(1.0, |s| s.outcome.gflops);
+        let rows: Vec<String> = fastest
+            .iter()
+            .enumerate()
+            .map(|(i, s)| {
+                let total = s.outcome.times_mean.total.max(1e-9);
+                let mut row = [
+                    number(&(i + 1).to_string()),
+                    format!("<td class=\"k\">{}</td>", escape(&s.label())),
+                    number(&short(s.outcome.gflops)),
+                    number(&format!("{:.1} %", 100.0 * s.outcome.gflops / top)),
+                ]
+                .concat();
+                for &i in &kept {
+                    let share = 100.0 * parts(&s.outcome.times_mean)[i].1 / total;
+                    row += &number(&format!("{share:.1} %"));
+                }
+                row
+            })
+            .collect();
+        self.put("<p class=\"soft\">Shares of the time are means over the ranks.</p>\n");
+        self.put(table(&headings, &rows));
+    }
+
+    fn test(&mut self, one: &Solved, material: &Material) {
+        let (params, outcome) = (one.params(), one.outcome);
+        self.put(format!("<h2>{}</h2>\n", escape(&one.label())));
+        self.put(format!("<p>{}</p>\n", escape(&one.result())));
+        self.rates(one);
+        self.parts(one);
+        if outcome.protection.is_some() || !outcome.course.moments.is_empty() {
+            self.interruptions(&outcome.course, outcome.seconds);
+        }
+        if let Some(plan) = material.planned(params.n, params.nb, params.p, params.q) {
+            self.put("<h3>Predicted and measured</h3>\n");
+            let rows: Vec<String> = beside(plan, one)
+                .iter()
+                .map(|[what, predicted, measured]| {
+                    [words(what), number(predicted), number(measured)].concat()
+                })
+                .collect();
+            self.put(table(&["", "#predicted", "#measured"], &rows));
+        }
+    }
+
+    fn rates(&mut self, one: &Solved) {
+        let steps = findings::rates(&one.outcome.course, one.params());
+        if steps.is_empty() {
+            self.put("<p class=\"soft\">How the rate went is not in this document.</p>\n");
+            return;
+        }
+        let panel = |title: &str, label: &str, x: fn(&Step) -> f64| Panel {
+            title: title.into(),
+            x: Axis::linear(label),
+            y: Axis::linear("Gflop/s"),
+            series: vec![
+                Series {
+                    name: "since the last step".into(),
+                    points: steps.iter().map(|s| (x(s), s.gflops)).collect(),
+                    style: Style::Line,
+                },
+                Series {
+                    name: "mean so far".into(),
+                    points: steps.iter().map(|s| (x(s), s.gflops_so_far)).collect(),
+                    style: Style::Dashed,
+                },
+            ],
+            categories: vec![],
+        };
+        self.put("<h3>Rate</h3>\n<div class=\"plots\">\n");
+        self.panel(&panel("Rate over iterations", "iteration", |s| s.iteration as f64));
+        self.panel(&panel("Rate over time", "seconds", |s| s.seconds));
+        self.put("</div>\n");
+        let rows: Vec<String> = steps
+            .iter()
+            .map(|step| {
+                [
+                    number(&step.iteration.to_string()),
+                    number(&short(step.seconds)),
+                    number(&short(step.gflops)),
+                    number(&short(step.gflops_so_far)),
+                ]
+                .concat()
+            })
+            .collect();
+        let headings = ["#iteration", "#seconds", "#Gflop/s since the last step", "#mean so far"];
+        self.put(numbers(&table(&headings, &rows)));
+    }
+
+    fn parts(&mut self, one: &Solved) {
+        self.put("<h3>Time by part</h3>\n");
+        if !one.once() {
+            self.put("<p class=\"soft\">Of the last start alone: what earlier ones did is in the timeline below.</p>\n");
+        }
+        let (mean, most) = (parts(&one.outcome.times_mean), parts(&one.outcome.times));
+        let named: Vec<(String, &str, f64)> =
+            mean.iter().enumerate().map(|(i, (name, s))| (format!("c{i}"), *name, *s)).collect();
+        self.put(bar("Time by part, mean over the ranks", &named));
+        let total = one.outcome.times_mean.total.max(1e-9);
+        // What cannot be seen needs no entry; the table has it.
+        let seen = named.iter().filter(|(_, _, s)| *s > total / 1000.0);
+        let entries: Vec<(String, &str)> =
+            seen.map(|(class, name, _)| (class.clone(), *name)).collect();
+        self.put(legend(&entries));
+        let rows: Vec<String> = mean
+            .iter()
+            .zip(&most)
+            .filter(|((_, mean), (_, most))| *mean > 0.0 || *most > 0.0)
+            .map(|((name, mean), (_, most))| {
+                [
+                    words(name),
+                    number(&short(*mean)),
+                    number(&format!("{:.1} %", 100.0 * mean / total)),
+                    number(&short(*most)),
+                ]
+                .concat()
+            })
+            .collect();
+        let headings =
+            ["part", "#seconds, mean over the ranks", "#of the time", "#the most of any rank"];
+        self.put(numbers(&table(&headings, &rows)));
+    }
+
+    fn interruptions(&mut self, course: &Course, seconds: f64) {
+        self.put("<h3>Saves, failures and recoveries</h3>\n");
+        if course.moments.is_empty() {
+            self.put("<p>Nothing was saved, and nothing failed.</p>\n");
+            return;
+        }
+        let mut all =
+            vec![Stretch { from: 0.0, to: seconds, class: "c0".into(), title: "computing".into() }];
+        all.extend(course.moments.iter().map(|m| Stretch {
+            from: m.at_s,
+            to: m.at_s + m.seconds,
+            class: class_of(m.what).into(),
+            title: format!("{} before iteration {}", m.what.word(), m.iteration),
+        }));
+        self.put(time_bar("What happened when", &all, seconds));
+        let mut entries = vec![("c0".to_owned(), "computing")];
+        for what in [What::Save, What::Lost, What::Down, What::Restore] {
+            if course.moments.iter().any(|m| m.what == what) {
+                entries.push((class_of(what).into(), what.word()));
+            }
+        }
+        self.put(legend(&entries));
+        if course.moments_left_out > 0 {
+            self.put(format!(
+                "<p class=\"soft\">{} more, mostly saves, were not noted one by one.</p>\n",
+                course.moments_left_out
+            ));
+        }
+        let rows: Vec<String> = course
+            .moments
+            .iter()
+            .map(|m| {
+                [
+                    words(m.what.word()),
+                    number(&m.iteration.to_string()),
+                    number(&short(m.at_s)),
+                    number(&short(m.seconds)),
+                ]
+                .concat()
+            })
+            .collect();
+        self.put(numbers(&table(
+            &["what", "#before iteration", "#after seconds", "#took seconds"],
+            &rows,
+        )));
+    }
+
+    fn supervised(&mut self, file: &str, records: &[Record]) {
+        let end_ms = records.last().map_or(0, |r| r.at_ms);
+        let start_ms = records.first().map_or(0, |r| r.at_ms);
+        let at = |ms: u64| ms.saturating_sub(start_ms) as f64 / 1e3;
+        self.put(format!("<h2>Supervised run, {}</h2>\n", escape(file)));
+        let ended = records.iter().rev().find_map(|r| match &r.event {
+            Event::Finished { code, why } => {
+                Some(format!("Ended with status {code}: {}", escape(why)))
+            }
+            _ => None,
+        });
+        let ended = ended.unwrap_or("<span class=\"bad\">Its end is not in the log.</span>".into());
+        self.put(format!("<p>{ended}</p>\n"));
+        let wall: WallTime = wall_time(records, end_ms);
+        let drawn: Vec<Stretch> = stretches(records, end_ms)
+            .iter()
+            .map(|s| Stretch {
+                from: at(s.from_ms),
+                to: at(s.to_ms),
+                class: class_of_part(s.part).into(),
+                title: s.part.words().1.into(),
+            })
+            .collect();
+        self.put(time_bar("Where the wall time went", &drawn, at(end_ms)));
+        let spent: Vec<Part> =
+            Part::COUNTED.into_iter().filter(|part| wall.part(*part) > 0.0).collect();
+        let entries: Vec<(String, &str)> =
+            spent.iter().map(|part| (class_of_part(*part).to_owned(), part.words().1)).collect();
+        self.put(legend(&entries));
+        let rows: Vec<String> = spent
+            .iter()
+            .map(|part| {
+                let seconds = wall.part(*part);
+                let share = 100.0 * seconds / wall.total_s.max(1e-9);
+                [words(part.words().1), number(&short(seconds)), number(&format!("{share:.1} %"))]
+                    .concat()
+            })
+            .collect();
+        self.put(numbers(&table(&["wall time", "#seconds", "#of all"], &rows)));
+        let found = faults(records);
+        if found.is_empty() {
+            self.put("<p>No faults.</p>\n");
+            return;
+        }
+        let rows: Vec<String> = found
+            .iter()
+            .map(|f| {
+                let after = |ms: Option<u64>| {
+                    ms.map_or("-".into(), |ms| short(ms.saturating_sub(f.struck_ms) as f64 / 1e3))
+                };
+                let cost: f64 = f.cost().iter().map(|c| c.1).sum();
+                [
+                    number(&f.fault.to_string()),
+                    words(f.kind.words()),
+                    words(f.node.as_deref().unwrap_or("-")),
+                    number(&f.iteration.to_string()),
+                    number(&short(at(f.struck_ms))),
+                    number(&after(Some(f.noticed_ms))),
+                    number(&after(f.restored_ms)),
+                    number(&after(f.caught_up_ms)),
+                    number(&short(cost)),
+                ]
+                .concat()
+            })
+            .collect();
+        let headings = [
+            "#fault",
+            "what",
+            "where",
+            "#iteration",
+            "#struck at",
+            "#noticed after",
+            "#computing again after",
+            "#caught up after",
+            "#cost",
+        ];
+        self.put("<h3>Faults (seconds)</h3>\n");
+        self.put(table(&headings, &rows));
+    }
+
+    fn machines(&mut self, material: &Material) {
+        for (kinds, files) in findings::machines(material) {
+            self.put(format!("<h2>Machine of {}</h2>\n", escape(&files.join(", "))));
+            if kinds.is_empty() {
+                self.put("<p class=\"soft\">Not in this document.</p>\n");
+            }
+            for kind in kinds {
+                let make = &kind.make;
+                let clock =
+                    |mhz: Option<u64>| mhz.map_or("not known".into(), |mhz| format!("{mhz} MHz"));
+                let or = |text: &str| {
+                    if text.is_empty() { "not known".to_owned() } else { text.to_owned() }
+                };
+                let rows = [
+                    ("nodes", format!("{}: {}", kind.hosts.len(), text::hosts(&kind.hosts))),
+                    ("processor", or(&make.processor)),
+                    (
+                        "of a node",
+                        format!(
+                            "{} socket(s), {} cores, {} hardware threads, {} memory domain(s)",
+                            make.sockets, make.cores, make.hardware_threads, make.numa_nodes
+                        ),
+                    ),
+                    ("base clock", clock(make.clock_base_mhz)),
+                    ("highest clock", clock(make.clock_max_mhz)),
+                    (
+                        "clocks seen at the start",
+                        format!(
+                            "{} to {}",
+                            clock(kind.clock_seen_mhz_min),
+                            clock(kind.clock_seen_mhz_max)
+                        ),
+                    ),
+                    ("governor", or(make.governor.as_deref().unwrap_or_default())),
+                    ("memory of a node", show_bytes(kind.memory_bytes_max as f64)),
+                    ("network", or(&make.network.join(" + "))),
+                    ("system", or(&make.system)),
+                    ("kernel", or(&make.kernel)),
+                    ("BLAS", or(&make.blas)),
+                    ("ranks on a node", format!("{} to {}", kind.ranks_min, kind.ranks_max)),
+                ];
+                let rows: Vec<String> =
+                    rows.iter().map(|(what, value)| [words(what), words(value)].concat()).collect();
+                self.put(table(&["", ""], &rows).replacen("<tr><th></th><th></th></tr>\n", "", 1));
+            }
+        }
+    }
+
+    fn runs(&mut self, material: &Material) {
+        if material.runs.is_empty() {
+            return;
+        }
+        self.put("<h2>Runs</h2>\n");
+        for (file, run) in &material.runs {
+            let command = run.command_line.join(" ");
+            let built = [&run.program.compiler, &run.program.target, &run.program.profile];
+            let built: Vec<&str> =
+                built.into_iter().map(String::as_str).filter(|s| !s.is_empty()).collect();
+            let built =
+                if built.is_empty() { String::new() } else { format!(" ({})", built.join(", ")) };
+            self.put(format!(
+                "<p>{}: <code>{}</code><br><span class=\"soft\">{} {}{}, {}, {} rank(s) on {} host(s), {}, began {}</span></p>\n",
+                escape(file),
+                escape(&command),
+                escape(&run.program.name),
+                escape(&run.program.version),
+                escape(&built),
+                escape(&run.mpi.library),
+                run.mpi.ranks,
+                run.mpi.hosts,
+                escape(&run.blas.name),
+                escape(ctime(run.started_unix_s).trim_end())
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review::sources::tests::{log_text, plan_text, run_text};
+
+    fn whole() -> String {
+        let mut material = Material::default();
+        material.add("a<b>.json", &run_text()).unwrap();
+        material.add("events.jsonl", &log_text()).unwrap();
+        material.add("plan.json", &plan_text()).unwrap();
+        page(&material, &Stated::default(), "A & B")
+    }
+
+    /// Every tag that is opened is closed, in the right order.
+    fn balanced(html: &str) {
+        let mut open: Vec<&str> = Vec::new();
+        for piece in html.split('<').skip(1) {
+            let tag = piece.split('>').next().unwrap();
+            let name = tag.split([' ', '/']).find(|w| !w.is_empty()).unwrap_or_default();
+            if tag.starts_with('!') || tag.ends_with('/') || ["meta", "br"].contains(&name) {
+                continue;
+            }
+            match tag.strip_prefix('/') {
+                Some(closed) => assert_eq!(open.pop(), Some(closed), "at <{piece}"),
+                None => open.push(name),
+            }
+        }
+        assert!(open.is_empty(), "{open:?}");
+    }
+
+    #[test]
+    fn the_page_is_sound_whole_and_needs_nothing_from_outside() {
+        let html = whole();
+        balanced(&html);
+        for foreign in ["http:", "https:", "<script", "<link", "<img", "@import", "url(h", "src="] {
+            assert!(!html.contains(foreign), "{foreign}");
+        }
+        assert!(
+            html.contains("<title>A &amp; B</title>")
+                && html.contains("&lt;i&gt;12000")
+                && !html.contains("<i>")
+        );
+        assert!(html.contains("prefers-color-scheme: dark") && html.contains("width=device-width"));
+        for part in [
+            "What a TOP500 form asks for",
+            "214.38 Gflop/s",
+            "not known",
+            "PASSED",
+            "Rate over iterations",
+            "Time by part",
+            "Saves, failures and recoveries",
+            "Predicted and measured",
+            "node silent",
+            "Example 9000",
+            "skipped: no memory",
+            "Rate over N",
+        ] {
+            assert!(html.contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn names_in_drawings_are_there_once() {
+        let html = whole();
+        let ids: Vec<&str> =
+            html.split(" id=\"").skip(1).map(|s| s.split('"').next().unwrap()).collect();
+        let mut once = ids.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert!(ids.len() > 3 && once.len() == ids.len(), "{ids:?}");
+        for id in html.split("url(#").skip(1).map(|s| s.split(')').next().unwrap()) {
+            assert!(ids.contains(&id), "{id}");
+        }
+    }
+
+    #[test]
+    fn little_or_nothing_makes_a_page_too() {
+        let mut material = Material::default();
+        balanced(&page(&material, &Stated::default(), "empty"));
+        material.add("l", &log_text()).unwrap();
+        balanced(&page(&material, &Stated::default(), "a log"));
+        let mut failed = Material::default();
+        failed.add("a", &run_text()).unwrap();
+        failed.runs[0].1.machine.kinds.clear();
+        failed.runs[0].1.tests.truncate(1);
+        let outcome = failed.runs[0].1.tests[0].outcome.as_mut().unwrap();
+        (outcome.verdict, outcome.residual) = (Verdict::Failed, None);
+        outcome.course = Course::default();
+        outcome.times_mean = Default::default();
+        let html = page(&failed, &Stated::default(), "failed");
+        balanced(&html);
+        assert!(html.contains("there is no result") && html.contains("Not in this document"));
+    }
+}

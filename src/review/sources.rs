@@ -1,0 +1,193 @@
+//! What a report is made from: files that earlier commands left, told apart by what is in them.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::report::json::{Run, SCHEMA_VERSION};
+use crate::supervise::remember::events::Record;
+use crate::supervise::remember::journal;
+
+/// What `skt-hpl plan --json` expected of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    pub n: usize,
+    pub nb: usize,
+    pub p: usize,
+    pub q: usize,
+    /// With saves and without failures.
+    pub seconds: f64,
+    /// Flop/s over that time.
+    pub rate: f64,
+    pub saves: u64,
+    /// Seconds of saving.
+    pub saving: f64,
+    /// Seconds with failures as they are to be expected.
+    pub seconds_expected: Option<f64>,
+}
+
+/// Everything that was read, each with the name of its file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Material {
+    pub runs: Vec<(String, Run)>,
+    pub logs: Vec<(String, Vec<Record>)>,
+    pub plans: Vec<(String, Prediction)>,
+}
+
+impl Material {
+    /// Adds what the text of a file holds.
+    ///
+    /// # Errors
+    /// It is none of the kinds known; the message says what was expected.
+    pub fn add(&mut self, name: &str, text: &str) -> Result<(), String> {
+        let first = text.lines().next().unwrap_or_default();
+        if journal::from_line(first).is_ok() {
+            let (records, _) = journal::parse(text.as_bytes(), Path::new(name))
+                .map_err(|error| error.to_string())?;
+            self.logs.push((name.to_owned(), records));
+            return Ok(());
+        }
+        // A document written into a pipe is there in all its states, the last one the newest.
+        let mut newest = None;
+        for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
+            match value {
+                Ok(value) => newest = Some(value),
+                Err(_) if newest.is_some() => break,
+                Err(error) => return Err(unknown(name, &error.to_string())),
+            }
+        }
+        let Some(value) = newest else { return Err(unknown(name, "it is empty")) };
+        if let Some(version) = value.get("schema_version").and_then(Value::as_u64) {
+            if version != u64::from(SCHEMA_VERSION) {
+                return Err(format!(
+                    "{name}: its schema_version is {version}, and this program knows {SCHEMA_VERSION}; use the \
+                     skt-hpl that wrote it"
+                ));
+            }
+            let run = serde_json::from_value(value).map_err(|e| unknown(name, &e.to_string()))?;
+            self.runs.push((name.to_owned(), run));
+            return Ok(());
+        }
+        match prediction(&value) {
+            Some(plan) => {
+                self.plans.push((name.to_owned(), plan));
+                Ok(())
+            }
+            None => Err(unknown(name, "it is JSON of another kind")),
+        }
+    }
+
+    /// What was planned for a test of this size on this grid.
+    pub fn planned(&self, n: usize, nb: usize, p: usize, q: usize) -> Option<&Prediction> {
+        let fits = |plan: &Prediction| (plan.n, plan.nb, plan.p, plan.q) == (n, nb, p, q);
+        self.plans.iter().map(|(_, plan)| plan).find(|plan| fits(plan))
+    }
+}
+
+fn unknown(name: &str, why: &str) -> String {
+    format!(
+        "{name}: not something a report can be made of ({why}). Give documents of `skt-hpl --json FILE`, event logs \
+         (events.jsonl, or the --state folder of `skt-hpl run`), and plans of `skt-hpl plan --json`"
+    )
+}
+
+fn prediction(value: &Value) -> Option<Prediction> {
+    let plan = value.get("plan")?;
+    let shape = plan.get("shape")?;
+    let whole = |key: &str| shape.get(key)?.as_u64().map(|v| v as usize);
+    let number = |key: &str| plan.get(key)?.as_f64();
+    Some(Prediction {
+        n: whole("n")?,
+        nb: whole("nb")?,
+        p: whole("p")?,
+        q: whole("q")?,
+        seconds: number("seconds_saved")?,
+        rate: number("rate_saved")?,
+        saves: plan.get("saves")?.as_u64()?,
+        saving: number("saving")?,
+        seconds_expected: number("seconds_expected"),
+    })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::report::test_values;
+    use crate::supervise::remember::events::tests::samples;
+
+    /// A finished run of two sizes, as a file's text.
+    pub fn run_text() -> String {
+        let mut run: Run = serde_json::from_value(serde_json::json!({
+            "schema_version": 1,
+            "program": {"name": "skt-hpl", "version": "0.1.0"},
+            "command_line": ["skt-hpl", "-n", "<i>12000"],
+            "started_unix_s": 1_795_161_000u64, "written_unix_s": 1_795_161_700u64, "complete": true,
+            "mpi": {"library": "Open MPI v4.1.4", "ranks": 6, "hosts": 2},
+            "blas": {"name": "BLIS 0.9.0", "kernel": "skx", "engine": "avx512-24x8"},
+            "planned": 3, "counts": {"passed": 2, "failed": 0, "unchecked": 0, "skipped": 1},
+            "tests": [],
+        }))
+        .unwrap();
+        run.machine = test_values::machine();
+        let test = |number, n, gflops| crate::report::json::Test {
+            number,
+            params: crate::params::TestParams { n, ..test_values::params() },
+            outcome: Some(crate::outcome::Outcome { gflops, ..test_values::outcome() }),
+            skipped: None,
+        };
+        run.tests = vec![test(1, 12000, 214.375), test(2, 6000, 170.0)];
+        run.tests.push(crate::report::json::Test {
+            outcome: None,
+            skipped: Some("no memory".into()),
+            ..test(3, 90000, 0.0)
+        });
+        serde_json::to_string(&run).unwrap()
+    }
+
+    pub fn log_text() -> String {
+        let record = |(i, event)| Record { seq: i as u64, at_ms: 1000 * i as u64, event };
+        let lines = samples().into_iter().enumerate().map(record);
+        lines.map(|record| journal::to_line(&record) + "\n").collect()
+    }
+
+    pub fn plan_text() -> String {
+        serde_json::json!({"plan": {
+            "shape": {"n": 12000, "nb": 192, "p": 2, "q": 3}, "seconds_saved": 5.0, "rate_saved": 230e9,
+            "saves": 8, "saving": 0.2, "seconds_expected": null,
+        }, "alternatives": []})
+        .to_string()
+    }
+
+    #[test]
+    fn files_are_told_apart_by_what_is_in_them() {
+        let mut all = Material::default();
+        all.add("a.json", &run_text()).unwrap();
+        all.add("events.jsonl", &log_text()).unwrap();
+        all.add("plan.json", &plan_text()).unwrap();
+        assert_eq!((all.runs.len(), all.logs.len(), all.plans.len()), (1, 1, 1));
+        assert_eq!(all.logs[0].1.len(), samples().len());
+        assert_eq!(all.planned(12000, 192, 2, 3).unwrap().saves, 8);
+        assert!(all.planned(12000, 192, 3, 2).is_none());
+        // Into a pipe every state is written, one after the other.
+        all.add("pipe", &format!("{0}\n{0}", run_text())).unwrap();
+        assert_eq!(all.runs[0].1, all.runs[1].1);
+    }
+
+    #[test]
+    fn what_is_none_of_them_is_refused_with_what_is_wanted() {
+        let refusal = |text: &str| Material::default().add("x", text).unwrap_err();
+        for text in
+            ["", "WR11C2R4 ...", "{\"a\": 1}", "[1]", "{\"plan\": 3}", "{\"schema_version\": 1}"]
+        {
+            let why = refusal(text);
+            assert!(why.starts_with("x: ") && why.contains("--json"), "{why}");
+        }
+        assert!(refusal("{\"schema_version\": 99}").contains("schema_version is 99"));
+        // A log cut in its last line is read up to there; damage before it is told.
+        let mut log = Material::default();
+        log.add("l", &log_text()[..log_text().len() - 9]).unwrap();
+        assert_eq!(log.logs[0].1.len(), samples().len() - 1);
+        let damaged = log_text().replacen("\"iteration\":8", "\"iteration\":9", 1);
+        assert!(refusal(&damaged).contains("damaged"));
+    }
+}

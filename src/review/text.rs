@@ -1,0 +1,221 @@
+//! The report for a terminal.
+
+use std::fmt::Write as _;
+
+use super::findings::{self, Line, Solved, Stated, beside, parts, short, solved};
+use super::sources::Material;
+use crate::report::machine::Kind;
+use crate::supervise::tell::timeline;
+use crate::units::{show_bytes, show_flops, show_seconds};
+
+/// Tests told one by one; of longer sweeps only the fastest.
+const TESTS_MAX: usize = 40;
+
+pub fn text(material: &Material, stated: &Stated) -> String {
+    let all = solved(material);
+    let mut out = String::new();
+    for (file, run) in &material.runs {
+        let counts = run.counts;
+        let _ = writeln!(
+            out,
+            "{file}: {} of {} tests; {} passed, {} failed, {} unchecked, {} skipped{}",
+            counts.total(),
+            run.planned,
+            counts.passed,
+            counts.failed,
+            counts.unchecked,
+            counts.skipped,
+            if run.complete { "" } else { "; THE RUN DID NOT END" }
+        );
+        for test in &run.tests {
+            if let Some(why) = &test.skipped {
+                let _ = writeln!(out, "  {}. skipped: {why}", test.number);
+            }
+        }
+        let mut shown: Vec<&Solved> = all.iter().filter(|s| s.file == file).collect();
+        if shown.len() > TESTS_MAX {
+            let _ = writeln!(out, "  the {TESTS_MAX} fastest of {}:", shown.len());
+            shown.sort_by(|a, b| b.outcome.gflops.total_cmp(&a.outcome.gflops));
+            shown.truncate(TESTS_MAX);
+        }
+        for one in shown {
+            let _ = writeln!(out, "  {}. {}", one.test.number, one.result());
+        }
+    }
+    if let Some(best) = findings::best(&all).or(all.first().copied()) {
+        test(&mut out, &best, material);
+    }
+    for (file, records) in &material.logs {
+        let now_ms = records.last().map_or(0, |r| r.at_ms);
+        let _ = writeln!(out, "\nSupervised run, {file}");
+        out.push_str(&timeline::report(records, &[], now_ms));
+    }
+    for (kinds, files) in findings::machines(material) {
+        if kinds.is_empty() {
+            continue;
+        }
+        let _ = writeln!(out, "\nMachine of {}", files.join(", "));
+        for kind in kinds {
+            let _ = writeln!(out, "  {}", node(kind));
+        }
+    }
+    if !material.runs.is_empty() {
+        out.push_str("\nWhat a TOP500 form asks for\n");
+        form(&mut out, &findings::form(&all, stated));
+    }
+    out
+}
+
+fn test(out: &mut String, one: &Solved, material: &Material) {
+    let (params, outcome) = (one.params(), one.outcome);
+    let _ = writeln!(out, "\nThe time of {}", one.label());
+    let total = outcome.times_mean.total.max(1e-9);
+    for (name, seconds) in parts(&outcome.times_mean) {
+        if seconds > 0.0 {
+            let _ = writeln!(
+                out,
+                "  {name:<20} {:>10} s  {:>5.1} %",
+                short(seconds),
+                100.0 * seconds / total
+            );
+        }
+    }
+    if let Some(p) = &outcome.protection {
+        let _ = writeln!(
+            out,
+            "  protected: {} start(s), {} save(s) in {}; {} lost and done again, {} down, {} restoring",
+            p.attempts,
+            p.saves,
+            show_seconds(p.save_s),
+            show_seconds(p.lost_s),
+            show_seconds(p.down_s),
+            show_seconds(p.restore_s)
+        );
+    }
+    if let Some(c) = &outcome.checksums {
+        let _ = writeln!(
+            out,
+            "  checksums: {} loss(es) gone on from in {}, {} regaining U",
+            c.losses,
+            show_seconds(c.going_on_s),
+            show_seconds(c.regain_s)
+        );
+    }
+    let steps = findings::rates(&outcome.course, params);
+    // As many as can be read at a glance.
+    let every = steps.len().div_ceil(10).max(1);
+    for (i, step) in steps.iter().enumerate() {
+        if (i + 1) % every == 0 || i + 1 == steps.len() {
+            let _ = writeln!(
+                out,
+                "  iteration {:>6} after {:>9}: {} since the one before, {} so far",
+                step.iteration,
+                show_seconds(step.seconds),
+                show_flops(step.gflops * 1e9),
+                show_flops(step.gflops_so_far * 1e9)
+            );
+        }
+    }
+    if let Some(plan) = material.planned(params.n, params.nb, params.p, params.q) {
+        let _ = writeln!(out, "  {:<22} {:>16} {:>16}", "", "predicted", "measured");
+        for [what, predicted, measured] in beside(plan, one) {
+            let _ = writeln!(out, "  {what:<22} {predicted:>16} {measured:>16}");
+        }
+    }
+}
+
+/// A kind of nodes in a line.
+pub fn node(kind: &Kind) -> String {
+    let make = &kind.make;
+    let mut text = format!(
+        "{} node(s) ({}): {}, {} socket(s), {} cores, {} threads, {}",
+        kind.hosts.len(),
+        hosts(&kind.hosts),
+        if make.processor.is_empty() { "processor not known" } else { &make.processor },
+        make.sockets,
+        make.cores,
+        make.hardware_threads,
+        show_bytes(kind.memory_bytes_max as f64)
+    );
+    if let Some((clock, which)) = kind.clock_mhz() {
+        let _ = write!(text, ", {clock} MHz ({which})");
+    }
+    for part in [&make.network.join(" + "), &make.system, &make.kernel, &make.blas] {
+        if !part.is_empty() {
+            let _ = write!(text, ", {part}");
+        }
+    }
+    text
+}
+
+/// A few of the hosts, and how many more there are.
+pub fn hosts(all: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let shown = all[..all.len().min(SHOWN)].join(" ");
+    match all.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn form(out: &mut String, lines: &[Line]) {
+    for line in lines {
+        let answer = line.answer.as_deref().unwrap_or("not known");
+        let source = match line.source.as_str() {
+            "" => String::new(),
+            source => format!("  ({source})"),
+        };
+        let _ = writeln!(out, "  {:<34} {answer}{source}", line.asked);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review::sources::tests::{log_text, plan_text, run_text};
+
+    #[test]
+    fn the_text_has_everything_a_reader_asks_for() {
+        let mut material = Material::default();
+        material.add("a.json", &run_text()).unwrap();
+        material.add("events.jsonl", &log_text()).unwrap();
+        material.add("plan.json", &plan_text()).unwrap();
+        let text = text(&material, &Stated { rpeak: None });
+        for part in [
+            "a.json: 3 of 3 tests; 2 passed, 0 failed, 0 unchecked, 1 skipped\n",
+            "  3. skipped: no memory\n",
+            "  1. N=12000 NB=192 grid 2x3: 5.375 s, 214.38 Gflop/s; residual 2.486e-3, PASSED\n",
+            "The time of a.json #1: N=12000 NB=192 2x3\n",
+            "  multiplication            4.500 s   83.7 %\n",
+            "iteration     30 after     3.0 s: 330.",
+            "predicted         measured\n",
+            "Supervised run, events.jsonl\n",
+            "node silent",
+            "2 node(s) (n1 n2): Example 9000",
+            "  Rpeak, stated                      not known  (--rpeak)\n",
+            "  Power                              1000 W",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_did_not_end_says_so_and_a_log_needs_no_run() {
+        let mut material = Material::default();
+        material
+            .add("a.json", &run_text().replacen("\"complete\":true", "\"complete\":false", 1))
+            .unwrap();
+        assert!(text(&material, &Stated::default()).contains("THE RUN DID NOT END"));
+        let mut log = Material::default();
+        log.add("events.jsonl", &log_text()).unwrap();
+        let alone = text(&log, &Stated::default());
+        assert!(alone.contains("node silent") && !alone.contains("TOP500"), "{alone}");
+    }
+
+    #[test]
+    fn many_hosts_are_not_all_named() {
+        let all: Vec<String> = (0..100).map(|i| format!("n{i}")).collect();
+        assert_eq!(hosts(&all), "n0 n1 n2 n3 n4 n5 n6 n7 and 92 more");
+        assert_eq!(hosts(&all[..2]), "n0 n1");
+    }
+}

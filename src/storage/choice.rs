@@ -1,0 +1,133 @@
+//! Which of the epochs on storage a run can go on from, and which it prefers. Pure.
+//!
+//! All ranks choose from the same list, which rank 0 has read for all, so they choose alike.
+
+use serde::{Deserialize, Serialize};
+
+use super::names::Key;
+use super::record::About;
+
+/// What was found in a job's folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stock {
+    /// Epochs with a manifest that can be believed.
+    pub whole: Vec<About>,
+    /// Manifests, results and fronts that cannot be believed: which, and why.
+    pub damaged: Vec<String>,
+    /// Epochs that were never completed: their folders.
+    pub unfinished: Vec<String>,
+    /// Results of finished tests, as they were written.
+    pub results: Vec<(u32, Vec<u8>)>,
+}
+
+/// What an epoch is to the run that begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Of one of its tests, computed with the same arithmetic.
+    Ours,
+    /// Of one of its tests, but what the last bits depend on differs.
+    RoundsOtherwise,
+    /// Of another problem.
+    Foreign,
+}
+
+/// `tests` are the digests of the run's tests: choices in the upper half, arithmetic in the lower.
+pub fn kind(about: &About, tests: &[u64]) -> Kind {
+    match tests.get(about.test as usize) {
+        Some(&digest) if digest == about.params_digest => Kind::Ours,
+        Some(digest) if digest >> 32 == about.params_digest >> 32 => Kind::RoundsOtherwise,
+        _ => Kind::Foreign,
+    }
+}
+
+impl Stock {
+    /// Epochs that test `test` with this digest can go on from, the best first: the one that has got furthest,
+    /// since whatever computed it came to the same bits; of equals the one written by the later run.
+    pub fn for_test(&self, test: u32, digest: u64) -> Vec<About> {
+        let ours = |about: &&About| about.test == test && about.params_digest == digest;
+        let mut found: Vec<About> = self.whole.iter().filter(ours).cloned().collect();
+        found.sort_by_key(|about| std::cmp::Reverse((about.boundary, about.key())));
+        found
+    }
+
+    /// The first epoch that none of the run's tests can go on from.
+    pub fn odd_one(&self, tests: &[u64]) -> Option<(&About, Kind)> {
+        let kinds = self.whole.iter().map(|about| (about, kind(about, tests)));
+        kinds.into_iter().find(|(_, kind)| *kind != Kind::Ours)
+    }
+
+    /// The greatest run any epoch tells of: a new run's number must be greater.
+    pub fn latest_run(&self) -> Option<u128> {
+        self.whole.iter().map(|about| about.run).max()
+    }
+
+    pub fn holds(&self, key: Key) -> bool {
+        self.whole.iter().any(|about| about.key() == key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::tests::about;
+    use super::*;
+    use proptest::prelude::*;
+
+    const MINE: u64 = u64::MAX - 5;
+
+    #[test]
+    fn the_furthest_epoch_of_this_very_test_comes_first() {
+        let mut other = about(9, 1, 9, 99);
+        other.params_digest = 1;
+        let stock = Stock {
+            whole: vec![
+                about(5, 1, 7, 30),
+                about(8, 1, 2, 40),
+                other,
+                about(7, 2, 9, 90),
+                about(9, 1, 1, 30),
+            ],
+            ..Stock::default()
+        };
+        let found = stock.for_test(1, MINE);
+        let order: Vec<(u128, u64)> = found.iter().map(|a| (a.run, a.boundary)).collect();
+        assert_eq!(order, [(8, 40), (9, 30), (5, 30)]);
+        assert!(stock.for_test(3, MINE).is_empty());
+        assert_eq!(stock.latest_run(), Some(9));
+    }
+
+    #[test]
+    fn what_is_foreign_and_what_rounds_otherwise_are_told_apart() {
+        let stock = |digest| {
+            let whole = vec![About { params_digest: digest, ..about(1, 1, 1, 1) }];
+            Stock { whole, ..Stock::default() }
+        };
+        let tests = [7, 7 << 32 | 1];
+        let found = |digest| stock(digest).odd_one(&tests).map(|(_, kind)| kind);
+        assert_eq!(found(7 << 32 | 1), None);
+        assert_eq!(found(7 << 32 | 2), Some(Kind::RoundsOtherwise));
+        assert_eq!(found(8 << 32 | 1), Some(Kind::Foreign));
+        assert_eq!(stock(7).odd_one(&[7]).map(|(_, kind)| kind), Some(Kind::Foreign));
+    }
+
+    proptest! {
+        /// In whatever order a folder is read, the choice is the same.
+        #[test]
+        fn the_order_of_finding_does_not_matter(
+            kinds in proptest::collection::vec((0u128..4, 0u32..2, 0u64..4, 0u64..5), 0..12),
+            turn in 0usize..12,
+        ) {
+            let mut kinds = kinds;
+            kinds.sort_unstable();
+            kinds.dedup_by_key(|k| (k.0, k.1, k.2));
+            let whole: Vec<About> =
+                kinds.into_iter().map(|(run, test, epoch, at)| about(run, test, epoch, at)).collect();
+            let mut turned = whole.clone();
+            let by = turn.min(turned.len());
+            turned.rotate_left(by);
+            let one = Stock { whole, ..Stock::default() }.for_test(1, MINE);
+            let other = Stock { whole: turned, ..Stock::default() }.for_test(1, MINE);
+            prop_assert_eq!(&one, &other);
+            prop_assert!(one.windows(2).all(|w| w[0].boundary >= w[1].boundary));
+        }
+    }
+}

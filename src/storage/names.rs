@@ -1,0 +1,108 @@
+//! What files and folders on storage are called. Pure; every name can be read back.
+//!
+//! ```text
+//! DIR/skt-hpl.<uid>.<job>/                  one job's folder
+//!     token                                 what this start wrote, so that all nodes can see that they see one DIR
+//!     result-<test>                         the result of a finished test
+//!     run-<run>.test-<test>.epoch-<epoch>/  one epoch
+//!         p<position>                       a position's state, digests and matrix
+//!         manifest                          written last: without it the epoch was never whole
+//! ```
+//! A file is written under its name with `.aside` behind it, and gets its name once all of it is on the device.
+
+use std::path::{Path, PathBuf};
+
+/// Behind the name of a file that is being written.
+const ASIDE: &str = ".aside";
+pub const MANIFEST: &str = "manifest";
+pub const TOKEN: &str = "token";
+
+/// Where a file is written that is to be `path`.
+pub(super) fn aside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ASIDE);
+    name.into()
+}
+
+/// Which epoch of which run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub run: u128,
+    pub test: u32,
+    pub epoch: u64,
+}
+
+pub fn job_folder(uid: u32, job: &str) -> String {
+    format!("skt-hpl.{uid}.{job}")
+}
+
+/// The job a folder belongs to, if it is one of this user's.
+pub fn parse_job_folder(name: &str, uid: u32) -> Option<&str> {
+    let job = name.strip_prefix("skt-hpl.")?.strip_prefix(&uid.to_string())?.strip_prefix('.')?;
+    (!job.is_empty() && !job.contains('.')).then_some(job)
+}
+
+pub fn epoch_folder(key: Key) -> String {
+    format!("run-{:032x}.test-{}.epoch-{}", key.run, key.test, key.epoch)
+}
+
+pub fn parse_epoch_folder(name: &str) -> Option<Key> {
+    let mut fields = name.split('.');
+    let run = fields.next()?.strip_prefix("run-")?;
+    let test = fields.next()?.strip_prefix("test-")?.parse().ok()?;
+    let epoch = fields.next()?.strip_prefix("epoch-")?.parse().ok()?;
+    let key = Key { run: u128::from_str_radix(run, 16).ok()?, test, epoch };
+    // Only what is written exactly as we write it.
+    (epoch_folder(key) == name).then_some(key)
+}
+
+pub fn position(position: u32) -> String {
+    format!("p{position}")
+}
+
+pub fn result(test: u32) -> String {
+    format!("result-{test}")
+}
+
+pub fn parse_result(name: &str) -> Option<u32> {
+    let test = name.strip_prefix("result-")?.parse().ok()?;
+    (result(test) == name).then_some(test)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn names_are_read_back(run: u128, test: u32, epoch: u64, uid: u32, job in "[A-Za-z0-9_-]{1,64}") {
+            let key = Key { run, test, epoch };
+            prop_assert_eq!(parse_epoch_folder(&epoch_folder(key)), Some(key));
+            let folder = job_folder(uid, &job);
+            prop_assert_eq!(parse_job_folder(&folder, uid), Some(job.as_str()));
+            prop_assert_eq!(parse_job_folder(&folder, uid.wrapping_add(1)), None);
+            prop_assert_eq!(parse_result(&result(test)), Some(test));
+        }
+
+        #[test]
+        fn what_is_no_name_of_ours_is_not_taken_for_one(name in "[a-z0-9.-]{0,60}") {
+            if let Some(key) = parse_epoch_folder(&name) {
+                prop_assert_eq!(epoch_folder(key), name.clone());
+            }
+            if let Some(test) = parse_result(&name) {
+                prop_assert_eq!(result(test), name);
+            }
+        }
+    }
+
+    #[test]
+    fn files_that_are_being_written_have_no_name_yet() {
+        for name in [epoch_folder(Key { run: 1, test: 2, epoch: 3 }), result(4)] {
+            let aside = format!("{name}{ASIDE}");
+            assert!(parse_epoch_folder(&aside).is_none() && parse_result(&aside).is_none());
+        }
+        assert_eq!(parse_epoch_folder("run-1.test-0.epoch-1"), None);
+        assert_eq!(parse_result("result-01"), None);
+    }
+}

@@ -1,0 +1,306 @@
+//! What files on storage say about themselves, as text that a person can read and a damaged byte cannot change.
+//!
+//! A text of ours is one JSON document and, on a line of its own, a digest of it. A position's file begins with one
+//! that fills [`BLOCK_BYTES`]; the manifest is one. Neither is believed unless the digest is right.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::names::Key;
+use super::{BLOCK_BYTES, FORMAT};
+use crate::params::{Mapping, Rng};
+
+/// Numbers of more than 53 bits are written as hexadecimal digits: readers of JSON round them otherwise.
+mod hex {
+    use super::*;
+
+    pub fn serialize<T: std::fmt::LowerHex, S: Serializer>(
+        value: &T,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&format!("{value:0width$x}", width = 2 * size_of::<T>()))
+    }
+
+    pub fn deserialize<'de, T: TryFrom<u128>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<T, D::Error> {
+        let text = String::deserialize(from)?;
+        let wide = u128::from_str_radix(&text, 16).map_err(serde::de::Error::custom)?;
+        T::try_from(wide).map_err(|_| serde::de::Error::custom("too many digits"))
+    }
+}
+
+/// What an epoch is of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    pub format: u32,
+    #[serde(with = "hex")]
+    pub run: u128,
+    pub test: u32,
+    pub epoch: u64,
+    pub boundary: u64,
+    pub n: u64,
+    pub nb: u64,
+    pub p: u32,
+    pub q: u32,
+    pub mapping: Mapping,
+    pub rng: Rng,
+    pub seed: u64,
+    /// Digest of every choice that must be the same to go on, and of the arithmetic.
+    #[serde(with = "hex")]
+    pub params_digest: u64,
+    /// What the last bits depend on, in words.
+    pub arithmetic: String,
+    /// Room for the small state, in bytes.
+    pub state_bytes: u64,
+}
+
+impl About {
+    pub fn key(&self) -> Key {
+        Key { run: self.run, test: self.test, epoch: self.epoch }
+    }
+
+    pub fn positions(&self) -> usize {
+        self.p as usize * self.q as usize
+    }
+
+    pub fn blocks(&self) -> u64 {
+        self.n.div_ceil(self.nb.max(1))
+    }
+}
+
+/// The beginning of a position's file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Front {
+    pub about: About,
+    pub position: u32,
+    pub rows: u64,
+    pub cols: u64,
+    /// Words from one row to the next.
+    pub ld: u64,
+    /// Words of what follows: the small state and the digests of the matrix.
+    pub vouch_words: u64,
+    /// Digest of these words, hence of everything.
+    #[serde(with = "hex")]
+    pub root: u64,
+}
+
+/// Bytes of the blocks that so many words take; of absurdly many, too many for any file.
+fn blocks_of(words: u64) -> u64 {
+    words.min(1 << 58).saturating_mul(8).next_multiple_of(BLOCK_BYTES as u64)
+}
+
+impl Front {
+    /// Where the matrix begins in the file.
+    pub fn data_at(&self) -> u64 {
+        BLOCK_BYTES as u64 + blocks_of(self.vouch_words)
+    }
+
+    pub fn data_words(&self) -> u64 {
+        self.rows.saturating_mul(self.ld)
+    }
+
+    pub fn file_bytes(&self) -> u64 {
+        self.data_at() + blocks_of(self.data_words())
+    }
+
+    /// The first block of the file.
+    ///
+    /// # Panics
+    /// If the text is longer than a block, which names of processors and libraries do not make it.
+    pub fn to_block(&self) -> Vec<u8> {
+        let mut block = seal(self).into_bytes();
+        assert!(block.len() <= BLOCK_BYTES, "a front of {} bytes", block.len());
+        block.resize(BLOCK_BYTES, b'\n');
+        block
+    }
+
+    pub fn from_block(block: &[u8]) -> Result<Self, Fault> {
+        unseal(block)
+    }
+}
+
+/// One position's file, as the manifest names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct File {
+    pub position: u32,
+    pub bytes: u64,
+    #[serde(with = "hex")]
+    pub root: u64,
+}
+
+/// Says that an epoch is whole, and what it consists of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub about: About,
+    pub written_unix_s: u64,
+    pub files: Vec<File>,
+}
+
+impl Manifest {
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    pub fn to_text(&self) -> String {
+        seal(self)
+    }
+
+    pub fn from_text(text: &[u8]) -> Result<Self, Fault> {
+        let manifest: Self = unseal(text)?;
+        let listed = manifest.files.iter().enumerate().all(|(at, f)| f.position as usize == at);
+        match listed && manifest.files.len() == manifest.about.positions() {
+            true => Ok(manifest),
+            false => Err(Fault::Damaged),
+        }
+    }
+}
+
+/// Why a text is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    #[error("its digest does not match: it is damaged")]
+    Damaged,
+    #[error("it has format {0}, this program knows {FORMAT}")]
+    Format(u32),
+}
+
+/// A document and its digest.
+pub fn seal(document: &impl Serialize) -> String {
+    let text = serde_json::to_string(document).expect("plain values have a JSON form");
+    format!("{text}\n{:016x}\n", xxh3_64(text.as_bytes()))
+}
+
+/// The document, if the digest is right.
+pub fn unseal<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Fault> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Fault::Damaged)?;
+    let (document, rest) = text.split_once('\n').ok_or(Fault::Damaged)?;
+    let (digest, rest) = rest.split_once('\n').ok_or(Fault::Damaged)?;
+    let blank = rest.bytes().all(|byte| byte == b'\n');
+    if !blank || digest != format!("{:016x}", xxh3_64(document.as_bytes())) {
+        return Err(Fault::Damaged);
+    }
+    // Another format may say anything but this.
+    #[derive(Deserialize)]
+    struct Outer {
+        about: Option<Inner>,
+    }
+    #[derive(Deserialize)]
+    struct Inner {
+        format: u32,
+    }
+    if let Ok(Outer { about: Some(Inner { format }) }) = serde_json::from_str(document)
+        && format != FORMAT
+    {
+        return Err(Fault::Format(format));
+    }
+    serde_json::from_str(document).map_err(|_| Fault::Damaged)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::{prop_assert, proptest};
+
+    use super::*;
+
+    pub(crate) fn about(run: u128, test: u32, epoch: u64, boundary: u64) -> About {
+        About {
+            format: FORMAT,
+            run,
+            test,
+            epoch,
+            boundary,
+            n: 1000,
+            nb: 64,
+            p: 1,
+            q: 2,
+            mapping: Mapping::Row,
+            rng: Rng::Hpl,
+            seed: 100,
+            params_digest: u64::MAX - 5,
+            arithmetic: "kernels of the program's own".into(),
+            state_bytes: 1024,
+        }
+    }
+
+    fn front() -> Front {
+        Front {
+            about: about(u128::MAX - 1, 3, 9, 40),
+            position: 1,
+            rows: 1000,
+            cols: 481,
+            ld: 488,
+            vouch_words: 1700,
+            root: 1 << 63,
+        }
+    }
+
+    pub(crate) fn manifest(about: About) -> Manifest {
+        let file = |position| File { position, bytes: 8192, root: 7 + u64::from(position) };
+        Manifest { about, written_unix_s: 1_790_000_000, files: vec![file(0), file(1)] }
+    }
+
+    #[test]
+    fn fronts_and_manifests_come_back_as_written() {
+        let block = front().to_block();
+        assert_eq!(block.len(), BLOCK_BYTES);
+        assert_eq!(Front::from_block(&block), Ok(front()));
+        let whole = manifest(about(5, 0, 2, 8));
+        assert_eq!(Manifest::from_text(whole.to_text().as_bytes()), Ok(whole));
+    }
+
+    #[test]
+    fn parts_of_a_file_begin_at_blocks_and_do_not_overlap() {
+        let front = front();
+        assert!(front.data_at().is_multiple_of(BLOCK_BYTES as u64));
+        assert!(front.data_at() >= BLOCK_BYTES as u64 + front.vouch_words * 8);
+        assert!(front.file_bytes() >= front.data_at() + front.data_words() * 8);
+        assert!(front.file_bytes() < front.data_at() + front.data_words() * 8 + 4096);
+        // Sizes that a forger might write do not wrap round.
+        let huge = Front { rows: u64::MAX / 2, ld: 9, vouch_words: 1 << 50, ..front };
+        assert!(huge.file_bytes() > 1 << 60);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let block = front().to_block();
+        let text = manifest(about(5, 0, 2, 8)).to_text().into_bytes();
+        for bit in 0..8 {
+            for at in 0..block.len() {
+                let mut flipped = block.clone();
+                flipped[at] ^= 1 << bit;
+                assert!(Front::from_block(&flipped).is_err(), "byte {at}");
+            }
+            for at in 0..text.len() {
+                let mut flipped = text.clone();
+                flipped[at] ^= 1 << bit;
+                assert!(Manifest::from_text(&flipped).is_err(), "byte {at}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_cut_short_anywhere_is_noticed(cut in 0usize..600) {
+            let text = manifest(about(5, 0, 2, 8)).to_text().into_bytes();
+            if cut < text.len() {
+                prop_assert!(Manifest::from_text(&text[..cut]).is_err());
+            }
+            let block = front().to_block();
+            let text = block.iter().rposition(|&b| b != b'\n').unwrap();
+            // What is behind the digest's line says nothing.
+            if cut <= text {
+                prop_assert!(Front::from_block(&block[..cut]).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn another_format_is_named_and_a_manifest_lists_every_position() {
+        let other = manifest(About { format: 9, ..about(5, 0, 2, 8) });
+        assert_eq!(Manifest::from_text(other.to_text().as_bytes()), Err(Fault::Format(9)));
+        let mut short = manifest(about(5, 0, 2, 8));
+        short.files.pop();
+        assert_eq!(Manifest::from_text(short.to_text().as_bytes()), Err(Fault::Damaged));
+    }
+}

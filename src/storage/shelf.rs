@@ -1,0 +1,421 @@
+//! One job's folder on storage: what lies there, what is added, what is removed.
+//!
+//! Whatever has a name here is whole: files are written aside, synced, and renamed, and an epoch's manifest comes
+//! last and goes first. Errors are sentences that name the file.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::unistd::{AccessFlags, access};
+
+use super::choice::Stock;
+use super::names::{self, Key, MANIFEST, TOKEN};
+use super::reading::Source;
+use super::record::{self, About, Manifest};
+use super::writing::{Flow, Stopped};
+use crate::faults::{Point, hit};
+
+/// Whoever writes manifests, results and the token: faults on purpose know it by this number.
+const FIRST: usize = 0;
+
+fn cannot(what: &str, path: &Path, error: io::Error) -> String {
+    format!("cannot {what} {}: {error}", path.display())
+}
+
+/// Where one job's epochs lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shelf {
+    dir: PathBuf,
+    folder: PathBuf,
+}
+
+/// One user's job in a DIR, as `status` tells it.
+pub struct Listed {
+    pub job: String,
+    pub bytes: u64,
+    pub stock: Result<Stock, String>,
+}
+
+/// The jobs of this user that have something in `dir`.
+pub fn list_user(dir: &Path) -> Result<Vec<Listed>, String> {
+    let uid = nix::unistd::geteuid().as_raw();
+    let entries = fs::read_dir(dir).map_err(|e| cannot("read", dir, e))?;
+    let mut jobs: Vec<String> = entries
+        .flatten()
+        .filter_map(|e| names::parse_job_folder(e.file_name().to_str()?, uid).map(str::to_owned))
+        .collect();
+    jobs.sort();
+    let listed = jobs.into_iter().map(|job| {
+        let shelf = Shelf::new(dir, &job);
+        Listed {
+            bytes: shelf.all_files().iter().map(|(_, bytes)| bytes).sum(),
+            stock: shelf.survey(),
+            job,
+        }
+    });
+    Ok(listed.collect())
+}
+
+/// Bytes that can still be written on the file system of `path`.
+pub fn free_bytes(path: &Path) -> Result<u64, String> {
+    let found = nix::sys::statvfs::statvfs(path).map_err(|e| cannot("ask", path, e.into()))?;
+    Ok(found.blocks_available() as u64 * found.fragment_size() as u64)
+}
+
+impl Shelf {
+    pub fn new(dir: &Path, job: &str) -> Self {
+        let uid = nix::unistd::geteuid().as_raw();
+        Self { dir: dir.into(), folder: dir.join(names::job_folder(uid, job)) }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether DIR is a folder that this user can write in.
+    pub fn check(&self) -> Result<(), String> {
+        let dir = self.dir.display();
+        match fs::metadata(&self.dir) {
+            Err(error) => Err(format!("--level2 {dir}: {error}")),
+            Ok(meta) if !meta.is_dir() => Err(format!("--level2 {dir} is no folder")),
+            Ok(_) => access(&self.dir, AccessFlags::W_OK | AccessFlags::X_OK)
+                .map_err(|error| format!("--level2 {dir} cannot be written in: {error}")),
+        }
+    }
+
+    /// Makes the job's folder and leaves a token that all nodes must find there.
+    pub fn prepare(&self, token: &str) -> Result<(), String> {
+        private_folder(&self.folder)?;
+        write_whole(&self.folder.join(TOKEN), token.as_bytes(), || {})
+    }
+
+    /// Whether this node finds the token.
+    pub fn sees(&self, token: &str) -> Result<(), String> {
+        let path = self.folder.join(TOKEN);
+        match fs::read_to_string(&path) {
+            Ok(found) if found == token => Ok(()),
+            Ok(_) => Err("it holds an older start's token".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+        .map_err(|why| {
+            format!(
+                "--level2 {}: this node does not see what rank 0 has just written there ({why}); it must be \
+                 on a file system that all nodes share",
+                self.dir.display()
+            )
+        })
+    }
+
+    fn epoch(&self, key: Key) -> PathBuf {
+        self.folder.join(names::epoch_folder(key))
+    }
+
+    pub fn position(&self, key: Key, position: u32) -> PathBuf {
+        self.epoch(key).join(names::position(position))
+    }
+
+    /// Makes the folder of an epoch; any rank may be the first.
+    pub fn make_epoch(&self, key: Key) -> Result<(), String> {
+        private_folder(&self.epoch(key))
+    }
+
+    /// Everything that lies here, and what of it can be believed by its name and its manifest.
+    pub fn survey(&self) -> Result<Stock, String> {
+        let mut stock = Stock::default();
+        let entries = match fs::read_dir(&self.folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(stock),
+            Err(error) => return Err(cannot("read", &self.folder, error)),
+        };
+        self.is_ours()?;
+        let mut found: Vec<String> =
+            entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
+        found.sort();
+        for name in found {
+            let path = self.folder.join(&name);
+            if let Some(test) = names::parse_result(&name) {
+                match read_sealed::<Vec<u8>>(&path) {
+                    Ok(bytes) => stock.results.push((test, bytes)),
+                    Err(why) => stock.damaged.push(why),
+                }
+            } else if let Some(key) = names::parse_epoch_folder(&name) {
+                match self.manifest(key) {
+                    Ok(Some(manifest)) => stock.whole.push(manifest.about),
+                    Ok(None) => stock.unfinished.push(path.display().to_string()),
+                    Err(why) => stock.damaged.push(why),
+                }
+            }
+        }
+        Ok(stock)
+    }
+
+    fn is_ours(&self) -> Result<(), String> {
+        let meta = fs::metadata(&self.folder).map_err(|e| cannot("look at", &self.folder, e))?;
+        match meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o022 == 0 {
+            true => Ok(()),
+            false => Err(format!(
+                "{} belongs to user {} with mode {:o}: it is left alone and not used",
+                self.folder.display(),
+                meta.uid(),
+                meta.mode() & 0o7777
+            )),
+        }
+    }
+
+    /// What an epoch consists of; None if it was never completed.
+    pub fn manifest(&self, key: Key) -> Result<Option<Manifest>, String> {
+        let path = self.epoch(key).join(MANIFEST);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(cannot("read", &path, error)),
+        };
+        match Manifest::from_text(&text) {
+            Ok(manifest) if manifest.about.key() == key => Ok(Some(manifest)),
+            Ok(_) => Err(format!("{}: it speaks of another epoch than its folder", path.display())),
+            Err(fault) => Err(format!("{}: {fault}", path.display())),
+        }
+    }
+
+    /// Declares an epoch whole, of which every position has said that its file is: what lies there is looked at
+    /// from here, listed, and the list written. Then everything older goes. Returns the epoch's bytes.
+    pub fn conclude(&self, about: &About, flow: &Flow) -> Result<u64, Stopped> {
+        let key = about.key();
+        let mut files = Vec::with_capacity(about.positions());
+        for position in 0..about.positions() as u32 {
+            let path = self.position(key, position);
+            let source = Source::open(&path, about, position).map_err(|why| {
+                Stopped::Failed(format!(
+                    "{why}. It was written by the node of position {position}: is {} on a file system that all \
+                     nodes share?",
+                    self.dir.display()
+                ))
+            })?;
+            files.push(record::File {
+                position,
+                bytes: source.front.file_bytes(),
+                root: source.front.root,
+            });
+            flow.went_on(0)?;
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let manifest = Manifest { about: about.clone(), written_unix_s: since.as_secs(), files };
+        let path = self.epoch(key).join(MANIFEST);
+        write_whole(&path, manifest.to_text().as_bytes(), || hit(Point::ManifestSynced, FIRST))
+            .map_err(Stopped::Failed)?;
+        hit(Point::ManifestWhole, FIRST);
+        // What cannot be removed now is removed next time, and believed by nobody before this one.
+        self.prune(Some(key));
+        hit(Point::Pruned, FIRST);
+        Ok(manifest.bytes())
+    }
+
+    /// Removes all epochs but one, as far as that can be done.
+    pub fn prune(&self, keep: Option<Key>) {
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let key = entry.file_name().to_str().and_then(names::parse_epoch_folder);
+            if key.is_some() && key != keep {
+                self.remove_epoch(&entry.path());
+            }
+        }
+    }
+
+    /// The manifest first: without it nobody believes the rest.
+    fn remove_epoch(&self, folder: &Path) {
+        if fs::remove_file(folder.join(MANIFEST)).is_ok() {
+            let _ = sync_folder(folder);
+        }
+        hit(Point::PruneHalf, FIRST);
+        let _ = fs::remove_dir_all(folder);
+    }
+
+    /// Removes one position's part of an epoch that comes to nothing, and the folder with the last of them.
+    pub fn withdraw(&self, key: Key, position: u32) {
+        let _ = fs::remove_file(self.position(key, position));
+        let _ = fs::remove_dir(self.epoch(key));
+    }
+
+    /// Keeps a finished test's result.
+    pub fn put_result(&self, test: u32, bytes: &[u8]) -> Result<(), String> {
+        let text = record::seal(&bytes);
+        write_whole(&self.folder.join(names::result(test)), text.as_bytes(), || {})
+    }
+
+    fn all_files(&self) -> Vec<(PathBuf, u64)> {
+        let mut files = Vec::new();
+        let mut folders = vec![self.folder.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                match entry.metadata() {
+                    Ok(meta) if meta.is_dir() => folders.push(entry.path()),
+                    Ok(meta) => files.push((entry.path(), meta.len())),
+                    Err(_) => {}
+                }
+            }
+        }
+        files
+    }
+
+    /// Removes all that this job has here; how many files, and their bytes.
+    pub fn clean(&self) -> Result<(usize, u64), String> {
+        if !self.folder.exists() {
+            return Ok((0, 0));
+        }
+        self.is_ours()?;
+        let files = self.all_files();
+        self.prune(None);
+        fs::remove_dir_all(&self.folder).map_err(|e| cannot("remove", &self.folder, e))?;
+        Ok((files.len(), files.iter().map(|(_, bytes)| bytes).sum()))
+    }
+}
+
+/// Makes a folder for its owner alone, if it is not there.
+fn private_folder(path: &Path) -> Result<(), String> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => sync_folder(path.parent().unwrap_or(path)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(cannot("make", path, error)),
+    }
+}
+
+/// Puts a folder's names on the device; file systems that cannot do that do not need it.
+pub(super) fn sync_folder(path: &Path) -> Result<(), String> {
+    match File::open(path).and_then(|folder| folder.sync_all()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINVAL) => {
+            Err(cannot("sync", path, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a small file aside, syncs it and gives it its name; `synced` is called in between.
+fn write_whole(path: &Path, bytes: &[u8], synced: impl FnOnce()) -> Result<(), String> {
+    let aside = names::aside(path);
+    let write = || -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    write().map_err(|e| cannot("write", &aside, e))?;
+    synced();
+    give_name(&aside, path)
+}
+
+/// Gives a whole file that was written aside its name, for good.
+pub(super) fn give_name(aside: &Path, path: &Path) -> Result<(), String> {
+    fs::rename(aside, path).map_err(|e| cannot("rename", aside, e))?;
+    sync_folder(path.parent().expect("a file is in a folder"))
+}
+
+fn read_sealed<T: for<'de> serde::Deserialize<'de>>(path: &Path) -> Result<T, String> {
+    let mut text = Vec::new();
+    let read = File::open(path).and_then(|mut file| file.read_to_end(&mut text));
+    read.map_err(|e| cannot("read", path, e))?;
+    record::unseal(&text).map_err(|fault| format!("{}: {fault}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::tests::about;
+    use super::super::writing::tests::write_small;
+    use super::*;
+
+    fn shelf() -> (tempfile::TempDir, Shelf) {
+        let dir = tempfile::tempdir().unwrap();
+        let shelf = Shelf::new(dir.path(), "job");
+        shelf.prepare("token").unwrap();
+        (dir, shelf)
+    }
+
+    fn store(shelf: &Shelf, about: &About) {
+        shelf.make_epoch(about.key()).unwrap();
+        for position in 0..2 {
+            write_small(&shelf.position(about.key(), position), about, position);
+        }
+    }
+
+    #[test]
+    fn an_epoch_is_whole_with_its_manifest_and_goes_when_a_newer_one_is() {
+        let (_dir, shelf) = shelf();
+        let (one, two) = (about(1, 0, 1, 10), about(1, 0, 2, 20));
+        store(&shelf, &one);
+        let stock = shelf.survey().unwrap();
+        assert_eq!((stock.whole.len(), stock.unfinished.len()), (0, 1));
+        let bytes = shelf.conclude(&one, &Flow::default()).unwrap();
+        let manifest = shelf.manifest(one.key()).unwrap().unwrap();
+        assert_eq!((manifest.bytes(), manifest.files.len()), (bytes, 2));
+        store(&shelf, &two);
+        assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&one));
+        shelf.conclude(&two, &Flow::default()).unwrap();
+        let stock = shelf.survey().unwrap();
+        assert_eq!((stock.whole, stock.unfinished.len()), (vec![two.clone()], 0));
+        assert!(!shelf.epoch(one.key()).exists());
+        let (files, bytes) = shelf.clean().unwrap();
+        assert!(files >= 3 && bytes > 0);
+        assert_eq!((shelf.survey(), shelf.clean()), (Ok(Stock::default()), Ok((0, 0))));
+    }
+
+    #[test]
+    fn an_epoch_with_a_file_missing_or_short_is_not_declared_whole() {
+        let (_dir, shelf) = shelf();
+        let one = about(1, 0, 1, 10);
+        store(&shelf, &one);
+        let path = shelf.position(one.key(), 1);
+        File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        let why = shelf.conclude(&one, &Flow::default()).unwrap_err().to_string();
+        assert!(why.contains("p1") && why.contains("position 1"), "{why}");
+        fs::remove_file(&path).unwrap();
+        let why = shelf.conclude(&one, &Flow::default()).unwrap_err().to_string();
+        assert!(why.contains("share"), "{why}");
+        // What comes to nothing is withdrawn by everybody; the last one takes the folder.
+        shelf.withdraw(one.key(), 0);
+        assert!(!shelf.epoch(one.key()).exists());
+    }
+
+    #[test]
+    fn damaged_manifests_and_results_are_named() {
+        let (_dir, shelf) = shelf();
+        let one = about(1, 0, 1, 10);
+        store(&shelf, &one);
+        shelf.conclude(&one, &Flow::default()).unwrap();
+        shelf.put_result(3, b"result").unwrap();
+        assert_eq!(shelf.survey().unwrap().results, [(3, b"result".to_vec())]);
+        for (name, says) in [("result-3", "result-3"), (MANIFEST, "manifest")] {
+            let path = match name {
+                MANIFEST => shelf.epoch(one.key()).join(name),
+                _ => shelf.folder.join(name),
+            };
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[5] ^= 1;
+            fs::write(&path, bytes).unwrap();
+            let damaged = shelf.survey().unwrap().damaged;
+            assert!(damaged.iter().any(|why| why.contains(says)), "{damaged:?}");
+        }
+        // A manifest in another epoch's folder.
+        let two = about(1, 0, 2, 20);
+        store(&shelf, &two);
+        shelf.conclude(&two, &Flow::default()).unwrap();
+        let moved = about(1, 0, 3, 30);
+        fs::rename(shelf.epoch(two.key()), shelf.epoch(moved.key())).unwrap();
+        let stock = shelf.survey().unwrap();
+        assert!(
+            stock.whole.is_empty() && stock.damaged.iter().any(|why| why.contains("another epoch"))
+        );
+    }
+
+    #[test]
+    fn a_dir_that_is_not_there_or_not_shared_is_told() {
+        let (_dir, shelf) = shelf();
+        shelf.check().unwrap();
+        shelf.sees("token").unwrap();
+        assert!(shelf.sees("other").unwrap_err().contains("share"));
+        let elsewhere = Shelf::new(Path::new("/nonexistent"), "job");
+        assert!(elsewhere.check().unwrap_err().contains("--level2 /nonexistent"));
+        assert!(elsewhere.sees("token").unwrap_err().contains("share"));
+        assert!(free_bytes(shelf.dir()).unwrap() > 0);
+    }
+}

@@ -1,0 +1,273 @@
+//! What the end of an incarnation means: the end of the run, a stop that can be gone on from, or a fault. Pure.
+//!
+//! The supervisor gathers how it ended and what the benchmark had announced by then, asks [`verdict`], and acts on it.
+//! Results that were printed but did not reach the run's folder, because its disk is full, are never called passed.
+
+use super::ranks::Breakage;
+use crate::supervise::remember::events::FaultKind;
+use crate::supervise::start::job::Told;
+
+pub const STATUS_PASSED: u8 = 0;
+pub const STATUS_LOSS: u8 = 4;
+pub const STATUS_ENVIRONMENT: u8 = 6;
+pub const STATUS_RESUMABLE: u8 = 75;
+
+/// Whether an exit status ends the run for good. These only the benchmark gives, never a launcher by itself.
+///
+/// No room for memory is an end only before anything was computed. Later it is a fault among others: what was killed may
+/// still be letting its memory go, and a node that was filled by somebody else fails its next test.
+fn is_final(code: i32, incarnation: u32) -> bool {
+    match code {
+        3 | 4 => true,
+        5 => incarnation <= 1,
+        _ => false,
+    }
+}
+
+/// How an incarnation ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    /// The launcher ended.
+    Exit {
+        code: Option<i32>,
+        struck_ms: u64,
+        /// The rank that was seen to die first, and its node.
+        death: Option<(usize, u32)>,
+    },
+    Broken(Breakage),
+    /// Stopped on request.
+    Halted {
+        why: String,
+    },
+    /// All is done and told, but the processes stay.
+    Lingering,
+}
+
+/// What comes after it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// The run is over. With `clean`, there may be memory left that nobody removed.
+    Over { code: u8, why: String, clean: bool },
+    /// It can be gone on with; its memory is kept.
+    Resumable { why: String },
+    /// It is to be started again. `code` is the launcher's status.
+    Fault { fault: Breakage, code: Option<i32> },
+}
+
+/// What the supervisor knows when an incarnation has ended.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    pub told: Told,
+    /// The benchmark announces its end; another program may not.
+    pub announces: bool,
+    /// A launcher's status 0 means that all went well. That of Open MPI 5 does not: it hides lost nodes.
+    pub zero_counts: bool,
+    /// Why the run was asked to stop, if it was.
+    pub halt: Option<String>,
+    /// Where what was printed lies.
+    pub output: String,
+    pub iteration: u64,
+    /// Which start of the run it was, from 1.
+    pub incarnation: u32,
+}
+
+pub fn launcher_words(code: Option<i32>) -> String {
+    match code {
+        Some(code) => format!("the launcher ended with status {code}"),
+        None => "the launcher is gone without a trace".to_string(),
+    }
+}
+
+/// What a status says with which the benchmark ends a run for good.
+pub fn finished_words(code: u8) -> &'static str {
+    match code {
+        STATUS_PASSED => "the run is finished",
+        3 => "a residual check FAILED",
+        STATUS_LOSS => "more was lost than can be recovered; the memory is kept",
+        _ => "shared memory cannot be had",
+    }
+}
+
+/// Why it was not the end, with status `told`, that the benchmark had announced.
+fn interrupted(end: &End, told: u8) -> Option<String> {
+    match end {
+        End::Exit { code: Some(code), .. } if *code == i32::from(told) => None,
+        End::Exit { code, .. } => Some(launcher_words(*code)),
+        End::Broken(breakage) => Some(breakage.detail.clone()),
+        End::Halted { why } => Some(why.clone()),
+        End::Lingering => Some("its processes did not end by themselves".to_string()),
+    }
+}
+
+pub fn verdict(end: End, facts: &Facts) -> Next {
+    let lacking = |status: u8, what: String| Next::Over {
+        code: STATUS_ENVIRONMENT,
+        why: format!(
+            "the benchmark ended with status {status}, but its results are incomplete: {what} in {}. Is the disk \
+             full? Results of finished tests may also be in the file that --json names",
+            facts.output
+        ),
+        clean: false,
+    };
+    match (facts.told, &end) {
+        // All is told already: whatever fails from there on does not matter.
+        (Told::All { status }, end) => {
+            let why = finished_words(status);
+            let afterwards = interrupted(end, status);
+            return Next::Over {
+                code: status,
+                clean: afterwards.is_some(),
+                why: match afterwards {
+                    None => why.to_string(),
+                    Some(what) => format!("{why}; afterwards {what}"),
+                },
+            };
+        }
+        // A full disk may have no room for the launcher's status either.
+        (Told::Part { status, here, printed }, End::Exit { code, .. })
+            if code.is_none_or(|code| code == i32::from(status)) =>
+        {
+            return lacking(status, format!("only {here} of {printed} bytes are"));
+        }
+        // What announces the end is the last line of the errors, which a full disk cuts off too.
+        (Told::Nothing, End::Exit { code: Some(code @ (0 | 3)), .. })
+            if facts.announces && (*code != 0 || facts.zero_counts) =>
+        {
+            return lacking(*code as u8, "the last lines are not".to_string());
+        }
+        _ => {}
+    }
+    match end {
+        End::Exit { code: Some(code), .. }
+            if is_final(code, facts.incarnation) || code == 0 && facts.zero_counts =>
+        {
+            let why = finished_words(code as u8).to_string();
+            Next::Over { code: code as u8, why, clean: false }
+        }
+        End::Exit { code: Some(75), .. } => Next::Resumable {
+            why: facts.halt.clone().unwrap_or_else(|| "the benchmark stopped".to_string()),
+        },
+        End::Halted { why } => Next::Resumable { why },
+        End::Lingering => {
+            Next::Resumable { why: "its processes did not end by themselves".to_string() }
+        }
+        End::Exit { code, struck_ms, death } => {
+            let (node, position) = death.unzip();
+            let fault = Breakage {
+                kind: FaultKind::LauncherGone,
+                struck_ms,
+                node,
+                position,
+                iteration: facts.iteration,
+                detail: launcher_words(code),
+            };
+            Next::Fault { fault, code }
+        }
+        End::Broken(fault) => Next::Fault { fault, code: None },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit(code: Option<i32>) -> End {
+        End::Exit { code, struck_ms: 5, death: Some((2, 7)) }
+    }
+    fn facts(told: Told) -> Facts {
+        let output = "state/out.1".to_string();
+        let (halt, iteration, incarnation) = (None, 40, 1);
+        Facts { told, announces: true, zero_counts: true, halt, output, iteration, incarnation }
+    }
+    fn broken() -> End {
+        End::Broken(Breakage {
+            kind: FaultKind::NodeSilent,
+            struck_ms: 5,
+            node: Some(1),
+            position: None,
+            iteration: 40,
+            detail: "no heartbeat".to_string(),
+        })
+    }
+
+    #[test]
+    fn what_was_told_in_full_is_the_end_whatever_comes_afterwards() {
+        let told = Told::All { status: 3 };
+        match verdict(exit(Some(3)), &facts(told)) {
+            Next::Over { code: 3, why, clean: false } => assert!(!why.contains("afterwards")),
+            other => panic!("{other:?}"),
+        }
+        for end in [exit(Some(137)), exit(None), broken(), End::Lingering] {
+            match verdict(end, &facts(told)) {
+                Next::Over { code: 3, why, clean: true } => assert!(why.contains("afterwards")),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// A full disk takes the results, and the announcement of the end with them.
+    #[test]
+    fn results_that_are_not_there_are_never_called_passed() {
+        let part = Told::Part { status: 0, here: 10, printed: 90 };
+        for (told, code) in [(part, Some(0)), (part, None), (Told::Nothing, Some(0))] {
+            match verdict(exit(code), &facts(told)) {
+                Next::Over { code: STATUS_ENVIRONMENT, why, .. } => {
+                    assert!(why.contains("incomplete") && why.contains("out.1"), "{why}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        // A program that announces nothing is believed.
+        let other = Facts { announces: false, ..facts(Told::Nothing) };
+        assert!(matches!(verdict(exit(Some(0)), &other), Next::Over { code: 0, .. }));
+    }
+
+    #[test]
+    fn what_only_the_benchmark_says_is_final_and_the_rest_is_a_fault() {
+        for code in [3, 4, 5] {
+            let told = if code == 3 { Told::All { status: 3 } } else { Told::Nothing };
+            let next = verdict(exit(Some(code)), &facts(told));
+            assert!(matches!(next, Next::Over { code: c, .. } if i32::from(c) == code));
+        }
+        for code in [Some(1), Some(137), None] {
+            match verdict(exit(code), &facts(Told::Nothing)) {
+                Next::Fault { fault, code: c } => {
+                    assert_eq!((c, fault.kind), (code, FaultKind::LauncherGone));
+                    assert_eq!(
+                        (fault.node, fault.position, fault.iteration),
+                        (Some(2), Some(7), 40)
+                    );
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(matches!(verdict(broken(), &facts(Told::Nothing)), Next::Fault { .. }));
+        // Open MPI 5 ends with 0 when a node is lost.
+        let hides = Facts { zero_counts: false, ..facts(Told::Nothing) };
+        assert!(matches!(verdict(exit(Some(0)), &hides), Next::Fault { code: Some(0), .. }));
+    }
+
+    #[test]
+    fn no_room_is_an_end_at_the_first_start_and_a_fault_later() {
+        assert!(is_final(5, 1) && !is_final(5, 2));
+        for incarnation in [1, 2, 7] {
+            assert!([3, 4].iter().all(|&code| is_final(code, incarnation)));
+            assert!([0, 1, 2, 6, 75, 135, 137].iter().all(|&code| !is_final(code, incarnation)));
+        }
+    }
+
+    /// A place whose memory is still being freed, or was filled by others, is tried again or elsewhere.
+    #[test]
+    fn no_room_in_a_recovery_is_a_fault() {
+        let later = Facts { incarnation: 2, ..facts(Told::Nothing) };
+        assert!(matches!(verdict(exit(Some(5)), &later), Next::Fault { code: Some(5), .. }));
+    }
+
+    #[test]
+    fn a_stop_can_be_gone_on_from() {
+        let asked = Facts { halt: Some("asked".to_string()), ..facts(Told::Nothing) };
+        assert_eq!(verdict(exit(Some(75)), &asked), Next::Resumable { why: "asked".to_string() });
+        let why = "late".to_string();
+        assert_eq!(verdict(End::Halted { why: why.clone() }, &asked), Next::Resumable { why });
+    }
+}

@@ -1,0 +1,276 @@
+//! What a node must be like before it may take part, judged from what its agent says. Pure.
+//!
+//! `skt-hpl run` asks before every launch, `skt-hpl doctor` asks alone. A finding names the node, what is
+//! wrong there and what to do; the worst place to learn that a spare has an old binary is at three in the
+//! morning, in the middle of a recovery.
+
+use serde::{Deserialize, Serialize};
+
+use crate::blas::arithmetic::Rules;
+use crate::memory::Store;
+use crate::supervise::talk::wire::{Facts, WIRE_VERSION};
+
+/// What a node's ranks take: memory that outlives them, of a kind, and memory of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Need {
+    pub store: Store,
+    pub named_bytes: u64,
+    pub own_bytes: u64,
+}
+
+impl Need {
+    /// The larger of both, part by part: enough for either node.
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            store: self.store,
+            named_bytes: self.named_bytes.max(other.named_bytes),
+            own_bytes: self.own_bytes.max(other.own_bytes),
+        }
+    }
+}
+
+/// What is expected of every node.
+#[derive(Clone, Debug)]
+pub struct Expected<'a> {
+    pub version: &'a str,
+    pub binary: &'a str,
+    /// The supervisor's clock when the facts came in.
+    pub unix_ms: u64,
+    /// What the node's ranks will need, where known, and what they hold already.
+    pub need: Option<Need>,
+    pub held_bytes: u64,
+    /// What the run computes with, where its bits are promised.
+    pub rounding: Option<(Rules, &'a str)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The node cannot be used.
+    Problem(String),
+    /// It can, but the user should know.
+    Warning(String),
+}
+
+/// Clocks further apart make logs and `--at` times misleading, and often mean that time is not kept at all.
+const CLOCK_OFF_MAX_MS: u64 = 10_000;
+/// What containers give by default.
+const SHM_TINY_BYTES: u64 = 64 << 20;
+/// Users below are system users, whom logind leaves alone.
+const FIRST_PLAIN_UID: u32 = 1000;
+
+pub fn judge(facts: &Facts, expected: &Expected) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut problem = |text: String| found.push(Finding::Problem(text));
+    if facts.wire != WIRE_VERSION || facts.version != expected.version {
+        problem(format!(
+            "skt-hpl is version {} there and {} here; install the same one",
+            facts.version, expected.version
+        ));
+    } else if facts.binary != expected.binary {
+        problem(format!(
+            "the program file differs (digest {} there, {} here); install the same one",
+            facts.binary, expected.binary
+        ));
+    }
+    if let Some((rules, run)) = &expected.rounding
+        && let Err(why) = rules.suits(&facts.arithmetic, run)
+    {
+        problem(why);
+    }
+    if !facts.shm_is_memory {
+        problem("/dev/shm is not a tmpfs; mount one".to_string());
+    }
+    if let Some(need) = &expected.need
+        && let Some(text) = lacking(facts, need, expected.held_bytes)
+    {
+        problem(text);
+    }
+    let off_ms = facts.unix_ms.abs_diff(expected.unix_ms);
+    if off_ms > CLOCK_OFF_MAX_MS {
+        found.push(Finding::Warning(format!(
+            "its clock is {} s off; times in its logs will not match",
+            off_ms / 1000
+        )));
+    }
+    if facts.remove_ipc == Some(true) && facts.uid >= FIRST_PLAIN_UID {
+        found.push(Finding::Warning(
+            "systemd-logind removes shared memory at logout (RemoveIPC=yes): checkpoints would vanish with the \
+             last session; set RemoveIPC=no in /etc/systemd/logind.conf or run `loginctl enable-linger`"
+                .to_string(),
+        ));
+    }
+    if facts.shm_bytes <= SHM_TINY_BYTES {
+        found.push(Finding::Warning(format!(
+            "/dev/shm has only {} MiB (a container's default); give it more, e.g. docker run --shm-size",
+            facts.shm_bytes >> 20
+        )));
+    }
+    found
+}
+
+/// What of the need the node has no room for.
+fn lacking(facts: &Facts, need: &Need, held_bytes: u64) -> Option<String> {
+    // What this job's memory takes already is not taken again.
+    let left = need.named_bytes.saturating_sub(held_bytes);
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let memory_bytes = match need.store {
+        Store::Posix if left > facts.shm_free_bytes => {
+            return Some(format!(
+                "/dev/shm has {} MiB free, the ranks there need {} MiB; remove what lies there (skt-hpl status \
+                 lists our own), enlarge it (mount -o remount,size={}m /dev/shm), or lower N",
+                facts.shm_free_bytes >> 20,
+                mib(left),
+                mib(facts.shm_bytes - facts.shm_free_bytes.min(facts.shm_bytes) + left)
+            ));
+        }
+        Store::HugeTlbfs => match facts.huge_free_bytes {
+            None => {
+                return Some(
+                    "no hugetlbfs is mounted for this user; mount one, or choose --store posix"
+                        .to_string(),
+                );
+            }
+            Some(free) if left > free => {
+                return Some(format!(
+                    "the pool of huge pages has {} MiB free, the ranks there need {} MiB; enlarge it \
+                     (/proc/sys/vm/nr_hugepages), or lower N",
+                    free >> 20,
+                    mib(left)
+                ));
+            }
+            // Huge pages are set aside already.
+            Some(_) => need.own_bytes,
+        },
+        Store::Posix | Store::SysV => left.saturating_add(need.own_bytes),
+    };
+    (memory_bytes > facts.memory_free_bytes).then(|| {
+        format!(
+            "{} MiB of memory are free, the ranks there need {} MiB; end what else runs there, take fewer ranks \
+             a node, or lower N",
+            facts.memory_free_bytes >> 20,
+            mib(memory_bytes)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Facts {
+        Facts {
+            wire: WIRE_VERSION,
+            version: "1".into(),
+            binary: "b".into(),
+            unix_ms: 1_000_000,
+            shm_bytes: 8 << 30,
+            shm_free_bytes: 4 << 30,
+            memory_free_bytes: 6 << 30,
+            shm_is_memory: true,
+            remove_ipc: Some(false),
+            uid: 1000,
+            ..Facts::default()
+        }
+    }
+    fn expected(named_bytes: u64) -> Expected<'static> {
+        let need = Need { store: Store::Posix, named_bytes, own_bytes: 1 << 30 };
+        Expected {
+            version: "1",
+            binary: "b",
+            unix_ms: 1_000_400,
+            need: Some(need),
+            held_bytes: 0,
+            rounding: None,
+        }
+    }
+
+    #[test]
+    fn a_good_node_passes() {
+        assert_eq!(judge(&good(), &expected(4 << 30)), []);
+    }
+
+    #[test]
+    fn a_node_that_would_round_otherwise_is_refused_where_bits_are_promised() {
+        let engines = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let mut facts = good();
+        facts.arithmetic.engines = engines(&["avx2-12x4", "blas"]);
+        let engine = crate::params::Engine::Auto;
+        let rules = Rules { engine, preflight: true, told: false, named: false };
+        let run = rules.rounding([&facts.arithmetic]).unwrap();
+        let promised = Expected { rounding: Some((rules, &run)), ..expected(4 << 30) };
+        assert_eq!(judge(&facts, &promised), []);
+        facts.arithmetic.engines = engines(&["blas"]);
+        let found = judge(&facts, &promised);
+        assert!(
+            matches!(&found[..], [Finding::Problem(why)] if why.contains("same last bits")),
+            "{found:?}"
+        );
+        assert_eq!(judge(&facts, &expected(4 << 30)), []);
+    }
+
+    type Spoil = fn(&mut Facts);
+
+    #[test]
+    fn each_fault_is_found_and_named() {
+        let cases: [(Spoil, bool, &str); 8] = [
+            (|f| f.version = "0".into(), true, "version 0"),
+            (|f| f.binary = "c".into(), true, "program file differs"),
+            (|f| f.shm_is_memory = false, true, "tmpfs"),
+            (
+                |f| f.shm_free_bytes = 1 << 30,
+                true,
+                "/dev/shm has 1024 MiB free, the ranks there need 3072 MiB",
+            ),
+            (
+                |f| f.memory_free_bytes = 1 << 30,
+                true,
+                "1024 MiB of memory are free, the ranks there need 4096",
+            ),
+            (|f| f.unix_ms += 60_000, false, "clock"),
+            (|f| f.remove_ipc = Some(true), false, "RemoveIPC"),
+            (|f| f.shm_bytes = 64 << 20, false, "container"),
+        ];
+        for (spoil, fatal, part) in cases {
+            let mut facts = good();
+            spoil(&mut facts);
+            match &judge(&facts, &expected(3 << 30))[..] {
+                [Finding::Problem(text)] if fatal => assert!(text.contains(part), "{text}"),
+                [Finding::Warning(text)] if !fatal => assert!(text.contains(part), "{text}"),
+                other => panic!("{part}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn memory_held_already_counts_as_room_and_root_need_not_mind_logind() {
+        let mut facts = good();
+        facts.shm_free_bytes = 1 << 30;
+        facts.remove_ipc = Some(true);
+        facts.uid = 0;
+        let held = Expected { held_bytes: 2 << 30, ..expected(3 << 30) };
+        assert_eq!(judge(&facts, &held), []);
+    }
+
+    #[test]
+    fn each_kind_of_memory_has_a_limit_of_its_own() {
+        let ask = |facts: &Facts, store| {
+            let need = Need { store, named_bytes: 3 << 30, own_bytes: 1 << 30 };
+            judge(facts, &Expected { need: Some(need), ..expected(0) })
+        };
+        let mut facts = good();
+        facts.shm_free_bytes = 1 << 30;
+        assert_eq!(ask(&facts, Store::Posix).len(), 1);
+        assert_eq!(ask(&facts, Store::SysV), []);
+        for (free, part) in [(None, "no hugetlbfs"), (Some(1 << 30), "pool of huge pages")] {
+            facts.huge_free_bytes = free;
+            match &ask(&facts, Store::HugeTlbfs)[..] {
+                [Finding::Problem(text)] => assert!(text.contains(part), "{text}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        facts.huge_free_bytes = Some(3 << 30);
+        facts.memory_free_bytes = 1 << 30;
+        assert_eq!(ask(&facts, Store::HugeTlbfs), []);
+        assert_eq!(ask(&facts, Store::SysV).len(), 1);
+    }
+}

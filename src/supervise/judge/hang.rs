@@ -1,0 +1,190 @@
+//! Does the run hang, and who hangs? Judged from what ranks have not done. Pure.
+//!
+//! `watch` asks on every tick. Whoever computes waits for the others an iteration at most, so the usual iteration is
+//! the yardstick. In anything else a rank may wait for long for one that has more to do: there nothing hangs as long
+//! as somebody gets on. Ranks on nodes that cannot be heard now are not judged: nobody sees what they do.
+
+use std::collections::BTreeMap;
+
+use super::ranks::{Breakage, Rank, Ranks};
+use super::thresholds::Thresholds;
+use crate::supervise::remember::events::FaultKind;
+use crate::supervise::talk::progress::{Doing, words};
+
+#[derive(Clone, Debug)]
+pub struct Hang {
+    thresholds: Thresholds,
+    /// Nodes on which any process of the run is stopped, and since when.
+    stopped: BTreeMap<usize, u64>,
+    /// Since when all compute.
+    in_step_since_ms: Option<u64>,
+}
+
+impl Hang {
+    pub fn new(thresholds: Thresholds) -> Self {
+        Self { thresholds, stopped: BTreeMap::new(), in_step_since_ms: None }
+    }
+
+    /// How many processes of the run are stopped on a node.
+    pub fn beat(&mut self, now_ms: u64, node: usize, stopped: usize) {
+        if stopped == 0 {
+            self.stopped.remove(&node);
+        } else {
+            self.stopped.entry(node).or_insert(now_ms);
+        }
+    }
+
+    /// Nobody could be seen for so long.
+    pub fn forgive(&mut self, gap_ms: u64) {
+        self.stopped.values_mut().for_each(|at| *at += gap_ms);
+        self.in_step_since_ms.iter_mut().for_each(|at| *at += gap_ms);
+    }
+
+    pub fn find(
+        &mut self,
+        now_ms: u64,
+        ranks: &Ranks,
+        heard: impl Fn(usize) -> bool,
+        name: impl Fn(usize) -> String,
+    ) -> Option<Breakage> {
+        let t = self.thresholds;
+        let usual_ms = ranks.iteration_ms();
+        let in_step = ranks.at_work().all(|rank| rank.last.doing == Doing::Computing);
+        self.in_step_since_ms = in_step.then(|| self.in_step_since_ms.unwrap_or(now_ms));
+        let latest_ms = ranks.latest_ms().unwrap_or(now_ms);
+        let limit_ms = match usual_ms {
+            Some(usual) if in_step => t.hang_min_ms.max((t.hang_factor * usual as f64) as u64),
+            // Nothing to compare with but what the like has taken before.
+            _ => t.patience_ms.max((t.hang_factor * ranks.longest_other_ms() as f64) as u64),
+        };
+        let hung = |node, position, struck_ms, detail| Breakage {
+            kind: FaultKind::RankHung,
+            struck_ms,
+            node,
+            position,
+            iteration: ranks.foremost(),
+            detail,
+        };
+        // One that is done waits for others; if all are, they wait for the MPI library or the launcher.
+        if let Some(last_ms) = ranks.all().map(|rank| rank.changed_ms).max()
+            && ranks.all_through()
+            && now_ms.saturating_sub(last_ms) >= t.patience_ms
+        {
+            let waited_s = now_ms.saturating_sub(last_ms) / 1000;
+            let detail = format!("all ranks are through, but have not ended for {waited_s} s");
+            return Some(hung(None, None, last_ms, detail));
+        }
+        // Also one that shows no progress yet, or never will: the launcher's own.
+        if let Some((&node, &since_ms)) = self
+            .stopped
+            .iter()
+            .find(|(node, since)| now_ms.saturating_sub(**since) >= t.hang_min_ms && heard(**node))
+            && !ranks.all().any(|rank| rank.stopped_since_ms.is_some())
+        {
+            let detail = format!(
+                "a process of the run on {} that is no working rank has been stopped (state T) for {:.1} s",
+                name(node),
+                (now_ms - since_ms) as f64 / 1e3
+            );
+            return Some(hung(Some(node), None, since_ms, detail));
+        }
+        let still_since_ms = |rank: &Rank| {
+            self.in_step_since_ms.map_or(latest_ms, |since| since.max(rank.changed_ms))
+        };
+        let stopped = |rank: &Rank| {
+            rank.stopped_since_ms.is_some_and(|s| now_ms.saturating_sub(s) >= t.hang_min_ms)
+        };
+        let late = |rank: &Rank| now_ms.saturating_sub(still_since_ms(rank)) >= limit_ms;
+        let hangs = ranks.all().any(|r| !r.is_dead() && stopped(r) && heard(r.node))
+            || ranks.at_work().any(|r| late(r) && heard(r.node));
+        if !hangs {
+            return None;
+        }
+        // All wait for one. A stopped process is surely it; otherwise who is furthest behind, and of
+        // those who stood still first.
+        let rank = ranks
+            .all()
+            .filter(|r| r.last.doing != Doing::Done && heard(r.node))
+            .min_by_key(|r| (r.stopped_since_ms.is_none(), r.last.iteration, r.changed_ms))?;
+        let struck_ms = if in_step { rank.changed_ms } else { latest_ms };
+        let still_s = now_ms.saturating_sub(struck_ms) as f64 / 1e3;
+        let usual = usual_ms.map_or(String::new(), |ms| {
+            format!(", where an iteration takes {:.1} s", ms as f64 / 1e3)
+        });
+        let detail = format!(
+            "position {} on {} ({}, process state {}) has stood still for {still_s:.1} s{usual}",
+            rank.last.position,
+            name(rank.node),
+            words(rank.last.doing),
+            rank.state
+        );
+        Some(hung(Some(rank.node), Some(rank.last.position), struck_ms, detail))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ranks::RankSeen;
+    use super::*;
+    use crate::supervise::talk::progress::Progress;
+
+    /// Two nodes, a rank each: an iteration a second until `still`, then nothing of node 1.
+    fn found(still: u64, end: u64, doing: Doing, heard: bool) -> Option<(u64, Breakage)> {
+        let mut ranks = Ranks::default();
+        let mut hang = Hang::new(Thresholds::default());
+        for now in (0..end).step_by(500) {
+            for node in 0..2 {
+                let at = if now >= still { still } else { now };
+                let progress = Progress {
+                    position: node as u32,
+                    pid: 5,
+                    beat: at / 500,
+                    iteration: at / 1000,
+                    doing: if now >= still { doing } else { Doing::Computing },
+                    ..Progress::default()
+                };
+                if node == 0 || now < still || heard {
+                    ranks.beat(now, node, &[RankSeen { progress, state: 'S' }]);
+                }
+                hang.beat(now, node, 0);
+            }
+            let name = |node| format!("n{node}");
+            if let Some(found) = hang.find(now, &ranks, |node| node == 0 || heard, name) {
+                return Some((now, found));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn iterations_are_the_yardstick_while_all_compute() {
+        let (at, hung) = found(20_000, 60_000, Doing::Computing, true).unwrap();
+        assert_eq!(hung.kind, FaultKind::RankHung);
+        assert!((29_000..31_000).contains(&at), "{at}");
+    }
+
+    #[test]
+    fn anything_else_may_take_its_time() {
+        assert_eq!(found(20_000, 139_000, Doing::Saving, true), None);
+        assert!(found(20_000, 150_000, Doing::Saving, true).is_some());
+    }
+
+    #[test]
+    fn who_cannot_be_heard_is_not_the_one_that_hangs() {
+        let (_, hung) = found(20_000, 60_000, Doing::Computing, false).unwrap();
+        assert_eq!(hung.node, Some(0), "it is all that is seen");
+    }
+
+    #[test]
+    fn a_stopped_process_without_progress_is_noticed() {
+        let mut hang = Hang::new(Thresholds::default());
+        let ranks = Ranks::default();
+        let name = |node| format!("n{node}");
+        hang.beat(0, 1, 1);
+        assert_eq!(hang.find(8_900, &ranks, |_| true, name), None);
+        assert_eq!(hang.find(9_000, &ranks, |_| false, name), None, "unseen");
+        assert_eq!(hang.find(9_000, &ranks, |_| true, name).unwrap().node, Some(1));
+        hang.beat(9_100, 1, 0);
+        assert_eq!(hang.find(60_000, &ranks, |_| true, name), None);
+    }
+}

@@ -1,0 +1,109 @@
+//! How long a login may take: learned from those there have been. Pure.
+//!
+//! A connection that ended is made again by a login, and that takes what it takes: a home on a slow file system, a
+//! remote shell that asks a batch system. The supervisor notes each login and asks for the patience with the next.
+
+/// How many logins are remembered.
+const KEPT: usize = 200;
+/// A login may take so many times what it usually takes.
+const TIMES: f64 = 1.5;
+/// When half of the nodes have answered, the rest have so many times what the slowest of them took...
+const REST_TIMES: u64 = 10;
+/// ...and at least this.
+const REST_LEAST_MS: u64 = 10_000;
+
+#[derive(Clone, Debug, Default)]
+pub struct Logins {
+    /// The last ones, in milliseconds, and at what place the next one goes.
+    took_ms: Vec<u64>,
+    next: usize,
+    /// The slowest of the first calls, and how many were called at once.
+    first: Option<(u64, usize)>,
+}
+
+impl Logins {
+    /// A login took so long, as one of so many at once.
+    pub fn note(&mut self, ms: u64, at_once: usize) {
+        match self.took_ms.len() {
+            KEPT => self.took_ms[self.next % KEPT] = ms,
+            _ => self.took_ms.push(ms),
+        }
+        self.next += 1;
+        if at_once > 1 {
+            let (slowest_ms, most) = self.first.unwrap_or_default();
+            self.first = Some((slowest_ms.max(ms), most.max(at_once)));
+        }
+    }
+
+    /// How long all `asked` nodes have for their first answer when so many have answered, `most_ms` at most: those show
+    /// what a login takes.
+    pub fn first_ms(&self, most_ms: u64, answered: usize, asked: usize) -> u64 {
+        match self.took_ms.iter().max() {
+            Some(slowest_ms) if 2 * answered >= asked => {
+                (REST_TIMES * slowest_ms).clamp(REST_LEAST_MS.min(most_ms), most_ms)
+            }
+            _ => most_ms,
+        }
+    }
+
+    /// How long to wait for the answers of nodes of which so many are called at once; not less than `least_ms`.
+    pub fn patience_ms(&self, least_ms: u64, at_once: usize) -> u64 {
+        if self.took_ms.is_empty() {
+            return least_ms;
+        }
+        let mut sorted = self.took_ms.clone();
+        let middle = sorted.len() / 2;
+        let usual_ms = *sorted.select_nth_unstable(middle).1;
+        // Many at once wait for each other: as they did when all were called.
+        let queue_ms = match self.first {
+            Some((slowest_ms, most)) if at_once > 1 => {
+                slowest_ms as f64 * (at_once as f64 / most as f64).min(1.0)
+            }
+            _ => 0.0,
+        };
+        least_ms.max((TIMES * usual_ms as f64 + queue_ms) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(took: &[u64]) -> Logins {
+        let mut logins = Logins::default();
+        took.iter().for_each(|ms| logins.note(*ms, took.len()));
+        logins
+    }
+
+    #[test]
+    fn quick_logins_leave_the_least_patience() {
+        assert_eq!(Logins::default().patience_ms(700, 5), 700);
+        assert_eq!(known(&[200, 250, 300, 220]).patience_ms(700, 1), 700);
+    }
+
+    #[test]
+    fn slow_logins_and_many_at_once_are_given_time() {
+        let slow = known(&[4000, 5000, 6000, 20_000]);
+        assert_eq!(slow.patience_ms(700, 1), 9000);
+        assert_eq!(slow.patience_ms(700, 2), 19_000);
+        assert_eq!(slow.patience_ms(700, 4), 29_000);
+        assert_eq!(slow.patience_ms(700, 400), 29_000);
+    }
+
+    #[test]
+    fn the_first_half_shows_how_long_the_rest_may_take() {
+        let logins = known(&[300, 800]);
+        assert_eq!(logins.first_ms(30_000, 2, 5), 30_000);
+        assert_eq!(logins.first_ms(30_000, 3, 5), 10_000);
+        assert_eq!(known(&[2000]).first_ms(30_000, 3, 5), 20_000);
+        assert_eq!(known(&[9000]).first_ms(30_000, 3, 5), 30_000);
+        assert_eq!(Logins::default().first_ms(30_000, 0, 0), 30_000);
+    }
+
+    #[test]
+    fn what_was_long_ago_is_forgotten() {
+        let mut logins = known(&[9000]);
+        (0..2 * KEPT).for_each(|_| logins.note(100, 1));
+        assert_eq!(logins.patience_ms(700, 1), 700);
+    }
+}

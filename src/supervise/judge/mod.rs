@@ -1,0 +1,15 @@
+//! What judges: pure functions and values that are told everything they go by, times included.
+//!
+//! The supervisor asks them and acts on the answers; so every judgement is a few lines of test.
+
+pub mod ending;
+pub mod fitness;
+pub mod hang;
+pub mod life;
+pub mod logins;
+pub mod nodes;
+pub mod policy;
+pub mod ranks;
+pub mod speed;
+pub mod thresholds;
+pub mod watch;

@@ -1,0 +1,615 @@
+//! Is a node lost? What is told of nodes in trouble, and what time makes of it. Pure.
+//!
+//! The supervisor keeps one [`Nodes`] for as long as it lives, so silence counts in every phase of a run: while
+//! nodes are checked, while MPI starts, while ranks are restored. It is told when a node falls quiet, speaks again,
+//! or its connection ends; whoever is well costs nothing here, however many nodes there are.
+//!
+//! Silence is what is told of it, not what the clock makes of it: between the supervisor and a node there may be others,
+//! and where they are lost nobody knows how the node is. So a node is lost only once somebody who calls for it, and is
+//! heard here, says that it has not answered for as long as that.
+//!
+//! Where all nodes fall quiet at once it is the supervisor itself that is cut off: then nobody is lost, and
+//! whoever has not spoken again some time after the first one did is judged as usual from there on.
+//!
+//! Times are milliseconds of any clock that only goes forward.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::supervise::remember::events::FaultKind;
+
+/// How long is waited for whom.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// A node without a word for so long is lost.
+    pub silence_ms: u64,
+    /// A connection that ended may take so long to be made again.
+    pub redial_ms: u64,
+}
+
+/// What is told of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Nothing has been heard of it since, nor now, by whoever calls for it; to be told again as long as that lasts.
+    Quiet { node: usize, heard_ms: u64 },
+    /// It has spoken again after it was quiet.
+    Heard { node: usize },
+    /// The connection to its agent ended, or could not be made.
+    Closed { node: usize },
+    /// Its agent has answered for the first time on this connection.
+    AgentUp { node: usize, boot: String },
+}
+
+/// A node is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    pub node: usize,
+    pub kind: FaultKind,
+    /// Last moment at which it was known to be well.
+    pub struck_ms: u64,
+    pub detail: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// The connection should be made again, at once.
+    Redial {
+        node: usize,
+    },
+    /// It was made again, and the node is the same as before.
+    Restarted {
+        node: usize,
+    },
+    Lost(Loss),
+    /// No node answers any more: the fault is on this side.
+    Alone,
+    /// Somebody answers again, after so long.
+    Together {
+        after_ms: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Trouble {
+    /// Last sign of life.
+    heard_ms: u64,
+    closed_ms: Option<u64>,
+    /// When to call again after a call that failed.
+    again_ms: Option<u64>,
+    /// For how long it is known to have been silent, or to have been called in vain.
+    known_ms: u64,
+}
+
+/// All nodes that have answered once and are not lost; those in trouble by name.
+#[derive(Clone, Debug)]
+pub struct Nodes {
+    limits: Limits,
+    names: Vec<String>,
+    /// Nodes whose agents are this machine's own: they say nothing about the network.
+    here: BTreeSet<usize>,
+    /// What each node's boot is called; an entry means that it has answered.
+    boots: BTreeMap<usize, String>,
+    trouble: BTreeMap<usize, Trouble>,
+    ticked_ms: Option<u64>,
+    /// Until when nobody could be heard, by our own fault.
+    deaf_until_ms: u64,
+    alone_since_ms: Option<u64>,
+    /// When the nodes are called again while none answers, and how long to wait after that.
+    call_at_ms: u64,
+    back_off_ms: u64,
+}
+
+/// A supervisor that has not looked for so long stood still itself.
+const GAP_MS: u64 = 1000;
+/// How often nodes are called while none of them answers.
+const CALL_FIRST_MS: u64 = 2_000;
+const CALL_MAX_MS: u64 = 10_000;
+/// How soon a call that failed is repeated while others answer.
+const CALL_AGAIN_MS: u64 = 100;
+/// One node that falls silent is no outage of ours, whatever other nodes there are.
+const OUTAGE_LEAST: usize = 2;
+
+/// Whether nobody answers of so many nodes elsewhere: then it is we who are cut off.
+pub fn is_our_outage(asked: usize, silent: usize) -> bool {
+    asked >= OUTAGE_LEAST && silent == asked
+}
+
+impl Nodes {
+    pub fn new(limits: Limits, names: Vec<String>) -> Self {
+        Self {
+            limits,
+            names,
+            here: BTreeSet::new(),
+            boots: BTreeMap::new(),
+            trouble: BTreeMap::new(),
+            ticked_ms: None,
+            deaf_until_ms: 0,
+            alone_since_ms: None,
+            call_at_ms: 0,
+            back_off_ms: 0,
+        }
+    }
+
+    /// The node is this very machine.
+    pub fn is_here(&mut self, node: usize) {
+        self.here.insert(node);
+    }
+
+    /// A login takes as long as it takes.
+    pub fn redial_within(&mut self, ms: u64) {
+        self.limits.redial_ms = ms;
+    }
+
+    /// Whether the node has answered and is neither lost nor forgotten.
+    pub fn knows(&self, node: usize) -> bool {
+        self.boots.contains_key(&node)
+    }
+
+    /// Whether nothing is heard of the node now.
+    pub fn is_in_trouble(&self, node: usize) -> bool {
+        self.trouble.contains_key(&node)
+    }
+
+    /// Whether no node answers: what is not seen then has not necessarily not happened.
+    pub fn is_alone(&self) -> bool {
+        self.alone_since_ms.is_some()
+    }
+
+    pub fn in_trouble(&self) -> impl Iterator<Item = usize> {
+        self.trouble.keys().copied()
+    }
+
+    /// A node that was declared lost, or given back, is nobody's concern until it answers anew.
+    pub fn forget(&mut self, node: usize) {
+        self.boots.remove(&node);
+        self.trouble.remove(&node);
+    }
+
+    /// Something shows that the node was alive at this moment, although it does not speak.
+    pub fn lives(&mut self, node: usize, at_ms: u64) {
+        if let Some(trouble) = self.trouble.get_mut(&node) {
+            trouble.heard_ms = trouble.heard_ms.max(at_ms);
+            if let Some(closed_ms) = &mut trouble.closed_ms {
+                *closed_ms = at_ms.max(*closed_ms);
+            }
+            trouble.known_ms = 0;
+        }
+    }
+
+    pub fn tell(&mut self, now_ms: u64, told: Told) -> Vec<Judged> {
+        self.pass(now_ms);
+        let mut judged = Vec::new();
+        match told {
+            Told::Quiet { node, heard_ms } => {
+                if !self.boots.contains_key(&node) {
+                    return judged;
+                }
+                let fresh = Trouble { heard_ms, closed_ms: None, again_ms: None, known_ms: 0 };
+                let trouble = self.trouble.entry(node).or_insert(fresh);
+                let since_ms = match trouble.closed_ms {
+                    // A connection that is being made has a time of its own.
+                    Some(closed_ms) => heard_ms.max(closed_ms),
+                    None => {
+                        trouble.heard_ms = heard_ms.max(self.deaf_until_ms).max(trouble.heard_ms);
+                        trouble.heard_ms
+                    }
+                };
+                trouble.known_ms = now_ms.saturating_sub(since_ms);
+            }
+            Told::Heard { node } => {
+                if !self.is_closed(node) {
+                    self.speaks(now_ms, node, &mut judged);
+                }
+            }
+            Told::Closed { node } => {
+                if !self.boots.contains_key(&node) {
+                    return judged;
+                }
+                if let Some(trouble) = self.trouble.get_mut(&node).filter(|t| t.closed_ms.is_some())
+                {
+                    // A call that failed: once more, while there is time.
+                    trouble.again_ms = Some(now_ms + CALL_AGAIN_MS);
+                    let closed_ms = trouble.closed_ms.unwrap_or(now_ms);
+                    trouble.known_ms = now_ms.saturating_sub(closed_ms);
+                    return judged;
+                }
+                let heard_ms = self.trouble.get(&node).map_or(now_ms, |t| t.heard_ms);
+                let closed_ms = Some(now_ms);
+                let trouble = Trouble { heard_ms, closed_ms, again_ms: None, known_ms: 0 };
+                self.trouble.insert(node, trouble);
+                if !self.is_alone() {
+                    judged.push(Judged::Redial { node });
+                }
+            }
+            Told::AgentUp { node, boot } => self.agent_up(now_ms, node, boot, &mut judged),
+        }
+        judged
+    }
+
+    fn is_closed(&self, node: usize) -> bool {
+        self.trouble.get(&node).is_some_and(|t| t.closed_ms.is_some())
+    }
+
+    fn agent_up(&mut self, now_ms: u64, node: usize, boot: String, judged: &mut Vec<Judged>) {
+        let before = self.trouble.get(&node).copied();
+        self.speaks(now_ms, node, judged);
+        let known = self.boots.insert(node, boot.clone());
+        match known {
+            Some(known) if known != boot => {
+                judged.push(Judged::Lost(Loss {
+                    node,
+                    kind: FaultKind::NodeRebooted,
+                    struck_ms: before.map_or(now_ms, |t| t.heard_ms),
+                    detail: format!("{} was started anew: its memory is empty", self.names[node]),
+                }));
+            }
+            Some(_) if before.is_some_and(|t| t.closed_ms.is_some()) => {
+                judged.push(Judged::Restarted { node });
+            }
+            _ => {}
+        }
+    }
+
+    /// Some node speaks: it is well, and if all were silent, they are to be judged again.
+    fn speaks(&mut self, now_ms: u64, node: usize, judged: &mut Vec<Judged>) {
+        self.trouble.remove(&node);
+        if self.here.contains(&node) {
+            return;
+        }
+        if let Some(since_ms) = self.alone_since_ms.take() {
+            judged.push(Judged::Together { after_ms: now_ms.saturating_sub(since_ms) });
+            self.excuse(now_ms);
+            for (node, trouble) in &mut self.trouble {
+                if let Some(closed_ms) = &mut trouble.closed_ms {
+                    // All call at once now, and may be as late as a silent one.
+                    *closed_ms += self.limits.silence_ms;
+                    judged.push(Judged::Redial { node: *node });
+                }
+            }
+        }
+    }
+
+    /// What went before this moment is held against nobody.
+    fn excuse(&mut self, now_ms: u64) {
+        self.deaf_until_ms = now_ms;
+        for trouble in self.trouble.values_mut() {
+            trouble.heard_ms = now_ms;
+            trouble.closed_ms = trouble.closed_ms.map(|_| now_ms);
+            trouble.known_ms = 0;
+        }
+    }
+
+    /// Notes that time has passed. If it was us who stood still, nobody could be heard meanwhile.
+    fn pass(&mut self, now_ms: u64) {
+        let last_ms = self.ticked_ms.unwrap_or(now_ms);
+        self.ticked_ms = Some(last_ms.max(now_ms));
+        if now_ms.saturating_sub(last_ms) > GAP_MS {
+            self.excuse(now_ms);
+        }
+    }
+
+    /// So many of the nodes that have answered are elsewhere, and so many of those are in trouble.
+    fn elsewhere(&self) -> (usize, usize) {
+        let away = |nodes: usize, here: usize| nodes - here;
+        let here = self.here.iter().filter(|n| self.boots.contains_key(n)).count();
+        let here_in_trouble = self.here.iter().filter(|n| self.trouble.contains_key(n)).count();
+        (away(self.boots.len(), here), away(self.trouble.len(), here_in_trouble))
+    }
+
+    /// Judges those in trouble. To be called several times a second.
+    pub fn tick(&mut self, now_ms: u64) -> Vec<Judged> {
+        self.pass(now_ms);
+        let mut judged = Vec::new();
+        if self.trouble.is_empty() {
+            return judged;
+        }
+        let (elsewhere, troubled) = self.elsewhere();
+        if is_our_outage(elsewhere, troubled) {
+            self.call_all(now_ms, &mut judged);
+            return judged;
+        }
+        let mut lost = Vec::new();
+        for (&node, trouble) in &mut self.trouble {
+            let name = &self.names[node];
+            let known_ms = trouble.known_ms;
+            let (kind, detail) = match trouble.closed_ms {
+                Some(_) if known_ms >= self.limits.redial_ms => (
+                    FaultKind::NodeGone,
+                    format!("the connection to {name} ended and cannot be made again"),
+                ),
+                None if known_ms >= self.limits.silence_ms => (
+                    FaultKind::NodeSilent,
+                    format!("no heartbeat from {name} for {:.1} s", known_ms as f64 / 1e3),
+                ),
+                _ => {
+                    if trouble.again_ms.take_if(|at| *at <= now_ms).is_some() {
+                        judged.push(Judged::Redial { node });
+                    }
+                    continue;
+                }
+            };
+            lost.push(Loss { node, kind, struck_ms: trouble.heard_ms, detail });
+        }
+        for loss in lost {
+            self.forget(loss.node);
+            judged.push(Judged::Lost(loss));
+        }
+        judged
+    }
+
+    /// Nobody answers: all are called now and then, less and less often.
+    fn call_all(&mut self, now_ms: u64, judged: &mut Vec<Judged>) {
+        if self.alone_since_ms.is_none() {
+            // Quiet for a moment is nothing yet; that some are due would be.
+            let due = self.trouble.values().any(|t| {
+                now_ms.saturating_sub(t.heard_ms) >= self.limits.silence_ms
+                    || t.closed_ms
+                        .is_some_and(|c| now_ms.saturating_sub(c) >= self.limits.redial_ms)
+            });
+            if !due {
+                return;
+            }
+            let since_ms = self.trouble.values().map(|t| t.heard_ms).max().unwrap_or(now_ms);
+            self.alone_since_ms = Some(since_ms);
+            self.back_off_ms = CALL_FIRST_MS;
+            self.call_at_ms = now_ms;
+            judged.push(Judged::Alone);
+        }
+        if now_ms < self.call_at_ms {
+            return;
+        }
+        self.call_at_ms = now_ms + self.back_off_ms;
+        self.back_off_ms = (2 * self.back_off_ms).min(CALL_MAX_MS);
+        for (node, trouble) in &mut self.trouble {
+            trouble.closed_ms.get_or_insert(now_ms);
+            judged.push(Judged::Redial { node: *node });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { silence_ms: 4000, redial_ms: 700 };
+
+    /// Four nodes; what was judged, and when. Who is quiet is told so at every step, who is called again does not answer.
+    struct World {
+        nodes: Nodes,
+        now: u64,
+        judged: Vec<(u64, Judged)>,
+        quiet: BTreeMap<usize, u64>,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let names = (1..=4).map(|n| format!("n{n}")).collect();
+            let nodes = Nodes::new(LIMITS, names);
+            let mut world = Self { nodes, now: 0, judged: Vec::new(), quiet: BTreeMap::new() };
+            for node in 0..4 {
+                world.up(node);
+            }
+            world
+        }
+        fn tell(&mut self, told: Told) {
+            match told {
+                Told::Quiet { node, heard_ms } => drop(self.quiet.insert(node, heard_ms)),
+                Told::Heard { node } | Told::Closed { node } | Told::AgentUp { node, .. } => {
+                    self.quiet.remove(&node);
+                }
+            }
+            let more = self.nodes.tell(self.now, told);
+            self.note(more);
+        }
+        fn note(&mut self, more: Vec<Judged>) {
+            for judged in more {
+                if let Judged::Redial { node } = judged {
+                    self.quiet.insert(node, self.now);
+                }
+                self.judged.push((self.now, judged));
+            }
+        }
+        fn up(&mut self, node: usize) {
+            self.tell(Told::AgentUp { node, boot: format!("b{node}") });
+        }
+        fn until(&mut self, end: u64) -> &mut Self {
+            while self.now < end {
+                self.now += 100;
+                for (node, heard_ms) in self.quiet.clone() {
+                    self.tell(Told::Quiet { node, heard_ms });
+                }
+                let more = self.nodes.tick(self.now);
+                self.note(more);
+            }
+            self
+        }
+        fn lost(&self) -> Vec<(u64, usize, FaultKind)> {
+            let of = |(at, judged): &(u64, Judged)| match judged {
+                Judged::Lost(loss) => Some((*at, loss.node, loss.kind)),
+                _ => None,
+            };
+            self.judged.iter().filter_map(of).collect()
+        }
+    }
+
+    #[test]
+    fn who_is_well_is_not_looked_at() {
+        let mut world = World::new();
+        world.until(100_000);
+        assert_eq!(world.judged, []);
+    }
+
+    #[test]
+    fn silence_counts_from_the_last_word() {
+        let mut world = World::new();
+        world.until(10_500).tell(Told::Quiet { node: 2, heard_ms: 8_500 });
+        world.until(60_000);
+        assert_eq!(world.lost(), [(12_500, 2, FaultKind::NodeSilent)]);
+        assert!(!world.nodes.is_in_trouble(2), "given once");
+    }
+
+    /// Those who called for a node are lost, one after the other: each knew for a moment only that it did not answer.
+    #[test]
+    fn silence_counts_only_while_somebody_can_tell_of_it() {
+        for closed in [false, true] {
+            let mut world = World::new();
+            world.until(20_000);
+            if closed {
+                world.tell(Told::Closed { node: 2 });
+                world.quiet.clear();
+            }
+            for at in [22_000, 25_000, 28_000] {
+                world.until(at).tell(Told::Quiet { node: 2, heard_ms: at - 600 });
+                world.quiet.clear();
+            }
+            world.until(60_000);
+            assert_eq!(world.lost(), [], "closed: {closed}");
+            assert!(world.nodes.is_in_trouble(2));
+            world.tell(Told::Quiet { node: 2, heard_ms: 59_900 });
+            world.until(90_000);
+            let (at, kind) = match closed {
+                true => (60_600, FaultKind::NodeGone),
+                false => (63_900, FaultKind::NodeSilent),
+            };
+            assert_eq!(world.lost(), [(at, 2, kind)]);
+        }
+    }
+
+    #[test]
+    fn a_word_ends_the_silence() {
+        let mut world = World::new();
+        world.until(10_500).tell(Told::Quiet { node: 2, heard_ms: 8_500 });
+        world.until(12_000).tell(Told::Heard { node: 2 });
+        world.until(60_000);
+        assert_eq!(world.judged, []);
+    }
+
+    #[test]
+    fn a_closed_connection_is_made_again_at_once_or_the_node_is_gone() {
+        let mut world = World::new();
+        world.until(20_000).tell(Told::Closed { node: 1 });
+        world.tell(Told::Closed { node: 1 });
+        world.until(20_500).up(1);
+        assert_eq!(
+            world.judged,
+            [
+                (20_000, Judged::Redial { node: 1 }),
+                (20_100, Judged::Redial { node: 1 }),
+                (20_500, Judged::Restarted { node: 1 })
+            ]
+        );
+        world.until(60_000).tell(Told::Closed { node: 1 });
+        world.until(90_000);
+        assert_eq!(world.lost(), [(60_700, 1, FaultKind::NodeGone)]);
+    }
+
+    /// The old connection's silence is no judgement on the new one.
+    #[test]
+    fn a_login_that_takes_long_is_given_its_time() {
+        let mut world = World::new();
+        world.nodes.redial_within(9000);
+        world.until(20_000).tell(Told::Closed { node: 1 });
+        world.tell(Told::Quiet { node: 1, heard_ms: 19_000 });
+        world.until(28_000).up(1);
+        world.until(60_000);
+        assert_eq!(world.lost(), []);
+    }
+
+    #[test]
+    fn a_node_that_comes_back_empty_is_lost() {
+        let mut world = World::new();
+        world.until(20_000).tell(Told::Closed { node: 1 });
+        world.until(20_300).tell(Told::AgentUp { node: 1, boot: "another".into() });
+        assert_eq!(world.lost(), [(20_300, 1, FaultKind::NodeRebooted)]);
+    }
+
+    #[test]
+    fn who_has_never_answered_is_not_lost_by_silence() {
+        let names = vec!["n1".to_string(), "n2".to_string()];
+        let mut nodes = Nodes::new(LIMITS, names);
+        assert_eq!(nodes.tell(0, Told::Quiet { node: 0, heard_ms: 0 }), []);
+        assert_eq!(nodes.tell(0, Told::Closed { node: 1 }), []);
+        assert!((0..50_000).step_by(100).all(|now| nodes.tick(now).is_empty()));
+    }
+
+    /// Nothing can be heard while the supervisor itself stands still.
+    #[test]
+    fn a_supervisor_that_stood_still_blames_nobody() {
+        let mut world = World::new();
+        world.until(20_000);
+        world.now += 60_000;
+        // The cluster tells what it sees before anything else is looked at.
+        for node in 0..4 {
+            world.tell(Told::Quiet { node, heard_ms: 19_800 });
+        }
+        world.until(81_000);
+        (0..4).for_each(|node| world.tell(Told::Heard { node }));
+        world.until(120_000);
+        assert_eq!(world.judged, []);
+    }
+
+    #[test]
+    fn if_all_fall_silent_nobody_is_lost() {
+        for closed in [false, true] {
+            let mut world = World::new();
+            world.until(20_000);
+            for node in 0..4 {
+                match closed {
+                    true => world.tell(Told::Closed { node }),
+                    false => world.tell(Told::Quiet { node, heard_ms: 18_000 + 100 * node as u64 }),
+                }
+            }
+            world.until(140_000);
+            assert_eq!(world.lost(), [], "closed: {closed}");
+            assert!(world.nodes.is_alone());
+            let calls: Vec<u64> = world
+                .judged
+                .iter()
+                .filter(|(at, j)| *at > 20_000 && *j == Judged::Redial { node: 0 })
+                .map(|(at, _)| *at)
+                .collect();
+            assert!(calls.len() >= 8, "called again: {calls:?}");
+            assert!(calls.windows(2).all(|w| w[1] - w[0] <= CALL_MAX_MS), "{calls:?}");
+            // All but one are back.
+            (0..3).for_each(|node| world.up(node));
+            assert!(world.judged.iter().any(|(_, j)| matches!(j, Judged::Together { .. })));
+            assert!(!world.nodes.is_alone());
+            world.until(200_000);
+            assert_eq!(world.lost(), [(144_700, 3, FaultKind::NodeGone)]);
+        }
+    }
+
+    #[test]
+    fn the_machine_the_supervisor_runs_on_says_nothing_about_the_network() {
+        let mut world = World::new();
+        world.nodes.is_here(0);
+        world.until(20_000);
+        (1..4).for_each(|node| world.tell(Told::Quiet { node, heard_ms: 19_000 }));
+        world.until(60_000);
+        world.tell(Told::Heard { node: 0 });
+        assert_eq!(world.lost(), []);
+        assert!(world.nodes.is_alone());
+    }
+
+    #[test]
+    fn two_of_four_are_two_lost_nodes() {
+        let mut world = World::new();
+        world.until(20_000);
+        for node in [1, 2] {
+            world.tell(Told::Quiet { node, heard_ms: 19_000 });
+        }
+        world.until(60_000);
+        let at = 23_000;
+        assert_eq!(world.lost(), [(at, 1, FaultKind::NodeSilent), (at, 2, FaultKind::NodeSilent)]);
+    }
+
+    #[test]
+    fn who_is_proved_alive_is_silent_only_from_then_on() {
+        let mut world = World::new();
+        world.until(20_000).tell(Told::Quiet { node: 1, heard_ms: 18_000 });
+        world.until(21_000).nodes.lives(1, 21_000);
+        // Told again and again, as the cluster saw it.
+        world.tell(Told::Quiet { node: 1, heard_ms: 18_000 });
+        world.until(60_000);
+        assert_eq!(world.lost(), [(25_000, 1, FaultKind::NodeSilent)]);
+    }
+}

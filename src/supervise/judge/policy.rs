@@ -1,0 +1,546 @@
+//! Decisions after a fault: with which nodes to go on, and whether to go on at all. Pure functions.
+//!
+//! The restart loop gathers what it knows about every node and asks [`place`]; it asks [`next_attempt`]
+//! with the history of faults. Neither touches the outside, so every situation can be tried in tests.
+
+use std::collections::BTreeSet;
+
+use crate::supervise::remember::events::FaultKind;
+use crate::supervise::remember::journal::PastFault;
+use crate::supervise::start::hosts::Host;
+
+/// What a node can offer now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fitness {
+    /// Passed its test. Bytes of shared memory that a new rank could take, and bytes that this run's
+    /// ranks hold there already, which a returning rank takes up again.
+    Fit { free_bytes: u64, held_bytes: u64 },
+    /// Tested and found wanting, in words.
+    Unfit(String),
+    /// Declared lost in this run; down stays down, even if it answers again (`returned`).
+    Lost { returned: Option<u64> },
+}
+
+pub struct Situation<'a> {
+    /// Where the last incarnation ran, in rank order.
+    pub placed: &'a [Host],
+    pub spares: &'a [Host],
+    pub fitness: &'a dyn Fn(&str) -> Fitness,
+    pub ranks: usize,
+    /// What a rank needs in shared memory, where known.
+    pub rank_bytes: Option<u64>,
+    /// Groups of which a node has, or had, a member; two of one group on a node are lost together.
+    pub groups: &'a dyn Fn(&str) -> BTreeSet<usize>,
+    /// Whether survivors may take more ranks than they were given.
+    pub may_double: bool,
+    /// Whether the user wants to wait for a repaired node.
+    pub may_wait: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    Go {
+        hosts: Vec<Host>,
+        /// Lost node, and who takes its ranks.
+        replaced: Vec<(String, String)>,
+    },
+    /// So many nodes are missing.
+    Wait {
+        missing: usize,
+    },
+    GiveUp {
+        why: String,
+    },
+}
+
+/// With which nodes to go on. A node that is well keeps its place; a lost one's place is taken, in this
+/// order, by a spare, by a survivor with room for more ranks, by a returned node; of survivors rather by one that has
+/// no member of the same group. If none will do: wait, or give up.
+pub fn place(now: &Situation) -> Placement {
+    let needs = |slots: usize| now.rank_bytes.map(|bytes| bytes.saturating_mul(slots as u64));
+    let mut used: BTreeSet<&str> = now.placed.iter().map(|h| h.name.as_str()).collect();
+    let mut reasons: Vec<String> = Vec::new();
+    // A surviving node may take more than one lost node's ranks; what it gave away is gone.
+    let mut extra: Vec<usize> = vec![0; now.placed.len()];
+    let mut members: Vec<BTreeSet<usize>> =
+        now.placed.iter().map(|host| (now.groups)(&host.name)).collect();
+    let mut hosts: Vec<Option<Host>> = Vec::new();
+    let mut open: Vec<(usize, &Host)> = Vec::new();
+    for (at, host) in now.placed.iter().enumerate() {
+        match (now.fitness)(&host.name) {
+            Fitness::Fit { .. } => hosts.push(Some(host.clone())),
+            other => {
+                if let Fitness::Unfit(why) = other {
+                    reasons.push(format!("{}: {why}", host.name));
+                }
+                hosts.push(None);
+                open.push((at, host));
+            }
+        }
+    }
+    let mut replaced = Vec::new();
+    let mut missing = 0;
+    for (at, lost) in open {
+        let fits = |free: u64| needs(lost.slots).is_none_or(|need| need <= free);
+        let spare = now.spares.iter().find(|spare| {
+            if used.contains(spare.name.as_str()) {
+                return false;
+            }
+            match (now.fitness)(&spare.name) {
+                Fitness::Fit { free_bytes, held_bytes } => {
+                    let fits = fits(free_bytes + held_bytes);
+                    if !fits {
+                        reasons.push(format!(
+                            "{}: {} MiB of shared memory are free, {} MiB are needed",
+                            spare.name,
+                            free_bytes >> 20,
+                            needs(lost.slots).unwrap_or(0) >> 20
+                        ));
+                    }
+                    fits
+                }
+                Fitness::Unfit(why) => {
+                    reasons.push(format!("{}: {why}", spare.name));
+                    false
+                }
+                Fitness::Lost { .. } => false,
+            }
+        });
+        if let Some(spare) = spare {
+            used.insert(&spare.name);
+            hosts[at] = Some(Host::new(&spare.name, lost.slots));
+            replaced.push((lost.name.clone(), spare.name.clone()));
+            continue;
+        }
+        // Memory must be known to suffice: an overfull node would be the next one lost.
+        let has_room = |&s: &usize| {
+            let host = &now.placed[s];
+            let Fitness::Fit { free_bytes, held_bytes } = (now.fitness)(&host.name) else {
+                return false;
+            };
+            match needs(host.slots + extra[s] + lost.slots) {
+                Some(need) => need <= free_bytes + held_bytes,
+                None => false,
+            }
+        };
+        let theirs = (now.groups)(&lost.name);
+        let mut roomy = (0..now.placed.len()).filter(|_| now.may_double).filter(has_room);
+        let first = roomy.clone().next();
+        if let Some(s) = roomy.find(|s| members[*s].is_disjoint(&theirs)).or(first) {
+            members[s].extend(theirs);
+            extra[s] += lost.slots;
+            replaced.push((lost.name.clone(), now.placed[s].name.clone()));
+            continue;
+        }
+        let returned = now.placed.iter().chain(now.spares).find(|host| {
+            let unused = !hosts.iter().flatten().any(|h| h.name == host.name);
+            match (now.fitness)(&host.name) {
+                Fitness::Lost { returned: Some(free) } => unused && fits(free),
+                _ => false,
+            }
+        });
+        match returned {
+            Some(host) => {
+                used.insert(&host.name);
+                hosts[at] = Some(Host::new(&host.name, lost.slots));
+                replaced.push((lost.name.clone(), host.name.clone()));
+            }
+            None => missing += 1,
+        }
+    }
+    if missing > 0 {
+        if now.may_wait {
+            return Placement::Wait { missing };
+        }
+        let mut why = format!("{missing} node(s) lost and nothing left to replace them");
+        reasons.sort();
+        reasons.dedup();
+        if !reasons.is_empty() {
+            why = format!("{why} ({})", reasons.join("; "));
+        }
+        return Placement::GiveUp { why };
+    }
+    let hosts: Vec<Host> = hosts
+        .into_iter()
+        .zip(extra)
+        .filter_map(|(host, extra)| host.map(|h| Host { slots: h.slots + extra, ..h }))
+        .collect();
+    debug_assert!(hosts.iter().map(|h| h.slots).sum::<usize>() >= now.ranks);
+    Placement::Go { hosts, replaced }
+}
+
+/// Bounds on trying again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Faults in a row without any gain between them.
+    pub barren_max: u32,
+    pub back_off_first_ms: u64,
+    pub back_off_max_ms: u64,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { barren_max: 5, back_off_first_ms: 1000, back_off_max_ms: 30_000 }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    Relaunch {
+        after_ms: u64,
+    },
+    /// Processes fail on this node again and again: without it.
+    Without {
+        node: String,
+        why: String,
+    },
+    Stop {
+        why: String,
+    },
+}
+
+/// So often the same fault at the same iteration is a fault; then it is a bug.
+pub const SAME_FAULT_MAX: usize = 3;
+
+/// So many faults in a row of processes on one node are the node's.
+const SICK_AFTER: usize = 3;
+
+/// Ranks are not quite in step, so the furthest of them is not always as far when one dies.
+const STEP_MAX: u64 = 2;
+
+/// Whether two faults are likely one and the same. A rank's end may be heard from its node or from the
+/// launcher first.
+fn alike(a: &PastFault, b: &PastFault) -> bool {
+    let ended = |f: &PastFault| matches!(f.kind, FaultKind::RankDied | FaultKind::LauncherGone);
+    (a.kind == b.kind || (ended(a) && ended(b))) && a.iteration.abs_diff(b.iteration) <= STEP_MAX
+}
+
+/// The node on which the last faults all struck, if those are as many as a sick node has.
+fn sick(history: &[PastFault]) -> Option<&str> {
+    let node = history.last()?.node.as_deref()?;
+    let own = |f: &&PastFault| f.kind.may_be_a_bug() && f.node.as_deref() == Some(node);
+    let streak = history.iter().rev().take_while(own).count();
+    (streak >= SICK_AFTER).then_some(node)
+}
+
+/// Whether to try again after the last of these faults, and after what delay. Whether a spare could take a node's
+/// place is what `replaceable` says. A bug follows the ranks to the spare and then stops the run.
+pub fn next_attempt(
+    history: &[PastFault],
+    patience: &Patience,
+    replaceable: &dyn Fn(&str) -> bool,
+) -> Attempt {
+    let Some(last) = history.last() else {
+        return Attempt::Relaunch { after_ms: 0 };
+    };
+    if let Some(node) = sick(history).filter(|node| replaceable(node)) {
+        return Attempt::Without {
+            node: node.to_string(),
+            why: format!("sick: the last {SICK_AFTER} faults or more all struck there"),
+        };
+    }
+    let same = history.iter().rev().take_while(|f| alike(f, last)).count();
+    if last.kind.may_be_a_bug() && same >= SAME_FAULT_MAX {
+        return Attempt::Stop {
+            why: format!(
+                "the same fault ({}) struck {same} times running at iteration {}: this is a bug, not bad luck",
+                last.kind.words(),
+                last.iteration
+            ),
+        };
+    }
+    // The first fault after a gain costs no delay; nor does a lost node, which will not come again.
+    let barren = history.iter().rev().take_while(|f| !f.advanced).count() as u32;
+    if barren >= patience.barren_max {
+        return Attempt::Stop {
+            why: format!("{barren} faults in a row without any progress between them"),
+        };
+    }
+    let own =
+        history.iter().rev().take_while(|f| !f.advanced).filter(|f| f.kind.may_be_a_bug()).count()
+            as u32;
+    let after_ms = match own {
+        0 => 0,
+        n => patience
+            .back_off_first_ms
+            .saturating_mul(1 << (n - 1).min(20))
+            .min(patience.back_off_max_ms),
+    };
+    Attempt::Relaunch { after_ms }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const MIB: u64 = 1 << 20;
+
+    fn hosts(names: &[&str]) -> Vec<Host> {
+        names.iter().map(|n| Host::new(*n, 2)).collect()
+    }
+    fn fit(free_mib: u64, held_mib: u64) -> Fitness {
+        Fitness::Fit { free_bytes: free_mib * MIB, held_bytes: held_mib * MIB }
+    }
+
+    struct World {
+        placed: Vec<Host>,
+        spares: Vec<Host>,
+        state: BTreeMap<&'static str, Fitness>,
+        rank_bytes: Option<u64>,
+        may_double: bool,
+        may_wait: bool,
+        groups: BTreeMap<&'static str, BTreeSet<usize>>,
+    }
+
+    impl World {
+        fn new(state: &[(&'static str, Fitness)]) -> Self {
+            Self {
+                placed: hosts(&["n1", "n2", "n3"]),
+                spares: hosts(&["s1", "s2"]),
+                state: state.iter().cloned().collect(),
+                rank_bytes: Some(10 * MIB),
+                may_double: true,
+                may_wait: false,
+                groups: BTreeMap::new(),
+            }
+        }
+        fn place(&self) -> Placement {
+            place(&Situation {
+                placed: &self.placed,
+                spares: &self.spares,
+                fitness: &|name| self.state.get(name).cloned().unwrap_or(fit(0, 20)),
+                ranks: 6,
+                rank_bytes: self.rank_bytes,
+                groups: &|name| self.groups.get(name).cloned().unwrap_or_default(),
+                may_double: self.may_double,
+                may_wait: self.may_wait,
+            })
+        }
+    }
+
+    fn go(hosts: &[(&str, usize)], replaced: &[(&str, &str)]) -> Placement {
+        Placement::Go {
+            hosts: hosts.iter().map(|(n, s)| Host::new(*n, *s)).collect(),
+            replaced: replaced.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect(),
+        }
+    }
+    const LOST: Fitness = Fitness::Lost { returned: None };
+
+    #[test]
+    fn nobody_moves_if_all_are_well() {
+        let world = World::new(&[]);
+        assert_eq!(world.place(), go(&[("n1", 2), ("n2", 2), ("n3", 2)], &[]));
+    }
+
+    #[test]
+    fn a_spare_that_passes_its_test_takes_the_place() {
+        let world = World::new(&[("n2", LOST), ("s1", fit(100, 0))]);
+        assert_eq!(world.place(), go(&[("n1", 2), ("s1", 2), ("n3", 2)], &[("n2", "s1")]));
+        let world = World::new(&[
+            ("n2", LOST),
+            ("s1", Fitness::Unfit("wrong binary".into())),
+            ("s2", fit(20, 0)),
+        ]);
+        assert_eq!(world.place(), go(&[("n1", 2), ("s2", 2), ("n3", 2)], &[("n2", "s2")]));
+        // The first has too little room.
+        let world = World::new(&[("n2", LOST), ("s1", fit(19, 0)), ("s2", fit(20, 0))]);
+        assert_eq!(world.place(), go(&[("n1", 2), ("s2", 2), ("n3", 2)], &[("n2", "s2")]));
+    }
+
+    #[test]
+    fn two_lost_take_two_spares() {
+        let world =
+            World::new(&[("n1", LOST), ("n3", LOST), ("s1", fit(100, 0)), ("s2", fit(100, 0))]);
+        assert_eq!(
+            world.place(),
+            go(&[("s1", 2), ("n2", 2), ("s2", 2)], &[("n1", "s1"), ("n3", "s2")])
+        );
+    }
+
+    #[test]
+    fn without_spares_a_survivor_with_room_takes_more_ranks() {
+        let lost = [("s1", LOST), ("s2", LOST), ("n2", LOST)];
+        let mut world = World::new(&lost);
+        world.state.insert("n3", fit(20, 20));
+        assert_eq!(world.place(), go(&[("n1", 2), ("n3", 4)], &[("n2", "n3")]));
+        world.may_double = false;
+        assert!(matches!(world.place(), Placement::GiveUp { .. }));
+        // What a rank needs is not known: then no node is filled beyond what was asked.
+        world.may_double = true;
+        world.rank_bytes = None;
+        assert!(matches!(world.place(), Placement::GiveUp { .. }));
+    }
+
+    /// Two members of one group on a node would be lost together.
+    #[test]
+    fn a_survivor_without_a_member_of_the_group_is_preferred() {
+        let mut world = World::new(&[("s1", LOST), ("s2", LOST), ("n1", LOST)]);
+        world.state.extend([("n2", fit(40, 20)), ("n3", fit(40, 20))]);
+        world.groups =
+            BTreeMap::from([("n1", [0, 1].into()), ("n2", [1].into()), ("n3", [2].into())]);
+        assert_eq!(world.place(), go(&[("n2", 2), ("n3", 4)], &[("n1", "n3")]));
+        // The other has no room: better crowded than not at all.
+        world.state.insert("n3", fit(0, 20));
+        assert_eq!(world.place(), go(&[("n2", 4), ("n3", 2)], &[("n1", "n2")]));
+        // What a survivor has just taken counts as well.
+        world.placed = hosts(&["n1", "n2", "n3", "n4"]);
+        world.state.extend([("n2", LOST), ("n3", fit(40, 20)), ("n4", fit(40, 20))]);
+        world.groups = BTreeMap::from([("n1", [0].into()), ("n2", [0].into())]);
+        assert_eq!(world.place(), go(&[("n3", 4), ("n4", 4)], &[("n1", "n3"), ("n2", "n4")]));
+    }
+
+    #[test]
+    fn a_returned_node_is_the_last_resort() {
+        let mut world = World::new(&[("s1", LOST), ("s2", LOST), ("n2", LOST)]);
+        assert!(matches!(world.place(), Placement::GiveUp { .. }));
+        world.may_wait = true;
+        assert_eq!(world.place(), Placement::Wait { missing: 1 });
+        world.state.insert("n2", Fitness::Lost { returned: Some(20 * MIB) });
+        assert_eq!(world.place(), go(&[("n1", 2), ("n2", 2), ("n3", 2)], &[("n2", "n2")]));
+        world.state.insert("s2", fit(20, 0));
+        assert_eq!(
+            world.place(),
+            go(&[("n1", 2), ("s2", 2), ("n3", 2)], &[("n2", "s2")]),
+            "down stays down while a spare is left"
+        );
+    }
+
+    #[test]
+    fn giving_up_says_what_was_wrong_with_each_spare() {
+        let mut world = World::new(&[
+            ("n2", LOST),
+            ("s1", fit(19, 0)),
+            ("s2", Fitness::Unfit("clock is 40 s off".into())),
+        ]);
+        world.may_double = false;
+        match world.place() {
+            Placement::GiveUp { why } => {
+                assert!(why.contains("s1: 19 MiB"), "{why}");
+                assert!(why.contains("s2: clock is 40 s off"), "{why}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    proptest! {
+        /// Whatever the situation: only fit nodes are used, none twice, every rank has a place, and nobody
+        /// who is well is moved.
+        #[test]
+        fn a_placement_is_sound(
+            states in proptest::collection::vec((0u8..4, 0u64..60), 6),
+            may_double: bool,
+            known: bool,
+        ) {
+            let names = ["n1", "n2", "n3", "s1", "s2", "s3"];
+            let mut world = World::new(&[]);
+            world.spares = hosts(&names[3..]);
+            world.may_double = may_double;
+            world.rank_bytes = known.then_some(10 * MIB);
+            for (name, (kind, free)) in names.iter().zip(&states) {
+                let held = if name.starts_with('n') { 20 } else { 0 };
+                world.state.insert(name, match kind {
+                    0 | 1 => fit(*free, held),
+                    2 => LOST,
+                    _ => Fitness::Lost { returned: Some(*free * MIB) },
+                });
+            }
+            if let Placement::Go { hosts: chosen, replaced } = world.place() {
+                prop_assert_eq!(chosen.iter().map(|h| h.slots).sum::<usize>(), 6);
+                let distinct: BTreeSet<_> = chosen.iter().map(|h| &h.name).collect();
+                prop_assert_eq!(distinct.len(), chosen.len());
+                for host in &chosen {
+                    match &world.state[host.name.as_str()] {
+                        Fitness::Fit { free_bytes, held_bytes } => {
+                            let original = world.placed.contains(host);
+                            prop_assert!(original || !known
+                                || 10 * MIB * host.slots as u64 <= free_bytes + held_bytes);
+                        }
+                        Fitness::Lost { returned: Some(_) } => {}
+                        other => prop_assert!(false, "{} is {:?}", host.name, other),
+                    }
+                }
+                for (host, at) in world.placed.iter().zip(0..) {
+                    if matches!(world.state[host.name.as_str()], Fitness::Fit { .. }) {
+                        prop_assert!(distinct.contains(&host.name), "{} (place {at}) was well", host.name);
+                    } else {
+                        prop_assert!(replaced.iter().any(|(lost, _)| *lost == host.name));
+                    }
+                }
+            }
+        }
+    }
+
+    fn fault(kind: FaultKind, iteration: u64, advanced: bool) -> PastFault {
+        PastFault { kind, node: None, iteration, advanced }
+    }
+
+    /// What comes next where every node could be replaced.
+    fn attempt(history: &[PastFault]) -> Attempt {
+        next_attempt(history, &Patience::default(), &|_| true)
+    }
+
+    /// Deaths on one node are that node's; on the next node they are the program's.
+    #[test]
+    fn a_sick_node_is_replaced_before_the_run_is_stopped() {
+        let on = |node: &str, iteration| PastFault {
+            node: Some(node.to_string()),
+            ..fault(FaultKind::RankDied, iteration, false)
+        };
+        let mut history = vec![on("n2", 7), on("n2", 7)];
+        assert_eq!(attempt(&history), Attempt::Relaunch { after_ms: 2000 });
+        history.push(on("n2", 7));
+        assert!(matches!(attempt(&history), Attempt::Without { node, .. } if node == "n2"));
+        // Without anybody to take its place it is judged as ever.
+        let patience = Patience::default();
+        assert!(matches!(
+            next_attempt(&history, &patience, &|_| false),
+            Attempt::Stop { why } if why.contains("bug")
+        ));
+        history.push(on("n5", 7));
+        assert!(matches!(attempt(&history), Attempt::Stop { why } if why.contains("bug")));
+        // Whatever the iteration, and with gains in between.
+        let spread = [1, 50, 90].map(|at| PastFault { advanced: true, ..on("n1", at) });
+        assert!(matches!(attempt(&spread), Attempt::Without { node, .. } if node == "n1"));
+        let here_and_there = [on("n1", 7), on("n2", 7), on("n1", 7)];
+        assert!(matches!(attempt(&here_and_there), Attempt::Stop { .. }));
+    }
+
+    #[test]
+    fn the_same_fault_three_times_running_is_a_bug() {
+        let died = |advanced| fault(FaultKind::RankDied, 7, advanced);
+        assert_eq!(attempt(&[died(true)]), Attempt::Relaunch { after_ms: 0 });
+        assert_eq!(attempt(&[died(true), died(false)]), Attempt::Relaunch { after_ms: 1000 });
+        assert!(matches!(
+            attempt(&[died(true), died(false), died(false)]),
+            Attempt::Stop { why } if why.contains("bug")
+        ));
+        // Another iteration, or another fault in between, is not the same.
+        let other = fault(FaultKind::RankDied, 7 + STEP_MAX + 1, true);
+        assert_eq!(attempt(&[died(true), died(false), other]), Attempt::Relaunch { after_ms: 0 });
+        // The furthest rank's iteration and who tells of the end first are chance.
+        let told = fault(FaultKind::LauncherGone, 7 + STEP_MAX, false);
+        assert!(matches!(
+            attempt(&[died(true), told, died(false)]),
+            Attempt::Stop { why } if why.contains("bug")
+        ));
+        // Nodes may well die at the same iteration.
+        let lost = || fault(FaultKind::NodeSilent, 7, false);
+        assert_eq!(attempt(&[lost(), lost(), lost()]), Attempt::Relaunch { after_ms: 0 });
+    }
+
+    #[test]
+    fn attempts_without_gain_are_bounded_and_slow_down() {
+        let mut history = vec![fault(FaultKind::LauncherGone, 0, true)];
+        let mut delays = Vec::new();
+        for iteration in 1.. {
+            match attempt(&history) {
+                Attempt::Relaunch { after_ms } => delays.push(after_ms),
+                _ => break,
+            }
+            history.push(fault(FaultKind::LauncherGone, 10 * iteration, false));
+        }
+        assert_eq!(delays, [0, 1000, 2000, 4000, 8000]);
+    }
+}

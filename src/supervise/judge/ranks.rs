@@ -1,0 +1,417 @@
+//! What the ranks of an incarnation are seen to do: progress, saves, deaths. Pure.
+//!
+//! `watch` feeds every heartbeat's ranks into [`Ranks::beat`]; `hang` and the watch ask what it adds up to. A
+//! rank that ends although the run has not is dead; one that has removed its memory is through.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use crate::memory::header::EpochId;
+use crate::supervise::remember::events::FaultKind;
+use crate::supervise::talk::progress::{Doing, Progress, words};
+
+/// A rank as its node's agent sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankSeen {
+    pub progress: Progress,
+    /// State letter of the process as in /proc/PID/stat; 'X' where there is none any more.
+    pub state: char,
+}
+
+/// Why a run is broken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Breakage {
+    pub kind: FaultKind,
+    /// Last moment at which what failed was known to be well.
+    pub struck_ms: u64,
+    pub node: Option<usize>,
+    pub position: Option<u32>,
+    pub iteration: u64,
+    pub detail: String,
+}
+
+/// What a heartbeat says about the run as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Ranks compute for the first time in this incarnation.
+    Computing { iteration: u64 },
+    /// A save was seen to end.
+    Saved { iteration: u64 },
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Rank {
+    pub node: usize,
+    pid: u32,
+    pub last: Progress,
+    pub state: char,
+    pub changed_ms: u64,
+    pub stopped_since_ms: Option<u64>,
+    /// When it was last known to live, and when its end was noticed.
+    died: Option<(u64, u64)>,
+}
+
+impl Rank {
+    pub fn is_dead(&self) -> bool {
+        self.died.is_some()
+    }
+    pub fn is_through(&self) -> bool {
+        self.died.is_some() || self.last.doing == Doing::Done
+    }
+}
+
+/// How many iterations back the usual time is looked for.
+const RECENT: usize = 8;
+
+/// All ranks that have shown up in an incarnation.
+#[derive(Clone, Debug, Default)]
+pub struct Ranks {
+    ranks: BTreeMap<u32, Rank>,
+    /// Positions by node, and when the node last said something about them.
+    on: BTreeMap<usize, (u64, BTreeSet<u32>)>,
+    computing: bool,
+    saved: Option<EpochId>,
+    test: u32,
+    /// Times between iterations of the foremost rank.
+    recent_ms: VecDeque<u64>,
+    foremost: u64,
+    foremost_ms: Option<u64>,
+    /// The longest that nobody got on outside of iterations.
+    longest_other_ms: u64,
+    /// When any rank last got on: asked with every heartbeat, so it is not looked for among all ranks.
+    latest_ms: Option<u64>,
+}
+
+impl Ranks {
+    pub fn is_empty(&self) -> bool {
+        self.ranks.is_empty()
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Rank> {
+        self.ranks.values()
+    }
+
+    pub(super) fn at_work(&self) -> impl Iterator<Item = &Rank> {
+        self.ranks.values().filter(|rank| !rank.is_through())
+    }
+
+    /// Whether all ranks that have shown up are done, or gone.
+    pub fn all_through(&self) -> bool {
+        self.ranks.values().all(Rank::is_through)
+    }
+
+    /// When any rank last got on.
+    pub(super) fn latest_ms(&self) -> Option<u64> {
+        self.latest_ms
+    }
+
+    /// The furthest iteration any rank has been seen at.
+    pub fn foremost(&self) -> u64 {
+        self.foremost
+    }
+
+    /// The test and iteration of the foremost rank.
+    pub fn front(&self) -> (u32, u64) {
+        (self.test, self.foremost)
+    }
+
+    /// The furthest that ranks of a node have been seen at; None where it has none that works.
+    pub fn front_of(&self, node: usize) -> Option<(u32, u64)> {
+        let (_, positions) = self.on.get(&node)?;
+        let own = positions.iter().filter_map(|p| self.ranks.get(p)).filter(|r| !r.is_through());
+        own.map(|rank| (rank.last.test, rank.last.iteration)).max()
+    }
+
+    /// The longest that nobody got on in anything else than iterations.
+    pub(super) fn longest_other_ms(&self) -> u64 {
+        self.longest_other_ms
+    }
+
+    /// What most ranks are busy with.
+    pub fn doing(&self) -> Doing {
+        let mut votes: Vec<(usize, Doing)> = Vec::new();
+        for rank in self.ranks.values() {
+            match votes.iter_mut().find(|(_, d)| *d == rank.last.doing) {
+                Some(vote) => vote.0 += 1,
+                None => votes.push((1, rank.last.doing)),
+            }
+        }
+        votes.into_iter().max_by_key(|(n, _)| *n).map_or(Doing::Starting, |(_, d)| d)
+    }
+
+    /// Usual milliseconds an iteration takes, once three have been seen.
+    pub fn iteration_ms(&self) -> Option<u64> {
+        (self.recent_ms.len() >= 3).then(|| self.recent_ms.iter().copied().max().unwrap_or(0))
+    }
+
+    /// The first death that was noticed: when it struck, on which node, which position.
+    pub fn first_death(&self) -> Option<(u64, usize, u32)> {
+        let died = self.ranks.values().filter_map(|r| Some((r.died?, r.node, r.last.position)));
+        let first = died.min_by_key(|((_, noticed_ms), ..)| *noticed_ms);
+        first.map(|((struck_ms, _), node, position)| (struck_ms, node, position))
+    }
+
+    /// A node was told well at this moment, whether or not it has ranks.
+    pub fn heard(&mut self, now_ms: u64, node: usize) {
+        self.on.entry(node).or_default().0 = now_ms;
+    }
+
+    /// A heartbeat: all that is to be seen of ranks on this node.
+    pub fn beat(&mut self, now_ms: u64, node: usize, ranks: &[RankSeen]) -> Vec<Step> {
+        let entry = self.on.entry(node).or_insert((now_ms, BTreeSet::new()));
+        let before_ms = std::mem::replace(&mut entry.0, now_ms);
+        let mut steps = Vec::new();
+        for seen in ranks {
+            self.rank(now_ms, before_ms, node, seen, &mut steps);
+        }
+        // Who has removed its memory is through, although its process may take a moment to end.
+        let here: BTreeSet<u32> = ranks.iter().map(|seen| seen.progress.position).collect();
+        let Some((_, known)) = self.on.get(&node) else { return steps };
+        for position in known.difference(&here) {
+            if let Some(rank) = self.ranks.get_mut(position)
+                && rank.node == node
+                && rank.last.doing != Doing::Done
+            {
+                rank.last.doing = Doing::Done;
+                rank.changed_ms = now_ms;
+                self.latest_ms = self.latest_ms.max(Some(now_ms));
+            }
+        }
+        steps
+    }
+
+    fn rank(
+        &mut self,
+        now_ms: u64,
+        before_ms: u64,
+        node: usize,
+        seen: &RankSeen,
+        steps: &mut Vec<Step>,
+    ) {
+        let progress = seen.progress;
+        let gone = matches!(seen.state, 'X' | 'Z');
+        let latest_ms = self.latest_ms().unwrap_or(now_ms);
+        let Some(rank) = self.ranks.get_mut(&progress.position) else {
+            // Memory that an earlier incarnation left behind is not a rank that died.
+            if gone {
+                return;
+            }
+            let rank = Rank {
+                node,
+                pid: progress.pid,
+                last: progress,
+                state: seen.state,
+                changed_ms: now_ms,
+                stopped_since_ms: None,
+                died: None,
+            };
+            self.ranks.insert(progress.position, rank);
+            self.latest_ms = self.latest_ms.max(Some(now_ms));
+            self.on.entry(node).or_default().1.insert(progress.position);
+            self.advance(now_ms, progress, steps);
+            return;
+        };
+        if rank.pid != progress.pid {
+            if gone {
+                return;
+            }
+            rank.pid = progress.pid;
+            rank.died = None;
+        }
+        if rank.node != node {
+            rank.node = node;
+            self.on.entry(node).or_default().1.insert(progress.position);
+        }
+        rank.state = seen.state;
+        if gone {
+            // A rank that had finished may go.
+            if rank.died.is_none()
+                && rank.last.doing != Doing::Done
+                && progress.doing != Doing::Done
+            {
+                rank.died = Some((before_ms, now_ms));
+            }
+            return;
+        }
+        rank.stopped_since_ms = match seen.state {
+            'T' | 't' => rank.stopped_since_ms.or(Some(now_ms)),
+            _ => None,
+        };
+        let last = rank.last;
+        if (last.beat, last.iteration, last.doing)
+            != (progress.beat, progress.iteration, progress.doing)
+        {
+            if !matches!(last.doing, Doing::Computing | Doing::Done) {
+                let still_ms = now_ms.saturating_sub(latest_ms);
+                self.longest_other_ms = self.longest_other_ms.max(still_ms);
+            }
+            rank.changed_ms = now_ms;
+            self.latest_ms = self.latest_ms.max(Some(now_ms));
+            rank.last = progress;
+        }
+        self.advance(now_ms, progress, steps);
+    }
+
+    /// What a new sample says about the run as a whole.
+    fn advance(&mut self, now_ms: u64, progress: Progress, steps: &mut Vec<Step>) {
+        let works = matches!(
+            progress.doing,
+            Doing::Computing | Doing::Saving | Doing::Solving | Doing::Verifying | Doing::Done
+        );
+        if works && !self.computing {
+            self.computing = true;
+            self.foremost = progress.iteration;
+            self.foremost_ms = Some(now_ms);
+            steps.push(Step::Computing { iteration: progress.iteration });
+        }
+        if let Some((epoch, at)) = progress.saved
+            && self.computing
+            && self.saved.is_none_or(|last| last < epoch)
+        {
+            // What was held when we began to look is no news.
+            if self.saved.replace(epoch).is_some() || epoch.epoch == 1 {
+                steps.push(Step::Saved { iteration: at });
+            }
+        }
+        if progress.test > self.test {
+            // Iterations count from zero again.
+            self.test = progress.test;
+            self.foremost = progress.iteration;
+            self.foremost_ms = Some(now_ms);
+            self.recent_ms.clear();
+        }
+        if self.computing && progress.test == self.test && progress.iteration > self.foremost {
+            if let Some(last_ms) = self.foremost_ms {
+                // Several iterations between two samples share the time.
+                let each =
+                    now_ms.saturating_sub(last_ms).div_ceil(progress.iteration - self.foremost);
+                if self.recent_ms.len() == RECENT {
+                    self.recent_ms.pop_front();
+                }
+                self.recent_ms.push_back(each);
+            }
+            self.foremost = progress.iteration;
+            self.foremost_ms = Some(now_ms);
+        }
+    }
+
+    /// A rank whose end was noticed so long ago, as a breakage.
+    pub fn dead(
+        &self,
+        now_ms: u64,
+        grace_ms: u64,
+        name: impl Fn(usize) -> String,
+    ) -> Option<Breakage> {
+        let long_ago = |r: &&Rank| {
+            r.died.is_some_and(|(_, noticed)| now_ms.saturating_sub(noticed) >= grace_ms)
+        };
+        let rank = self.ranks.values().find(long_ago)?;
+        let (struck_ms, _) = rank.died?;
+        Some(Breakage {
+            kind: FaultKind::RankDied,
+            struck_ms,
+            node: Some(rank.node),
+            position: Some(rank.last.position),
+            iteration: self.foremost.max(rank.last.iteration),
+            detail: format!(
+                "the process of position {} on {} is gone, while it was {}",
+                rank.last.position,
+                name(rank.node),
+                words(rank.last.doing)
+            ),
+        })
+    }
+
+    /// A node speaks again after it was silent: what its ranks did meanwhile nobody knows.
+    pub fn heard_again(&mut self, now_ms: u64, node: usize) {
+        self.heard(now_ms, node);
+        let Some((_, positions)) = self.on.get(&node) else { return };
+        for position in positions {
+            if let Some(rank) = self.ranks.get_mut(position) {
+                rank.changed_ms = now_ms;
+                self.latest_ms = self.latest_ms.max(Some(now_ms));
+            }
+        }
+    }
+
+    /// Nobody could be seen for so long.
+    pub fn forgive(&mut self, gap_ms: u64) {
+        let later = |at: &mut u64| *at += gap_ms;
+        self.on.values_mut().for_each(|(heard_ms, _)| later(heard_ms));
+        for rank in self.ranks.values_mut() {
+            later(&mut rank.changed_ms);
+            rank.stopped_since_ms.iter_mut().for_each(later);
+            if let Some(died) = &mut rank.died {
+                later(&mut died.1);
+            }
+        }
+        self.foremost_ms.iter_mut().for_each(later);
+        self.latest_ms.iter_mut().for_each(later);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(position: u32, beat: u64, iteration: u64, state: char) -> RankSeen {
+        let doing = Doing::Computing;
+        let progress =
+            Progress { position, pid: 7 + position, beat, iteration, doing, ..Progress::default() };
+        RankSeen { progress, state }
+    }
+    fn name(node: usize) -> String {
+        format!("n{node}")
+    }
+
+    #[test]
+    fn the_foremost_counts_and_each_node_has_its_own_front() {
+        let mut ranks = Ranks::default();
+        assert_eq!(ranks.beat(0, 0, &[seen(0, 1, 5, 'R')]), [Step::Computing { iteration: 5 }]);
+        assert_eq!(ranks.beat(0, 1, &[seen(1, 1, 4, 'R'), seen(2, 1, 3, 'R')]), []);
+        assert_eq!(ranks.front(), (0, 5));
+        assert_eq!([0, 1, 2].map(|n| ranks.front_of(n)), [Some((0, 5)), Some((0, 4)), None]);
+        for at in 1..5 {
+            ranks.beat(1000 * at, 0, &[seen(0, 1 + at, 5 + at, 'R')]);
+        }
+        assert_eq!(ranks.iteration_ms(), Some(1000));
+    }
+
+    #[test]
+    fn a_death_is_dated_by_the_last_heartbeat_before_it() {
+        let mut ranks = Ranks::default();
+        ranks.beat(0, 3, &[seen(0, 1, 5, 'R')]);
+        ranks.beat(500, 3, &[seen(0, 2, 6, 'R')]);
+        ranks.beat(1000, 3, &[seen(0, 2, 6, 'X')]);
+        assert_eq!(ranks.dead(1200, 300, name), None);
+        let found = ranks.dead(1300, 300, name).unwrap();
+        assert_eq!((found.struck_ms, found.node, found.position), (500, Some(3), Some(0)));
+        assert!(found.detail.contains("n3"), "{}", found.detail);
+        assert!(ranks.all_through());
+    }
+
+    #[test]
+    fn memory_without_a_process_is_no_rank_and_removed_memory_is_no_death() {
+        let mut ranks = Ranks::default();
+        ranks.beat(0, 0, &[seen(0, 1, 5, 'X')]);
+        assert!(ranks.is_empty());
+        ranks.beat(500, 0, &[seen(0, 1, 5, 'R')]);
+        ranks.beat(1000, 0, &[]);
+        assert!(ranks.all_through());
+        assert_eq!(ranks.dead(90_000, 0, name), None);
+    }
+
+    #[test]
+    fn what_was_saved_before_is_no_news() {
+        let mut ranks = Ranks::default();
+        let at = |epoch, boundary| {
+            let mut seen = seen(0, epoch, boundary, 'R');
+            seen.progress.saved = Some((EpochId { epoch, made: 1 }, boundary));
+            [seen]
+        };
+        assert_eq!(ranks.beat(0, 0, &at(3, 12)), [Step::Computing { iteration: 12 }]);
+        assert_eq!(ranks.beat(500, 0, &at(4, 16)), [Step::Saved { iteration: 16 }]);
+        assert_eq!(ranks.beat(900, 0, &at(4, 16)), []);
+    }
+}

@@ -1,0 +1,62 @@
+//! Which nodes are slow: by the time their replies take, and by the time their ranks take to compute. Pure.
+//!
+//! `watch` feeds heartbeats in. A slow node is named, once for each reason, and kept.
+
+pub mod pace;
+pub mod trips;
+
+use self::pace::{Limits, Pace, Work};
+use self::trips::Trips;
+use super::ranks::RankSeen;
+use super::thresholds::Thresholds;
+use crate::supervise::talk::progress::Doing;
+
+#[derive(Clone, Debug)]
+pub struct Speed {
+    trips: Trips,
+    pace: Pace,
+}
+
+impl Speed {
+    pub fn new(t: &Thresholds) -> Self {
+        Self {
+            trips: Trips::new(t.slow_factor, t.slow_min_ms),
+            pace: Pace::new(Limits { factor: t.pace_factor, after_ms: t.pace_ms }),
+        }
+    }
+
+    /// A heartbeat of a node; in words, if that shows it to be slow.
+    pub fn beat(
+        &mut self,
+        now_ms: u64,
+        node: usize,
+        trip_ms: f64,
+        ranks: &[RankSeen],
+    ) -> Option<String> {
+        for RankSeen { progress, state } in ranks {
+            if progress.doing == Doing::Computing && !matches!(state, 'X' | 'Z') {
+                let (pid, busy_us, flops) = (progress.pid, progress.busy_us, progress.flops);
+                self.pace.see(progress.position, node, Work { pid, busy_us, flops });
+            }
+        }
+        self.trips.see(now_ms, node, trip_ms)
+    }
+
+    /// Nodes that have been found to compute slowly, and how that shows.
+    pub fn tick(&mut self, now_ms: u64) -> Vec<(usize, String)> {
+        let words = |slow: pace::Slow| {
+            let detail = format!(
+                "position {} takes {:.1} times the others' time to compute the same: its processor is \
+                 throttled, or something else runs there",
+                slow.position, slow.times
+            );
+            (slow.node, detail)
+        };
+        self.pace.tick(now_ms).into_iter().map(words).collect()
+    }
+
+    /// Nobody could be seen up to now.
+    pub fn pause(&mut self, now_ms: u64) {
+        self.pace.pause(now_ms);
+    }
+}

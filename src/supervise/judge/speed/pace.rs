@@ -1,0 +1,348 @@
+//! Which node computes slowly, judged from what its ranks did by themselves. Pure.
+//!
+//! In a factorisation everybody waits for the slowest, so the time of an iteration is the same on all nodes and
+//! tells nothing. But each rank publishes how long it has multiplied, waiting for nobody, and how many
+//! operations it did in that time; a throttled processor, or one that something else runs on, takes longer for
+//! each. [`Pace`] compares every rank's time an operation with the median of the ranks on other nodes, over
+//! stretches of some seconds. One odd stretch is nothing: machines with more ranks than cores have many. A rank
+//! that is slow by the factor in several stretches running gives its node's name away; the node is named,
+//! once, and left alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Stretches in a row before anything is said.
+const STRETCHES: u32 = 3;
+/// A rank has to have multiplied for this share of a stretch to be compared.
+const BUSY_SHARE: f64 = 0.05;
+/// Ranks that did less than this part of the largest amount have other work than the rest: the end of a run.
+const EVEN_SHARE: f64 = 0.3;
+/// A median needs company.
+const OTHERS_LEAST: usize = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// So many times the others' time for an operation is slow...
+    pub factor: f64,
+    /// ...if it lasts for so long.
+    pub after_ms: u64,
+}
+
+/// What a rank says of itself, counted from its process's start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    pub pid: u32,
+    pub busy_us: u64,
+    pub flops: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Rank {
+    node: usize,
+    base: Work,
+    last: Work,
+    slow: u32,
+}
+
+/// A node that is slow by one of its ranks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slow {
+    pub node: usize,
+    pub position: u32,
+    /// Its time for an operation, in those of the median of the others.
+    pub times: f64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Pace {
+    limits: Limits,
+    ranks: BTreeMap<u32, Rank>,
+    since_ms: Option<u64>,
+    told: BTreeSet<usize>,
+}
+
+impl Pace {
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, ranks: BTreeMap::new(), since_ms: None, told: BTreeSet::new() }
+    }
+
+    /// A rank was seen to compute.
+    pub fn see(&mut self, position: u32, node: usize, work: Work) {
+        let fresh = Rank { node, base: work, last: work, slow: 0 };
+        let rank = self.ranks.entry(position).or_insert_with(|| fresh.clone());
+        // Another process, or another test in the same one, counts from zero again.
+        let goes_on = rank.last.pid == work.pid
+            && rank.last.busy_us <= work.busy_us
+            && rank.last.flops <= work.flops;
+        if goes_on && rank.node == node {
+            rank.last = work;
+        } else {
+            *rank = fresh;
+        }
+    }
+
+    /// What has gone on meanwhile was no computing, of anybody: the stretch begins anew.
+    pub fn pause(&mut self, now_ms: u64) {
+        self.begin(now_ms);
+    }
+
+    fn begin(&mut self, now_ms: u64) {
+        self.since_ms = Some(now_ms);
+        for rank in self.ranks.values_mut() {
+            rank.base = rank.last;
+        }
+    }
+
+    /// To be called now and then; says what has become certain.
+    pub fn tick(&mut self, now_ms: u64) -> Vec<Slow> {
+        let since_ms = *self.since_ms.get_or_insert(now_ms);
+        let stretch_ms = (self.limits.after_ms / u64::from(STRETCHES)).max(1);
+        let passed_ms = now_ms.saturating_sub(since_ms);
+        if passed_ms < stretch_ms {
+            return Vec::new();
+        }
+        let costs = self.costs(passed_ms);
+        let Some(costs) = costs else {
+            // Iterations may be longer than a stretch; what is not even then comparable never will be.
+            if passed_ms >= 10 * stretch_ms {
+                self.begin(now_ms);
+                self.ranks.values_mut().for_each(|r| r.slow = 0);
+            }
+            return Vec::new();
+        };
+        let mut found: Vec<Slow> = Vec::new();
+        let sorted = Sorted::new(&costs);
+        for (cost, rank) in costs.iter().zip(self.ranks.values_mut()) {
+            let (own, position) = (cost.each, cost.position);
+            let times = match sorted.median_of_others(cost.node) {
+                Some(usual) if usual > 0.0 => own / usual,
+                _ => 0.0,
+            };
+            rank.slow = if times > self.limits.factor { rank.slow + 1 } else { 0 };
+            if rank.slow >= STRETCHES && self.told.insert(rank.node) {
+                found.push(Slow { node: rank.node, position, times });
+            }
+        }
+        self.begin(now_ms);
+        found
+    }
+
+    /// Everybody's time for an operation in this stretch, in the ranks' order; None where they cannot be compared.
+    fn costs(&self, passed_ms: u64) -> Option<Vec<Cost>> {
+        let did = |r: &Rank| {
+            (
+                r.last.busy_us.saturating_sub(r.base.busy_us),
+                r.last.flops.saturating_sub(r.base.flops),
+            )
+        };
+        let most = self.ranks.values().map(|r| did(r).1).max()?;
+        self.ranks
+            .iter()
+            .map(|(position, rank)| {
+                let (busy_us, flops) = did(rank);
+                let busy = busy_us as f64 >= BUSY_SHARE * passed_ms as f64 * 1e3;
+                let even = flops > 0 && flops as f64 >= EVEN_SHARE * most as f64;
+                let each = busy_us as f64 / flops as f64;
+                (busy && even).then_some(Cost { position: *position, node: rank.node, each })
+            })
+            .collect()
+    }
+}
+
+struct Cost {
+    position: u32,
+    node: usize,
+    each: f64,
+}
+
+/// All costs in order, sorted once for all the medians.
+struct Sorted {
+    each: Vec<f64>,
+    /// At which places a node's own stand, in order.
+    own: BTreeMap<usize, Vec<usize>>,
+}
+
+impl Sorted {
+    fn new(costs: &[Cost]) -> Self {
+        let mut sorted: Vec<&Cost> = costs.iter().collect();
+        sorted.sort_by(|a, b| a.each.total_cmp(&b.each));
+        let mut own: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (place, cost) in sorted.iter().enumerate() {
+            own.entry(cost.node).or_default().push(place);
+        }
+        Self { each: sorted.iter().map(|cost| cost.each).collect(), own }
+    }
+
+    fn median_of_others(&self, node: usize) -> Option<f64> {
+        let own = self.own.get(&node).map_or(&[][..], Vec::as_slice);
+        let count = self.each.len() - own.len();
+        if count < OTHERS_LEAST {
+            return None;
+        }
+        let other = |nth: usize| {
+            // Each of its own that stands before it moves it on by one.
+            let place = own.iter().fold(nth, |place, own| place + usize::from(*own <= place));
+            self.each[place]
+        };
+        Some((other((count - 1) / 2) + other(count / 2)) / 2.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMITS: Limits = Limits { factor: 1.5, after_ms: 15_000 };
+
+    /// Ranks in step: all do the same operations, each at a cost of its own that may change.
+    struct Run {
+        pace: Pace,
+        now: u64,
+        work: Vec<Work>,
+        ranks_a_node: usize,
+        found: Vec<(u64, Slow)>,
+    }
+
+    impl Run {
+        fn new(ranks: usize, ranks_a_node: usize) -> Self {
+            let work = (0..ranks).map(|r| Work { pid: 10 + r as u32, busy_us: 0, flops: 0 });
+            Self {
+                pace: Pace::new(LIMITS),
+                now: 0,
+                work: work.collect(),
+                ranks_a_node,
+                found: vec![],
+            }
+        }
+        /// Half-seconds in which rank r takes `cost(r, time)` times as long for its work.
+        fn until(&mut self, end: u64, cost: impl Fn(usize, u64) -> f64) -> &mut Self {
+            while self.now < end {
+                self.now += 500;
+                let costs: Vec<f64> = (0..self.work.len()).map(|r| cost(r, self.now)).collect();
+                // Everybody waits for the slowest.
+                let slowest = costs.iter().copied().fold(1.0, f64::max);
+                for (r, work) in self.work.iter_mut().enumerate() {
+                    work.flops += (1e9 / slowest) as u64;
+                    work.busy_us += (200e3 * costs[r] / slowest) as u64;
+                    self.pace.see(r as u32, r / self.ranks_a_node, *work);
+                }
+                let now = self.now;
+                self.found.extend(self.pace.tick(now).into_iter().map(|s| (now, s)));
+            }
+            self
+        }
+    }
+
+    #[test]
+    fn a_slow_node_is_named_after_a_while_and_once() {
+        let mut run = Run::new(4, 1);
+        run.until(20_000, |_, _| 1.0).until(100_000, |r, _| if r == 2 { 2.0 } else { 1.0 });
+        assert_eq!(run.found.len(), 1, "{:?}", run.found);
+        let (at, slow) = &run.found[0];
+        assert_eq!((slow.node, slow.position), (2, 2));
+        assert!((slow.times - 2.0).abs() < 0.1);
+        assert!((33_000..=42_000).contains(at), "{at}");
+    }
+
+    #[test]
+    fn one_of_several_ranks_gives_its_node_away() {
+        let mut run = Run::new(8, 2);
+        run.until(60_000, |r, _| if r == 5 { 1.8 } else { 1.0 });
+        assert_eq!(run.found.iter().map(|f| f.1.node).collect::<Vec<_>>(), [2]);
+        // All of a node's ranks: still one word.
+        let mut run = Run::new(8, 2);
+        run.until(60_000, |r, _| if r / 2 == 3 { 1.8 } else { 1.0 });
+        assert_eq!(run.found.iter().map(|f| f.1.node).collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
+    fn a_passing_slowness_and_a_slight_one_are_nothing() {
+        let mut run = Run::new(4, 1);
+        run.until(200_000, |r, at| if r == 1 && at % 30_000 < 9_000 { 3.0 } else { 1.0 });
+        run.until(400_000, |r, _| if r == 1 { 1.4 } else { 1.0 });
+        // All alike is the machine, not a node.
+        run.until(600_000, |_, _| 5.0);
+        assert_eq!(run.found, []);
+    }
+
+    #[test]
+    fn a_new_process_counts_from_zero() {
+        let mut run = Run::new(4, 1);
+        run.until(30_000, |_, _| 1.0);
+        for work in &mut run.work {
+            *work = Work { pid: work.pid + 100, busy_us: 0, flops: 0 };
+        }
+        run.until(60_000, |_, _| 1.0);
+        assert_eq!(run.found, []);
+    }
+
+    #[test]
+    fn the_uneven_end_of_a_run_is_not_judged() {
+        let mut pace = Pace::new(LIMITS);
+        let mut found = Vec::new();
+        for half_s in 1..400u64 {
+            for r in 0..4u32 {
+                // One rank has a scrap of work left, at ten times the usual cost.
+                let scrap = r == 3;
+                let flops = if scrap { half_s * 10_000_000 } else { half_s * 1_000_000_000 };
+                let work =
+                    Work { pid: r, busy_us: half_s * if scrap { 20_000 } else { 200_000 }, flops };
+                pace.see(r, r as usize, work);
+            }
+            found.extend(pace.tick(half_s * 500));
+        }
+        assert_eq!(found, []);
+    }
+
+    #[test]
+    fn two_nodes_with_a_rank_each_have_no_median() {
+        let mut run = Run::new(2, 1);
+        run.until(100_000, |r, _| if r == 1 { 3.0 } else { 1.0 });
+        assert_eq!(run.found, []);
+    }
+
+    proptest! {
+        #[test]
+        fn the_median_of_the_others_is_that(
+            costs in proptest::collection::vec((0usize..5, 0.0f64..100.0), 0..40),
+            node in 0usize..6,
+        ) {
+            let all: Vec<Cost> =
+                costs.iter().map(|(node, each)| Cost { position: 0, node: *node, each: *each }).collect();
+            let mut others: Vec<f64> =
+                costs.iter().filter(|(n, _)| *n != node).map(|(_, each)| *each).collect();
+            others.sort_by(f64::total_cmp);
+            let middle = |at: usize| others[at / 2];
+            let expected = (others.len() >= OTHERS_LEAST)
+                .then(|| (middle(others.len() - 1) + middle(others.len())) / 2.0);
+            prop_assert_eq!(Sorted::new(&all).median_of_others(node), expected);
+        }
+
+        /// As many ranks as one likes on too few cores: each half-second some run at half or at twice the speed of
+        /// others, by chance. Nobody is named.
+        #[test]
+        fn noise_names_nobody(
+            ranks in 3usize..12,
+            dice in proptest::collection::vec(0.5f64..2.0, 512),
+        ) {
+            let mut run = Run::new(ranks, 1);
+            run.until(120_000, |r, at| dice[(r * 7919 + (at / 500) as usize * 31) % dice.len()]);
+            prop_assert_eq!(&run.found, &[]);
+        }
+
+        /// Whatever the others' noise, a node at three times the cost is found.
+        #[test]
+        fn a_very_slow_one_is_found_under_noise(
+            ranks in 3usize..12, culprit in 0usize..3,
+            dice in proptest::collection::vec(0.7f64..1.4, 512),
+        ) {
+            let mut run = Run::new(ranks, 1);
+            run.until(60_000, |r, at| {
+                let noise = dice[(r * 7919 + (at / 500) as usize * 31) % dice.len()];
+                if r == culprit { 3.0 * noise } else { noise }
+            });
+            prop_assert_eq!(run.found.len(), 1);
+            prop_assert_eq!(run.found[0].1.node, culprit);
+        }
+    }
+}

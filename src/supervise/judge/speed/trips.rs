@@ -1,0 +1,102 @@
+//! Which node's replies take much longer than the others'. Pure.
+//!
+//! `speed` feeds every heartbeat's round trip in. The usual time is the median of all nodes, worked out once in a
+//! while and not with every reply.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// Smoothed.
+    trip_ms: f64,
+    /// Replies in a row that were slow.
+    slow: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Trips {
+    factor: f64,
+    least_ms: f64,
+    nodes: BTreeMap<usize, Node>,
+    usual_ms: Option<f64>,
+    worked_out_ms: Option<u64>,
+    told: BTreeSet<usize>,
+}
+
+/// A median needs company.
+const NODES_LEAST: usize = 3;
+/// Slow replies in a row before anything is said.
+const SLOW_REPLIES: u32 = 5;
+const EVERY_MS: u64 = 1000;
+
+impl Trips {
+    pub fn new(factor: f64, least_ms: f64) -> Self {
+        Self {
+            factor,
+            least_ms,
+            nodes: BTreeMap::new(),
+            usual_ms: None,
+            worked_out_ms: None,
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// A reply that took so long. In words, once a node, if it is slow.
+    pub fn see(&mut self, now_ms: u64, node: usize, trip_ms: f64) -> Option<String> {
+        if self.worked_out_ms.is_none_or(|at| now_ms.saturating_sub(at) >= EVERY_MS) {
+            self.worked_out_ms = Some(now_ms);
+            self.usual_ms = self.median();
+        }
+        let state = self.nodes.entry(node).or_insert(Node { trip_ms, slow: 0 });
+        state.trip_ms = 0.7 * state.trip_ms + 0.3 * trip_ms;
+        let usual_ms = self.usual_ms?;
+        let slow = state.trip_ms > self.least_ms && state.trip_ms > self.factor * usual_ms;
+        state.slow = if slow { state.slow + 1 } else { 0 };
+        if state.slow < SLOW_REPLIES || !self.told.insert(node) {
+            return None;
+        }
+        let own_ms = state.trip_ms;
+        Some(format!("replies take {own_ms:.0} ms, the other nodes' {usual_ms:.1} ms"))
+    }
+
+    fn median(&self) -> Option<f64> {
+        if self.nodes.len() < NODES_LEAST {
+            return None;
+        }
+        let mut all: Vec<f64> = self.nodes.values().map(|n| n.trip_ms).collect();
+        let middle = (all.len() - 1) / 2;
+        Some(*all.select_nth_unstable_by(middle, f64::total_cmp).1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of `nodes` nodes of which the first one's replies take so long from 20 s on.
+    fn said(nodes: usize, slow_ms: f64) -> Vec<(u64, usize)> {
+        let mut trips = Trips::new(8.0, 20.0);
+        let mut said = Vec::new();
+        for now in (0..60_000).step_by(500) {
+            for node in 0..nodes {
+                let trip = if node == 0 && now >= 20_000 { slow_ms } else { 1.0 };
+                said.extend(trips.see(now, node, trip).map(|_| (now, node)));
+            }
+        }
+        said
+    }
+
+    #[test]
+    fn a_slow_one_is_named_once() {
+        let said = said(4, 100.0);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert_eq!(said[0].1, 0);
+        assert!(said[0].0 < 25_000, "{said:?}");
+    }
+
+    #[test]
+    fn two_have_no_median_and_a_little_slower_is_not_slow() {
+        assert_eq!(said(2, 100.0), []);
+        assert_eq!(said(4, 7.0), []);
+    }
+}

@@ -1,0 +1,643 @@
+//! The watchdog of an incarnation: tells a healthy run from a broken one, by what it is told and when. Pure.
+//!
+//! The supervisor feeds every heartbeat, the launcher's end and each lost node in, and the clock into
+//! [`Watch::tick`]; out come verdicts. The judges themselves are beside this file: `ranks`, `hang`, `speed`; here they
+//! are put together. Whether a node is lost is `nodes`' to say, which outlives incarnations.
+//!
+//! Times are milliseconds of any clock that only goes forward.
+
+use super::hang::Hang;
+use super::nodes::Loss;
+use super::ranks::{Breakage, RankSeen, Ranks, Step};
+use super::speed::Speed;
+use super::thresholds::Thresholds;
+use crate::supervise::remember::events::FaultKind;
+use crate::supervise::talk::progress::Doing;
+
+/// What the restart loop is told by the outside.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen {
+    /// A heartbeat came back.
+    Beat {
+        node: usize,
+        round_trip_ms: f64,
+        /// Processes of the job on the node, ranks or not, and how many of them are stopped.
+        processes: usize,
+        stopped: usize,
+        ranks: Vec<RankSeen>,
+    },
+    /// The launcher ended with this status; None where it vanished without one.
+    LauncherEnded { code: Option<i32> },
+    /// A node that ranks run on is lost.
+    NodeLost(Loss),
+    /// It speaks again after it was silent.
+    HeardAgain { node: usize },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// The launcher ended; whether that is the end of the run is the status's to say.
+    /// `death` is the rank that was seen to die first, if one was, and its node.
+    Ended { code: Option<i32>, struck_ms: u64, death: Option<(usize, u32)> },
+    /// The run is broken. Given once; nothing more follows.
+    Broken(Breakage),
+    /// A node has become much slower than the others; given once a node and reason.
+    Slow { node: usize, detail: String },
+    /// Ranks compute for the first time in this incarnation.
+    Computing { iteration: u64 },
+    /// A save was seen to end.
+    Saved { iteration: u64 },
+}
+
+impl From<Step> for Verdict {
+    fn from(step: Step) -> Self {
+        match step {
+            Step::Computing { iteration } => Verdict::Computing { iteration },
+            Step::Saved { iteration } => Verdict::Saved { iteration },
+        }
+    }
+}
+
+/// One incarnation under watch.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    thresholds: Thresholds,
+    names: Vec<String>,
+    ranks: Ranks,
+    hang: Hang,
+    speed: Speed,
+    started_ms: u64,
+    ticked_ms: u64,
+    over: bool,
+    end_expected: bool,
+    progress_shows: bool,
+    seen_processes: bool,
+}
+
+/// Who has not looked for so long stood still itself (suspended, or starved).
+const GAP_MS: u64 = 1000;
+
+impl Watch {
+    /// Begins to watch a job just launched; `names` are those of all nodes, its own or not.
+    pub fn new(thresholds: Thresholds, names: &[String], now_ms: u64) -> Self {
+        Self {
+            thresholds,
+            names: names.to_vec(),
+            ranks: Ranks::default(),
+            hang: Hang::new(thresholds),
+            speed: Speed::new(&thresholds),
+            started_ms: now_ms,
+            ticked_ms: now_ms,
+            over: false,
+            end_expected: false,
+            progress_shows: false,
+            seen_processes: false,
+        }
+    }
+
+    /// Every rank shows progress once MPI has started; of another program nobody knows.
+    pub fn progress_shows(mut self, shows: bool) -> Self {
+        self.progress_shows = shows;
+        self
+    }
+
+    /// The ranks have been asked to stop: that they go is no fault.
+    pub fn expect_end(&mut self) {
+        self.end_expected = true;
+    }
+
+    pub fn ranks(&self) -> &Ranks {
+        &self.ranks
+    }
+
+    /// The furthest iteration any rank has been seen at.
+    pub fn iteration(&self) -> u64 {
+        self.ranks.foremost()
+    }
+
+    /// What most ranks are busy with.
+    pub fn doing(&self) -> Doing {
+        self.ranks.doing()
+    }
+
+    /// Whether all ranks that have shown up are done, or gone.
+    pub fn all_through(&self) -> bool {
+        self.ranks.all_through()
+    }
+
+    pub fn see(&mut self, now_ms: u64, seen: Seen) -> Vec<Verdict> {
+        if self.over {
+            return Vec::new();
+        }
+        match seen {
+            Seen::Beat { node, round_trip_ms, processes, stopped, ranks } => {
+                self.seen_processes |= processes > 0;
+                self.hang.beat(now_ms, node, stopped);
+                let steps = self.ranks.beat(now_ms, node, &ranks);
+                let slow = self.speed.beat(now_ms, node, round_trip_ms, &ranks);
+                let slow = slow.map(|detail| Verdict::Slow { node, detail });
+                steps.into_iter().map(Verdict::from).chain(slow).collect()
+            }
+            Seen::LauncherEnded { code } => {
+                self.over = true;
+                let first = self.ranks.first_death();
+                let struck_ms = first.map_or(self.ticked_ms.min(now_ms), |(at, _, _)| at);
+                let death = first.map(|(_, node, position)| (node, position));
+                vec![Verdict::Ended { code, struck_ms, death }]
+            }
+            Seen::NodeLost(Loss { node, kind, struck_ms, detail }) => self.broken(Breakage {
+                kind,
+                struck_ms,
+                node: Some(node),
+                position: None,
+                iteration: self.ranks.foremost(),
+                detail,
+            }),
+            Seen::HeardAgain { node } => {
+                self.ranks.heard_again(now_ms, node);
+                Vec::new()
+            }
+        }
+    }
+
+    fn broken(&mut self, breakage: Breakage) -> Vec<Verdict> {
+        self.over = true;
+        vec![Verdict::Broken(breakage)]
+    }
+
+    /// Passes judgement on what has not happened, by those nodes that can be `heard` now. To be called several times
+    /// a second, except while no node can be heard.
+    pub fn tick(&mut self, now_ms: u64, heard: impl Fn(usize) -> bool) -> Vec<Verdict> {
+        if self.over {
+            return Vec::new();
+        }
+        let gap_ms = now_ms.saturating_sub(self.ticked_ms);
+        self.ticked_ms = now_ms;
+        if gap_ms > GAP_MS {
+            self.forgive(gap_ms);
+            return Vec::new();
+        }
+        let t = self.thresholds;
+        let name = |node: usize| self.names[node].clone();
+        // Where all have gone at once, the benchmark has most likely ended by itself, and its exit status
+        // is on its way.
+        let all_gone = self.end_expected || self.ranks.all_through();
+        let grace_ms = if all_gone { t.end_grace_ms } else { t.exit_grace_ms };
+        if let Some(breakage) = self.ranks.dead(now_ms, grace_ms, name) {
+            return self.broken(breakage);
+        }
+        if let Some(breakage) = self.not_started(now_ms) {
+            return self.broken(breakage);
+        }
+        let names = &self.names;
+        let name = |node: usize| names[node].clone();
+        if let Some(breakage) = self.hang.find(now_ms, &self.ranks, heard, name) {
+            return self.broken(breakage);
+        }
+        let slow = self.speed.tick(now_ms).into_iter();
+        slow.map(|(node, detail)| Verdict::Slow { node, detail }).collect()
+    }
+
+    fn not_started(&self, now_ms: u64) -> Option<Breakage> {
+        let nobody = !self.seen_processes || (self.progress_shows && self.ranks.is_empty());
+        let start_ms = self.thresholds.start_ms;
+        if !nobody || now_ms.saturating_sub(self.started_ms) < start_ms {
+            return None;
+        }
+        let detail = match self.seen_processes {
+            false => "no process of the run has appeared on any node",
+            true => "its processes are there, but no rank has begun to work: MPI does not start",
+        };
+        Some(Breakage {
+            kind: FaultKind::LaunchFailed,
+            struck_ms: self.started_ms,
+            node: None,
+            position: None,
+            iteration: 0,
+            detail: format!("{} s after the launch {detail}", start_ms / 1000),
+        })
+    }
+
+    fn forgive(&mut self, gap_ms: u64) {
+        self.started_ms += gap_ms;
+        self.ranks.forgive(gap_ms);
+        self.hang.forgive(gap_ms);
+        self.speed.pause(self.ticked_ms);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::header::EpochId;
+    use crate::supervise::talk::progress::Progress;
+    use proptest::prelude::*;
+
+    /// Four nodes with a rank each, an iteration a second, heartbeats twice a second. Events are applied as
+    /// the clock passes them.
+    struct Run {
+        watch: Watch,
+        now: u64,
+        verdicts: Vec<(u64, Verdict)>,
+        beating: [bool; 4],
+        moving: bool,
+        doing: Doing,
+        /// What one of them does that the others do not.
+        own: [Option<Doing>; 4],
+        states: [char; 4],
+        round_trip: [f64; 4],
+        stuck: [Option<u64>; 4],
+        saved: Option<(EpochId, u64)>,
+    }
+
+    fn beat_without_ranks(node: usize, processes: usize, stopped: usize) -> Seen {
+        Seen::Beat { node, round_trip_ms: 1.0, processes, stopped, ranks: vec![] }
+    }
+
+    fn lost_node() -> Loss {
+        let kind = FaultKind::NodeSilent;
+        Loss { node: 2, kind, struck_ms: 20_000, detail: "no heartbeat".to_string() }
+    }
+
+    impl Run {
+        fn new() -> Self {
+            let nodes: Vec<String> = (1..=4).map(|n| format!("n{n}")).collect();
+            let watch = Watch::new(Thresholds::default(), &nodes, 0);
+            Self {
+                watch,
+                now: 0,
+                verdicts: Vec::new(),
+                beating: [true; 4],
+                moving: true,
+                doing: Doing::Computing,
+                own: [None; 4],
+                states: ['R'; 4],
+                round_trip: [1.0; 4],
+                stuck: [None; 4],
+                saved: None,
+            }
+        }
+        fn until(&mut self, end: u64) -> &mut Self {
+            while self.now < end {
+                self.now += 100;
+                if self.now.is_multiple_of(500) {
+                    for node in 0..4 {
+                        self.beat(node);
+                    }
+                }
+                let more = self.watch.tick(self.now, |_| true);
+                self.note(more);
+            }
+            self
+        }
+        fn note(&mut self, more: Vec<Verdict>) {
+            let now = self.now;
+            self.verdicts.extend(more.into_iter().map(|v| (now, v)));
+        }
+        fn beat(&mut self, node: usize) {
+            if !self.beating[node] {
+                return;
+            }
+            let moved = if self.moving { self.now } else { 20_000 };
+            let at = self.stuck[node].unwrap_or(moved);
+            let seen = RankSeen {
+                progress: Progress {
+                    position: node as u32,
+                    pid: 100 + node as u32,
+                    beat: at / 250,
+                    iteration: at / 1000,
+                    doing: self.own[node].unwrap_or(self.doing),
+                    saved: self.saved,
+                    ..Progress::default()
+                },
+                state: self.states[node],
+            };
+            let more = self.watch.see(
+                self.now,
+                Seen::Beat {
+                    node,
+                    round_trip_ms: self.round_trip[node],
+                    processes: 1,
+                    stopped: usize::from(self.states[node] == 'T'),
+                    ranks: vec![seen],
+                },
+            );
+            self.note(more);
+        }
+        fn see(&mut self, seen: Seen) -> &mut Self {
+            let more = self.watch.see(self.now, seen);
+            self.note(more);
+            self
+        }
+        fn breakage(&self) -> (u64, &Breakage) {
+            let found: Vec<_> = self
+                .verdicts
+                .iter()
+                .filter_map(|(at, v)| match v {
+                    Verdict::Broken(b) => Some((*at, b)),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(found.len(), 1, "{:?}", self.verdicts);
+            found[0]
+        }
+    }
+
+    #[test]
+    fn a_healthy_run_gives_no_cause_for_alarm() {
+        let mut run = Run::new();
+        run.until(100_000);
+        assert_eq!(
+            run.verdicts,
+            [(500, Verdict::Computing { iteration: 0 })],
+            "only that it computes"
+        );
+        assert_eq!(run.watch.iteration(), 100);
+        assert!(run.watch.ranks().iteration_ms().unwrap().abs_diff(1000) <= 500);
+    }
+
+    #[test]
+    fn a_lost_node_breaks_the_run_where_the_others_have_come_to() {
+        let mut run = Run::new();
+        run.until(20_000).beating[2] = false;
+        run.until(24_000).see(Seen::NodeLost(lost_node()));
+        run.until(90_000);
+        let (at, broken) = run.breakage();
+        assert_eq!((broken.kind, broken.node), (FaultKind::NodeSilent, Some(2)));
+        assert_eq!((at, broken.struck_ms), (24_000, 20_000));
+        assert_eq!(broken.iteration, 24, "others had gone on meanwhile");
+    }
+
+    /// Its ranks may have done anything while it was silent; what they did not do before it fell silent is forgotten.
+    #[test]
+    fn a_node_that_speaks_again_is_judged_from_then_on() {
+        let mut run = Run::new();
+        run.until(20_000).stuck[1] = Some(20_000);
+        for now in (20_100..60_000).step_by(100) {
+            run.now = now;
+            for node in [0, 2, 3].into_iter().filter(|_| now % 500 == 0) {
+                run.beat(node);
+            }
+            let more = run.watch.tick(now, |node| node != 1);
+            run.note(more);
+        }
+        assert_eq!(run.verdicts.len(), 1, "{:?}", run.verdicts);
+        run.see(Seen::HeardAgain { node: 1 });
+        run.until(68_000);
+        assert_eq!(run.verdicts.len(), 1, "{:?}", run.verdicts);
+        run.until(80_000);
+        assert_eq!(run.breakage().1.position, Some(1));
+    }
+
+    #[test]
+    fn a_dead_rank_waits_for_the_launchers_word_but_not_long() {
+        let mut run = Run::new();
+        run.until(20_000).states[3] = 'X';
+        run.until(30_000);
+        let (at, broken) = run.breakage();
+        assert_eq!((broken.kind, broken.position), (FaultKind::RankDied, Some(3)));
+        assert!(at - 20_500 <= 300);
+
+        let mut run = Run::new();
+        run.until(20_000).states[3] = 'X';
+        run.until(20_600).see(Seen::LauncherEnded { code: Some(137) });
+        run.until(30_000);
+        assert_eq!(
+            run.verdicts.last(),
+            Some(&(
+                20_600,
+                Verdict::Ended { code: Some(137), struck_ms: 20_000, death: Some((3, 3)) }
+            ))
+        );
+    }
+
+    #[test]
+    fn ranks_that_have_all_gone_are_given_time_to_say_why() {
+        let mut run = Run::new();
+        run.until(20_000).states = ['X'; 4];
+        run.until(24_000).see(Seen::LauncherEnded { code: Some(4) });
+        assert_eq!(
+            run.verdicts.last(),
+            Some(&(
+                24_000,
+                Verdict::Ended { code: Some(4), struck_ms: 20_000, death: Some((0, 0)) }
+            ))
+        );
+    }
+
+    #[test]
+    fn a_rank_that_is_done_may_go() {
+        let mut run = Run::new();
+        run.until(20_000).doing = Doing::Done;
+        run.until(21_000).states = ['X'; 4];
+        run.until(100_000);
+        assert!(!run.verdicts.iter().any(|(_, v)| matches!(v, Verdict::Broken(_))));
+    }
+
+    #[test]
+    fn ranks_that_are_through_but_do_not_end_are_a_hang_in_the_end() {
+        let mut run = Run::new();
+        run.until(20_000).doing = Doing::Solving;
+        run.until(21_000);
+        // Their memory is removed, the processes are still there.
+        let patience_ms = Thresholds::default().patience_ms;
+        for now in (21_500..23_000 + patience_ms).step_by(500) {
+            run.now = now;
+            for node in 0..4 {
+                run.see(beat_without_ranks(node, 1, 0));
+            }
+            let more = run.watch.tick(now, |_| true);
+            run.note(more);
+        }
+        let (at, broken) = run.breakage();
+        assert_eq!((broken.kind, broken.position), (FaultKind::RankHung, None));
+        assert_eq!((broken.struck_ms, at), (21_500, 21_500 + patience_ms));
+    }
+
+    #[test]
+    fn memory_left_by_an_earlier_incarnation_is_not_a_death() {
+        let mut run = Run::new();
+        run.states = ['X'; 4];
+        run.until(5000);
+        assert_eq!(run.verdicts, []);
+        run.states = ['R'; 4];
+        run.until(30_000);
+        assert_eq!(run.verdicts.len(), 1);
+    }
+
+    #[test]
+    fn the_hung_rank_is_named_not_those_who_wait_for_it() {
+        let mut run = Run::new();
+        run.until(20_000);
+        run.stuck[2] = Some(19_900);
+        run.moving = false;
+        run.until(60_000);
+        let (at, broken) = run.breakage();
+        assert_eq!((broken.kind, broken.position), (FaultKind::RankHung, Some(2)));
+        assert!(at - 20_000 <= 11_000, "noticed after {} ms", at - 20_000);
+        assert!(broken.detail.contains("n3"), "{}", broken.detail);
+    }
+
+    #[test]
+    fn a_stopped_process_gives_the_culprit_away() {
+        let mut run = Run::new();
+        run.until(20_000).moving = false;
+        run.states[1] = 'T';
+        run.until(60_000);
+        assert_eq!(run.breakage().1.position, Some(1));
+    }
+
+    /// One copies, generates or digests for minutes, the others wait for it.
+    #[test]
+    fn nothing_hangs_while_somebody_gets_on() {
+        for doing in [Doing::Starting, Doing::Generating, Doing::Saving, Doing::Recovering] {
+            let mut run = Run::new();
+            run.until(20_000).doing = doing;
+            run.stuck = [Some(20_000), Some(20_000), None, Some(20_000)];
+            run.until(400_000);
+            assert_eq!(run.verdicts.len(), 1, "{doing:?}: {:?}", run.verdicts);
+            run.stuck[2] = Some(400_000);
+            run.until(900_000);
+            assert_eq!(run.breakage().1.kind, FaultKind::RankHung);
+        }
+    }
+
+    /// Those who have waited long for one are no reason to wait as long for all.
+    #[test]
+    fn a_hang_after_a_long_wait_is_noticed_as_soon_as_any() {
+        let mut run = Run::new();
+        run.until(20_000).doing = Doing::Saving;
+        run.stuck = [Some(20_000), Some(20_000), None, Some(20_000)];
+        run.until(320_000).stuck = [None; 4];
+        run.until(321_000).moving = false;
+        run.until(900_000);
+        let (at, broken) = run.breakage();
+        assert!(at <= 321_500 + Thresholds::default().patience_ms, "noticed at {at}: {broken:?}");
+    }
+
+    /// Whoever was through with a save first has waited for the last one, which is no hang of its own.
+    #[test]
+    fn nobody_hangs_when_the_last_one_is_through_with_a_save() {
+        let mut run = Run::new();
+        run.until(20_000).own[2] = Some(Doing::Saving);
+        run.stuck = [Some(20_000), Some(20_000), None, Some(20_000)];
+        run.until(80_000).own[2] = None;
+        run.until(82_000).stuck = [None; 4];
+        run.until(100_000);
+        assert_eq!(run.verdicts.len(), 1, "{:?}", run.verdicts);
+    }
+
+    #[test]
+    fn saving_takes_its_time_and_is_told() {
+        let mut run = Run::new();
+        run.until(20_000).doing = Doing::Saving;
+        run.moving = false;
+        run.until(50_000);
+        run.doing = Doing::Computing;
+        run.moving = true;
+        run.saved = Some((EpochId { epoch: 1, made: 1 }, 20));
+        run.until(60_000);
+        assert_eq!(run.verdicts[1..], [(50_500, Verdict::Saved { iteration: 20 })],);
+    }
+
+    #[test]
+    fn a_supervisor_that_stood_still_blames_nobody() {
+        let mut run = Run::new();
+        run.until(20_000);
+        run.now += 3_600_000;
+        let more = run.watch.tick(run.now, |_| true);
+        run.note(more);
+        run.until(3_700_000);
+        assert_eq!(run.verdicts.len(), 1, "{:?}", run.verdicts);
+    }
+
+    #[test]
+    fn a_launch_without_ranks_has_failed() {
+        let mut watch = Watch::new(Thresholds::default(), &["n1".to_string()], 0);
+        let mut found = Vec::new();
+        for now in (0..310_000).step_by(100) {
+            watch.see(now, beat_without_ranks(0, 0, 0));
+            found.extend(watch.tick(now, |_| true));
+        }
+        assert!(matches!(&found[..], [Verdict::Broken(b)] if b.kind == FaultKind::LaunchFailed));
+    }
+
+    #[test]
+    fn mpi_that_does_not_start_is_a_failed_launch() {
+        for (shows, verdicts) in [(true, 1), (false, 0)] {
+            let nodes = ["n1".to_string()];
+            let mut watch = Watch::new(Thresholds::default(), &nodes, 0).progress_shows(shows);
+            let mut found = Vec::new();
+            for now in (0..310_000).step_by(100) {
+                watch.see(now, beat_without_ranks(0, 3, 0));
+                found.extend(watch.tick(now, |_| true));
+            }
+            assert_eq!(found.len(), verdicts, "of another program nobody knows: {found:?}");
+            for verdict in found {
+                assert!(matches!(verdict, Verdict::Broken(b) if b.kind == FaultKind::LaunchFailed));
+            }
+        }
+    }
+
+    /// Before MPI has started, or of the launcher's own.
+    #[test]
+    fn a_stopped_process_is_noticed_although_it_shows_no_progress() {
+        let mut run = Run::new();
+        run.beating[2] = false;
+        for now in (100..30_000).step_by(100) {
+            run.see(beat_without_ranks(2, 2, usize::from(now >= 5000)));
+            run.until(now);
+        }
+        let (at, broken) = run.breakage();
+        assert_eq!(
+            (broken.kind, broken.node, broken.position),
+            (FaultKind::RankHung, Some(2), None)
+        );
+        assert!(at - 5000 <= 10_000, "noticed after {} ms", at - 5000);
+        assert!(broken.detail.contains("n3"), "{}", broken.detail);
+    }
+
+    proptest! {
+        /// Jitter of heartbeats below the silence threshold never breaks a run, and a run is broken at most
+        /// once however much goes wrong.
+        #[test]
+        fn no_false_alarm_and_no_second_one(
+            delays in proptest::collection::vec(100u64..3500, 50),
+            end in 0usize..3,
+        ) {
+            let nodes = vec!["a".to_string(), "b".to_string()];
+            let mut watch = Watch::new(Thresholds::default(), &nodes, 0);
+            let mut now = 0;
+            let mut broken = 0;
+            let mut count = |more: Vec<Verdict>| {
+                broken += more.iter().filter(|v| matches!(v, Verdict::Broken(_) | Verdict::Ended { .. })).count();
+                broken
+            };
+            for (beat, delay) in delays.iter().enumerate() {
+                for _ in 0..delay / 100 {
+                    now += 100;
+                    prop_assert_eq!(count(watch.tick(now, |_| true)), 0);
+                }
+                for node in 0..2 {
+                    let progress = Progress {
+                        position: node as u32, pid: 1, beat: beat as u64, iteration: beat as u64,
+                        doing: Doing::Computing, ..Progress::default()
+                    };
+                    let ranks = vec![RankSeen { progress, state: 'R' }];
+                    let seen = Seen::Beat { node, round_trip_ms: 1.0, processes: 1, stopped: 0, ranks };
+                    prop_assert_eq!(count(watch.see(now, seen)), 0);
+                }
+            }
+            match end {
+                0 => { count(watch.see(now, Seen::LauncherEnded { code: None })); }
+                1 => { count(watch.see(now, Seen::NodeLost(lost_node()))); }
+                _ => {}
+            }
+            for _ in 0..600 {
+                now += 100;
+                count(watch.tick(now, |_| true));
+            }
+            prop_assert_eq!(count(watch.see(now, Seen::LauncherEnded { code: Some(1) })), 1);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The run's folder: which file is what.
+//!
+//! Everything about a supervised run lies in one folder (`--state`), on a file system the supervisor's
+//! successor can see too. `run`, `halt` and `status` find each other through it.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// Default of `--state`.
+pub const DEFAULT: &str = "skt-hpl.run";
+
+#[derive(Clone, Debug)]
+pub struct Folder(PathBuf);
+
+/// What `skt-hpl halt` leaves for the supervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HaltRequest {
+    /// Let the next regular save come instead of saving at once.
+    pub after_checkpoint: bool,
+    /// Not before this moment (Unix milliseconds).
+    pub at_ms: Option<u64>,
+}
+
+impl Folder {
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+    pub fn journal(&self) -> PathBuf {
+        self.0.join("events.jsonl")
+    }
+    pub fn status(&self) -> PathBuf {
+        self.0.join("status.json")
+    }
+    pub fn halt(&self) -> PathBuf {
+        self.0.join("halt.json")
+    }
+    /// The launcher's standard output, error and exit status in an incarnation.
+    pub fn output(&self, incarnation: u32) -> PathBuf {
+        self.0.join(format!("out.{incarnation}"))
+    }
+    pub fn errors(&self, incarnation: u32) -> PathBuf {
+        self.0.join(format!("err.{incarnation}"))
+    }
+    pub fn exit(&self, incarnation: u32) -> PathBuf {
+        self.0.join(format!("exit.{incarnation}"))
+    }
+
+    /// Makes the folder, for its owner only. One that is there must be ours, and nobody else's to write in: what lies in
+    /// it is executed.
+    pub fn prepare(&self) -> Result<(), String> {
+        let path = self.0.display();
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0);
+        made.map_err(|e| format!("cannot make the folder {path}: {e}"))?;
+        let meta = fs::metadata(&self.0).map_err(|e| format!("{path}: {e}"))?;
+        trusted(&meta, nix::unistd::geteuid().as_raw()).map_err(|why| {
+            format!("{path}: {why}, and scripts in it are executed; choose another --state folder")
+        })
+    }
+
+    /// Moves a finished run's files aside, into a folder named by its run id.
+    pub fn set_aside(&self, run_id: &str) -> io::Result<()> {
+        let aside = self.0.join(format!("finished-{run_id}"));
+        fs::create_dir_all(&aside)?;
+        for entry in fs::read_dir(&self.0)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if entry.file_type()?.is_file() && name != "events.jsonl" {
+                fs::rename(entry.path(), aside.join(name))?;
+            }
+        }
+        // The journal stays where it is, locked and soon empty: a new file would have a new lock.
+        fs::copy(self.journal(), aside.join("events.jsonl"))?;
+        Ok(())
+    }
+}
+
+/// Whether nobody but `user` can write in a folder.
+fn trusted(meta: &fs::Metadata, user: u32) -> Result<(), String> {
+    if meta.uid() != user {
+        return Err(format!("the folder belongs to another user (uid {})", meta.uid()));
+    }
+    if meta.mode() & 0o022 != 0 {
+        let mode = meta.mode() & 0o777;
+        return Err(format!("other users can write in the folder (mode {mode:o}; chmod go-w)"));
+    }
+    Ok(())
+}
+
+/// Writes a file so that a reader sees the old content or the new, never half of it.
+pub fn write_whole<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    write_bytes(path, &serde_json::to_vec_pretty(value)?)
+}
+
+pub fn write_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    fs::write(&fresh, bytes)?;
+    fs::rename(&fresh, path)
+}
+
+pub fn read_whole<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_others_can_write_in_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/state");
+        let folder = Folder::new(&path);
+        folder.prepare().unwrap();
+        let mode = || fs::metadata(&path).unwrap().mode() & 0o777;
+        assert_eq!(mode(), 0o700);
+        folder.prepare().unwrap();
+        for wrong in [0o770, 0o707, 0o1777] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(wrong)).unwrap();
+            let why = folder.prepare().unwrap_err();
+            assert!(why.contains("chmod go-w"), "{why}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        folder.prepare().unwrap();
+        let meta = fs::metadata(&path).unwrap();
+        assert!(trusted(&meta, meta.uid() + 1).unwrap_err().contains("another user"));
+    }
+
+    #[test]
+    fn a_finished_run_is_set_aside_with_its_journal() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path());
+        fs::write(folder.journal(), "j").unwrap();
+        fs::write(folder.output(1), "o").unwrap();
+        let halt = HaltRequest { after_checkpoint: true, at_ms: Some(5) };
+        write_whole(&folder.halt(), &halt).unwrap();
+        assert_eq!(read_whole(&folder.halt()), Some(halt));
+        folder.set_aside("r7").unwrap();
+        let aside = dir.path().join("finished-r7");
+        assert_eq!(fs::read_to_string(aside.join("out.1")).unwrap(), "o");
+        assert_eq!(fs::read_to_string(aside.join("events.jsonl")).unwrap(), "j");
+        assert!(!folder.halt().exists() && folder.journal().exists());
+    }
+}

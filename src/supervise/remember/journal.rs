@@ -1,0 +1,503 @@
+//! The journal: records on disk that survive the supervisor, and what they add up to.
+//!
+//! One JSON record a line, each sealed with a checksum and brought to disk before the supervisor acts
+//! on it. A supervisor killed in the middle of a line leaves a torn tail, which the next one
+//! cuts off; damage anywhere else is an error, because going on from a wrong past could give two jobs the
+//! same memory. The file is locked while a supervisor lives, so there is never more than one.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use thiserror::Error;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::events::{Event, FaultKind, ProcessId, Record, steady_ms};
+use crate::supervise::start::hosts::Host;
+
+#[derive(Debug, Error)]
+pub enum JournalError {
+    #[error("{path}: {source}")]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error(
+        "{path}: another supervisor is at work on this run; end it with `skt-hpl halt` (--state if it is not the default), see `skt-hpl status`, or choose another --state folder"
+    )]
+    Locked { path: PathBuf },
+    #[error(
+        "{path}: this file system has no locks ({source}), so nothing would keep two supervisors apart; choose a --state folder on another one"
+    )]
+    NoLocks { path: PathBuf, source: std::io::Error },
+    #[error(
+        "{path}, line {line}: the record is damaged ({what}); move the folder away to start a new run, its memory stays on the nodes until cleaned"
+    )]
+    Damaged { path: PathBuf, line: usize, what: String },
+}
+
+const SEAL: &str = ",\"sum\":\"";
+
+/// A record as a line, without the newline.
+pub fn to_line(record: &Record) -> String {
+    let mut text = serde_json::to_string(record).expect("records are plain values");
+    text.pop();
+    let sum = xxh3_64(text.as_bytes());
+    format!("{text}{SEAL}{sum:016x}\"}}")
+}
+
+/// A line as a record, or what is wrong with it.
+pub fn from_line(line: &str) -> Result<Record, String> {
+    let (body, seal) = line.rsplit_once(SEAL).ok_or_else(|| "it has no checksum".to_string())?;
+    let sum = seal
+        .strip_suffix("\"}")
+        .and_then(|hex| u64::from_str_radix(hex, 16).ok())
+        .ok_or_else(|| "its checksum is not one".to_string())?;
+    if xxh3_64(body.as_bytes()) != sum {
+        return Err("its checksum does not match".to_string());
+    }
+    serde_json::from_str(&format!("{body}}}")).map_err(|e| e.to_string())
+}
+
+/// All whole records of a journal's text, and the number of bytes they take. What follows a last
+/// complete line, or a last line that cannot be read, is a torn tail.
+pub fn parse(bytes: &[u8], path: &Path) -> Result<(Vec<Record>, usize), JournalError> {
+    let mut records: Vec<Record> = Vec::new();
+    let mut good = 0;
+    let mut number = 0;
+    while let Some(length) = bytes[good..].iter().position(|&b| b == b'\n') {
+        number += 1;
+        let line = &bytes[good..good + length];
+        let read = std::str::from_utf8(line)
+            .map_err(|e| e.to_string())
+            .and_then(from_line)
+            .and_then(|record| match record.seq {
+                seq if seq == records.len() as u64 => Ok(record),
+                seq => Err(format!("it is number {seq}, {} was due", records.len())),
+            });
+        match read {
+            Ok(record) => records.push(record),
+            Err(_) if good + length + 1 == bytes.len() => break,
+            Err(what) => {
+                return Err(JournalError::Damaged { path: path.to_path_buf(), line: number, what });
+            }
+        }
+        good += length + 1;
+    }
+    Ok((records, good))
+}
+
+/// Whether a supervisor is at work on a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    Yes,
+    No,
+    /// It cannot be told: why.
+    Unknown(String),
+}
+
+/// What an attempt at a lock says. File systems without locks say nothing about who holds one.
+fn held_by(locked: Result<(), Errno>) -> Held {
+    match locked {
+        Ok(()) => Held::No,
+        Err(Errno::EWOULDBLOCK) => Held::Yes,
+        Err(other) => Held::Unknown(format!("no locks on this file system: {}", other.desc())),
+    }
+}
+
+/// Whoever asks about the lock has it for a moment; a supervisor that starts just then tries again for so long.
+const LOCK_PATIENCE: Duration = Duration::from_millis(300);
+
+fn lock(mut file: File) -> Result<Flock<File>, Errno> {
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(locked) => return Ok(locked),
+            Err((same, Errno::EWOULDBLOCK)) if Instant::now() < until => file = same,
+            Err((_, errno)) => return Err(errno),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The journal, open and locked.
+#[derive(Debug)]
+pub struct Journal {
+    file: Flock<File>,
+    path: PathBuf,
+    next: u64,
+    /// Bytes of whole records.
+    good: u64,
+    #[cfg(test)]
+    fails: std::sync::Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Journal {
+    /// Opens or makes the journal, locks it, cuts a torn tail off and returns what it holds.
+    pub fn open(path: &Path) -> Result<(Self, Vec<Record>), JournalError> {
+        let io = |source| JournalError::Io { path: path.to_path_buf(), source };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(io)?;
+        let path_buf = || path.to_path_buf();
+        let mut file = lock(file).map_err(|errno| match errno {
+            Errno::EWOULDBLOCK => JournalError::Locked { path: path_buf() },
+            other => JournalError::NoLocks { path: path_buf(), source: other.into() },
+        })?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(io)?;
+        let (records, good) = parse(&bytes, path)?;
+        if good < bytes.len() {
+            file.set_len(good as u64).map_err(io)?;
+        }
+        file.seek(SeekFrom::Start(good as u64)).map_err(io)?;
+        // The name itself must be on disk too.
+        if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+            File::open(folder).and_then(|d| d.sync_all()).map_err(io)?;
+        }
+        let journal = Self {
+            file,
+            path: path.to_path_buf(),
+            next: records.len() as u64,
+            good: good as u64,
+            #[cfg(test)]
+            fails: Default::default(),
+        };
+        Ok((journal, records))
+    }
+
+    /// Whether a live supervisor holds the journal.
+    pub fn held(path: &Path) -> Held {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Held::No,
+            Err(error) => return Held::Unknown(error.to_string()),
+        };
+        // A shared lock: an exclusive one cannot be had over NFS for a file that is open for reading only.
+        let locked = Flock::lock(file, FlockArg::LockSharedNonblock);
+        held_by(locked.map(drop).map_err(|(_, errno)| errno))
+    }
+
+    /// How many records it holds.
+    pub fn len(&self) -> u64 {
+        self.next
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.next == 0
+    }
+
+    /// Writes an event and waits until it is on disk.
+    pub fn append(&mut self, event: Event) -> Result<Record, JournalError> {
+        let record = Record { seq: self.next, at_ms: steady_ms(), event };
+        self.write(&record)?;
+        Ok(record)
+    }
+
+    /// Writes the next record and waits until it is on disk. One that fails leaves nothing behind and can be tried again.
+    pub fn write(&mut self, record: &Record) -> Result<(), JournalError> {
+        debug_assert_eq!(record.seq, self.next);
+        let line = to_line(record) + "\n";
+        let written = self.write_line(line.as_bytes());
+        if let Err(source) = written {
+            // Half a line in the middle would be damage.
+            let _ = self.file.set_len(self.good);
+            let _ = self.file.seek(SeekFrom::Start(self.good));
+            return Err(JournalError::Io { path: self.path.clone(), source });
+        }
+        self.next += 1;
+        self.good += line.len() as u64;
+        Ok(())
+    }
+
+    fn write_line(&mut self, line: &[u8]) -> std::io::Result<()> {
+        #[cfg(test)]
+        if self.fails.load(std::sync::atomic::Ordering::Relaxed) {
+            self.file.write_all(&line[..line.len() / 2])?;
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
+        self.file.write_all(line)?;
+        self.file.sync_data()
+    }
+
+    /// As a full disk does: half a line, and no more.
+    #[cfg(test)]
+    pub(super) fn fails_while(&mut self, full: std::sync::Arc<std::sync::atomic::AtomicBool>) {
+        self.fails = full;
+    }
+}
+
+/// A fault and how far the run had come, for judging whether the run gets on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastFault {
+    pub kind: FaultKind,
+    /// Where it struck, if it struck a process or a node.
+    pub node: Option<String>,
+    pub iteration: u64,
+    /// Whether anything was gained since the fault before: an iteration never reached, or a save.
+    pub advanced: bool,
+}
+
+/// Where the run stands, by its records.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunState {
+    pub run_id: String,
+    pub command: Vec<String>,
+    pub ranks: usize,
+    /// As first given.
+    pub hosts: Vec<Host>,
+    pub spares: Vec<Host>,
+    /// The name of the ranks' memory.
+    pub job: Option<String>,
+    /// Where the last incarnation runs, or ran.
+    pub placed: Vec<Host>,
+    /// Every node that any incarnation was launched on.
+    pub ran_on: BTreeSet<String>,
+    pub incarnation: u32,
+    /// What it computes with, where its bits are promised.
+    pub rounding: Option<String>,
+    /// The launcher of an incarnation that nobody has recorded as stopped.
+    pub running: Option<ProcessId>,
+    pub lost: BTreeSet<String>,
+    /// Nodes whose memory of this run is of no use: an incarnation has computed without them, and since then no restart
+    /// believes what they hold.
+    pub stale: BTreeSet<String>,
+    pub faults: Vec<PastFault>,
+    /// The furthest iteration known to have been reached.
+    pub furthest: u64,
+    pub last_saved: Option<u64>,
+    pub started_ms: u64,
+    pub finished: Option<u8>,
+    advanced: bool,
+}
+
+impl RunState {
+    pub fn replay(records: &[Record]) -> Self {
+        let mut state = Self::default();
+        for record in records {
+            state.apply(record);
+        }
+        state
+    }
+
+    pub fn apply(&mut self, record: &Record) {
+        match &record.event {
+            Event::RunStarted { run_id, command, ranks, hosts, spares, job, .. } => {
+                *self = Self {
+                    run_id: run_id.clone(),
+                    command: command.clone(),
+                    ranks: *ranks,
+                    hosts: hosts.clone(),
+                    spares: spares.clone(),
+                    job: job.clone(),
+                    placed: hosts.clone(),
+                    started_ms: record.at_ms,
+                    ..Self::default()
+                };
+            }
+            Event::TookOver { .. } => self.finished = None,
+            Event::Rounding { with } => self.rounding = Some(with.clone()),
+            Event::Launched { incarnation, launcher, hosts } => {
+                self.incarnation = *incarnation;
+                self.running = Some(*launcher);
+                self.placed = hosts.clone();
+                self.ran_on.extend(hosts.iter().map(|host| host.name.clone()));
+            }
+            Event::Computing { iteration, .. } => {
+                // All positions have joined this incarnation, each of them somewhere else by now.
+                self.stale.extend(self.lost.iter().cloned());
+                self.reach(*iteration)
+            }
+            Event::CaughtUp { iteration, .. } => self.reach(*iteration),
+            Event::MemoryRemoved { node, .. } => {
+                self.stale.remove(node);
+            }
+            Event::Saved { iteration, .. } => {
+                self.reach(*iteration);
+                if self.last_saved.is_none_or(|last| *iteration > last) {
+                    self.advanced = true;
+                }
+                self.last_saved = Some(*iteration);
+            }
+            Event::Fault { kind, node, iteration, .. } => {
+                self.reach(*iteration);
+                self.faults.push(PastFault {
+                    kind: *kind,
+                    node: node.clone(),
+                    iteration: *iteration,
+                    advanced: std::mem::take(&mut self.advanced),
+                });
+            }
+            Event::NodeLost { node, .. } => {
+                self.lost.insert(node.clone());
+            }
+            Event::Stopped { .. } => self.running = None,
+            Event::Replaced { by, .. } => {
+                // A returned node that was taken after all is no longer lost.
+                self.lost.remove(by);
+            }
+            Event::Finished { code, .. } => {
+                self.finished = Some(*code);
+                self.running = None;
+            }
+            Event::NodeReturned { .. }
+            | Event::SlowNode { .. }
+            | Event::AgentRestarted { .. }
+            | Event::Alone
+            | Event::Together { .. }
+            | Event::Waiting { .. }
+            | Event::BackOff { .. }
+            | Event::HaltRequested { .. } => {}
+        }
+    }
+
+    fn reach(&mut self, iteration: u64) {
+        if iteration > self.furthest {
+            self.furthest = iteration;
+            self.advanced = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supervise::remember::events::tests::samples;
+
+    fn written(dir: &Path) -> (PathBuf, Vec<Record>) {
+        let path = dir.join("journal");
+        let (mut journal, before) = Journal::open(&path).unwrap();
+        assert!(before.is_empty());
+        let records = samples().into_iter().map(|event| journal.append(event).unwrap()).collect();
+        (path, records)
+    }
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, records) = written(dir.path());
+        let (mut journal, again) = Journal::open(&path).unwrap();
+        assert_eq!(again, records);
+        let more = journal.append(Event::Waiting { missing: 1 }).unwrap();
+        assert_eq!(more.seq, records.len() as u64);
+    }
+
+    #[test]
+    fn a_torn_tail_is_cut_off_wherever_it_is_torn() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, records) = written(dir.path());
+        let whole = std::fs::read(&path).unwrap();
+        let last_line = whole[..whole.len() - 1].iter().rposition(|&b| b == b'\n').unwrap() + 1;
+        for end in last_line..whole.len() {
+            std::fs::write(&path, &whole[..end]).unwrap();
+            let (mut journal, left) = Journal::open(&path).unwrap();
+            assert_eq!(left, records[..records.len() - 1], "torn at {end}");
+            journal.append(Event::Waiting { missing: 1 }).unwrap();
+            drop(journal);
+            let (_, now) = Journal::open(&path).unwrap();
+            assert_eq!(now.len(), records.len());
+        }
+    }
+
+    #[test]
+    fn damage_in_the_middle_is_told_with_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, _) = written(dir.path());
+        let whole = std::fs::read(&path).unwrap();
+        let second = whole.iter().position(|&b| b == b'\n').unwrap() + 1;
+        for at in [second, second + 20, second + 60] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            std::fs::write(&path, &bytes).unwrap();
+            match Journal::open(&path) {
+                Err(JournalError::Damaged { line: 2, .. }) => {}
+                other => panic!("byte {at} changed: {other:?}"),
+            }
+        }
+        // A line that is missing as a whole shows in the numbering.
+        let third = second + whole[second..].iter().position(|&b| b == b'\n').unwrap() + 1;
+        let without = [&whole[..second], &whole[third..]].concat();
+        std::fs::write(&path, without).unwrap();
+        assert!(matches!(Journal::open(&path), Err(JournalError::Damaged { line: 2, .. })));
+    }
+
+    #[test]
+    fn one_supervisor_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        assert_eq!(Journal::held(&path), Held::No);
+        let (journal, _) = Journal::open(&path).unwrap();
+        assert_eq!(Journal::held(&path), Held::Yes);
+        assert!(matches!(Journal::open(&path), Err(JournalError::Locked { .. })));
+        drop(journal);
+        assert_eq!(Journal::held(&path), Held::No);
+        Journal::open(&path).unwrap();
+    }
+
+    /// NFSv4 and Lustre without `flock`: that no lock can be had does not mean that somebody has it.
+    #[test]
+    fn a_lock_that_cannot_be_asked_for_is_not_held() {
+        assert_eq!(held_by(Ok(())), Held::No);
+        assert_eq!(held_by(Err(Errno::EWOULDBLOCK)), Held::Yes);
+        for errno in [Errno::EBADF, Errno::ENOLCK, Errno::ENOSYS, Errno::EOPNOTSUPP] {
+            assert!(matches!(held_by(Err(errno)), Held::Unknown(_)), "{errno}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Journal::held(&dir.path().join("no/journal")), Held::No);
+        assert!(matches!(Journal::held(&dir.path().join(format!("{:0300}", 1))), Held::Unknown(_)));
+    }
+
+    fn state_after(count: usize) -> RunState {
+        let records: Vec<Record> = samples()
+            .into_iter()
+            .take(count)
+            .enumerate()
+            .map(|(seq, event)| Record { seq: seq as u64, at_ms: 1000 * seq as u64, event })
+            .collect();
+        RunState::replay(&records)
+    }
+
+    #[test]
+    fn the_records_add_up_to_where_the_run_stands() {
+        let running = state_after(4);
+        assert_eq!(running.running, Some(ProcessId { pid: 5, started: 9 }));
+        assert_eq!((running.furthest, running.last_saved), (8, Some(8)));
+        let broken = state_after(6);
+        assert_eq!(broken.running, Some(ProcessId { pid: 5, started: 9 }), "not stopped yet");
+        assert!(broken.lost.contains("n2"));
+        assert!(broken.faults[0].advanced);
+        let stopped = state_after(7);
+        assert_eq!(stopped.running, None);
+        let again = state_after(9);
+        assert_eq!(again.incarnation, 2);
+        assert_eq!(again.placed[1].name, "n3");
+        assert_eq!(state_after(12).finished, Some(0));
+    }
+
+    /// As long as nobody has computed since, what a lost node holds may be the last of its kind.
+    #[test]
+    fn memory_is_stale_only_once_others_have_computed_without_it() {
+        let mut state = RunState::default();
+        let mut tell = |event: Event| {
+            state.apply(&Record { seq: 0, at_ms: 0, event });
+            state.stale.iter().cloned().collect::<Vec<String>>().join(" ")
+        };
+        let lost = |node: &str| Event::NodeLost { node: node.into(), why: String::new() };
+        assert_eq!(tell(Event::Computing { incarnation: 1, iteration: 0 }), "");
+        assert_eq!(tell(lost("n1")), "");
+        assert_eq!(tell(Event::Saved { incarnation: 1, iteration: 8 }), "");
+        assert_eq!(tell(Event::CaughtUp { incarnation: 1, iteration: 8 }), "");
+        assert_eq!(tell(Event::Computing { incarnation: 2, iteration: 8 }), "n1");
+        assert_eq!(tell(lost("n2")), "n1");
+        assert_eq!(tell(Event::MemoryRemoved { node: "n1".into(), bytes: 7 }), "");
+        // It was taken, and is lost again before anything was computed on it.
+        assert_eq!(tell(Event::Replaced { node: "n2".into(), by: "n1".into() }), "");
+        assert_eq!(tell(lost("n1")), "");
+        assert_eq!(tell(Event::Computing { incarnation: 4, iteration: 8 }), "n1 n2");
+    }
+}

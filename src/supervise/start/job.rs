@@ -1,0 +1,509 @@
+//! The launcher's process: started so that it outlives its supervisor, watched, and taken over by the next.
+//!
+//! It writes to files, not to pipes that would break with the supervisor, and a line of shell around it
+//! leaves its exit status in a file. So whoever looks, its parent or a supervisor started an hour later, sees
+//! the same. The files are looked at by the clerk: here is what it has seen.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use super::launcher::Launch;
+use super::witness;
+use crate::supervise::remember::clerk::{Answer, Clerk};
+use crate::supervise::remember::events::ProcessId;
+use crate::supervise::remember::folder::Folder;
+use crate::supervise::talk::processes;
+use crate::supervise::tell::echo::Echo;
+use crate::supervise::tell::voice::{Stream, say};
+
+/// Writes the exit status when the launcher has ended; `$1` is the file.
+const WRAPPER: &str =
+    r#"trap '' HUP INT; f=$1; shift; "$@"; c=$?; echo $c >"$f.new" && mv "$f.new" "$f""#;
+
+/// On a network file system the exit status may show up a moment after its writer has gone.
+const STATUS_PATIENCE: Duration = Duration::from_millis(300);
+
+/// How long processes that are ended may take.
+const END_PATIENCE: Duration = Duration::from_secs(3);
+
+/// A file being written by somebody else, copied on as it grows.
+struct Tail {
+    path: PathBuf,
+    at: u64,
+}
+
+impl Tail {
+    /// What has been written since the last call.
+    fn read(&mut self) -> Vec<u8> {
+        let fresh = || -> io::Result<Vec<u8>> {
+            let mut file = File::open(&self.path)?;
+            file.seek(SeekFrom::Start(self.at))?;
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        // What cannot be read now can be later.
+        let bytes = fresh().unwrap_or_default();
+        self.at += bytes.len() as u64;
+        bytes
+    }
+}
+
+/// What the benchmark says on its standard error when all tests are over and told, before it tidies up and MPI
+/// ends: where it is killed after that, or hangs, its work is not lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    pub status: u8,
+    /// Bytes it has written to its standard output.
+    pub printed: u64,
+}
+
+const DONE: &str = "all tests are done: status ";
+
+/// What is here of what the benchmark has announced to be all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It has not said that it is done.
+    Nothing,
+    /// It will end with this status, and all it has printed is here: from then on nothing that happens to it matters.
+    All { status: u8 },
+    /// It is done, but only so many bytes of what it has printed are here.
+    Part { status: u8, here: u64, printed: u64 },
+}
+
+impl Told {
+    fn of(done: Option<Done>, here: u64) -> Self {
+        match done {
+            None => Told::Nothing,
+            Some(Done { status, printed }) if here >= printed => Told::All { status },
+            Some(Done { status, printed }) => Told::Part { status, here, printed },
+        }
+    }
+}
+
+/// Whether a status says that all tests are over, be it that they passed or that a residual failed.
+pub fn is_over(status: i32) -> bool {
+    matches!(status, 0 | 3)
+}
+
+/// The status with which an incarnation has come to its end, or said it would, if it has. Whether a launcher's 0
+/// says so, the caller must know.
+pub fn end_of(folder: &Folder, incarnation: u32, zero_counts: bool) -> Option<u8> {
+    let left = fs::read_to_string(folder.exit(incarnation));
+    let left = left.ok().and_then(|text| text.trim().parse().ok());
+    left.filter(|status| is_over(*status) && (*status != 0 || zero_counts))
+        .map(|status| status as u8)
+        .or_else(|| match Files::of(folder, incarnation).look().told {
+            Told::All { status } => Some(status),
+            Told::Nothing | Told::Part { .. } => None,
+        })
+}
+
+impl std::fmt::Display for Done {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "{DONE}{}, {} bytes of results on standard output", self.status, self.printed)
+    }
+}
+
+impl Done {
+    fn find(text: &str) -> Option<Self> {
+        let (status, rest) = text.rsplit_once(DONE)?.1.split_once(", ")?;
+        let printed = rest.split_once(" bytes ")?.0;
+        Some(Self { status: status.parse().ok()?, printed: printed.parse().ok()? })
+    }
+}
+
+/// The files of a launch. Only the clerk touches them.
+struct Files {
+    exit: PathBuf,
+    output: Tail,
+    errors: Tail,
+    done: Option<Done>,
+    /// The end of what was last looked through for the benchmark's announcement: it may come in parts.
+    end: Vec<u8>,
+}
+
+/// What the files had to tell at one moment.
+struct Look {
+    began: Instant,
+    output: Vec<u8>,
+    errors: Vec<u8>,
+    exit: Option<i32>,
+    told: Told,
+}
+
+/// The announcement with what a launcher may put before it is shorter than this.
+const DONE_LENGTH: usize = 256;
+
+impl Files {
+    fn of(folder: &Folder, incarnation: u32) -> Self {
+        let tail = |path| Tail { path, at: 0 };
+        Self {
+            exit: folder.exit(incarnation),
+            output: tail(folder.output(incarnation)),
+            errors: tail(folder.errors(incarnation)),
+            done: None,
+            end: Vec::new(),
+        }
+    }
+
+    fn look(&mut self) -> Look {
+        let began = Instant::now();
+        // The status is written last: once it is there, so is all else.
+        let exit = fs::read_to_string(&self.exit).ok().and_then(|text| text.trim().parse().ok());
+        let errors = self.errors.read();
+        let output = self.output.read();
+        if !errors.is_empty() {
+            self.end.extend_from_slice(&errors);
+            self.done = Done::find(&String::from_utf8_lossy(&self.end)).or(self.done);
+            self.end.drain(..self.end.len().saturating_sub(DONE_LENGTH));
+        }
+        Look { began, output, errors, exit, told: Told::of(self.done, self.output.at) }
+    }
+}
+
+/// What a launcher had to complain of when it ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Complaint {
+    /// The node on which a process ended first.
+    pub first_to_end: Option<String>,
+    /// The last lines.
+    pub words: String,
+}
+
+impl Complaint {
+    fn read(output: &Path, errors: &Path) -> Self {
+        let read = |path| fs::read(path).unwrap_or_default();
+        let (output, errors) = (read(output), read(errors));
+        let texts = [&errors, &output].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        Self {
+            // Hydra says it on its standard output.
+            first_to_end: texts.iter().find_map(|text| witness::first_to_end(text)),
+            words: last_words(&errors),
+        }
+    }
+}
+
+/// The end of what the launcher complained about.
+fn last_words(errors: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&errors[errors.len().saturating_sub(2000)..]).into_owned();
+    // Open MPI frames what it has to say, and adds that it could say more.
+    let tells = |line: &&str| {
+        !line.trim_matches('-').is_empty()
+            && !line.contains("help message")
+            && !line.contains("help / error messages")
+    };
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(tells).collect();
+    lines[lines.len().saturating_sub(3)..].join(" | ")
+}
+
+pub struct Job {
+    id: ProcessId,
+    /// Ours to reap, unless it was started by an earlier supervisor.
+    child: Option<Child>,
+    clerk: Clerk,
+    files: Arc<Mutex<Files>>,
+    output: PathBuf,
+    errors: PathBuf,
+    looking: Option<Answer<Look>>,
+    /// When the last look began whose answer is here.
+    looked: Option<Instant>,
+    /// What it has seen and nobody has passed on yet.
+    unsaid: (Vec<u8>, Vec<u8>),
+    exit: Option<i32>,
+    told: Told,
+    vanished: Option<Instant>,
+}
+
+/// A launcher's process that has just been started.
+pub struct Started(ProcessId, Child);
+
+impl Job {
+    /// Writes the launch's files and starts it: the clerk's work, for all of that may wait for a disk.
+    pub fn start(launch: &Launch, folder: &Folder, incarnation: u32) -> io::Result<Started> {
+        for (path, content, executable) in &launch.files {
+            fs::write(path, content)?;
+            if *executable {
+                use std::os::unix::fs::PermissionsExt;
+                fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+            }
+        }
+        let exit = folder.exit(incarnation);
+        let _ = fs::remove_file(&exit);
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", WRAPPER, "skt-hpl-launch"]).arg(&exit).args(&launch.argv);
+        for (name, _) in std::env::vars_os() {
+            if launch.removes(&name.to_string_lossy()) {
+                command.env_remove(&name);
+            }
+        }
+        let child = command
+            .envs(launch.set.iter().map(|(n, v)| (n, v)))
+            .stdin(Stdio::null())
+            .stdout(File::create(folder.output(incarnation))?)
+            .stderr(File::create(folder.errors(incarnation))?)
+            // A Ctrl-C at the terminal is for the supervisor to act on, not for the ranks to die of.
+            .process_group(0)
+            .spawn()?;
+        let pid = child.id();
+        let started = processes::look(pid).map_or(0, |(_, started)| started);
+        Ok(Started(ProcessId { pid, started }, child))
+    }
+
+    /// The job that was started.
+    pub fn new(started: Started, folder: &Folder, incarnation: u32, clerk: &Clerk) -> Self {
+        let Started(id, child) = started;
+        Self { child: Some(child), ..Self::adopt(id, folder, incarnation, clerk) }
+    }
+
+    /// A job an earlier supervisor started.
+    pub fn adopt(id: ProcessId, folder: &Folder, incarnation: u32, clerk: &Clerk) -> Self {
+        Self {
+            id,
+            child: None,
+            clerk: clerk.clone(),
+            files: Arc::new(Mutex::new(Files::of(folder, incarnation))),
+            output: folder.output(incarnation),
+            errors: folder.errors(incarnation),
+            looking: None,
+            looked: None,
+            unsaid: Default::default(),
+            exit: None,
+            told: Told::Nothing,
+            vanished: None,
+        }
+    }
+
+    pub fn id(&self) -> ProcessId {
+        self.id
+    }
+
+    /// Whether it runs, or has left an exit status.
+    pub fn is_known(id: ProcessId, exit: &Path) -> bool {
+        processes::is_alive(id) || exit.exists()
+    }
+
+    /// Has the clerk look at the files, unless it is still at it.
+    pub fn look(&mut self) {
+        if self.looking.is_none() {
+            let files = Arc::clone(&self.files);
+            self.looking = Some(
+                self.clerk
+                    .ask(move || files.lock().unwrap_or_else(|broken| broken.into_inner()).look()),
+            );
+        }
+    }
+
+    /// Takes in what the clerk has seen. False while it is still looking.
+    pub fn has_looked(&mut self) -> bool {
+        let Some(looking) = &self.looking else { return true };
+        let Some(look) = looking.here() else { return false };
+        self.looking = None;
+        self.looked = Some(look.began);
+        self.unsaid.0.extend(look.output);
+        self.unsaid.1.extend(look.errors);
+        self.exit = self.exit.or(look.exit);
+        self.told = look.told;
+        true
+    }
+
+    /// None while it runs; then its exit status, or None again if it vanished without one. By the last look.
+    pub fn poll(&mut self) -> Option<Option<i32>> {
+        if let Some(child) = &mut self.child {
+            // Reap it; its status comes from the file, as for everybody.
+            let _ = child.try_wait();
+        }
+        if self.exit.is_some() {
+            return Some(self.exit);
+        }
+        if processes::is_alive(self.id) {
+            return None;
+        }
+        let since = *self.vanished.get_or_insert_with(Instant::now);
+        self.looked.is_some_and(|at| at > since + STATUS_PATIENCE).then_some(None)
+    }
+
+    /// Ends the launcher and what it started on this machine; how many processes that were.
+    pub fn end(&mut self, run_id: &str) -> Answer<usize> {
+        let (id, child, run_id) = (self.id, self.child.take(), run_id.to_owned());
+        Answer::beside(move || {
+            if processes::is_alive(id) {
+                let _ = killpg(Pid::from_raw(id.pid as i32), Signal::SIGKILL);
+            }
+            // One that a disk holds up goes when the disk lets it: nobody waits for that.
+            std::thread::spawn(move || child.map(|mut child| child.wait()));
+            processes::end_run(&run_id, None, END_PATIENCE).0
+        })
+    }
+
+    /// Passes on what the job has written, as far as it has been seen, unless an earlier incarnation has said the same.
+    /// True if there was anything.
+    pub fn forward(&mut self, echo: &mut Echo) -> bool {
+        let (output, errors) = std::mem::take(&mut self.unsaid);
+        let words = [(Stream::Output, echo.fresh(&output)), (Stream::Errors, errors)];
+        let words = words.into_iter().filter(|(_, bytes)| !bytes.is_empty());
+        words.map(|(stream, bytes)| say(stream, bytes)).count() > 0
+    }
+
+    /// Passes on a last line that has no end.
+    pub fn forward_rest(&mut self, echo: &mut Echo) {
+        self.forward(echo);
+        say(Stream::Output, echo.rest());
+    }
+
+    /// What was here, at the last look, of what the benchmark has announced to be all.
+    pub fn told(&self) -> Told {
+        self.told
+    }
+
+    /// What it complains of.
+    pub fn complaint(&self) -> Answer<Complaint> {
+        let (output, errors) = (self.output.clone(), self.errors.clone());
+        self.clerk.ask(move || Complaint::read(&output, &errors))
+    }
+
+    /// The same, and all it has printed.
+    pub fn words(&self) -> Answer<(String, Complaint)> {
+        let (output, errors) = (self.output.clone(), self.errors.clone());
+        self.clerk.ask(move || {
+            let printed = fs::read(&output).unwrap_or_default();
+            let printed = String::from_utf8_lossy(&printed).into_owned();
+            (printed, Complaint::read(&output, &errors))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supervise::start::launcher::RUN_ID_VAR;
+
+    fn started(script: &str) -> (tempfile::TempDir, Folder, Job, String) {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path());
+        let run_id = format!("job-{}-{}", std::process::id(), dir.path().display());
+        let launch = Launch {
+            argv: ["sh", "-c", script].map(String::from).to_vec(),
+            set: vec![(RUN_ID_VAR.to_string(), run_id.clone())],
+            remove_prefixes: vec![],
+            files: vec![(dir.path().join("hosts"), "n1\n".to_string(), false)],
+        };
+        let started = Job::start(&launch, &folder, 1).unwrap();
+        let job = Job::new(started, &folder, 1, &Clerk::new());
+        (dir, folder, job, run_id)
+    }
+
+    fn wait(job: &mut Job) -> Option<i32> {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            job.look();
+            match job.has_looked().then(|| job.poll()).flatten() {
+                Some(end) => return end,
+                None if Instant::now() > until => panic!("it does not end"),
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    #[test]
+    fn an_exit_status_is_there_for_whoever_asks() {
+        let (_dir, folder, mut job, _) = started("cat hosts 2>/dev/null; echo out; exit 42");
+        assert_eq!(wait(&mut job), Some(42));
+        let mut other = Job::adopt(job.id(), &folder, 1, &Clerk::new());
+        assert_eq!(wait(&mut other), Some(42));
+        assert!(fs::read_to_string(folder.output(1)).unwrap().contains("out"));
+    }
+
+    #[test]
+    fn done_is_done_when_all_that_was_printed_is_here() {
+        let done = Done { status: 3, printed: 12 };
+        assert_eq!(
+            Done::find(&format!("noise\n[1,0]<stderr>:skt-hpl: {done}\nmore\n")),
+            Some(done)
+        );
+        assert_eq!(Done::find("all tests are done: status 3, 1"), None, "cut short");
+        let part = Told::Part { status: 3, here: 11, printed: 12 };
+        for (text, told) in [("twelve bytes", Told::All { status: 3 }), ("eleven byte", part)] {
+            let script = format!("printf '%s' '{text}'; echo 'skt-hpl: {done}' >&2");
+            let (_dir, _folder, mut job, _) = started(&script);
+            wait(&mut job);
+            assert_eq!(job.told(), told);
+        }
+    }
+
+    /// Open MPI 5 ends with 0 when a node is lost: only what the benchmark has said counts then.
+    #[test]
+    fn a_launchers_zero_is_no_word_of_the_benchmarks() {
+        let done = Done { status: 0, printed: 0 };
+        for (script, loose, strict) in [
+            ("exit 0".to_string(), Some(0), None),
+            ("exit 3".to_string(), Some(3), Some(3)),
+            (format!("echo 'skt-hpl: {done}' >&2"), Some(0), Some(0)),
+        ] {
+            let (_dir, folder, mut job, _) = started(&script);
+            wait(&mut job);
+            assert_eq!(end_of(&folder, 1, true), loose, "{script}");
+            assert_eq!(end_of(&folder, 1, false), strict, "{script}");
+        }
+    }
+
+    #[test]
+    fn a_job_is_adopted_and_ended_with_all_it_started() {
+        let (_dir, folder, mut job, run_id) = started("sleep 50 & sleep 50");
+        std::thread::sleep(Duration::from_millis(100));
+        let mut adopted = Job::adopt(job.id(), &folder, 1, &Clerk::new());
+        assert_eq!(adopted.poll(), None);
+        let ended = adopted.end(&run_id);
+        while ended.here().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(wait(&mut job), None, "killed: no exit status");
+        assert!(processes::of_run(&run_id, None).is_empty());
+    }
+
+    /// A disk that hangs is no launcher that vanished: only a look that began after it had gone says that it left nothing.
+    #[test]
+    fn what_cannot_be_looked_at_has_not_vanished() {
+        let (_dir, folder, mut job, _) = started("exit 7");
+        let left = folder.exit(1);
+        while !left.exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (go, held) = std::sync::mpsc::channel::<()>();
+        let _hangs = job.clerk.ask(move || held.recv());
+        job.look();
+        let until = Instant::now() + 2 * STATUS_PATIENCE;
+        while Instant::now() < until {
+            assert!(!job.has_looked());
+            assert_eq!(job.poll(), None);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        go.send(()).unwrap();
+        assert_eq!(wait(&mut job), Some(7));
+    }
+
+    /// The announcement may come to disk in pieces.
+    #[test]
+    fn an_end_that_is_told_in_parts_is_heard() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path());
+        let text = format!("{}\nskt-hpl: {}\n", "x".repeat(1000), Done { status: 3, printed: 0 });
+        fs::write(folder.output(1), "").unwrap();
+        let mut files = Files::of(&folder, 1);
+        for cut in [3, 1010, 1020, text.len() - 45] {
+            fs::write(folder.errors(1), &text[..cut]).unwrap();
+            assert_eq!(files.look().told, Told::Nothing);
+        }
+        fs::write(folder.errors(1), &text).unwrap();
+        assert_eq!(files.look().told, Told::All { status: 3 });
+        assert_eq!(files.look().told, Told::All { status: 3 }, "and stays");
+    }
+}

@@ -1,0 +1,523 @@
+//! Command lines of the MPI launchers: Open MPI's mpirun (4 and 5), MPICH's mpiexec (Hydra), Slurm's srun.
+//!
+//! A pure function from what shall run where to files, arguments and environment. The restart loop writes
+//! the files and starts the command; a relaunch on other nodes is the same function with another list. So
+//! ranks are bound to cores as the launcher alone would bind them, unless [`Room`] says that this cannot be.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::hosts::Host;
+use super::room::{Room, has_option, without_placement};
+use crate::supervise::talk::shell::RemoteShell;
+
+/// Name of the environment variable by which every process of a run is recognised.
+pub const RUN_ID_VAR: &str = "SKT_RUN_ID";
+/// The supervised run that this process is a part of, if any.
+pub fn own_run_id() -> Option<String> {
+    std::env::var(RUN_ID_VAR).ok()
+}
+
+/// Name of the environment variable that counts the launches of a run, from 1.
+pub const INCARNATION_VAR: &str = "SKT_INCARNATION";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Launcher {
+    /// Open MPI's mpirun
+    Openmpi,
+    /// MPICH's mpiexec (Hydra)
+    Mpich,
+    /// Slurm's srun, with the PMI the MPI library wants
+    Srun,
+}
+
+impl Launcher {
+    /// Programs to look for in PATH, the most telling name first.
+    pub fn programs(self) -> &'static [&'static str] {
+        match self {
+            Launcher::Openmpi => &["mpirun.openmpi", "orterun", "mpirun"],
+            Launcher::Mpich => &["mpiexec.hydra", "mpiexec.mpich", "mpiexec"],
+            Launcher::Srun => &["srun"],
+        }
+    }
+
+    /// The launcher that belongs to an MPI library, by what the library calls itself.
+    pub fn of_library(version: &str) -> Option<Self> {
+        let version = version.to_ascii_lowercase();
+        if version.contains("open mpi") {
+            Some(Launcher::Openmpi)
+        } else if ["mpich", "intel", "mvapich"].iter().any(|n| version.contains(n)) {
+            Some(Launcher::Mpich)
+        } else {
+            None
+        }
+    }
+}
+
+/// How Slurm's PMIx plugin collects: over a tree, or around a ring.
+pub const PMIX_FENCE_VAR: &str = "SLURM_PMIX_FENCE";
+
+/// What Open MPI 5's launcher needs to let a job go on without a rank, and its ranks to notice soon.
+pub const WITH_ULFM: &[&str] = &[
+    "--with-ft",
+    "ulfm",
+    "--mca",
+    "mpi_ft_detector",
+    "true",
+    "--mca",
+    "mpi_ft_detector_period",
+    "1",
+    "--mca",
+    "mpi_ft_detector_timeout",
+    "6",
+];
+
+/// A launcher as it was found on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tool {
+    pub kind: Launcher,
+    pub program: PathBuf,
+    /// The first number of its version, where that is known.
+    pub major: Option<u32>,
+    /// Where it is installed, if that is a folder of its own: its daemons are started from there on every node.
+    pub prefix: Option<PathBuf>,
+    /// srun's `--mpi`, where the user named none.
+    pub pmi: &'static str,
+    /// Whether the user's environment says how Slurm's PMIx plugin collects what all nodes have to say.
+    pub fence_is_chosen: bool,
+    /// Cores a rank, as the Slurm job was asked for: srun itself does not look.
+    pub cpus_per_rank: Option<usize>,
+}
+
+impl Tool {
+    /// Open MPI 5 has another runtime than 4, PRRTE, with options of its own.
+    fn is_prrte(&self) -> bool {
+        self.kind == Launcher::Openmpi && self.major.is_some_and(|major| major >= 5)
+    }
+
+    /// What it must be told so that a job goes on without a lost rank, and the others notice: that a rank on another
+    /// node is gone only the detector tells. None where it cannot.
+    pub fn goes_on(&self) -> Option<&'static [&'static str]> {
+        self.is_prrte().then_some(WITH_ULFM)
+    }
+
+    /// Whether its status is 0 although a node was lost: PRRTE's is, after "will terminate the job".
+    pub fn hides_losses(&self) -> bool {
+        self.is_prrte()
+    }
+}
+
+/// The first number of what a launcher says to `--version`: `mpirun (Open MPI) 5.0.11` is 5.
+pub fn major_version(text: &str) -> Option<u32> {
+    let number = |word: &str| {
+        let word = word.strip_prefix('v').unwrap_or(word);
+        let (major, rest) = word.split_once('.')?;
+        rest.starts_with(|c: char| c.is_ascii_digit()).then(|| major.parse().ok())?
+    };
+    text.split_whitespace().find_map(|word| number(word.trim_end_matches(',')))
+}
+
+/// What shall run where.
+#[derive(Clone, Debug)]
+pub struct LaunchPlan<'a> {
+    pub tool: &'a Tool,
+    pub hosts: &'a [Host],
+    /// Whether the nodes have the cores for their ranks.
+    pub room: Room,
+    pub ranks: usize,
+    pub run_id: &'a str,
+    pub incarnation: u32,
+    /// The benchmark and its flags.
+    pub command: &'a [String],
+    /// Variables every rank shall see, beside run id and incarnation.
+    pub env: &'a [(String, String)],
+    /// Arguments of the user's for the launcher.
+    pub extra: &'a [String],
+    pub shell: &'a RemoteShell,
+    /// Where the files go.
+    pub dir: &'a Path,
+    pub as_root: bool,
+}
+
+/// A launcher's command, ready to be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    pub argv: Vec<String>,
+    pub set: Vec<(String, String)>,
+    /// Variables whose names begin so are taken away: what a batch system says about nodes is out of date
+    /// once one has died.
+    pub remove_prefixes: Vec<&'static str>,
+    /// Path, content, executable.
+    pub files: Vec<(PathBuf, String, bool)>,
+}
+
+impl Launch {
+    /// Whether a variable is kept from the launcher. Where Slurm's configuration lies is no news of nodes.
+    pub fn removes(&self, name: &str) -> bool {
+        name != "SLURM_CONF" && self.remove_prefixes.iter().any(|p| name.starts_with(p))
+    }
+}
+
+/// The command that starts `plan`.
+pub fn launch(plan: &LaunchPlan) -> Launch {
+    let mut set = vec![
+        (RUN_ID_VAR.to_string(), plan.run_id.to_string()),
+        (INCARNATION_VAR.to_string(), plan.incarnation.to_string()),
+    ];
+    let marks = set.clone();
+    set.extend(plan.env.iter().cloned());
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let hosts_path = plan.dir.join(format!("hosts.{}", plan.incarnation));
+    let script_path = plan.dir.join(format!("rsh.{}", plan.incarnation));
+    let ranks = plan.ranks.to_string();
+    let mut argv = vec![text(&plan.tool.program)];
+    let mut push = |words: &[&str]| argv.extend(words.iter().map(|w| w.to_string()));
+    let mut files = Vec::new();
+    let mut remove_prefixes = Vec::new();
+    let extra = match plan.room {
+        // What the user said about cores was said of another number of ranks a node.
+        Room::Doubled => without_placement(plan.tool.kind, plan.extra),
+        Room::Enough | Room::Short => plan.extra.to_vec(),
+    };
+    match plan.tool.kind {
+        Launcher::Openmpi => {
+            if plan.as_root {
+                push(&["--allow-run-as-root"]);
+            }
+            push(&["-np", &ranks, "--hostfile", &text(&hosts_path)]);
+            if let Some(prefix) = &plan.tool.prefix {
+                push(&["--prefix", &text(prefix)]);
+            }
+            let prrte = plan.tool.is_prrte();
+            let (mca, plm) = if prrte { ("--prtemca", "ssh") } else { ("-mca", "rsh") };
+            push(&[mca, "plm", plm, mca, &format!("plm_{plm}_agent"), &text(&script_path)]);
+            // mpirun dials every node itself: a tree would hang a branch on a node that dies meanwhile.
+            push(&[mca, &format!("plm_{plm}_no_tree_spawn"), "1"]);
+            if matches!(plan.shell, RemoteShell::Srun { .. }) {
+                // A daemon that goes into the background would end with its job step.
+                match prrte {
+                    true => push(&["--leave-session-attached"]),
+                    false => push(&[mca, "orte_leave_session_attached", "1"]),
+                }
+            }
+            // Version 4 binds where it can and else does not; 5 refuses to start more ranks than cores.
+            match plan.room {
+                Room::Doubled => push(&["--bind-to", "none"]),
+                Room::Short if prrte && !has_option(plan.extra, "bind-to") => {
+                    push(&["--bind-to", "none"]);
+                }
+                Room::Short | Room::Enough => {}
+            }
+            for (name, _) in &set {
+                push(&["-x", name]);
+            }
+            files.push((hosts_path, host_file(plan.hosts, " slots="), false));
+            files.push((script_path, plan.shell.launcher_script(&marks), true));
+            remove_prefixes.extend(["SLURM_", "PBS_", "LSB_"]);
+        }
+        Launcher::Mpich => {
+            push(&["-n", &ranks, "-f", &text(&hosts_path)]);
+            push(&["-launcher", "ssh", "-launcher-exec", &text(&script_path)]);
+            files.push((hosts_path, host_file(plan.hosts, ":"), false));
+            files.push((script_path, plan.shell.launcher_script(&marks), true));
+            remove_prefixes.extend(["SLURM_", "PBS_", "LSB_"]);
+        }
+        Launcher::Srun => {
+            // srun sorts the node list; only a line a rank keeps the order.
+            let lines: Vec<&str> = plan
+                .hosts
+                .iter()
+                .flat_map(|h| std::iter::repeat_n(h.name.as_str(), h.slots))
+                .take(plan.ranks)
+                .collect();
+            set.push(("SLURM_HOSTFILE".to_string(), text(&hosts_path)));
+            // Its tree mistakes nodes for one another when they are not in Slurm's order, as after a replacement: in
+            // 22.05 one start in ten hung, or crashed in MPI_Init, on 4 nodes; none of 250 with the ring.
+            if !plan.tool.fence_is_chosen {
+                set.push((PMIX_FENCE_VAR.to_string(), "ring".to_string()));
+            }
+            if let RemoteShell::Srun { job } = plan.shell {
+                push(&[&format!("--jobid={job}")]);
+            }
+            let nodes = {
+                let mut names = lines.clone();
+                names.sort_unstable();
+                names.dedup();
+                names.len()
+            };
+            push(&["--overlap", "--kill-on-bad-exit=1", "--distribution=arbitrary"]);
+            push(&["-n", &ranks, "-N", &nodes.to_string()]);
+            if !has_option(&extra, "mpi") {
+                push(&[&format!("--mpi={}", plan.tool.pmi)]);
+            }
+            // The job's `--cpus-per-task` is no default for its steps: a rank would get a single core.
+            let said = ["c", "cpus-per-task", "cpu-bind", "exact"];
+            match (plan.room, plan.tool.cpus_per_rank) {
+                (Room::Doubled, _) => push(&["--overcommit", "--cpu-bind=none"]),
+                (_, Some(cpus)) if !said.iter().any(|name| has_option(&extra, name)) => {
+                    push(&[&format!("--cpus-per-task={cpus}"), "--cpu-bind=cores"]);
+                }
+                _ => {}
+            }
+            files.push((hosts_path, lines.join("\n") + "\n", false));
+        }
+    }
+    argv.extend(extra);
+    argv.extend(plan.command.iter().cloned());
+    Launch { argv, set, remove_prefixes, files }
+}
+
+fn host_file(hosts: &[Host], between: &str) -> String {
+    hosts.iter().map(|h| format!("{}{between}{}\n", h.name, h.slots)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supervise::start::hosts::read_host_file;
+
+    fn tool(kind: Launcher, major: u32) -> Tool {
+        Tool {
+            kind,
+            program: PathBuf::from("/bin/launch"),
+            major: Some(major),
+            prefix: None,
+            pmi: "pmi2",
+            fence_is_chosen: false,
+            cpus_per_rank: None,
+        }
+    }
+
+    /// Every launcher there is, and the versions that differ.
+    fn tools() -> [Tool; 4] {
+        [
+            tool(Launcher::Openmpi, 4),
+            tool(Launcher::Openmpi, 5),
+            tool(Launcher::Mpich, 4),
+            tool(Launcher::Srun, 22),
+        ]
+    }
+
+    fn plan_with<'a>(tool: &'a Tool, shell: &'a RemoteShell, parts: &'a Parts) -> LaunchPlan<'a> {
+        LaunchPlan {
+            tool,
+            room: Room::Enough,
+            hosts: &parts.hosts,
+            ranks: 5,
+            run_id: "r1",
+            incarnation: 2,
+            command: &parts.command,
+            env: &parts.env,
+            extra: &parts.extra,
+            shell,
+            dir: Path::new("/state"),
+            as_root: true,
+        }
+    }
+
+    /// Whether these words stand in this order, one after the other.
+    fn says(argv: &[String], words: &str) -> bool {
+        let words: Vec<&str> = words.split(' ').collect();
+        argv.windows(words.len()).any(|window| window == words)
+    }
+
+    struct Parts {
+        hosts: Vec<Host>,
+        command: Vec<String>,
+        env: Vec<(String, String)>,
+        extra: Vec<String>,
+    }
+
+    fn parts() -> Parts {
+        Parts {
+            hosts: vec![Host::new("n9", 2), Host::new("n1", 2), Host::new("n3", 1)],
+            command: ["/x/skt-hpl", "-n", "8000"].map(String::from).to_vec(),
+            env: vec![("OMP_NUM_THREADS".to_string(), "1".to_string())],
+            extra: ["--bind-to", "none"].map(String::from).to_vec(),
+        }
+    }
+
+    fn ssh() -> RemoteShell {
+        RemoteShell::parse(Some("ssh -F f")).unwrap()
+    }
+
+    #[test]
+    fn only_open_mpi_5_goes_on_without_a_rank() {
+        let can: Vec<bool> = tools().iter().map(|tool| tool.goes_on().is_some()).collect();
+        assert_eq!(can, [false, true, false, false]);
+    }
+
+    #[test]
+    fn every_launcher_keeps_the_order_and_ends_with_the_command() {
+        let (parts, shell) = (parts(), ssh());
+        for tool in tools() {
+            let made = launch(&plan_with(&tool, &shell, &parts));
+            assert_eq!(made.argv[0], "/bin/launch");
+            assert!(made.argv.ends_with(&[parts.extra.clone(), parts.command.clone()].concat()));
+            for (name, value) in
+                [("SKT_RUN_ID", "r1"), ("SKT_INCARNATION", "2"), ("OMP_NUM_THREADS", "1")]
+            {
+                assert!(made.set.contains(&(name.to_string(), value.to_string())));
+            }
+            let hosts = &made.files[0].1;
+            if tool.kind == Launcher::Srun {
+                assert_eq!(hosts, "n9\nn9\nn1\nn1\nn3\n");
+                assert!(made.argv.windows(2).any(|w| w == ["-N", "3"]));
+                let fence = (PMIX_FENCE_VAR.to_string(), "ring".to_string());
+                assert!(made.set.contains(&fence));
+                let told = Tool { fence_is_chosen: true, ..tool };
+                assert!(!launch(&plan_with(&told, &shell, &parts)).set.contains(&fence));
+            } else {
+                // What we write, we can read.
+                assert_eq!(read_host_file(hosts, "h").unwrap(), parts.hosts);
+                assert!(made.files[1].2, "the remote shell's script must be executable");
+            }
+        }
+    }
+
+    #[test]
+    fn open_mpi_is_told_about_each_variable_and_hydra_needs_colons() {
+        let (parts, shell) = (parts(), ssh());
+        for major in [4, 5] {
+            let tool = tool(Launcher::Openmpi, major);
+            let made = launch(&plan_with(&tool, &shell, &parts));
+            for name in ["SKT_RUN_ID", "SKT_INCARNATION", "OMP_NUM_THREADS"] {
+                assert!(says(&made.argv, &format!("-x {name}")), "{name}");
+            }
+        }
+        let hydra = tool(Launcher::Mpich, 4);
+        let made = launch(&plan_with(&hydra, &shell, &parts));
+        assert!(made.files[0].1.contains("n9:2\n"));
+    }
+
+    #[test]
+    fn each_open_mpi_hears_its_own_words() {
+        let (parts, shell) = (parts(), ssh());
+        let mut four = tool(Launcher::Openmpi, 4);
+        let made = launch(&plan_with(&four, &shell, &parts));
+        assert!(says(&made.argv, "-mca plm rsh -mca plm_rsh_agent /state/rsh.2"), "{made:?}");
+        assert!(says(&made.argv, "-mca plm_rsh_no_tree_spawn 1"));
+        assert!(!made.argv.contains(&"--prtemca".to_string()));
+        let mut five = tool(Launcher::Openmpi, 5);
+        five.prefix = Some(PathBuf::from("/opt/ompi"));
+        let made = launch(&plan_with(&five, &shell, &parts));
+        assert!(says(&made.argv, "--prtemca plm ssh --prtemca plm_ssh_agent /state/rsh.2"));
+        assert!(says(&made.argv, "--prtemca plm_ssh_no_tree_spawn 1"));
+        assert!(says(&made.argv, "--prefix /opt/ompi"));
+        assert!(!made.argv.contains(&"-mca".to_string()), "{made:?}");
+        // One that does not tell its version is taken for the older.
+        four.major = None;
+        let made = launch(&plan_with(&four, &shell, &parts));
+        assert!(says(&made.argv, "-mca plm rsh"));
+        // A daemon in a job step must not go into the background.
+        let step = RemoteShell::Srun { job: "7".to_string() };
+        let made = launch(&plan_with(&five, &step, &parts));
+        assert!(made.argv.contains(&"--leave-session-attached".to_string()));
+        let made = launch(&plan_with(&four, &step, &parts));
+        assert!(says(&made.argv, "-mca orte_leave_session_attached 1"));
+    }
+
+    /// `--oversubscribe` would turn binding off in version 5; slots always suffice, so none needs it.
+    #[test]
+    fn ranks_are_bound_as_the_launcher_alone_would_bind_them() {
+        let (mut parts, shell) = (parts(), ssh());
+        parts.extra.clear();
+        for tool in tools() {
+            let made = launch(&plan_with(&tool, &shell, &parts));
+            for word in &made.argv {
+                assert!(!word.contains("bind") && !word.contains("oversubscribe"), "{made:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn more_ranks_than_cores_start_all_the_same() {
+        let (mut parts, shell) = (parts(), ssh());
+        parts.extra = ["--tag-output", "--map-by", "slot:PE=2"].map(String::from).to_vec();
+        let with = |tool: &Tool, room, parts: &Parts| {
+            launch(&LaunchPlan { room, ..plan_with(tool, &shell, parts) }).argv
+        };
+        let [four, five, hydra, srun] = tools();
+        assert!(!says(&with(&four, Room::Short, &parts), "--bind-to none"), "it does by itself");
+        assert!(says(&with(&five, Room::Short, &parts), "--bind-to none"));
+        // Twice would be an error of version 5; the user's word counts.
+        parts.extra = ["--bind-to", "core:overload-allowed"].map(String::from).to_vec();
+        assert!(!says(&with(&five, Room::Short, &parts), "--bind-to none"));
+        // On a doubled node the user's word cannot be kept.
+        for tool in [&four, &five] {
+            let argv = with(tool, Room::Doubled, &parts);
+            assert!(says(&argv, "--bind-to none"));
+            assert!(!argv.contains(&"core:overload-allowed".to_string()), "{argv:?}");
+        }
+        parts.extra = ["-bind-to", "core:4", "-iface", "ib0"].map(String::from).to_vec();
+        let argv = with(&hydra, Room::Doubled, &parts);
+        assert!(says(&argv, "-iface ib0") && !argv.contains(&"-bind-to".to_string()));
+        parts.extra = ["--cpus-per-task=4", "--mem=0"].map(String::from).to_vec();
+        let argv = with(&srun, Room::Doubled, &parts);
+        assert!(says(&argv, "--overcommit --cpu-bind=none"), "{argv:?}");
+        assert!(!argv.contains(&"--cpus-per-task=4".to_string()));
+    }
+
+    #[test]
+    fn a_rank_under_srun_gets_the_cores_the_job_was_asked_for() {
+        let (mut parts, shell) = (parts(), ssh());
+        parts.extra.clear();
+        let mut srun = tool(Launcher::Srun, 22);
+        srun.cpus_per_rank = Some(8);
+        let made = launch(&plan_with(&srun, &shell, &parts));
+        assert!(says(&made.argv, "--cpus-per-task=8 --cpu-bind=cores"), "{made:?}");
+        for own in ["-c4", "--cpus-per-task=4", "--cpu-bind=none", "--exact"] {
+            parts.extra = vec![own.to_string()];
+            let made = launch(&plan_with(&srun, &shell, &parts));
+            assert!(!made.argv.contains(&"--cpus-per-task=8".to_string()), "{made:?}");
+        }
+    }
+
+    #[test]
+    fn versions_are_read() {
+        for (text, major) in [
+            ("mpirun (Open MPI) 5.0.11\n\nReport bugs to https://www.open-mpi.org/", Some(5)),
+            ("mpirun.openmpi (OpenRTE) 4.1.4\n", Some(4)),
+            ("Open MPI v5.0.11, package: Open MPI x", Some(5)),
+            ("HYDRA build details:\n    Version:            4.0.2\n", Some(4)),
+            ("slurm-wlm 22.05.8", Some(22)),
+            ("usage: mine [-n N]", None),
+            ("", None),
+        ] {
+            assert_eq!(major_version(text), major, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pmi_of_the_users_wins() {
+        let (mut parts, shell) = (parts(), ssh());
+        parts.extra = vec!["--mpi=pmix".to_string()];
+        let srun = tool(Launcher::Srun, 22);
+        let made = launch(&plan_with(&srun, &shell, &parts));
+        assert!(!made.argv.contains(&"--mpi=pmi2".to_string()));
+        assert!(made.argv.contains(&"--mpi=pmix".to_string()));
+    }
+
+    #[test]
+    fn a_batch_systems_nodes_are_hidden_but_not_its_configuration() {
+        let (parts, shell) = (parts(), ssh());
+        let [four, _, _, srun] = tools();
+        let made = launch(&plan_with(&four, &shell, &parts));
+        assert!(made.removes("SLURM_JOB_NODELIST") && made.removes("PBS_NODEFILE"));
+        assert!(!made.removes("SLURM_CONF") && !made.removes("PATH"));
+        let made = launch(&plan_with(&srun, &shell, &parts));
+        assert!(!made.removes("SLURM_JOB_ID"), "srun itself needs them");
+    }
+
+    #[test]
+    fn libraries_know_their_launcher() {
+        assert_eq!(
+            Launcher::of_library("Open MPI v4.1.4, package: Debian"),
+            Some(Launcher::Openmpi)
+        );
+        assert_eq!(Launcher::of_library("MPICH Version:\t4.0.2"), Some(Launcher::Mpich));
+        assert_eq!(Launcher::of_library("Something"), None);
+    }
+}

@@ -1,0 +1,9 @@
+//! What starts: hosts and launchers as text and argument lists, trial starts of MPI, the launcher's process.
+
+pub mod hosts;
+pub mod job;
+pub mod launcher;
+pub mod room;
+pub mod search;
+pub mod trial;
+pub mod witness;

@@ -1,0 +1,167 @@
+//! Whether ranks have cores of their own, and what then is left of the user's words about placing them.
+//!
+//! `supervisor` and `skt-hpl doctor` ask [`room`] before they make a launch plan; `launcher` acts on the answer.
+//! A supervised run binds ranks as the launcher alone would: only where that must fail, because a survivor
+//! carries the ranks of a lost node, or because a launcher refuses more ranks than cores, is binding turned off.
+
+use super::hosts::Host;
+use super::launcher::Launcher;
+
+/// How the ranks of the fullest node compare with its cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Every rank can have a core of its own, or nobody knows.
+    Enough,
+    /// A node has more ranks than cores, because the user wants it so.
+    Short,
+    /// A node carries more ranks than the user gave it: those of one that was lost.
+    Doubled,
+}
+
+/// `listed` are the nodes the user gave to work on, `cores` is what a node has. A spare takes over as many
+/// ranks as any of those had.
+pub fn room(hosts: &[Host], listed: &[Host], cores: impl Fn(&str) -> Option<usize>) -> Room {
+    let most = listed.iter().map(|l| l.slots).max();
+    let doubled = |host: &Host| {
+        let meant = listed.iter().find(|l| l.name == host.name).map(|l| l.slots).or(most);
+        meant.is_some_and(|slots| host.slots > slots)
+    };
+    if hosts.iter().any(doubled) {
+        Room::Doubled
+    } else if hosts.iter().any(|h| cores(&h.name).is_some_and(|cores| h.slots > cores)) {
+        Room::Short
+    } else {
+        Room::Enough
+    }
+}
+
+/// Whether a launcher's option is among words: `--name X`, `-name X` or `--name=X`; a letter as `-c4` too.
+pub fn has_option(words: &[String], name: &str) -> bool {
+    words.iter().any(|word| is_option(word, name).is_some())
+}
+
+/// Whether this word is the option, and if so, whether it carries its value.
+fn is_option(word: &str, name: &str) -> Option<bool> {
+    let bare = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
+    let rest = bare.strip_prefix(name)?;
+    match rest.chars().next() {
+        None => Some(false),
+        Some('=') => Some(true),
+        Some(c) if name.len() == 1 && !word.starts_with("--") && c.is_ascii_digit() => Some(true),
+        Some(_) => None,
+    }
+}
+
+/// The options of a launcher that say which cores a rank gets, and how many words follow each.
+fn placing(launcher: Launcher) -> &'static [(&'static str, usize)] {
+    match launcher {
+        Launcher::Openmpi => &[
+            ("bind-to", 1),
+            ("map-by", 1),
+            ("rank-by", 1),
+            ("npernode", 1),
+            ("N", 1),
+            ("cpus-per-proc", 1),
+            ("cpus-per-rank", 1),
+            ("cpu-set", 1),
+            ("cpu-list", 1),
+            ("bind-to-core", 0),
+            ("bind-to-socket", 0),
+            ("nooversubscribe", 0),
+        ],
+        Launcher::Mpich => &[("bind-to", 1), ("map-by", 1), ("ppn", 1)],
+        Launcher::Srun => &[
+            ("c", 1),
+            ("cpus-per-task", 1),
+            ("cpu-bind", 1),
+            ("ntasks-per-node", 1),
+            ("ntasks-per-core", 1),
+            ("exact", 0),
+        ],
+    }
+}
+
+/// The user's arguments without those.
+pub fn without_placement(launcher: Launcher, words: &[String]) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let found = placing(launcher)
+            .iter()
+            .find_map(|(name, more)| is_option(word, name).map(|whole| (*more, whole)));
+        match found {
+            Some((more, false)) => {
+                for _ in 0..more {
+                    words.next();
+                }
+            }
+            Some((_, true)) => {}
+            None => kept.push(word.clone()),
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(String::from).collect()
+    }
+
+    #[test]
+    fn a_node_is_short_doubled_or_neither() {
+        let listed = [Host::new("n1", 2), Host::new("n2", 2), Host::new("n3", 2)];
+        let four = |_: &str| Some(4);
+        assert_eq!(room(&listed, &listed, four), Room::Enough);
+        assert_eq!(room(&listed, &listed, |_| None), Room::Enough);
+        let one = |name: &str| Some(if name == "n2" { 1 } else { 4 });
+        assert_eq!(room(&listed, &listed, one), Room::Short);
+        let left = [Host::new("n1", 4), Host::new("n2", 2)];
+        assert_eq!(room(&left, &listed, four), Room::Doubled);
+        // A spare has as many ranks as the node whose place it takes.
+        let replaced = [Host::new("n1", 2), Host::new("n9", 2)];
+        assert_eq!(room(&replaced, &listed, four), Room::Enough);
+        let crowded = [Host::new("n1", 2), Host::new("n9", 4)];
+        assert_eq!(room(&crowded, &listed, four), Room::Doubled);
+    }
+
+    #[test]
+    fn options_are_found_in_every_form() {
+        for (text, name, there) in [
+            ("--bind-to core", "bind-to", true),
+            ("-bind-to core", "bind-to", true),
+            ("--cpu-bind=cores", "cpu-bind", true),
+            ("--bind-to-core", "bind-to", false),
+            ("bind-to", "bind-to", false),
+            ("-c 4", "c", true),
+            ("-c4", "c", true),
+            ("--constraint=x", "c", false),
+            ("-comment", "c", false),
+            ("--mpi pmix", "mpi", true),
+            ("--mpi=pmix", "mpi", true),
+        ] {
+            assert_eq!(has_option(&words(text), name), there, "{text} {name}");
+        }
+    }
+
+    #[test]
+    fn words_about_cores_go_and_others_stay() {
+        for (launcher, given, left) in [
+            (
+                Launcher::Openmpi,
+                "-mca btl self,tcp --map-by slot:PE=4 --bind-to core -x A -npernode 2 --bind-to-core --tag-output",
+                "-mca btl self,tcp -x A --tag-output",
+            ),
+            (Launcher::Mpich, "-bind-to core:2 -iface eth0", "-iface eth0"),
+            (
+                Launcher::Srun,
+                "-c 4 --cpu-bind=cores --mpi=pmix --exact --partition=p -c4",
+                "--mpi=pmix --partition=p",
+            ),
+        ] {
+            assert_eq!(without_placement(launcher, &words(given)), words(left), "{launcher:?}");
+        }
+    }
+}

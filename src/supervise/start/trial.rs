@@ -1,0 +1,367 @@
+//! A trial start of MPI: the launcher, on the very nodes, with the very arguments, but a tiny program.
+//!
+//! `skt-hpl run` makes one before its first launch, `skt-hpl doctor` at any time. Each process says where it is
+//! before MPI starts and again after a sum over all ranks, so that what goes wrong has a place: a
+//! node that the launcher cannot reach has not spoken at all, ranks that cannot talk to each other have
+//! spoken once. A node whose jobs see another /dev/shm than its agent (a private one, as batch systems can make)
+//! would lose its checkpoints with every job step; that shows here too.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::hosts::Host;
+use super::job::{Complaint, Job};
+use super::launcher::{Launch, LaunchPlan, launch};
+use crate::supervise::remember::clerk::Answer;
+use crate::supervise::talk::wire::Facts;
+
+/// Where a process of the trial is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub host: String,
+    pub boot: String,
+    pub shm_device: u64,
+}
+
+impl Place {
+    pub fn of(facts: &Facts) -> Self {
+        Self { host: facts.host.clone(), boot: facts.boot.clone(), shm_device: facts.shm_device }
+    }
+}
+
+/// What a process of the trial says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Said {
+    /// The launcher has started it; MPI is about to be.
+    Started(Place),
+    /// It has added ones up over all ranks.
+    Joined { size: usize, place: Place },
+}
+
+/// Launchers may put words of their own around what is printed; this finds ours.
+const MARK: &str = "skt-hpl-trial ";
+
+pub fn line(said: &Said) -> String {
+    format!("{MARK}{}\n", serde_json::to_string(said).expect("plain values have a JSON form"))
+}
+
+fn read(output: &str) -> Vec<Said> {
+    let of_line = |line: &str| {
+        let at = line.find(MARK)?;
+        let mut values = serde_json::Deserializer::from_str(&line[at + MARK.len()..]).into_iter();
+        values.next()?.ok()
+    };
+    output.lines().filter_map(of_line).collect()
+}
+
+/// What is wrong, and with which of the nodes; none where nobody can tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    pub nodes: Vec<usize>,
+    pub what: String,
+}
+
+/// How the launcher of a trial ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    Exit(Option<i32>),
+    /// It had to be ended after so long.
+    Late(Duration),
+}
+
+/// Judges a trial by what was said. `nodes` are the hosts with a rank or more and what their agents say. Pure.
+pub fn judge(
+    output: &str,
+    complaint: &str,
+    end: &End,
+    nodes: &[(String, Place)],
+    ranks: usize,
+) -> Result<(), Trouble> {
+    let said = read(output);
+    let at = |place: &Place| {
+        nodes.iter().position(|(_, n)| n.host == place.host && n.boot == place.boot)
+    };
+    let names = |which: &[usize]| {
+        let names: Vec<&str> = which.iter().map(|n| nodes[*n].0.as_str()).collect();
+        names.join(" ")
+    };
+    let without = |spoken: &dyn Fn(&Said) -> Option<usize>| -> Vec<usize> {
+        let heard: Vec<usize> = said.iter().filter_map(spoken).collect();
+        (0..nodes.len()).filter(|n| !heard.contains(n)).collect()
+    };
+    let complaint = match complaint {
+        "" => String::new(),
+        text => format!(" ({text})"),
+    };
+
+    // What no MPI can mend comes first.
+    let private: Vec<usize> = said
+        .iter()
+        .filter_map(|s| match s {
+            Said::Started(place) => Some((at(place)?, place)),
+            Said::Joined { .. } => None,
+        })
+        .filter(|(n, place)| nodes[*n].1.shm_device != place.shm_device)
+        .map(|(n, _)| n)
+        .collect();
+    if let Some(first) = private.first() {
+        return Err(Trouble {
+            what: format!(
+                "a job's processes on {} see another /dev/shm than the agent there: a private one, as \
+                 Slurm's job_container/tmpfs makes. Checkpoints would vanish with the job step; have /dev/shm \
+                 taken out of Dirs= in job_container.conf",
+                nodes[*first].0
+            ),
+            nodes: private,
+        });
+    }
+    let size = said.iter().find_map(|s| match s {
+        Said::Joined { size, .. } if *size != ranks => Some(*size),
+        _ => None,
+    });
+    if let Some(size) = size {
+        return Err(Trouble {
+            nodes: Vec::new(),
+            what: format!(
+                "of {ranks} ranks that were started each found itself among {size}: the launcher is not the one \
+                 of the MPI library this program is linked to; choose the other (--launcher, --launcher-program)"
+            ),
+        });
+    }
+    let joined = said.iter().filter(|s| matches!(s, Said::Joined { .. })).count();
+    let how = match end {
+        End::Exit(Some(0)) if joined == ranks => return Ok(()),
+        End::Exit(Some(code)) => format!("the launcher ended with status {code}{complaint}"),
+        End::Exit(None) => format!("the launcher vanished{complaint}"),
+        End::Late(patience) => {
+            format!("it was not through after {} s{complaint}", patience.as_secs())
+        }
+    };
+    let silent = without(&|s| match s {
+        Said::Started(place) => at(place),
+        Said::Joined { .. } => None,
+    });
+    if !silent.is_empty() {
+        let which = if silent.len() == nodes.len() { "any node".into() } else { names(&silent) };
+        return Err(Trouble {
+            what: format!("the launcher started nothing on {which}: {how}"),
+            // Where nobody spoke it may as well be the launcher's own fault.
+            nodes: if silent.len() == nodes.len() { Vec::new() } else { silent },
+        });
+    }
+    let alone = without(&|s| match s {
+        Said::Joined { place, .. } => at(place),
+        Said::Started(_) => None,
+    });
+    if alone.is_empty() {
+        return Err(Trouble { nodes: Vec::new(), what: format!("MPI carried a sum, but {how}") });
+    }
+    Err(Trouble {
+        nodes: Vec::new(),
+        what: format!(
+            "processes start everywhere, but the ranks on {} do not come together: {how}. Name the network \
+             that all nodes share to MPI (Open MPI: --launcher-args '-mca btl_tcp_if_include NET -mca \
+             oob_tcp_if_include NET'), and look for firewalls between them",
+            names(&alone)
+        ),
+    })
+}
+
+/// A trial that fails sooner than this is worth a second one before anybody is blamed: MPI fails to start now and then by
+/// accident, because of a daemon that is not ready or a port that is taken.
+pub const WORTH_ANOTHER: Duration = Duration::from_secs(30);
+
+/// How far a trial has come: how it ended, and after what time.
+enum Step {
+    Running,
+    /// What is left of it is being ended.
+    Ending(End, Duration, Answer<usize>),
+    /// What it has said is being read.
+    Reading(End, Duration, Answer<(String, Complaint)>),
+}
+
+/// A trial under way.
+pub struct Trial {
+    job: Job,
+    step: Step,
+    run_id: String,
+    nodes: Vec<(String, Place)>,
+    ranks: usize,
+    since: Instant,
+    patience: Duration,
+}
+
+/// The number a trial's files have; incarnations count from 1.
+pub const NUMBER: u32 = 0;
+
+/// How the trial that `plan` describes, but for its command, is launched.
+pub fn launch_of(plan: &LaunchPlan, own: &str) -> Launch {
+    let command = [own, "agent", "--trial"].map(String::from);
+    launch(&LaunchPlan { incarnation: NUMBER, command: &command, ..plan.clone() })
+}
+
+impl Trial {
+    /// The trial that was started as `job` of a run, so many ranks on these hosts. `places` are what their agents say.
+    pub fn new(
+        job: Job,
+        run_id: &str,
+        (hosts, ranks): (&[Host], usize),
+        places: &[Place],
+        patience: Duration,
+    ) -> Self {
+        let with_ranks = hosts_with_ranks(hosts, ranks);
+        let nodes = hosts[..with_ranks]
+            .iter()
+            .zip(places)
+            .map(|(host, place)| (host.name.clone(), place.clone()))
+            .collect();
+        Self {
+            job,
+            step: Step::Running,
+            run_id: run_id.to_string(),
+            nodes,
+            ranks,
+            since: Instant::now(),
+            patience,
+        }
+    }
+
+    /// None while it goes on. A trial that is late is ended, on this machine; elsewhere the agents can.
+    pub fn poll(&mut self) -> Option<Result<Duration, Trouble>> {
+        match &self.step {
+            Step::Running => {
+                self.job.look();
+                let late = self.since.elapsed() >= self.patience;
+                if !self.job.has_looked() && !late {
+                    return None;
+                }
+                let end = match self.job.poll() {
+                    Some(code) => End::Exit(code),
+                    None if late => End::Late(self.patience),
+                    None => return None,
+                };
+                self.step = Step::Ending(end, self.since.elapsed(), self.abandon());
+                None
+            }
+            Step::Ending(end, took, ending) => {
+                ending.here()?;
+                self.step = Step::Reading(end.clone(), *took, self.job.words());
+                None
+            }
+            Step::Reading(end, took, words) => {
+                let (output, Complaint { words, .. }) = words.here()?;
+                Some(judge(&output, &words, end, &self.nodes, self.ranks).map(|()| *took))
+            }
+        }
+    }
+
+    /// Ends it, on this machine. Nothing else of the run is to be started before that is done.
+    pub fn abandon(&mut self) -> Answer<usize> {
+        self.job.end(&self.run_id)
+    }
+
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+}
+
+/// How many of the hosts get a rank, filled in order.
+fn hosts_with_ranks(hosts: &[Host], ranks: usize) -> usize {
+    let mut filled = 0;
+    hosts
+        .iter()
+        .take_while(|host| {
+            let open = filled < ranks;
+            filled += host.slots;
+            open
+        })
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(name: &str) -> Place {
+        Place { host: name.into(), boot: format!("boot of {name}"), shm_device: 7 }
+    }
+    fn nodes() -> Vec<(String, Place)> {
+        ["n1", "n2", "n3"].map(|n| (n.to_string(), place(n))).to_vec()
+    }
+    fn started(name: &str) -> String {
+        line(&Said::Started(place(name)))
+    }
+    fn joined(name: &str, size: usize) -> String {
+        line(&Said::Joined { size, place: place(name) })
+    }
+    const GOOD: End = End::Exit(Some(0));
+
+    fn trouble(output: &str, end: &End) -> Trouble {
+        judge(output, "words", end, &nodes(), 3).unwrap_err()
+    }
+
+    #[test]
+    fn a_good_trial_passes_whatever_the_launcher_prints_around_it() {
+        let all = ["n1", "n2", "n3"];
+        let mut output = String::from("Welcome\n");
+        for name in all {
+            output += &format!("[1,0]<stdout>:{}", started(name));
+        }
+        for name in all {
+            output += &joined(name, 3);
+        }
+        assert_eq!(judge(&output, "a warning", &GOOD, &nodes(), 3), Ok(()));
+        assert!(trouble(&output, &End::Exit(Some(1))).what.contains("status 1 (words)"));
+    }
+
+    #[test]
+    fn a_node_nothing_was_started_on_is_named() {
+        let output = started("n1") + &started("n3");
+        let found = trouble(&output, &End::Exit(Some(213)));
+        assert_eq!(found.nodes, [1]);
+        assert!(found.what.contains("nothing on n2") && found.what.contains("213"), "{found:?}");
+        // Nobody at all: the launcher itself may be at fault.
+        let found = trouble("", &End::Exit(Some(1)));
+        assert!(found.nodes.is_empty());
+        assert!(found.what.contains("any node"), "{found:?}");
+    }
+
+    #[test]
+    fn ranks_that_do_not_come_together_point_at_the_network() {
+        let output = started("n1") + &started("n2") + &started("n3") + &joined("n1", 3);
+        let found = trouble(&output, &End::Late(Duration::from_secs(60)));
+        assert!(found.nodes.is_empty());
+        assert!(found.what.contains("n2 n3 do not come together"), "{found:?}");
+        assert!(found.what.contains("after 60 s"), "{found:?}");
+    }
+
+    #[test]
+    fn a_launcher_of_another_library_is_recognised() {
+        let output: String =
+            ["n1", "n2", "n3"].iter().map(|n| started(n) + &joined(n, 1)).collect();
+        let found = trouble(&output, &GOOD);
+        assert!(found.what.contains("--launcher"), "{found:?}");
+    }
+
+    #[test]
+    fn a_private_shared_memory_is_told_before_all_else() {
+        let mut other = place("n2");
+        other.shm_device = 8;
+        let output = started("n1") + &line(&Said::Started(other));
+        let found = trouble(&output, &End::Exit(Some(1)));
+        assert_eq!(found.nodes, [1]);
+        assert!(found.what.contains("private"), "{found:?}");
+    }
+
+    #[test]
+    fn hosts_are_filled_in_order() {
+        let hosts = [2, 2, 2].map(|slots| Host::new("n", slots));
+        assert_eq!([1, 2, 3, 4, 5, 6].map(|r| hosts_with_ranks(&hosts, r)), [1, 1, 2, 2, 3, 3]);
+    }
+}

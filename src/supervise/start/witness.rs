@@ -1,0 +1,86 @@
+//! Whom a launcher's complaints name as the process that ended first. Pure.
+//!
+//! A launcher ends all ranks at the first death, some of them (Hydra) within milliseconds, so that heartbeats see all of
+//! them gone at once. It knows itself which one it was, and says so. The supervisor believes it more than heartbeats.
+
+/// The node on which a process ended first, as the launcher calls it.
+pub fn first_to_end(complaints: &str) -> Option<String> {
+    // Open MPI wraps its lines where it likes.
+    let words: Vec<&str> = complaints.split_whitespace().collect();
+    (0..words.len())
+        .find_map(|at| {
+            let words = &words[at..];
+            open_mpi(words).or_else(|| open_mpi_at_start(words)).or_else(|| hydra(words))
+        })
+        .or_else(|| complaints.lines().find_map(srun))
+        .map(String::from)
+}
+
+/// `mpirun noticed that process rank 2 with PID 0 on node n3 exited on signal 9 (Killed).`
+fn open_mpi<'t>(words: &[&'t str]) -> Option<&'t str> {
+    match words {
+        ["process", "rank", _, "with", "PID", _, "on", "node", node, "exited", ..] => Some(node),
+        _ => None,
+    }
+}
+
+/// `[n4:02051] Local abort before MPI_INIT completed ...`: of a rank that could not begin, others name only the number.
+fn open_mpi_at_start<'t>(words: &[&'t str]) -> Option<&'t str> {
+    match words {
+        [who, "Local", "abort", "before", "MPI_INIT", ..] => {
+            let (node, pid) = who.strip_prefix('[')?.strip_suffix(']')?.rsplit_once(':')?;
+            pid.parse::<u32>().ok().map(|_| node)
+        }
+        _ => None,
+    }
+}
+
+/// `=   PID 28129 RUNNING AT n3`
+fn hydra<'t>(words: &[&'t str]) -> Option<&'t str> {
+    match words {
+        ["PID", _, "RUNNING", "AT", node, ..] => Some(node),
+        _ => None,
+    }
+}
+
+/// `srun: error: n3: task 2: Killed`. Tasks of several nodes in one line (`n[2-3]: tasks 2-5`) name nobody.
+fn srun(line: &str) -> Option<&str> {
+    let (node, what) = line.trim().strip_prefix("srun: error: ")?.split_once(": ")?;
+    (what.starts_with("task") && !node.contains(['[', ',', ' '])).then_some(node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_launcher_names_who_ended_first() {
+        for (complaints, node) in [
+            (
+                "-----\nprterun noticed that process rank 2 with PID 28185 on node n3 exited on\nsignal 9 (Killed).\n-----",
+                Some("n3"),
+            ),
+            (
+                "mpirun noticed that process rank 0 with PID 0 on node n1.site exited on signal 9 (Killed).",
+                Some("n1.site"),
+            ),
+            (
+                "=====\n=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 28129 RUNNING AT n2\n=   EXIT CODE: 9",
+                Some("n2"),
+            ),
+            (
+                "*** An error occurred in MPI_Init_thread\n[n4:02051] Local abort before MPI_INIT completed completed successfully, but\nProcess name: [[24559,1],3]\n  Exit code:    1",
+                Some("n4"),
+            ),
+            ("Local abort before MPI_INIT completed", None),
+            ("srun: error: n4: task 3: Killed\nsrun: error: n5: task 4: Terminated", Some("n4")),
+            ("srun: error: n[4-5]: tasks 3-4: Killed", None),
+            ("srun: error: Unable to create step for job 4: Invalid node", None),
+            ("process rank 1 with PID 7 on node", None),
+            ("PID 7 RUNNING AT", None),
+            ("", None),
+        ] {
+            assert_eq!(first_to_end(complaints).as_deref(), node, "{complaints}");
+        }
+    }
+}

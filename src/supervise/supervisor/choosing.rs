@@ -1,0 +1,195 @@
+//! With which nodes the next incarnation runs: asks `judge::policy`, waits for repaired nodes, says what is lacking.
+//!
+//! The restart loop asks before every launch. A node that is chosen anew is under watch from then on.
+
+use std::collections::{BTreeSet, HashSet};
+use std::time::{Duration, Instant};
+
+use super::Supervisor;
+use crate::supervise::judge::ending::{STATUS_ENVIRONMENT, STATUS_RESUMABLE};
+use crate::supervise::judge::fitness::{Expected, Need};
+use crate::supervise::judge::policy::{Fitness, Placement, Situation, place};
+use crate::supervise::judge::ranks::RankSeen;
+use crate::supervise::remember::events::{Event, unix_ms};
+use crate::supervise::start::hosts::Host;
+use crate::supervise::tell::status::Activity;
+
+/// Before a run is given up for want of nodes, lost ones have so long to say that they are back.
+const LAST_CALL: Duration = Duration::from_secs(6);
+
+impl Supervisor<'_> {
+    /// What a node is measured by. A working node that has its memory already is not asked for room again.
+    pub(super) fn expected(&self, name: &str) -> Expected<'_> {
+        self.expected_of(name, self.state.placed.iter().any(|h| h.name == name))
+    }
+
+    /// The same, for who asks about all nodes and knows which of them have ranks.
+    pub(super) fn expected_of(&self, name: &str, placed: bool) -> Expected<'_> {
+        let needs = &self.settings.needs;
+        let most = self.most;
+        let need = match needs.get(name).copied() {
+            Some(own) if placed && self.state.incarnation == 0 => Some(own),
+            _ if placed => most.map(|need| Need { named_bytes: 0, own_bytes: 0, ..need }),
+            _ => most,
+        };
+        Expected {
+            version: env!("CARGO_PKG_VERSION"),
+            binary: &self.binary,
+            unix_ms: unix_ms(),
+            need,
+            held_bytes: 0,
+            rounding: self.settings.rounding.zip(self.rounding.as_deref()),
+        }
+    }
+
+    /// What the run computes with: as it began, or, before that, what the nodes to begin with have in common.
+    pub(super) fn learn_rounding(&mut self) {
+        let Some(rules) = self.settings.rounding else { return };
+        self.rounding = self.state.rounding.clone().or_else(|| {
+            let placed = self.state.placed.iter().filter_map(|h| self.cluster.find(&h.name));
+            let nodes = placed.map(|at| &self.cluster.nodes[at]).filter(|n| n.lost.is_none());
+            rules.rounding(
+                nodes.filter_map(|n| n.facts.as_ref()).map(|(facts, _)| &facts.arithmetic),
+            )
+        });
+    }
+
+    /// A run that can go on from storage goes on where it is told to now: nodes it had in another job may be somebody
+    /// else's by this time. Where memory is all there is, it needs them.
+    pub(super) fn leave_unnamed(&mut self) -> anyhow::Result<()> {
+        if self.settings.level2.is_none() {
+            return Ok(());
+        }
+        let (hosts, spares) = (&self.settings.hosts, &self.settings.spares);
+        let named: HashSet<&str> = hosts.iter().chain(spares).map(|h| h.name.as_str()).collect();
+        let nodes = self.cluster.nodes.iter().enumerate();
+        let unnamed =
+            nodes.filter(|(_, n)| n.lost.is_none() && !named.contains(n.host.name.as_str()));
+        let why = "it is not among the nodes that are named now";
+        let unnamed: Vec<(usize, String)> = unnamed.map(|(at, _)| (at, why.to_owned())).collect();
+        self.lose_all(unnamed)
+    }
+
+    /// The nodes of the next incarnation; waits for one if that is wanted. Or the end of the run.
+    #[allow(clippy::type_complexity)] // A decision and its alternative; a name would hide neither.
+    pub(super) fn choose_nodes(&mut self) -> anyhow::Result<Result<Vec<Host>, (u8, String)>> {
+        let mut waiting_since: Option<Instant> = None;
+        let mut called = false;
+        loop {
+            self.learn_rounding();
+            let placement = {
+                let placed: HashSet<&str> =
+                    self.state.placed.iter().map(|h| h.name.as_str()).collect();
+                let fitness = |name: &str| -> Fitness {
+                    self.cluster.fitness(name, &self.expected_of(name, placed.contains(name)))
+                };
+                let spares: Vec<Host> = self
+                    .cluster
+                    .nodes
+                    .iter()
+                    .map(|n| n.host.clone())
+                    .filter(|h| !placed.contains(h.name.as_str()))
+                    .collect();
+                place(&Situation {
+                    placed: &self.state.placed,
+                    spares: &spares,
+                    fitness: &fitness,
+                    ranks: self.settings.ranks,
+                    rank_bytes: self.rank_bytes,
+                    groups: &|name| self.groups.get(name).cloned().unwrap_or_default(),
+                    // Before the first launch nothing is lost: the nodes asked for, or a spare.
+                    may_double: self.settings.may_double && self.state.incarnation > 0,
+                    may_wait: self.settings.wait.is_some(),
+                })
+            };
+            match placement {
+                Placement::Go { replaced, .. } if !self.make_room(&replaced)? => {}
+                Placement::Go { hosts, replaced } => {
+                    for (node, by) in replaced {
+                        if let Some(at) = self.cluster.find(&by) {
+                            self.take_in(at);
+                        }
+                        let pair = (node.clone(), by.clone());
+                        if !self.replaced.contains(&pair) {
+                            self.replaced.push(pair);
+                            self.note(Event::Replaced { node, by })?;
+                        }
+                    }
+                    return Ok(Ok(hosts));
+                }
+                Placement::GiveUp { .. } if !called && self.cluster.call_lost_now() => {
+                    // One of them may have been repaired since it was last called.
+                    called = true;
+                    let until = Instant::now() + LAST_CALL;
+                    while self.cluster.awaits_lost() && Instant::now() < until {
+                        self.idle(Duration::from_millis(100))?;
+                    }
+                }
+                Placement::GiveUp { why } => {
+                    return Ok(Err(match self.state.incarnation {
+                        0 => (STATUS_ENVIRONMENT, self.unfit_words()),
+                        _ => (STATUS_RESUMABLE, why),
+                    }));
+                }
+                Placement::Wait { missing } => {
+                    if waiting_since.is_none() {
+                        self.note(Event::Waiting { missing })?;
+                    }
+                    let since = *waiting_since.get_or_insert_with(Instant::now);
+                    let limit = self.settings.wait.unwrap_or_default();
+                    if since.elapsed() >= limit {
+                        let why = format!("{missing} node(s) missing for {} s", limit.as_secs());
+                        return Ok(Err((STATUS_RESUMABLE, why)));
+                    }
+                    self.status.activity = Activity::Waiting;
+                    self.idle(Duration::from_millis(200))?;
+                    if let Some(halt) = self.asked_to_halt()? {
+                        return Ok(Err((STATUS_RESUMABLE, halt)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Remembers of which groups a node has members, for when it is lost.
+    pub(super) fn see_groups(&mut self, node: usize, ranks: &[RankSeen]) {
+        let of = |rank: &RankSeen| self.settings.groups.get(rank.progress.position as usize);
+        let groups: BTreeSet<usize> = ranks.iter().filter_map(of).copied().collect();
+        let name = &self.cluster.nodes[node].host.name;
+        if !groups.is_empty() && self.groups.get(name) != Some(&groups) {
+            self.groups.insert(name.clone(), groups);
+        }
+    }
+
+    /// Why the run cannot begin: which nodes will not do, and what to do about it.
+    pub(super) fn unfit_words(&self) -> String {
+        let mut words = Vec::new();
+        for node in &self.cluster.nodes {
+            let name = &node.host.name;
+            let spare =
+                if self.state.placed.iter().any(|h| h.name == *name) { "" } else { "spare " };
+            match self.cluster.fitness(name, &self.expected(name)) {
+                Fitness::Fit { .. } => {}
+                Fitness::Unfit(why) => words.push(format!("{spare}{name}: {why}")),
+                Fitness::Lost { .. } => {
+                    let why = node.lost.as_deref().unwrap_or_default();
+                    words.push(format!("{spare}{name}: {why}"));
+                }
+            }
+        }
+        format!(
+            "not started, for lack of fit nodes: {}. Mend them, take them off the list, or give spares",
+            words.join("; ")
+        )
+    }
+
+    /// Whether a node runs ranks now that a spare could take.
+    pub(super) fn has_spare_for(&self, node: &str) -> bool {
+        let placed = |name: &str| self.state.placed.iter().any(|h| h.name == name);
+        let fit = |name: &str| {
+            matches!(self.cluster.fitness(name, &self.expected(name)), Fitness::Fit { .. })
+        };
+        let names = self.cluster.nodes.iter().map(|n| n.host.name.as_str());
+        placed(node) && fit(node) && names.into_iter().any(|name| !placed(name) && fit(name))
+    }
+}

@@ -1,0 +1,270 @@
+//! Contact with the nodes: the first calls, heartbeats, and what is made of news from nodes that run no ranks now.
+//!
+//! Every step of the supervisor that waits, waits in here, so that whether nodes are well is judged whatever the run
+//! is busy with.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::Supervisor;
+use crate::supervise::judge::nodes::{Judged, Told};
+use crate::supervise::remember::events::Event;
+use crate::supervise::talk::cluster::{FIRST_CALL, News, Sign, unreachable_words};
+
+/// How often it is judged what time makes of silence.
+const WEIGH_EVERY: Duration = Duration::from_millis(40);
+
+/// How often those who have not answered their first call are looked at.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
+
+impl Supervisor<'_> {
+    /// Calls all nodes and waits until each has answered or failed: what is wrong with those that failed. Who has
+    /// answered is under watch from then on.
+    pub(super) fn first_contact(&mut self) -> anyhow::Result<BTreeMap<usize, String>> {
+        let mut missing: BTreeSet<usize> = self.cluster.call_new().into_iter().collect();
+        self.called_at_once = missing.len();
+        let mut failed = BTreeMap::new();
+        let asked = missing.len();
+        let mut looked = Instant::now();
+        while !missing.is_empty() {
+            if let Some((node, news)) = self.hear(FIRST_LOOK)? {
+                match news {
+                    News::Up(_) => {
+                        missing.remove(&node);
+                    }
+                    News::Closed(why) if missing.remove(&node) => {
+                        failed.insert(node, unreachable_words(&why));
+                    }
+                    _ => {}
+                }
+            }
+            for loss in std::mem::take(&mut self.losses) {
+                failed.insert(loss.node, loss.detail);
+            }
+            if looked.elapsed() < FIRST_LOOK {
+                continue;
+            }
+            looked = Instant::now();
+            let most_ms = FIRST_CALL.as_millis() as u64;
+            let answered = asked.saturating_sub(missing.len() + failed.len());
+            let patience = Duration::from_millis(self.logins.first_ms(most_ms, answered, asked));
+            // It counts from when the node itself was called: those that were to call it may have been lost first.
+            let in_vain = |node: &&usize| self.cluster.silent_for(**node) >= patience;
+            let late: Vec<usize> = missing.iter().filter(in_vain).copied().collect();
+            for node in late {
+                missing.remove(&node);
+                failed.insert(node, self.cluster.give_up(node, patience));
+            }
+        }
+        self.called_at_once = 1;
+        Ok(failed)
+    }
+
+    /// The next news within `patience`. Whether nodes are well is judged here, whatever the run is busy with.
+    pub(super) fn hear(&mut self, patience: Duration) -> anyhow::Result<Option<(usize, News)>> {
+        let news = match self.backlog.pop_front() {
+            None => self.cluster.hear(patience),
+            known => known,
+        };
+        self.weigh_if_due()?;
+        Ok(news)
+    }
+
+    /// Judges nodes when there is something to judge by.
+    pub(super) fn weigh_if_due(&mut self) -> anyhow::Result<()> {
+        // News come by the thousand; time passes in tens of milliseconds.
+        match self.cluster.has_signs() || self.weighed.elapsed() >= WEIGH_EVERY {
+            true => self.weigh_signs(),
+            false => Ok(()),
+        }
+    }
+
+    /// Judges what nodes have shown of themselves since the last call.
+    fn weigh_signs(&mut self) -> anyhow::Result<()> {
+        self.weighed = Instant::now();
+        let zero = self.zero;
+        let ms = |at: Instant| at.saturating_duration_since(zero).as_millis() as u64;
+        let mut judged = Vec::new();
+        for (at, node, sign) in self.cluster.signs().collect::<Vec<_>>() {
+            if self.cluster.nodes[node].lost.is_some() {
+                continue;
+            }
+            if self.nodes.is_in_trouble(node) && matches!(sign, Sign::Up { .. } | Sign::Heard) {
+                self.heard_again.push(node);
+            }
+            let told = match sign {
+                Sign::Up { boot, took } => {
+                    // One that was called again by another way has no time of its own.
+                    if !took.is_zero() {
+                        self.logins.note(took.as_millis() as u64, self.called_at_once);
+                    }
+                    if boot == self.boot {
+                        self.nodes.is_here(node);
+                    }
+                    Told::AgentUp { node, boot }
+                }
+                Sign::Quiet { since } => Told::Quiet { node, heard_ms: ms(since) },
+                Sign::Heard => Told::Heard { node },
+                Sign::Closed => Told::Closed { node },
+            };
+            judged.extend(self.nodes.tell(ms(at), told));
+        }
+        let called = self.nodes.in_trouble().count();
+        if called > 0 {
+            let least_ms = self.settings.thresholds.redial_ms;
+            self.nodes.redial_within(self.logins.patience_ms(least_ms, called));
+        }
+        judged.extend(self.nodes.tick(self.now_ms()));
+        let mut redialled = Vec::new();
+        for judged in judged {
+            match judged {
+                Judged::Redial { node } => redialled.push(node),
+                Judged::Restarted { node } => {
+                    let node = self.cluster.nodes[node].host.name.clone();
+                    self.note(Event::AgentRestarted { node })?;
+                }
+                Judged::Lost(loss) => self.losses.push(loss),
+                Judged::Alone => self.note(Event::Alone)?,
+                Judged::Together { after_ms } => self.note(Event::Together { after_ms })?,
+            }
+        }
+        if !redialled.is_empty() {
+            // All at once: so they are shared out evenly.
+            self.cluster.call(&redialled);
+        }
+        Ok(())
+    }
+
+    pub(super) fn lose(&mut self, node: usize, why: &str) -> anyhow::Result<()> {
+        self.lose_all([(node, why.to_string())])
+    }
+
+    /// Declares nodes lost, all of them with one wait for the disk.
+    pub(super) fn lose_all(
+        &mut self,
+        nodes: impl IntoIterator<Item = (usize, String)>,
+    ) -> anyhow::Result<()> {
+        let mut events = Vec::new();
+        for (node, why) in nodes {
+            self.cluster.lose(node, &why);
+            self.nodes.forget(node);
+            let node = self.cluster.nodes[node].host.name.clone();
+            events.push(Event::NodeLost { node, why });
+        }
+        self.note_all(events)
+    }
+
+    /// Declares those lost that were judged so. True if there were any.
+    pub(super) fn settle_losses(&mut self) -> anyhow::Result<bool> {
+        // A node that was off may have answered anew, while the run was being stopped: its memory is empty.
+        self.weigh_signs()?;
+        let mut losses = std::mem::take(&mut self.losses);
+        losses.retain(|loss| self.cluster.nodes[loss.node].lost.is_none());
+        let any = !losses.is_empty();
+        self.lose_all(losses.into_iter().map(|loss| (loss.node, loss.detail)))?;
+        Ok(any)
+    }
+
+    /// One heartbeat of every node, so that memory is known before nodes are chosen.
+    pub(super) fn beat_once(&mut self) -> anyhow::Result<()> {
+        self.cluster.beat_all();
+        let until = Instant::now() + Duration::from_millis(500);
+        let mut missing: BTreeSet<usize> =
+            (0..self.cluster.nodes.len()).filter(|n| self.cluster.is_up(*n)).collect();
+        while !missing.is_empty() && Instant::now() < until {
+            if let Some((node, News::Beat { .. })) = self.hear(Duration::from_millis(50))? {
+                missing.remove(&node);
+            }
+        }
+        self.settle_losses()?;
+        Ok(())
+    }
+
+    /// Passes time between incarnations: heartbeats, lost nodes, the status.
+    pub(super) fn idle(&mut self, time: Duration) -> anyhow::Result<()> {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            self.housekeeping()?;
+            if let Some((node, news)) = self.hear(Duration::from_millis(50))? {
+                self.mind_others(node, &news)?;
+            }
+            self.settle_losses()?;
+        }
+        Ok(())
+    }
+
+    /// What is due from time to time whatever else goes on.
+    pub(super) fn housekeeping(&mut self) -> anyhow::Result<()> {
+        if self.beaten.elapsed() >= Duration::from_millis(self.settings.beat_ms) {
+            self.beaten = Instant::now();
+            self.cluster.call_lost();
+        }
+        if self.told.is_none_or(|t| t.elapsed() >= Duration::from_secs(1)) {
+            self.told = Some(Instant::now());
+            self.tell_of_journal();
+            self.write_status();
+            self.show_line();
+        }
+        Ok(())
+    }
+
+    /// News from nodes that do not run ranks now: spares, and lost nodes that are back.
+    pub(super) fn mind_others(&mut self, node: usize, news: &News) -> anyhow::Result<()> {
+        let lost = self.cluster.nodes[node].lost.is_some();
+        match news {
+            News::Up(_) if lost => {
+                let clean = self.to_clean(false);
+                self.cluster.end_leftovers(node, &clean);
+            }
+            News::Ended { ended, .. } if lost && !self.cluster.nodes[node].returned => {
+                self.cluster.nodes[node].returned = true;
+                let state = &self.cluster.nodes[node];
+                let event = Event::NodeReturned {
+                    node: state.host.name.clone(),
+                    same_boot: state.beat.held_positions > 0 || *ended > 0,
+                    ended: *ended,
+                };
+                self.note(event)?;
+            }
+            News::Closed(_) if lost => self.cluster.nodes[node].returned = false,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A spare, or a lost node that is back, takes ranks: from now on it matters.
+    pub(super) fn take_in(&mut self, node: usize) {
+        let now_ms = self.now_ms();
+        let state = &mut self.cluster.nodes[node];
+        state.lost = None;
+        state.spare = false;
+        if let Some((facts, _)) = &state.facts {
+            let boot = facts.boot.clone();
+            let _ = self.nodes.tell(now_ms, Told::AgentUp { node, boot });
+        }
+    }
+
+    /// Whether a launcher's status 0 means that all went well. Where it does not, the benchmark says by itself
+    /// when it is over, which is looked for first; of any other program only the nodes can tell.
+    pub(super) fn believes_zero(&mut self) -> anyhow::Result<bool> {
+        Ok(!self.settings.tool.hides_losses()
+            || !self.settings.progress_shows && self.all_nodes_answer()?)
+    }
+
+    fn all_nodes_answer(&mut self) -> anyhow::Result<bool> {
+        // What was said before the question is no answer.
+        while self.hear(Duration::ZERO)?.is_some() {}
+        self.cluster.beat_all();
+        let placed = self.state.placed.iter().map(|host| self.cluster.find(&host.name));
+        let Some(mut missing) = placed.collect::<Option<BTreeSet<usize>>>() else {
+            return Ok(false);
+        };
+        let until = Instant::now() + Duration::from_millis(self.settings.thresholds.silence_ms);
+        while !missing.is_empty() && Instant::now() < until {
+            if let Some((node, News::Beat { .. })) = self.hear(Duration::from_millis(20))? {
+                missing.remove(&node);
+            }
+        }
+        Ok(missing.is_empty())
+    }
+}

@@ -1,0 +1,173 @@
+//! What a run has left on nodes that it no longer uses, and what a run that is given up has left everywhere: ends the
+//! processes and removes the memory.
+//!
+//! Asked for when a lost node that is back is to take ranks, at a run's end, and by `--new`. Memory that could still
+//! be needed stays: of a lost node only that is removed without which an incarnation has computed since
+//! (`RunState::stale`), for no restart believes it any more.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::Supervisor;
+use super::settings::Settings;
+use crate::supervise::remember::events::Event;
+use crate::supervise::remember::journal::RunState;
+use crate::supervise::start::hosts::Host;
+use crate::supervise::talk::cluster::{Cleared, Cluster, FIRST_CALL};
+use crate::supervise::talk::processes::end_run;
+use crate::supervise::tell::say;
+
+/// How long nodes may take for a first heartbeat, which says what they hold.
+const BEAT_PATIENCE: Duration = Duration::from_secs(2);
+
+impl Supervisor<'_> {
+    /// Makes room on lost nodes that are back and are to take ranks. False if one of them could not: it is not to be
+    /// had after all.
+    pub(super) fn make_room(&mut self, replaced: &[(String, String)]) -> anyhow::Result<bool> {
+        let chosen: BTreeSet<&String> = replaced.iter().map(|(_, by)| by).collect();
+        let stale: Vec<usize> = chosen
+            .into_iter()
+            .filter(|name| self.state.stale.contains(*name))
+            .filter_map(|name| self.cluster.find(name))
+            .filter(|node| self.cluster.nodes[*node].lost.is_some())
+            .collect();
+        Ok(self.remove_from(&stale)?.len() == stale.len())
+    }
+
+    /// At the end of a run: nothing of it is needed any more, on lost nodes that are back either. Returns which have
+    /// removed it.
+    pub(super) fn clear_returned(&mut self) -> anyhow::Result<BTreeSet<String>> {
+        if self.settings.job.is_none() {
+            return Ok(BTreeSet::new());
+        }
+        let returned: Vec<usize> = (0..self.cluster.nodes.len())
+            .filter(|at| {
+                let node = &self.cluster.nodes[*at];
+                node.lost.is_some() && node.returned && self.state.ran_on.contains(&node.host.name)
+            })
+            .filter(|at| self.cluster.is_up(*at))
+            .collect();
+        self.remove_from(&returned)
+    }
+
+    /// Those that have done it.
+    fn remove_from(&mut self, nodes: &[usize]) -> anyhow::Result<BTreeSet<String>> {
+        let mut done = BTreeSet::new();
+        if nodes.is_empty() {
+            return Ok(done);
+        }
+        let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
+        for (at, cleared) in self.cluster.clear(nodes, silence) {
+            let node = self.cluster.nodes[at].host.name.clone();
+            match cleared {
+                Some(Cleared { freed_bytes, .. }) => {
+                    done.insert(node.clone());
+                    self.note(Event::MemoryRemoved { node, bytes: freed_bytes })?;
+                }
+                None => self.lose(at, "it was asked to remove memory, and does not answer")?,
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Ends a run that is given up for a new one, and removes its memory, on all nodes it ran on that can be reached. The
+/// rest is named. An error says why nothing has been done.
+pub(super) fn give_up(settings: &Settings, state: &RunState) -> Result<(), String> {
+    let nodes = ran_on(state);
+    let here = end_run(&state.run_id, None, Duration::from_secs(3)).0;
+    if here > 0 {
+        say!("skt-hpl run: --new: on this machine {here} process(es) of the old run were ended");
+    }
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    // Where nothing was saved, ranks have shown their progress under the run's own name.
+    let job = state.job.clone().unwrap_or_else(|| state.run_id.clone());
+    let silence_ms = settings.thresholds.silence_ms;
+    let mut cluster = Cluster::new(
+        settings.shell.clone(),
+        settings.agent.clone(),
+        &nodes,
+        &[],
+        &state.run_id,
+        Some(job.clone()),
+    );
+    cluster.manner(settings.fanout, settings.beat_ms, silence_ms)?;
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    let stays = |why: &str| {
+        format!("{why}; what the old run left there stays: skt-hpl clean --job {job} removes it")
+    };
+    lines.extend(cluster.call_all(FIRST_CALL).iter().map(|(node, why)| (*node, stays(why))));
+    let up: Vec<usize> = (0..nodes.len()).filter(|node| cluster.is_up(*node)).collect();
+    await_beats(&mut cluster, &up);
+    for (node, cleared) in cluster.clear(&up, Duration::from_millis(silence_ms)) {
+        lines.push((node, cleared.map_or_else(|| stays("it does not answer"), words)));
+    }
+    lines.sort();
+    for (node, line) in lines {
+        say!("skt-hpl run: --new: {}: {line}", nodes[node].name);
+    }
+    Ok(())
+}
+
+/// What a node has done, for people.
+fn words(cleared: Cleared) -> String {
+    let Cleared { ended, freed_bytes, left_bytes } = cleared;
+    let mut words = format!(
+        "{ended} process(es) of the old run ended, {freed_bytes} bytes of its memory removed"
+    );
+    if left_bytes > 0 {
+        words += &format!("; {left_bytes} bytes under its name are in use by somebody else");
+    }
+    words
+}
+
+/// Waits until each has said what it holds.
+fn await_beats(cluster: &mut Cluster, nodes: &[usize]) {
+    cluster.beat_all();
+    let until = Instant::now() + BEAT_PATIENCE;
+    let silent = |cluster: &Cluster| nodes.iter().any(|n| cluster.nodes[*n].beat.seq.is_none());
+    while silent(cluster) && Instant::now() < until {
+        let _ = cluster.hear(Duration::from_millis(50));
+    }
+}
+
+/// Every node that any of the run's incarnations was launched on.
+fn ran_on(state: &RunState) -> Vec<Host> {
+    let known = state.placed.iter().chain(&state.hosts).chain(&state.spares);
+    let known: Vec<&Host> = known.collect();
+    let host = |name: &String| match known.iter().find(|host| host.name == *name) {
+        Some(host) => (*host).clone(),
+        None => Host::new(name, 1),
+    };
+    state.ran_on.iter().map(host).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_says_what_it_has_done() {
+        let done = Cleared { ended: 3, freed_bytes: 4096, left_bytes: 0 };
+        assert_eq!(
+            words(done),
+            "3 process(es) of the old run ended, 4096 bytes of its memory removed"
+        );
+        let text = words(Cleared { left_bytes: 7, ..done });
+        assert!(text.ends_with("; 7 bytes under its name are in use by somebody else"), "{text}");
+    }
+
+    #[test]
+    fn nodes_of_all_incarnations_are_asked() {
+        let names = ["n1", "n2", "s1", "later"].map(str::to_owned);
+        let mut state = RunState::default();
+        state.hosts = vec![Host::new("n1", 2), Host::new("n2", 2), Host::new("n3", 2)];
+        state.spares = vec![Host::new("s1", 4)];
+        state.placed = vec![Host::new("n1", 2), Host::new("later", 2)];
+        state.ran_on = names.into_iter().collect();
+        let asked: Vec<String> = ran_on(&state).into_iter().map(|host| host.name).collect();
+        assert_eq!(asked, ["later", "n1", "n2", "s1"], "a node that never ran ranks is left alone");
+    }
+}

@@ -1,0 +1,595 @@
+//! The restart loop: keeps a run alive from its start to its result, whatever node dies when.
+//!
+//! `skt-hpl run` calls [`supervise`]. Every step is written to the journal before it is taken, so that this
+//! process, too, may die anywhere: the same command takes the running job over, or recovers it. All
+//! judgement is elsewhere and pure (`judge`); here are the steps, and beside this file what they are made of.
+
+mod choosing;
+mod contact;
+mod halting;
+mod leftovers;
+mod noting;
+mod settings;
+mod stopping;
+mod telling;
+mod trying;
+mod watching;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, bail};
+
+use self::halting::{Halt, Requests, listen_to_signals};
+pub use self::settings::Settings;
+use self::trying::Tried;
+use crate::supervise::judge::ending::{
+    End, Facts, Next, STATUS_ENVIRONMENT, STATUS_LOSS, STATUS_RESUMABLE, verdict,
+};
+use crate::supervise::judge::fitness::Need;
+use crate::supervise::judge::logins::Logins;
+use crate::supervise::judge::nodes::{Limits, Loss, Nodes};
+use crate::supervise::judge::policy::{Attempt, next_attempt};
+use crate::supervise::judge::ranks::Breakage;
+use crate::supervise::remember::clerk::Clerk;
+use crate::supervise::remember::events::{Event, FaultKind, ProcessId, Record, steady_ms};
+use crate::supervise::remember::journal::{Journal, RunState};
+use crate::supervise::remember::scribe::Scribe;
+use crate::supervise::start::hosts::Host;
+use crate::supervise::start::job::{Complaint, Job, end_of, is_over};
+use crate::supervise::start::launcher::{LaunchPlan, launch};
+use crate::supervise::start::room::room;
+use crate::supervise::talk::agent::{binary_digest, boot};
+use crate::supervise::talk::cluster::{Cluster, News};
+use crate::supervise::tell::echo::Echo;
+use crate::supervise::tell::status::{Activity, Lines, Status};
+use crate::supervise::tell::{say, say_on, timeline, voice};
+
+/// Exit statuses of the benchmark that a failing launcher gives too.
+const DOUBTFUL: [i32; 3] = [1, 2, 6];
+
+/// How long the last records and the last status may take to be written.
+const LAST_WRITES: Duration = Duration::from_secs(10);
+
+/// How long to wait before nodes are asked again of which none has answered.
+const OUTAGE_PAUSE: Duration = Duration::from_secs(3);
+
+/// How often it is looked for room on a disk that was full.
+const ROOM_PAUSE: Duration = Duration::from_secs(1);
+
+/// Whether a write failed for want of room, which may come again.
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+}
+
+struct Supervisor<'a> {
+    settings: &'a Settings,
+    scribe: Scribe,
+    /// Touches the folder's other files.
+    clerk: Clerk,
+    /// Told that records cannot be written.
+    unwritten: bool,
+    /// News that came while a record was on its way to disk.
+    backlog: VecDeque<(usize, News)>,
+    records: Vec<Record>,
+    state: RunState,
+    cluster: Cluster,
+    nodes: Nodes,
+    logins: Logins,
+    called_at_once: usize,
+    /// When it was last judged whether nodes are well.
+    weighed: Instant,
+    /// Nodes judged lost of which nothing has been made yet.
+    losses: Vec<Loss>,
+    /// Nodes that speak again after they were silent.
+    heard_again: Vec<usize>,
+    binary: String,
+    /// This machine's own.
+    boot: String,
+    /// Beginning of the watchdog's time.
+    zero: Instant,
+    status: Status,
+    told: Option<Instant>,
+    line_shown: bool,
+    halt: Option<Halt>,
+    requests: Requests,
+    /// Learned from the first incarnation where not given.
+    rank_bytes: Option<u64>,
+    computing_since: Option<(Instant, u64)>,
+    beaten: Instant,
+    /// Replacements told since the last launch.
+    replaced: Vec<(String, String)>,
+    /// Working nodes found slow, and how.
+    slow: BTreeMap<String, String>,
+    lines: Lines,
+    /// What all incarnations have printed.
+    echo: Echo,
+    /// The most that any working node needs.
+    most: Option<Need>,
+    /// Groups of which a node was last seen to have members.
+    groups: BTreeMap<String, BTreeSet<usize>>,
+    /// What the run computes with, as far as nodes have told.
+    rounding: Option<String>,
+}
+
+/// Runs to the end and returns the exit status.
+pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
+    let result = supervise_to_the_end(settings);
+    voice::all_said();
+    result
+}
+
+fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
+    settings.folder.prepare().map_err(|why| anyhow!(why))?;
+    let (mut journal, mut records) = Journal::open(&settings.folder.journal())?;
+    listen_to_signals()?;
+    let mut state = RunState::replay(&records);
+    if settings.discard || state.finished.is_some_and(|code| code != STATUS_RESUMABLE) {
+        if !records.is_empty() {
+            // Before its files go: whoever is interrupted here finds them again.
+            if settings.discard && !state.finished.is_some_and(|code| is_over(code.into())) {
+                leftovers::give_up(settings, &state).map_err(|why| anyhow!(why))?;
+            }
+            settings
+                .folder
+                .set_aside(&state.run_id)
+                .context("cannot set the old run's files aside")?;
+        }
+        drop(journal);
+        std::fs::write(settings.folder.journal(), "")?;
+        (journal, records) = Journal::open(&settings.folder.journal())?;
+        state = RunState::default();
+    }
+    let resumed = !records.is_empty();
+    if resumed && (state.command != settings.command || state.ranks != settings.ranks) {
+        bail!(
+            "{} holds an unfinished run of another command ({} ranks: {}); give that command to go on with it, \
+             another --state folder, or --new to give it up",
+            settings.folder.path().display(),
+            state.ranks,
+            state.command.join(" ")
+        );
+    }
+    if !resumed {
+        state.run_id = fresh_run_id();
+    }
+    let _ = std::fs::remove_file(settings.folder.halt());
+
+    // A resumed run goes on where it was; nodes newly named are further spares.
+    let (hosts, mut spares) = match resumed {
+        true => (state.hosts.clone(), state.spares.clone()),
+        false => (settings.hosts.clone(), settings.spares.clone()),
+    };
+    if resumed {
+        for host in settings.hosts.iter().chain(&settings.spares) {
+            if !hosts.iter().chain(&spares).any(|h| h.name == host.name) {
+                spares.push(host.clone());
+            }
+        }
+    }
+    let mut cluster = Cluster::new(
+        settings.shell.clone(),
+        settings.agent.clone(),
+        &hosts,
+        &spares,
+        &state.run_id,
+        // Where nothing is protected, the benchmark's ranks show their progress under the run's own name.
+        match settings.shows_only_progress() {
+            true => Some(state.run_id.clone()),
+            false => settings.job.clone(),
+        },
+    );
+    let silence_ms = settings.thresholds.silence_ms;
+    cluster.manner(settings.fanout, settings.beat_ms, silence_ms).map_err(anyhow::Error::msg)?;
+    cluster.lonely_after(settings.lonely_ms);
+    for name in &state.lost {
+        if let Some(node) = cluster.find(name) {
+            cluster.lose(node, "lost earlier in this run");
+        }
+    }
+    let thresholds = &settings.thresholds;
+    let names: Vec<String> = cluster.nodes.iter().map(|n| n.host.name.clone()).collect();
+    let limits = Limits { silence_ms: thresholds.silence_ms, redial_ms: thresholds.redial_ms };
+    let me = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    let mut this = Supervisor {
+        status: Status {
+            run_id: state.run_id.clone(),
+            started_ms: state.started_ms,
+            problem: settings.problem,
+            supervisor_host: me.clone(),
+            supervisor_pid: std::process::id(),
+            ..Status::default()
+        },
+        rank_bytes: settings.rank_bytes,
+        settings,
+        scribe: Scribe::new(journal),
+        clerk: Clerk::new(),
+        unwritten: false,
+        backlog: VecDeque::new(),
+        records,
+        state,
+        cluster,
+        nodes: Nodes::new(limits, names),
+        logins: Logins::default(),
+        called_at_once: 1,
+        weighed: Instant::now(),
+        losses: Vec::new(),
+        heard_again: Vec::new(),
+        binary: binary_digest(),
+        boot: boot(),
+        zero: Instant::now(),
+        told: None,
+        line_shown: false,
+        halt: None,
+        requests: Requests::default(),
+        computing_since: None,
+        beaten: Instant::now(),
+        replaced: Vec::new(),
+        slow: BTreeMap::new(),
+        lines: Lines::new(settings.progress_every.as_millis() as u64),
+        echo: Echo::default(),
+        most: settings.needs.values().copied().reduce(Need::max),
+        groups: BTreeMap::new(),
+        rounding: None,
+    };
+    if !resumed {
+        this.note(Event::RunStarted {
+            run_id: this.state.run_id.clone(),
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            command: settings.command.clone(),
+            launcher: settings.tool.kind,
+            ranks: settings.ranks,
+            hosts: settings.hosts.clone(),
+            spares: settings.spares.clone(),
+            job: settings.job.clone(),
+            supervisor_host: me,
+            supervisor_pid: std::process::id(),
+        })?;
+        if let Some(why) = this.scribe.trouble() {
+            bail!("{why}: the run is not started, since nothing of it could be remembered");
+        }
+        this.status.started_ms = this.state.started_ms;
+    }
+    let result = this.run(resumed);
+    this.finish_line();
+    let (code, why) = match result {
+        Ok(end) => end,
+        Err(error) => {
+            // The job, if there is one, is left as it is: the same command takes it over.
+            say!("skt-hpl run: {error:#}");
+            this.scribe.settle(LAST_WRITES);
+            return Ok(STATUS_ENVIRONMENT);
+        }
+    };
+    this.note(Event::Finished { code, why: why.clone() })?;
+    this.status.activity = Activity::Finished;
+    this.status.exit_code = Some(code);
+    this.status.why = why.clone();
+    let now = steady_ms();
+    this.status.wall = Some(timeline::wall_time(&this.records, now));
+    this.write_status();
+    this.scribe.settle(LAST_WRITES);
+    if let Some(why) = this.scribe.trouble() {
+        say!("skt-hpl run: {why}: the end of the journal is not written");
+    }
+    // What a job printed that was stopped is no result.
+    let printed = settings.folder.output(this.state.incarnation);
+    let results = match code {
+        STATUS_RESUMABLE => Vec::new(),
+        _ => {
+            let output = this.in_folder(move || std::fs::read(printed).unwrap_or_default())?;
+            timeline::results(&String::from_utf8_lossy(&output))
+        }
+    };
+    say_on!("{}", timeline::report(&this.records, &results, now));
+    say!("skt-hpl run: status {code}: {why}");
+    if code == STATUS_RESUMABLE {
+        say!("skt-hpl run: memory is kept on the nodes; the same command goes on with the run");
+        if let Some(dir) = &settings.level2 {
+            say!("skt-hpl run: on other nodes it goes on from {}", dir.display());
+        }
+    }
+    Ok(code)
+}
+
+fn fresh_run_id() -> String {
+    let mut bytes = [0u8; 4];
+    // Unique without it too, by time and pid, if there is no such device.
+    if let Ok(mut file) = std::fs::File::open("/dev/urandom") {
+        let _ = std::io::Read::read_exact(&mut file, &mut bytes);
+    }
+    let random = u32::from_le_bytes(bytes) ^ std::process::id();
+    format!("{:011x}{random:08x}", steady_ms())
+}
+
+impl Supervisor<'_> {
+    fn now_ms(&self) -> u64 {
+        self.zero.elapsed().as_millis() as u64
+    }
+
+    /// From first contact to the end of the run.
+    fn run(&mut self, resumed: bool) -> anyhow::Result<(u8, String)> {
+        let failed = self.first_contact()?;
+        let mut adopted = None;
+        if resumed {
+            let exit = self.settings.folder.exit(self.state.incarnation);
+            let known = match self.state.running {
+                Some(id) => self.in_folder(move || Job::is_known(id, &exit))?,
+                None => false,
+            };
+            let all_up = self
+                .state
+                .placed
+                .iter()
+                .all(|h| self.cluster.find(&h.name).is_some_and(|at| self.cluster.is_up(at)));
+            adopted = self.state.running.filter(|_| known && all_up);
+            self.note(Event::TookOver {
+                supervisor_host: self.status.supervisor_host.clone(),
+                supervisor_pid: std::process::id(),
+                adopted: adopted.is_some(),
+            })?;
+        }
+        self.lose_all(failed)?;
+        self.beat_once()?;
+        self.learn_rounding();
+        self.tell_findings();
+        if let Some(id) = adopted {
+            let incarnation = self.state.incarnation;
+            let job = Job::adopt(id, &self.settings.folder, incarnation, &self.clerk);
+            if let Some(end) = self.incarnation(job)? {
+                return Ok(end);
+            }
+        } else if resumed
+            && self.state.incarnation > 0
+            && let Some(code) = self.left_end()?
+        {
+            // It had come to its end, but nobody saw that.
+            let nobody = ProcessId { pid: 0, started: 0 };
+            let (folder, incarnation) = (&self.settings.folder, self.state.incarnation);
+            let mut job = Job::adopt(nobody, folder, incarnation, &self.clerk);
+            self.look_once_more(&mut job)?;
+            let end = End::Exit { code: Some(code.into()), struck_ms: 0, death: None };
+            if let Next::Over { code, why, .. } = verdict(end, &self.facts(&job, true)) {
+                self.finish(&mut job, code, true)?;
+                return Ok((code, why));
+            }
+            self.stop(None, false)?;
+        } else if resumed {
+            // Whatever is left of the old job must not meet the new one.
+            self.stop(None, false)?;
+        }
+        if resumed && adopted.is_none() {
+            self.leave_unnamed()?;
+        }
+        loop {
+            self.settle_losses()?;
+            let hosts = match self.choose_nodes()? {
+                Ok(hosts) => hosts,
+                Err(end) => return Ok(end),
+            };
+            if self.state.incarnation == 0 && self.settings.trial {
+                match self.try_mpi(&hosts)? {
+                    Tried::Well => {}
+                    Tried::Unfit => continue,
+                    Tried::End(end) => return Ok(end),
+                }
+            }
+            let Some(job) = self.launch(&hosts)? else {
+                let why = self.halt.as_ref().map_or("stopped on request", |h| h.why.as_str());
+                return Ok((STATUS_RESUMABLE, why.to_string()));
+            };
+            if let Some(end) = self.incarnation(job)? {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// The status with which the last incarnation had come to its end, if it had, while nobody saw that.
+    fn left_end(&mut self) -> anyhow::Result<Option<u8>> {
+        let zero_counts = self.believes_zero()?;
+        let (folder, incarnation) = (self.settings.folder.clone(), self.state.incarnation);
+        self.in_folder(move || end_of(&folder, incarnation, zero_counts))
+    }
+
+    /// How the benchmark is started on these hosts, with files going to `dir`.
+    fn launch_plan<'p>(
+        &'p self,
+        hosts: &'p [Host],
+        dir: &'p std::path::Path,
+        incarnation: u32,
+    ) -> LaunchPlan<'p> {
+        let settings = self.settings;
+        let cores = |name: &str| {
+            let node = &self.cluster.nodes[self.cluster.find(name)?];
+            node.facts.as_ref().map(|(facts, _)| facts.cores)
+        };
+        LaunchPlan {
+            tool: &settings.tool,
+            room: room(hosts, &settings.hosts, cores),
+            hosts,
+            ranks: settings.ranks,
+            run_id: &self.state.run_id,
+            incarnation,
+            command: &settings.command,
+            env: &settings.env,
+            extra: &settings.extra,
+            shell: &settings.shell,
+            dir,
+            as_root: nix::unistd::geteuid().is_root(),
+        }
+    }
+
+    /// Starts the next incarnation. None: somebody asked to stop while there was no room for its files.
+    fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Option<Job>> {
+        let settings = self.settings;
+        let incarnation = self.state.incarnation + 1;
+        if let (None, Some(with)) = (&self.state.rounding, self.rounding.clone()) {
+            self.note(Event::Rounding { with })?;
+        }
+        let dir = std::path::absolute(settings.folder.path())?;
+        let made = launch(&self.launch_plan(hosts, &dir, incarnation));
+        let mut told = false;
+        let job = loop {
+            let (launch, folder) = (made.clone(), settings.folder.clone());
+            match self.in_folder(move || Job::start(&launch, &folder, incarnation))? {
+                Ok(started) => break Job::new(started, &settings.folder, incarnation, &self.clerk),
+                // What the ranks hold in memory is worth the wait.
+                Err(error) if incarnation > 1 && is_full(&error) => {
+                    if !std::mem::replace(&mut told, true) {
+                        self.finish_line();
+                        say!(
+                            "skt-hpl run: {}: {error}; waiting for room to start the next incarnation",
+                            dir.display()
+                        );
+                    }
+                    self.idle(ROOM_PAUSE)?;
+                    if self.halt.is_some() || self.asked_to_halt()?.is_some() {
+                        return Ok(None);
+                    }
+                }
+                Err(error) => {
+                    return Err(error).with_context(|| format!("cannot start {}", made.argv[0]));
+                }
+            }
+        };
+        self.note(Event::Launched { incarnation, launcher: job.id(), hosts: hosts.to_vec() })?;
+        self.replaced.clear();
+        self.slow.clear();
+        Ok(Some(job))
+    }
+
+    /// What an incarnation's end is judged by.
+    fn facts(&self, job: &Job, zero_counts: bool) -> Facts {
+        Facts {
+            told: job.told(),
+            announces: self.settings.progress_shows,
+            zero_counts,
+            halt: self.halt.as_ref().map(|h| h.why.clone()),
+            output: self.settings.folder.output(self.state.incarnation).display().to_string(),
+            iteration: self.status.iteration,
+            incarnation: self.state.incarnation,
+        }
+    }
+
+    /// Watches one incarnation to its end and cleans up after it. Some: the run has ended.
+    fn incarnation(&mut self, mut job: Job) -> anyhow::Result<Option<(u8, String)>> {
+        self.status.incarnation = self.state.incarnation;
+        self.echo.again();
+        let end = self.watch(&mut job)?;
+        self.look_once_more(&mut job)?;
+        job.forward(&mut self.echo);
+        let zero_counts =
+            !matches!(end, End::Exit { code: Some(0), .. }) || self.believes_zero()?;
+        let (fault, code) = match verdict(end, &self.facts(&job, zero_counts)) {
+            Next::Over { code, why, clean } => {
+                self.finish(&mut job, code, clean)?;
+                return Ok(Some((code, why)));
+            }
+            Next::Resumable { why } => {
+                self.stop(Some(&mut job), false)?;
+                return Ok(Some((STATUS_RESUMABLE, why)));
+            }
+            Next::Fault { fault, code } => (fault, code),
+        };
+        let Breakage { kind, struck_ms, mut node, mut position, mut iteration, mut detail } = fault;
+        if matches!(kind, FaultKind::RankDied | FaultKind::LauncherGone) {
+            iteration = self.last_look(iteration)?;
+            let Complaint { first_to_end, words } = self.meanwhile(job.complaint())?;
+            // It ended the others, and may have been quicker than a heartbeat.
+            let first = first_to_end.and_then(|name| self.cluster.find(&name));
+            if first.is_some() && first != node {
+                (node, position) = (first, None);
+            }
+            if kind == FaultKind::LauncherGone && !words.is_empty() {
+                detail = format!("{detail}: {words}");
+            }
+        }
+        self.status.activity = Activity::Recovering;
+        let struck_ms = steady_ms().saturating_sub(self.now_ms().saturating_sub(struck_ms));
+        let name = node.map(|n| self.cluster.nodes[n].host.name.clone());
+        let computed = self.computing_since.is_some() || self.state.furthest > 0;
+        self.note(Event::Fault {
+            fault: self.state.faults.len() as u32 + 1,
+            incarnation: self.state.incarnation,
+            kind,
+            struck_ms,
+            node: name.clone(),
+            position,
+            iteration,
+            detail: detail.clone(),
+        })?;
+        // A node whose connection ended gets a second chance while the run is being stopped.
+        if matches!(kind, FaultKind::NodeSilent | FaultKind::NodeRebooted)
+            && let Some(at) = name.as_deref().and_then(|n| self.cluster.find(n))
+        {
+            self.lose(at, kind.words())?;
+        }
+        let lost_before = self.state.lost.len();
+        self.stop(Some(&mut job), false)?;
+        if self.halt.is_some() {
+            return Ok(Some((STATUS_RESUMABLE, format!("halted, after a fault ({detail})"))));
+        }
+        // A status that means bad input, with every node well and nothing ever computed: that it is.
+        if let Some(code) = code.filter(|c| DOUBTFUL.contains(c))
+            && !computed
+            && self.state.lost.len() == lost_before
+        {
+            return Ok(Some((code as u8, detail)));
+        }
+        let replaceable = |node: &str| self.has_spare_for(node);
+        match next_attempt(&self.state.faults, &self.settings.patience, &replaceable) {
+            Attempt::Stop { why } => Ok(Some((STATUS_LOSS, why))),
+            Attempt::Without { node, why } => {
+                if let Some(at) = self.cluster.find(&node) {
+                    self.lose(at, &why)?;
+                }
+                Ok(None)
+            }
+            Attempt::Relaunch { after_ms } => {
+                if after_ms > 0 {
+                    self.note(Event::BackOff { delay_ms: after_ms })?;
+                    self.idle(Duration::from_millis(after_ms))?;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Nodes whose memory of this run is of no use once its processes have ended: all it ran on if the run is
+    /// `over`, or if that memory only shows progress.
+    fn to_clean(&self, over: bool) -> BTreeSet<String> {
+        match over || self.settings.shows_only_progress() {
+            true => self.state.ran_on.clone(),
+            false => BTreeSet::new(),
+        }
+    }
+
+    /// Ends a run whose results are told: nothing of it is needed any more.
+    fn finish(&mut self, job: &mut Job, code: u8, clean: bool) -> anyhow::Result<()> {
+        self.look_once_more(job)?;
+        job.forward_rest(&mut self.echo);
+        let over = is_over(i32::from(code));
+        // Ranks remove the memory of a run that is over; not what those have left whose places others took in the job.
+        self.stop(Some(job), clean || over)?;
+        let cleared = if over { self.clear_returned()? } else { BTreeSet::new() };
+        let unseen: Vec<&str> = self
+            .state
+            .ran_on
+            .intersection(&self.state.lost)
+            .filter(|node| !cleared.contains(*node))
+            .map(String::as_str)
+            .collect();
+        if let Some(name) = &self.settings.job
+            && !unseen.is_empty()
+            && over
+        {
+            let words = format!(
+                "lost: {}. If memory of this run has outlived that, remove it there: skt-hpl clean --job {name}",
+                unseen.join(", ")
+            );
+            self.finish_line();
+            say!("skt-hpl run: {words}");
+        }
+        Ok(())
+    }
+}

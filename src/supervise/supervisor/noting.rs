@@ -1,0 +1,138 @@
+//! Noting events, and whatever else may have to wait for a disk: every step is written down before it is taken, and
+//! nobody waits for a disk but that step. Heartbeats are heard meanwhile, and nodes judged.
+//!
+//! All of the supervisor's steps come by here. The writing itself is `remember::scribe`'s, all else in the run's folder
+//! is `remember::clerk`'s.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::Supervisor;
+use crate::supervise::remember::clerk::Answer;
+use crate::supervise::remember::events::Event;
+use crate::supervise::start::job::Job;
+use crate::supervise::talk::cluster::News;
+use crate::supervise::tell::say;
+
+/// A disk that takes longer is told of.
+const DISK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How soon it is seen that what was waited for is there.
+const LOOK: Duration = Duration::from_millis(2);
+const LOOK_LATER: Duration = Duration::from_millis(20);
+const SOON: Duration = Duration::from_millis(100);
+
+/// So many news of each node are kept until they can be looked at; of more, the last heartbeat of each says enough.
+const BACKLOG: usize = 8;
+
+impl Supervisor<'_> {
+    pub(super) fn note(&mut self, event: Event) -> anyhow::Result<()> {
+        self.note_all([event])
+    }
+
+    /// Several at once wait for the disk once.
+    pub(super) fn note_all(
+        &mut self,
+        events: impl IntoIterator<Item = Event>,
+    ) -> anyhow::Result<()> {
+        let mut is_step = false;
+        for event in events {
+            self.say(&event);
+            is_step |= event.is_step();
+            let record = self.scribe.append(event);
+            self.state.apply(&record);
+            self.records.push(record);
+        }
+        if is_step { self.until_written() } else { Ok(()) }
+    }
+
+    /// Waits until all records are on disk. Records that cannot be written are not waited for.
+    pub(super) fn until_written(&mut self) -> anyhow::Result<()> {
+        self.hear_until(|this| {
+            (this.scribe.is_dry() || this.scribe.trouble().is_some()).then_some(())
+        })?;
+        self.tell_of_journal();
+        Ok(())
+    }
+
+    /// What somebody else does beside the main thread; waits for it.
+    pub(super) fn meanwhile<T>(&mut self, answer: Answer<T>) -> anyhow::Result<T> {
+        self.hear_until(|_| answer.here())
+    }
+
+    /// Something to be done in the run's folder, which may have to wait for its disk.
+    pub(super) fn in_folder<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> anyhow::Result<T> {
+        let answer = self.clerk.ask(work);
+        self.meanwhile(answer)
+    }
+
+    /// Takes in what a job has left in its files up to this moment.
+    pub(super) fn look_once_more(&mut self, job: &mut Job) -> anyhow::Result<()> {
+        // One that is under way may have begun too early.
+        self.hear_until(|_| job.has_looked().then_some(()))?;
+        job.look();
+        self.hear_until(|_| job.has_looked().then_some(()))
+    }
+
+    /// Waits for something, and goes on asking for heartbeats and judging nodes meanwhile. News are laid aside.
+    fn hear_until<T>(&mut self, mut come: impl FnMut(&mut Self) -> Option<T>) -> anyhow::Result<T> {
+        let since = Instant::now();
+        let mut told = false;
+        loop {
+            if let Some(it) = come(self) {
+                return Ok(it);
+            }
+            let patience = if since.elapsed() < SOON { LOOK } else { LOOK_LATER };
+            if let Some(news) = self.cluster.hear(patience) {
+                self.lay_aside(news);
+            }
+            self.weigh_if_due()?;
+            if !told && since.elapsed() > DISK_PATIENCE {
+                told = true;
+                self.finish_line();
+                say!(
+                    "skt-hpl run: {}: the disk takes long; the next step waits for it, the ranks do not",
+                    self.settings.folder.path().display()
+                );
+            }
+        }
+    }
+
+    fn lay_aside(&mut self, news: (usize, News)) {
+        self.backlog.push_back(news);
+        if self.backlog.len() <= BACKLOG * (self.cluster.nodes.len() + 1) {
+            return;
+        }
+        let mut later = BTreeSet::new();
+        let mut kept: Vec<(usize, News)> = std::mem::take(&mut self.backlog)
+            .into_iter()
+            .rev()
+            .filter(|(node, news)| !matches!(news, News::Beat { .. }) || later.insert(*node))
+            .collect();
+        kept.reverse();
+        self.backlog.extend(kept);
+    }
+
+    /// Says when records cannot be written, and when they can be again.
+    pub(super) fn tell_of_journal(&mut self) {
+        match (self.scribe.trouble(), self.unwritten) {
+            (Some(why), false) => {
+                self.unwritten = true;
+                self.finish_line();
+                say!(
+                    "skt-hpl run: {why}: the journal cannot be written. The run goes on, and what is not written is \
+                     kept and tried again; a supervisor that dies meanwhile is not succeeded"
+                );
+            }
+            (None, true) if self.scribe.is_dry() => {
+                self.unwritten = false;
+                self.finish_line();
+                say!("skt-hpl run: the journal is written again");
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Everything `skt-hpl run` was told: which nodes, which launcher, which benchmark, and how long to wait for what.
+//!
+//! The command line fills it in; the supervisor never changes it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::blas::arithmetic::Rules;
+use crate::supervise::judge::fitness::Need;
+use crate::supervise::judge::policy::Patience;
+use crate::supervise::judge::thresholds::Thresholds;
+use crate::supervise::remember::folder::Folder;
+use crate::supervise::start::hosts::Host;
+use crate::supervise::start::launcher::Tool;
+use crate::supervise::talk::shell::RemoteShell;
+use crate::supervise::tell::status::Problem;
+
+/// Everything `skt-hpl run` was told.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub hosts: Vec<Host>,
+    pub spares: Vec<Host>,
+    pub ranks: usize,
+    pub tool: Tool,
+    pub shell: RemoteShell,
+    /// Arguments of the user's for the launcher.
+    pub extra: Vec<String>,
+    /// The benchmark and its flags.
+    pub command: Vec<String>,
+    pub env: Vec<(String, String)>,
+    /// What starts an agent on a node.
+    pub agent: Vec<String>,
+    pub folder: Folder,
+    /// Whose memory to look at. Where None: that of the run's own name if the ranks show their progress, else
+    /// all of this user's.
+    pub job: Option<String>,
+    /// Whether every rank shows its progress: the benchmark's own do.
+    pub progress_shows: bool,
+    /// By how many iterations ranks can be ahead of each other, where the supervisor knows the benchmark.
+    pub lead: Option<u64>,
+    pub thresholds: Thresholds,
+    pub beat_ms: u64,
+    /// Without a word from above for so long, an agent ends ranks that stand still.
+    pub lonely_ms: u64,
+    /// How many connections anybody has to nodes.
+    pub fanout: usize,
+    pub patience: Patience,
+    pub may_double: bool,
+    /// How long to wait for a repaired node; None: not at all.
+    pub wait: Option<Duration>,
+    /// When to save and stop, by [`steady_ms`](crate::supervise::remember::events::steady_ms).
+    pub stop_at_ms: Option<u64>,
+    /// How long a halt may take before the job is ended the hard way.
+    pub halt_patience: Duration,
+    pub rank_bytes: Option<u64>,
+    /// What the ranks take of each working node, by name, where the supervisor knows the benchmark.
+    pub needs: BTreeMap<String, Need>,
+    /// The group of each position, where something protects.
+    pub groups: Vec<usize>,
+    /// What decides whether a node computes the same bits as the others; None where those are not promised.
+    pub rounding: Option<Rules>,
+    /// Start MPI on trial before the first launch.
+    pub trial: bool,
+    pub problem: Option<Problem>,
+    /// How often to tell the progress where no terminal shows it; zero: never.
+    pub progress_every: Duration,
+    /// Where a second level of checkpoints lies: from there the run goes on, on any nodes.
+    pub level2: Option<PathBuf>,
+    /// Begin anew although an unfinished run lies in the folder.
+    pub discard: bool,
+}
+
+impl Settings {
+    /// Nothing is saved: the only named memory is what the ranks show their progress in.
+    pub(super) fn shows_only_progress(&self) -> bool {
+        self.job.is_none() && self.progress_shows
+    }
+}

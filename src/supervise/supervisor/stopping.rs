@@ -1,0 +1,157 @@
+//! Ending what is left of a job everywhere, and finding out which nodes are lost by then.
+//!
+//! The restart loop comes by here after every incarnation, and after a trial of MPI that failed. Who is lost is judged as
+//! always (`judge::nodes`); so a node whose way to the supervisor is being made anew has its time in here, too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::{OUTAGE_PAUSE, Supervisor};
+use crate::supervise::judge::nodes::is_our_outage;
+use crate::supervise::remember::clerk::Answer;
+use crate::supervise::remember::events::Event;
+use crate::supervise::start::job::Job;
+use crate::supervise::talk::cluster::{News, unreachable_words};
+use crate::supervise::talk::processes::end_run;
+
+/// A second chance for a node whose connection ended while the run was on: an agent, or a line, may fail
+/// where the node is well, and its memory is worth the wait.
+const REDIAL_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// How often those who have not answered a request to end the run are looked at.
+const END_LOOK: Duration = Duration::from_millis(50);
+
+/// Ending the processes on this machine may take so long.
+const HERE_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Ending processes may take an agent so long.
+const END_PATIENCE: Duration = Duration::from_secs(4);
+
+/// Nodes that are lost, though not yet declared so, and why.
+type Failed = Vec<(usize, String)>;
+
+impl Supervisor<'_> {
+    /// Ends what is left of the job everywhere, and finds out which nodes do not answer.
+    /// With `clean`, the nodes it ran on remove what memory it has left.
+    pub(super) fn stop(&mut self, job: Option<&mut Job>, clean: bool) -> anyhow::Result<()> {
+        // Memory that only shows progress says nothing about what a rank takes.
+        if !self.settings.shows_only_progress()
+            && let Some(bytes) = self.cluster.rank_bytes()
+        {
+            self.rank_bytes = Some(self.rank_bytes.map_or(bytes, |known| known.max(bytes)));
+        }
+        let run_id = self.state.run_id.clone();
+        let here = match job {
+            Some(job) => job.end(&run_id),
+            None => Answer::beside(move || end_run(&run_id, None, HERE_PATIENCE).0),
+        };
+        let here = self.meanwhile(here)?;
+        let clean = self.to_clean(clean);
+        let asked = self.cluster.nodes.iter().filter(|n| n.lost.is_none()).count();
+        let (mut there, mut failed) = self.end_everywhere(&clean)?;
+        // Nobody is lost only because nobody can be reached from here.
+        while is_our_outage(asked, failed.len()) && self.halt.is_none() {
+            self.idle(OUTAGE_PAUSE)?;
+            if self.asked_to_halt()?.is_some() {
+                break;
+            }
+            let (more, again) = self.end_everywhere(&clean)?;
+            (there, failed) = (there + more, again);
+        }
+        // Heartbeats that were laid aside are of ranks that have just been ended: the next incarnation's watchdog would
+        // take them for its own, and see them die.
+        self.backlog.retain(|(_, news)| !matches!(news, News::Beat { .. }));
+        let mut unreachable: Vec<String> = self.state.lost.iter().cloned().collect();
+        unreachable
+            .extend(failed.iter().map(|(node, _)| self.cluster.nodes[*node].host.name.clone()));
+        self.lose_all(failed)?;
+        self.note(Event::Stopped {
+            incarnation: self.state.incarnation,
+            ended: here + there,
+            unreachable,
+        })
+    }
+
+    /// Ends the run's processes on all nodes that are not lost. Returns how many were ended, and which nodes are lost.
+    /// Those named in `clean` remove what memory the run has left, too.
+    pub(super) fn end_everywhere(
+        &mut self,
+        clean: &BTreeSet<String>,
+    ) -> anyhow::Result<(usize, Failed)> {
+        let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
+        let redial = REDIAL_PATIENCE.max((2 * self.cluster.login()).min(silence));
+        let id = self.cluster.next_end();
+        let begun = Instant::now();
+        let nodes = self.cluster.nodes.iter().enumerate();
+        let here: Vec<usize> = nodes.filter(|(_, n)| n.lost.is_none()).map(|(at, _)| at).collect();
+        let (up, down): (Vec<usize>, Vec<usize>) =
+            here.into_iter().partition(|node| self.cluster.is_up(*node));
+        // Who was asked, and when; of whom nobody has been able to ask yet, since when that is tried.
+        let mut waiting: BTreeMap<usize, Instant> =
+            up.iter().chain(&down).map(|node| (*node, begun)).collect();
+        let mut called: BTreeSet<usize> = down.iter().copied().collect();
+        self.cluster.tell_end(&up, id, clean);
+        self.cluster.call_new();
+        let mut total = 0;
+        let mut failed = Vec::new();
+        let mut looked = begun;
+        while !waiting.is_empty() {
+            match self.hear(END_LOOK)? {
+                Some((node, News::Ended { id: of, ended }))
+                    if of == id && waiting.remove(&node).is_some() =>
+                {
+                    total += ended;
+                }
+                // What it was told before may have been lost on the way.
+                Some((node, News::Up(_))) if waiting.contains_key(&node) => {
+                    self.cluster.tell_end(&[node], id, clean);
+                    waiting.insert(node, Instant::now());
+                }
+                Some((node, News::Closed(why)))
+                    if waiting.contains_key(&node) && !self.nodes.knows(node) =>
+                {
+                    // Once more, in case only the connection was at fault.
+                    if called.insert(node) {
+                        self.cluster.call(&[node]);
+                    } else {
+                        failed.push((node, unreachable_words(&why)));
+                        waiting.remove(&node);
+                    }
+                }
+                _ => {}
+            }
+            for loss in &self.losses {
+                if waiting.remove(&loss.node).is_some() {
+                    failed.push((loss.node, loss.detail.clone()));
+                }
+            }
+            if self.nodes.is_alone() && (self.halt.is_some() || self.asked_to_halt()?.is_some()) {
+                break;
+            }
+            if looked.elapsed() < END_LOOK {
+                continue;
+            }
+            looked = Instant::now();
+            let (cluster, nodes) = (&self.cluster, &self.nodes);
+            waiting.retain(|node, asked| {
+                let late = match cluster.called_for(*node) {
+                    // Whom the judge knows it judges.
+                    Some(so_long) => !nodes.knows(*node) && so_long >= redial,
+                    None if nodes.is_in_trouble(*node) => {
+                        *asked = looked;
+                        false
+                    }
+                    // It lives, but will not do it.
+                    None => asked.elapsed() >= silence + END_PATIENCE,
+                };
+                if late {
+                    failed.push((*node, "it does not answer".to_string()));
+                }
+                !late
+            });
+        }
+        let unasked = waiting.into_keys().map(|node| (node, "it does not answer".to_string()));
+        failed.extend(unasked);
+        Ok((total, failed))
+    }
+}

@@ -1,0 +1,212 @@
+//! Trial starts of MPI before the first launch, and whose fault it is if one fails.
+//!
+//! The restart loop asks once the nodes are chosen. A node that is lost during a trial ends it: MPI would wait for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use super::Supervisor;
+use crate::supervise::judge::ending::{STATUS_ENVIRONMENT, STATUS_RESUMABLE};
+use crate::supervise::judge::policy::Fitness;
+use crate::supervise::start::hosts::Host;
+use crate::supervise::start::job::Job;
+use crate::supervise::start::launcher::LaunchPlan;
+use crate::supervise::start::search::Search;
+use crate::supervise::start::trial::{NUMBER, Place, Trial, Trouble, WORTH_ANOTHER, launch_of};
+use crate::supervise::tell::say;
+
+/// How a trial start of MPI went.
+pub(super) enum Tried {
+    Well,
+    /// A node was found unfit: choose again.
+    Unfit,
+    End((u8, String)),
+}
+
+/// What a trial says of a node that was lost during it.
+const LOST_MEANWHILE: &str = "it was lost meanwhile";
+
+impl Supervisor<'_> {
+    /// Starts MPI on trial over the chosen nodes and the spares, and finds out whose fault it is if it does not.
+    ///
+    /// A node that is blamed for an accident would be missing for the whole run, so there is a second chance first.
+    pub(super) fn try_mpi(&mut self, hosts: &[Host]) -> anyhow::Result<Tried> {
+        let mut left = self.settings.ranks;
+        let mut working: Vec<Host> = hosts.to_vec();
+        for host in &mut working {
+            host.slots = host.slots.min(left);
+            left -= host.slots;
+        }
+        working.retain(|h| h.slots > 0);
+        let slots = working.iter().map(|h| h.slots).max().unwrap_or(1);
+        let mut second_chance = true;
+        loop {
+            let spares: Vec<Host> = self
+                .cluster
+                .nodes
+                .iter()
+                .map(|n| &n.host.name)
+                .filter(|name| !hosts.iter().any(|h| h.name == **name))
+                .filter(|name| {
+                    matches!(self.cluster.fitness(name, &self.expected(name)), Fitness::Fit { .. })
+                })
+                .map(|name| Host::new(name, slots))
+                .collect();
+            let all = [&working[..], &spares[..]].concat();
+            let since = Instant::now();
+            let Some(result) = self.trial(&all)? else { return self.halted() };
+            let trouble = match result {
+                Ok(()) => return Ok(Tried::Well),
+                Err(trouble) => trouble,
+            };
+            // Whoever is lost meanwhile has said enough: choose again, or try without that spare.
+            let lost = |host: &Host| self.state.lost.contains(&host.name);
+            match (hosts.iter().any(lost), all.iter().any(lost)) {
+                (true, _) => return Ok(Tried::Unfit),
+                (false, true) => continue,
+                (false, false) => {}
+            }
+            if second_chance && since.elapsed() < WORTH_ANOTHER {
+                second_chance = false;
+                say!(
+                    "skt-hpl run: MPI did not start on trial, it is tried again: {}",
+                    trouble.what
+                );
+                continue;
+            }
+            let mut culprits: Vec<(String, String)> = trouble
+                .nodes
+                .iter()
+                .map(|n| (all[*n].name.clone(), trouble.what.clone()))
+                .collect();
+            // If the trouble names nobody, parts of the whole are tried, each half the size of the last.
+            let mut without_spares = true;
+            if culprits.is_empty() && !spares.is_empty() {
+                match self.trial(&working)? {
+                    None => return self.halted(),
+                    Some(result) => without_spares = result.is_err(),
+                }
+            }
+            if culprits.is_empty() && !without_spares {
+                let suspects = (working.len()..all.len()).collect();
+                match self.find_culprits(&all, Search::among(suspects, Some(0)), &trouble)? {
+                    None => return self.halted(),
+                    Some(found) => culprits = found,
+                }
+                if culprits.is_empty() {
+                    // None of them spoils it alone.
+                    let what = &trouble.what;
+                    culprits.extend(spares.iter().map(|s| (s.name.clone(), what.clone())));
+                }
+            } else if culprits.is_empty() && working.len() > 1 {
+                let search = Search::among((0..working.len()).collect(), None);
+                match self.find_culprits(&working, search, &trouble)? {
+                    None => return self.halted(),
+                    Some(found) => culprits = found,
+                }
+            }
+            // If no node starts MPI even by itself, it is not the nodes.
+            if culprits.is_empty() || culprits.len() >= working.len().max(2) {
+                let why = format!(
+                    "not started: MPI does not start on these nodes: {}. `skt-hpl doctor` tries again; \
+                     --no-trial leaves this check out",
+                    trouble.what
+                );
+                return Ok(Tried::End((STATUS_ENVIRONMENT, why)));
+            }
+            for (name, what) in &culprits {
+                say!("skt-hpl run: {name} cannot be used: MPI does not start there: {what}");
+                if let Some(at) = self.cluster.find(name) {
+                    self.cluster.nodes[at].unfit =
+                        Some(format!("MPI does not start there: {what}"));
+                }
+            }
+            if hosts.iter().any(|h| culprits.iter().any(|(name, _)| *name == h.name)) {
+                return Ok(Tried::Unfit);
+            }
+        }
+    }
+
+    /// Which of the hosts spoil a trial that had this `trouble`, and how. None: somebody asked to stop meanwhile.
+    fn find_culprits(
+        &mut self,
+        hosts: &[Host],
+        mut search: Search,
+        trouble: &Trouble,
+    ) -> anyhow::Result<Option<Vec<(String, String)>>> {
+        // What went wrong with the fewest nodes says most of each.
+        let mut said: BTreeMap<usize, (usize, String)> = BTreeMap::new();
+        while let Some(set) = search.next_set() {
+            let part: Vec<Host> = set.iter().map(|n| hosts[*n].clone()).collect();
+            let Some(result) = self.trial(&part)? else { return Ok(None) };
+            search.went(result.is_ok());
+            if let Err(trouble) = result {
+                for node in &set {
+                    if said.get(node).is_none_or(|(size, _)| *size >= set.len()) {
+                        said.insert(*node, (set.len(), trouble.what.clone()));
+                    }
+                }
+            }
+        }
+        // Who is left when all others are well has not been tried again.
+        let words = |n: usize| said.get(&n).map_or(&trouble.what, |(_, what)| what).clone();
+        let named = search.culprits().into_iter().map(|n| (hosts[n].name.clone(), words(n)));
+        Ok(Some(named.collect()))
+    }
+
+    pub(super) fn halted(&self) -> anyhow::Result<Tried> {
+        let why = self.halt.as_ref().map_or("stopped on request", |h| h.why.as_str());
+        Ok(Tried::End((STATUS_RESUMABLE, why.to_string())))
+    }
+
+    /// One trial start, every slot of the hosts taken. None: somebody asked to stop meanwhile.
+    pub(super) fn trial(&mut self, hosts: &[Host]) -> anyhow::Result<Option<Result<(), Trouble>>> {
+        let settings = self.settings;
+        let mut places = Vec::new();
+        for (at, host) in hosts.iter().enumerate() {
+            let node = self.cluster.find(&host.name).map(|n| &self.cluster.nodes[n]);
+            match node.and_then(|n| n.facts.as_ref()) {
+                Some((facts, _)) => places.push(Place::of(facts)),
+                None => {
+                    let what = "its agent has not answered".to_string();
+                    return Ok(Some(Err(Trouble { nodes: vec![at], what })));
+                }
+            }
+        }
+        let dir = std::path::absolute(settings.folder.path())?;
+        let ranks = hosts.iter().map(|h| h.slots).sum();
+        let plan = LaunchPlan { ranks, command: &[], ..self.launch_plan(hosts, &dir, 0) };
+        let patience = Duration::from_millis(settings.thresholds.start_ms);
+        let own = &settings.agent[0];
+        let (launch, folder) = (launch_of(&plan, own), settings.folder.clone());
+        let started = self.in_folder(move || Job::start(&launch, &folder, NUMBER))?;
+        let started =
+            started.with_context(|| format!("cannot start {}", settings.tool.program.display()))?;
+        let job = Job::new(started, &settings.folder, NUMBER, &self.clerk);
+        let mut trial = Trial::new(job, &self.state.run_id, (hosts, ranks), &places, patience);
+        let result = loop {
+            if let Some(result) = trial.poll() {
+                break Some(result.map(|_| ()));
+            }
+            self.idle(Duration::from_millis(20))?;
+            if self.asked_to_halt()?.is_some() {
+                self.meanwhile(trial.abandon())?;
+                break None;
+            }
+            // It would wait for that node's ranks until its patience is at an end.
+            let lost = |host: &Host| self.state.lost.contains(&host.name);
+            if let Some(at) = hosts.iter().position(lost) {
+                self.meanwhile(trial.abandon())?;
+                break Some(Err(Trouble { nodes: vec![at], what: LOST_MEANWHILE.to_string() }));
+            }
+        };
+        if !matches!(result, Some(Ok(()))) {
+            // Nothing of it may be there when the next one starts.
+            let failed = self.end_everywhere(&BTreeSet::new())?.1;
+            self.lose_all(failed)?;
+        }
+        Ok(result)
+    }
+}

@@ -1,0 +1,210 @@
+//! Watching one incarnation: brings what is heard, and the launcher's end, before the judges and does what they say.
+//!
+//! The restart loop calls [`Supervisor::watch`] once a launch; how it ended goes to `judge::ending`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+
+use super::Supervisor;
+use crate::supervise::judge::ending::End;
+use crate::supervise::judge::life;
+use crate::supervise::judge::ranks::RankSeen;
+use crate::supervise::judge::watch::{Seen, Verdict, Watch};
+use crate::supervise::remember::events::{Event, FaultKind, steady_ms};
+use crate::supervise::start::job::{Job, Told as Announced};
+use crate::supervise::talk::cluster::News;
+use crate::supervise::talk::progress::words;
+use crate::supervise::tell::status::{Activity, Problem};
+
+/// How often the launcher's end and output are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(80);
+
+/// How soon it is asked for what there was to see.
+const LOOK_SOON: Duration = Duration::from_millis(5);
+
+/// How often what has not happened is judged.
+const TICK_EVERY: Duration = Duration::from_millis(40);
+
+/// How long a run that has told all its results may take to end its processes: MPI libraries have been seen to
+/// hang there for ever.
+const LINGER: Duration = Duration::from_secs(20);
+
+/// How long the last word of the nodes on how far the ranks had come is waited for.
+const LAST_LOOK: Duration = Duration::from_millis(250);
+
+impl Supervisor<'_> {
+    /// Watches the job until it ends, breaks or is halted.
+    pub(super) fn watch(&mut self, job: &mut Job) -> anyhow::Result<End> {
+        let placed: BTreeSet<usize> = self
+            .state
+            .placed
+            .iter()
+            .map(|h| self.cluster.find(&h.name).ok_or_else(|| anyhow!("no node {}", h.name)))
+            .collect::<Result<_, _>>()?;
+        let names: Vec<String> = self.cluster.nodes.iter().map(|n| n.host.name.clone()).collect();
+        let mut watch = Watch::new(self.settings.thresholds, &names, self.now_ms())
+            .progress_shows(self.settings.progress_shows);
+        self.status.activity = match self.state.faults.is_empty() {
+            true => Activity::Starting,
+            false => Activity::Recovering,
+        };
+        self.computing_since = None;
+        let aim = self.state.faults.iter().map(|f| f.iteration).max().unwrap_or(0);
+        let mut caught_up = self.state.faults.is_empty();
+        let mut looked = Instant::now();
+        let mut looking = None;
+        let mut done_since = None;
+        let mut ticked = Instant::now();
+        let mut proved: BTreeMap<usize, (u32, u64)> = BTreeMap::new();
+        loop {
+            self.housekeeping()?;
+            let mut verdicts = Vec::new();
+            let patience = LOOK_EVERY.saturating_sub(looked.elapsed());
+            let soon = looking.is_some_and(|since: Instant| since.elapsed() < LOOK_EVERY);
+            let news = self.hear(if soon { patience.min(LOOK_SOON) } else { patience })?;
+            let now = self.now_ms();
+            for node in std::mem::take(&mut self.heard_again) {
+                verdicts.extend(watch.see(now, Seen::HeardAgain { node }));
+            }
+            let mut broken = false;
+            for loss in std::mem::take(&mut self.losses) {
+                if !placed.contains(&loss.node) {
+                    self.lose(loss.node, &loss.detail)?;
+                } else if !broken {
+                    broken = true;
+                    verdicts.extend(watch.see(now, Seen::NodeLost(loss)));
+                } else if loss.kind != FaultKind::NodeGone {
+                    // One ends the incarnation, the others are declared lost when it is stopped. Those whose connection
+                    // ended have a second chance then.
+                    self.losses.push(loss);
+                }
+            }
+            match news {
+                Some((node, News::Beat { beat, round_trip_ms })) if placed.contains(&node) => {
+                    self.see_groups(node, &beat.ranks);
+                    self.learn_problem(&beat.ranks);
+                    verdicts.extend(watch.see(
+                        now,
+                        Seen::Beat {
+                            node,
+                            round_trip_ms,
+                            processes: beat.processes,
+                            stopped: beat.stopped,
+                            ranks: beat.ranks,
+                        },
+                    ));
+                }
+                Some((node, news)) if !placed.contains(&node) => self.mind_others(node, &news)?,
+                _ => {}
+            }
+            let now = self.now_ms();
+            // Every agent's word wakes us; files need not be looked at as often.
+            let looks = looked.elapsed() >= LOOK_EVERY;
+            if looks {
+                looked = Instant::now();
+                job.look();
+                looking = looking.or(Some(looked));
+            }
+            if looking.is_some() && job.has_looked() {
+                looking = None;
+                if job.forward(&mut self.echo) {
+                    self.line_shown = false;
+                }
+                // Of another program's way to its end nobody knows.
+                if self.settings.progress_shows && watch.all_through() {
+                    let all = matches!(job.told(), Announced::All { .. });
+                    done_since = done_since.or_else(|| all.then(Instant::now));
+                }
+                if done_since.is_some_and(|since| since.elapsed() > LINGER) {
+                    return Ok(End::Lingering);
+                }
+                if let Some(code) = job.poll() {
+                    verdicts.extend(watch.see(now, Seen::LauncherEnded { code }));
+                }
+            }
+            // News come by the thousand; time passes in tens of milliseconds.
+            let due = ticked.elapsed() >= TICK_EVERY;
+            if due {
+                ticked = Instant::now();
+                self.status.doing = words(watch.doing()).to_string();
+            }
+            self.status.iteration = watch.iteration();
+            if let Some(lead) = self.settings.lead.filter(|_| due) {
+                let silent: Vec<usize> = self.nodes.in_trouble().collect();
+                for node in silent {
+                    if life::proves(watch.ranks().front(), watch.ranks().front_of(node), lead)
+                        && watch.ranks().front() > *proved.get(&node).unwrap_or(&(0, 0))
+                    {
+                        proved.insert(node, watch.ranks().front());
+                        self.nodes.lives(node, now);
+                    }
+                }
+            }
+            // While nobody can be heard, nothing that is not seen is held against anybody.
+            if due && !self.nodes.is_alone() {
+                verdicts.extend(watch.tick(now, |node| !self.nodes.is_in_trouble(node)));
+            }
+            for verdict in verdicts {
+                let incarnation = self.state.incarnation;
+                match verdict {
+                    Verdict::Slow { node, detail } => {
+                        self.slow.insert(names[node].clone(), detail.clone());
+                        self.note(Event::SlowNode { node: names[node].clone(), detail })?
+                    }
+                    Verdict::Computing { iteration } => {
+                        self.status.activity = Activity::Running;
+                        self.computing_since = Some((Instant::now(), iteration));
+                        caught_up |= iteration >= aim;
+                        self.note(Event::Computing { incarnation, iteration })?;
+                    }
+                    Verdict::Saved { iteration } => {
+                        self.status.last_save_iteration = Some(iteration);
+                        self.status.last_save_ms = Some(steady_ms());
+                        self.note(Event::Saved { incarnation, iteration })?;
+                    }
+                    Verdict::Ended { code, struck_ms, death } => {
+                        return Ok(End::Exit { code, struck_ms, death });
+                    }
+                    Verdict::Broken(breakage) => return Ok(End::Broken(breakage)),
+                }
+            }
+            if !caught_up && self.computing_since.is_some() && watch.iteration() >= aim {
+                caught_up = true;
+                let incarnation = self.state.incarnation;
+                self.note(Event::CaughtUp { incarnation, iteration: watch.iteration() })?;
+            }
+            if looks && let Some(why) = self.halting()? {
+                return Ok(End::Halted { why });
+            }
+            if self.halt.is_some() {
+                watch.expect_end();
+            }
+        }
+    }
+
+    pub(super) fn learn_problem(&mut self, ranks: &[RankSeen]) {
+        if let Some(rank) = ranks.iter().find(|r| r.progress.n > 0 && r.progress.nb > 0) {
+            self.status.problem = Some(Problem { n: rank.progress.n, nb: rank.progress.nb });
+        }
+    }
+
+    /// How far the ranks had come when one of them ended: what it left in its memory, not what the last
+    /// heartbeat happened to see. A bug shows by striking at the same iteration again.
+    pub(super) fn last_look(&mut self, known: u64) -> anyhow::Result<u64> {
+        self.cluster.beat_all();
+        let mut missing: BTreeSet<usize> =
+            (0..self.cluster.nodes.len()).filter(|n| self.cluster.is_up(*n)).collect();
+        let until = Instant::now() + LAST_LOOK;
+        let mut latest = (0, known);
+        while !missing.is_empty() && Instant::now() < until {
+            if let Some((node, News::Beat { beat, .. })) = self.hear(Duration::from_millis(20))? {
+                missing.remove(&node);
+                let seen = beat.ranks.iter().map(|r| (r.progress.test, r.progress.iteration));
+                latest = seen.fold(latest, Ord::max);
+            }
+        }
+        Ok(latest.1)
+    }
+}

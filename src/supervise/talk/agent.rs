@@ -1,0 +1,467 @@
+//! The agent: one a node, the supervisor's eyes and hands there.
+//!
+//! `skt-hpl agent` is started over the remote shell and speaks the messages of `wire` on its standard
+//! streams; what it does with each is in `relay`, what it does on its node is here. It ends
+//! itself when its input closes. When the one above falls silent without closing, the node has been cut off
+//! and the run goes on elsewhere: then it ends the run's processes here too, unless `lonely` sees them get on. An agent that was started later for the same run and node takes
+//! its place, so that an old one that nobody hears any more cannot do that to a run that goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::branch::{Heard, MOST_TIMES};
+use super::link::{Links, room_for};
+use super::lonely::Lonely;
+use super::processes;
+use super::progress::{Heads, Progress, ProgressSource};
+use super::relay::{Hands, Relay};
+use super::wire::{Attend, Beat, Facts, FromAgent, WIRE_VERSION, to_line};
+use crate::blas::arithmetic::Arithmetic;
+use crate::cores;
+use crate::memory::{Depot, Store, depot, room};
+use crate::supervise::judge::ranks::RankSeen;
+use crate::supervise::remember::events::unix_ms;
+
+/// Asks a rank to save at the next boundary and stop.
+pub const HALT_NOW: Signal = Signal::SIGUSR1;
+/// Asks a rank to stop after its next regular save.
+pub const HALT_AFTER_SAVE: Signal = Signal::SIGUSR2;
+
+/// Looking through all processes of the node costs; once the ranks are known it is done this seldom.
+const CENSUS_EVERY: Duration = Duration::from_secs(10);
+/// While the launcher is at work, and no rank has shown up yet.
+const CENSUS_EVERY_AT_START: Duration = Duration::from_secs(1);
+const CENSUS_EVERY_AT_FIRST: Duration = Duration::from_millis(500);
+const END_PATIENCE: Duration = Duration::from_secs(3);
+/// A process that does not listen to a request to stop is spared so long: a rank that still starts would die of
+/// the signal it is about to listen to.
+const DEAF_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The line upward; those to children count from 1.
+const UP: u64 = 0;
+
+struct Agent<S> {
+    source: S,
+    run_id: String,
+    /// The name of its memory, where it has one of its own.
+    job: Option<String>,
+    /// Processes of the run by pid; the descriptor becomes readable when the process ends.
+    known: BTreeMap<u32, Option<OwnedFd>>,
+    /// Folders in /tmp that they share.
+    sessions: BTreeSet<PathBuf>,
+    /// How many of these are stopped.
+    stopped: usize,
+    census_at: Option<Instant>,
+    /// When the run was first asked to stop.
+    halted: Option<Instant>,
+    /// Processes are ended beside all else: nodes below must not fall silent for that. What is done is told here.
+    ending: Option<Ending>,
+    lonely: Option<Lonely>,
+}
+
+struct Ending {
+    id: u64,
+    /// Readable when it is done.
+    done: OwnedFd,
+    thread: std::thread::JoinHandle<(usize, usize)>,
+}
+
+/// Runs until the input closes. The exit status is for the remote shell and means nothing.
+pub fn run() -> io::Result<()> {
+    let mut agent = Agent {
+        source: Heads::new(None),
+        run_id: String::new(),
+        job: None,
+        known: BTreeMap::new(),
+        sessions: BTreeSet::new(),
+        stopped: 0,
+        census_at: None,
+        halted: None,
+        ending: None,
+        lonely: None,
+    };
+    let began = Instant::now();
+    let now_ms = || began.elapsed().as_millis() as u64;
+    let mut relay = Relay::new(now_ms());
+    let mut links = Links::default();
+    let own = |stream: BorrowedFd| stream.try_clone_to_owned();
+    links.adopt(UP, own(io::stdin().as_fd())?, own(io::stdout().as_fd())?);
+    let mut up = vec![to_line(&FromAgent::Hello(Box::new(facts())))];
+    loop {
+        for text in up.drain(..) {
+            super::branch::Lines::send(&mut links, UP, &text);
+        }
+        let patience = Duration::from_millis(relay.patience_ms(now_ms()));
+        let (ended, done) = {
+            let mut fds = Vec::new();
+            let watched: Vec<u32> = agent
+                .known
+                .iter()
+                .filter_map(|(pid, fd)| {
+                    fds.push(fd.as_ref()?.as_fd());
+                    Some(*pid)
+                })
+                .collect();
+            fds.extend(agent.ending.as_ref().map(|ending| ending.done.as_fd()));
+            let ready = links.poll(&fds, patience)?;
+            let done = agent.ending.is_some() && ready.last() == Some(&true);
+            let ended = watched.into_iter().zip(ready).filter(|(_, ready)| *ready);
+            (ended.map(|(pid, _)| pid).collect::<Vec<u32>>(), done)
+        };
+        if !ended.is_empty() {
+            // A rank's end is news that does not wait to be asked for.
+            up.push(to_line(&FromAgent::Beat(agent.beat(None))));
+            for pid in ended {
+                agent.known.remove(&pid);
+            }
+        }
+        if done && let Some(ending) = agent.ending.take() {
+            let (ended, left) = ending.thread.join().unwrap_or_default();
+            agent.known.clear();
+            agent.census_at = None;
+            relay.ended(ending.id, ended, left, &mut agent, &mut up);
+        }
+        // The one above first: what it has taken away is not to be called again.
+        let mut below = Vec::new();
+        while let Some((line, heard)) = links.heard() {
+            match (line, heard) {
+                (UP, Heard::Text(text)) => {
+                    relay.from_above(&text, now_ms(), &mut agent, &mut links, &mut up);
+                }
+                (UP, Heard::Closed(_)) => return Ok(()),
+                other => below.push(other),
+            }
+        }
+        for (line, heard) in below {
+            relay.from_below(line, heard, now_ms(), &mut links);
+        }
+        if !relay.tick(now_ms(), &mut agent, &mut links, &mut up) {
+            return Ok(());
+        }
+    }
+}
+
+impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
+    fn attend(&mut self, attend: &Attend) {
+        self.run_id = attend.run_id.clone();
+        self.source = S::from(attend.job.clone());
+        self.job = attend.job.clone();
+        // What cannot be had shows when a connection cannot be made, with its own words.
+        let _ = room_for(MOST_TIMES * attend.fanout);
+        processes::end_predecessors(&attend.run_id, &attend.node);
+    }
+
+    fn beat(&mut self, seq: Option<u64>) -> Beat {
+        Agent::beat(self, seq)
+    }
+
+    fn end(&mut self, id: u64, below: Option<u32>, clean: bool) {
+        // One that is still at it does what this one would; the last to ask is answered.
+        if let Some(ending) = &mut self.ending {
+            ending.id = id;
+            if !clean {
+                return;
+            }
+        }
+        let (run_id, job) = (self.run_id.clone(), self.job.clone());
+        let Ok((done, tell)) = nix::unistd::pipe() else { return };
+        let before = self.ending.take();
+        let sessions = std::mem::take(&mut self.sessions);
+        let thread = std::thread::spawn(move || {
+            let before = before.map_or((0, 0), |b| b.thread.join().unwrap_or_default());
+            let (ended, left) = processes::end_run(&run_id, below, END_PATIENCE);
+            processes::remove_sessions(sessions);
+            if clean && let Some(job) = &job {
+                // Whatever its store; what somebody is using stays.
+                let _ = Depot::new(Store::Posix, job).and_then(|depot| depot.clean());
+            }
+            drop(tell);
+            (before.0 + ended, left)
+        });
+        self.ending = Some(Ending { id, done, thread });
+    }
+
+    fn halt(&mut self, now: bool) -> usize {
+        Agent::halt(self, if now { HALT_NOW } else { HALT_AFTER_SAVE })
+    }
+
+    fn lonely(&mut self, silent: Duration, limit: Duration) -> bool {
+        let now = Instant::now();
+        let heard = now.checked_sub(silent).unwrap_or(now);
+        let lonely = self.lonely.get_or_insert_with(|| Lonely::new(limit, heard));
+        lonely.heard_at(heard);
+        lonely.sees(now, &self.source.sample());
+        let over = lonely.is_over(now);
+        if over && !self.run_id.is_empty() {
+            processes::end_run(&self.run_id, None, END_PATIENCE);
+        }
+        over
+    }
+}
+
+impl<S: ProgressSource> Agent<S> {
+    fn beat(&mut self, seq: Option<u64>) -> Beat {
+        let sample = self.source.sample();
+        self.census(&sample);
+        let (held_bytes, held_positions) = self.source.held();
+        let ranks: Vec<RankSeen> = sample
+            .into_iter()
+            .filter(|p| p.pid != 0)
+            .map(|progress| {
+                // A pid that is not of this run has been recycled, or the memory is another run's.
+                let state = match processes::look(progress.pid) {
+                    Some((state, _)) if self.known.contains_key(&progress.pid) => state,
+                    _ => 'X',
+                };
+                RankSeen { progress, state }
+            })
+            .collect();
+        Beat {
+            seq,
+            round_trip_ms: None,
+            processes: self.known.len(),
+            stopped: self.stopped,
+            ranks,
+            shm_free_bytes: shm().free,
+            memory_free_bytes: memory().1,
+            held_bytes,
+            held_positions,
+        }
+    }
+
+    /// Brings the list of the run's processes up to date: ranks that show in memory at once, others at the
+    /// next look through all.
+    fn census(&mut self, sample: &[Progress]) {
+        if self.run_id.is_empty() {
+            return;
+        }
+        self.stopped = 0;
+        self.known.retain(|pid, _| {
+            let found = processes::look(*pid);
+            self.stopped += usize::from(matches!(found, Some(('T' | 't', _))));
+            found.is_some()
+        });
+        let mut shown = false;
+        for progress in sample {
+            shown |= self.known.contains_key(&progress.pid);
+            if !self.known.contains_key(&progress.pid)
+                && processes::belongs(progress.pid, &self.run_id, None)
+            {
+                self.known.insert(progress.pid, processes::descriptor(progress.pid).ok());
+                self.sessions.extend(processes::session_of(progress.pid));
+            }
+        }
+        let every = match (self.known.is_empty(), shown) {
+            (true, _) => CENSUS_EVERY_AT_FIRST,
+            (false, false) => CENSUS_EVERY_AT_START,
+            (false, true) => CENSUS_EVERY,
+        };
+        if self.census_at.is_some_and(|at| at.elapsed() < every) {
+            return;
+        }
+        self.census_at = Some(Instant::now());
+        for pid in processes::of_run(&self.run_id, None) {
+            self.known.entry(pid).or_insert_with(|| {
+                self.sessions.extend(processes::session_of(pid));
+                processes::descriptor(pid).ok()
+            });
+        }
+    }
+
+    /// Signals the ranks: by their memory, or, where none has memory, by the launcher's marks.
+    fn halt(&mut self, signal: Signal) -> usize {
+        self.census_at = None;
+        let sample = self.source.sample();
+        self.census(&sample);
+        let mut ranks: Vec<u32> =
+            sample.iter().map(|p| p.pid).filter(|pid| self.known.contains_key(pid)).collect();
+        if ranks.is_empty() {
+            ranks = self.known.keys().copied().filter(|pid| has_rank(*pid)).collect();
+        }
+        let deaf_too = self.halted.get_or_insert_with(Instant::now).elapsed() > DEAF_PATIENCE;
+        ranks
+            .into_iter()
+            .filter(|pid| deaf_too || processes::catches(*pid, signal))
+            .filter(|pid| {
+                processes::send(*pid, signal, |p| processes::belongs(p, &self.run_id, None))
+            })
+            .count()
+    }
+}
+
+/// Whether the launcher gave the process a rank.
+fn has_rank(pid: u32) -> bool {
+    const MARKS: [&[u8]; 4] =
+        [b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK=", b"PMIX_RANK=", b"SLURM_PROCID="];
+    fs::read(format!("/proc/{pid}/environ"))
+        .is_ok_and(|e| e.split(|b| *b == 0).any(|item| MARKS.iter().any(|m| item.starts_with(m))))
+}
+
+struct Shm {
+    total: u64,
+    free: u64,
+    is_memory: bool,
+    device: u64,
+}
+
+fn shm() -> Shm {
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    let mut shm = Shm { total: 0, free: 0, is_memory: false, device: 0 };
+    if let Ok(fs) = nix::sys::statfs::statfs("/dev/shm") {
+        let block = fs.block_size() as u64;
+        shm.total = fs.blocks() * block;
+        shm.free = fs.blocks_available() * block;
+        #[allow(clippy::unnecessary_cast)] // The type differs between C libraries.
+        let kind = fs.filesystem_type().0 as i64;
+        shm.is_memory = kind == TMPFS_MAGIC;
+    }
+    shm.device = fs::metadata("/dev/shm").map_or(0, |m| m.dev());
+    shm
+}
+
+/// Total memory of the node, and what can still be taken here: a control group's limit counts as well.
+fn memory() -> (u64, u64) {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = text.lines().find_map(|l| l.strip_prefix("MemTotal:"));
+    let total = total.and_then(|l| l.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    (total.map_or(u64::MAX, |kib| kib * 1024), room::available_bytes().unwrap_or(u64::MAX))
+}
+
+/// What logind does with shared memory of users who have logged out; None where there is no logind.
+fn remove_ipc() -> Option<bool> {
+    if !std::path::Path::new("/run/systemd/system").exists() {
+        return None;
+    }
+    let mut files = vec!["/etc/systemd/logind.conf".into()];
+    for folder in ["/usr/lib/systemd/logind.conf.d", "/etc/systemd/logind.conf.d"] {
+        let mut more: Vec<_> =
+            fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
+        more.sort();
+        files.extend(more);
+    }
+    // systemd's own default is yes; the last word counts.
+    let mut removes = true;
+    for file in files {
+        for line in fs::read_to_string(file).unwrap_or_default().lines() {
+            if let Some(value) = line.trim().strip_prefix("RemoveIPC=") {
+                removes = matches!(value.trim(), "yes" | "true" | "1" | "on");
+            }
+        }
+    }
+    Some(removes)
+}
+
+/// How an ELF file says that the next twenty bytes name the build: a digest of all the linker put together.
+const BUILD_ID: [u8; 16] = [4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0, b'G', b'N', b'U', 0];
+
+/// So much of each end of a program file is read where the build has a name.
+const ENDS: u64 = 1 << 16;
+
+/// Digest of this program's file: two nodes with different ones would not compute the same.
+pub fn binary_digest() -> String {
+    fs::File::open("/proc/self/exe").and_then(|file| digest_of(&file)).unwrap_or_default()
+}
+
+/// Thousands of nodes may read one file of one server at once, so no more is read than tells builds apart: both ends,
+/// with the build's name in the first, and the length. Where the build has no name all of it is read.
+pub fn digest_of(file: &fs::File) -> io::Result<String> {
+    let length = file.metadata()?.len();
+    let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+    hasher.update(&length.to_le_bytes());
+    let ends = length.min(ENDS);
+    let mut chunk = vec![0u8; ends as usize];
+    file.read_exact_at(&mut chunk, 0)?;
+    hasher.update(&chunk);
+    let named = chunk.windows(BUILD_ID.len()).any(|window| window == BUILD_ID);
+    let mut at = if named { length - ends } else { ends };
+    while at < length {
+        let count = file.read_at(&mut chunk, at)?;
+        if count == 0 {
+            break;
+        }
+        hasher.update(&chunk[..count]);
+        at += count as u64;
+    }
+    Ok(format!("{:016x}", hasher.digest()))
+}
+
+/// What changes with every boot of this node.
+pub fn boot() -> String {
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    // In a container the kernel's boot says nothing; there it is the first process that was started anew.
+    let first = processes::look(1).map_or(0, |(_, started)| started);
+    format!("{}-{first}", boot_id.trim())
+}
+
+/// What this node is like.
+pub fn facts() -> Facts {
+    let shm = shm();
+    let (memory_bytes, memory_free_bytes) = memory();
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let resident_pages: u64 =
+        statm.split_whitespace().nth(1).and_then(|p| p.parse().ok()).unwrap_or(0);
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    Facts {
+        wire: WIRE_VERSION,
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        binary: binary_digest(),
+        arithmetic: Arithmetic::here(),
+        host: host.to_string_lossy().into_owned(),
+        boot: boot(),
+        unix_ms: unix_ms(),
+        cores: cores::count(),
+        memory_bytes,
+        memory_free_bytes,
+        shm_bytes: shm.total,
+        shm_free_bytes: shm.free,
+        shm_is_memory: shm.is_memory,
+        shm_device: shm.device,
+        huge_free_bytes: depot::huge_free_bytes(),
+        remove_ipc: remove_ipc(),
+        uid: nix::unistd::getuid().as_raw(),
+        agent_resident_bytes: resident_pages * 4096,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn another_build_has_another_digest_and_few_bytes_tell() {
+        let digest = |bytes: &[u8]| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(bytes).unwrap();
+            digest_of(&file).unwrap()
+        };
+        let mut plain = vec![7u8; 300_000];
+        let mut named = plain.clone();
+        named[500..516].copy_from_slice(&BUILD_ID);
+        assert_eq!(digest(&plain), digest(&plain));
+        // Length, the end, the build's name: each tells.
+        let mut longer = named.clone();
+        longer.push(0);
+        let mut other_end = named.clone();
+        other_end[299_999] = 8;
+        let mut other_name = named.clone();
+        other_name[520] = 8;
+        let all = [&named, &longer, &other_end, &other_name].map(|bytes| digest(bytes));
+        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), 4);
+        // Without a name, the middle as well.
+        let before = digest(&plain);
+        plain[150_000] = 8;
+        assert_ne!(digest(&plain), before);
+        // This very program has one, or every node would read all of it.
+        let head = fs::read("/proc/self/exe").unwrap();
+        let head = &head[..ENDS as usize];
+        assert!(head.windows(BUILD_ID.len()).any(|window| window == BUILD_ID));
+    }
+}

@@ -1,0 +1,592 @@
+//! The nodes of a run and what is known of each: connections, facts, heartbeats, losses.
+//!
+//! The restart loop asks this file's [`Cluster`] to reach nodes, to end the run on them, to tell how fit each
+//! is. Everything that comes in passes through [`Cluster::hear`], so nothing known is known in two places.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::branch::{Branch, MOST_TIMES};
+use super::link::{Links, room_for};
+use super::shell::RemoteShell;
+use super::wire::{Attend, Beat, Charge, Facts, FromAgent, ToAgent};
+use crate::memory::Store;
+use crate::supervise::judge::fitness::{Expected, Finding, judge};
+use crate::supervise::judge::policy::Fitness;
+use crate::supervise::remember::events::unix_ms;
+use crate::supervise::start::hosts::Host;
+
+pub struct Node {
+    pub host: Host,
+    /// Only ever a spare so far: its loss does not break the run.
+    pub spare: bool,
+    pub facts: Option<(Facts, u64)>,
+    pub beat: Beat,
+    pub lost: Option<String>,
+    /// A lost node that answers again.
+    pub returned: bool,
+    /// What a trial start of MPI found wrong with it.
+    pub unfit: Option<String>,
+    /// When a lost node is to be called next.
+    call_at: Instant,
+    /// When it was last called, if that connection has not ended.
+    called: Option<Instant>,
+    /// Its agent has answered on it.
+    up: bool,
+    /// How long it has not answered, as was last told of it, where that is too long.
+    silent: Option<Duration>,
+}
+
+/// News from a node.
+#[derive(Debug)]
+pub enum News {
+    Up(Box<Facts>),
+    Beat { beat: Beat, round_trip_ms: f64 },
+    Ended { id: u64, ended: usize },
+    Halting { told: usize },
+    Closed(String),
+}
+
+/// What tells whether a node is well, and when that was learned; `judge::nodes` goes by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// Its agent has answered on a new connection, so long after it was called.
+    Up {
+        boot: String,
+        took: Duration,
+    },
+    /// Nothing has been heard since this moment.
+    Quiet {
+        since: Instant,
+    },
+    /// It speaks again.
+    Heard,
+    Closed,
+}
+
+/// What a node has done about what a run had left there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleared {
+    pub ended: usize,
+    pub freed_bytes: u64,
+    /// Somebody is using it.
+    pub left_bytes: u64,
+}
+
+/// How long nodes are given at first. A login with all its start-up files may take long; a node that is not
+/// there is known much sooner by the remote shell.
+pub const FIRST_CALL: Duration = Duration::from_secs(30);
+
+/// How many connections anybody has; more nodes than that make a tree.
+pub const FANOUT: usize = 32;
+
+/// How often silence is looked for: it adds to the time after which a loss is noticed.
+const TICK: Duration = Duration::from_millis(50);
+
+pub struct Cluster {
+    pub nodes: Vec<Node>,
+    by_name: HashMap<String, usize>,
+    branch: Branch,
+    links: Links,
+    zero: Instant,
+    ticked: Option<Instant>,
+    /// When it was last looked for what has come.
+    looked_ms: u64,
+    news: VecDeque<(usize, News)>,
+    signs: VecDeque<(Instant, usize, Sign)>,
+    next_end: u64,
+    /// The longest that a node took to answer when it was called.
+    login: Duration,
+}
+
+/// How often those who are removing memory are looked at.
+const CLEAR_LOOK: Duration = Duration::from_millis(50);
+
+/// How often a lost node is called to see whether it is back.
+const CALL_AGAIN: Duration = Duration::from_secs(5);
+
+impl Cluster {
+    pub fn new(
+        shell: RemoteShell,
+        agent: Vec<String>,
+        hosts: &[Host],
+        spares: &[Host],
+        run_id: &str,
+        job: Option<String>,
+    ) -> Self {
+        let now = Instant::now();
+        let node = |host: &Host, spare| Node {
+            host: host.clone(),
+            spare,
+            facts: None,
+            beat: Beat::default(),
+            lost: None,
+            returned: false,
+            unfit: None,
+            call_at: now,
+            called: None,
+            up: false,
+            silent: None,
+        };
+        let nodes: Vec<Node> = hosts
+            .iter()
+            .map(|h| node(h, false))
+            .chain(spares.iter().map(|h| node(h, true)))
+            .collect();
+        let by_name = nodes.iter().enumerate().map(|(at, n)| (n.host.name.clone(), at)).collect();
+        let attend = Attend {
+            run_id: run_id.to_string(),
+            job,
+            node: String::new(),
+            lonely_ms: 60_000,
+            beat_ms: 500,
+            silence_ms: 4000,
+            fanout: FANOUT,
+            login_ms: None,
+            shell,
+            agent,
+        };
+        Self {
+            branch: Branch::new(attend, 0, true),
+            links: Links::default(),
+            nodes,
+            by_name,
+            zero: now,
+            ticked: None,
+            looked_ms: 0,
+            news: VecDeque::new(),
+            signs: VecDeque::new(),
+            next_end: 0,
+            login: Duration::ZERO,
+        }
+    }
+
+    /// How many connections anybody has, how often agents are asked, and after which silence a node counts as lost.
+    /// To be said before the first call.
+    pub fn manner(&mut self, fanout: usize, beat_ms: u64, silence_ms: u64) -> Result<(), String> {
+        // Those that are bypassed stay open for a while, beside the ones that were called instead.
+        room_for(MOST_TIMES * fanout.min(self.nodes.len()))?;
+        let attend = Attend { fanout, beat_ms, silence_ms, ..self.branch.attend().clone() };
+        self.branch = Branch::new(attend, 0, true);
+        Ok(())
+    }
+
+    /// After which time without a word agents end ranks that stand still. To be said before the first call, after `manner`.
+    pub fn lonely_after(&mut self, lonely_ms: u64) {
+        self.branch = Branch::new(Attend { lonely_ms, ..self.branch.attend().clone() }, 0, true);
+    }
+
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    pub fn is_up(&self, node: usize) -> bool {
+        self.nodes[node].up
+    }
+
+    /// How long whoever calls for the node has had no answer, as far as that is known.
+    pub fn silent_for(&self, node: usize) -> Duration {
+        self.nodes[node].silent.unwrap_or_default()
+    }
+
+    /// How long ago a node was called that has not answered yet.
+    pub fn called_for(&self, node: usize) -> Option<Duration> {
+        let node = &self.nodes[node];
+        node.called.filter(|_| !node.up).map(|at| at.elapsed())
+    }
+
+    /// The longest that a node took to answer when it was called.
+    pub fn login(&self) -> Duration {
+        self.login
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.zero.elapsed().as_millis() as u64
+    }
+
+    pub fn has_signs(&self) -> bool {
+        !self.signs.is_empty()
+    }
+
+    /// What has been learned about whether nodes are well since this was last asked, in order.
+    pub fn signs(&mut self) -> impl Iterator<Item = (Instant, usize, Sign)> {
+        std::mem::take(&mut self.signs).into_iter()
+    }
+
+    /// Opens connections to nodes: directly, or by way of others where they are many.
+    pub fn call(&mut self, nodes: &[usize]) {
+        let now = Instant::now();
+        let charge = |node: &usize| Charge {
+            node: *node as u32,
+            name: self.nodes[*node].host.name.clone(),
+            // Whether a lost one is back nobody waits to hear.
+            again: self.nodes[*node].facts.is_some() && self.nodes[*node].lost.is_none(),
+        };
+        let charges: Vec<Charge> = nodes.iter().map(charge).collect();
+        for node in nodes {
+            let node = &mut self.nodes[*node];
+            (node.called, node.up, node.silent) = (Some(now), false, None);
+        }
+        let now_ms = self.now_ms();
+        self.branch.call(&charges, now_ms, &mut self.links);
+    }
+
+    fn leave(&mut self, node: usize) {
+        let state = &mut self.nodes[node];
+        (state.called, state.up, state.silent) = (None, false, None);
+        let now_ms = self.now_ms();
+        self.branch.leave(&[node as u32], now_ms, &mut self.links);
+    }
+
+    /// Calls all nodes that are not lost and have not been called; returns all that are not lost.
+    pub fn call_new(&mut self) -> Vec<usize> {
+        let wanted: Vec<usize> =
+            (0..self.nodes.len()).filter(|n| self.nodes[*n].lost.is_none()).collect();
+        let new: Vec<usize> =
+            wanted.iter().copied().filter(|n| self.nodes[*n].called.is_none()).collect();
+        self.call(&new);
+        wanted
+    }
+
+    /// Gives up waiting for an answer: why, in words.
+    pub fn give_up(&mut self, node: usize, patience: Duration) -> String {
+        let said = self.branch.complaint(node as u32, &self.links);
+        self.leave(node);
+        let words = format!(
+            "no answer within {} s; how long does a login there take? {said}",
+            patience.as_secs()
+        );
+        words.trim_end().to_owned()
+    }
+
+    /// Calls all nodes that are not lost and waits until each has answered or failed. Returns what is
+    /// wrong with those that failed.
+    pub fn call_all(&mut self, patience: Duration) -> Vec<(usize, String)> {
+        let mut missing: BTreeSet<usize> = self.call_new().into_iter().collect();
+        missing.retain(|node| !self.is_up(*node));
+        let mut failed: BTreeMap<usize, String> = BTreeMap::new();
+        let deadline = Instant::now() + patience;
+        while !missing.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            match self.hear(left) {
+                Some((node, News::Up(_))) => drop(missing.remove(&node)),
+                Some((node, News::Closed(why))) if missing.remove(&node) => {
+                    failed.insert(node, unreachable_words(&why));
+                }
+                _ => {}
+            }
+        }
+        for node in missing {
+            let why = self.give_up(node, patience);
+            failed.insert(node, why);
+        }
+        failed.into_iter().collect()
+    }
+
+    /// Asks for a heartbeat at once; otherwise they come by themselves while somebody listens.
+    pub fn beat_all(&mut self) {
+        self.branch.ask_soon();
+        self.ticked = None;
+    }
+
+    pub fn halt_all(&mut self, now: bool) {
+        self.branch.tell(None, &ToAgent::Halt { now }, &mut self.links);
+    }
+
+    /// The next news, within `patience`; what is to be remembered is. Heartbeats are asked for in here.
+    pub fn hear(&mut self, patience: Duration) -> Option<(usize, News)> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(news) = self.news.pop_front() {
+                return Some(news);
+            }
+            if let Some((line, heard)) = self.links.heard() {
+                let now_ms = self.now_ms();
+                let told = self.branch.hear(line, heard, now_ms, &mut self.links);
+                self.take_in(told);
+                continue;
+            }
+            if self.ticked.is_none_or(|at| at.elapsed() >= TICK) {
+                self.ticked = Some(Instant::now());
+                self.branch.ask(self.now_ms(), &mut self.links);
+                // What had come when it was last looked has been heard by now, what has come since has not: however
+                // long that took, nobody is silent for it.
+                let told = self.branch.tick(self.looked_ms, &mut self.links);
+                self.take_in(told);
+                continue;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            // A machine on which nothing can be waited for has no hope; agents' silence will show it.
+            let _ = self.links.poll(&[], left.min(TICK));
+            self.looked_ms = self.now_ms();
+            if left.is_zero() && !self.links.has_news() {
+                return None;
+            }
+        }
+    }
+
+    fn take_in(&mut self, told: Vec<super::branch::Told>) {
+        for (node, word) in told {
+            let at = node as usize;
+            let now = Instant::now();
+            let Some(node) = self.nodes.get_mut(at) else { continue };
+            if node.called.is_none() {
+                continue;
+            }
+            // Any word of its own is a sign of life.
+            let of_others = matches!(word, FromAgent::Quiet { .. } | FromAgent::Closed { .. });
+            if !of_others && node.silent.take().is_some() {
+                self.signs.push_back((now, at, Sign::Heard));
+            }
+            let news = match word {
+                FromAgent::Hello(facts) => {
+                    let took = node.called.map_or(Duration::ZERO, |c| now.duration_since(c));
+                    // One that was called again by another way was called just now.
+                    let took = if node.up { Duration::ZERO } else { took };
+                    self.login = self.login.max(took);
+                    node.up = true;
+                    self.signs.push_back((now, at, Sign::Up { boot: facts.boot.clone(), took }));
+                    node.facts = Some(((*facts).clone(), unix_ms()));
+                    News::Up(facts)
+                }
+                FromAgent::Beat(beat) => {
+                    node.beat = beat.clone();
+                    let round_trip_ms = beat.round_trip_ms.map_or(0.0, f64::from);
+                    News::Beat { beat, round_trip_ms }
+                }
+                FromAgent::Moved(moved) => {
+                    node.beat.moves(&moved);
+                    let beat = node.beat.clone();
+                    let round_trip_ms = beat.round_trip_ms.map_or(0.0, f64::from);
+                    News::Beat { beat, round_trip_ms }
+                }
+                FromAgent::Ended { id, ended, beat, .. } => {
+                    node.beat = beat;
+                    News::Ended { id, ended }
+                }
+                FromAgent::Halting { told } => News::Halting { told },
+                FromAgent::Closed { why } => {
+                    (node.called, node.up, node.silent) = (None, false, None);
+                    self.signs.push_back((now, at, Sign::Closed));
+                    News::Closed(why)
+                }
+                FromAgent::Quiet { age_ms } => {
+                    let silent = Duration::from_millis(age_ms);
+                    let since = now.checked_sub(silent).unwrap_or(now);
+                    node.silent = Some(silent);
+                    self.signs.push_back((now, at, Sign::Quiet { since }));
+                    continue;
+                }
+                FromAgent::Heard | FromAgent::Below { .. } => continue,
+            };
+            self.news.push_back((at, news));
+        }
+    }
+
+    /// Declares a node lost: down stays down.
+    pub fn lose(&mut self, node: usize, why: &str) {
+        self.leave(node);
+        let state = &mut self.nodes[node];
+        state.lost = Some(why.to_string());
+        state.returned = false;
+        state.beat = Beat::default();
+        state.call_at = Instant::now() + CALL_AGAIN;
+    }
+
+    /// Ends the run's processes on all nodes that answer, and waits so long for them.
+    pub fn end_run(&mut self, patience: Duration) {
+        let mut waiting: BTreeSet<usize> =
+            (0..self.nodes.len()).filter(|n| self.is_up(*n)).collect();
+        let up: Vec<usize> = waiting.iter().copied().collect();
+        let id = self.next_end();
+        self.tell_end(&up, id, &BTreeSet::new());
+        let until = Instant::now() + patience;
+        while !waiting.is_empty() && Instant::now() < until {
+            match self.hear(until.saturating_duration_since(Instant::now())) {
+                Some((node, News::Ended { .. } | News::Closed(_))) => drop(waiting.remove(&node)),
+                Some((node, News::Up(_))) => self.tell_end(&[node], id, &BTreeSet::new()),
+                _ => {}
+            }
+        }
+    }
+
+    /// A number for a request to end the run's processes.
+    pub fn next_end(&mut self) -> u64 {
+        self.next_end += 1;
+        self.next_end
+    }
+
+    /// Has nodes end what the run has left there and remove its memory, lost nodes that are back as well. Hundreds of
+    /// gigabytes take their time: waits as long as they are heard. None for those that are not.
+    pub fn clear(&mut self, nodes: &[usize], silence: Duration) -> Vec<(usize, Option<Cleared>)> {
+        self.next_end += 1;
+        let id = self.next_end;
+        let names = nodes.iter().map(|n| self.nodes[*n].host.name.clone()).collect();
+        let held: BTreeMap<usize, u64> =
+            nodes.iter().map(|n| (*n, self.nodes[*n].beat.held_bytes)).collect();
+        self.tell_end(nodes, id, &names);
+        let mut waiting: BTreeSet<usize> = nodes.iter().copied().collect();
+        let mut done: BTreeMap<usize, Option<Cleared>> = BTreeMap::new();
+        while !waiting.is_empty() {
+            if let Some((node, News::Ended { id: of, ended })) = self.hear(CLEAR_LOOK)
+                && of == id
+                && waiting.remove(&node)
+            {
+                let left_bytes = self.nodes[node].beat.held_bytes;
+                let freed_bytes = held[&node].saturating_sub(left_bytes);
+                done.insert(node, Some(Cleared { ended, freed_bytes, left_bytes }));
+            }
+            let state = |node: &usize| &self.nodes[*node];
+            let dumb =
+                |node: &usize| !state(node).up || state(node).silent.is_some_and(|s| s >= silence);
+            let gone: Vec<usize> = waiting.iter().copied().filter(dumb).collect();
+            for node in gone {
+                waiting.remove(&node);
+                done.insert(node, None);
+            }
+        }
+        done.into_iter().collect()
+    }
+
+    /// Calls lost nodes from time to time, to see whether they are back.
+    pub fn call_lost(&mut self) {
+        let now = Instant::now();
+        let due = |n: &Node| {
+            n.lost.is_some()
+                && !n.returned
+                && now >= n.call_at
+                && (n.called.is_none_or(|at| !n.up && at.elapsed() > CALL_AGAIN))
+        };
+        let nodes: Vec<usize> = (0..self.nodes.len()).filter(|at| due(&self.nodes[*at])).collect();
+        self.call_again(&nodes);
+    }
+
+    fn call_again(&mut self, nodes: &[usize]) {
+        for node in nodes {
+            self.nodes[*node].call_at = Instant::now() + CALL_AGAIN;
+        }
+        if !nodes.is_empty() {
+            self.call(nodes);
+        }
+    }
+
+    /// Calls all lost nodes that are not back, whenever they were called last. False if there are none.
+    pub fn call_lost_now(&mut self) -> bool {
+        let lost = |n: &Node| n.lost.is_some() && !n.returned;
+        let absent: Vec<usize> =
+            (0..self.nodes.len()).filter(|at| lost(&self.nodes[*at])).collect();
+        self.call_again(&absent);
+        !absent.is_empty()
+    }
+
+    /// Whether a lost node that was called has neither come back nor failed to.
+    pub fn awaits_lost(&self) -> bool {
+        self.nodes.iter().any(|n| n.lost.is_some() && !n.returned && n.called.is_some())
+    }
+
+    /// Asks nodes to end the run's processes; those named in `clean` remove what memory the run has left, too.
+    pub fn tell_end(&mut self, nodes: &[usize], id: u64, clean: &BTreeSet<String>) {
+        let (cleaned, kept): (Vec<u32>, Vec<u32>) = nodes
+            .iter()
+            .map(|n| *n as u32)
+            .partition(|n| clean.contains(&self.nodes[*n as usize].host.name));
+        for (to, clean) in [(cleaned, true), (kept, false)] {
+            let end = ToAgent::End { id, below: None, clean };
+            self.branch.tell(Some(&to), &end, &mut self.links);
+        }
+    }
+
+    /// For a lost node that has just said hello.
+    pub fn end_leftovers(&mut self, node: usize, clean: &BTreeSet<String>) {
+        let id = self.next_end();
+        self.tell_end(&[node], id, clean);
+    }
+
+    /// What a node offers, by its facts and last heartbeat.
+    pub fn fitness(&self, name: &str, expected: &Expected) -> Fitness {
+        let Some(at) = self.find(name) else {
+            return Fitness::Unfit("it is not on any list".to_string());
+        };
+        let node = &self.nodes[at];
+        if node.lost.is_some() {
+            // What it holds of this run is removed before its ranks start, or taken up again.
+            let well = node.returned && self.is_up(at) && self.problems(at, expected).is_empty();
+            let returned = well.then(|| self.free_bytes(at, expected) + node.beat.held_bytes);
+            return Fitness::Lost { returned };
+        }
+        if !self.is_up(at) {
+            return Fitness::Unfit("it cannot be reached".to_string());
+        }
+        match self.problems(at, expected) {
+            problems if problems.is_empty() => {
+                let free_bytes = self.free_bytes(at, expected);
+                Fitness::Fit { free_bytes, held_bytes: node.beat.held_bytes }
+            }
+            problems => Fitness::Unfit(problems.join("; ")),
+        }
+    }
+
+    /// What makes a node unfit.
+    pub fn problems(&self, at: usize, expected: &Expected) -> Vec<String> {
+        self.findings(at, expected)
+            .into_iter()
+            .filter_map(|finding| match finding {
+                Finding::Problem(text) => Some(text),
+                Finding::Warning(_) => None,
+            })
+            .collect()
+    }
+
+    pub fn findings(&self, at: usize, expected: &Expected) -> Vec<Finding> {
+        let node = &self.nodes[at];
+        let Some((facts, at_ms)) = &node.facts else { return Vec::new() };
+        // Room changes, the rest of the facts does not.
+        let mut facts = facts.clone();
+        if node.beat.memory_free_bytes > 0 {
+            facts.shm_free_bytes = node.beat.shm_free_bytes;
+            facts.memory_free_bytes = node.beat.memory_free_bytes;
+        }
+        let expected =
+            Expected { unix_ms: *at_ms, held_bytes: node.beat.held_bytes, ..expected.clone() };
+        let mut found = judge(&facts, &expected);
+        found.extend(node.unfit.clone().map(Finding::Problem));
+        found
+    }
+
+    /// What new named memory of the wanted kind could take on a node.
+    fn free_bytes(&self, at: usize, expected: &Expected) -> u64 {
+        let node = &self.nodes[at];
+        let beat = &node.beat;
+        match expected.need.map_or(Store::Posix, |need| need.store) {
+            Store::Posix => beat.shm_free_bytes.min(beat.memory_free_bytes),
+            Store::SysV => beat.memory_free_bytes,
+            Store::HugeTlbfs => {
+                node.facts.as_ref().and_then(|(f, _)| f.huge_free_bytes).unwrap_or(0)
+            }
+        }
+    }
+
+    /// What a rank's memory takes, as far as can be seen on the nodes now.
+    pub fn rank_bytes(&self) -> Option<u64> {
+        self.nodes
+            .iter()
+            .filter(|n| n.beat.held_positions > 0)
+            .map(|n| n.beat.held_bytes / n.beat.held_positions as u64)
+            .max()
+    }
+}
+
+/// What a remote shell's last words mean to people.
+pub fn unreachable_words(said: &str) -> String {
+    match said {
+        "" => "the connection ended without a word".to_string(),
+        text if text.starts_with("cannot start ") => format!("{text}; is --rsh right?"),
+        text if text.contains("not found") || text.contains("No such file") => {
+            format!("skt-hpl is not there, or not executable ({text}); install it at the same path")
+        }
+        text => format!("cannot be reached ({text})"),
+    }
+}

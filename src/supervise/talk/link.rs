@@ -1,0 +1,437 @@
+//! Connections to agents: one remote shell each, all of them watched by one poll.
+//!
+//! Supervisor and agents own a [`Links`] each; `branch` says which lines to open and what to write. Nothing here
+//! waits but [`Links::poll`]: what a line cannot take at once is kept until it can, so that a node that has stopped
+//! reading holds nobody up. An agent's own line upward is one of them, too.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::pipe2;
+
+use super::branch::{Heard, Lines};
+use super::wire::Attend;
+use crate::supervise::remember::clerk::Answer;
+
+/// A remote shell that has lost its node is spared so long after its input is closed.
+const GOING: Duration = Duration::from_millis(300);
+/// The error stream's last words come a moment after the end of the other.
+const LAST_WORDS: Duration = Duration::from_millis(20);
+/// So much of an error stream is kept.
+const COMPLAINT: usize = 2000;
+
+/// A remote shell. It is started beside all else: to find the program may take as long as a file system hangs.
+enum Shell {
+    Starting(Answer<Option<Child>>),
+    Running(Child),
+    /// It could not be started.
+    None,
+}
+
+impl Shell {
+    /// The ends are the shell's own; what is wrong with it comes out of the last of them, as its own words do.
+    fn start(words: Vec<String>, [input, output, errors]: [OwnedFd; 3]) -> Self {
+        Self::Starting(Answer::beside(move || {
+            let told = errors.try_clone();
+            let spawned = Command::new(&words[0])
+                .args(&words[1..])
+                .stdin(Stdio::from(input))
+                .stdout(Stdio::from(output))
+                .stderr(Stdio::from(errors))
+                .spawn();
+            if let (Err(error), Ok(told)) = (&spawned, told) {
+                let _ = nix::unistd::write(
+                    told,
+                    format!("cannot start {}: {error}\n", words[0]).as_bytes(),
+                );
+            }
+            spawned.ok()
+        }))
+    }
+
+    /// Whether it has ended. With `now`, it is made to.
+    fn is_over(&mut self, now: bool) -> bool {
+        if let Self::Starting(answer) = self
+            && let Some(started) = answer.here()
+        {
+            *self = started.map_or(Self::None, Self::Running);
+        }
+        match self {
+            Self::Starting(_) => false,
+            Self::Running(child) => match child.try_wait() {
+                Ok(None) => {
+                    if now {
+                        let _ = child.kill();
+                    }
+                    false
+                }
+                _ => true,
+            },
+            Self::None => true,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Open {
+    shell: Option<Shell>,
+    input: Option<OwnedFd>,
+    output: Option<OwnedFd>,
+    errors: Option<OwnedFd>,
+    unsent: VecDeque<u8>,
+    partial: Vec<u8>,
+    said: Vec<u8>,
+    /// When its output ended.
+    ended: Option<Instant>,
+}
+
+impl Open {
+    fn complaint(&self) -> String {
+        let said = String::from_utf8_lossy(&self.said);
+        let lines: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+        lines.join("; ")
+    }
+
+    /// Writes what the other end takes without waiting.
+    fn write(&mut self) {
+        while let (Some(input), false) = (&self.input, self.unsent.is_empty()) {
+            match nix::unistd::write(input, self.unsent.as_slices().0) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return,
+                // Its end shows by its output.
+                Err(_) => {
+                    self.input = None;
+                    self.unsent.clear();
+                }
+            }
+        }
+    }
+}
+
+/// All lines of this process.
+#[derive(Default)]
+pub struct Links {
+    open: BTreeMap<u64, Open>,
+    /// Shells whose lines are closed, and until when they may end by themselves.
+    going: Vec<(Shell, Instant)>,
+    news: VecDeque<(u64, Heard)>,
+}
+
+fn do_not_wait(fd: &OwnedFd) {
+    // A pipe that waits is still a pipe; it is only worse.
+    if let Ok(flags) = fcntl(fd, FcntlArg::F_GETFL) {
+        let flags = OFlag::from_bits_truncate(flags) | OFlag::O_NONBLOCK;
+        let _ = fcntl(fd, FcntlArg::F_SETFL(flags));
+    }
+}
+
+impl Links {
+    /// A line that is there already: an agent's own, upward.
+    pub fn adopt(&mut self, line: u64, output: OwnedFd, input: OwnedFd) {
+        do_not_wait(&input);
+        let open = Open { output: Some(output), input: Some(input), ..Open::default() };
+        self.open.insert(line, open);
+    }
+
+    /// Whether everything said on a line has left this process.
+    pub fn is_sent(&self, line: u64) -> bool {
+        self.open.get(&line).is_none_or(|open| open.unsent.is_empty())
+    }
+
+    /// What has been heard and not been asked for yet.
+    pub fn heard(&mut self) -> Option<(u64, Heard)> {
+        self.news.pop_front()
+    }
+
+    pub fn has_news(&self) -> bool {
+        !self.news.is_empty()
+    }
+
+    /// Waits until something comes on a line, or one of `others` is readable: says which of those are.
+    pub fn poll(
+        &mut self,
+        others: &[BorrowedFd],
+        patience: Duration,
+    ) -> std::io::Result<Vec<bool>> {
+        self.reap();
+        let mut patience = if self.news.is_empty() { patience } else { Duration::ZERO };
+        for open in self.open.values() {
+            if let Some(ended) = open.ended {
+                patience = patience.min(LAST_WORDS.saturating_sub(ended.elapsed()));
+            }
+        }
+        if !self.going.is_empty() {
+            patience = patience.min(GOING);
+        }
+        let mut fds: Vec<PollFd> =
+            others.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+        let mut whose = Vec::new();
+        for (line, open) in &self.open {
+            let waits = (!open.unsent.is_empty()).then_some(open.input.as_ref()).flatten();
+            let ends = [
+                (open.output.as_ref(), PollFlags::POLLIN),
+                (open.errors.as_ref(), PollFlags::POLLIN),
+                (waits, PollFlags::POLLOUT),
+            ];
+            for (which, (fd, flags)) in ends.into_iter().enumerate() {
+                if let Some(fd) = fd {
+                    fds.push(PollFd::new(fd.as_fd(), flags));
+                    whose.push((*line, which));
+                }
+            }
+        }
+        // Rounded up: a wait of less than a millisecond must not become none at all.
+        let millis = patience.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
+        let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let ready = |fd: &PollFd| fd.revents().is_some_and(|r| !r.is_empty());
+        let (first, rest) = fds.split_at(others.len());
+        let others: Vec<bool> = first.iter().map(ready).collect();
+        let lines: Vec<(u64, usize)> =
+            rest.iter().zip(whose).filter(|(fd, _)| ready(fd)).map(|(_, who)| who).collect();
+        for (line, which) in lines {
+            match which {
+                0 => self.read_output(line),
+                1 => self.read_errors(line),
+                _ => self.open.get_mut(&line).into_iter().for_each(Open::write),
+            }
+        }
+        self.end_lines();
+        Ok(others)
+    }
+
+    fn read_output(&mut self, line: u64) {
+        let Some(open) = self.open.get_mut(&line) else { return };
+        let Some(output) = &open.output else { return };
+        let mut chunk = vec![0u8; 1 << 16];
+        match nix::unistd::read(output, &mut chunk) {
+            Ok(count @ 1..) => {
+                let from = open.partial.len();
+                open.partial.extend_from_slice(&chunk[..count]);
+                // Only what has just come can hold the end of a line.
+                let mut begin = 0;
+                for at in from..open.partial.len() {
+                    if open.partial[at] == b'\n' {
+                        let text = String::from_utf8_lossy(&open.partial[begin..at]).into_owned();
+                        self.news.push_back((line, Heard::Text(text)));
+                        begin = at + 1;
+                    }
+                }
+                open.partial.drain(..begin);
+            }
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            Ok(0) | Err(_) => {
+                open.output = None;
+                open.ended = Some(Instant::now());
+            }
+        }
+    }
+
+    fn read_errors(&mut self, line: u64) {
+        let Some(open) = self.open.get_mut(&line) else { return };
+        let Some(errors) = &open.errors else { return };
+        let mut chunk = [0u8; 4096];
+        match nix::unistd::read(errors, &mut chunk) {
+            Ok(count @ 1..) => {
+                let room = COMPLAINT.saturating_sub(open.said.len());
+                open.said.extend_from_slice(&chunk[..count.min(room)]);
+            }
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            Ok(0) | Err(_) => open.errors = None,
+        }
+    }
+
+    /// Lines whose output has ended, and whose last words are in.
+    fn end_lines(&mut self) {
+        let over = |open: &Open| {
+            open.ended.is_some_and(|at| open.errors.is_none() || at.elapsed() >= LAST_WORDS)
+        };
+        let ended: Vec<u64> =
+            self.open.iter().filter(|(_, open)| over(open)).map(|(line, _)| *line).collect();
+        for line in ended {
+            let why = self.open.get(&line).map(Open::complaint).unwrap_or_default();
+            self.news.push_back((line, Heard::Closed(why)));
+            self.close(line);
+        }
+    }
+
+    fn reap(&mut self) {
+        // One that a disk holds up may take long although it is ended.
+        self.going.retain_mut(|(shell, until)| !shell.is_over(Instant::now() >= *until));
+    }
+}
+
+impl Lines for Links {
+    fn open(&mut self, line: u64, node: &str, words: &[String], attend: &Attend) {
+        let words = attend.shell.command(node, words);
+        let pipe = || pipe2(OFlag::O_CLOEXEC);
+        let (Ok((theirs, input)), Ok((output, out)), Ok((errors, err))) = (pipe(), pipe(), pipe())
+        else {
+            let why = format!("cannot start {}: too many open files", words[0]);
+            self.news.push_back((line, Heard::Closed(why)));
+            return;
+        };
+        do_not_wait(&input);
+        let open = Open {
+            input: Some(input),
+            output: Some(output),
+            errors: Some(errors),
+            shell: Some(Shell::start(words, [theirs, out, err])),
+            ..Open::default()
+        };
+        self.open.insert(line, open);
+    }
+
+    fn send(&mut self, line: u64, text: &str) {
+        if let Some(open) = self.open.get_mut(&line) {
+            open.unsent.extend(text.as_bytes());
+            open.write();
+        }
+    }
+
+    /// The agent ends by itself when its input closes; the shell is ours to end. One that cannot reach its node any
+    /// more would linger for minutes.
+    fn close(&mut self, line: u64) {
+        if let Some(open) = self.open.remove(&line)
+            && let Some(shell) = open.shell
+        {
+            self.going.push((shell, Instant::now() + GOING));
+        }
+    }
+
+    fn complaint(&self, line: u64) -> String {
+        self.open.get(&line).map(Open::complaint).unwrap_or_default()
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        let lines: Vec<u64> = self.open.keys().copied().collect();
+        lines.into_iter().for_each(|line| self.close(line));
+        let until = Instant::now() + 3 * GOING;
+        while !self.going.is_empty() && Instant::now() < until {
+            self.reap();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Sees to it that so many lines can be open at once. Not more than that: some launchers close every descriptor
+/// they could have before they start anything.
+pub fn room_for(lines: usize) -> Result<(), String> {
+    let wanted = lines as u64 * 3 + 128;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|e| e.to_string())?;
+    if wanted <= soft {
+        return Ok(());
+    }
+    if wanted > hard {
+        return Err(format!(
+            "{lines} connections at once need {wanted} open files, and this machine allows {hard} (ulimit -Hn): \
+             take a smaller --fanout"
+        ));
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, wanted, hard).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supervise::talk::shell::RemoteShell;
+
+    fn attend(shell: &[&str]) -> Attend {
+        Attend {
+            run_id: "run".into(),
+            job: None,
+            node: "n1".into(),
+            lonely_ms: 60_000,
+            beat_ms: 500,
+            silence_ms: 4000,
+            fanout: 32,
+            login_ms: None,
+            shell: RemoteShell::Ssh(shell.iter().map(|w| w.to_string()).collect()),
+            agent: Vec::new(),
+        }
+    }
+
+    /// `sh -c` in the place of ssh, a shell script in the place of an agent.
+    fn open(links: &mut Links, line: u64, script: &str) {
+        let argv = ["sh", "-c", script].map(String::from);
+        let shell = attend(&["sh", "-c", "shift; exec sh -c \"$1\"", "x"]);
+        links.open(line, "n1", &argv, &shell);
+    }
+
+    fn next(links: &mut Links) -> Option<(u64, Heard)> {
+        let until = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < until {
+            if let Some(news) = links.heard() {
+                return Some(news);
+            }
+            links.poll(&[], Duration::from_millis(50)).unwrap();
+        }
+        None
+    }
+
+    #[test]
+    fn lines_come_through_in_order_and_last_words_with_the_end() {
+        let mut links = Links::default();
+        open(&mut links, 3, "echo one; echo trouble >&2; printf two; echo; echo more >&2");
+        assert_eq!(next(&mut links), Some((3, Heard::Text("one".into()))));
+        assert_eq!(next(&mut links), Some((3, Heard::Text("two".into()))));
+        assert_eq!(next(&mut links), Some((3, Heard::Closed("trouble; more".into()))));
+    }
+
+    #[test]
+    fn a_line_that_is_closed_says_nothing_more_and_another_does() {
+        let mut links = Links::default();
+        open(&mut links, 1, "read line; echo old");
+        open(&mut links, 2, "read line; echo got $line");
+        links.close(1);
+        links.send(2, "this\n");
+        assert_eq!(next(&mut links), Some((2, Heard::Text("got this".into()))));
+        assert_eq!(next(&mut links), Some((2, Heard::Closed(String::new()))));
+    }
+
+    /// More than a pipe holds is kept until it is read, and nobody waits for that.
+    #[test]
+    fn a_reader_that_is_slow_holds_nobody_up() {
+        let mut links = Links::default();
+        open(&mut links, 1, "read go </dev/null; head -c 3000000 | wc -c");
+        let text = "x".repeat(1_000_000);
+        for _ in 0..3 {
+            links.send(1, &text);
+        }
+        assert!(!links.is_sent(1));
+        assert_eq!(next(&mut links), Some((1, Heard::Text("3000000".into()))));
+    }
+
+    /// Where the machine does not allow as many, it is said before the first call what to do.
+    #[test]
+    fn more_connections_than_files_are_refused() {
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        if hard < u64::MAX / 8 {
+            let why = room_for(hard as usize).unwrap_err();
+            assert!(why.contains("--fanout") && why.contains(&hard.to_string()), "{why}");
+        }
+        room_for(1).unwrap();
+    }
+
+    #[test]
+    fn a_shell_that_is_not_there_is_told() {
+        let mut links = Links::default();
+        links.open(1, "n1", &["x".to_string()], &attend(&["/nowhere/ssh"]));
+        match next(&mut links) {
+            Some((1, Heard::Closed(why))) => assert!(why.contains("/nowhere/ssh"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Processes of a run on this node: found by run id, never by name.
+//!
+//! The launcher gives every process it starts the variable `SKT_RUN_ID`; whoever has it in its environment
+//! belongs to the run, be it a rank, a wrapper script of the user's or the launcher's own daemon. Somebody
+//! else's job of the same program on the same node is never touched.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::supervise::remember::events::ProcessId;
+use crate::supervise::start::launcher::{INCARNATION_VAR, RUN_ID_VAR};
+
+/// State letter and start time of a process, or None if there is none.
+pub fn look(pid: u32) -> Option<(char, u64)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may itself hold blanks and parentheses.
+    let rest = &stat[stat.rfind(')')? + 1..];
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+/// Whether the very process still runs.
+pub fn is_alive(id: ProcessId) -> bool {
+    look(id.pid).is_some_and(|(state, started)| started == id.started && state != 'Z')
+}
+
+/// Whether a process has said what it does on a signal; another dies of it.
+pub fn catches(pid: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    caught
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask >> (signal as i32 - 1) & 1 == 1)
+}
+
+/// The value of a variable in the environment a process was started with.
+fn variable<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    environ
+        .split(|b| *b == 0)
+        .find_map(|item| item.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+}
+
+/// Whether a process is of the run, of an incarnation below `below` if given.
+pub fn belongs(pid: u32, run_id: &str, below: Option<u32>) -> bool {
+    let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else { return false };
+    if variable(&environ, RUN_ID_VAR) != Some(run_id.as_bytes()) {
+        return false;
+    }
+    let Some(below) = below else { return true };
+    variable(&environ, INCARNATION_VAR)
+        .and_then(|value| std::str::from_utf8(value).ok()?.parse::<u32>().ok())
+        .is_some_and(|incarnation| incarnation < below)
+}
+
+/// All processes of a run on this node, of incarnations below `below` if given. Never this process or
+/// one it descends from.
+pub fn of_run(run_id: &str, below: Option<u32>) -> BTreeSet<u32> {
+    let me = std::process::id();
+    let uid = nix::unistd::getuid().as_raw();
+    let mut kin = BTreeSet::from([me]);
+    let mut ancestor = me;
+    while let Some(parent) = parent_of(ancestor).filter(|p| *p > 0 && kin.insert(*p)) {
+        ancestor = parent;
+    }
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            (!kin.contains(&pid) && entry.metadata().ok()?.uid() == uid).then_some(pid)
+        })
+        .filter(|pid| belongs(*pid, run_id, below))
+        .filter(|pid| look(*pid).is_some_and(|(state, _)| state != 'Z'))
+        .collect()
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// A descriptor of the process, which becomes readable when it ends. It stays that process's, even when another one
+/// gets its number. Kernels before 5.3 have no such thing.
+pub fn descriptor(pid: u32) -> Result<OwnedFd, Errno> {
+    // SAFETY: a plain system call; it gives a new descriptor that nobody else owns, or an error.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0);
+        Errno::result(fd).map(|fd| OwnedFd::from_raw_fd(fd as i32))
+    }
+}
+
+/// Signals a process if it `still` is the one that is meant, which is asked once it cannot be mistaken any more for
+/// another that gets the same number.
+pub fn send(pid: u32, signal: Signal, still: impl Fn(u32) -> bool) -> bool {
+    match descriptor(pid) {
+        Ok(process) if still(pid) => {
+            let (fd, nothing) = (process.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
+            // SAFETY: a plain system call on a descriptor that is open; no further information is passed.
+            let sent = unsafe {
+                libc::syscall(libc::SYS_pidfd_send_signal, fd, signal as i32, nothing, 0)
+            };
+            sent == 0
+        }
+        Err(Errno::ENOSYS) => still(pid) && kill(Pid::from_raw(pid as i32), signal).is_ok(),
+        _ => false,
+    }
+}
+
+/// Where Open MPI's processes of a job on this node find what they share: a folder of the job's own in /tmp, of some
+/// megabytes. Slurm has such folders too, which are its own.
+pub fn session_of(pid: u32) -> Option<PathBuf> {
+    let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let path = Path::new(OsStr::from_bytes(variable(&environ, "PMIX_SERVER_TMPDIR")?));
+    let of_open_mpi =
+        |part| matches!(part, Component::Normal(name) if name.as_bytes().starts_with(b"ompi."));
+    let plain = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
+    (plain && path.components().any(of_open_mpi)).then(|| path.to_owned())
+}
+
+/// Removes the folders of a launcher that had no chance to. Nobody waits for that: /tmp may hang.
+pub fn remove_sessions(sessions: BTreeSet<PathBuf>) {
+    if sessions.is_empty() {
+        return;
+    }
+    std::thread::spawn(move || {
+        let uid = nix::unistd::geteuid().as_raw();
+        for path in sessions {
+            if fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid) {
+                let _ = fs::remove_dir_all(&path);
+            }
+        }
+    });
+}
+
+/// Ends all processes of a run on this node: how many there were, how many would not go. What their launcher keeps in
+/// /tmp, and would otherwise pile up with every incarnation, goes a moment later.
+///
+/// SIGKILL, not SIGTERM: a rank's memory is consistent at every moment by design, and a handler that
+/// waits for a dead peer would cost the seconds this is about.
+pub fn end_run(run_id: &str, below: Option<u32>, patience: Duration) -> (usize, usize) {
+    let deadline = Instant::now() + patience;
+    let mut ended = BTreeSet::new();
+    let mut sessions = BTreeSet::new();
+    loop {
+        // Again and again: a launcher may start processes while we look.
+        let left = of_run(run_id, below);
+        if left.is_empty() || Instant::now() > deadline {
+            remove_sessions(sessions);
+            return (ended.len(), left.len());
+        }
+        for pid in left {
+            sessions.extend(session_of(pid));
+            // It may have gone by itself in between.
+            if send(pid, Signal::SIGKILL, |pid| belongs(pid, run_id, below)) {
+                ended.insert(pid);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Ends agents that were started before this one for the same run and node: nobody listens to them any more.
+pub fn end_predecessors(run_id: &str, node: &str) {
+    let me = std::process::id();
+    let born = |pid: u32| look(pid).map_or(u64::MAX, |(_, started)| started);
+    let mine = (born(me), me);
+    let marks = ["--run", run_id, "--node", node];
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+        let Some(pid) = pid.filter(|pid| *pid != me) else { continue };
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|b| *b == 0).filter(|w| !w.is_empty()).collect();
+        // Its last words, and the program's own: a remote shell on its way elsewhere has them in one.
+        let is_agent = words.len() == marks.len() + 2
+            && words[1] == b"agent"
+            && words[2..].iter().zip(marks).all(|(word, mark)| *word == mark.as_bytes());
+        if is_agent && (born(pid), pid) < mine {
+            // It may have gone by itself in between, or be another user's.
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    fn sleeper(run_id: &str, incarnation: &str) -> Child {
+        Command::new("sleep")
+            .arg("60")
+            .env(RUN_ID_VAR, run_id)
+            .env(INCARNATION_VAR, incarnation)
+            .spawn()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_run_is_ended_and_no_other() {
+        let run = format!("test-{}", std::process::id());
+        let other = format!("{run}0");
+        let mut ours = [sleeper(&run, "1"), sleeper(&run, "2")];
+        let mut theirs = sleeper(&other, "1");
+        // A child has its environment only once it has called exec.
+        let until = Instant::now() + Duration::from_secs(5);
+        while of_run(&run, None).len() < 2 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(of_run(&run, Some(2)), BTreeSet::from([ours[0].id()]));
+        assert_eq!(end_run(&run, Some(2), Duration::from_secs(5)), (1, 0));
+        assert_eq!(of_run(&run, None), BTreeSet::from([ours[1].id()]));
+        assert_eq!(end_run(&run, None, Duration::from_secs(5)), (1, 0));
+        assert!(theirs.try_wait().unwrap().is_none(), "another run was touched");
+        theirs.kill().unwrap();
+        theirs.wait().unwrap();
+        for child in &mut ours {
+            child.wait().unwrap();
+        }
+    }
+
+    /// A launcher that is killed leaves its folder behind; one that is not a launcher's of ours stays.
+    #[test]
+    fn what_a_killed_launcher_shared_in_tmp_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = format!("session-{}", std::process::id());
+        let folders = ["ompi.n1.0/jf.7", "pmix.7"].map(|name| dir.path().join(name));
+        let mut sleepers = folders.each_ref().map(|folder| {
+            fs::create_dir_all(folder.join("0")).unwrap();
+            let mut sleeper = Command::new("sleep");
+            sleeper.arg("60").env(RUN_ID_VAR, &run).env("PMIX_SERVER_TMPDIR", folder);
+            sleeper.spawn().unwrap()
+        });
+        let until = Instant::now() + Duration::from_secs(5);
+        while of_run(&run, None).len() < 2 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(end_run(&run, None, Duration::from_secs(5)), (2, 0));
+        while folders[0].exists() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(folders.each_ref().map(|folder| folder.exists()), [false, true]);
+        for sleeper in &mut sleepers {
+            sleeper.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn who_listens_to_a_signal_is_known() {
+        let sleeps = "while :; do sleep 0.01; done";
+        let mut shell = Command::new("sh");
+        let mut child = shell.args(["-c", &format!("trap : USR1; {sleeps}")]).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(5);
+        while !catches(child.id(), Signal::SIGUSR1) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let found = [Signal::SIGUSR1, Signal::SIGUSR2].map(|signal| catches(child.id(), signal));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, [true, false]);
+    }
+
+    #[test]
+    fn only_the_process_that_is_meant_is_signalled() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id();
+        assert!(!send(pid, Signal::SIGKILL, |_| false));
+        assert!(child.try_wait().unwrap().is_none(), "it was another one");
+        assert!(send(pid, Signal::SIGKILL, |p| p == pid));
+        child.wait().unwrap();
+        assert!(!send(pid, Signal::SIGKILL, |_| true), "there is none any more");
+    }
+
+    #[test]
+    fn a_recycled_pid_is_not_the_process() {
+        let pid = std::process::id();
+        let (_, started) = look(pid).unwrap();
+        assert!(is_alive(ProcessId { pid, started }));
+        assert!(!is_alive(ProcessId { pid, started: started + 1 }));
+    }
+}

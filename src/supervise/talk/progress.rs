@@ -1,0 +1,145 @@
+//! What the ranks of a run do, as an agent sees it on its node.
+//!
+//! Each grid position publishes progress words in the `head` part of its named memory; the agent looks at
+//! them without any lock. So a rank that hangs in the depths of MPI is seen to hang, and one that was
+//! killed leaves behind how far it had come.
+
+use serde::{Deserialize, Serialize};
+
+pub use crate::memory::header::Doing;
+use crate::memory::header::{EpochId, Head};
+use crate::memory::{Depot, Part, depot};
+
+/// What a rank is busy with, in a word for people.
+pub fn words(doing: Doing) -> &'static str {
+    match doing {
+        Doing::Starting => "starting",
+        Doing::Generating => "generating",
+        Doing::Computing => "computing",
+        Doing::Saving => "saving",
+        Doing::Recovering => "recovering",
+        Doing::Solving => "solving",
+        Doing::Verifying => "verifying",
+        Doing::Done => "done",
+    }
+}
+
+/// One rank's progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    pub position: u32,
+    pub pid: u32,
+    /// Counts up whenever the rank does anything.
+    pub beat: u64,
+    pub iteration: u64,
+    pub doing: Doing,
+    /// The last epoch that is safe, and the iteration it was taken at.
+    pub saved: Option<(EpochId, u64)>,
+    /// Size of the problem and of a block; zero where the header does not say.
+    pub n: u64,
+    pub nb: u64,
+    /// Which test of the input file.
+    pub test: u32,
+    /// Time the process has computed by itself, and the operations done in it.
+    pub busy_us: u64,
+    pub flops: u64,
+}
+
+/// Where the agent gets progress from.
+pub trait ProgressSource {
+    /// Every position found on this node, also those whose process has died.
+    fn sample(&mut self) -> Vec<Progress>;
+    /// Bytes of shared memory that positions of this job held on this node at the last sample, and how many
+    /// there were.
+    fn held(&self) -> (u64, usize);
+}
+
+/// The heads of named memory on this node, of one job or of all this user's.
+#[derive(Debug, Default)]
+pub struct Heads {
+    job: Option<String>,
+    /// What the last sample found: looking through all memory of the node is most of what an agent costs.
+    found: Vec<depot::Held>,
+}
+
+impl Heads {
+    pub fn new(job: Option<String>) -> Self {
+        Self { job, found: Vec::new() }
+    }
+}
+
+impl From<Option<String>> for Heads {
+    fn from(job: Option<String>) -> Self {
+        Self::new(job)
+    }
+}
+
+impl ProgressSource for Heads {
+    fn sample(&mut self) -> Vec<Progress> {
+        self.found = depot::list_user();
+        self.found.retain(|h| self.job.as_ref().is_none_or(|job| *job == h.job));
+        let look = |held: &depot::Held| {
+            let depot = Depot::new(held.store, &held.job).ok()?;
+            let head = Head::new(depot.peek(held.position, Part::Head).ok()?).ok()?;
+            let words = head.progress();
+            let mut progress = Progress {
+                position: held.position,
+                pid: u32::try_from(words.pid).ok()?,
+                beat: words.heartbeat,
+                iteration: words.iteration,
+                doing: Doing::from_word(words.doing)?,
+                busy_us: words.busy_us,
+                flops: words.flops,
+                ..Progress::default()
+            };
+            if let Ok(header) = head.read() {
+                progress.saved = header.claim.base.map(|id| (id, header.base.boundary));
+                (progress.n, progress.nb) = (header.id.n, header.id.nb);
+                progress.test = header.id.test;
+            }
+            Some(progress)
+        };
+        self.found.iter().filter(|h| h.part == Part::Head).filter_map(look).collect()
+    }
+
+    fn held(&self) -> (u64, usize) {
+        let heads = self.found.iter().filter(|h| h.part == Part::Head).count();
+        (self.found.iter().map(|h| h.bytes).sum(), heads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Store;
+    use crate::memory::header::HEAD_BYTES;
+
+    #[test]
+    fn heads_of_this_job_only() {
+        let name = format!("progress-{}", std::process::id());
+        let other = format!("{name}-other");
+        let ours = Depot::new(Store::Posix, &name).unwrap();
+        let theirs = Depot::new(Store::Posix, &other).unwrap();
+        let head = Head::new(ours.create(3, Part::Head, HEAD_BYTES).unwrap()).unwrap();
+        head.tick(Doing::Computing, 12);
+        let _a = ours.create(3, Part::A, 1000).unwrap();
+        let _foreign = theirs.create(4, Part::Head, HEAD_BYTES).unwrap();
+        let mut heads = Heads::new(Some(name));
+        let sample = heads.sample();
+        let held = heads.held();
+        drop((head, _a, _foreign));
+        ours.clean().unwrap();
+        theirs.clean().unwrap();
+        let expected = Progress {
+            position: 3,
+            pid: std::process::id(),
+            beat: 1,
+            iteration: 12,
+            doing: Doing::Computing,
+            ..Progress::default()
+        };
+        assert_eq!(sample, [expected]);
+        assert_eq!(held, (HEAD_BYTES as u64 + 1000, 1));
+        assert_eq!(heads.sample(), []);
+    }
+}

@@ -1,0 +1,298 @@
+//! The remote shell: how a command gets onto a node, as plain argument lists.
+//!
+//! Agents, probes and the launchers' own daemons all travel this way. A command for another node is a
+//! text that the login shell there will read once more, so every word is quoted; a job directory with a
+//! blank in its name must not become two words on 500 nodes.
+
+use serde::{Deserialize, Serialize};
+
+/// How to run a command on a named node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RemoteShell {
+    /// `ssh` or something that takes the same arguments: options, host, command text.
+    Ssh(Vec<String>),
+    /// A step of its own inside a Slurm allocation.
+    Srun { job: String },
+    /// LSF's `blaunch`, which takes ssh's arguments but its options. It only works with the variables LSF has
+    /// set for the job, and those are kept from launchers: so they are put back for it alone.
+    Blaunch { shell: Vec<String>, env: Vec<(String, String)> },
+}
+
+/// The name of a path's last part.
+fn base_name(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+impl RemoteShell {
+    /// From the text of `--rsh`, or plain ssh. Options that keep ssh from asking questions nobody would
+    /// answer are added where the program is ssh.
+    pub fn parse(text: Option<&str>) -> Result<Self, String> {
+        Self::parse_in(text, std::env::vars())
+    }
+
+    /// The same, in this environment.
+    fn parse_in(
+        text: Option<&str>,
+        env: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self, String> {
+        let mut words = split_words(text.unwrap_or("ssh"))?;
+        let Some(program) = words.first() else {
+            return Err("the remote shell's command is empty".to_string());
+        };
+        match base_name(program) {
+            "ssh" => {
+                for option in ["BatchMode=yes", "ConnectTimeout=4"] {
+                    words.push("-o".to_string());
+                    words.push(option.to_string());
+                }
+                Ok(Self::Ssh(words))
+            }
+            "blaunch" => {
+                let of_lsf =
+                    |name: &str| ["LSB_", "LS_", "LSF_"].iter().any(|p| name.starts_with(p));
+                let mut env: Vec<_> = env.filter(|(name, _)| of_lsf(name)).collect();
+                env.sort();
+                Ok(Self::Blaunch { shell: words, env })
+            }
+            // PBS's task manager starts a process without an input.
+            "pbs_tmrsh" | "pbsdsh" => Err(format!(
+                "{program} carries no input to the command it starts, and agents are asked questions that way; \
+                 use ssh, which PBS sites let a job's owner use between the job's nodes"
+            )),
+            _ => Ok(Self::Ssh(words)),
+        }
+    }
+
+    /// The local command that runs `argv` on `host`.
+    pub fn command(&self, host: &str, argv: &[String]) -> Vec<String> {
+        let mut words = self.prefix(host);
+        match self {
+            Self::Ssh(_) | Self::Blaunch { .. } => words.push(quote_all(argv)),
+            Self::Srun { .. } => words.extend(argv.iter().cloned()),
+        }
+        words
+    }
+
+    fn prefix(&self, host: &str) -> Vec<String> {
+        match self {
+            Self::Ssh(shell) | Self::Blaunch { shell, .. } => {
+                let mut words = shell.clone();
+                words.push(host.to_string());
+                words
+            }
+            Self::Srun { job } => [
+                "srun",
+                &format!("--jobid={job}"),
+                "--overlap",
+                "--nodes=1",
+                "--ntasks=1",
+                "--mpi=none",
+                // Neither an agent nor the daemon that starts ranks may be bound to a single core.
+                "--cpu-bind=none",
+                "--quiet",
+                &format!("--nodelist={host}"),
+            ]
+            .map(str::to_string)
+            .to_vec(),
+        }
+    }
+
+    /// A shell script that launchers call as `SCRIPT [-x] HOST COMMAND...` to start their daemon on a node.
+    /// It puts `env` into the daemon's environment: that is how the daemon, too, is found by run id.
+    pub fn launcher_script(&self, env: &[(String, String)]) -> String {
+        let set = |env: &[(String, String)]| {
+            let words: Vec<String> =
+                env.iter().map(|(name, value)| format!("{name}={}", quote(value))).collect();
+            words.join(" ")
+        };
+        let settings = set(env);
+        let over = |shell: &[String]| {
+            let settings = quote(&format!("env {settings} "));
+            format!("{} \"$host\" {settings}\"sh -c '$text'\"", quote_all(shell))
+        };
+        let call = match self {
+            Self::Ssh(shell) => format!("exec {}", over(shell)),
+            Self::Blaunch { shell, env } => format!("exec env {} {}", set(env), over(shell)),
+            Self::Srun { .. } => {
+                let mut words = self.prefix("HOST");
+                words.pop();
+                format!(
+                    "exec {} --nodelist=\"$host\" env {settings} sh -c \"$*\"",
+                    quote_all(&words)
+                )
+            }
+        };
+        format!(
+            "#!/bin/sh\n\
+             # Called by the MPI launcher: start its daemon on a node, marked with this run's id.\n\
+             while :; do case $1 in -*) shift ;; *) break ;; esac; done\n\
+             host=$1; shift\n\
+             text=$(printf '%s' \"$*\" | sed \"s/'/'\\\\\\\\''/g\")\n\
+             {call}\n"
+        )
+    }
+}
+
+/// One word as a POSIX shell reads it back unchanged.
+pub fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_string()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+pub fn quote_all<S: AsRef<str>>(words: &[S]) -> String {
+    let quoted: Vec<String> = words.iter().map(|w| quote(w.as_ref())).collect();
+    quoted.join(" ")
+}
+
+/// Splits a command text at blanks, honouring quotes and backslashes as a shell does.
+pub fn split_words(text: &str) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            c if c.is_whitespace() => words.extend(word.take()),
+            '\'' | '"' => {
+                let into = word.get_or_insert_default();
+                loop {
+                    match chars.next() {
+                        None => return Err(format!("{text}: a {c} is not closed")),
+                        Some(end) if end == c => break,
+                        Some('\\') if c == '"' => match chars.next() {
+                            Some(e @ ('"' | '\\' | '$' | '`')) => into.push(e),
+                            Some(other) => {
+                                into.push('\\');
+                                into.push(other);
+                            }
+                            None => return Err(format!("{text}: a {c} is not closed")),
+                        },
+                        Some(inner) => into.push(inner),
+                    }
+                }
+            }
+            '\\' => match chars.next() {
+                Some(next) => word.get_or_insert_default().push(next),
+                None => return Err(format!("{text}: ends in a backslash")),
+            },
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::process::Command;
+
+    fn strings(words: &[&str]) -> Vec<String> {
+        words.iter().map(|w| w.to_string()).collect()
+    }
+
+    #[test]
+    fn ssh_is_kept_from_asking() {
+        let shell = RemoteShell::parse(Some("ssh -F 'my config'")).unwrap();
+        assert_eq!(
+            shell.command("n1", &strings(&["a b", "c"])),
+            [
+                "ssh",
+                "-F",
+                "my config",
+                "-o",
+                "BatchMode=yes",
+                "-o",
+                "ConnectTimeout=4",
+                "n1",
+                "'a b' c"
+            ]
+        );
+        assert!(RemoteShell::parse(Some("  ")).is_err());
+        assert!(RemoteShell::parse(Some("ssh 'x")).is_err());
+    }
+
+    #[test]
+    fn srun_takes_words_as_they_are() {
+        let shell = RemoteShell::Srun { job: "7".to_string() };
+        let command = shell.command("n2", &strings(&["a b"]));
+        assert!(command.contains(&"--nodelist=n2".to_string()));
+        assert!(command.contains(&"--cpu-bind=none".to_string()));
+        assert_eq!(command.last().unwrap(), "a b");
+    }
+
+    /// Runs the launcher's script with `sh -c` standing in for ssh: what the daemon sees must be what the
+    /// launcher said, quotes and all, and the settings with it.
+    #[test]
+    fn the_launchers_script_brings_command_and_settings_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let ssh = dir.path().join("fake ssh");
+        std::fs::write(&ssh, "#!/bin/sh\necho \"host $1\"; shift; exec sh -c \"$*\"\n").unwrap();
+        let script = dir.path().join("script");
+        let shell = RemoteShell::Ssh(strings(&["sh", ssh.to_str().unwrap()]));
+        let env = [("SKT_RUN_ID".to_string(), "it's".to_string())];
+        std::fs::write(&script, shell.launcher_script(&env)).unwrap();
+        let out = Command::new("sh")
+            .arg(&script)
+            .args(["-x", "n3", "A=5;", "printf", "'<%s>'", "\"a b\"", "\"$A\"", "\"$SKT_RUN_ID\""])
+            .output()
+            .unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&out.stdout),
+            "host n3\n<a b><5><it's>",
+            "{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+    }
+
+    /// A script that behaves as `blaunch` does: needs LSF's variables, ignores options it does not know, hands
+    /// its input on, and has a shell read the command.
+    #[test]
+    fn blaunch_is_given_the_variables_that_launchers_do_not_see() {
+        let dir = tempfile::tempdir().unwrap();
+        let blaunch = dir.path().join("blaunch");
+        let text = "#!/bin/sh\n[ -n \"$LSB_JOBID\" ] || { echo 'not in a job' >&2; exit 255; }\n\
+                    while :; do case $1 in -n) exec </dev/null; shift ;; -*) shift ;; *) break ;; esac; done\n\
+                    echo \"host $1, job $LSB_JOBID\"; shift; exec sh -c \"$*\"\n";
+        std::fs::write(&blaunch, text).unwrap();
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&blaunch, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let env = [("LSB_JOBID", "8 8"), ("LSF_ENVDIR", "/e"), ("HOME", "/h")];
+        let env = env.into_iter().map(|(n, v)| (n.to_string(), v.to_string()));
+        let shell = RemoteShell::parse_in(blaunch.to_str(), env).unwrap();
+        let run = |command: &mut Command| {
+            let out = command.env_remove("LSB_JOBID").output().unwrap();
+            let errors = String::from_utf8_lossy(&out.stderr).into_owned();
+            (String::from_utf8_lossy(&out.stdout).into_owned(), errors)
+        };
+        let script = dir.path().join("script");
+        std::fs::write(&script, shell.launcher_script(&[("A".into(), "it's".into())])).unwrap();
+        let said =
+            run(Command::new("sh").arg(&script).args(["-x", "n3", "printf", "'<%s>'", "\"$A\""]));
+        assert_eq!(said.0, "host n3, job 8 8\n<it's>", "{}", said.1);
+        // An agent's own connection comes from a process that has the variables.
+        let words = shell.command("n3", &strings(&["printf", "<%s>", "a b"]));
+        let mut agent = Command::new(&words[0]);
+        let out = agent.args(&words[1..]).env("LSB_JOBID", "9").output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&out.stdout), "host n3, job 9\n<a b>");
+    }
+
+    #[test]
+    fn a_shell_without_an_input_is_refused() {
+        for text in ["pbs_tmrsh", "/opt/pbs/bin/pbs_tmrsh -n", "pbsdsh"] {
+            let why = RemoteShell::parse(Some(text)).unwrap_err();
+            assert!(why.contains("use ssh"), "{why}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_quoted_splits_back(words in proptest::collection::vec("[ -~]{0,12}", 0..6)) {
+            prop_assert_eq!(split_words(&quote_all(&words)).unwrap(), words);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Who calls whom: a tree over the remote shell, so that nobody has more than some tens of connections. Pure.
+//!
+//! The supervisor and every agent are in charge of a list of nodes, and ask [`place`] what to do with it: `branch`
+//! carries that out. As many as there is room for are called directly. Of more, each child called gets an even share
+//! to be in charge of, and does the same with it. So ten thousand nodes are three levels of 32, and as many nodes
+//! as the fan-out are called as if there were no tree.
+//!
+//! Nodes whose caller is lost are placed anew by the next one above, in the same way: where it has no room left they
+//! go to the children that live, and all are called at once, not one after the other.
+
+/// What to do with some nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Call a node, and put it in charge of others.
+    Call { head: u32, below: Vec<u32> },
+    /// Put a child that answers in charge of these, too.
+    Give { child: u32, nodes: Vec<u32> },
+}
+
+/// Shares nodes out. `free` is how many more may be called directly, `children` are those that answer. Empty where
+/// there is neither room nor a child: then they wait for one of them.
+pub fn place(nodes: &[u32], free: usize, children: &[u32]) -> Vec<Step> {
+    if nodes.len() <= free {
+        let direct = |head: &u32| Step::Call { head: *head, below: Vec::new() };
+        return nodes.iter().map(direct).collect();
+    }
+    if !children.is_empty() {
+        return shares(nodes, children.len())
+            .zip(children)
+            .map(|(share, child)| Step::Give { child: *child, nodes: share.to_vec() })
+            .collect();
+    }
+    // Neighbours stay together: a rack that is lost is then few branches, not a part of each.
+    shares(nodes, free).map(|s| Step::Call { head: s[0], below: s[1..].to_vec() }).collect()
+}
+
+/// Neighbours in at most `count` shares that differ by one at most; none is empty.
+fn shares(nodes: &[u32], count: usize) -> impl Iterator<Item = &[u32]> {
+    let count = count.min(nodes.len());
+    (0..count).map(move |at| &nodes[at * nodes.len() / count..(at + 1) * nodes.len() / count])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    /// Builds the tree below somebody in charge of `nodes`; counts calls by node and returns the depth.
+    fn grow(nodes: &[u32], fanout: usize, called: &mut Vec<u32>, most: &mut usize) -> usize {
+        let steps = place(nodes, fanout, &[]);
+        *most = (*most).max(steps.len());
+        let depth = steps.iter().map(|step| match step {
+            Step::Call { head, below } => {
+                called.push(*head);
+                1 + grow(below, fanout, called, most)
+            }
+            Step::Give { .. } => panic!("nobody to give to"),
+        });
+        depth.max().unwrap_or(0)
+    }
+
+    #[test]
+    fn ten_thousand_are_three_levels_and_few_are_flat() {
+        let grown = |count: u32, fanout: usize| {
+            let (mut called, mut most) = (Vec::new(), 0);
+            let depth = grow(&(0..count).collect::<Vec<_>>(), fanout, &mut called, &mut most);
+            called.sort_unstable();
+            assert_eq!(called, (0..count).collect::<Vec<_>>(), "each is called once");
+            (depth, most)
+        };
+        assert_eq!(grown(32, 32), (1, 32));
+        assert_eq!(grown(33, 32), (2, 32));
+        assert_eq!(grown(10_000, 32), (3, 32));
+        assert_eq!(grown(8, 2), (3, 2));
+    }
+
+    #[test]
+    fn without_room_children_take_them_and_without_children_they_wait() {
+        let give = |child, nodes: &[u32]| Step::Give { child, nodes: nodes.to_vec() };
+        assert_eq!(place(&[7, 8, 9], 0, &[1, 2]), [give(1, &[7]), give(2, &[8, 9])]);
+        assert_eq!(place(&[7], 0, &[1, 2]), [give(1, &[7])]);
+        assert_eq!(place(&[7, 8], 0, &[]), []);
+    }
+
+    proptest! {
+        #[test]
+        fn every_node_once_within_the_fan_out_and_deep_as_a_logarithm(
+            nodes in proptest::collection::btree_set(0u32..5000, 0..600),
+            fanout in 2usize..40,
+        ) {
+            let nodes: Vec<u32> = nodes.into_iter().collect();
+            let (mut called, mut most) = (Vec::new(), 0);
+            let depth = grow(&nodes, fanout, &mut called, &mut most);
+            called.sort_unstable();
+            prop_assert_eq!(&called, &nodes);
+            prop_assert!(most <= fanout);
+            let levels = (nodes.len().max(2) as f64).log(fanout as f64).ceil() as usize;
+            prop_assert!(depth <= levels + 1, "{depth} levels for {} nodes", nodes.len());
+        }
+
+        #[test]
+        fn what_is_given_is_given_once_and_evenly(
+            nodes in proptest::collection::btree_set(0u32..5000, 1..300),
+            free in 0usize..8, children in 1u32..32,
+        ) {
+            let nodes: Vec<u32> = nodes.into_iter().collect();
+            let children: Vec<u32> = (10_000..10_000 + children).collect();
+            let steps = place(&nodes, free, &children);
+            let mut all = BTreeSet::new();
+            let mut sizes = Vec::new();
+            for step in &steps {
+                match step {
+                    Step::Call { head, below } => {
+                        prop_assert!(below.is_empty());
+                        prop_assert!(all.insert(*head));
+                    }
+                    Step::Give { nodes, .. } => {
+                        sizes.push(nodes.len());
+                        for node in nodes {
+                            prop_assert!(all.insert(*node));
+                        }
+                    }
+                }
+            }
+            prop_assert_eq!(all.into_iter().collect::<Vec<_>>(), nodes);
+            let least = sizes.iter().min().copied().unwrap_or(0);
+            prop_assert!(sizes.iter().all(|s| *s <= least + 1));
+        }
+    }
+}

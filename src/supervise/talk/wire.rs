@@ -1,0 +1,273 @@
+//! What supervisor and agents say to each other: one JSON object a line, both ways.
+//!
+//! The lines travel over the remote shell's standard streams. Whatever else a login script prints there
+//! is passed over: only lines that are messages count.
+
+use serde::{Deserialize, Serialize};
+
+use super::shell::RemoteShell;
+use crate::blas::arithmetic::Arithmetic;
+pub use crate::supervise::judge::ranks::RankSeen;
+
+/// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
+pub const WIRE_VERSION: u32 = 8;
+
+/// Which run to look after, and how the nodes below are to be reached.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Attend {
+    pub run_id: String,
+    /// Whose memory to look at; all of this user's where None.
+    pub job: Option<String>,
+    /// The name under which this node is known.
+    pub node: String,
+    /// Without any word for so long, the agent ends the run's processes on its node and itself.
+    pub lonely_ms: u64,
+    /// How often children are asked, and after which silence a node counts as lost.
+    pub beat_ms: u64,
+    pub silence_ms: u64,
+    /// How many children anybody has.
+    pub fanout: usize,
+    /// What a login takes, as far as the one above knows: who takes much longer is bypassed.
+    pub login_ms: Option<u64>,
+    pub shell: RemoteShell,
+    /// What starts an agent.
+    pub agent: Vec<String>,
+}
+
+/// A node to be in charge of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Charge {
+    pub node: u32,
+    pub name: String,
+    /// Its agent has answered before, to somebody: a silence now is news.
+    pub again: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ToAgent {
+    /// First line. Without one the agent only tells about the node.
+    Attend(Attend),
+    /// Answer with a beat of the same number.
+    Beat { seq: u64 },
+    /// End the run's processes, of incarnations below `below` if given; with `clean`, remove its memory too.
+    End { id: u64, below: Option<u32>, clean: bool },
+    /// Ask the ranks to save and stop (`now`), or to stop after their next save.
+    Halt { now: bool },
+    /// Be in charge of these nodes, too.
+    Call { nodes: Vec<Charge> },
+    /// Be no more in charge of these.
+    Leave { nodes: Vec<u32> },
+    /// Pass a message on to nodes below, to all of them where none are named.
+    Pass { to: Option<Vec<u32>>, message: Box<ToAgent> },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FromAgent {
+    /// First line.
+    Hello(Box<Facts>),
+    Beat(Beat),
+    /// Said of a node below: its beat is as the last one told, but for what changes all the time.
+    Moved(Moved),
+    Ended {
+        id: u64,
+        ended: usize,
+        left: usize,
+        beat: Beat,
+    },
+    /// So many ranks were told.
+    Halting {
+        told: usize,
+    },
+    /// What nodes below say, and what is said of them.
+    Below {
+        told: Vec<(u32, FromAgent)>,
+    },
+    /// Said of a node below: the connection to it ended.
+    Closed {
+        why: String,
+    },
+    /// It has not been heard for so long by the one who calls for it. Said again as long as that lasts.
+    Quiet {
+        age_ms: u64,
+    },
+    /// It has been heard again.
+    Heard,
+}
+
+/// A sign of life, and what goes on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Beat {
+    /// Number of the question; None where the agent speaks up by itself.
+    pub seq: Option<u64>,
+    /// How long the answer took, as who asked has measured it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trip_ms: Option<u32>,
+    /// Processes of the run on this node.
+    pub processes: usize,
+    /// How many of them are stopped (state T), ranks or not.
+    pub stopped: usize,
+    pub ranks: Vec<RankSeen>,
+    /// What /dev/shm and the memory have left.
+    pub shm_free_bytes: u64,
+    pub memory_free_bytes: u64,
+    /// Bytes and number of positions of this job's memory here.
+    pub held_bytes: u64,
+    pub held_positions: usize,
+}
+
+/// What of a beat changes all the time, in few bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved(Option<u32>, Vec<Counters>);
+
+/// A rank's position, heartbeat, iteration, own time and operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Counters(u32, u64, u64, u64, u64);
+
+/// Free memory that differs by less than such a part of it is the same.
+const FREE_PART: u64 = 64;
+
+impl Beat {
+    /// What has moved since the last beat, if all else is like it.
+    pub fn moved_since(&self, last: &Self) -> Option<Moved> {
+        let like = |free: u64, before: u64| free.abs_diff(before) <= before / FREE_PART;
+        let same_rank = |(a, b): (&RankSeen, &RankSeen)| {
+            let (p, q) = (&a.progress, &b.progress);
+            a.state == b.state
+                && (p.position, p.pid, p.doing, p.saved, p.test, p.n, p.nb)
+                    == (q.position, q.pid, q.doing, q.saved, q.test, q.n, q.nb)
+        };
+        let same = (self.processes, self.stopped, self.held_bytes, self.held_positions)
+            == (last.processes, last.stopped, last.held_bytes, last.held_positions)
+            && self.ranks.len() == last.ranks.len()
+            && self.ranks.iter().zip(&last.ranks).all(same_rank)
+            && like(self.shm_free_bytes, last.shm_free_bytes)
+            && like(self.memory_free_bytes, last.memory_free_bytes);
+        let counters = |rank: &RankSeen| {
+            let p = rank.progress;
+            Counters(p.position, p.beat, p.iteration, p.busy_us, p.flops)
+        };
+        same.then(|| Moved(self.round_trip_ms, self.ranks.iter().map(counters).collect()))
+    }
+
+    /// Brings a beat up to date.
+    pub fn moves(&mut self, moved: &Moved) {
+        let Moved(round_trip_ms, ranks) = moved;
+        self.round_trip_ms = *round_trip_ms;
+        for Counters(position, beat, iteration, busy_us, flops) in ranks {
+            let progress = self.ranks.iter_mut().map(|rank| &mut rank.progress);
+            for progress in progress.filter(|p| p.position == *position) {
+                (progress.beat, progress.iteration) = (*beat, *iteration);
+                (progress.busy_us, progress.flops) = (*busy_us, *flops);
+            }
+        }
+    }
+}
+
+/// What a node is like.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    pub wire: u32,
+    pub version: String,
+    /// Digest of the program file.
+    pub binary: String,
+    /// What it would compute with.
+    #[serde(default)]
+    pub arithmetic: Arithmetic,
+    pub host: String,
+    /// Changes with every boot.
+    pub boot: String,
+    pub unix_ms: u64,
+    pub cores: usize,
+    pub memory_bytes: u64,
+    pub memory_free_bytes: u64,
+    pub shm_bytes: u64,
+    pub shm_free_bytes: u64,
+    /// Whether /dev/shm is memory at all.
+    pub shm_is_memory: bool,
+    /// Device number of /dev/shm: tells a private one apart.
+    pub shm_device: u64,
+    /// What the pool of huge pages has left; None where no hugetlbfs is mounted.
+    pub huge_free_bytes: Option<u64>,
+    /// What systemd-logind does with a user's shared memory at the last logout: it matters for users
+    /// other than system ones.
+    pub remove_ipc: Option<bool>,
+    pub uid: u32,
+    /// Of the agent itself.
+    pub agent_resident_bytes: u64,
+}
+
+impl Facts {
+    /// The node in a line, for people.
+    pub fn line(&self) -> String {
+        let mib = |bytes: u64| bytes >> 20;
+        format!(
+            "{} cores, {} MiB of memory with {} MiB free, /dev/shm {} MiB with {} MiB free",
+            self.cores,
+            mib(self.memory_bytes),
+            mib(self.memory_free_bytes),
+            mib(self.shm_bytes),
+            mib(self.shm_free_bytes)
+        )
+    }
+}
+
+pub fn to_line<T: Serialize>(message: &T) -> String {
+    serde_json::to_string(message).expect("messages are plain values") + "\n"
+}
+
+/// A message, or None for a line that is none.
+pub fn from_line<T: for<'a> Deserialize<'a>>(line: &str) -> Option<T> {
+    serde_json::from_str(line.trim()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_cross_the_wire_and_chatter_is_passed_over() {
+        let ended = FromAgent::Ended { id: 3, ended: 2, left: 0, beat: Beat::default() };
+        assert_eq!(from_line::<FromAgent>(&to_line(&ended)), Some(ended));
+        let end = ToAgent::End { id: 3, below: Some(2), clean: true };
+        assert_eq!(from_line::<ToAgent>(&to_line(&end)), Some(end));
+        for noise in ["", "Welcome to n1!", "{}", "\"what\"", "{\"what\":{}}"] {
+            assert_eq!(from_line::<FromAgent>(noise), None);
+        }
+    }
+
+    #[test]
+    fn what_moves_all_the_time_travels_in_few_bytes_and_brings_the_beat_up_to_date() {
+        use crate::supervise::talk::progress::{Doing, Progress};
+        let rank = |position, iteration, doing| RankSeen {
+            progress: Progress {
+                position,
+                iteration,
+                doing,
+                flops: 1 << 50,
+                ..Progress::default()
+            },
+            state: 'R',
+        };
+        let beat = |iteration, doing, free| Beat {
+            processes: 2,
+            ranks: vec![rank(4, iteration, doing), rank(5, iteration + 1, doing)],
+            memory_free_bytes: free,
+            ..Beat::default()
+        };
+        let first = beat(10, Doing::Computing, 1 << 36);
+        let later = beat(12, Doing::Computing, (1 << 36) + 4096);
+        let moved = later.moved_since(&first).unwrap();
+        let text = to_line(&FromAgent::Moved(moved.clone()));
+        assert!(text.len() < 50 * later.ranks.len(), "{text}");
+        let mut known = first.clone();
+        known.moves(&moved);
+        assert_eq!(known, Beat { memory_free_bytes: 1 << 36, ..later });
+        // All else is told in full.
+        assert_eq!(beat(12, Doing::Saving, 1 << 36).moved_since(&first), None);
+        assert_eq!(beat(12, Doing::Computing, 1 << 35).moved_since(&first), None);
+        assert_eq!(Beat { ranks: vec![], ..first.clone() }.moved_since(&first), None);
+        assert_eq!(Beat { stopped: 1, ..first.clone() }.moved_since(&first), None);
+    }
+}

@@ -1,0 +1,355 @@
+//! How the run stands: the file `skt-hpl status` reads, and the lines people see.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use super::timeline::{FaultTimes, WallTime};
+use crate::supervise::remember::journal::Held;
+
+/// What the run is busy with, as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Activity {
+    #[default]
+    Starting,
+    Running,
+    Recovering,
+    Waiting,
+    Halting,
+    Finished,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeRole {
+    Working,
+    Spare,
+    Lost,
+    Unfit,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    pub name: String,
+    pub role: NodeRole,
+    pub ranks: usize,
+    /// Why it is not what it should be; empty otherwise.
+    pub note: String,
+}
+
+/// Size of the problem, from which the share done and the rate follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    pub n: u64,
+    pub nb: u64,
+}
+
+impl Problem {
+    /// Floating-point operations of the factorisation up to an iteration.
+    pub fn flops_until(&self, iteration: u64) -> f64 {
+        let n = self.n as f64;
+        let left = (n - iteration as f64 * self.nb as f64).max(0.0);
+        2.0 / 3.0 * (n.powi(3) - left.powi(3))
+    }
+
+    pub fn share(&self, iteration: u64) -> f64 {
+        self.flops_until(iteration) / self.flops_until(self.n.div_ceil(self.nb.max(1))).max(1.0)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    pub run_id: String,
+    pub activity: Activity,
+    pub doing: String,
+    pub incarnation: u32,
+    pub iteration: u64,
+    pub problem: Option<Problem>,
+    /// Since the ranks of this incarnation began to compute; 0 where unknown.
+    pub gflops: f64,
+    pub left_s: Option<f64>,
+    pub last_save_iteration: Option<u64>,
+    pub last_save_ms: Option<u64>,
+    pub nodes: Vec<NodeStatus>,
+    pub faults: Vec<FaultTimes>,
+    pub started_ms: u64,
+    /// When this was written, by the clock on the wall and by the supervisor's own, by which all other moments here are.
+    pub updated_ms: u64,
+    #[serde(default)]
+    pub own_ms: u64,
+    pub supervisor_host: String,
+    pub supervisor_pid: u32,
+    pub exit_code: Option<u8>,
+    pub why: String,
+    /// Where the wall time went, once the run has ended.
+    #[serde(default)]
+    pub wall: Option<WallTime>,
+}
+
+/// Share of the work between two lines of progress, at most.
+const STEP: f64 = 0.05;
+/// Short runs do not say more than this often.
+const GAP_MS: u64 = 5_000;
+
+/// When a line of progress is due where no terminal shows one. Pure.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    every_ms: u64,
+    said_ms: u64,
+    said_step: u64,
+}
+
+impl Lines {
+    /// `every_ms` is the longest silence; zero for no lines at all.
+    pub fn new(every_ms: u64) -> Self {
+        Self { every_ms, said_ms: 0, said_step: 0 }
+    }
+
+    /// Whether to say one now; `share` of the work is done, where known.
+    pub fn due(&mut self, now_ms: u64, share: Option<f64>) -> bool {
+        if self.every_ms == 0 {
+            return false;
+        }
+        let silent_ms = now_ms.saturating_sub(self.said_ms);
+        let step = share.map_or(self.said_step, |share| (share / STEP) as u64);
+        let due = silent_ms >= self.every_ms
+            || step > self.said_step && silent_ms >= GAP_MS.min(self.every_ms);
+        if due {
+            self.said_ms = now_ms;
+        }
+        // A restart sets the work back; its steps count again.
+        if due || step < self.said_step {
+            self.said_step = step;
+        }
+        due
+    }
+}
+
+fn duration(seconds: f64) -> String {
+    let s = seconds.max(0.0).round() as u64;
+    match s {
+        0..60 => format!("{s} s"),
+        60..3600 => format!("{} min {:02} s", s / 60, s % 60),
+        _ => format!("{} h {:02} min", s / 3600, s % 3600 / 60),
+    }
+}
+
+impl Status {
+    /// The share of the work that is done, while ranks compute.
+    pub fn share(&self) -> Option<f64> {
+        match self.activity {
+            Activity::Running | Activity::Halting => Some(self.problem?.share(self.iteration)),
+            _ => None,
+        }
+    }
+
+    fn count(&self, role: NodeRole) -> usize {
+        self.nodes.iter().filter(|n| n.role == role).count()
+    }
+
+    /// Rate and time left, from where the incarnation began to compute and how long ago that was.
+    pub fn measure(&mut self, from: u64, seconds: f64) {
+        (self.gflops, self.left_s) = (0.0, None);
+        let Some(problem) = self.problem else { return };
+        if self.iteration <= from || seconds <= 0.0 {
+            return;
+        }
+        let done = problem.flops_until(self.iteration) - problem.flops_until(from);
+        let all = problem.flops_until(problem.n.div_ceil(problem.nb.max(1)));
+        let rate = done / seconds;
+        if rate > 0.0 {
+            self.gflops = rate / 1e9;
+            self.left_s = Some((all - problem.flops_until(self.iteration)) / rate);
+        }
+    }
+
+    /// One line: percent, rate, time left, last save, nodes.
+    pub fn line(&self, now_ms: u64) -> String {
+        let mut text = match (self.activity, self.problem) {
+            (Activity::Running | Activity::Halting, Some(problem)) => {
+                format!(
+                    "{:5.1} % iteration {}",
+                    100.0 * problem.share(self.iteration),
+                    self.iteration
+                )
+            }
+            (Activity::Running | Activity::Halting, None) => {
+                format!("iteration {}", self.iteration)
+            }
+            (other, _) => format!("{other:?}").to_lowercase(),
+        };
+        if self.activity == Activity::Halting {
+            text.push_str(", halting");
+        }
+        if !self.doing.is_empty() && self.doing != "computing" && self.activity == Activity::Running
+        {
+            let _ = write!(text, ", {}", self.doing);
+        }
+        if self.gflops > 0.0 {
+            let _ = write!(text, ", {:.1} GFLOP/s", self.gflops);
+        }
+        if let Some(left) = self.left_s {
+            let _ = write!(text, ", {} left", duration(left));
+        }
+        match (self.last_save_iteration, self.last_save_ms) {
+            (Some(at), Some(when)) => {
+                let ago = now_ms.saturating_sub(when) as f64 / 1e3;
+                let _ = write!(text, ", saved at {at} ({} ago)", duration(ago));
+            }
+            _ => text.push_str(", nothing saved yet"),
+        }
+        let _ = write!(
+            text,
+            ", nodes {} working {} spare {} lost",
+            self.count(NodeRole::Working),
+            self.count(NodeRole::Spare),
+            self.count(NodeRole::Lost) + self.count(NodeRole::Unfit)
+        );
+        if !self.faults.is_empty() {
+            let _ = write!(text, ", {} fault(s)", self.faults.len());
+        }
+        text
+    }
+
+    /// The whole picture, for `skt-hpl status`, at this moment by the clock on the wall.
+    pub fn page(&self, now_ms: u64, held: &Held) -> String {
+        let silent_ms = now_ms.saturating_sub(self.updated_ms);
+        let now_ms = self.own_ms + silent_ms;
+        let mut text = format!(
+            "run {} incarnation {}, since {}\n{}\n",
+            self.run_id,
+            self.incarnation,
+            duration(now_ms.saturating_sub(self.started_ms) as f64 / 1e3),
+            self.line(now_ms)
+        );
+        match (self.exit_code, held) {
+            (Some(code), _) => {
+                let _ = writeln!(text, "ended with status {code}: {}", self.why);
+            }
+            (None, Held::Yes) => {
+                let _ = writeln!(
+                    text,
+                    "supervised by process {} on {}",
+                    self.supervisor_pid, self.supervisor_host
+                );
+            }
+            (None, Held::Unknown(why)) => {
+                let _ = writeln!(
+                    text,
+                    "whether process {} on {} still supervises it cannot be told ({why}); last sign {} ago",
+                    self.supervisor_pid,
+                    self.supervisor_host,
+                    duration(silent_ms as f64 / 1e3)
+                );
+            }
+            (None, Held::No) => {
+                let _ = writeln!(
+                    text,
+                    "NOT supervised: process {} on {} is gone; the same `skt-hpl run` command takes over",
+                    self.supervisor_pid, self.supervisor_host
+                );
+            }
+        }
+        for node in &self.nodes {
+            let role = format!("{:?}", node.role).to_lowercase();
+            let _ = writeln!(
+                text,
+                "  {:<16} {role:<8} {:>3} rank(s)  {}",
+                node.name, node.ranks, node.note
+            );
+        }
+        for f in &self.faults {
+            let _ = writeln!(
+                text,
+                "  fault {}: {} {} at iteration {}, noticed after {:.1} s{}",
+                f.fault,
+                f.kind.words(),
+                f.node.as_deref().unwrap_or(""),
+                f.iteration,
+                f.noticed_ms.saturating_sub(f.struck_ms) as f64 / 1e3,
+                f.restored_ms.map_or(String::new(), |at| format!(
+                    ", computing again after {:.1} s",
+                    at.saturating_sub(f.struck_ms) as f64 / 1e3
+                ))
+            );
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn share_and_rate_follow_from_the_corner() {
+        let problem = Problem { n: 1000, nb: 100 };
+        assert_eq!(problem.share(0), 0.0);
+        assert_eq!(problem.share(10), 1.0);
+        assert!((problem.share(5) - 0.875).abs() < 1e-12, "half the columns are 7/8 of the work");
+        let mut status = Status { problem: Some(problem), iteration: 5, ..Status::default() };
+        status.measure(0, 2.0);
+        assert!((status.gflops - 0.875 * 2.0 / 3.0 / 2.0).abs() < 1e-9);
+        assert!((status.left_s.unwrap() - 2.0 / 7.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn lines_come_at_steps_and_at_the_latest_after_a_while() {
+        let said = |every_ms: u64, seconds: u64, share: &dyn Fn(u64) -> Option<f64>| -> Vec<u64> {
+            let mut lines = Lines::new(every_ms);
+            (1..=seconds).filter(|s| lines.due(s * 1000, share(*s))).collect()
+        };
+        // An hour's run: every minute, and at its steps of three minutes where those fall between.
+        let hour = said(60_000, 3600, &|s| Some(s as f64 / 3600.0));
+        assert!((60..=80).contains(&hour.len()), "{hour:?}");
+        // Ten minutes: a step takes half a minute.
+        let ten = said(60_000, 600, &|s| Some(s as f64 / 600.0));
+        assert_eq!(ten.len(), 20);
+        // Half a minute: not more often than every five seconds.
+        let short = said(60_000, 30, &|s| Some(s as f64 / 30.0));
+        assert!(short.windows(2).all(|w| w[1] - w[0] >= 5) && short.len() >= 5, "{short:?}");
+        // Nothing known: by time alone. And none if none is wanted.
+        assert_eq!(said(60_000, 180, &|_| None), [60, 120, 180]);
+        assert_eq!(said(0, 600, &|s| Some(s as f64 / 600.0)), [0u64; 0]);
+        // A restart sets the share back; the steps that come again are told again.
+        let back = said(600_000, 200, &|s| {
+            Some(if s < 100 { 0.9 } else { 0.3 + (s - 100) as f64 / 200.0 })
+        });
+        assert!(back.iter().filter(|s| **s > 100).count() >= 5, "{back:?}");
+    }
+
+    #[test]
+    fn the_line_says_what_people_ask() {
+        let node = |name: &str, role| NodeStatus {
+            name: name.into(),
+            role,
+            ranks: 1,
+            note: String::new(),
+        };
+        let status = Status {
+            activity: Activity::Running,
+            problem: Some(Problem { n: 1000, nb: 100 }),
+            iteration: 5,
+            gflops: 12.5,
+            left_s: Some(75.0),
+            last_save_iteration: Some(4),
+            last_save_ms: Some(1000),
+            nodes: vec![
+                node("a", NodeRole::Working),
+                node("b", NodeRole::Spare),
+                node("c", NodeRole::Lost),
+            ],
+            ..Status::default()
+        };
+        assert_eq!(
+            status.line(4000),
+            " 87.5 % iteration 5, 12.5 GFLOP/s, 1 min 15 s left, saved at 4 (3 s ago), \
+             nodes 1 working 1 spare 1 lost"
+        );
+        assert!(status.page(4000, &Held::No).contains("NOT supervised"));
+        let unknown = status.page(4000, &Held::Unknown("no locks".to_string()));
+        assert!(unknown.contains("cannot be told (no locks); last sign 4 s ago"), "{unknown}");
+        assert!(!unknown.contains("NOT supervised"), "{unknown}");
+    }
+}

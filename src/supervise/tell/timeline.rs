@@ -1,0 +1,556 @@
+//! What each fault cost, from the records of a run. Pure.
+//!
+//! For every fault six moments are told apart: struck, noticed, stopped, relaunched, restored, caught
+//! up. The wall time between them is what the fault cost, and the rest of the wall time is the run's own; the
+//! supervisor prints both at the end, and `skt-hpl status` while it lasts.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::supervise::remember::events::{Event, FaultKind, Record};
+
+/// A fault and its moments, in Unix milliseconds; what has not happened (yet) is None.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FaultTimes {
+    pub fault: u32,
+    pub kind: FaultKind,
+    pub node: Option<String>,
+    pub position: Option<u32>,
+    pub iteration: u64,
+    pub struck_ms: u64,
+    pub noticed_ms: u64,
+    pub stopped_ms: Option<u64>,
+    pub relaunched_ms: Option<u64>,
+    pub restored_ms: Option<u64>,
+    /// Iteration from which the run went on.
+    pub restored_at: Option<u64>,
+    pub caught_up_ms: Option<u64>,
+}
+
+/// Seconds of wall time by what they went into; they add up to `total_s`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WallTime {
+    /// From the start until the ranks computed for the first time.
+    pub start_s: f64,
+    pub compute_s: f64,
+    /// Broken and not yet noticed.
+    pub detect_s: f64,
+    pub stop_s: f64,
+    /// Testing and choosing nodes, waiting for one, delays between attempts.
+    pub replace_s: f64,
+    /// From the launch until the ranks compute again: start of MPI, restoring.
+    pub restore_s: f64,
+    /// Doing again what had been done before.
+    pub repeat_s: f64,
+    pub total_s: f64,
+}
+
+/// All faults in order.
+pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
+    let mut all: Vec<FaultTimes> = Vec::new();
+    for record in records {
+        let at = record.at_ms;
+        match &record.event {
+            Event::Fault { fault, kind, node, position, iteration, struck_ms, .. } => {
+                all.push(FaultTimes {
+                    fault: *fault,
+                    kind: *kind,
+                    node: node.clone(),
+                    position: *position,
+                    iteration: *iteration,
+                    struck_ms: *struck_ms,
+                    noticed_ms: at,
+                    stopped_ms: None,
+                    relaunched_ms: None,
+                    restored_ms: None,
+                    restored_at: None,
+                    caught_up_ms: None,
+                })
+            }
+            Event::NodeLost { node, why } => {
+                // The launcher's end is often the first sign of a node's; its cause turns up afterwards.
+                if let Some(last) = all.last_mut()
+                    && last.stopped_ms.is_none()
+                    && last.node.is_none()
+                {
+                    last.node = Some(node.clone());
+                    if why.contains("silent") || why.contains("answer") {
+                        last.kind = FaultKind::NodeGone;
+                    }
+                }
+            }
+            Event::Stopped { .. } => {
+                if let Some(last) = all.last_mut() {
+                    last.stopped_ms.get_or_insert(at);
+                }
+            }
+            Event::Launched { .. } => {
+                if let Some(last) = all.last_mut() {
+                    last.relaunched_ms.get_or_insert(at);
+                }
+            }
+            Event::Computing { iteration, .. } => {
+                if let Some(last) = all.last_mut()
+                    && last.restored_ms.is_none()
+                {
+                    last.restored_ms = Some(at);
+                    last.restored_at = Some(*iteration);
+                    if *iteration >= last.iteration {
+                        last.caught_up_ms = Some(at);
+                    }
+                }
+            }
+            Event::CaughtUp { .. } => {
+                if let Some(last) = all.last_mut() {
+                    last.caught_up_ms.get_or_insert(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// What wall time goes into, in the order in which a fault runs its course.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Start,
+    Compute,
+    Detect,
+    Stop,
+    Replace,
+    Restore,
+    Repeat,
+    /// Between a halt and the next start: nobody was there, and the time is not counted.
+    Pause,
+}
+
+impl Part {
+    pub const COUNTED: [Part; 7] = [
+        Part::Start,
+        Part::Compute,
+        Part::Detect,
+        Part::Stop,
+        Part::Replace,
+        Part::Restore,
+        Part::Repeat,
+    ];
+
+    /// A letter for the bar, and a word.
+    pub fn words(self) -> (char, &'static str) {
+        match self {
+            Part::Start => ('s', "starting"),
+            Part::Compute => ('=', "computing"),
+            Part::Detect => ('d', "detecting"),
+            Part::Stop => ('x', "stopping"),
+            Part::Replace => ('n', "replacing"),
+            Part::Restore => ('r', "restoring"),
+            Part::Repeat => ('~', "repeating"),
+            Part::Pause => (' ', "paused"),
+        }
+    }
+}
+
+/// A stretch of wall time that went into one part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    pub part: Part,
+    pub from_ms: u64,
+    pub to_ms: u64,
+}
+
+/// The run in time order, up to `now_ms` or its end.
+pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
+    // Changes of state in time order: from this moment on, time goes into that part.
+    let mut changes: Vec<(u64, Part)> = Vec::new();
+    let mut first_computing = true;
+    let mut recovering = false;
+    let mut aim = 0;
+    for record in records {
+        let at = record.at_ms;
+        match &record.event {
+            Event::RunStarted { .. } => changes.push((at, Part::Start)),
+            Event::Fault { struck_ms, iteration, .. } => {
+                recovering = true;
+                aim = aim.max(*iteration);
+                changes.push(((*struck_ms).min(at), Part::Detect));
+                changes.push((at, Part::Stop));
+            }
+            Event::Stopped { .. } if recovering => changes.push((at, Part::Replace)),
+            Event::Launched { .. } if recovering => changes.push((at, Part::Restore)),
+            Event::Computing { iteration, .. } => {
+                let repeat = !first_computing && *iteration < aim;
+                first_computing = false;
+                recovering = false;
+                changes.push((at, if repeat { Part::Repeat } else { Part::Compute }));
+            }
+            Event::CaughtUp { .. } => changes.push((at, Part::Compute)),
+            Event::Finished { .. } => changes.push((at, Part::Pause)),
+            Event::TookOver { adopted: false, .. } => {
+                recovering = true;
+                changes.push((at, Part::Stop));
+            }
+            _ => {}
+        }
+    }
+    // A fault strikes before it is noticed: what was recorded in between (an iteration of the others,
+    // say) happened to a run already broken.
+    for at in (1..changes.len()).rev() {
+        let later = changes[at].0;
+        if changes[at - 1].0 > later {
+            changes[at - 1].0 = later;
+        }
+    }
+    let mut ends: Vec<u64> = changes.iter().skip(1).map(|c| c.0).collect();
+    ends.push(now_ms.max(changes.last().map_or(0, |c| c.0)));
+    changes
+        .into_iter()
+        .zip(ends)
+        .map(|((from_ms, part), to_ms)| Stretch { part, from_ms, to_ms })
+        .collect()
+}
+
+/// Where the wall time went, up to `now_ms` or the end of the run.
+pub fn wall_time(records: &[Record], now_ms: u64) -> WallTime {
+    let mut wall = WallTime::default();
+    for stretch in stretches(records, now_ms) {
+        let seconds = (stretch.to_ms - stretch.from_ms) as f64 / 1e3;
+        let Some(into) = wall.part_mut(stretch.part) else { continue };
+        *into += seconds;
+        wall.total_s += seconds;
+    }
+    wall
+}
+
+impl WallTime {
+    fn part_mut(&mut self, part: Part) -> Option<&mut f64> {
+        Some(match part {
+            Part::Start => &mut self.start_s,
+            Part::Compute => &mut self.compute_s,
+            Part::Detect => &mut self.detect_s,
+            Part::Stop => &mut self.stop_s,
+            Part::Replace => &mut self.replace_s,
+            Part::Restore => &mut self.restore_s,
+            Part::Repeat => &mut self.repeat_s,
+            Part::Pause => return None,
+        })
+    }
+
+    pub fn part(mut self, part: Part) -> f64 {
+        self.part_mut(part).map_or(0.0, |seconds| *seconds)
+    }
+}
+
+impl FaultTimes {
+    /// Seconds from the moment it struck, for each of its moments that has come.
+    fn after(&self, at_ms: Option<u64>) -> Option<f64> {
+        at_ms.map(|at| at.saturating_sub(self.struck_ms) as f64 / 1e3)
+    }
+
+    /// What it cost, part by part, until the run was where it had been.
+    pub fn cost(&self) -> Vec<(Part, f64)> {
+        let moments = [
+            (Part::Detect, Some(self.noticed_ms)),
+            (Part::Stop, self.stopped_ms),
+            (Part::Replace, self.relaunched_ms),
+            (Part::Restore, self.restored_ms),
+            (Part::Repeat, self.caught_up_ms),
+        ];
+        let mut before_ms = self.struck_ms;
+        let mut parts = Vec::new();
+        for (part, at_ms) in moments {
+            let Some(at_ms) = at_ms else { break };
+            parts.push((part, at_ms.saturating_sub(before_ms) as f64 / 1e3));
+            before_ms = before_ms.max(at_ms);
+        }
+        parts
+    }
+}
+
+/// Columns of a bar.
+const BAR: usize = 72;
+
+/// The wall time as a bar, in time order: each column shows what most of its time went into. What
+/// took any time at all has a column, as far as there are enough.
+fn bar(stretches: &[Stretch]) -> String {
+    let counted: Vec<(char, u64)> = stretches
+        .iter()
+        .filter(|s| s.part != Part::Pause && s.to_ms > s.from_ms)
+        .map(|s| (s.part.words().0, s.to_ms - s.from_ms))
+        .collect();
+    let total: u64 = counted.iter().map(|c| c.1).sum();
+    if total == 0 {
+        return String::new();
+    }
+    let mut text = String::new();
+    let (mut passed, mut columns) = (0u64, 0usize);
+    for (at, (letter, ms)) in counted.iter().enumerate() {
+        passed += ms;
+        // Every later stretch keeps a column to itself.
+        let later = counted.len() - at - 1;
+        let end = (passed as f64 / total as f64 * BAR as f64).round() as usize;
+        let end = end.min(BAR.saturating_sub(later)).max(columns + 1).min(BAR);
+        text.extend(std::iter::repeat_n(*letter, end.saturating_sub(columns)));
+        columns = columns.max(end);
+    }
+    text
+}
+
+/// The results among what HPL prints: a W line each, and what its check said.
+pub fn results(output: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for line in output.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let timed = fields.len() == 7
+            && (fields[0].starts_with("WR") || fields[0].starts_with("WC"))
+            && fields[1..].iter().all(|f| f.parse::<f64>().is_ok());
+        if timed {
+            let [_, n, nb, p, q, seconds, gflops] = fields[..] else { continue };
+            found.push(format!(
+                "{} N={n} NB={nb} grid {p}x{q}: {seconds} s, {gflops} GFLOP/s",
+                fields[0]
+            ));
+        } else if line.starts_with("||Ax-b||")
+            && let (Some(verdict @ ("PASSED" | "FAILED")), Some(last)) =
+                (fields.last().copied(), found.last_mut())
+        {
+            *last = format!("{last}, {verdict}");
+        }
+    }
+    found
+}
+
+/// The report at the end of a run: results, faults, and what of the wall time each thing cost.
+pub fn report(records: &[Record], results: &[String], now_ms: u64) -> String {
+    let mut text = String::new();
+    for result in results {
+        let _ = writeln!(text, "result: {result}");
+    }
+    let all = faults(records);
+    let started_ms = records.first().map_or(now_ms, |r| r.at_ms);
+    if all.is_empty() {
+        text.push_str("no faults\n");
+    } else {
+        let _ = writeln!(
+            text,
+            "{:>5}  {:<14} {:<12} {:>9} {:>10}  {:>8} {:>8} {:>10} {:>8} {:>9}",
+            "fault",
+            "what",
+            "where",
+            "iteration",
+            "struck at",
+            "noticed",
+            "stopped",
+            "relaunched",
+            "restored",
+            "caught up"
+        );
+        for f in &all {
+            let place = match (&f.node, f.position) {
+                (Some(node), Some(position)) => format!("{node} p{position}"),
+                (Some(node), None) => node.clone(),
+                (None, Some(position)) => format!("p{position}"),
+                (None, None) => "-".to_string(),
+            };
+            let after = |at_ms: Option<u64>| {
+                f.after(at_ms).map_or("-".to_string(), |seconds| format!("+{seconds:.1} s"))
+            };
+            let _ = writeln!(
+                text,
+                "{:>5}  {:<14} {:<12} {:>9} {:>8.1} s  {:>8} {:>8} {:>10} {:>8} {:>9}",
+                f.fault,
+                f.kind.words(),
+                place,
+                f.iteration,
+                f.struck_ms.saturating_sub(started_ms) as f64 / 1e3,
+                after(Some(f.noticed_ms)),
+                after(f.stopped_ms),
+                after(f.relaunched_ms),
+                after(f.restored_ms),
+                after(f.caught_up_ms)
+            );
+        }
+        text.push_str(
+            "       (struck: seconds after the run's start; the rest: after it struck)\n",
+        );
+        for f in &all {
+            let cost = f.cost();
+            let parts: Vec<String> = cost
+                .iter()
+                .map(|(part, seconds)| format!("{} {seconds:.1}", part.words().1))
+                .collect();
+            let _ = writeln!(
+                text,
+                "fault {} cost {:.1} s: {}{}",
+                f.fault,
+                cost.iter().map(|c| c.1).sum::<f64>(),
+                parts.join(" + "),
+                if f.caught_up_ms.is_some() { "" } else { ", and was not made up for" }
+            );
+        }
+    }
+    let wall = wall_time(records, now_ms);
+    let _ = writeln!(text, "wall time {:.1} s, of which", wall.total_s);
+    for part in Part::COUNTED {
+        let seconds = wall.part(part);
+        let (letter, word) = part.words();
+        if seconds > 0.0 {
+            let share = 100.0 * seconds / wall.total_s.max(1e-9);
+            let _ = writeln!(text, "  {letter} {word:<10} {seconds:>9.1} s  {share:>5.1} %");
+        }
+    }
+    let bar = bar(&stretches(records, now_ms));
+    if !bar.is_empty() {
+        let _ = writeln!(text, "  [{bar}]");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supervise::remember::events::tests::samples;
+    use proptest::prelude::*;
+
+    /// The sample run at a record a second; its fault struck half-way between the second and third.
+    fn records() -> Vec<Record> {
+        samples()
+            .into_iter()
+            .enumerate()
+            .map(|(seq, event)| Record {
+                seq: seq as u64,
+                at_ms: 1000 * seq as u64,
+                event: match event {
+                    Event::Fault {
+                        fault,
+                        incarnation,
+                        kind,
+                        node,
+                        position,
+                        iteration,
+                        detail,
+                        ..
+                    } => Event::Fault {
+                        struck_ms: 3500,
+                        fault,
+                        incarnation,
+                        kind,
+                        node,
+                        position,
+                        iteration,
+                        detail,
+                    },
+                    other => other,
+                },
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_faults_moments() {
+        let all = faults(&records());
+        assert_eq!(all.len(), 1);
+        let f = &all[0];
+        assert_eq!((f.struck_ms, f.noticed_ms), (3500, 4000));
+        assert_eq!(f.stopped_ms, Some(6000));
+        assert_eq!(f.relaunched_ms, Some(8000));
+        assert_eq!((f.restored_ms, f.restored_at), (Some(9000), Some(8)));
+        assert_eq!(f.caught_up_ms, Some(10_000));
+    }
+
+    #[test]
+    fn the_parts_are_what_happened_and_add_up() {
+        let wall = wall_time(&records(), 99_000);
+        let expected = WallTime {
+            start_s: 2.0,
+            compute_s: 1.5 + 1.0,
+            detect_s: 0.5,
+            stop_s: 2.0,
+            replace_s: 2.0,
+            restore_s: 1.0,
+            repeat_s: 1.0,
+            total_s: 11.0,
+        };
+        assert_eq!(wall, expected);
+        let result = results(OUTPUT);
+        let text = report(&records(), &result, 99_000);
+        for part in [
+            "result: WR11C2R4 N=3000 NB=64 grid 2x2: 0.41 s, 4.3597e+01 GFLOP/s, PASSED",
+            "node silent",
+            "n2",
+            "3.5 s",
+            "+0.5 s",
+            "+6.5 s",
+            "fault 1 cost 6.5 s: detecting 0.5 + stopping 2.0 + replacing 2.0 + restoring 1.0 + repeating 1.0",
+            "~ repeating",
+            "11.0 s",
+        ] {
+            assert!(text.contains(part), "{text}lacks {part}");
+        }
+    }
+
+    const OUTPUT: &str = "\
+WR11C2R4        3000    64     2     2               0.41             4.3597e+01
+HPL_pdgesv() start time Fri Nov 20 11:32:44 2026
+||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)=   1.92950928e-03 ...... PASSED
+W3 is no result, nor is this line of seven a b
+WC00L2L2        1000    64     1     1               0.04             4.3597e+00
+";
+
+    #[test]
+    fn results_are_found_among_the_text() {
+        let found = results(OUTPUT);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[1].starts_with("WC00L2L2 N=1000") && !found[1].contains("PASSED"));
+    }
+
+    #[test]
+    fn what_took_a_moment_has_a_column_in_the_bar() {
+        let stretch = |part, from_ms, to_ms| Stretch { part, from_ms, to_ms };
+        let text = bar(&[
+            stretch(Part::Start, 0, 1000),
+            stretch(Part::Compute, 1000, 100_000),
+            stretch(Part::Detect, 100_000, 100_010),
+            stretch(Part::Stop, 100_010, 100_010),
+            stretch(Part::Restore, 100_010, 100_020),
+            stretch(Part::Pause, 100_020, 900_000),
+        ]);
+        assert_eq!(text, format!("s{}dr", "=".repeat(BAR - 3)));
+        assert_eq!(bar(&[]), "");
+    }
+
+    #[test]
+    fn a_run_without_faults_only_starts_and_computes() {
+        let mut records = records();
+        records.truncate(4);
+        let wall = wall_time(&records, 10_000);
+        assert_eq!((wall.start_s, wall.compute_s, wall.total_s), (2.0, 8.0, 10.0));
+        let text = report(&records, &[], 10_000);
+        assert!(text.starts_with("no faults"));
+        assert!(text.contains(&format!("[{}{}]", "s".repeat(14), "=".repeat(58))), "{text}");
+    }
+
+    proptest! {
+        /// Any sequence of records at any times: no part is negative and the parts are the whole.
+        #[test]
+        fn parts_never_go_wrong(picks in proptest::collection::vec((0usize..12, 0u64..5000, 0u64..9000), 0..40)) {
+            let mut at_ms = 0;
+            let records: Vec<Record> = picks.into_iter().enumerate().map(|(seq, (which, step, back))| {
+                at_ms += step;
+                let mut event = samples()[which].clone();
+                if let Event::Fault { struck_ms, .. } = &mut event {
+                    *struck_ms = at_ms.saturating_sub(back);
+                }
+                Record { seq: seq as u64, at_ms, event }
+            }).collect();
+            let w = wall_time(&records, at_ms + 100);
+            let parts = [w.start_s, w.compute_s, w.detect_s, w.stop_s, w.replace_s, w.restore_s, w.repeat_s];
+            prop_assert!(parts.iter().all(|p| *p >= 0.0));
+            prop_assert!((parts.iter().sum::<f64>() - w.total_s).abs() < 1e-6);
+            faults(&records);
+            report(&records, &[], at_ms);
+            prop_assert!(bar(&stretches(&records, at_ms + 100)).chars().count() <= BAR);
+        }
+    }
+}

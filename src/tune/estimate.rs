@@ -1,0 +1,174 @@
+//! From a few stretches of iterations to the time of the whole factorisation.
+//!
+//! Iteration k multiplies into r x r elements, factors a panel of r rows and sends one, r = N - (k + 1) NB being what
+//! is left of the matrix. So its time is a r^2 + b r + c, and the whole is the sum of that over all
+//! iterations. Two stretches give a and b, three give c as well. They lie where Gauss would put the points of a
+//! quadrature, which is where an error of the model weighs least.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+/// How much of a run is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Care {
+    /// Two stretches: about a tenth of a run of fifty iterations.
+    Rough,
+    /// Three, and longer ones: about a quarter.
+    Fine,
+}
+
+/// Where the stretches are centred, as parts of the whole, and their iterations. Later ones are short work.
+const ROUGH: [(f64, usize); 2] = [(0.211_324_865, 1), (0.788_675_135, 5)];
+const FINE: [(f64, usize); 3] = [(0.112_701_665, 2), (0.5, 4), (0.887_298_335, 6)];
+
+/// The stretches of a factorisation of so many iterations. One of them all where they would be most of it.
+pub fn stretches(blocks: usize, care: Care) -> Vec<Range<usize>> {
+    let points: &[(f64, usize)] = match care {
+        Care::Rough => &ROUGH,
+        Care::Fine => &FINE,
+    };
+    let place = |&(centre, count): &(f64, usize)| {
+        let first = (centre * blocks as f64 - count as f64 / 2.0).round().max(1.0) as usize;
+        first..first + count
+    };
+    let placed: Vec<Range<usize>> = points.iter().map(place).collect();
+    let iterations: usize = placed.iter().map(|range| range.len() + 1).sum();
+    let apart = placed.windows(2).all(|two| two[0].end < two[1].start);
+    let inside = placed.iter().all(|range| range.end < blocks);
+    match apart && inside && 2 * iterations < blocks {
+        true => placed,
+        false => std::iter::once(0..blocks).collect(),
+    }
+}
+
+/// What is left after iteration k, as a part of N.
+fn left(n: usize, nb: usize, k: usize) -> f64 {
+    n.saturating_sub((k + 1) * nb) as f64 / n as f64
+}
+
+/// Sums of r^2, r and 1 over a range of iterations.
+fn sums(n: usize, nb: usize, range: Range<usize>) -> [f64; 3] {
+    range.fold([0.0; 3], |[square, plain, count], k| {
+        let r = left(n, nb, k);
+        [square + r * r, plain + r, count + 1.0]
+    })
+}
+
+/// Seconds of the whole factorisation, from those of the stretches. None where they cannot be of one run.
+pub fn whole(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -> Option<f64> {
+    let blocks = n.div_ceil(nb);
+    if seconds.len() != stretches.len() || seconds.iter().any(|s| !s.is_finite() || *s <= 0.0) {
+        return None;
+    }
+    if let [only] = stretches {
+        return (*only == (0..blocks)).then_some(seconds[0]);
+    }
+    let all = sums(n, nb, 0..blocks);
+    let rows: Vec<[f64; 3]> = stretches.iter().map(|range| sums(n, nb, range.clone())).collect();
+    let fitted = match (&rows[..], seconds) {
+        ([x, y], [s, t]) => {
+            let det = x[0] * y[1] - x[1] * y[0];
+            let (a, b) = ((s * y[1] - t * x[1]) / det, (x[0] * t - y[0] * s) / det);
+            a * all[0] + b * all[1]
+        }
+        ([x, y, z], [s, t, u]) => {
+            let det = |c: [[f64; 3]; 3]| {
+                let minor = |i: usize, j: usize| c[1][i] * c[2][j] - c[1][j] * c[2][i];
+                c[0][0] * minor(1, 2) - c[0][1] * minor(0, 2) + c[0][2] * minor(0, 1)
+            };
+            let seconds = [s, t, u];
+            let with = |column: Option<usize>| {
+                let mut rows = [*x, *y, *z];
+                if let Some(column) = column {
+                    for (row, second) in rows.iter_mut().zip(seconds) {
+                        row[column] = *second;
+                    }
+                }
+                det(rows)
+            };
+            (0..3).map(|column| with(Some(column)) / with(None) * all[column]).sum()
+        }
+        _ => return None,
+    };
+    (fitted.is_finite() && fitted > 0.0).then_some(fitted)
+}
+
+/// How far the time of a careful measurement's middle stretch is from what the outer two say of it by the simpler model,
+/// as a part of it: how well the model holds on this machine.
+pub fn off(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -> Option<f64> {
+    let ([first, middle, last], [s, measured, u]) = (stretches, seconds) else { return None };
+    let (x, m, z) =
+        (sums(n, nb, first.clone()), sums(n, nb, middle.clone()), sums(n, nb, last.clone()));
+    let det = x[0] * z[1] - x[1] * z[0];
+    let (a, b) = ((s * z[1] - u * x[1]) / det, (x[0] * u - z[0] * s) / det);
+    let said = a * m[0] + b * m[1];
+    let off = said / measured - 1.0;
+    off.is_finite().then_some(off)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Seconds of iterations by a model with these coefficients.
+    fn model(n: usize, nb: usize, c: [f64; 3], range: Range<usize>) -> f64 {
+        sums(n, nb, range).iter().zip(c).map(|(sum, c)| sum * c).sum()
+    }
+
+    #[test]
+    fn stretches_are_apart_and_inside_or_one_of_all() {
+        for care in [Care::Rough, Care::Fine] {
+            for blocks in 0..2000 {
+                let placed = stretches(blocks, care);
+                if let [only] = &placed[..] {
+                    assert_eq!(*only, 0..blocks);
+                    continue;
+                }
+                assert!(placed[0].start >= 1 && placed.last().unwrap().end < blocks);
+                assert!(placed.windows(2).all(|two| two[0].end < two[1].start));
+            }
+            assert!(stretches(47, care).len() > 1, "fifty iterations are worth it");
+            assert_eq!(stretches(8, care).len(), 1);
+        }
+    }
+
+    #[test]
+    fn nonsense_has_no_whole() {
+        let (n, nb) = (12_000, 256);
+        let placed = stretches(47, Care::Rough);
+        for seconds in [&[1.0][..], &[1.0, f64::NAN], &[0.0, 1.0], &[1.0, 1.0, 1.0]] {
+            assert_eq!(whole(n, nb, &placed, seconds), None);
+        }
+        assert_eq!(whole(n, nb, &stretches(8, Care::Rough), &[3.0]), None, "of another run");
+        let short = stretches(8, Care::Rough);
+        assert_eq!(whole(2000, 256, &short, &[3.0]), Some(3.0));
+    }
+
+    proptest! {
+        /// What follows the model is extended exactly; what has a constant part too, nearly so from two stretches.
+        #[test]
+        fn a_run_by_the_model_is_extended_to_its_whole(
+            n in 3000usize..200_000, nb in 32usize..512, b in 0.0f64..0.5, c in 0.0f64..0.02,
+        ) {
+            let blocks = n.div_ceil(nb);
+            let measured = |placed: &[Range<usize>], c: [f64; 3]| -> Vec<f64> {
+                placed.iter().map(|range| model(n, nb, c, range.clone())).collect()
+            };
+            let (square, full) = ([1.0, b, 0.0], [1.0, b, c]);
+            let rough = stretches(blocks, Care::Rough);
+            let told = whole(n, nb, &rough, &measured(&rough, square)).unwrap();
+            prop_assert!((told / model(n, nb, square, 0..blocks) - 1.0).abs() < 1e-6);
+            let told = whole(n, nb, &rough, &measured(&rough, full)).unwrap();
+            prop_assert!((told / model(n, nb, full, 0..blocks) - 1.0).abs() < 0.02);
+            let fine = stretches(blocks, Care::Fine);
+            let told = whole(n, nb, &fine, &measured(&fine, full)).unwrap();
+            prop_assert!((told / model(n, nb, full, 0..blocks) - 1.0).abs() < 1e-6);
+            if let Some(off) = off(n, nb, &fine, &measured(&fine, square)) {
+                prop_assert!(off.abs() < 1e-6);
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! A race of candidates in rounds: each round measures those that are left once, one after the other, and then the slower
+//! ones leave.
+//!
+//! A machine grows faster and slower over the minutes. So times are only compared within a round, as ratios to
+//! a candidate that took part in it.
+
+/// Candidates by number, and the seconds of each in each round it took part in.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Race {
+    rounds: Vec<Vec<(usize, f64)>>,
+    active: Vec<usize>,
+    /// Who stays, however slow.
+    pinned: Option<usize>,
+}
+
+/// What one measurement scatters by before anything is known of it.
+const NOISE: f64 = 0.015;
+/// Those that stay in a round, at least, and as a part.
+const FEWEST: usize = 3;
+const PART: f64 = 1.0 / 3.0;
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
+impl Race {
+    /// Among the candidates 0 to `count` - 1.
+    pub fn new(count: usize) -> Self {
+        Self { rounds: Vec::new(), active: (0..count).collect(), pinned: None }
+    }
+
+    /// Who stays to the end, to be compared with.
+    pub fn pin(mut self, who: usize) -> Self {
+        self.pinned = Some(who);
+        self
+    }
+
+    /// Who takes part in the next round.
+    pub fn active(&self) -> &[usize] {
+        &self.active
+    }
+
+    pub fn rounds(&self) -> usize {
+        self.rounds.len()
+    }
+
+    /// A round's seconds, in the order of [`Race::active`]; none of those that could not be measured, which are out.
+    pub fn take_in(&mut self, seconds: &[Option<f64>]) {
+        let round: Vec<(usize, f64)> =
+            self.active.iter().zip(seconds).filter_map(|(&who, s)| Some((who, (*s)?))).collect();
+        self.active = round.iter().map(|(who, _)| *who).collect();
+        self.rounds.push(round);
+    }
+
+    /// In how many rounds `who` was measured.
+    pub fn times(&self, who: usize) -> usize {
+        self.rounds.iter().filter(|round| Self::in_round(round, who).is_some()).count()
+    }
+
+    fn in_round(round: &[(usize, f64)], who: usize) -> Option<f64> {
+        round.iter().find(|(other, _)| *other == who).map(|(_, s)| *s)
+    }
+
+    /// The times of `who` as parts of those of `other`, in the rounds of both.
+    fn beside(&self, who: usize, other: usize) -> Vec<f64> {
+        self.rounds
+            .iter()
+            .filter_map(|round| Some(Self::in_round(round, who)? / Self::in_round(round, other)?))
+            .collect()
+    }
+
+    /// The time of `who` as a part of `other`'s.
+    pub fn ratio(&self, who: usize, other: usize) -> Option<f64> {
+        median(self.beside(who, other))
+    }
+
+    /// The fastest of those left: whose times are the smallest parts of those of the first that is left.
+    pub fn best(&self) -> Option<usize> {
+        let yardstick = *self.active.first()?;
+        let part = |who: usize| self.ratio(who, yardstick).unwrap_or(f64::INFINITY);
+        self.active.iter().copied().min_by(|a, b| part(*a).total_cmp(&part(*b)))
+    }
+
+    /// Everybody who was measured, the best first, with the time as a part of the best one's.
+    pub fn standing(&self) -> Vec<(usize, f64)> {
+        let Some(best) = self.best() else { return Vec::new() };
+        let mut all: Vec<usize> = self.rounds.iter().flatten().map(|(who, _)| *who).collect();
+        all.sort_unstable();
+        all.dedup();
+        let mut standing: Vec<(usize, f64)> =
+            all.into_iter().filter_map(|who| Some((who, self.ratio(who, best)?))).collect();
+        standing.sort_by(|a, b| a.1.total_cmp(&b.1));
+        standing
+    }
+
+    /// What one measurement scatters by, as a part of it: from how the ratios of candidates differ from round to round.
+    pub fn noise(&self) -> f64 {
+        let Some(best) = self.best() else { return NOISE };
+        let deviations: Vec<f64> = self
+            .standing()
+            .iter()
+            .filter(|(who, _)| *who != best)
+            .flat_map(|(who, middle)| {
+                let ratios = self.beside(*who, best);
+                let many = ratios.len() > 1;
+                ratios.into_iter().filter(move |_| many).map(move |r| (r / middle - 1.0).abs())
+            })
+            .collect();
+        // 1.4826 median deviations are a standard deviation; a ratio of two has twice the variance of one. With
+        // few rounds the middle is drawn to the values themselves.
+        let few = 1.5;
+        let known = median(deviations).map(|d| few * 1.4826 * d / std::f64::consts::SQRT_2);
+        known.map_or(NOISE, |noise| noise.clamp(0.002, 0.1))
+    }
+
+    /// Lets the slower ones leave: a third stays, three at least, and who cannot be told from the best, up to two thirds.
+    pub fn thin(&mut self) {
+        let Some(best) = self.best() else { return };
+        let noise = 2.0 * self.noise() / (self.rounds.len() as f64).sqrt();
+        let mut order: Vec<(usize, f64)> = self
+            .active
+            .iter()
+            .map(|&who| (who, self.ratio(who, best).unwrap_or(f64::INFINITY)))
+            .collect();
+        order.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let count = order.len() as f64;
+        let least = FEWEST.max((count * PART).ceil() as usize);
+        let most = FEWEST.max((2.0 * count * PART).floor() as usize);
+        let near = order.iter().filter(|(_, ratio)| *ratio <= 1.0 + noise).count();
+        order.truncate(near.clamp(least, most.max(least)));
+        let pinned = self.pinned;
+        self.active.retain(|who| pinned == Some(*who) || order.iter().any(|(o, _)| o == who));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
+
+    /// Seconds with a machine that drifts and a measurement that scatters.
+    fn run(truth: &[f64], scatter: f64, seed: u64) -> Race {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut uniform = move || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        let mut race = Race::new(truth.len());
+        for round in 0..4 {
+            let drift = 1.0 + 0.1 * f64::from(round);
+            let seconds: Vec<Option<f64>> = race
+                .active()
+                .iter()
+                .map(|&who| Some(truth[who] * drift * (1.0 + scatter * (2.0 * uniform() - 1.0))))
+                .collect();
+            race.take_in(&seconds);
+            if round < 3 {
+                race.thin();
+            }
+        }
+        race
+    }
+
+    #[test]
+    fn the_fastest_wins_a_race_without_noise_and_the_others_stand_where_they_belong() {
+        let truth: Vec<f64> = (0..18).map(|i| 10.0 + f64::from(i * 7 % 18)).collect();
+        let race = run(&truth, 0.0, 1);
+        let best = race.best().unwrap();
+        assert_eq!(truth[best], 10.0);
+        let standing = race.standing();
+        assert_eq!(standing.len(), 18);
+        for (who, ratio) in standing {
+            assert!((ratio - truth[who] / 10.0).abs() < 1e-9);
+        }
+        assert_eq!(race.active().len(), 3);
+        assert_eq!(race.noise(), 0.002);
+    }
+
+    #[test]
+    fn drift_and_scatter_cost_little() {
+        let truth: Vec<f64> =
+            (0..24).map(|i| 10.0 * (1.0 + 0.01 * f64::from(i * 11 % 24))).collect();
+        let lost: Vec<f64> = (0..200)
+            .map(|seed| truth[run(&truth, 0.02, seed).best().unwrap()] / 10.0 - 1.0)
+            .collect();
+        let within = lost.iter().filter(|lost| **lost < 0.02).count();
+        assert!(within >= 190, "{within} of 200 within 2 %");
+        let noise: Vec<f64> = (0..50).map(|seed| run(&truth, 0.02, seed).noise()).collect();
+        // Evenly within 2 % either way is a standard deviation of 1.15 %.
+        let middle = median(noise).unwrap();
+        assert!((0.005..0.025).contains(&middle), "{middle}");
+    }
+
+    #[test]
+    fn who_cannot_be_measured_is_out() {
+        let mut race = Race::new(3);
+        race.take_in(&[Some(1.0), None, Some(2.0)]);
+        assert_eq!(race.active(), [0, 2]);
+        assert_eq!(race.best(), Some(0));
+        race.take_in(&[None, None]);
+        assert_eq!((race.best(), race.standing()), (None, Vec::new()));
+        race.thin();
+    }
+}

@@ -1,0 +1,412 @@
+//! The search: first the shape of the run (ranks, grid, block size), then single choices around the best shape, then the
+//! best of both against each other with more care. Each stage is a race; the budget says how many take part.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::estimate::Care;
+use super::race::Race;
+use super::space::{Candidate, Domain};
+
+/// What a measurement says of a candidate's whole factorisation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    pub seconds: f64,
+    /// How far the model was off, where it was checked.
+    pub off: Option<f64>,
+}
+
+/// The parts of the search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Shape,
+    Choices,
+    Final,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Shape => "ranks, grid and block size",
+            Self::Choices => "single choices",
+            Self::Final => "the best against each other",
+        })
+    }
+}
+
+/// Who measures.
+pub trait Lab {
+    /// Measures each of `round` once. None for those that cannot be run.
+    ///
+    /// # Errors
+    /// Why nothing more can be measured.
+    fn measure(
+        &mut self,
+        stage: Stage,
+        round: &[&Candidate],
+        care: Care,
+    ) -> Result<Vec<Option<Found>>, String>;
+
+    /// Seconds spent so far.
+    fn spent(&self) -> f64;
+}
+
+/// A candidate and its time as a part of the best one's of its stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Placed {
+    pub candidate: Candidate,
+    pub ratio: f64,
+}
+
+/// One choice made otherwise than the best shape has it, and the time as a part of that one's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Choice {
+    pub what: String,
+    pub candidate: Candidate,
+    pub ratio: f64,
+    pub rounds: usize,
+}
+
+/// What the search came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tuned {
+    pub best: Candidate,
+    /// Of the factorisation, by the careful measurements.
+    pub seconds: f64,
+    /// How far the true time may be from that on this machine now, as a part of it: two standard deviations of the mean.
+    pub uncertainty: f64,
+    /// How far the model was off in these, at most.
+    pub off: Option<f64>,
+    /// Shapes, the best first; how many there would have been.
+    pub shapes: Vec<Placed>,
+    pub shapes_possible: usize,
+    /// Beside which the single choices were tried.
+    pub shape: Candidate,
+    pub choices: Vec<Choice>,
+    pub choices_possible: usize,
+    /// Those that were measured with care, the best first.
+    pub finalists: Vec<Placed>,
+    pub rounds: usize,
+    /// What one measurement scatters by.
+    pub noise: f64,
+    pub measured: usize,
+    pub spent: f64,
+}
+
+/// Parts of the budget that end the stages.
+const SHAPE_ENDS: f64 = 0.5;
+const CHOICES_END: f64 = 0.78;
+/// A race measures each of those it begins with so often, on average.
+const TIMES: f64 = 1.9;
+const ROUNDS: usize = 4;
+
+struct Search<'a, L> {
+    lab: &'a mut L,
+    budget: f64,
+    measured: usize,
+}
+
+impl<L: Lab> Search<'_, L> {
+    fn measure(
+        &mut self,
+        stage: Stage,
+        round: &[&Candidate],
+        care: Care,
+    ) -> Result<Vec<Option<Found>>, String> {
+        self.measured += round.len();
+        self.lab.measure(stage, round, care)
+    }
+
+    /// How many can be raced until that part of the budget is spent.
+    fn fit(&self, part: f64) -> usize {
+        let each = self.lab.spent() / self.measured.max(1) as f64;
+        let left = part * self.budget - self.lab.spent();
+        (left / (TIMES * each.max(1e-9))).max(0.0) as usize
+    }
+
+    fn race(
+        &mut self,
+        stage: Stage,
+        mut race: Race,
+        all: &[&Candidate],
+        ends: f64,
+    ) -> Result<Race, String> {
+        loop {
+            let round: Vec<&Candidate> = race.active().iter().map(|&who| all[who]).collect();
+            let found = self.measure(stage, &round, Care::Rough)?;
+            let seconds: Vec<Option<f64>> = found.iter().map(|f| f.map(|f| f.seconds)).collect();
+            race.take_in(&seconds);
+            let over = self.lab.spent() >= ends * self.budget;
+            if over || race.rounds() == ROUNDS || race.active().len() < 2 {
+                return Ok(race);
+            }
+            race.thin();
+        }
+    }
+}
+
+/// Searches `domain` for about `budget` seconds.
+///
+/// # Errors
+/// Nothing could be measured, or the lab says why no more can.
+pub fn search(domain: &Domain, budget: f64, lab: &mut impl Lab) -> Result<Tuned, String> {
+    let mut search = Search { lab, budget, measured: 0 };
+    let shapes = domain.first();
+    let likely =
+        shapes.first().ok_or("there is nothing to choose from: no grid has so many ranks")?;
+    // What a measurement costs is known from the first; what a first one brings about by the way is paid then, too.
+    search.measure(Stage::Shape, &[likely], Care::Rough)?;
+    let count = search.fit(SHAPE_ENDS).clamp(shapes.len().min(4), shapes.len());
+    let entered: Vec<&Candidate> = shapes.iter().take(count).collect();
+    let race = search.race(Stage::Shape, Race::new(entered.len()), &entered, SHAPE_ENDS)?;
+    let winner = race.best().ok_or("none of the candidates could be run")?;
+    let shape = entered[winner].clone();
+    let standing = race.standing();
+    let placed = |&(who, ratio): &(usize, f64)| Placed { candidate: entered[who].clone(), ratio };
+    let shapes_placed: Vec<Placed> = standing.iter().map(placed).collect();
+    // Whoever cannot be told from the best has another chance among the last.
+    let doubt = 1.0 + 2.0 * race.noise() / (race.rounds() as f64).sqrt();
+    let second =
+        race.active().iter().copied().find(|&who| {
+            who != winner && race.ratio(who, winner).is_some_and(|ratio| ratio <= doubt)
+        });
+
+    let variations: Vec<(&'static str, Candidate)> = domain
+        .variations(&shape)
+        .into_iter()
+        .filter(|(_, one)| entered.iter().all(|other| *other != one))
+        .collect();
+    let count = search.fit(CHOICES_END).min(variations.len() + 1);
+    let tried = &variations[..count.saturating_sub(1)];
+    let mut choices = Vec::new();
+    let mut better: Vec<(&'static str, Candidate)> = Vec::new();
+    if !tried.is_empty() {
+        let all: Vec<&Candidate> =
+            std::iter::once(&shape).chain(tried.iter().map(|(_, one)| one)).collect();
+        let race = search.race(Stage::Choices, Race::new(all.len()).pin(0), &all, CHOICES_END)?;
+        let mut gains: Vec<(f64, usize)> = Vec::new();
+        for (at, (what, one)) in tried.iter().enumerate() {
+            let Some(ratio) = race.ratio(at + 1, 0) else { continue };
+            let rounds = race.times(at + 1);
+            let (what_text, candidate) = ((*what).to_owned(), one.clone());
+            choices.push(Choice { what: what_text, candidate, ratio, rounds });
+            let clearly = 1.0 - (race.noise() / (rounds as f64).sqrt()).max(0.002);
+            if ratio < clearly {
+                gains.push((ratio, at));
+            }
+        }
+        gains.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for (_, at) in gains {
+            if better.iter().all(|(what, _)| *what != tried[at].0) {
+                better.push(tried[at].clone());
+            }
+        }
+    }
+
+    let mut finalists = vec![shape.clone()];
+    let mut enter = |candidate: Candidate| {
+        if !finalists.contains(&candidate) {
+            finalists.push(candidate);
+        }
+    };
+    if !better.is_empty() {
+        enter(Domain::combined(&shape, &better));
+        enter(better[0].1.clone());
+    }
+    if let Some(second) = second {
+        enter(entered[second].clone());
+    }
+    let all: Vec<&Candidate> = finalists.iter().collect();
+    let mut last = Race::new(all.len());
+    let mut found: Vec<Vec<Found>> = vec![Vec::new(); all.len()];
+    loop {
+        let before = search.lab.spent();
+        let who = last.active().to_vec();
+        let round: Vec<&Candidate> = who.iter().map(|&who| all[who]).collect();
+        let told = search.measure(Stage::Final, &round, Care::Fine)?;
+        last.take_in(&told.iter().map(|f| f.map(|f| f.seconds)).collect::<Vec<_>>());
+        for (who, one) in who.iter().zip(told) {
+            found[*who].extend(one);
+        }
+        let round = search.lab.spent() - before;
+        if last.rounds() == ROUNDS
+            || search.lab.spent() + round > budget
+            || last.active().is_empty()
+        {
+            break;
+        }
+    }
+    let best = last.best().ok_or("none of the best could be run once more")?;
+    let of_best = &found[best];
+    let seconds = of_best.iter().map(|f| f.seconds).sum::<f64>() / of_best.len() as f64;
+    // What is between candidates of one round, and what is between rounds: the machine itself.
+    let spread = of_best.iter().map(|f| (f.seconds / seconds - 1.0).powi(2)).sum::<f64>();
+    let own = (spread / (of_best.len() - 1).max(1) as f64).sqrt();
+    let noise = last.noise().max(own);
+    let off = of_best.iter().filter_map(|f| f.off).max_by(|a, b| a.abs().total_cmp(&b.abs()));
+    let standing = last.standing();
+    Ok(Tuned {
+        best: all[best].clone(),
+        seconds,
+        uncertainty: 2.0 * noise / (of_best.len() as f64).sqrt(),
+        off,
+        shapes: shapes_placed,
+        shapes_possible: shapes.len(),
+        shape: shape.clone(),
+        choices,
+        choices_possible: variations.len(),
+        finalists: standing
+            .iter()
+            .map(|&(who, ratio)| Placed { candidate: all[who].clone(), ratio })
+            .collect(),
+        rounds: last.rounds(),
+        noise,
+        measured: search.measured,
+        spent: search.lab.spent(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::space::{USUAL_NBS, layouts};
+    use super::*;
+    use crate::params::{Bcast, Fact};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
+
+    fn domain() -> Domain {
+        Domain {
+            n: 12_000,
+            nodes: 1,
+            cores: 4,
+            ranks_per_node: layouts(4, 1),
+            nbs: USUAL_NBS.to_vec(),
+            nb_is_free: true,
+            grids: Vec::new(),
+            blas: vec![None],
+        }
+    }
+
+    /// A machine on which some choices are better, by a formula.
+    fn truth(one: &Candidate) -> f64 {
+        let test = &one.test;
+        let mut seconds = 10.0;
+        seconds *= 1.0 + ((test.nb as f64 - 224.0) / 700.0).powi(2);
+        seconds *= match (test.p, test.q) {
+            (1, 1) => 1.06,
+            (1, 4) => 1.00,
+            (2, 2) => 1.02,
+            _ => 1.10,
+        };
+        seconds *= if test.depth == 1 { 1.0 } else { 1.05 };
+        seconds *= if test.bcast == Bcast::LongM { 0.98 } else { 1.0 };
+        seconds *= if test.pfact == Fact::Left { 0.985 } else { 1.0 };
+        seconds
+    }
+
+    struct Simulated {
+        random: Xoshiro256PlusPlus,
+        spent: f64,
+        scatter: f64,
+        asked: usize,
+        /// Fails from then on.
+        fails_at: usize,
+        broken: fn(&Candidate) -> bool,
+    }
+
+    impl Simulated {
+        fn new(seed: u64, scatter: f64) -> Self {
+            let random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            Self { random, spent: 0.0, scatter, asked: 0, fails_at: usize::MAX, broken: |_| false }
+        }
+    }
+
+    impl Lab for Simulated {
+        fn measure(
+            &mut self,
+            _stage: Stage,
+            round: &[&Candidate],
+            care: Care,
+        ) -> Result<Vec<Option<Found>>, String> {
+            let mut found = Vec::new();
+            for one in round {
+                self.asked += 1;
+                if self.asked > self.fails_at {
+                    return Err("the launcher is gone".into());
+                }
+                let uniform = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+                let drift = 1.0 + 0.1 * (self.spent / 200.0).sin();
+                self.spent += if care == Care::Rough { 1.5 } else { 3.0 };
+                let seconds = truth(one) * drift * (1.0 + self.scatter * (2.0 * uniform - 1.0));
+                let off = (care == Care::Fine).then_some(0.01);
+                found.push((!(self.broken)(one)).then_some(Found { seconds, off }));
+            }
+            Ok(found)
+        }
+
+        fn spent(&self) -> f64 {
+            self.spent
+        }
+    }
+
+    /// The best there is: a shape, with the better broadcast and panel.
+    const BEST: f64 = 10.0 * 0.98 * 0.985;
+
+    #[test]
+    fn it_finds_a_good_one_within_its_budget() {
+        let mut good = 0;
+        for seed in 0..100 {
+            let mut lab = Simulated::new(seed, 0.01);
+            let tuned = search(&domain(), 180.0, &mut lab).unwrap();
+            assert!(tuned.spent < 190.0, "{}", tuned.spent);
+            assert_eq!(tuned.spent, lab.spent);
+            assert_eq!(tuned.measured, lab.asked);
+            good += usize::from(truth(&tuned.best) < 1.02 * BEST);
+            assert!(tuned.uncertainty > 0.0);
+            // The drift is the machine's, not the search's, to explain.
+            assert!((tuned.seconds / truth(&tuned.best) - 1.0).abs() < 0.13);
+            assert_eq!(tuned.off, Some(0.01));
+        }
+        assert!(good >= 95, "{good} of 100 within 2 % of the best");
+    }
+
+    #[test]
+    fn without_noise_it_says_what_mattered() {
+        let tuned = search(&domain(), 400.0, &mut Simulated::new(1, 0.0)).unwrap();
+        assert_eq!(tuned.shapes.len(), tuned.shapes_possible);
+        assert_eq!(tuned.choices.len(), tuned.choices_possible);
+        assert_eq!((tuned.best.test.bcast, tuned.best.test.pfact), (Bcast::LongM, Fact::Left));
+        let depth = tuned.choices.iter().find(|c| c.what == "DEPTH").unwrap();
+        assert!((depth.ratio - 1.05).abs() < 0.06, "{}", depth.ratio);
+        assert_eq!(tuned.finalists[0].candidate, tuned.best);
+    }
+
+    #[test]
+    fn a_small_budget_still_ends_with_an_answer() {
+        for budget in [0.0, 1.0, 10.0, 30.0] {
+            let tuned = search(&domain(), budget, &mut Simulated::new(7, 0.01)).unwrap();
+            assert!(tuned.spent < budget + 40.0, "{budget}: {}", tuned.spent);
+            assert!(tuned.rounds >= 1);
+        }
+    }
+
+    #[test]
+    fn candidates_that_cannot_be_run_are_left_out() {
+        let mut lab = Simulated::new(3, 0.01);
+        lab.broken = |one| one.test.p * one.test.q == 1;
+        let tuned = search(&domain(), 180.0, &mut lab).unwrap();
+        assert!(tuned.best.test.p * tuned.best.test.q > 1);
+        lab.broken = |_| true;
+        assert!(search(&domain(), 180.0, &mut lab).is_err());
+    }
+
+    #[test]
+    fn a_lab_that_is_lost_ends_it() {
+        let mut lab = Simulated::new(3, 0.01);
+        lab.fails_at = 10;
+        assert_eq!(search(&domain(), 180.0, &mut lab).unwrap_err(), "the launcher is gone");
+        let nothing = Domain { grids: vec![(3, 5)], ..domain() };
+        assert!(search(&nothing, 180.0, &mut Simulated::new(1, 0.0)).is_err());
+    }
+}

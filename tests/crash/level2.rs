@@ -1,0 +1,513 @@
+//! The second level: every step of writing to storage and of coming back struck, all memory lost; files that are
+//! not what was written; storage that is full or gone. Never a wrong answer, never a hang, and what is whole there is
+//! never lost.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::{Signal, kill};
+use skt_hpl::faults::Point;
+use skt_hpl::outcome::Level2;
+use tempfile::TempDir;
+
+use crate::job::{PROGRAM, Ran, Running};
+use crate::points::of_level2;
+use crate::scene::{SMALL, Scene, resumed_at, sampled};
+
+/// Long enough that several epochs get to storage.
+const LONGER: &[&str] = &["-n", "1503", "--nb", "10"];
+
+/// A run with a second level, on a file system that syncs at once: so that there is much to strike at in a short run.
+struct Stored {
+    scene: Scene,
+    storage: TempDir,
+}
+
+impl std::ops::Deref for Stored {
+    type Target = Scene;
+    fn deref(&self) -> &Scene {
+        &self.scene
+    }
+}
+
+impl Stored {
+    fn of(scene: Scene, every: &str) -> Self {
+        Self::within("/dev/shm", scene, every)
+    }
+
+    fn within(place: &str, scene: Scene, every: &str) -> Self {
+        let storage = tempfile::Builder::new().prefix("t-level2-").tempdir_in(place).unwrap();
+        let dir = storage.path().to_str().unwrap();
+        let scene = scene.protect(&["--level2", dir, "--level2-every", every]);
+        Self { scene, storage }
+    }
+
+    fn protect(mut self, args: &[&str]) -> Self {
+        self.scene = self.scene.protect(args);
+        self
+    }
+
+    fn expect_finished(&self, ran: Ran) -> Ran {
+        let ran = self.scene.expect_finished(ran);
+        assert!(!folder(self).exists(), "{:?}: {}", epochs(self), ran.told());
+        ran
+    }
+}
+
+/// Every save goes to storage, as soon as the one before is there.
+fn stored(p: usize, q: usize) -> Stored {
+    Stored::of(Scene::of(p, q, LONGER).protect(&["--checkpoint", "1"]), "1")
+}
+
+/// All nodes are gone, or the job has ended and its memory with it.
+fn lose_all(scene: &Scene) {
+    (0..scene.ranks).for_each(|position| scene.lose(position));
+    assert!(scene.held().is_empty());
+}
+
+/// The job's folder on storage.
+fn folder(scene: &Stored) -> PathBuf {
+    let uid = nix::unistd::getuid();
+    scene.storage.path().join(format!("skt-hpl.{uid}.{}", scene.name))
+}
+
+/// Folders of epochs there, whole or not.
+fn epochs(scene: &Stored) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder(scene)).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries.map(|e| e.path()).filter(|path| path.is_dir()).collect();
+    found.sort();
+    found
+}
+
+fn whole(scene: &Stored) -> Vec<PathBuf> {
+    epochs(scene).into_iter().filter(|epoch| epoch.join("manifest").exists()).collect()
+}
+
+fn from_storage(ran: &Ran) -> bool {
+    ran.err.contains("it was read from")
+}
+
+/// What the account in the run's JSON says of the second level.
+fn account(ran: &Ran) -> Level2 {
+    let tests = ran.json().tests;
+    let protection = tests[0].outcome.as_ref().unwrap().protection.unwrap();
+    protection.level2.expect("there is a second level")
+}
+
+/// Ends well, leaving nothing in memory and nothing on storage.
+fn finish(scene: &Stored) -> Ran {
+    scene.expect_finished(scene.job().run())
+}
+
+#[test]
+fn a_run_nobody_disturbs_writes_epochs_and_leaves_nothing() {
+    // On a disk as well.
+    let problem = Scene::of(2, 2, &["-n", "1500", "--nb", "20"]).protect(&["--checkpoint", "2"]);
+    let scene = Stored::within(env!("CARGO_TARGET_TMPDIR"), problem, "1");
+    let ran = finish(&scene);
+    let account = account(&ran);
+    assert!(account.epochs >= 1 && account.bytes > 100_000, "{account:?}: {}", ran.told());
+    assert_eq!(account.fetched, 0);
+    assert!(ran.err.contains("on storage: "), "{}", ran.told());
+}
+
+/// All memory is gone: other names of nodes, other domains, ranks in another order; the same bits.
+#[test]
+fn all_memory_gone_the_run_goes_on_from_storage() {
+    for (grid, method) in [((2, 2), "self"), ((2, 3), "double"), ((1, 2), "single")] {
+        let scene = stored(grid.0, grid.1).protect(&["--method", method]);
+        scene.strike("manifest-whole:0:2:kill");
+        let epoch = whole(&scene).pop().unwrap();
+        lose_all(&scene);
+        let ranks = scene.ranks;
+        let domains: String =
+            (0..ranks).map(|r| format!("rank:{r} other{}\n", ranks - r)).collect();
+        fs::write(scene.path("domains"), domains).unwrap();
+        let ran = finish(&scene);
+        assert!(from_storage(&ran), "{}", ran.told());
+        let text = fs::read_to_string(epoch.join("manifest")).unwrap_or_default();
+        assert!(text.is_empty(), "older epochs go");
+        assert_eq!(account(&ran).fetched, 1);
+        if sampled() {
+            return;
+        }
+    }
+}
+
+/// The scheme may be another one: what lies on storage knows nothing of groups and codes.
+#[test]
+fn another_method_code_and_group_go_on_from_the_same_files() {
+    let scene = stored(2, 2);
+    scene.strike("manifest-whole:0:2:kill");
+    lose_all(&scene);
+    let job = scene.job().args(&["--method", "double", "--losses", "2", "--store", "sysv"]);
+    let ran = scene.expect_finished(job.run());
+    assert!(from_storage(&ran), "{}", ran.told());
+}
+
+/// Struck at each step, at each position, with all memory lost and with it kept.
+#[test]
+fn a_run_survives_a_strike_at_every_step_to_storage() {
+    let to: Vec<Point> =
+        of_level2().into_iter().filter(|p| !p.name().starts_with("fetch")).collect();
+    let of_first = |p: Point| p.name().starts_with("manifest") || p.name().starts_with("prune");
+    for (i, &point) in to.iter().enumerate() {
+        let positions = if of_first(point) { vec![0] } else { vec![i % 4, (i + 1) % 4] };
+        for position in positions {
+            let scene = stored(2, 2);
+            scene.strike(&format!("{}:{position}:2:kill", point.name()));
+            // An epoch was concluded before this one, and one of the two is whole whatever happens.
+            let there = whole(&scene);
+            assert!(!there.is_empty(), "{} at {position}: {:?}", point.name(), epochs(&scene));
+            lose_all(&scene);
+            let ran = finish(&scene);
+            assert!(from_storage(&ran), "{} at {position}: {}", point.name(), ran.told());
+            if sampled() {
+                return;
+            }
+        }
+        let scene = stored(2, 2);
+        scene.strike(&format!("{}:0:2:kill", point.name()));
+        let ran = finish(&scene);
+        assert!(
+            !from_storage(&ran) && resumed_at(&ran).is_some(),
+            "{}: {}",
+            point.name(),
+            ran.told()
+        );
+    }
+}
+
+/// Struck while coming back, memory lost once more or kept; and again in the save that follows.
+#[test]
+fn coming_back_survives_a_strike_at_every_step() {
+    let steps = ["fetch-begin", "fetch-half", "fetch-end", "encode-batch", "sealed", "flush-half"];
+    for (i, step) in steps.into_iter().enumerate() {
+        for lost in [false, true] {
+            let scene = stored(2, 2);
+            scene.strike("manifest-whole:0:2:kill");
+            lose_all(&scene);
+            scene.strike(&format!("{step}:{}:1:kill", i % 4));
+            if lost {
+                lose_all(&scene);
+            }
+            let ran = finish(&scene);
+            // Once all have sealed, memory has it; that one has does not mean that all have.
+            match (step, lost) {
+                ("flush-half", false) => assert!(!from_storage(&ran), "{}", ran.told()),
+                ("sealed", false) => {}
+                _ => assert!(from_storage(&ran), "{step}, {lost}: {}", ran.told()),
+            }
+            assert!(resumed_at(&ran).is_some());
+            if sampled() {
+                return;
+            }
+        }
+    }
+}
+
+/// Losses the groups survive are made good from memory; one more is made good from storage.
+#[test]
+fn one_loss_more_than_memory_survives() {
+    let scene = stored(2, 2);
+    scene.strike("iteration:0:20:kill");
+    assert!(!whole(&scene).is_empty());
+    scene.lose(1);
+    scene.strike("iteration:0:3:kill");
+    scene.lose(2);
+    scene.lose(3);
+    let ran = finish(&scene);
+    assert!(from_storage(&ran), "{}", ran.told());
+}
+
+/// Nodes that come back with old memory do not turn the run back: storage is further.
+#[test]
+fn old_memory_does_not_outrank_storage() {
+    let problem = Scene::of(2, 2, &["-n", "1203", "--nb", "10"]).protect(&["--checkpoint", "1"]);
+    let scene = Stored::of(problem, "1");
+    scene.strike("manifest-whole:0:1:kill");
+    let old: Vec<_> = (0..4).map(|p| crate::limits::Stash::take(&scene, p)).collect();
+    lose_all(&scene);
+    let first = resumed_at(&scene.strike("pruned:0:3:kill")).unwrap();
+    lose_all(&scene);
+    old.into_iter().for_each(|stash| stash.put_back());
+    let ran = finish(&scene);
+    assert!(from_storage(&ran) && resumed_at(&ran).unwrap() > first, "{}", ran.told());
+}
+
+fn flip(path: &Path, at: f64) {
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let length = file.metadata().unwrap().len();
+    let offset = (length as f64 * at) as u64;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
+}
+
+/// Named and not believed; a run that could only begin anew says so and leaves that to a person.
+#[test]
+fn files_that_are_not_what_was_written_are_named() {
+    type Change = fn(&Path);
+    let changes: &[(&str, &str, Change)] = &[
+        ("a bit in a front", "p1", |epoch| flip(&epoch.join("p1"), 0.001)),
+        ("a bit in the digests", "p2", |epoch| {
+            // Behind the front and the small state.
+            let length = fs::metadata(epoch.join("p2")).unwrap().len() as f64;
+            flip(&epoch.join("p2"), (4096.0 + 1536.0 + 16.0) / length);
+        }),
+        ("a bit in a matrix", "p3", |epoch| flip(&epoch.join("p3"), 0.5)),
+        ("a bit in the manifest", "manifest", |epoch| flip(&epoch.join("manifest"), 0.3)),
+        ("a file cut short", "p0", |epoch| {
+            let file = OpenOptions::new().write(true).open(epoch.join("p0")).unwrap();
+            file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+        }),
+        ("a file missing", "p2", |epoch| fs::remove_file(epoch.join("p2")).unwrap()),
+        ("a manifest without files", "p0", |epoch| {
+            (0..4).for_each(|p| fs::remove_file(epoch.join(format!("p{p}"))).unwrap());
+        }),
+        ("two files in each other's place", "p1", |epoch| {
+            fs::rename(epoch.join("p1"), epoch.join("x")).unwrap();
+            fs::rename(epoch.join("p2"), epoch.join("p1")).unwrap();
+            fs::rename(epoch.join("x"), epoch.join("p2")).unwrap();
+        }),
+    ];
+    for (what, named, change) in changes {
+        let scene = stored(2, 2);
+        scene.strike("pruned:0:2:kill");
+        lose_all(&scene);
+        let there = whole(&scene);
+        assert_eq!(there.len(), 1);
+        change(&there[0]);
+        let ran = scene.job().run().expect_code(4);
+        assert!(
+            ran.err.contains(named) && ran.err.contains("--restart never"),
+            "{what}: {}",
+            ran.told()
+        );
+        assert!(!ran.out.contains("PASSED"), "{what}");
+        scene.expect_nothing_left();
+        // Nothing there is removed by that; who wants to begin anew says so.
+        assert_eq!(epochs(&scene).len(), 1, "{what}");
+        let ran = scene.job().args(&["--restart", "never"]).run();
+        assert_eq!(resumed_at(&scene.expect_finished(ran)), None);
+        if sampled() {
+            return;
+        }
+    }
+}
+
+/// Where an older epoch is whole as well, it is taken in place of the damaged one.
+#[test]
+fn an_older_epoch_stands_in_for_a_damaged_one() {
+    let scene = stored(2, 2);
+    scene.strike("manifest-whole:0:2:kill");
+    lose_all(&scene);
+    let there = whole(&scene);
+    assert_eq!(there.len(), 2);
+    flip(&there[1].join("p1"), 0.5);
+    let ran = finish(&scene);
+    assert!(from_storage(&ran), "{}", ran.told());
+}
+
+/// What was never completed is not used, and is said to be there.
+#[test]
+fn an_epoch_without_a_manifest_was_never_whole() {
+    let scene = stored(2, 2);
+    scene.strike("manifest-synced:0:1:kill");
+    lose_all(&scene);
+    let ran = finish(&scene);
+    assert!(ran.err.contains("never completed") && resumed_at(&ran).is_none(), "{}", ran.told());
+}
+
+#[test]
+fn another_run_under_the_same_name_is_refused() {
+    let scene = stored(2, 2);
+    scene.strike("pruned:0:2:kill");
+    lose_all(&scene);
+    let before = whole(&scene);
+    for other in [["--seed", "7"], ["--nbmin", "8"]] {
+        let ran = scene.job().args(&other).run().expect_code(1);
+        assert!(ran.err.contains("another run") && ran.err.contains("boundary"), "{}", ran.told());
+    }
+    let ran = scene.job().args(&["--engine", "blas"]).run().expect_code(6);
+    assert!(ran.err.contains("another arithmetic"), "{}", ran.told());
+    assert_eq!(whole(&scene), before);
+    assert!(from_storage(&finish(&scene)));
+}
+
+#[test]
+fn restart_require_and_never() {
+    let scene = stored(2, 2);
+    let ran = scene.job().args(&["--restart", "require"]).run().expect_code(4);
+    assert!(ran.err.contains("--restart require"), "{}", ran.told());
+    scene.strike("pruned:0:1:kill");
+    lose_all(&scene);
+    let ran = scene.job().args(&["--restart", "require"]).run();
+    assert!(from_storage(&scene.expect_finished(ran)));
+    scene.strike("pruned:0:1:kill");
+    lose_all(&scene);
+    let ran = scene.job().args(&["--restart", "never"]).run();
+    assert_eq!(resumed_at(&scene.expect_finished(ran)), None);
+}
+
+/// Asked to stop, it ends on storage; the next job has nothing but that.
+#[test]
+fn a_stop_ends_on_storage() {
+    for (signal, every) in
+        [(Signal::SIGUSR1, "1h"), (Signal::SIGTERM, "1"), (Signal::SIGUSR2, "2h")]
+    {
+        let scene = Stored::of(Scene::of(2, 2, SMALL).protect(&["--checkpoint", "10"]), every);
+        let running = scene.freeze("iteration:0:6:stop");
+        ask(&running, signal);
+        let ran = running.end().expect_code(75);
+        assert!(ran.err.contains("and in ") && ran.err.contains("is on storage"), "{}", ran.told());
+        assert_eq!(whole(&scene).len(), 1);
+        lose_all(&scene);
+        let ran = finish(&scene);
+        assert!(from_storage(&ran), "{}", ran.told());
+        let from = resumed_at(&ran).unwrap();
+        let regular = signal == Signal::SIGUSR2;
+        assert!(if regular { from == 10 } else { (4..10).contains(&from) }, "{signal} {from}");
+    }
+}
+
+fn ask(running: &Running, signal: Signal) {
+    let first = running.ranks().into_iter().find(|rank| rank.rank == 0).unwrap();
+    kill(first.pid, signal).unwrap();
+    kill(first.pid, Signal::SIGCONT).unwrap();
+}
+
+/// In the third test of a sweep: results of the first two are on storage, too.
+#[test]
+fn a_sweep_goes_on_in_its_third_test_without_memory() {
+    let sweep = ["-n", "120,151,181,210", "--nb", "10"];
+    let scene = Stored::of(Scene::of(2, 2, &sweep).protect(&["--checkpoint", "1"]), "1");
+    scene.strike("solve-begin:1:3:kill");
+    for file in fs::read_dir("/dev/shm").unwrap().flatten() {
+        if file.file_name().to_string_lossy().contains(&format!(".{}.", scene.name)) {
+            fs::remove_file(file.path()).unwrap();
+        }
+    }
+    let third = !whole(&scene).is_empty();
+    let ran = finish(&scene);
+    assert_eq!(ran.out.matches("PASSED").count(), 4);
+    assert_eq!(ran.err.contains("test 3 goes on"), third, "{}", ran.told());
+    assert!(!ran.err.contains("test 1 goes on") && !ran.err.contains("test 2 goes on"));
+    // Struck once more, after a sweep's test has gone on from storage: its results are in memory again.
+    scene.strike("solve-begin:1:3:kill");
+    for position in 0..4 {
+        scene.lose(position);
+    }
+    scene.strike("iteration:0:3:kill");
+    let ran = finish(&scene);
+    assert_eq!(ran.out.matches("PASSED").count(), 4, "{}", ran.told());
+}
+
+#[test]
+fn a_dir_that_cannot_be_used_is_told_before_anything_begins() {
+    let scene = Scene::new(2, 2);
+    for (dir, says) in [("/nonexistent/dir", "No such file"), ("/etc/passwd", "no folder")] {
+        let ran = scene.job().args(&["--level2", dir]).run().expect_code(6);
+        assert!(ran.err.contains(dir) && ran.err.contains(says), "{}", ran.told());
+        scene.expect_nothing_left();
+    }
+}
+
+#[test]
+fn status_and_clean_know_dir() {
+    let scene = stored(2, 2);
+    scene.strike("pruned:0:1:kill");
+    let dir = scene.storage.path().to_str().unwrap().to_owned();
+    let say = |args: &[&str]| {
+        let out = Command::new(PROGRAM).args(args).args(["--level2", &dir]).output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let words = say(&["status"]);
+    assert!(words.contains("N = 1503, NB = 10, grid 2 x 2, boundary "), "{words}");
+    let page: serde_json::Value = serde_json::from_str(&say(&["status", "--json"])).unwrap();
+    let epoch = &page["storage"][0]["epochs"][0];
+    assert_eq!((epoch["n"].as_u64(), epoch["p"].as_u64()), (Some(1503), Some(2)));
+    assert!(epoch["bytes"].as_u64().unwrap() > 18_000_000, "{epoch}");
+    // Of another job nothing is touched.
+    let said = say(&["clean", "--job", "somebody-else"]);
+    assert!(said.contains("nothing of yours in") && !whole(&scene).is_empty(), "{said}");
+    let said = say(&["clean", "--job", &scene.name]);
+    assert!(said.contains("files from") && !folder(&scene).exists(), "{said}");
+    scene.expect_nothing_left();
+}
+
+/// A small file system of its own, as root.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(at: &Path, bytes: u64) -> Self {
+        fs::create_dir_all(at).unwrap();
+        let size = format!("size={bytes}");
+        let done =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).status();
+        assert!(done.unwrap().success(), "this test mounts a tmpfs: root only");
+        Self(at.into())
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// Storage is full: said once, the run goes on, and what was whole stays.
+#[test]
+#[ignore = "mounts a tmpfs: root only"]
+fn full_storage_is_told_once_and_the_epoch_before_stays() {
+    let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1"]);
+    let at = scene.path("small");
+    // Room for one epoch, not for two.
+    let _small = Small::mount(&at, 1_300_000);
+    let scene = Stored::within(at.to_str().unwrap(), scene, "1");
+    let ran = scene.strike("iteration:0:28:kill");
+    assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
+    assert!(ran.err.contains("No space left") && ran.err.contains("goes on"), "{}", ran.told());
+    lose_all(&scene);
+    let ran = finish(&scene);
+    assert!(from_storage(&ran), "{}", ran.told());
+}
+
+/// A stop that storage has no room for says so, and memory has it all the same.
+#[test]
+#[ignore = "mounts a tmpfs: root only"]
+fn a_stop_that_does_not_get_to_storage_says_so() {
+    let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "10"]);
+    let at = scene.path("small");
+    let _small = Small::mount(&at, 300_000);
+    let scene = Stored::within(at.to_str().unwrap(), scene, "1h");
+    let running = scene.freeze("iteration:0:6:stop");
+    ask(&running, Signal::SIGUSR1);
+    let ran = running.end().expect_code(75);
+    assert!(
+        ran.err.contains("DID NOT GET TO") && ran.err.contains("No space left"),
+        "{}",
+        ran.told()
+    );
+    assert!(whole(&scene).is_empty());
+    let ran = finish(&scene);
+    assert!(!from_storage(&ran) && resumed_at(&ran).is_some(), "{}", ran.told());
+}
+
+/// The disk goes away under the run: said, and the run ends as if there had been none.
+#[test]
+#[ignore = "mounts a tmpfs: root only"]
+fn storage_that_vanishes_costs_nothing_but_itself() {
+    let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1"]);
+    let at = scene.path("small");
+    let small = Small::mount(&at, 64 << 20);
+    let scene = Stored::within(at.to_str().unwrap(), scene, "1");
+    let running = scene.freeze("iteration:0:9:stop");
+    drop(small);
+    ask(&running, Signal::SIGCONT);
+    let ran = scene.expect_finished(running.end());
+    assert!(ran.err.contains("could not be written to"), "{}", ran.told());
+}

@@ -1,0 +1,33 @@
+//! More ranks than this machine has cores, protected in several groups: one is killed, its memory goes, and
+//! the same command comes to the same bits.
+
+use std::time::Duration;
+
+use crate::scene::{Scene, rebuilt, resumed_at, sampled};
+
+fn killed_and_restarted(scene: Scene, boundary: usize, victim: usize) {
+    scene.strike(&format!("iteration:{victim}:{boundary}:kill"));
+    assert_eq!(scene.held().len(), scene.ranks);
+    scene.lose(victim);
+    let ran = scene.finish();
+    assert_eq!(rebuilt(&ran), Some(vec![victim]));
+    assert!(resumed_at(&ran).is_some_and(|at| at > 0), "{}", ran.told());
+}
+
+#[test]
+fn sixteen_ranks_in_groups_of_four() {
+    if sampled() {
+        return;
+    }
+    let scene = Scene::of(4, 4, &["-n", "600", "--nb", "16"]);
+    killed_and_restarted(scene.protect(&["--checkpoint", "5", "--group", "4"]), 21, 9);
+}
+
+#[test]
+fn sixty_four_ranks_in_groups_of_eight() {
+    if sampled() {
+        return;
+    }
+    let scene = Scene::of(8, 8, &["-n", "4000", "--nb", "64"]).limit(Duration::from_secs(900));
+    killed_and_restarted(scene.protect(&["--checkpoint", "10", "--group", "8"]), 35, 27);
+}

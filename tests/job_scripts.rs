@@ -1,0 +1,117 @@
+//! The job scripts in `hpl-configs`: in the environment their batch system gives, they start what they say.
+//!
+//! The batch systems themselves are not here, so each is stood in for: its variables, and scripts in place of its
+//! commands that behave as its manual says. Slurm's script runs in a real Slurm as well (`node_loss`).
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let path = dir.join(name);
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn shipped(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("hpl-configs").join(name)
+}
+
+/// A job of four nodes with a rank each, and its environment under this batch system.
+fn job(name: &str, dir: &Path) -> Command {
+    let mut command = Command::new("bash");
+    for (variable, _) in std::env::vars_os() {
+        let variable = variable.to_string_lossy();
+        if ["SKT_", "SLURM_", "PBS_", "LSB_"].iter().any(|p| variable.starts_with(p)) {
+            command.env_remove(&*variable);
+        }
+    }
+    command.arg(shipped(name)).current_dir(dir);
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::env::split_paths(&paths);
+    command
+        .env("PATH", std::env::join_paths([dir.to_path_buf()].into_iter().chain(paths)).unwrap());
+    match name {
+        "job.slurm" => {
+            command.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NODELIST", "n[1-4]");
+            command.env("SLURM_TASKS_PER_NODE", "1(x4)");
+        }
+        "job.pbs" => {
+            let nodes = dir.join("nodes");
+            fs::write(&nodes, "n1\nn2\nn3\nn4\n").unwrap();
+            command.env("PBS_NODEFILE", nodes).env("PBS_JOBID", "7.server");
+            command.env("PBS_O_WORKDIR", dir);
+        }
+        "job.lsf" => {
+            command.env("LSB_MCPU_HOSTS", "n1 1 n2 1 n3 1 n4 1").env("LSB_JOBID", "7");
+            command.env("LS_SUBCWD", dir);
+        }
+        _ => {
+            let text =
+                "#!/bin/sh\n[ \"$*\" = 'hostlist --expand local' ] || exit 9\necho n1 n2 n3 n4\n";
+            script(dir, "flux", text);
+        }
+    }
+    command
+}
+
+const SCRIPTS: [&str; 4] = ["job.slurm", "job.pbs", "job.lsf", "job.flux"];
+
+fn told(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+#[test]
+fn each_script_hands_its_arguments_on() {
+    for name in SCRIPTS {
+        let dir = tempfile::tempdir().unwrap();
+        let stand_in = script(dir.path(), "program", "#!/bin/sh\nfor w; do echo \"<$w>\"; done\n");
+        let mut job = job(name, dir.path());
+        job.env("HPL_PROGRAM", stand_in).env("SPARE_NODES", "2");
+        match name {
+            "job.pbs" | "job.lsf" => job.env("ARGUMENTS", "-n 1000 --checkpoint auto"),
+            _ => job.args(["-n", "1000", "--checkpoint", "auto"]),
+        };
+        let out = told(&job.output().unwrap());
+        assert!(out.starts_with("<run>\n"), "{name}: {out}");
+        assert!(out.contains("<--spare-nodes>\n<2>\n"), "{name}: {out}");
+        assert!(out.ends_with("<-n>\n<1000>\n<--checkpoint>\n<auto>\n"), "{name}: {out}");
+    }
+}
+
+/// As far as the program gets without HPL.dat: it knows every flag of the script, and the nodes of the job.
+#[test]
+fn the_program_understands_each_script() {
+    for name in SCRIPTS {
+        let dir = tempfile::tempdir().unwrap();
+        let mut job = job(name, dir.path());
+        job.env("HPL_PROGRAM", env!("CARGO_BIN_EXE_skt-hpl")).env("SPARE_NODES", "4");
+        let out = job.output().unwrap();
+        assert!(told(&out).contains("there are only 4 nodes"), "{name}: {}", told(&out));
+        job.env("SPARE_NODES", "1");
+        let out = job.output().unwrap();
+        assert_eq!(out.status.code(), Some(1), "{name}: {}", told(&out));
+        assert!(told(&out).contains("HPL.dat"), "{name}: {}", told(&out));
+    }
+}
+
+/// By the manual, `flux exec` takes the number of a node, and `flux overlay lookup` knows it.
+#[test]
+fn flux_rsh_runs_a_command_on_a_node_and_hands_its_input_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let flux = "#!/bin/sh\n\
+        case $1 in\n\
+        overlay) [ \"$2 $3\" = 'lookup n3' ] && echo 2 ;;\n\
+        exec) shift; [ \"$1\" = --rank=2 ] || exit 68; shift; exec \"$@\" ;;\n\
+        esac\n";
+    script(dir.path(), "flux", flux);
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
+    let input = dir.path().join("input");
+    fs::write(&input, "a question\n").unwrap();
+    let mut command = Command::new(shipped("flux-rsh"));
+    command.env("PATH", path).stdin(fs::File::open(input).unwrap());
+    let out = command.args(["n3", "printf '<%s>' 'a b'; cat"]).output().unwrap();
+    assert_eq!(told(&out), "<a b>a question\n");
+}

@@ -1,0 +1,101 @@
+//! `skt-hpl run` binds ranks to cores as the launcher alone does, given the same list of nodes.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::job::{PROGRAM, mpich, mpirun, turn};
+
+/// Writes the cores a rank may use to a file named after the rank.
+const RANK: &str = "#!/bin/sh\n\
+    rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\n\
+    sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status >\"$1/$rank\"\n";
+
+/// Stands in for a remote shell: the only node is this machine.
+const SHELL: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
+
+fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let path = dir.join(name);
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// What whoever runs the tests says about cores is not what is tested.
+fn without_wishes(command: &mut Command) -> &mut Command {
+    for wish in [
+        "OMPI_MCA_hwloc_base_binding_policy",
+        "OMPI_MCA_rmaps_base_oversubscribe",
+        "PRTE_MCA_hwloc_default_binding_policy",
+        "PRTE_MCA_rmaps_default_mapping_policy",
+        "SLURM_CPUS_PER_TASK",
+    ] {
+        command.env_remove(wish);
+    }
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+}
+
+/// The cores of each rank, where `ranks` are started by the launcher alone, or under supervision.
+fn cores(ranks: usize, supervised: bool) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let rank = script(dir.path(), "rank", RANK);
+    let shell = script(dir.path(), "shell", SHELL);
+    let (hosts, list) = (dir.path().join("hosts"), dir.path().join("list"));
+    fs::write(&hosts, format!("localhost slots={ranks}\n")).unwrap();
+    fs::write(&list, format!("localhost:{ranks}\n")).unwrap();
+    let count = ranks.to_string();
+    let mut command = Command::new(if supervised { PROGRAM.into() } else { mpirun() });
+    match (supervised, mpich()) {
+        (true, _) => {
+            command.args(["run", "--ranks", &count, "--launcher-program", &program()]);
+            command.arg("--hosts").arg(&hosts).arg("--rsh").arg(&shell);
+            command.arg("--state").arg(dir.path().join("state")).arg("--program").arg(&rank);
+        }
+        (false, true) => {
+            command.args(["-n", &count, "-f"]).args([&list, &rank]);
+        }
+        (false, false) => {
+            command.args(["-np", &count, "--hostfile"]).args([&hosts, &rank]);
+        }
+    }
+    let _turn = turn();
+    let out = without_wishes(&mut command).arg(dir.path()).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let read = |rank| fs::read_to_string(dir.path().join(format!("{rank}"))).unwrap();
+    (0..ranks).map(|rank| read(rank).trim().to_owned()).collect()
+}
+
+/// The launcher's whole path: `skt-hpl run` does not look for what it is told.
+fn program() -> String {
+    let name = mpirun();
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let mut found = std::env::split_paths(&paths).map(|dir| dir.join(&name));
+    let found = found.find(|path| path.is_file());
+    found.map_or(name, |path| path.to_string_lossy().into_owned())
+}
+
+fn own_cores() -> usize {
+    std::thread::available_parallelism().unwrap().get()
+}
+
+#[test]
+fn a_supervised_rank_has_the_cores_of_an_unsupervised_one() {
+    let ranks = own_cores().min(2);
+    let alone = cores(ranks, false);
+    assert_eq!(cores(ranks, true), alone);
+    if ranks == 2 && !mpich() {
+        assert_ne!(
+            alone[0], alone[1],
+            "Open MPI binds two ranks, so there is something to compare"
+        );
+    }
+}
+
+/// Open MPI 5 alone would refuse.
+#[test]
+fn more_ranks_than_cores_start_under_supervision() {
+    let ranks = own_cores() + 1;
+    let found = cores(ranks, true);
+    assert!(found.iter().all(|list| *list == found[0]), "unbound, all of them: {found:?}");
+}

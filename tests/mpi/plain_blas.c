@@ -1,0 +1,77 @@
+/* The three routines of a BLAS that are called, slow and plain, under names and with integers as BUILD says:
+ *
+ *   -DINTEGER=int|long   the width of an integer
+ *   -DNAME(x)=...        what a routine is called
+ *   -DFOR_C              by C's conventions instead of Fortran's
+ *   -DWRONG              the product is not right
+ */
+typedef INTEGER integer;
+
+static double at(const double *a, integer ld, int transposed, integer i, integer j) {
+    return transposed ? a[j + i * ld] : a[i + j * ld];
+}
+
+static void multiply(int ta, int tb, integer m, integer n, integer k, double alpha, const double *a, integer lda,
+                     const double *b, integer ldb, double beta, double *c, integer ldc) {
+    for (integer j = 0; j < n; j++)
+        for (integer i = 0; i < m; i++) {
+            double sum = 0;
+            for (integer p = 0; p < k; p++) sum += at(a, lda, ta, i, p) * at(b, ldb, tb, p, j);
+#ifdef WRONG
+            sum += 1;
+#endif
+            c[i + j * ldc] = beta * c[i + j * ldc] + alpha * sum;
+        }
+}
+
+/* A unit triangle T of order m left of X, or of order n right of it; alpha is taken for 1. */
+static void solve(int right, int lower, int transposed, integer m, integer n, const double *t, integer ldt, double *x,
+                  integer ldx) {
+    integer order = right ? n : m;
+    /* From the end of T that stands alone: the first row of a lower one on the left, as it is seen transposed. */
+    int forward = (lower != transposed) != right;
+    for (integer at_ = 0; at_ < order; at_++) {
+        integer i = forward ? at_ : order - 1 - at_;
+        for (integer p = forward ? 0 : i + 1; p < (forward ? i : order); p++)
+            for (integer j = 0; j < (right ? m : n); j++) {
+                if (right)
+                    x[j + i * ldx] -= x[j + p * ldx] * at(t, ldt, transposed, p, i);
+                else
+                    x[i + j * ldx] -= at(t, ldt, transposed, i, p) * x[p + j * ldx];
+            }
+    }
+}
+
+static double product(integer n, const double *x, integer incx, const double *y, integer incy) {
+    double sum = 0;
+    for (integer i = 0; i < n; i++) sum += x[i * incx] * y[i * incy];
+    return sum;
+}
+
+#ifdef FOR_C
+void NAME(dgemm)(int order, int ta, int tb, integer m, integer n, integer k, double alpha, const double *a,
+                 integer lda, const double *b, integer ldb, double beta, double *c, integer ldc) {
+    if (order == 102) multiply(ta == 112, tb == 112, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+void NAME(dtrsm)(int order, int side, int uplo, int trans, int diag, integer m, integer n, double alpha,
+                 const double *t, integer ldt, double *x, integer ldx) {
+    if (order == 102 && diag == 132 && alpha == 1) solve(side == 142, uplo == 122, trans == 112, m, n, t, ldt, x, ldx);
+}
+double NAME(ddot)(integer n, const double *x, integer incx, const double *y, integer incy) {
+    return product(n, x, incx, y, incy);
+}
+#else
+void NAME(dgemm)(const char *ta, const char *tb, const integer *m, const integer *n, const integer *k,
+                 const double *alpha, const double *a, const integer *lda, const double *b, const integer *ldb,
+                 const double *beta, double *c, const integer *ldc) {
+    multiply(*ta == 'T', *tb == 'T', *m, *n, *k, *alpha, a, *lda, b, *ldb, *beta, c, *ldc);
+}
+void NAME(dtrsm)(const char *side, const char *uplo, const char *trans, const char *diag, const integer *m,
+                 const integer *n, const double *alpha, const double *t, const integer *ldt, double *x,
+                 const integer *ldx) {
+    if (*diag == 'U' && *alpha == 1) solve(*side == 'R', *uplo == 'L', *trans == 'T', *m, *n, t, *ldt, x, *ldx);
+}
+double NAME(ddot)(const integer *n, const double *x, const integer *incx, const double *y, const integer *incy) {
+    return product(*n, x, *incx, y, *incy);
+}
+#endif

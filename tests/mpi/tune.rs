@@ -1,0 +1,135 @@
+//! `skt-hpl tune` with real jobs: small ones, for whether it finds the best is for the benchmark and the simulated machines.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::dat::Dat;
+use crate::job::{Job, PROGRAM, for_a_launcher, mpirun, turn};
+
+fn tune(dir: &Path, flags: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    let launcher = format!("{} -np {{ranks}}", mpirun());
+    command.args(["tune", "-n", "700", "--cores", "2", "--launcher", &launcher, "--write"]);
+    command.arg(dir).args(flags).stdin(Stdio::null()).current_dir(dir);
+    for_a_launcher(&mut command);
+    command
+}
+
+fn kept(dir: &Path) -> serde_json::Value {
+    let text = std::fs::read(dir.join("tune.json")).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+fn measured(dir: &Path) -> Vec<serde_json::Value> {
+    kept(dir)["measured"].as_array().cloned().unwrap_or_default()
+}
+
+/// A search that is killed goes on with what it had measured; what it finds runs, and passes the check.
+#[test]
+fn an_interrupted_search_goes_on_and_what_it_finds_runs() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    // So many measurements fit: a budget that this machine would have spent at once would leave nothing to go on with.
+    let flags = ["--budget", "8s", "--nb", "16,24,32"];
+    let mut first = tune(dir, &flags).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    while measured(dir).len() < 2 {
+        assert!(began.elapsed() < Duration::from_secs(120), "two measurements take a second or so");
+        assert!(first.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let before = measured(dir);
+
+    let out = tune(dir, &flags).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{said}");
+    assert!(said.contains("going on: "), "{said}");
+    let told = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(
+        told.contains("The best of what was tried") && told.contains("How sure that is"),
+        "{told}"
+    );
+    let after = measured(dir);
+    assert_eq!(after[..before.len()], before, "what was measured stands");
+    assert_eq!(kept(dir)["tuned"]["measured"], after.len());
+    for measurement in &after {
+        assert!(measurement["found"]["seconds"].as_f64().unwrap() > 0.0, "{measurement}");
+    }
+
+    let out = for_launch(dir).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success() && text.contains("PASSED"), "{text}\n{out:?}");
+    assert!(text.contains("N      :     700"), "{text}");
+
+    let other = tune(dir, &["--budget", "8s", "--nb", "20"]).output().unwrap();
+    let said = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert!(!other.status.success() && said.contains("--new begins anew"), "{said}");
+    assert_eq!(measured(dir), after, "nothing is lost by that");
+}
+
+fn for_launch(dir: &Path) -> Command {
+    let mut command = Command::new(dir.join("launch.sh"));
+    for_a_launcher(&mut command);
+    command
+}
+
+#[test]
+fn what_cannot_be_measured_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    for (flags, status, words) in [
+        (&["--launcher", "/no/such/launcher {ranks}"][..], 6, "say another with --launcher"),
+        (&["--launcher", "false"], 6, "the first job could not be run"),
+        (&["--nb", "0"], 2, "1 or more"),
+        (&["-p", "1,2", "-q", "2"], 2, "in pairs"),
+        (&["-p", "3", "-q", "5", "--ranks-per-node", "2"], 6, "no grid has so many ranks"),
+    ] {
+        let dir = folder.path().join(words.replace(' ', "-"));
+        std::fs::create_dir(&dir).unwrap();
+        let out = tune(&dir, flags).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(status), "{flags:?}: {said}");
+        assert!(said.contains(words), "{flags:?}: {said}");
+    }
+}
+
+/// Stretches of any factorisation begin, end and leave nothing under way that the next would meet.
+#[test]
+fn stretches_of_every_kind_follow_each_other() {
+    let dat = Dat {
+        ns: vec![700],
+        nbs: vec![16],
+        grids: vec![(2, 2), (1, 3), (4, 1)],
+        depths: vec![0, 1, 2],
+        bcasts: vec![0, 1, 2, 3, 4, 5],
+        ..Dat::default()
+    };
+    let tests = Job::tests(&dat).run().expect_code(0).json().tests;
+    let trials: Vec<serde_json::Value> = tests
+        .iter()
+        .map(|test| {
+            let stretches = [(0, 3), (5, 6), (20, 24), (40, 44)]
+                .map(|(start, end)| serde_json::json!({ "start": start, "end": end }));
+            serde_json::json!({ "test": test.params, "stretches": stretches })
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trials.json");
+    std::fs::write(&file, serde_json::to_vec(&trials).unwrap()).unwrap();
+    let ran = Job::of(PROGRAM.into(), 4)
+        .args(&["trials", file.to_str().unwrap(), "--threads", "1"])
+        .run()
+        .expect_code(0);
+    let lines: Vec<serde_json::Value> =
+        ran.out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    assert!(lines[0]["engine"].is_string(), "{lines:?}");
+    assert_eq!(lines.len() - 1, trials.len());
+    for line in &lines[1..] {
+        let seconds = line["seconds"].as_array().unwrap();
+        assert_eq!(seconds.len(), 4);
+        assert!(seconds.iter().all(|s| s.as_f64().unwrap() > 0.0), "{line}");
+    }
+}

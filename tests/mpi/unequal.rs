@@ -1,0 +1,160 @@
+//! Ranks that are not alike: cores, engines, kernels of the BLAS, and one that refuses. Whatever a rank
+//! finds out by itself, all must have agreed on before anything depends on it.
+
+use std::time::Duration;
+
+use skt_hpl::blas::Library;
+
+use crate::dat::Dat;
+use crate::job::{Job, PROGRAM, Ran};
+
+/// Longer than any of these takes on a busy machine: a run that is still there then hangs.
+const LIMIT: Duration = Duration::from_secs(90);
+
+fn job(ranks: usize, grid: (usize, usize), parts: &[(usize, &[&str])]) -> Job {
+    let dat = Dat { ns: vec![700], nbs: vec![64], grids: vec![grid], ..Dat::default() };
+    let args = ["--json", "run.json"];
+    Job::of(PROGRAM.into(), ranks).dat(&dat).args(&args).limit(LIMIT).parts(parts)
+}
+
+/// The digest of x of a run that passed.
+fn solution(ran: &Ran) -> String {
+    let run = ran.json();
+    let outcome = run.tests[0].outcome.as_ref().unwrap_or_else(|| panic!("{}", ran.told()));
+    outcome.x_digest.clone()
+}
+
+/// What all ranks alike, with one thread each, come to.
+fn alike(ranks: usize, grid: (usize, usize), more: &[&str]) -> String {
+    let part: &[(usize, &[&str])] = &[(ranks, &[])];
+    let ran = job(ranks, grid, part).args(&["--threads", "1"]).args(more).run().expect_code(0);
+    solution(&ran)
+}
+
+const ONE_CORE: &[&str] = &["taskset", "-c", "0"];
+
+/// A rank with one core beside ranks with more, whichever comes first: with as many threads as it has cores,
+/// each would order its messages in its own way.
+#[test]
+fn ranks_with_other_cores_than_the_rest_compute_the_same() {
+    for depth in ["0", "1", "2"] {
+        let depth = ["--depth", depth];
+        let truth = alike(2, (2, 1), &depth);
+        for parts in [[(1, ONE_CORE), (1, &[])], [(1, &[]), (1, ONE_CORE)]] {
+            let ran = job(2, (2, 1), &parts).args(&depth).run().expect_code(0);
+            assert_eq!(solution(&ran), truth, "{}", ran.told());
+        }
+    }
+    let truth = alike(3, (3, 1), &[]);
+    for parts in [[(1, ONE_CORE), (2, &[])], [(2, ONE_CORE), (1, &[])]] {
+        let ran = job(3, (3, 1), &parts).run().expect_code(0);
+        assert_eq!(solution(&ran), truth, "{}", ran.told());
+    }
+    let truth = alike(4, (2, 2), &[]);
+    let ran = job(4, (2, 2), &[(1, ONE_CORE), (3, &[])]).run().expect_code(0);
+    assert_eq!(solution(&ran), truth, "{}", ran.told());
+}
+
+/// As if the processors of some ranks could not run the packed engine.
+const NO_PACKED: &[&str] = &["env", "SKT_FAULT_LACKS=packed"];
+
+#[test]
+fn ranks_that_can_run_different_engines_take_one_that_all_can() {
+    let truth = alike(2, (1, 2), &["--engine", "blas"]);
+    for parts in [[(1, NO_PACKED), (1, &[])], [(1, &[]), (1, NO_PACKED)]] {
+        let ran = job(2, (1, 2), &parts).args(&["--threads", "1"]).run().expect_code(0);
+        assert_eq!(solution(&ran), truth, "{}", ran.told());
+        assert_eq!(ran.json().blas.engine, "blas");
+    }
+}
+
+/// Our own kernels give the same bits, whatever the processor: a mix of them is no matter.
+#[test]
+fn kernels_for_unlike_processors_give_the_same_bits() {
+    let truth = alike(2, (1, 2), &["--engine", "packed"]);
+    let lacks: &[&str] = &["env", "SKT_FAULT_LACKS=avx512"];
+    let parts = [(1, lacks), (1, &[][..])];
+    let ran = job(2, (1, 2), &parts).args(&["--threads", "1", "--engine", "packed"]);
+    let ran = ran.run().expect_code(0);
+    assert_eq!(solution(&ran), truth, "{}", ran.told());
+    assert!(!ran.json().blas.engine.starts_with("avx512"), "{}", ran.told());
+}
+
+/// One message, which says whose it is, and one status; nobody is left waiting.
+#[test]
+fn what_one_rank_refuses_all_refuse() {
+    let parts: [&[(usize, &[&str])]; 3] = [
+        &[(1, NO_PACKED), (2, &[])],
+        &[(2, &[]), (1, NO_PACKED)],
+        &[(1, &[]), (1, NO_PACKED), (1, &[])],
+    ];
+    for (part, first) in parts.into_iter().zip([0, 2, 1]) {
+        let ran = job(3, (3, 1), part).args(&["--engine", "packed"]).run().expect_code(1);
+        let host = nix::unistd::gethostname().unwrap();
+        let says = format!("rank {first} on {}: ", host.to_string_lossy());
+        assert_eq!(ran.err.matches(&says).count(), 1, "{}", ran.told());
+        assert_eq!(ran.err.matches("does run on this processor").count(), 1, "{}", ran.told());
+        assert!(!ran.out.contains("Gflops"), "{}", ran.told());
+    }
+    // Any other refusal goes the same way, protected or not.
+    let bad: &[(usize, &[&str])] = &[(2, &[]), (1, &["env", "SKT_FAULT=nonsense"])];
+    for more in [&[][..], &["--checkpoint", "1", "--job", "t-unequal-refused"]] {
+        let ran = job(3, (3, 1), bad).args(more).run().expect_code(1);
+        assert_eq!(ran.err.matches("rank 2 on ").count(), 1, "{}", ran.told());
+        assert!(ran.err.contains("SKT_FAULT: "), "{}", ran.told());
+    }
+    // Ranks of two launches cannot be one run.
+    let two: &[(usize, &[&str])] = &[(2, &[]), (1, &["env", "SKT_RUN_ID=another"])];
+    let ran = job(3, (3, 1), two).run().expect_code(6);
+    assert_eq!(ran.err.matches("rank 2 on ").count(), 1, "{}", ran.told());
+}
+
+/// Kernels of the BLAS that round differently: a run may be had, but not a protected one, which promises
+/// the same bits after a restart.
+#[test]
+fn kernels_that_round_differently_are_told_and_never_protected() {
+    let (name, slow) = if cfg!(feature = "blis") {
+        // Versions before 1.0 read the number of a configuration, later ones its name.
+        match Library::query().version.starts_with("0.") {
+            true => ("BLIS_ARCH_TYPE", "BLIS_ARCH_TYPE=5"),
+            false => ("BLIS_ARCH_TYPE", "BLIS_ARCH_TYPE=penryn"),
+        }
+    } else {
+        ("OPENBLAS_CORETYPE", "OPENBLAS_CORETYPE=Prescott")
+    };
+    let parts: &[(usize, &[&str])] = &[(1, &[]), (1, &["env", slow])];
+    let run = || job(2, (2, 1), parts).args(&["--engine", "blas"]);
+    let ran = run().run().expect_code(0);
+    assert_eq!(ran.err.matches("would not round alike").count(), 1, "{}", ran.told());
+    assert!(ran.err.contains("rank 1 on ") && ran.err.contains(name), "{}", ran.told());
+    let protect = ["--checkpoint", "1", "--job", "t-unequal-kernels"];
+    let ran = run().args(&protect).run().expect_code(6);
+    assert_eq!(ran.err.matches("would not round alike").count(), 1, "{}", ran.told());
+    assert!(!ran.out.contains("Gflops"), "{}", ran.told());
+    // Our own kernels are one in this, and nothing else that matters goes through the BLAS.
+    let folder = tempfile::tempdir().unwrap();
+    let domains = folder.path().join("domains");
+    std::fs::write(&domains, "rank:0 a\nrank:1 b\n").unwrap();
+    let own = ["--engine", "packed", "--domains", domains.to_str().unwrap()];
+    let ran = job(2, (2, 1), parts).args(&own).args(&protect).run().expect_code(0);
+    assert!(!ran.err.contains("would not round alike"), "{}", ran.told());
+}
+
+/// A test whose memory cannot be had is skipped, the others run, and the end is no success: all tests were asked
+/// for. (The reference ends with 0; its harnesses count `0 tests skipped`.)
+#[test]
+fn a_skipped_test_is_no_success() {
+    let little: &[&str] = &["sh", "-c", "ulimit -v 3000000; exec \"$0\" \"$@\""];
+    let dat = Dat { ns: vec![20_000, 50], nbs: vec![64], ..Dat::default() };
+    let ran = Job::of(PROGRAM.into(), 1)
+        .parts(&[(1, little)])
+        .dat(&dat)
+        .args(&["--json", "run.json", "--threads", "1"])
+        .limit(LIMIT)
+        .run()
+        .expect_code(6);
+    assert!(ran.out.contains(">>> skipped: N=20000"), "{}", ran.told());
+    assert!(ran.out.contains("1 tests completed and passed residual checks"), "{}", ran.told());
+    assert!(ran.out.contains("1 tests skipped because of illegal input"), "{}", ran.told());
+    assert_eq!(ran.json().tests.len(), 2);
+}

@@ -1,0 +1,72 @@
+//! Agents in a tree: with two connections each, seven nodes are three levels. Those below a lost one are kept.
+//!
+//! The supervisor calls n1 and n4; n1 calls n2 and n3, n4 calls n5 and n6, and n6 calls n7, the spare.
+
+use crate::lab::{Ended, Lab, Plan};
+
+fn deep(lab: &Lab, iterations: u32) -> Plan {
+    lab.stand_in("run", iterations).flags(&["--fanout", "2"])
+}
+
+/// The one node is lost, and no other with it.
+fn only(end: &Ended, node: &str) {
+    let lost: Vec<&str> = end.of("node-lost").iter().map(|e| e["node"].as_str().unwrap()).collect();
+    assert_eq!(lost, [node], "{}", end.told());
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_killed_agent_with_nodes_below_costs_nobody() {
+    let lab = Lab::up(6, 1);
+    let mut run = deep(&lab, 60).start();
+    run.computing();
+    lab.vcluster(&["kill", "n4", "skt-hpl"]);
+    let end = run.end();
+    end.passed();
+    assert!(end.of("node-lost").is_empty(), "{}", end.told());
+    // On a busy machine a login may take longer than a connection may be gone: then the run begins again, there.
+    match end.faults()[..] {
+        [] => assert_eq!(end.of("agent-restarted")[0]["node"], "n4", "{}", end.told()),
+        _ => assert_eq!(end.survived(&["node-gone"])["node"], "n4"),
+    }
+    assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4", "n5", "n6"]);
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_silent_power_off_in_the_middle_of_the_tree_costs_one_node() {
+    let lab = Lab::up(6, 1);
+    let mut run = deep(&lab, 60).start();
+    run.computing();
+    lab.vcluster(&["cut-off", "n4"]);
+    let end = run.end();
+    assert_eq!(end.survived(&["node-silent"])["node"], "n4");
+    only(&end, "n4");
+    assert_eq!(end.hosts(), ["n1", "n2", "n3", "n7", "n5", "n6"]);
+}
+
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_visible_power_off_in_the_middle_of_the_tree_costs_one_node() {
+    let lab = Lab::up(6, 1);
+    let mut run = deep(&lab, 60).start();
+    run.computing();
+    lab.vcluster(&["off", "n4"]);
+    let end = run.end();
+    end.survived(&["node-gone", "launcher-gone", "rank-died"]);
+    only(&end, "n4");
+    assert_eq!(end.hosts(), ["n1", "n2", "n3", "n7", "n5", "n6"]);
+}
+
+/// A leaf three connections away is noticed as one that is called directly. Of eight nodes n4 is one.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_node_at_the_tip_of_the_tree_is_noticed() {
+    let lab = Lab::up(7, 1);
+    let mut run = deep(&lab, 60).start();
+    run.computing();
+    lab.vcluster(&["cut-off", "n4"]);
+    let end = run.end();
+    assert_eq!(end.survived(&["node-silent"])["node"], "n4");
+    only(&end, "n4");
+}

@@ -1,0 +1,54 @@
+//! A second level of checkpoints: on other nodes, in another job, and where a group has lost more than it survives.
+
+use crate::lab::Lab;
+
+/// Every save goes to a folder that all nodes see.
+fn storage(lab: &Lab) -> [String; 4] {
+    let dir = lab.path("storage");
+    std::fs::create_dir_all(&dir).unwrap();
+    ["--level2", dir.to_str().unwrap(), "--level2-every", "1"].map(String::from)
+}
+
+/// The first job is halted. The next one has other nodes, in another order, and no memory at all.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn the_next_job_goes_on_from_storage_on_other_nodes() {
+    let lab = Lab::up(4, 5);
+    let level2 = storage(&lab);
+    let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
+    let mut run = lab.benchmark("run").benchmark_flags(&level2).hold("1@iteration:1:20");
+    run.halt(&[]);
+    run.wait_for("halt-requested", 1);
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    let end = run.end();
+    assert_eq!(end.code, Some(75), "{}", end.told());
+    assert!(end.errors.contains("is on storage"), "{}", end.told());
+    for node in ["n1", "n2", "n3", "n4"] {
+        lab.on(node, "rm -f /dev/shm/skt-hpl.*");
+    }
+    let next = lab.benchmark("run").benchmark_flags(&level2);
+    std::fs::write(lab.path("hosts"), "n8 slots=1\nn6 slots=1\nn7 slots=1\nn5 slots=1\n").unwrap();
+    lab.list("spares", 9, 9, 1);
+    let end = next.start().end();
+    lab.same_x("run", &end);
+    assert_eq!(end.hosts(), ["n5", "n6", "n7", "n8"]);
+    assert!(end.errors.contains("it was read from"), "{}", end.told());
+    assert!(end.resumed_at().first().is_some_and(|from| *from > 0), "{}", end.told());
+    let left = std::fs::read_dir(lab.path("storage")).unwrap().count();
+    assert_eq!(left, 0, "the run's folder goes with it");
+}
+
+/// Both members of a pair at once: memory alone would end the run here.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_whole_group_is_lost_and_storage_makes_it_good() {
+    let lab = Lab::up(4, 2);
+    let level2 = storage(&lab);
+    let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
+    let run = lab.benchmark("run").benchmark_flags(&level2).hold("1@iteration:0:60");
+    lab.vcluster(&["off", "n1"]);
+    lab.vcluster(&["off", "n2"]);
+    let end = run.end();
+    lab.same_x("run", &end);
+    assert!(end.errors.contains("it was read from"), "{}", end.told());
+}

@@ -1,0 +1,334 @@
+//! Outages that are no node's fault: the supervisor cut off, stopped, or without room on its disk. The run goes on,
+//! nobody is given up, and it is supervised again afterwards. And nodes lost while MPI is only being started.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use skt_hpl::supervise::remember::journal::parse;
+use skt_hpl::supervise::start::launcher::Launcher;
+
+use crate::lab::{Lab, Stall, launcher, wait_until};
+
+/// The launcher, but for what the shell does first; its path.
+fn launcher_after(lab: &Lab, first: &str) -> PathBuf {
+    let path = lab.path("launcher");
+    let real = launcher()
+        .programs()
+        .iter()
+        .find_map(|name| {
+            std::env::split_paths(&std::env::var_os("PATH")?)
+                .map(|folder| folder.join(name))
+                .find(|path| path.is_file())
+        })
+        .expect("the launcher is in PATH");
+    let script = format!("#!/bin/sh\n{first}\nexec {} \"$@\"\n", real.display());
+    std::fs::write(&path, script).unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// A launcher that waits, in an incarnation from `from` on, until the file `go` is there; its path.
+fn patient_launcher(lab: &Lab, from: u32, go: &Path) -> PathBuf {
+    let wait = format!(
+        "while [ \"$SKT_INCARNATION\" -ge {from} ] && [ ! -e {} ]; do sleep 0.05; done",
+        go.display()
+    );
+    launcher_after(lab, &wait)
+}
+
+/// MPI fails to start now and then for no reason that stays. Nobody is to blame for a failure that is gone at once.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_trial_that_fails_once_is_no_nodes_fault() {
+    let lab = Lab::up(4, 1);
+    let once = lab.path("once");
+    let fails = format!(
+        "[ \"$SKT_INCARNATION\" != 0 ] || ! mkdir {} 2>&- || {{ echo an accident >&2; exit 1; }}",
+        once.display()
+    );
+    let launcher = launcher_after(&lab, &fails);
+    let flags = ["--launcher-program", launcher.to_str().unwrap()];
+    let end = lab.benchmark("run").flags(&flags).start().end();
+    assert!(once.exists(), "the trial did not fail: {}", end.told());
+    end.passed();
+    assert!(end.errors.contains("an accident"), "{}", end.told());
+    assert!(end.errors.contains("it is tried again"), "{}", end.told());
+    assert!(!end.errors.contains("cannot be used"), "{}", end.told());
+}
+
+/// MPI is tried, or launched, and waits for a node that has gone without a word: nobody waits with it.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_node_lost_while_mpi_starts_is_replaced() {
+    for (from, faults) in [(0, 0), (1, 1)] {
+        let lab = Lab::up(4, 1);
+        let go = lab.path("go");
+        let patient = patient_launcher(&lab, from, &go);
+        let flags = ["--launcher-program", patient.to_str().unwrap()];
+        let mut run = lab.benchmark("run").flags(&flags).start();
+        match from {
+            0 => run.wait_for_file("out.0"),
+            _ => drop(run.wait_for("launched", 1)),
+        }
+        lab.vcluster(&["cut-off", "n2"]);
+        assert_eq!(run.wait_for("node-lost", 1)["node"], "n2");
+        std::fs::write(&go, "").unwrap();
+        let end = run.end();
+        assert_eq!(end.faults().len(), faults, "{}", end.told());
+        assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"]);
+        lab.same_x("run", &end);
+    }
+}
+
+/// Cut off from all nodes, and then stopped, each time for longer than any limit there is; the run computes on. Every limit
+/// is made smaller for that, unless `SKT_TEST_OUTAGE` says how many seconds an outage takes.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn the_supervisors_own_outages_cost_nothing() {
+    let asked = std::env::var("SKT_TEST_OUTAGE").ok().map(|text| text.parse().unwrap());
+    let outage = Duration::from_secs(asked.unwrap_or(8));
+    let lab = Lab::up(3, 1);
+    // A tenth of a second each.
+    let mut plan = lab.stand_in("run", (2 * outage.as_secs() + 6) as u32 * 10);
+    if asked.is_none() {
+        plan = plan.flags(&["--silence", "2s", "--lonely", "3s", "--hang-min", "6s"]);
+        plan = plan.flags(&["--patience", "6s", "--start-patience", "6s"]);
+    }
+    let mut run = plan.start();
+    run.computing();
+    lab.vcluster(&["cut", "uplink"]);
+    std::thread::sleep(outage);
+    lab.vcluster(&["join", "uplink"]);
+    run.wait_for("together", 1);
+    run.signal(Signal::SIGSTOP);
+    // What passes here is the very time without it.
+    std::thread::sleep(outage);
+    run.signal(Signal::SIGCONT);
+    let end = run.end();
+    end.passed();
+    assert!(end.faults().is_empty() && end.of("node-lost").is_empty(), "{}", end.told());
+    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+    assert_eq!(end.of("alone").len(), 1, "{}", end.told());
+}
+
+/// One node cannot be reached from here: the others' iterations prove it alive. Then none can be reached while the run ends:
+/// it has ended well, and is not begun again.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn iterations_prove_a_node_alive_and_an_end_that_nobody_saw_is_one() {
+    let lab = Lab::up(4, 1);
+    let places = ["1@iteration:0:20", "1@iteration:0:60"];
+    let silence = Duration::from_secs(8);
+    let plan = lab.benchmark("run").flags(&["--silence", "8s"]);
+    let mut run = plan.hold_each(&places);
+    lab.vcluster(&["cut", "uplink", "n2"]);
+    let cut = Instant::now();
+    std::thread::sleep(silence * 5 / 8);
+    lab.vcluster(&["resume", "n1", "skt-hpl"]);
+    run.struck(places[1]);
+    std::thread::sleep((silence * 5 / 4).saturating_sub(cut.elapsed()));
+    assert!(run.events().iter().all(|event| event["event"] != "node-lost"), "{}", run.told());
+    lab.vcluster(&["join", "uplink", "n2"]);
+    lab.vcluster(&["cut", "uplink"]);
+    lab.vcluster(&["resume", "n1", "skt-hpl"]);
+    wait_until("the results are written", || lab.path("run/result.json").exists());
+    lab.vcluster(&["join", "uplink"]);
+    let end = run.end();
+    assert!(end.faults().is_empty() && end.of("node-lost").is_empty(), "{}", end.told());
+    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+    lab.same_x("run", &end);
+}
+
+/// The clock of the supervisor's machine is set an hour ahead, and an hour back, while the run has ten minutes.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_clock_that_is_set_changes_nothing() {
+    for step in ["3600", "-3600"] {
+        let lab = Lab::up(4, 1);
+        let ahead = lab.path("ahead");
+        std::fs::write(&ahead, "0").unwrap();
+        let plan = lab.benchmark("run").clock_ahead_by(&ahead).flags(&["--time-limit", "10m"]);
+        let run = plan.hold("1@iteration:1:20");
+        std::fs::write(&ahead, step).unwrap();
+        lab.vcluster(&["cut-off", "n2"]);
+        let end = run.end();
+        end.survived(&["node-silent"]);
+        assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"], "{}", end.told());
+        assert!(end.of("halt-requested").is_empty(), "{}", end.told());
+        let moments = end.moments();
+        assert!(moments.is_sorted(), "{moments:?}");
+        let took = moments[moments.len() - 1] - moments[0];
+        assert!(took < 600_000, "{took} ms: {}", end.told());
+        lab.same_x("run", &end);
+    }
+}
+
+/// A file system of little room in the place of a run's folder.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(path: PathBuf) -> Self {
+        std::fs::create_dir_all(&path).unwrap();
+        let small = Self(path);
+        small.run("mount", &["-t", "tmpfs", "-o", "size=512k,mode=700", "small"]);
+        small
+    }
+    fn run(&self, program: &str, words: &[&str]) {
+        let done = Command::new(program).args(words).arg(&self.0).status();
+        assert!(done.is_ok_and(|status| status.success()), "{program} {words:?}");
+    }
+    /// Leaves no byte of room.
+    fn fill(&self) {
+        let mut file = std::fs::File::create(self.0.join("filler")).unwrap();
+        for piece in [4096, 1] {
+            while std::io::Write::write_all(&mut file, &vec![0; piece]).is_ok() {}
+        }
+    }
+    fn make_room(&self) {
+        std::fs::remove_file(self.0.join("filler")).unwrap();
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// A rank dies while there is no room for the files of the next incarnation: it waits, and nothing is missing.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_full_disk_is_told_and_outlived() {
+    let (lab, small) = Lab::up_after(4, 0, |folder| Small::mount(folder.join("run.state")));
+    let mut run = lab.benchmark("run").hold("1@iteration:1:20");
+    small.fill();
+    run.kill_launcher();
+    run.wait_for_words("waiting for room");
+    small.make_room();
+    let end = run.end();
+    end.survived(&["launcher-gone", "rank-died"]);
+    assert_eq!(end.of("finished").len(), 1, "{}", end.told());
+    assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
+    lab.same_x("run", &end);
+}
+
+/// The folder's file system hangs while an incarnation is launched, and while it computes: heartbeats are heard and nodes
+/// judged, and the journal is whole.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_disk_that_hangs_holds_up_only_the_next_step() {
+    let lab = Lab::up(4, 1);
+    let stall = Stall::new(&lab);
+    let places = ["1@iteration:1:20", "2@iteration:1:30"];
+    let mut run = lab.benchmark("run").with(&stall).hold_each(&places);
+    stall.begins(&[run.file("hosts.2")]);
+    run.kill_launcher();
+    stall.struck();
+    lab.vcluster(&["kill", "n3", "skt-hpl"]);
+    run.wait_for("agent-restarted", 1);
+    stall.ends();
+    run.struck(places[1]);
+    stall.begins(&[run.file("")]);
+    stall.struck();
+    lab.vcluster(&["cut-off", "n2"]);
+    // What is to be done about it is a step, which waits; that it is one is known.
+    run.wait_for_words("the disk takes long");
+    stall.ends();
+    let journal = run.file("events.jsonl");
+    let end = run.end();
+    lab.same_x("run", &end);
+    assert_eq!(end.faults()[1..], ["node-silent"], "{}", end.told());
+    assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"], "{}", end.told());
+    let (records, _) = parse(&std::fs::read(&journal).unwrap(), &journal).unwrap();
+    assert_eq!(records.len(), end.events.len());
+    assert!(end.moments().is_sorted(), "{:?}", end.moments());
+}
+
+/// The first folder of PATH hangs, so no remote shell can be started: a node whose agent died is lost for it, and nobody
+/// else.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_remote_shell_that_is_not_found_holds_up_nobody() {
+    let lab = Lab::up(3, 1);
+    let stall = Stall::new(&lab);
+    let folder = lab.path("bin");
+    std::fs::create_dir(&folder).unwrap();
+    let mut run = lab.stand_in("run", 60).with(&stall).path_begins(&folder).start();
+    run.computing();
+    stall.begins(&[folder]);
+    lab.vcluster(&["kill", "n2", "skt-hpl"]);
+    assert_eq!(run.wait_for("node-lost", 1)["node"], "n2");
+    // Hydra itself looks along PATH when it starts a job.
+    if launcher() != Launcher::Mpich {
+        run.wait_for("computing", 2);
+    }
+    stall.ends();
+    run.wait_for("computing", 2);
+    assert_eq!(run.end().survived(&["node-gone"])["node"], "n2");
+}
+
+/// A node's /tmp, its home and what it shares hang: its agent and its ranks have what they need.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_node_whose_disks_hang_computes_on() {
+    let lab = Lab::up(4, 0);
+    let stall = Stall::new(&lab);
+    lab.pretend("n2", &stall.words());
+    let mut run = lab.benchmark("run").hold("1@iteration:1:20");
+    stall.begins(&[PathBuf::from("/tmp"), PathBuf::from("/root"), lab.path("")]);
+    // Longer than a node may be silent.
+    std::thread::sleep(Duration::from_secs(6));
+    lab.vcluster(&["resume", "n2", "same-program"]);
+    run.wait_for_words("PASSED");
+    stall.ends();
+    let end = run.end();
+    assert!(end.faults().is_empty() && end.of("agent-restarted").is_empty(), "{}", end.told());
+    lab.same_x("run", &end);
+}
+
+/// Results that were printed to a full disk are lost: that is told, and not called passed.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn results_that_did_not_fit_are_not_called_passed() {
+    let (lab, small) = Lab::up_after(4, 0, |folder| Small::mount(folder.join("run.state")));
+    // Results of more tests than what is left of the page that holds the heading.
+    let tests = ["-n", "2500,60,60,60,60,60,60,60,60"];
+    let mut run = lab.benchmark("run").benchmark_flags(&tests).hold("1@iteration:1:10");
+    small.fill();
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    if launcher() == Launcher::Mpich {
+        // Hydra ends the job when it cannot write: the run waits for room and goes on.
+        run.wait_for_words("waiting for room");
+        small.make_room();
+        let end = run.end();
+        end.passed();
+        assert_eq!(end.faults(), ["launcher-gone"], "{}", end.told());
+        return;
+    }
+    let end = run.end();
+    assert_eq!(end.code, Some(6), "{}", end.told());
+    assert!(end.errors.contains("its results are incomplete"), "{}", end.told());
+}
+
+/// Processes that die on one node again and again are the node's fault, while a spare stands by.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_sick_node_is_replaced() {
+    let lab = Lab::up(3, 1);
+    let mut run = lab.stand_in("run", 40).start();
+    for nth in 1..=3 {
+        run.wait_for("computing", nth);
+        lab.vcluster(&["kill", "n2", "python3"]);
+        run.wait_for("fault", nth);
+    }
+    let lost = run.wait_for("node-lost", 1);
+    assert_eq!(lost["node"], "n2");
+    assert!(lost["why"].as_str().unwrap().contains("sick"), "{lost}");
+    let end = run.end();
+    end.passed();
+    assert_eq!(end.hosts(), ["n1", "n4", "n3"]);
+}

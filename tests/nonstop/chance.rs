@@ -1,0 +1,71 @@
+//! Ranks killed from outside, whenever.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::sys::signal::{Signal, kill};
+
+use crate::scene::Scene;
+
+/// Numbers from a seed.
+pub struct Random(u64);
+
+impl Random {
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// One or two of the ranks that work die at random moments of a run of about a second.
+fn run(random: &mut Random) {
+    let (p, q) = [(2, 2), (1, 4), (2, 3)][random.below(3) as usize];
+    let depth = random.below(3).to_string();
+    let solver = ["-n", "1201", "--nb", "16", "--depth", &depth];
+    let scene = Scene::of(p, q, &solver).protect(&["--checkpoint", "4"]).nonstop(2);
+    let mut running = scene.job().start();
+    let began = Instant::now();
+    while running.ranks().len() < scene.ranks && began.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ranks = running.ranks();
+    // Before the run has begun a loss ends it, as ever.
+    while scene.held().len() < p * q && !running.over() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    for _ in 0..1 + random.below(2) {
+        std::thread::sleep(Duration::from_millis(random.below(900)));
+        let victim = &ranks[random.below(ranks.len() as u64) as usize];
+        if !running.over() {
+            println!("rank {} after {:?}", victim.rank, began.elapsed());
+            let _ = kill(victim.pid, Signal::SIGKILL);
+        }
+    }
+    let ran = running.end();
+    // What is killed on its way out may still be told by the launcher's status.
+    if ran.code != Some(0) && ran.out.contains("End of Tests") {
+        return;
+    }
+    scene.expect_finished(ran);
+}
+
+/// As many turns as are asked for, each told with its seed.
+pub fn dice(turns: u64) -> impl Iterator<Item = Random> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let seed = number("SKT_TEST_SEED").unwrap_or(now | 1);
+    (0..number("SKT_TEST_SOAK").unwrap_or(turns)).map(move |turn| {
+        println!("SKT_TEST_SEED={}", seed + turn);
+        Random((seed + turn) | 1)
+    })
+}
+
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn ranks_that_die_whenever_are_survived() {
+    dice(6).for_each(|mut random| run(&mut random));
+}

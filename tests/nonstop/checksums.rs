@@ -1,0 +1,248 @@
+//! A column of checksums in the place of a process column that lost a rank: `--method abft`.
+//!
+//! x differs in its last bits then, so here the residual tells whether it is right. Positions are those of the P x (Q+1) grid.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use skt_hpl::faults::Point;
+use skt_hpl::outcome::{Outcome, Verdict};
+
+use crate::chance::dice;
+use crate::job::{Job, Ran};
+use crate::scene::{SMALL, Scene, digests, whole};
+
+/// Columns of the P x (Q+1) grid that all this is tried on; the last keeps the checksums.
+const COLUMNS: usize = 3;
+
+fn scene() -> Scene {
+    Scene::of(2, 2, SMALL).checksums(2)
+}
+
+fn outcome(ran: &Ran) -> Outcome {
+    let outcome = ran.json().tests[0].outcome.clone().expect("not skipped");
+    assert_eq!(outcome.verdict, Verdict::Passed, "{}", ran.told());
+    assert_eq!(ran.out.matches("PASSED").count(), 1, "told once: {}", ran.told());
+    outcome
+}
+
+/// The residual of the run nobody disturbs.
+fn undisturbed() -> f64 {
+    let ran = scene().job().run().expect_code(0);
+    outcome(&ran).residual.unwrap().scaled
+}
+
+/// It went on without a restart, and the checksums are where they should be.
+fn expect_replaced(ran: Ran, position: usize, undisturbed: f64) {
+    let outcome = outcome(&ran);
+    let checksums = outcome.checksums.unwrap();
+    assert_eq!(checksums.losses, 1, "{}", ran.told());
+    let column = position % COLUMNS;
+    let replaced = (column + 1 < COLUMNS).then_some(column as u64);
+    assert_eq!(checksums.replaced, replaced, "{}", ran.told());
+    assert_eq!(ran.err.matches("is lost: noticed at").count(), 1, "{}", ran.told());
+    let residual = outcome.residual.unwrap().scaled;
+    assert!(residual <= 4.0 * undisturbed, "{residual:e} after {undisturbed:e}: {}", ran.told());
+}
+
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn without_a_loss_x_is_bit_for_bit_that_of_the_grid_alone() {
+    for (p, q, choice) in [
+        (2, 2, &["--depth", "0", "--bcast", "2ringM", "--pmap", "column"][..]),
+        (1, 3, &["--depth", "1", "--bcast", "blong", "--threads", "2"]),
+        (3, 1, &["--swap", "long"]),
+    ] {
+        let scene = Scene::of(p, q, &["-n", "150", "--nb", "10"]).solver(choice).checksums(p);
+        let ran = scene.job().run().expect_code(0);
+        assert_eq!(digests(&ran), scene.undisturbed(), "{choice:?}: {}", ran.told());
+        let checksums = outcome(&ran).checksums.unwrap();
+        assert_eq!((checksums.losses, checksums.replaced), (0, None));
+        assert!(checksums.checksum_bytes * q as u64 <= checksums.matrix_bytes * 5 / 4);
+        assert!(ran.err.contains("% of that memory for the matrix"), "{}", ran.told());
+    }
+}
+
+/// Every step of the solver, and where the matrix is generated, solved and told: somebody of a process column, or of the
+/// checksums.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn a_loss_at_any_step_is_gone_on_from() {
+    let undisturbed = undisturbed();
+    let beside = [Point::GenerateBegin, Point::GenerateEnd, Point::Iteration];
+    let after = [Point::SolveBegin, Point::VerifyBegin];
+    let once = [Point::GenerateBegin, Point::SolveBegin, Point::SolveHalf, Point::VerifyBegin];
+    let steps = Point::ALL.iter().copied().filter(|point| point.is_solvers());
+    let alone = |point: &Point| !matches!(point, Point::Exchanged | Point::RegainHalf);
+    let points: Vec<Point> = beside.into_iter().chain(steps.filter(alone)).chain(after).collect();
+    for (turn, &point) in points.iter().enumerate() {
+        let generates = matches!(point, Point::GenerateBegin | Point::GenerateEnd);
+        let of_columns = matches!(point, Point::PanelHalf | Point::PanelSent | Point::SolveHalf);
+        for position in 0..2 * COLUMNS {
+            let keeps = position % COLUMNS + 1 == COLUMNS;
+            if (of_columns && keeps) || (!whole() && position != [0, 4, 2, 3, 1, 5][turn % 6]) {
+                continue;
+            }
+            let hit = if once.contains(&point) || generates { 1 } else { 3 + position };
+            let fault = format!("1@{}:{position}:{hit}:kill", point.name());
+            println!("{fault}");
+            let depth = ["0", "1"][(turn / 2 + position) % 2];
+            let ran = scene().solver(&["--depth", depth]).endure(&fault);
+            if generates && outcome(&ran).checksums.unwrap().checksum_bytes == 0 {
+                // Not all that were left had generated: it began anew, and now had no checksums.
+                continue;
+            }
+            expect_replaced(ran, position, undisturbed);
+        }
+    }
+}
+
+/// Other grids, threads, broadcasts and ways to exchange rows; b in a block of its own, and beside columns of A.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn whatever_the_grid_and_the_choices() {
+    let choices: [(usize, usize, &str, &[&str]); 5] = [
+        (1, 4, "300", &["--depth", "1", "--bcast", "blong", "--threads", "2"]),
+        (3, 2, "301", &["--depth", "0", "--bcast", "2ring", "--swap", "binary-exchange"]),
+        (2, 3, "309", &["--depth", "1", "--bcast", "1ring", "--pmap", "column"]),
+        (2, 1, "301", &["--depth", "1", "--swap", "long", "--engine", "blas"]),
+        (1, 1, "300", &["--depth", "0", "--rng", "xoshiro"]),
+    ];
+    for (turn, (p, q, n, choice)) in choices.into_iter().enumerate() {
+        let scene = Scene::of(p, q, &["-n", n, "--nb", "10"]).solver(choice).checksums(p);
+        let point = ["step-end", "panel-here"][turn % 2];
+        let fault = format!("1@{point}:{}:{}:kill", turn % (p * q), 4 + turn);
+        println!("{p} x {q} {fault}");
+        let ran = scene.endure(&fault);
+        assert_eq!(outcome(&ran).checksums.unwrap().losses, 1, "{}", ran.told());
+    }
+}
+
+/// Waits until these ranks are stopped by the faults, kills others, and lets them go on.
+fn amid(scene: &Scene, faults: &str, halted: &[usize], victims: &[usize]) -> Ran {
+    let running = scene.start_with(faults);
+    let began = Instant::now();
+    let stands = |rank: usize| running.ranks().iter().any(|r| r.rank == rank && r.halted());
+    while !halted.iter().all(|&rank| stands(rank)) {
+        assert!(began.elapsed() < Duration::from_secs(20), "{faults}: {:?}", scene.struck());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ranks = running.ranks();
+    let of = |rank: usize| ranks.iter().find(|r| r.rank == rank).unwrap().pid;
+    for &victim in victims {
+        kill(of(victim), Signal::SIGKILL).unwrap();
+    }
+    for &rank in halted.iter().filter(|rank| !victims.contains(rank)) {
+        kill(of(rank), Signal::SIGCONT).unwrap();
+    }
+    running.end()
+}
+
+/// Position 1 is lost, and then 4, whom nothing depends on any more; U is regained from where that was left.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn who_stands_idle_is_not_missed() {
+    let undisturbed = undisturbed();
+    let faults = "1@step-end:1:20:kill,2@regain-half:0:1:stop";
+    let ran = amid(&scene(), faults, &[0], &[4]).expect_code(0);
+    let outcome = outcome(&ran);
+    assert_eq!(outcome.checksums.unwrap().losses, 2, "{}", ran.told());
+    assert!(outcome.residual.unwrap().scaled <= 4.0 * undisturbed, "{}", ran.told());
+}
+
+/// Both of one process column at one moment are one loss; of two columns they are too much.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn several_at_once() {
+    let undisturbed = undisturbed();
+    let ran = amid(&scene(), "step-begin:1:9:stop,step-begin:4:9:stop", &[1, 4], &[1, 4]);
+    let outcome = outcome(&ran.expect_code(0));
+    assert_eq!(outcome.checksums.unwrap().replaced, Some(1));
+    assert!(outcome.residual.unwrap().scaled <= 4.0 * undisturbed);
+    let ran = amid(&scene(), "step-begin:1:9:stop,step-begin:3:9:stop", &[1, 3], &[1, 3]);
+    expect_refused(ran, "process columns 0 and 1 have lost ranks");
+}
+
+fn expect_refused(ran: Ran, words: &str) {
+    let ran = ran.expect_code(4);
+    assert!(ran.err.contains(words), "{words}: {}", ran.told());
+    assert!(ran.err.contains("Start it again; it begins anew"), "{}", ran.told());
+    assert!(!ran.out.contains("PASSED"), "{}", ran.told());
+}
+
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn a_second_column_lost_is_refused() {
+    let refused = |faults: &str, words: &str| expect_refused(scene().may_strike(faults), words);
+    refused(
+        "1@step-end:1:9:kill,2@iteration:0:3:kill",
+        "process column 0 has lost a rank, and the checksums are used up",
+    );
+    refused("1@step-end:0:9:kill,2@exchanged:2:1:kill", "they took the place of process column 0");
+    refused(
+        "1@step-end:5:9:kill,2@iteration:0:3:kill",
+        "the column of checksums has lost one, too",
+    );
+}
+
+/// Several tests, and one rank more than they need: each begins with those who are left, with checksums or without, and
+/// what was told stays told.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn a_sweep_goes_on_with_those_who_are_left() {
+    let sweep = Scene::of(2, 2, &["-n", "150,201,99", "--nb", "10"]).checksums(3);
+    let ran = sweep.endure("1@iteration:0:25:kill,2@generate-end:1:1:kill");
+    assert_eq!(ran.out.matches("PASSED").count(), 3, "each once: {}", ran.told());
+    let tests = ran.json().tests;
+    let of = |t: usize| tests[t].outcome.as_ref().unwrap().checksums.unwrap();
+    assert_eq!([0, 1, 2].map(|t| of(t).losses), [0, 1, 1], "{}", ran.told());
+    assert_eq!([0, 1].map(|t| of(t).checksum_bytes > 0), [true, true], "{}", ran.told());
+}
+
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn what_checksums_do_not_go_with_is_said() {
+    // Under a launcher that was not told to let ranks go, which is what is said where nothing else is wrong.
+    let said = |ranks: usize, args: &[&str], code: i32, words: &str| {
+        let grid = ["-n", "99", "--nb", "10", "-p", "2", "--method", "abft"];
+        let ran = Job::new(ranks).args(&grid).args(args).run().expect_code(code);
+        assert!(ran.err.contains(words), "{words}: {}", ran.told());
+    };
+    said(6, &["-q", "2"], 6, "--method abft: mpirun was not told");
+    said(6, &["-q", "2", "--checkpoint", "5"], 1, "cannot be had together with --checkpoint");
+    said(6, &["-q", "2", "--depth", "0,2"], 1, "goes with a lookahead of 0 or 1");
+    said(7, &["-q", "2", "--spare-ranks", "1"], 1, "under --method abft nobody stands by");
+    said(
+        7,
+        &["-q", "3"],
+        1,
+        "Need at least 8 processes for these tests: the largest grid is 2 x 3, 2 more keep",
+    );
+}
+
+/// Ranks killed from outside at random moments; `SKT_TEST_SOAK` for how many.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn whoever_dies_whenever() {
+    for mut random in dice(2) {
+        let (p, q) = [(2, 2), (1, 4), (2, 3), (3, 1)][random.below(4) as usize];
+        let depth = random.below(2).to_string();
+        let scene = Scene::of(p, q, &["-n", "1201", "--nb", "16", "--depth", &depth]).checksums(p);
+        let mut running = scene.job().start();
+        // Before the run has begun a loss ends it, as ever.
+        running.await_out("EQUIL");
+        let ranks = running.ranks();
+        std::thread::sleep(Duration::from_millis(random.below(800)));
+        if !running.over() {
+            let victim = &ranks[random.below(ranks.len() as u64) as usize];
+            println!("{p} x {q}: rank {}", victim.rank);
+            let _ = kill(victim.pid, Signal::SIGKILL);
+        }
+        let ran = running.end();
+        // What is killed on its way out may still be told by the launcher's status.
+        if ran.code != Some(0) && ran.out.contains("End of Tests") {
+            continue;
+        }
+        outcome(&ran.expect_code(0));
+    }
+}

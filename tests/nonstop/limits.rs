@@ -1,0 +1,134 @@
+//! How much is survived in place, and what becomes of the rest.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use skt_hpl::memory::Store;
+
+use crate::job::Ran;
+use crate::points::in_place;
+use crate::scene::Scene;
+
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn nobody_stands_by_so_the_job_ends_and_a_restart_goes_on() {
+    let scene = Scene::new(2, 2).nonstop(0);
+    let ran = scene.strike("iteration:2:9:lose").expect_code(75);
+    assert!(ran.err.contains("3 ranks are left, and the grid needs 4"), "{}", ran.told());
+    assert!(ran.err.contains("the same command goes on"), "{}", ran.told());
+    let ran = scene.finish();
+    assert!(ran.err.contains("goes on from boundary"), "{}", ran.told());
+}
+
+/// Every position is struck by whoever takes it, until nobody is left to.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn who_takes_the_place_is_lost_too_until_nobody_is_left() {
+    let scene = Scene::new(2, 2).nonstop(2);
+    let ran = scene.strike("iteration:1:3:kill").expect_code(75);
+    assert_eq!(ran.err.matches("is lost: noticed").count(), 3, "{}", ran.told());
+    scene.finish();
+}
+
+/// The ranks of these positions are killed at one moment, sealed for the second time, and their memory may go with them.
+fn at_once(scene: &Scene, positions: &[usize], lost: bool) -> Ran {
+    let faults: Vec<String> = positions.iter().map(|p| format!("1@sealed:{p}:2:stop")).collect();
+    let places: Vec<String> = positions.iter().map(|p| format!("sealed:{p}:2")).collect();
+    let running = scene.start_with(&faults.join(","));
+    let began = Instant::now();
+    let halted = |rank: usize| running.ranks().iter().any(|r| r.rank == rank && r.halted());
+    while !places.iter().all(|place| scene.struck().contains(place))
+        || !positions.iter().all(|&p| halted(p))
+    {
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", scene.struck());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ranks = running.ranks();
+    // At first each rank has the position of its number.
+    for rank in ranks.iter().filter(|r| positions.contains(&r.rank)) {
+        if lost {
+            scene.lose(rank.rank);
+        }
+        kill(rank.pid, Signal::SIGKILL).unwrap();
+    }
+    running.end()
+}
+
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn several_at_once_are_one_loss_or_several() {
+    let scene = Scene::new(2, 3).nonstop(3);
+    let ran = scene.expect_finished(at_once(&scene, &[0, 3, 5], false));
+    assert!(in_place(&ran) >= 1, "{}", ran.told());
+    let scene = Scene::new(2, 3).nonstop(2).protect(&["--losses", "2", "--group", "6"]);
+    let ran = scene.expect_finished(at_once(&scene, &[1, 4], true));
+    assert!(in_place(&ran) >= 1, "{}", ran.told());
+}
+
+/// More of a group is gone than it survives: neither going on in place nor a restart can make that good.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn more_than_a_group_survives_ends_with_the_memory_kept() {
+    let scene = Scene::new(2, 2).nonstop(2);
+    let ran = at_once(&scene, &[1, 2], true).expect_code(75);
+    assert!(ran.err.contains("cannot go on in place"), "{}", ran.told());
+    scene.expect_refused(4, &["position 1", "position 2"]);
+}
+
+/// One that stands by costs nobody anything when it goes, whether before or after it would have been needed.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn who_stands_by_may_be_lost() {
+    let scene = Scene::new(2, 2).nonstop(1);
+    scene.survive("told:4:1:kill");
+    let mut running = scene.may_freeze("1@iteration:0:5:stop", Duration::from_secs(5)).0;
+    let ranks = running.ranks();
+    let of = |rank: usize| ranks.iter().find(|r| r.rank == rank).unwrap().pid;
+    kill(of(4), Signal::SIGKILL).unwrap();
+    kill(of(0), Signal::SIGCONT).unwrap();
+    assert!(!running.over());
+    let ran = scene.expect_finished(running.end());
+    assert!(ran.err.contains("(standing by) is lost"), "{}", ran.told());
+}
+
+/// Several tests: what is told stays told, and the next one begins with those who are left.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn a_sweep_goes_on() {
+    let scene =
+        Scene::of(2, 2, &["-n", "201,150,99", "--nb", "10"]).protect(&["--checkpoint", "2"]);
+    let ran = scene.nonstop(2);
+    let ran = ran.survive("1@iteration:0:25:lose,2@solve-begin:2:1:kill");
+    assert_eq!(ran.out.matches("PASSED").count(), 3, "each once: {}", ran.told());
+}
+
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn system_v_memory_is_taken_over_too() {
+    let scene = Scene::new(2, 2).nonstop(1).store(Store::SysV).protect(&["--store", "sysv"]);
+    let ran = scene.survive("1@flush-half:1:2:kill");
+    assert_eq!(in_place(&ran), 1);
+    assert!(ran.err.contains("nothing had to be rebuilt"), "{}", ran.told());
+}
+
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn what_is_missing_is_said() {
+    let said = |scene: &Scene, code: i32, words: &str| {
+        let ran = scene.job().run().expect_code(code);
+        assert!(ran.err.contains(words), "{words}: {}", ran.told());
+    };
+    let plain = |args: &[&str]| Scene::of(2, 2, &["-n", "99", "--nb", "10"]).protect(args);
+    said(&plain(&["--nonstop", "--checkpoint", "2"]), 6, "mpirun --with-ft ulfm");
+    said(&plain(&["--nonstop"]), 1, "--nonstop goes on from what is saved: it needs --checkpoint");
+    said(
+        &plain(&["--spare-ranks", "0", "--nonstop", "--checkpoint", "2", "--method", "single"]),
+        1,
+        "self or double",
+    );
+    said(
+        &plain(&["--spare-ranks", "1", "--nonstop", "--checkpoint", "2"]),
+        1,
+        "Need at least 5 processes",
+    );
+}

@@ -1,0 +1,29 @@
+//! Ranks that die, and a job that goes on without them: real processes, real SIGKILL, under an MPI that can do that
+//! (Open MPI 5, `mpirun --with-ft ulfm`). These tests are left out unless `--ignored` asks for them, as the program may be
+//! built for another MPI.
+//!
+//! | file | what is struck |
+//! |---|---|
+//! | `peers` | `comm` alone: whoever waits for a lost peer, in whichever call, gets out of it, and all that are left go on |
+//! | `points` | every crash point, memory kept and lost; every step of going on, again; x bit for bit that of an undisturbed run |
+//! | `limits` | several at once, those who stand by, nobody left to take a place: the job ends so that a restart goes on |
+//! | `chance` | ranks killed from outside at random moments, from a printed seed |
+//! | `checksums` | `--method abft`: every step of the solver; what checksums can replace, and what is refused |
+//!
+//! `SKT_TEST_SOAK=N` and `SKT_TEST_SEED=N` are for what is left to chance; `SKT_TEST_WHOLE=1` strikes every position.
+
+#[allow(dead_code)] // shared with the tests of the solver
+#[path = "../mpi/dat.rs"]
+mod dat;
+#[allow(dead_code)] // shared with the tests of the solver
+#[path = "../mpi/job.rs"]
+mod job;
+#[allow(dead_code)] // shared with the tests of crash points
+#[path = "../crash/scene.rs"]
+mod scene;
+
+mod chance;
+mod checksums;
+mod limits;
+mod peers;
+mod points;

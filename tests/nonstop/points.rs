@@ -1,0 +1,130 @@
+//! Every crash point, struck once or amid going on after another loss.
+
+use skt_hpl::faults::Point;
+
+use crate::job::Ran;
+use crate::scene::Scene;
+
+/// How often the only test went on in place.
+pub fn in_place(ran: &Ran) -> u32 {
+    let run = ran.json();
+    run.tests[0].outcome.as_ref().unwrap().protection.unwrap().in_place
+}
+
+/// These points and all between them.
+fn between(first: Point, last: Point) -> &'static [Point] {
+    let at = |point| Point::ALL.iter().position(|p| *p == point).unwrap();
+    &Point::ALL[at(first)..=at(last)]
+}
+
+/// Of a second level, which these runs do not have, and of the solver, which are struck in `checksums`.
+fn elsewhere(point: &Point) -> bool {
+    point.is_solvers()
+        || between(Point::StreamBegin, Point::Pruned).contains(point)
+        || between(Point::FetchBegin, Point::FetchEnd).contains(point)
+}
+
+/// The steps of going on after a loss, in order.
+fn recovery() -> Vec<Point> {
+    let all = between(Point::AgreeBegin, Point::Resumed).iter().copied();
+    all.filter(|p| !elsewhere(p)).collect()
+}
+
+/// Of a flush that is to be finished.
+fn finishing(point: &Point) -> bool {
+    matches!(point, Point::FinishHalf | Point::FinishEnd)
+}
+
+/// Position 0 tells the verdict and reports; any other does neither.
+fn struck_at(position: usize) {
+    for (turn, &point) in
+        Point::ALL.iter().filter(|p| !recovery().contains(p) && !elsewhere(p)).enumerate()
+    {
+        // At the beginning, or amid the work.
+        let hit = match point {
+            Point::PartNamed | Point::GenerateBegin | Point::GenerateEnd | Point::SolveBegin => 1,
+            Point::VerifyBegin | Point::CleanBegin | Point::CleanHalf | Point::Told => 1,
+            _ => 2,
+        };
+        let action = if (turn + position).is_multiple_of(2) { "kill" } else { "lose" };
+        let fault = format!("1@{}:{position}:{hit}:{action}", point.name());
+        println!("{fault}");
+        let ran = Scene::new(2, 2).nonstop(1).survive(&fault);
+        // Its result stood already.
+        let over = matches!(point, Point::CleanBegin | Point::CleanHalf | Point::Told);
+        assert_eq!(in_place(&ran), u32::from(!over), "{fault}: {}", ran.told());
+        assert!(ran.err.contains("is lost: noticed at"), "{fault}: {}", ran.told());
+        assert_eq!(ran.out.matches("PASSED").count(), 1, "told once: {}", ran.told());
+    }
+}
+
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn a_loss_at_any_point_is_gone_on_from_position_0() {
+    struck_at(0);
+}
+
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn a_loss_at_any_point_is_gone_on_from_another_position() {
+    struck_at(3);
+}
+
+/// Who took the lost one's place is lost in turn, at each step of that.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn a_second_loss_amid_going_on_starts_it_again() {
+    for (turn, point) in recovery().into_iter().enumerate() {
+        let position = [1, 2][turn % 2];
+        let action = if (turn / 2).is_multiple_of(2) { "kill" } else { "lose" };
+        let (first, action) = match finishing(&point) {
+            true => (format!("1@flush-half:{position}:3:kill"), "kill"),
+            false => (format!("1@flush-data:{position}:3:lose"), action),
+        };
+        let faults = format!("{first},2@{}:{position}:1:{action}", point.name());
+        println!("{faults}");
+        let ran = Scene::new(2, 2).nonstop(2).survive(&faults);
+        assert_eq!(in_place(&ran), 2, "{faults}: {}", ran.told());
+    }
+}
+
+/// Somebody else is lost while it helps to rebuild the first. Its memory is there, so one loss stays one loss.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn who_helps_in_going_on_may_be_lost_in_it() {
+    for (turn, point) in recovery().into_iter().filter(|p| !finishing(p)).enumerate() {
+        if matches!(point, Point::RebuildEnd | Point::Rebuilt) {
+            continue;
+        }
+        let helper = [0, 3][turn % 2];
+        let faults = format!("1@flush-data:1:3:lose,2@{}:{helper}:1:kill", point.name());
+        println!("{faults}");
+        let ran = Scene::new(2, 2).nonstop(2).survive(&faults);
+        assert_eq!(in_place(&ran), 2, "{faults}: {}", ran.told());
+    }
+}
+
+/// Depths, broadcasts, threads, methods and grids: what is under way when it strikes differs.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn whatever_is_under_way() {
+    let choices: &[&[&str]] = &[
+        &["--depth", "0", "--bcast", "1ring"],
+        &["--depth", "2", "--bcast", "2ringM", "--swap", "long"],
+        &["--depth", "3", "--bcast", "blong", "--pfact", "left"],
+        &["--depth", "1", "--bcast", "blongM", "--pmap", "column"],
+    ];
+    for (turn, choice) in choices.iter().enumerate() {
+        for (p, q) in [(2, 3), (1, 4), (4, 1)] {
+            let hit = 5 + turn * 4;
+            let scene = Scene::new(p, q).solver(choice).nonstop(1);
+            let scene = match turn % 2 {
+                0 => scene,
+                _ => scene.protect(&["--method", "double", "--encode", "reduce"]),
+            };
+            let fault = format!("1@iteration:{}:{hit}:lose", turn % 4);
+            println!("{choice:?} {p} x {q} {fault}");
+            assert_eq!(in_place(&scene.survive(&fault)), 1);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The multiplication and its kernels by themselves, for a processor that this machine does not have.
+//!
+//! `scripts/test.sh` compiles this with its tests and runs them in an emulator. The rest of the program needs MPI and a
+//! BLAS for that processor; the kernels and the loops around them need neither.
+
+#![allow(dead_code)] // The engine that calls all of it is not here.
+
+#[path = "../../src/blas/"]
+mod blas {
+    mod cache;
+    mod kernels;
+    mod packed;
+    mod vector;
+}

@@ -1,0 +1,487 @@
+//! The system that is explored: what memory and storage are worth, and what each step of a rank does to them.
+
+use skt_hpl::checkpoint::placement::prevailing;
+use skt_hpl::checkpoint::protocol::{
+    Decision, Method, Recovery, Setup, Transitions, decide_with, is_settled,
+};
+use skt_hpl::memory::header::{Claim, EpochId, Phase};
+
+pub const RANKS: usize = 4;
+pub const GROUPS: [[usize; 2]; 2] = [[0, 1], [2, 3]];
+pub const NOTHING: EpochId = EpochId { epoch: 0, made: 0 };
+
+/// What a piece of memory is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Val {
+    Garbage,
+    Whole(EpochId),
+    /// A checksum whose unsaved part was taken for zero.
+    Hole(EpochId),
+}
+pub use Val::*;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Mem {
+    pub claim: Claim,
+    pub a: Val,
+    pub b: Val,
+    /// Checksums of even epochs, of odd ones.
+    pub checks: [Val; 2],
+    /// The run it belongs to, and the boundary before that run's first epoch.
+    pub run: Run,
+}
+
+/// A run in memory: one that goes on from storage has a number of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Run {
+    pub number: u8,
+    pub offset: u8,
+}
+
+impl Run {
+    pub fn boundary(self, id: EpochId) -> u64 {
+        u64::from(self.offset) + id.epoch
+    }
+}
+
+impl Mem {
+    pub fn blank(claim: Claim, run: Run) -> Self {
+        Mem { claim, a: Garbage, b: Garbage, checks: [Garbage; 2], run }
+    }
+
+    pub fn check(&mut self, id: EpochId) -> &mut Val {
+        &mut self.checks[(id.epoch % 2) as usize]
+    }
+}
+
+/// The step a rank takes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Pc {
+    Start,
+    Generate,
+    Compute,
+    Encode,
+    /// Only where the seal is written too early: the header says sealed, the checksum is not there.
+    SealBarrier,
+    Flush,
+    Done,
+    Pin,
+    PinBarrier,
+    Finish,
+    SettleBarrier,
+    Rebuild,
+    AgreeBarrier,
+    ResumeBarrier,
+    Fetch,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rank {
+    pub mem: Option<Mem>,
+    /// A copy on a node that was given up.
+    pub ghost: Option<Mem>,
+    pub pc: Pc,
+    pub dead: bool,
+    /// Barriers this process has arrived at.
+    pub arrived: u8,
+    /// The memory went and has not been rebuilt.
+    pub gone: bool,
+    /// What the decision said about this position.
+    pub finish: bool,
+    pub lost: bool,
+    /// Its helper is at work.
+    pub writing: bool,
+    /// Its file of the epoch that is whole on storage, and of the one on its way there.
+    pub file: Option<Val>,
+    pub fresh: Option<Val>,
+}
+
+/// An epoch that goes to storage, or lies there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stored {
+    pub id: EpochId,
+    pub boundary: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sys {
+    pub incarnation: u32,
+    pub ranks: [Rank; RANKS],
+    pub target: EpochId,
+    pub crashes: u8,
+    pub ghosts: u8,
+    pub bad: bool,
+    pub run: Run,
+    /// Runs there have been.
+    pub runs: u8,
+    /// Whose files are being written; whose files all say they have written; what has a manifest.
+    pub flight: Option<Stored>,
+    pub listing: Option<Stored>,
+    pub whole: Option<Stored>,
+    /// Something has been whole on storage.
+    pub ever: bool,
+}
+
+impl Sys {
+    pub fn sorted(mut self) -> Self {
+        self.ranks[..2].sort_unstable();
+        self.ranks[2..].sort_unstable();
+        if self.ranks[2..] < self.ranks[..2] {
+            self.ranks.rotate_left(2);
+        }
+        self
+    }
+
+    /// Nobody writes any more; what was written of it counts for nothing.
+    pub fn forget_flight(&mut self) {
+        self.flight = None;
+        for r in &mut self.ranks {
+            r.writing = false;
+            r.fresh = None;
+        }
+    }
+
+    pub fn anyone_dead(&self) -> bool {
+        self.ranks.iter().any(|r| r.dead)
+    }
+
+    pub fn all_at(&self, pc: Pc) -> bool {
+        self.ranks.iter().all(|r| r.pc == pc)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Act {
+    Step(usize),
+    Crash {
+        rank: usize,
+        memory: Fate,
+    },
+    Relaunch {
+        ghost_returns: bool,
+    },
+    Decide,
+    /// The job has ended, or the site is without power: all memory at once.
+    PowerOff,
+    /// A helper has written its file.
+    Write(usize),
+    /// All agree that all files are whole.
+    Conclude,
+    /// The manifest is written, and what is older goes.
+    Manifest,
+    /// The epoch on its way is given up: a disk is full.
+    GiveUp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fate {
+    Kept,
+    Lost,
+    /// Out of reach now, back later.
+    CutOff,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    No,
+    NoBarrier,
+    SealBeforeData,
+    SealNotWithdrawn,
+    IncarnationIgnored,
+    UnsavedPartZero,
+    NoPin,
+    /// The next save does not wait for the helpers.
+    FlushUnderHelper,
+    /// The manifest is written before all files are.
+    ManifestFirst,
+    /// The older epoch goes when the newer one begins.
+    PruneFirst,
+}
+
+#[derive(Clone)]
+pub struct Protocol {
+    pub epochs: u64,
+    pub crashes: u8,
+    pub ghosts: u8,
+    /// Whether every epoch goes to storage; then any losses may happen.
+    pub level2: bool,
+    pub broken: Broken,
+}
+
+pub fn peer(rank: usize) -> usize {
+    rank ^ 1
+}
+
+impl Protocol {
+    pub fn setup(&self) -> Setup {
+        Setup {
+            method: Method::SelfCheckpoint,
+            losses: 1,
+            groups: GROUPS.iter().map(|g| g.to_vec()).collect(),
+        }
+    }
+
+    /// What the deciding ranks believe they see.
+    pub fn seen(&self, claim: Claim) -> Claim {
+        if self.broken != Broken::IncarnationIgnored {
+            return claim;
+        }
+        let flat = |id: EpochId| EpochId { made: 1, ..id };
+        Claim {
+            joined: 1,
+            phase: Phase::Running,
+            base: claim.base.map(flat),
+            seal: claim.seal.map(flat),
+            ..claim
+        }
+    }
+
+    pub fn next(&self, run: Run, finished: Option<EpochId>) -> Pc {
+        match finished {
+            Some(base) if run.boundary(base) >= self.epochs => Pc::Done,
+            _ => Pc::Compute,
+        }
+    }
+
+    pub fn enabled(&self, s: &Sys, rank: usize) -> bool {
+        let me = &s.ranks[rank];
+        let barrier = || s.ranks.iter().all(|r| r.arrived >= me.arrived);
+        if me.dead {
+            return false;
+        }
+        match me.pc {
+            Pc::Start | Pc::Done => false,
+            // A save is put off as long as helpers are at work on the epoch before it.
+            Pc::Compute if self.broken != Broken::FlushUnderHelper => {
+                s.flight.is_none_or(|f| me.mem.is_some_and(|m| m.claim.base != Some(f.id)))
+            }
+            // A checksum needs the rows of every member of the group.
+            Pc::Encode => {
+                let pc = s.ranks[peer(rank)].pc;
+                matches!(pc, Pc::Encode | Pc::SealBarrier)
+                    || self.broken == Broken::NoBarrier && pc == Pc::Flush
+            }
+            Pc::SealBarrier => self.broken == Broken::NoBarrier || barrier(),
+            Pc::PinBarrier | Pc::SettleBarrier | Pc::AgreeBarrier | Pc::ResumeBarrier => barrier(),
+            Pc::Rebuild => s.ranks[peer(rank)].mem.is_some(),
+            _ => true,
+        }
+    }
+
+    pub fn step(&self, s: &mut Sys, rank: usize) {
+        let (target, incarnation) = (s.target, s.incarnation);
+        let all: Vec<Option<Claim>> = s.ranks.iter().map(|r| r.mem.map(|m| m.claim)).collect();
+        let peer_whole = s.ranks[peer(rank)]
+            .mem
+            .is_some_and(|mut m| m.b == Whole(target) && *m.check(target) == Whole(target));
+        let r = &mut s.ranks[rank];
+        if r.pc == Pc::Fetch {
+            // The file becomes the matrix, of which an ordinary save makes the first epoch of a new run.
+            let Some(stored) = s.whole else { unreachable!("decided for it") };
+            s.bad |= r.file != Some(Whole(stored.id));
+            let mut m = Mem::blank(Claim::generating(incarnation), s.run);
+            m.a = Whole(m.claim.next_epoch());
+            r.mem = Some(m);
+            r.gone = false;
+            r.pc = Pc::Encode;
+            return;
+        }
+        if r.pc == Pc::Generate {
+            r.mem = Some(Mem::blank(Claim::generating(incarnation), s.run));
+            r.gone = false;
+            r.pc = Pc::Compute;
+            return;
+        }
+        if r.pc == Pc::Pin && r.lost {
+            r.mem = Some(Mem::blank(Claim::vacant(incarnation, target), s.run));
+            r.arrived += 1;
+            r.pc = Pc::PinBarrier;
+            return;
+        }
+        let Some(m) = &mut r.mem else {
+            s.bad = true;
+            return;
+        };
+        r.pc = match r.pc {
+            Pc::Compute => {
+                let next = m.claim.next_epoch();
+                // Rank 0 says with the save that its epoch goes to storage.
+                if self.level2 && s.flight.is_none() && s.listing.is_none() {
+                    s.flight = Some(Stored { id: next, boundary: m.run.boundary(next) });
+                    if self.broken == Broken::PruneFirst {
+                        s.whole = None;
+                    }
+                }
+                m.a = Whole(next);
+                *m.check(next) = Garbage;
+                if self.broken == Broken::SealBeforeData {
+                    m.claim = m.claim.sealed(Method::SelfCheckpoint, next);
+                }
+                Pc::Encode
+            }
+            Pc::Encode => {
+                let Whole(id) = m.a else { unreachable!("A is frozen") };
+                let hole = self.broken == Broken::UnsavedPartZero && m.claim.base.is_some();
+                *m.check(id) = if hole { Hole(id) } else { Whole(id) };
+                if self.broken != Broken::SealBeforeData {
+                    m.claim = m.claim.sealed(Method::SelfCheckpoint, id);
+                }
+                r.arrived += 1;
+                Pc::SealBarrier
+            }
+            Pc::SealBarrier => {
+                m.b = Garbage;
+                Pc::Flush
+            }
+            Pc::Flush => {
+                m.b = m.a;
+                m.claim = m.claim.committed();
+                m.a = Garbage;
+                r.writing = s.flight.is_some_and(|flight| Some(flight.id) == m.claim.base);
+                self.next(m.run, m.claim.base)
+            }
+            Pc::Pin => {
+                if self.broken != Broken::NoPin {
+                    m.claim = m.claim.pinned(incarnation, target);
+                }
+                r.arrived += 1;
+                Pc::PinBarrier
+            }
+            Pc::PinBarrier if r.finish => {
+                m.b = Garbage;
+                Pc::Finish
+            }
+            Pc::PinBarrier | Pc::Finish => {
+                if r.finish {
+                    m.b = m.a;
+                }
+                if !r.lost {
+                    let seal = m.claim.seal;
+                    m.claim = m.claim.settled(target);
+                    if self.broken == Broken::SealNotWithdrawn && seal != Some(target) {
+                        m.claim.seal = seal;
+                    }
+                }
+                r.arrived += 1;
+                Pc::SettleBarrier
+            }
+            Pc::SettleBarrier if r.lost => Pc::Rebuild,
+            Pc::SettleBarrier => {
+                // Rows of B go to A as they are read for the lost.
+                m.a = Garbage;
+                r.arrived += 1;
+                Pc::AgreeBarrier
+            }
+            Pc::Rebuild => {
+                let value = if peer_whole { Whole(target) } else { Garbage };
+                (m.b, *m.check(target)) = (value, value);
+                m.claim = m.claim.rebuilt(target);
+                r.gone = false;
+                r.arrived += 1;
+                Pc::AgreeBarrier
+            }
+            Pc::AgreeBarrier => {
+                // A rank that dies now takes its header with it; who already agreed goes on.
+                s.bad |= self.broken == Broken::No
+                    && all.iter().all(|c| c.is_some_and(|c| c.phase != Phase::Running))
+                    && !all.iter().all(|claim| {
+                        claim.is_some_and(|c| c.joined == incarnation && is_settled(&c, target))
+                    });
+                m.a = m.b;
+                if self.broken == Broken::NoPin {
+                    m.claim.joined = incarnation;
+                }
+                m.claim = m.claim.resumed();
+                r.arrived += 1;
+                Pc::ResumeBarrier
+            }
+            Pc::ResumeBarrier => {
+                s.bad |= [m.a, m.b, *m.check(target)] != [Whole(target); 3];
+                m.a = Garbage;
+                self.next(m.run, m.claim.base)
+            }
+            Pc::Start | Pc::Done | Pc::Generate | Pc::Fetch => unreachable!("not enabled"),
+        };
+    }
+
+    /// What helpers may do, while their ranks do something else.
+    pub fn storage_actions(&self, s: &Sys, actions: &mut Vec<Act>) {
+        for (rank, r) in s.ranks.iter().enumerate() {
+            if r.writing && !r.dead {
+                actions.push(Act::Write(rank));
+            }
+        }
+        if s.listing.is_some() && s.ranks.iter().any(|r| !r.dead && r.pc != Pc::Start) {
+            actions.push(Act::Manifest);
+        }
+        let begun = |r: &Rank| r.writing || r.fresh.is_some();
+        if s.flight.is_none() || s.anyone_dead() || !s.ranks.iter().all(begun) {
+            return;
+        }
+        actions.push(Act::GiveUp);
+        if s.ranks.iter().all(|r| !r.writing) {
+            actions.push(Act::Conclude);
+        } else if self.broken == Broken::ManifestFirst {
+            actions.push(Act::Manifest);
+        }
+    }
+
+    /// A helper streams the checkpoint out of memory: whatever is there by then.
+    pub fn write(&self, s: &mut Sys, rank: usize) {
+        let r = &mut s.ranks[rank];
+        r.writing = false;
+        r.fresh = r.mem.map(|m| m.b);
+    }
+
+    /// The manifest lists what files there are; the older epoch goes.
+    pub fn manifest(&self, s: &mut Sys) {
+        s.whole = s.listing.take().or(s.flight);
+        s.ever = true;
+        for r in &mut s.ranks {
+            r.file = r.fresh.take();
+        }
+    }
+
+    pub fn decide(&self, s: &mut Sys) {
+        // Memory of another run than the one in progress is a stranger's.
+        let traces = s.ranks.iter().enumerate();
+        let traces = traces.filter_map(|(p, r)| Some((p, r.mem?)));
+        let found = prevailing(traces.map(|(p, m)| (m.run.number.into(), p, m.claim.joined)));
+        let of_run = |m: &Mem| Some(u128::from(m.run.number)) == found;
+        if let Some(run) = s.ranks.iter().filter_map(|r| r.mem).find(|m| of_run(m)) {
+            s.run = run.run;
+        }
+        let mine: Vec<Option<Mem>> = s.ranks.iter().map(|r| r.mem.filter(of_run)).collect();
+        let claims: Vec<Option<Claim>> =
+            mine.iter().map(|m| m.map(|m| self.seen(m.claim))).collect();
+        let run = s.run;
+        let stored = s.whole.map(|whole| whole.boundary);
+        match decide_with(&self.setup(), &claims, |id| Some(run.boundary(id)), stored) {
+            Decision::Fresh => {
+                // What was whole on storage is never lost.
+                s.bad |= s.ever;
+                s.ranks.iter_mut().for_each(|r| r.pc = Pc::Generate);
+            }
+            Decision::Fetch => {
+                let stored = s.whole.expect("decided for it");
+                s.runs += 1;
+                s.run = Run { number: s.runs, offset: stored.boundary as u8 - 1 };
+                s.ranks.iter_mut().for_each(|r| r.pc = Pc::Fetch);
+            }
+            Decision::Restore(Recovery { target, finish, lost })
+            | Decision::FinishAndRestore(Recovery { target, finish, lost }) => {
+                s.target = target;
+                for (position, r) in s.ranks.iter_mut().enumerate() {
+                    r.finish = finish.contains(&position);
+                    r.lost = lost.contains(&position);
+                    r.pc = Pc::Pin;
+                }
+            }
+            Decision::Refuse(_) => {
+                let gone = |p: usize| s.ranks[p].gone || mine[p].is_none();
+                let tolerable = GROUPS.iter().all(|g| g.iter().filter(|&&p| gone(p)).count() <= 1);
+                s.bad |= tolerable || s.ever;
+            }
+        }
+    }
+}

@@ -839,6 +839,8 @@ fn random_faults_from_a_seed() {
     let seed =
         std::env::var("SKT_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_240_607u64);
     println!("SKT_TEST_SEED={seed}");
+    // What a start may come to until its result is recorded: nobody starts the test again after that.
+    let points: Vec<Point> = forward().into_iter().chain(backward()).collect();
     let mut state = seed;
     let mut random = |n: usize| {
         state = mix(state + 1);
@@ -852,7 +854,7 @@ fn random_faults_from_a_seed() {
             loop {
                 let mut strikes = Vec::new();
                 for _ in 0..random(3) {
-                    let point = Point::ALL[random(Point::ALL.len() - 2)];
+                    let point = points[random(points.len())];
                     strikes.push((random(6), point, 1 + random(3) as u64));
                 }
                 let ends = launch(job, &strikes);
@@ -870,7 +872,7 @@ fn random_faults_from_a_seed() {
                     }
                 }
                 relaunches += 1;
-                assert!(relaunches < 200, "no end in sight");
+                assert!(relaunches < 200, "no end in sight: {ends:?}");
             }
         });
     }

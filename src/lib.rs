@@ -11,6 +11,7 @@ pub mod faults;
 pub mod outcome;
 pub mod params;
 pub mod pulse;
+pub mod statistics;
 pub mod threads;
 pub mod units;
 

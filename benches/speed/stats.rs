@@ -2,14 +2,7 @@
 
 /// The value in the middle; of an even number, the mean of the two. Nothing of no samples.
 pub fn median(samples: &[f64]) -> Option<f64> {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(sorted[half]),
-        _ => Some((sorted[half - 1] + sorted[half]) / 2.0),
-    }
+    (!samples.is_empty()).then(|| skt_hpl::statistics::median(samples))
 }
 
 /// The distance from the lowest to the highest, as a part of the median.

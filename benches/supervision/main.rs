@@ -25,7 +25,8 @@ use std::time::Instant;
 
 use clap::Parser;
 use nix::sys::signal::{Signal, kill};
-use skt_hpl::cli::run::{NodeFlags, Refusal};
+use skt_hpl::cli::exit::Refusal;
+use skt_hpl::cli::run::NodeFlags;
 use skt_hpl::comm::World;
 use skt_hpl::supervise::remember::events::Event;
 

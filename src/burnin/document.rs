@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::samples::{Here, Sweep};
-use super::spread::median;
 use super::verdict::{ALARMS, Count, Judged, Place, Slow, Tolerance, What, Wrong, sweeps_least};
 use super::words;
+use crate::statistics::median;
 
 /// Of more nodes the table is not printed: the document has them all.
 const ROWS_MOST: usize = 64;

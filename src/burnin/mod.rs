@@ -2,12 +2,12 @@
 //!
 //! `skt-hpl burnin` starts one rank a node; the ranks [`probe`]: they multiply, copy memory and send to each other
 //! by turns ([`rounds`]), again and again. What comes of it ([`samples`]) is judged by [`verdict`], with the statistics of
-//! [`spread`], and told in sentences by [`words`]. All but `probe` is pure: a judgement is a few lines of test.
+//! [`chance`], and told in sentences by [`words`]. All but `probe` is pure: a judgement is a few lines of test.
 
+pub mod chance;
 pub mod document;
 pub mod probe;
 pub mod rounds;
 pub mod samples;
-pub mod spread;
 pub mod verdict;
 pub mod words;

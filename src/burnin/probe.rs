@@ -304,7 +304,7 @@ fn ping(comm: &Comm, peer: usize, slot: Duration) -> f64 {
         times.push(sent.elapsed().as_secs_f64());
     }
     comm.send(&[0u64], peer, WORD);
-    super::spread::median(&times[WARM..]) / 2.0
+    crate::statistics::median(&times[WARM..]) / 2.0
 }
 
 /// Sends blocks to a peer that [absorbs](absorb) them: bytes a second, until the last has been received.

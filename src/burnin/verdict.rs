@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::chance::{chance, repeats_least};
 use super::samples::Sweep;
-use super::spread::{chance, deviation, median, repeats_least};
+use crate::statistics::{deviation, median};
 
 /// The chance of a false alarm in one pass over everything, at most: that anything is named that is not slower than its limit.
 pub const ALARMS: f64 = 0.01;

@@ -20,17 +20,18 @@ pub fn place(place: Place, names: &[String]) -> String {
 pub fn sentence(slow: &Slow, names: &[String]) -> String {
     let at = place(slow.place, names);
     let count = &slow.count;
-    let with = if matches!(slow.place, Place::Port(_)) { " with all of its peers" } else { "" };
+    let with =
+        if matches!(slow.place, Place::Port(_)) { " to and from all of its peers" } else { "" };
     let pace = share(count.share);
     let what = match slow.what {
         What::Multiply => format!("{at} multiplies at {pace} of its peers' rate"),
         What::Memory => format!("{at} copies memory at {pace} of its peers' rate"),
         What::Bandwidth => {
-            format!("{at} carries {pace} of the bytes a second that others do{with}")
+            format!("{at} carries{with} {pace} of what others carry in the same time")
         }
         What::Latency => {
             format!(
-                "{at} takes {:.1} times as long for a short message as others do{with}",
+                "{at} takes{with} {:.1} times as long for a short message as others do",
                 1.0 / count.share
             )
         }
@@ -111,7 +112,11 @@ mod tests {
                 vec!["the network of n2 carries", "all of its peers"],
             ),
             (What::Bandwidth, Place::Link(0, 2), vec!["the link from n1 to n3 carries"]),
-            (What::Latency, Place::Port(1), vec!["network of n2 takes 1.1 times as long"]),
+            (
+                What::Latency,
+                Place::Port(1),
+                vec!["network of n2 takes to and from all of its peers 1.1 times as long"],
+            ),
             (What::Latency, Place::Link(2, 0), vec!["from n3 to n1 takes"]),
         ] {
             let text = told(what, place);

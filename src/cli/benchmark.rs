@@ -31,8 +31,7 @@ use crate::course::Recorder;
 use crate::faults::{self, Point, hit};
 use crate::input::Loaded;
 use crate::input::memory_need::{Means, OnNode, enough_ranks, fits};
-use crate::lu::{Context, Milestone, Observer, Seat, Start, solve_test};
-use crate::matrix::{HugeBuffer, Local, Shape};
+use crate::lu::{Context, Milestone, Observer, Seat, Start, own_part, solve_test};
 use crate::memory::{self, Depot};
 use crate::outcome::Outcome;
 use crate::params::TestParams;
@@ -530,23 +529,9 @@ fn solve_plainly(
     pool: &mut Pool,
     watcher: &mut impl Observer,
 ) -> Result<Option<Outcome>, String> {
-    let shape: Shape = context.shape;
-    let room = HugeBuffer::new(shape.len());
-    let mut lacking = [u64::from(room.is_err())];
-    context.grid.all_reduce(&mut lacking, Reduce::Sum);
-    let buffer = match room {
-        Ok(buffer) if lacking[0] == 0 => buffer,
-        _ => {
-            let bytes = shape.len() as u64 * 8;
-            return Err(format!(
-                "{} rank(s) could not get {bytes} bytes for their part of the matrix",
-                lacking[0]
-            ));
-        }
-    };
-    let mut local = Local::new(shape, buffer);
-    solve_test(context, &mut local, Start::Fresh, pool, watcher)
-        .map_err(|error| format!("no memory for the work arrays: {error}"))
+    own_part(context)
+        .and_then(|mut local| solve_test(context, &mut local, Start::Fresh, pool, watcher))
+        .map_err(|error| error.to_string())
 }
 
 /// Tells the progress, at most about once a second, and notes the way of a test.

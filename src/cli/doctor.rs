@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::exit::Exit;
+use super::exit::{Exit, Refusal};
 use super::need::{self, Needs};
-use super::run::{self, NodeFlags, Refusal};
+use super::run::{self, NodeFlags};
 use super::shelved;
+use super::template::own_program;
 use crate::blas::arithmetic::Rules;
 use crate::supervise::judge::fitness::{Expected, Finding, Need, judge};
 use crate::supervise::remember::clerk::Clerk;
@@ -112,10 +113,7 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
         held_bytes: 0,
         rounding,
     };
-    let own = std::env::current_exe()
-        .map_err(|e| Refusal(Exit::Environment, format!("cannot tell where this program is: {e}")))?
-        .to_string_lossy()
-        .into_owned();
+    let own = own_program()?.to_string_lossy().into_owned();
     let Some(nodes) = flags.nodes.nodes()? else {
         return this_node(flags, &own, &expected);
     };

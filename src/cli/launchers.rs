@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::exit::Exit;
-use super::run::{NodeFlags, Refusal};
+use super::exit::{Exit, Refusal};
+use super::run::NodeFlags;
 use crate::supervise::start::launcher::{Launcher, PMIX_FENCE_VAR, Tool, major_version};
 use crate::supervise::talk::shell::split_words;
 

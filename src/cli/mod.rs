@@ -38,10 +38,9 @@ mod shelved;
 mod signs;
 mod simulate;
 mod status;
+mod template;
 mod this_machine;
-mod trials;
 mod tune;
-mod tune_table;
 
 use std::process::ExitCode;
 
@@ -105,7 +104,7 @@ enum Sub {
     /// Find good parameters for this machine, from parts of runs
     Tune(Box<tune::TuneFlags>),
     #[command(hide = true)]
-    Trials(trials::TrialsFlags),
+    Trials(tune::trials::TrialsFlags),
     /// Print or plot the models behind it
     Model(Box<model::ModelFlags>),
     /// Simulate whole runs under failures
@@ -209,7 +208,7 @@ pub fn main() -> ExitCode {
         Some(Sub::Report(flags)) => report::run(&flags),
         Some(Sub::Plan(flags)) => plan::run(&flags),
         Some(Sub::Tune(flags)) => tune::run(&flags),
-        Some(Sub::Trials(flags)) => trials::run(&flags),
+        Some(Sub::Trials(flags)) => tune::trials::run(&flags),
         Some(Sub::Model(flags)) => model::run(&flags),
         Some(Sub::Simulate(flags)) => simulate::run(&flags),
     }

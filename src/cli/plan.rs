@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use clap::Args;
 
-use super::exit::Exit;
+use super::exit::{Exit, Refusal};
+use super::template;
 use super::this_machine;
 use crate::cores;
 use crate::model::fit::{Fit, Sample, fit, read};
@@ -171,26 +172,17 @@ pub struct PlanFlags {
     seed: u64,
 }
 
-/// Why there is no plan, with the exit code that says so.
-struct Fault(Exit, String);
-
-impl From<crate::model::ModelError> for Fault {
-    fn from(e: crate::model::ModelError) -> Self {
-        Fault(Exit::BadInput, e.to_string())
-    }
-}
-
 pub fn run(flags: &PlanFlags) -> ExitCode {
     match answer(flags) {
         Ok(text) => super::print(text.as_bytes()),
-        Err(Fault(exit, text)) => {
+        Err(Refusal(exit, text)) => {
             eprintln!("skt-hpl plan: {text}");
             exit.into()
         }
     }
 }
 
-fn answer(flags: &PlanFlags) -> Result<String, Fault> {
+fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
     let mut warnings = Vec::new();
     let mut inputs = inputs(flags, &mut warnings)?;
     let mut fitted = None;
@@ -219,7 +211,7 @@ fn answer(flags: &PlanFlags) -> Result<String, Fault> {
     advice.warnings = warnings;
     let mut text = if flags.json {
         let mut json = serde_json::to_string_pretty(&advice)
-            .map_err(|e| Fault(Exit::Environment, format!("cannot write JSON: {e}")))?;
+            .map_err(|e| Refusal(Exit::Environment, format!("cannot write JSON: {e}")))?;
         json.push('\n');
         json
     } else {
@@ -242,7 +234,7 @@ fn answer(flags: &PlanFlags) -> Result<String, Fault> {
 }
 
 /// What the flags tell, completed by this machine.
-fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Fault> {
+fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refusal> {
     let cores = flags.cores.unwrap_or_else(|| {
         let cores = cores::count() as u64;
         warnings.push(format!("{cores} cores a node: taken from this machine (--cores)"));
@@ -252,7 +244,7 @@ fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Fault
         Some(m) => m,
         None => {
             let memory = this_machine::memory().ok_or_else(|| {
-                Fault(
+                Refusal(
                     Exit::Environment,
                     "this machine does not tell its memory; say it with --memory".into(),
                 )
@@ -306,14 +298,14 @@ fn guessed_half(inputs: &Inputs) -> Option<f64> {
     planner::plan(&quick).ok().map(|a| a.plan.rate.n_half)
 }
 
-fn samples_of(files: &[PathBuf]) -> Result<Vec<Sample>, Fault> {
+fn samples_of(files: &[PathBuf]) -> Result<Vec<Sample>, Refusal> {
     let mut samples = Vec::new();
     for file in files {
         let bytes = std::fs::read(file)
-            .map_err(|e| Fault(Exit::BadInput, format!("cannot read {}: {e}", file.display())))?;
+            .map_err(|e| Refusal(Exit::BadInput, format!("cannot read {}: {e}", file.display())))?;
         let found = read(&String::from_utf8_lossy(&bytes));
         if found.is_empty() {
-            return Err(Fault(
+            return Err(Refusal(
                 Exit::BadInput,
                 format!(
                     "{} holds no result: neither lines such as `WR11C2R4 12000 192 1 2 5.58 2.0645e+02` nor \
@@ -328,8 +320,8 @@ fn samples_of(files: &[PathBuf]) -> Result<Vec<Sample>, Fault> {
 }
 
 /// Three short runs of the benchmark itself.
-fn calibrate(flags: &PlanFlags, inputs: &Inputs, time: f64) -> Result<Vec<Sample>, Fault> {
-    let environment = |text: String| Fault(Exit::Environment, text);
+fn calibrate(flags: &PlanFlags, inputs: &Inputs, time: f64) -> Result<Vec<Sample>, Refusal> {
+    let environment = |text: String| Refusal(Exit::Environment, text);
     // The plan without any measurement says what fits and, roughly, how fast this may be.
     let rough =
         planner::plan(&Inputs { simulate: 0, limit: None, n: None, ..inputs.clone() })?.plan;
@@ -376,54 +368,29 @@ fn calibrate_in(
     inputs: &Inputs,
     dir: &Path,
     dat: &str,
-) -> Result<Vec<Sample>, Fault> {
-    let environment = |text: String| Fault(Exit::Environment, text);
+) -> Result<Vec<Sample>, Refusal> {
+    let environment = |text: String| Refusal(Exit::Environment, text);
     let file = dir.join("HPL.dat");
     std::fs::write(&file, dat)
         .map_err(|e| environment(format!("cannot write {}: {e}", file.display())))?;
-    let program = match &flags.program {
-        Some(p) => p.clone(),
-        None => std::env::current_exe()
-            .map_err(|e| environment(format!("cannot tell which program this is: {e}")))?,
-    };
-    let ranks = (inputs.nodes * inputs.ranks_per_node).to_string();
-    let words: Vec<String> =
-        flags.launcher.split_whitespace().map(|w| w.replace("{ranks}", &ranks)).collect();
-    let (first, rest) =
-        words.split_first().ok_or_else(|| Fault(Exit::Usage, "--launcher is empty".into()))?;
+    let program = flags.program.clone().map_or_else(template::own_program, Ok)?;
+    let ranks = inputs.nodes * inputs.ranks_per_node;
+    let words = template::words(&flags.launcher, ranks as usize, inputs.ranks_per_node as usize);
     let threads = (inputs.cores / inputs.ranks_per_node).max(1).to_string();
     eprintln!("skt-hpl plan: measuring for about {}", show_seconds(flags.calibrate.unwrap_or(0.0)));
-    let output = Command::new(first)
-        .args(rest)
-        .arg(&program)
-        .arg("--dat")
-        .arg(&file)
-        .args(["--threads", &threads])
-        // Open MPI refuses root without these; others ignore them.
-        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
-        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-        .current_dir(dir)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| {
-            environment(format!("cannot start `{first}`: {e}; say another with --launcher"))
-        })?;
+    let mut command = template::command(&words, &program)?;
+    command.arg("--dat").arg(&file).args(["--threads", &threads]).current_dir(dir);
+    let output = command.output().map_err(|error| template::cannot_start(&command, &error))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last: Vec<&str> = said.lines().rev().take(5).collect();
-        let last: Vec<&str> = last.into_iter().rev().collect();
-        return Err(environment(format!(
-            "the calibration failed ({}):\n{}",
-            output.status,
-            last.join("\n")
-        )));
+        let said = template::last_lines(&String::from_utf8_lossy(&output.stderr));
+        return Err(environment(format!("the calibration failed ({}):\n{said}", output.status)));
     }
     Ok(read(&String::from_utf8_lossy(&output.stdout)))
 }
 
-fn write_files(dir: &Path, advice: &Advice, force: bool) -> Result<(), Fault> {
+fn write_files(dir: &Path, advice: &Advice, force: bool) -> Result<(), Refusal> {
     if advice.plan.method == Method::Disk {
-        return Err(Fault(
+        return Err(Refusal(
             Exit::BadInput,
             "checkpoints to disk alone are a model so far: the program cannot run them, and the files would start an \
              unprotected run. --method self with `skt-hpl --level2 DIR` keeps checkpoints on storage, too"
@@ -435,7 +402,7 @@ fn write_files(dir: &Path, advice: &Advice, force: bool) -> Result<(), Fault> {
         for (name, _) in files {
             let path = dir.join(name);
             if path.exists() {
-                return Err(Fault(
+                return Err(Refusal(
                     Exit::BadInput,
                     format!("{} is there already; --force overwrites it", path.display()),
                 ));
@@ -443,11 +410,11 @@ fn write_files(dir: &Path, advice: &Advice, force: bool) -> Result<(), Fault> {
         }
     }
     std::fs::create_dir_all(dir)
-        .map_err(|e| Fault(Exit::Environment, format!("cannot make {}: {e}", dir.display())))?;
+        .map_err(|e| Refusal(Exit::Environment, format!("cannot make {}: {e}", dir.display())))?;
     for (name, text) in files {
         let path = dir.join(name);
         std::fs::write(&path, text).map_err(|e| {
-            Fault(Exit::Environment, format!("cannot write {}: {e}", path.display()))
+            Refusal(Exit::Environment, format!("cannot write {}: {e}", path.display()))
         })?;
     }
     Ok(())

@@ -445,9 +445,8 @@ impl<'a> Guardian<'a> {
             said: None,
         };
         let mut local = Local::new(shape, a);
-        let outcome = solve_test(context, &mut local, start, pool, &mut guard).map_err(|e| {
-            Ended::new(Exit::Environment, format!("no memory for work arrays: {e}"))
-        })?;
+        let outcome = solve_test(context, &mut local, start, pool, &mut guard)
+            .map_err(|error| Ended::new(Exit::Environment, error.to_string()))?;
         let Guard { mut checkpointer, mut account, earlier, stored, .. } = guard;
         // Whoever watches must not take the end that follows for a death.
         checkpointer.tick(Doing::Done, params.blocks());

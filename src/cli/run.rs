@@ -12,9 +12,10 @@ use std::time::Duration;
 use clap::{Args, Command, FromArgMatches};
 
 use super::bench::{self, BenchFlags};
-use super::exit::Exit;
+use super::exit::{Exit, Refusal};
 use super::launchers::in_path;
 use super::need;
+use super::template::own_program;
 use crate::blas::Library;
 use crate::blas::arithmetic::Rules;
 use crate::input::Loaded;
@@ -195,9 +196,6 @@ fn more_than_one(text: &str) -> Result<f64, String> {
 /// again for the rest.
 const IN_PLACE_MS: u64 = 15_000;
 
-/// A refusal: what to say and the exit status.
-pub struct Refusal(pub Exit, pub String);
-
 fn refuse<T>(exit: Exit, why: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal(exit, why.into()))
 }
@@ -348,9 +346,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         }
     };
     let (tool, mut extra) = flags.nodes.launcher()?;
-    let own = std::env::current_exe().map_err(|e| {
-        Refusal(Exit::Environment, format!("cannot tell where this program is: {e}"))
-    })?;
+    let own = own_program()?;
     let planned = match &flags.program {
         None => Some(plan(&flags.bench)?),
         Some(_) => None,

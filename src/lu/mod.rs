@@ -19,6 +19,7 @@
 //! reached, and asks it beforehand where to drain. Nor of failures: it knows columns, their roles, and that an attempt may
 //! have been left.
 
+mod arrays;
 mod clock;
 mod context;
 mod exchange;
@@ -37,6 +38,7 @@ mod swap;
 mod test;
 mod update;
 
+pub use arrays::own_part;
 pub use clock::{Clock, Part};
 pub use context::{Context, Seat};
 pub use pipeline::{DEPTH_IN_STEPS, Halt, Milestone, Observer, Silent};

@@ -7,12 +7,12 @@
 use std::io;
 use std::ops::Range;
 
+use super::arrays::{own_part, work_arrays};
 use super::clock::Clock;
 use super::context::Context;
 use super::pipeline::{Observer, factorise};
-use super::test::work_arrays;
 use crate::comm::Reduce;
-use crate::matrix::{Generator, HugeBuffer, Local};
+use crate::matrix::Generator;
 use crate::threads::Pool;
 
 /// Notes when the stretch begins and ends.
@@ -48,18 +48,8 @@ pub fn time_stretches(
     pool: &mut Pool,
 ) -> io::Result<Vec<f64>> {
     let params = context.params;
-    let room = HugeBuffer::new(context.shape.len());
-    let mut lacking = [u64::from(room.is_err())];
-    context.grid.all_reduce(&mut lacking, Reduce::Sum);
-    let buffer = match room {
-        Ok(buffer) if lacking[0] == 0 => buffer,
-        Err(error) => return Err(error),
-        Ok(_) => {
-            return Err(io::Error::other("another rank has no memory for its part of the matrix"));
-        }
-    };
+    let mut local = own_part(context)?;
     let mut work = work_arrays(context, pool)?;
-    let mut local = Local::new(context.shape, buffer);
     local.generate(&Generator::new(params.rng, params.seed, params.n), pool);
     let mut seconds = Vec::with_capacity(stretches.len());
     for stretch in stretches {

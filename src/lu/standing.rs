@@ -5,13 +5,14 @@
 
 use std::io;
 
+use super::arrays::{own_part, work_arrays};
 use super::context::Context;
 use super::pipeline::{Milestone, Observer, Work, catch_up_in_steps, factorise_in_steps};
 use super::regain::regain;
 use super::roles::{Exchange, Progress};
 use super::solve::back_substitute;
-use super::test::{Timer, conclude, forget_resident_peak, generator, work_arrays};
-use crate::comm::{Reduce, set_phase};
+use super::test::{Timer, conclude, forget_resident_peak, generator};
+use crate::comm::set_phase;
 use crate::faults::{Point, hit};
 use crate::matrix::{HugeBuffer, Local, Shape};
 use crate::outcome::Outcome;
@@ -39,24 +40,10 @@ pub struct From {
 impl Standing {
     /// Room for this rank's part. All ranks of the grid together; an error on all of them says who has none.
     pub fn new(context: &Context, pool: &Pool) -> io::Result<Self> {
-        let room = HugeBuffer::new(context.shape.len());
-        let mut lacking = [u64::from(room.is_err())];
-        context.grid.all_reduce(&mut lacking, Reduce::Sum);
-        let room = match room {
-            Ok(room) if lacking[0] == 0 => room,
-            _ => {
-                let bytes = context.shape.len() as u64 * 8;
-                return Err(io::Error::other(format!(
-                    "{} rank(s) could not get {bytes} bytes for their part of the matrix",
-                    lacking[0]
-                )));
-            }
-        };
+        let local = own_part(context)?;
         forget_resident_peak();
-        let work = work_arrays(context, pool)
-            .map_err(|e| io::Error::other(format!("no memory for the work arrays: {e}")))?;
-        let progress = Progress::default();
-        Ok(Self { local: Local::new(context.shape, room), work: Some(work), progress })
+        let work = work_arrays(context, pool)?;
+        Ok(Self { local, work: Some(work), progress: Progress::default() })
     }
 
     /// What lies here: its shape, and the elements by rows.

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::arrays::work_arrays;
 use super::clock::{Clock, Part};
 use super::context::Context;
 use super::pipeline::{Halt, Milestone, Observer, Work, factorise};
@@ -26,8 +27,7 @@ pub enum Start {
 }
 
 /// Solves one test. All ranks of the grid call this together and get the same outcome; none if
-/// the observer stopped it. An error, at all of
-/// them, says that the work arrays could not be had.
+/// the observer stopped it. An error, at all of them, says that the work arrays could not be had.
 pub fn solve_test<S: Storage, O: Observer>(
     context: &Context,
     local: &mut Local<S>,
@@ -142,19 +142,6 @@ pub(super) fn conclude<O: Observer>(
         checksums: None,
         course: Course::default(),
         power: None,
-    }
-}
-
-/// The work arrays of all ranks of the grid. An error at all of them, if any gets none: a rank that goes on alone would wait
-/// for ever for those that cannot.
-pub(super) fn work_arrays(context: &Context, pool: &Pool) -> io::Result<Work> {
-    let made = Work::new(context, pool.threads());
-    let mut lacking = [u64::from(made.is_err())];
-    context.grid.all_reduce(&mut lacking, Reduce::Sum);
-    match made {
-        Ok(work) if lacking[0] == 0 => Ok(work),
-        Ok(_) => Err(io::Error::other(format!("{} other rank(s) have none", lacking[0]))),
-        Err(error) => Err(error),
     }
 }
 

@@ -4,6 +4,8 @@
 //! A machine grows faster and slower over the minutes. So times are only compared within a round, as ratios to
 //! a candidate that took part in it.
 
+use crate::statistics::{OF_NORMAL, median};
+
 /// Candidates by number, and the seconds of each in each round it took part in.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Race {
@@ -19,14 +21,8 @@ const NOISE: f64 = 0.015;
 const FEWEST: usize = 3;
 const PART: f64 = 1.0 / 3.0;
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
+fn middle(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| median(values))
 }
 
 impl Race {
@@ -77,7 +73,7 @@ impl Race {
 
     /// The time of `who` as a part of `other`'s.
     pub fn ratio(&self, who: usize, other: usize) -> Option<f64> {
-        median(self.beside(who, other))
+        middle(&self.beside(who, other))
     }
 
     /// The fastest of those left: whose times are the smallest parts of those of the first that is left.
@@ -112,10 +108,9 @@ impl Race {
                 ratios.into_iter().filter(move |_| many).map(move |r| (r / middle - 1.0).abs())
             })
             .collect();
-        // 1.4826 median deviations are a standard deviation; a ratio of two has twice the variance of one. With
-        // few rounds the middle is drawn to the values themselves.
+        // A ratio of two has twice the variance of one. With few rounds the middle is drawn to the values themselves.
         let few = 1.5;
-        let known = median(deviations).map(|d| few * 1.4826 * d / std::f64::consts::SQRT_2);
+        let known = middle(&deviations).map(|d| few * OF_NORMAL * d / std::f64::consts::SQRT_2);
         known.map_or(NOISE, |noise| noise.clamp(0.002, 0.1))
     }
 
@@ -191,7 +186,7 @@ mod tests {
         assert!(within >= 190, "{within} of 200 within 2 %");
         let noise: Vec<f64> = (0..50).map(|seed| run(&truth, 0.02, seed).noise()).collect();
         // Evenly within 2 % either way is a standard deviation of 1.15 %.
-        let middle = median(noise).unwrap();
+        let middle = median(&noise);
         assert!((0.005..0.025).contains(&middle), "{middle}");
     }
 

@@ -269,24 +269,10 @@ pub fn search(domain: &Domain, budget: f64, lab: &mut impl Lab) -> Result<Tuned,
 
 #[cfg(test)]
 mod tests {
-    use super::super::space::{USUAL_NBS, layouts};
     use super::*;
     use crate::params::{Bcast, Fact};
     use rand_xoshiro::Xoshiro256PlusPlus;
     use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
-
-    fn domain() -> Domain {
-        Domain {
-            n: 12_000,
-            nodes: 1,
-            cores: 4,
-            ranks_per_node: layouts(4, 1),
-            nbs: USUAL_NBS.to_vec(),
-            nb_is_free: true,
-            grids: Vec::new(),
-            blas: vec![None],
-        }
-    }
 
     /// A machine on which some choices are better, by a formula.
     fn truth(one: &Candidate) -> f64 {
@@ -358,7 +344,7 @@ mod tests {
         let mut good = 0;
         for seed in 0..100 {
             let mut lab = Simulated::new(seed, 0.01);
-            let tuned = search(&domain(), 180.0, &mut lab).unwrap();
+            let tuned = search(&Domain::of_cores(4), 180.0, &mut lab).unwrap();
             assert!(tuned.spent < 190.0, "{}", tuned.spent);
             assert_eq!(tuned.spent, lab.spent);
             assert_eq!(tuned.measured, lab.asked);
@@ -373,7 +359,7 @@ mod tests {
 
     #[test]
     fn without_noise_it_says_what_mattered() {
-        let tuned = search(&domain(), 400.0, &mut Simulated::new(1, 0.0)).unwrap();
+        let tuned = search(&Domain::of_cores(4), 400.0, &mut Simulated::new(1, 0.0)).unwrap();
         assert_eq!(tuned.shapes.len(), tuned.shapes_possible);
         assert_eq!(tuned.choices.len(), tuned.choices_possible);
         assert_eq!((tuned.best.test.bcast, tuned.best.test.pfact), (Bcast::LongM, Fact::Left));
@@ -385,7 +371,7 @@ mod tests {
     #[test]
     fn a_small_budget_still_ends_with_an_answer() {
         for budget in [0.0, 1.0, 10.0, 30.0] {
-            let tuned = search(&domain(), budget, &mut Simulated::new(7, 0.01)).unwrap();
+            let tuned = search(&Domain::of_cores(4), budget, &mut Simulated::new(7, 0.01)).unwrap();
             assert!(tuned.spent < budget + 40.0, "{budget}: {}", tuned.spent);
             assert!(tuned.rounds >= 1);
         }
@@ -395,18 +381,21 @@ mod tests {
     fn candidates_that_cannot_be_run_are_left_out() {
         let mut lab = Simulated::new(3, 0.01);
         lab.broken = |one| one.test.p * one.test.q == 1;
-        let tuned = search(&domain(), 180.0, &mut lab).unwrap();
+        let tuned = search(&Domain::of_cores(4), 180.0, &mut lab).unwrap();
         assert!(tuned.best.test.p * tuned.best.test.q > 1);
         lab.broken = |_| true;
-        assert!(search(&domain(), 180.0, &mut lab).is_err());
+        assert!(search(&Domain::of_cores(4), 180.0, &mut lab).is_err());
     }
 
     #[test]
     fn a_lab_that_is_lost_ends_it() {
         let mut lab = Simulated::new(3, 0.01);
         lab.fails_at = 10;
-        assert_eq!(search(&domain(), 180.0, &mut lab).unwrap_err(), "the launcher is gone");
-        let nothing = Domain { grids: vec![(3, 5)], ..domain() };
+        assert_eq!(
+            search(&Domain::of_cores(4), 180.0, &mut lab).unwrap_err(),
+            "the launcher is gone"
+        );
+        let nothing = Domain { grids: vec![(3, 5)], ..Domain::of_cores(4) };
         assert!(search(&nothing, 180.0, &mut Simulated::new(1, 0.0)).is_err());
     }
 }

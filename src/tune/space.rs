@@ -37,6 +37,23 @@ pub struct Domain {
     pub blas: Vec<Option<String>>,
 }
 
+#[cfg(test)]
+impl Domain {
+    /// One node of so many cores, N = 12000, nothing ruled out.
+    pub fn of_cores(cores: usize) -> Self {
+        Self {
+            n: 12_000,
+            nodes: 1,
+            cores,
+            ranks_per_node: layouts(cores, 1),
+            nbs: USUAL_NBS.to_vec(),
+            nb_is_free: true,
+            grids: Vec::new(),
+            blas: vec![None],
+        }
+    }
+}
+
 /// Block sizes people get good rates with, the likely ones first.
 pub const USUAL_NBS: [usize; 6] = [256, 192, 384, 128, 320, 512];
 
@@ -188,19 +205,6 @@ pub fn words(candidate: &Candidate) -> String {
 mod tests {
     use super::*;
 
-    fn domain() -> Domain {
-        Domain {
-            n: 12_000,
-            nodes: 1,
-            cores: 2,
-            ranks_per_node: layouts(2, 1),
-            nbs: USUAL_NBS.to_vec(),
-            nb_is_free: true,
-            grids: Vec::new(),
-            blas: vec![None],
-        }
-    }
-
     #[test]
     fn near_grids_come_first() {
         assert_eq!(grids(1), [(1, 1)]);
@@ -223,7 +227,7 @@ mod tests {
 
     #[test]
     fn all_combinations_are_there_once_and_likely_ones_first() {
-        let all = domain().first();
+        let all = Domain::of_cores(2).first();
         assert_eq!(all.len(), 6 * 3);
         let first = &all[0];
         assert_eq!(
@@ -234,7 +238,7 @@ mod tests {
             assert!(!all[..i].contains(one));
             assert_eq!(one.layout.ranks_per_node, one.test.p * one.test.q);
         }
-        let asked = Domain { grids: vec![(2, 1)], nbs: vec![100], ..domain() };
+        let asked = Domain { grids: vec![(2, 1)], nbs: vec![100], ..Domain::of_cores(2) };
         let all = asked.first();
         assert_eq!(all.len(), 1);
         assert_eq!((all[0].test.nb, all[0].test.p, all[0].layout.threads), (100, 2, 1));
@@ -242,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_variation_differs_in_what_it_says_and_only_where_that_matters() {
-        let domain = domain();
+        let domain = Domain::of_cores(2);
         let best = domain.first().into_iter().find(|c| c.test.p == 1 && c.test.q == 2).unwrap();
         let all = domain.variations(&best);
         assert!(all.iter().any(|(what, _)| *what == "BCAST"));

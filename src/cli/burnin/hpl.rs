@@ -9,11 +9,12 @@ use super::BurninFlags;
 use super::pass::Pass;
 use crate::burnin::document::HplRun;
 use crate::burnin::rounds::machines;
-use crate::burnin::spread::median;
-use crate::cli::exit::Exit;
-use crate::cli::run::{NodeFlags, Refusal};
+use crate::cli::exit::{Exit, Refusal};
+use crate::cli::run::NodeFlags;
+use crate::cli::template::own_program;
 use crate::model::fit;
 use crate::model::planner::squarest_grid;
+use crate::statistics::median;
 use crate::supervise::remember::events::Event;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::remember::journal;
@@ -86,8 +87,7 @@ pub fn repeat(
     until: Duration,
 ) -> Result<Vec<HplRun>, Refusal> {
     let environment = |why: String| Refusal(Exit::Environment, why);
-    let own = std::env::current_exe()
-        .map_err(|e| environment(format!("cannot tell where this program is: {e}")))?;
+    let own = own_program()?;
     let left = until.saturating_sub(began.elapsed());
     let ranks: usize = hosts.iter().map(|host| host.slots).sum();
     let mut bench: Vec<String> =

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::doctor::{self, DoctorFlags};
-use super::exit::Exit;
-use super::run::{NodeFlags, Refusal};
+use super::exit::{Exit, Refusal};
+use super::run::NodeFlags;
 use crate::burnin::document::{self, Document, Kind};
 use crate::burnin::probe::{self, Extent};
 use crate::burnin::samples::{Here, Said};

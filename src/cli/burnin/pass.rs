@@ -9,8 +9,8 @@ use super::BurninFlags;
 use crate::burnin::probe::Extent;
 use crate::burnin::samples::{Here, Said, Sweep, read};
 use crate::burnin::verdict::{Judged, LINKS_EVERY, Tolerance, judge, sweeps_wanted};
-use crate::cli::exit::Exit;
-use crate::cli::run::Refusal;
+use crate::cli::exit::{Exit, Refusal};
+use crate::cli::template::own_program;
 use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::Folder;
@@ -74,8 +74,7 @@ pub fn measure(
     let environment = |why: String| Refusal(Exit::Environment, why);
     let began = Instant::now();
     let (tool, extra) = flags.nodes.launcher()?;
-    let own = std::env::current_exe()
-        .map_err(|e| environment(format!("cannot tell where this program is: {e}")))?;
+    let own = own_program()?;
     let extent = extent(hosts.len(), flags.time, flags.threads, flags.slot);
     let dir = std::path::absolute(flags.state.join(format!("pass-{number}")))
         .map_err(|e| environment(e.to_string()))?;
@@ -143,8 +142,8 @@ pub fn measure(
         });
         return Err(environment(match (waited, late) {
             (Some((node, seconds)), _) => format!(
-                "{} has stopped answering in the middle of the measurements: waited for it for {seconds} s{words}; its \
-                 agent still answers to skt-hpl doctor, or does not",
+                "{} has stopped answering in the middle of the measurements: waited for it for {seconds} s{words}; \
+                 skt-hpl doctor tells whether it still answers",
                 hosts[node].name
             ),
             (None, true) => format!(

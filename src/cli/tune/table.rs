@@ -1,30 +1,13 @@
-//! What `skt-hpl tune` shows: a table while it measures, and what it came to.
+//! What a search shows: a table while it measures, and what it came to.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
-use std::path::Path;
 
 use crate::params::TestParams;
 use crate::tune::picture::{by_weight, choice_words};
 use crate::tune::search::{Found, Stage, Tuned};
-use crate::tune::space::{Candidate, Layout, words};
+use crate::tune::space::{Candidate, words};
 use crate::units::{show_flops, show_seconds};
-
-/// The words that start a job, without the program.
-pub fn words_of_launcher(launcher: &str, layout: &Layout, nodes: usize) -> Vec<String> {
-    let (ranks, each) = (nodes * layout.ranks_per_node, layout.ranks_per_node);
-    let fill = |word: &str| {
-        word.replace("{ranks}", &ranks.to_string()).replace("{per_node}", &each.to_string())
-    };
-    launcher.split_whitespace().map(fill).collect()
-}
-
-/// The command that starts the run.
-pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Path) -> String {
-    let words = words_of_launcher(launcher, &best.layout, nodes).join(" ");
-    let blas = best.layout.blas.as_ref().map(|blas| format!(" --blas {blas}")).unwrap_or_default();
-    format!("{words} {} --threads {}{blas}", program.display(), best.layout.threads)
-}
 
 /// Lines of the table while it is measured.
 const SHOWN: usize = 10;
@@ -190,12 +173,13 @@ pub fn report(tuned: &Tuned, wanted: usize, engine: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::model::planner::usual;
     use crate::tune::search::{Choice, Placed};
+    use crate::tune::space::Layout;
 
-    fn candidate(nb: usize) -> Candidate {
+    pub fn candidate(nb: usize) -> Candidate {
         let layout = Layout { ranks_per_node: 2, threads: 3, blas: None };
         Candidate { layout, test: usual(12_000, nb, (1, 2)) }
     }
@@ -223,21 +207,6 @@ mod tests {
             measured: 40,
             spent: 170.0,
         }
-    }
-
-    #[test]
-    fn launchers_get_their_numbers() {
-        let layout = candidate(256).layout;
-        let words = words_of_launcher("srun -n {ranks} --ntasks-per-node={per_node}", &layout, 4);
-        assert_eq!(words, ["srun", "-n", "8", "--ntasks-per-node=2"]);
-        let blas = Layout { blas: Some("libmkl_rt.so".into()), ..layout };
-        let text = launch_text(
-            "mpirun -np {ranks}",
-            &Candidate { layout: blas, ..candidate(256) },
-            1,
-            Path::new("/bin/skt-hpl"),
-        );
-        assert_eq!(text, "mpirun -np 2 /bin/skt-hpl --threads 3 --blas libmkl_rt.so");
     }
 
     #[test]

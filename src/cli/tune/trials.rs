@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::agreement::{self, Ended, Proposal};
-use super::contest;
-use super::exit::Exit;
-use super::say;
 use crate::blas::{self, preflight, set_library_threads};
+use crate::cli::agreement::{self, Ended, Proposal};
+use crate::cli::contest;
+use crate::cli::exit::Exit;
+use crate::cli::say;
 use crate::comm::{Comm, World, set_phase};
 use crate::lu::{Context, time_stretches};
 use crate::params::{Engine, TestParams};
@@ -27,10 +27,6 @@ pub struct TrialsFlags {
     /// Threads of a rank
     #[arg(long, value_name = "COUNT")]
     threads: usize,
-
-    /// What multiplies
-    #[arg(long, value_name = "NAME", default_value = "auto")]
-    engine: Engine,
 
     /// The BLAS in place of the linked one
     #[arg(long, value_name = "LIBRARY")]
@@ -96,12 +92,12 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
     let trials = read(comm, flags)?;
     set_phase("looking at the nodes");
     let node = comm.split_by_node();
-    let mut proposal = Proposal::new(comm.rank(), flags.engine, flags.threads, None);
+    let mut proposal = Proposal::new(comm.rank(), Engine::Auto, flags.threads, None);
     proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
     let mut pool = Pool::new(flags.threads);
-    let agreed = agreement::agree(comm, proposal, flags.engine)?;
+    let agreed = agreement::agree(comm, proposal, Engine::Auto)?;
     let tests: Vec<TestParams> = trials.iter().map(|trial| trial.test.clone()).collect();
-    let asked = contest::Asked { choice: flags.engine, protected: false, tests: &tests };
+    let asked = contest::Asked { choice: Engine::Auto, protected: false, tests: &tests };
     let (engine, _) = contest::decide(comm, &node, &asked, &agreed.engines, &mut pool);
     let common = agreement::settle(comm, agreed, engine);
     tell(comm, &Told::Engine(engine.name().to_owned()));

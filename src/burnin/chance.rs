@@ -1,27 +1,8 @@
-//! Statistics that a few wild values do not move: middle, spread about it, and how surely something is slow.
+//! How surely something is slow.
 //!
 //! Whether a node is slow is decided by counting the repeats in which it was slow, whatever the distribution of the
 //! noise: of one whose usual pace is within the limit, each repeat is slow with a chance of a half at most, so the chance of
 //! so many is a tail of the binomial distribution. With as many tests as there are, their sum bounds the false alarms.
-
-/// The middle value; of an even number the mean of the two in the middle. NaN of none.
-pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    match sorted.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => sorted[n / 2],
-        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
-    }
-}
-
-/// The median distance from the median, in units of the standard deviation that a normal distribution would have.
-pub fn deviation(values: &[f64]) -> f64 {
-    const OF_NORMAL: f64 = 1.4826;
-    let middle = median(values);
-    let distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
-    OF_NORMAL * median(&distances)
-}
 
 /// The chance that of `of` tosses of a fair coin at least `hits` are heads.
 pub fn chance(hits: usize, of: usize) -> f64 {
@@ -55,17 +36,6 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn middles_and_deviations() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert!(median(&[]).is_nan());
-        // One wild value of five moves neither.
-        assert_eq!(median(&[1.0, 2.0, 3.0, 4.0, 1e9]), 3.0);
-        assert_eq!(deviation(&[1.0, 2.0, 3.0, 4.0, 1e9]), 1.4826);
-        assert_eq!(deviation(&[5.0; 4]), 0.0);
-    }
-
-    #[test]
     fn the_chance_is_the_tail_of_pascals_triangle() {
         assert_eq!(chance(0, 7), 1.0);
         assert_eq!(chance(3, 3), 0.125);
@@ -85,18 +55,6 @@ mod tests {
             for hits in 0..of {
                 prop_assert!(chance(hits, of) >= chance(hits + 1, of));
             }
-        }
-
-        #[test]
-        fn a_minority_of_wild_values_moves_nothing_far(
-            values in proptest::collection::vec(-1.0f64..1.0, 5..40), wild in -1e12f64..1e12
-        ) {
-            let mut spoiled = values.clone();
-            for value in spoiled.iter_mut().take((values.len() - 1) / 2) {
-                *value = wild;
-            }
-            prop_assert!(median(&spoiled).abs() <= 1.0);
-            prop_assert!(deviation(&spoiled) <= 1.4826 * 2.0);
         }
 
         #[test]

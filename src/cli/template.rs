@@ -1,0 +1,77 @@
+//! Jobs that a command starts by itself, with the words of a launcher as the user gave them: `mpirun -np {ranks}`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::exit::{Exit, Refusal};
+
+/// Where this program is, for whoever starts it once more.
+pub fn own_program() -> Result<PathBuf, Refusal> {
+    std::env::current_exe()
+        .map_err(|e| Refusal(Exit::Environment, format!("cannot tell where this program is: {e}")))
+}
+
+/// The launcher's words, with the numbers in them.
+pub fn words(launcher: &str, ranks: usize, per_node: usize) -> Vec<String> {
+    let fill = |word: &str| {
+        word.replace("{ranks}", &ranks.to_string()).replace("{per_node}", &per_node.to_string())
+    };
+    launcher.split_whitespace().map(fill).collect()
+}
+
+/// What starts `program` by these words; its arguments are still to come.
+pub fn command(words: &[String], program: &Path) -> Result<Command, Refusal> {
+    let Some((first, rest)) = words.split_first() else {
+        return Err(Refusal(Exit::Usage, "--launcher is empty".into()));
+    };
+    let mut command = Command::new(first);
+    command.args(rest).arg(program).stdin(Stdio::null());
+    // Open MPI refuses root without these; others ignore them.
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    Ok(command)
+}
+
+/// The launcher itself could not be started.
+pub fn cannot_start(command: &Command, error: &std::io::Error) -> Refusal {
+    let first = command.get_program().to_string_lossy();
+    let why = format!("cannot start `{first}`: {error}; say another with --launcher");
+    Refusal(Exit::Environment, why)
+}
+
+/// The end of what a job said of its troubles.
+pub fn last_lines(said: &str) -> String {
+    const LINES: usize = 6;
+    let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launchers_get_their_numbers() {
+        let words = words("srun -n {ranks} --ntasks-per-node={per_node}", 8, 2);
+        assert_eq!(words, ["srun", "-n", "8", "--ntasks-per-node=2"]);
+    }
+
+    #[test]
+    fn a_launcher_that_is_none_is_refused() {
+        let Err(Refusal(exit, why)) = command(&words(" ", 1, 1), Path::new("x")) else {
+            panic!("nothing was refused");
+        };
+        assert_eq!((exit, why.as_str()), (Exit::Usage, "--launcher is empty"));
+        let mut none =
+            command(&words("/no/such/launcher -n {ranks}", 1, 1), Path::new("x")).unwrap();
+        let error = none.spawn().unwrap_err();
+        let Refusal(exit, why) = cannot_start(&none, &error);
+        assert_eq!(exit, Exit::Environment);
+        assert!(why.contains("/no/such/launcher") && why.contains("--launcher"), "{why}");
+    }
+
+    #[test]
+    fn of_what_was_said_the_last_lines_are_told() {
+        assert_eq!(last_lines("1\n2\n\n3\n4\n5\n6\n7\n"), "2\n3\n4\n5\n6\n7");
+        assert_eq!(last_lines("\n"), "");
+    }
+}

@@ -1,0 +1,292 @@
+//! `skt-hpl tune`: starts jobs that time parts of runs, searches among what they say, and writes what it found.
+//!
+//! Everything measured is kept in DIR/tune.json. The search itself has no memory: it is told again what was
+//! measured before, comes to the same point, and goes on from there. So it can be interrupted at any time.
+
+mod jobs;
+mod table;
+pub mod trials;
+mod written;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+
+use self::jobs::{Jobs, KEPT, Kept};
+use self::table::{Table, report};
+use self::written::{dat, launch_text, write};
+use super::exit::{Exit, Refusal};
+use super::node_facts;
+use super::template::own_program;
+use super::this_machine;
+use crate::cores;
+use crate::tune::search::search;
+use crate::tune::space::{Domain, USUAL_NBS, layouts};
+use crate::units::{seconds, show_seconds};
+
+/// Durations are written `90s`, `20min`, `2h`.
+#[derive(Debug, Args)]
+pub struct TuneFlags {
+    /// Order of the matrix [default: what fills four fifths of the free memory]
+    #[arg(short, long, value_name = "N", help_heading = "The problem")]
+    n: Option<usize>,
+
+    /// Number of nodes
+    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = "The problem")]
+    nodes: usize,
+
+    /// Cores of each node [default: those of this machine]
+    #[arg(long, value_name = "COUNT", help_heading = "The problem")]
+    cores: Option<usize>,
+
+    /// Time to spend
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "20min", help_heading = "The search")]
+    budget: f64,
+
+    /// Try these block sizes and no others
+    #[arg(long, value_name = "NB", value_delimiter = ',', help_heading = "The search")]
+    nb: Vec<usize>,
+
+    /// Try these process rows and no others, each with the -q at its place
+    #[arg(
+        short,
+        long,
+        value_name = "P",
+        value_delimiter = ',',
+        requires = "q",
+        help_heading = "The search"
+    )]
+    p: Vec<usize>,
+
+    /// Try these process columns and no others
+    #[arg(
+        short,
+        long,
+        value_name = "Q",
+        value_delimiter = ',',
+        requires = "p",
+        help_heading = "The search"
+    )]
+    q: Vec<usize>,
+
+    /// Try so many ranks a node and no others [default: one a NUMA node, one, one a core]
+    #[arg(long, value_name = "COUNT", value_delimiter = ',', help_heading = "The search")]
+    ranks_per_node: Vec<usize>,
+
+    /// Try these BLAS libraries, too, beside the linked one
+    #[arg(long, value_name = "LIBRARY", value_delimiter = ',', help_heading = "The search")]
+    blas: Vec<String>,
+
+    /// How to start a job; {ranks} stands for the number of ranks, {per_node} for those of a node
+    #[arg(
+        long,
+        value_name = "WORDS",
+        default_value = "mpirun -np {ranks} --bind-to none",
+        help_heading = "The search"
+    )]
+    launcher: String,
+
+    /// Program to measure [default: this one]
+    #[arg(long, value_name = "FILE", help_heading = "The search")]
+    program: Option<PathBuf>,
+
+    /// Keep what is measured in DIR, go on from it, and write the result there: HPL.dat, skt.toml, launch.sh, job.slurm,
+    /// tune.svg
+    #[arg(long, value_name = "DIR", help_heading = "What comes of it")]
+    write: Option<PathBuf>,
+
+    /// Forget what DIR holds of an earlier search
+    #[arg(long, requires = "write", help_heading = "What comes of it")]
+    new: bool,
+
+    /// Print the result as JSON
+    #[arg(long, help_heading = "What comes of it")]
+    json: bool,
+}
+
+pub fn run(flags: &TuneFlags) -> ExitCode {
+    match tune(flags) {
+        Ok(text) => super::print(text.as_bytes()),
+        Err(Refusal(exit, text)) => {
+            eprintln!("skt-hpl tune: {text}");
+            exit.into()
+        }
+    }
+}
+
+fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
+    let domain = domain(flags)?;
+    let wanted = wanted(flags)?;
+    let program = flags.program.clone().map_or_else(own_program, Ok)?;
+    // Where nothing is to stay, a folder of its own.
+    let own = std::env::temp_dir().join(format!("skt-hpl-tune-{}", std::process::id()));
+    let result = (|| {
+        let dir = flags.write.as_deref().unwrap_or(&own);
+        fs::create_dir_all(dir).map_err(|e| {
+            Refusal(Exit::Environment, format!("cannot make {}: {e}", dir.display()))
+        })?;
+        let kept = begin(flags, dir, domain, wanted)?;
+        let table = Table::new(flags.budget);
+        let mut jobs = Jobs::new(kept, dir, program.clone(), table);
+        if wanted > jobs.kept.domain.n {
+            eprintln!(
+                "skt-hpl tune: N = {} stands in for N = {wanted}: what {} allows to try",
+                jobs.kept.domain.n,
+                show_seconds(flags.budget)
+            );
+        }
+        let domain = jobs.kept.domain.clone();
+        let tuned = search(&domain, flags.budget, &mut jobs);
+        jobs.table.end();
+        let _ = fs::remove_file(&jobs.trials);
+        let tuned = tuned.map_err(|why| Refusal(Exit::Environment, why))?;
+        jobs.kept.tuned = Some(tuned.clone());
+        jobs.save().map_err(|why| Refusal(Exit::Environment, why))?;
+        let engine = jobs.engine_of(&tuned.best);
+        let json = || {
+            serde_json::to_string_pretty(&tuned)
+                .map(|text| text + "\n")
+                .map_err(|e| Refusal(Exit::Environment, format!("cannot write JSON: {e}")))
+        };
+        let mut text = if flags.json { json()? } else { report(&tuned, wanted, &engine) };
+        if flags.write.is_some() {
+            let names = write(dir, &tuned, wanted, &flags.launcher, &program, domain.nodes)?;
+            if !flags.json {
+                text += &format!("\nWritten to {}: {}\n", dir.display(), names.join(", "));
+            }
+        } else if !flags.json {
+            text += &format!(
+                "\nStart it with\n  {}\nand this HPL.dat (--write DIR writes all of it):\n\n{}",
+                launch_text(&flags.launcher, &tuned.best, domain.nodes, &program),
+                dat(&tuned, wanted)
+            );
+        }
+        Ok(text)
+    })();
+    if flags.write.is_none() {
+        let _ = fs::remove_dir_all(&own);
+    }
+    result
+}
+
+/// The order of the matrix whose parameters are looked for.
+fn wanted(flags: &TuneFlags) -> Result<usize, Refusal> {
+    if let Some(n) = flags.n {
+        return match n {
+            0 => Err(Refusal(Exit::Usage, "-n 0 has nothing to tune".into())),
+            n => Ok(n),
+        };
+    }
+    let memory = this_machine::memory().ok_or_else(|| {
+        Refusal(Exit::Environment, "this machine does not tell its memory; say -n".into())
+    })?;
+    Ok((0.8 * memory * flags.nodes as f64 / 8.0).sqrt() as usize)
+}
+
+/// What there is to choose from, by the flags and this machine.
+fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
+    let usage = |text: &str| Refusal(Exit::Usage, text.into());
+    let cores = flags.cores.unwrap_or_else(cores::count);
+    let positive = |numbers: &[usize]| numbers.iter().all(|&number| number > 0);
+    let numbers = [&flags.nb, &flags.p, &flags.q, &flags.ranks_per_node];
+    if cores == 0 || flags.nodes == 0 || !numbers.iter().all(|numbers| positive(numbers)) {
+        return Err(usage("numbers of cores, nodes, ranks, rows, columns and NB are 1 or more"));
+    }
+    if flags.p.len() != flags.q.len() {
+        return Err(usage("-p and -q are as many: they belong together in pairs, as in HPL.dat"));
+    }
+    let grids: Vec<(usize, usize)> = flags.p.iter().copied().zip(flags.q.iter().copied()).collect();
+    let memories = node_facts::here(1).make.numa_nodes.max(1) as usize;
+    let mut ranks_per_node = match flags.ranks_per_node.is_empty() {
+        true => layouts(cores, memories),
+        false => flags.ranks_per_node.clone(),
+    };
+    if flags.ranks_per_node.is_empty() {
+        // Grids that were asked for say how many ranks there are.
+        for ranks in grids.iter().map(|(p, q)| p * q) {
+            let each = ranks / flags.nodes;
+            if ranks.is_multiple_of(flags.nodes) && !ranks_per_node.contains(&each) {
+                ranks_per_node.push(each);
+            }
+        }
+    }
+    let (n, nbs) = (trial_size(wanted(flags)?, flags, cores), flags.nb.clone());
+    let free = nbs.is_empty();
+    let mut blas: Vec<Option<String>> = vec![None];
+    blas.extend(flags.blas.iter().cloned().map(Some));
+    Ok(Domain {
+        n,
+        nodes: flags.nodes,
+        cores,
+        ranks_per_node,
+        nbs: if free { USUAL_NBS.to_vec() } else { nbs },
+        nb_is_free: free,
+        grids,
+        blas,
+    })
+}
+
+/// The order of the matrix whose parts are timed: the wanted one, or less if too few trials of that fit the budget.
+fn trial_size(wanted: usize, flags: &TuneFlags, cores: usize) -> usize {
+    /// Trials that a search should have time for, and the part of a run that a trial runs.
+    const TRIALS: f64 = 60.0;
+    const PART: f64 = 0.12;
+    /// What a job takes to start, a trial's share of it.
+    const START_S: f64 = 0.3;
+    let peak = this_machine::peak_per_core().unwrap_or(3e10);
+    let rate = 0.7 * peak * (cores * flags.nodes) as f64;
+    let generating = 2e8 * (cores * flags.nodes) as f64;
+    let seconds = |n: f64| PART * 2.0 / 3.0 * n.powi(3) / rate + n * n / generating + START_S;
+    let mut n = wanted as f64;
+    while n > 2000.0 && seconds(n) * TRIALS > flags.budget.max(1.0) {
+        n *= 0.95;
+    }
+    if n < wanted as f64 { (n / 1000.0).ceil() as usize * 1000 } else { wanted }
+}
+
+/// A search that goes on, or a new one.
+fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept, Refusal> {
+    let file = dir.join(KEPT);
+    let fresh =
+        Kept { domain, launcher: flags.launcher.clone(), n, measured: Vec::new(), tuned: None };
+    if flags.new {
+        return Ok(fresh);
+    }
+    let text = match fs::read(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(fresh),
+        Err(error) => {
+            return Err(Refusal(
+                Exit::Environment,
+                format!("cannot read {}: {error}", file.display()),
+            ));
+        }
+    };
+    let told = |what: &str| {
+        Refusal(
+            Exit::BadInput,
+            format!(
+                "{} {what}; --new begins anew, another --write leaves it alone",
+                file.display()
+            ),
+        )
+    };
+    let kept: Kept =
+        serde_json::from_slice(&text).map_err(|error| told(&format!("cannot be read: {error}")))?;
+    let same = Kept { measured: Vec::new(), tuned: None, ..fresh };
+    if (&kept.domain, &kept.launcher, kept.n) != (&same.domain, &same.launcher, same.n) {
+        return Err(told("is of a search among other things"));
+    }
+    if !kept.measured.is_empty() {
+        let spent: f64 = kept.measured.iter().map(|m| m.spent).sum();
+        eprintln!(
+            "skt-hpl tune: going on: {} measurements of {} are in {}",
+            kept.measured.len(),
+            show_seconds(spent),
+            file.display()
+        );
+    }
+    Ok(Kept { tuned: None, ..kept })
+}

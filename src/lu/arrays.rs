@@ -1,0 +1,43 @@
+//! The memory of a test: got by all ranks of the grid, or an error at all of them.
+//!
+//! A rank that went on alone would wait for ever for those that cannot.
+
+use std::io;
+
+use super::context::Context;
+use super::pipeline::Work;
+use crate::comm::Reduce;
+use crate::matrix::{HugeBuffer, Local};
+use crate::threads::Pool;
+
+/// This rank's part of the matrix, in memory of its own that ends with the process.
+pub fn own_part(context: &Context) -> io::Result<Local<HugeBuffer>> {
+    let room = HugeBuffer::new(context.shape.len());
+    match (lacking(context, &room), room) {
+        (0, Ok(room)) => Ok(Local::new(context.shape, room)),
+        (lacking, _) => {
+            let bytes = context.shape.len() as u64 * 8;
+            Err(io::Error::other(format!(
+                "{lacking} rank(s) could not get {bytes} bytes for their part of the matrix"
+            )))
+        }
+    }
+}
+
+/// The work arrays of this rank.
+pub(super) fn work_arrays(context: &Context, pool: &Pool) -> io::Result<Work> {
+    let made = Work::new(context, pool.threads());
+    let why = match (lacking(context, &made), made) {
+        (0, Ok(work)) => return Ok(work),
+        (lacking, Ok(_)) => format!("{lacking} other rank(s) have none"),
+        (_, Err(error)) => error.to_string(),
+    };
+    Err(io::Error::other(format!("no memory for the work arrays: {why}")))
+}
+
+/// How many ranks of the grid have not got what they need.
+fn lacking<T>(context: &Context, got: &io::Result<T>) -> u64 {
+    let mut lacking = [u64::from(got.is_err())];
+    context.grid.all_reduce(&mut lacking, Reduce::Sum);
+    lacking[0]
+}

@@ -167,7 +167,7 @@ pub fn simulate(socket: &Path, log: &Path, digest: &str) -> std::io::Result<()> 
         shm_free_bytes: 200 * gib,
         shm_is_memory: true,
         remove_ipc: None,
-        ..facts()
+        ..facts(None)
     };
     Simulator {
         zero: Instant::now(),

@@ -23,6 +23,9 @@ pub struct Arithmetic {
     /// The kernels that takes by itself, and those after the preflight.
     pub picked: String,
     pub preflight: String,
+    /// What the BLAS is here that `--blas` names, or why there is none; None where nobody has asked.
+    #[serde(default)]
+    pub named: Option<Result<String, String>>,
 }
 
 /// What of a run's settings decides which of it counts.
@@ -32,7 +35,7 @@ pub struct Rules {
     pub preflight: bool,
     /// The ranks are told which kernels their BLAS is to take.
     pub told: bool,
-    /// They call another BLAS than the linked one, of which only they know anything.
+    /// They call another BLAS than the linked one: what it is on a node its agent has found out.
     pub named: bool,
 }
 
@@ -47,6 +50,7 @@ impl Arithmetic {
             library: format!("{} {}", library.name, library.version),
             picked: library.kernel.to_ascii_lowercase(),
             preflight,
+            named: None,
         }
     }
 }
@@ -110,7 +114,10 @@ impl Rules {
 
     fn of_blas(&self, node: &Arithmetic) -> String {
         if self.named {
-            return "the BLAS that was named".to_owned();
+            return match &node.named {
+                Some(Ok(words)) => words.clone(),
+                _ => "the BLAS that was named".to_owned(),
+            };
         }
         let kernel = match (self.told, self.preflight) {
             (true, _) => "kernels it is told to take",
@@ -148,6 +155,7 @@ mod tests {
             library: "BLIS 0.9.0".into(),
             picked: kernel.into(),
             preflight: kernel.into(),
+            named: None,
         }
     }
 
@@ -212,6 +220,10 @@ mod tests {
         assert!(blas.suits(&newer, &blas.rounding([&other]).unwrap()).is_err());
         let named = Rules { named: true, ..blas };
         assert!(named.suits(&newer, &named.rounding([&other]).unwrap()).is_ok(), "ranks will say");
+        let with = |words: &str| Arithmetic { named: Some(Ok(words.into())), ..other.clone() };
+        let run = named.rounding([&with("MKL 2025"), &with("MKL 2024"), &with("MKL 2025")]);
+        assert_eq!(run.as_deref(), Some("MKL 2025"));
+        assert!(named.suits(&with("MKL 2024"), "MKL 2025").is_err());
     }
 
     #[test]

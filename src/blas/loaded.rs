@@ -25,6 +25,13 @@ pub fn load(name: &str) -> Result<(), String> {
     CHOSEN.set(loaded).map_err(|_| "a BLAS is chosen once".to_string())
 }
 
+/// What the library of this name is here: its own name, version and kernels. What is wrong with it is one sentence. It stays
+/// loaded, so a process that lives on has another one look.
+pub fn look(name: &str) -> Result<String, String> {
+    let Library { name, version, kernel, .. } = Loaded::open(name)?.library;
+    Ok(format!("{name} {version} {kernel}").trim_end().to_owned())
+}
+
 /// Fortran takes everything by reference. Integers lie in 64 bits, of which a library with narrow ones reads the low half
 /// where they begin.
 type FortranGemm = unsafe extern "C" fn(

@@ -20,5 +20,5 @@ pub mod vector;
 pub use engine::{Engine, LowerBlock, TriangleBlock, UpperBlock};
 pub use ffi::gemm;
 pub use library::{Library, set_library_threads};
-pub use loaded::{Loaded, load};
+pub use loaded::{Loaded, load, look};
 pub use multiplication::Multiplication;

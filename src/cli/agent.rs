@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::burnin;
 use super::exit::Exit;
+use crate::blas;
 use crate::burnin::probe::Extent;
 use crate::supervise::start::trial::{self, Place, Said};
 use crate::supervise::talk::agent;
@@ -20,6 +21,14 @@ pub struct AgentFlags {
     /// Instead of serving, take part in the measurements of a burn-in: sweeps, rounds, threads, milliseconds
     #[arg(long)]
     pub measure: Option<Extent>,
+
+    /// The BLAS that the run's ranks will load: say what it is on this node
+    #[arg(long, value_name = "LIBRARY")]
+    pub blas: Option<String>,
+
+    /// Instead of serving, load this BLAS, say what it is and end
+    #[arg(long, value_name = "LIBRARY")]
+    pub look_at_blas: Option<String>,
 
     /// The run it is started for, and the name of this node in it: a later agent knows its predecessor by them
     #[arg(long, requires = "node")]
@@ -36,7 +45,12 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
     if let Some(extent) = &flags.measure {
         return burnin::rank(extent);
     }
-    match agent::run() {
+    if let Some(name) = &flags.look_at_blas {
+        let told = serde_json::to_string(&blas::look(name));
+        println!("{}", told.expect("plain values have a JSON form"));
+        return ExitCode::SUCCESS;
+    }
+    match agent::run(flags.blas.as_deref()) {
         Ok(()) => ExitCode::SUCCESS,
         // Nobody is left to tell: the supervisor has gone.
         Err(_) => Exit::Environment.into(),
@@ -47,7 +61,7 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
 fn trial_start() -> ExitCode {
     use mpi::collective::SystemOperation;
     use mpi::traits::{Communicator, CommunicatorCollectives};
-    let facts = agent::facts();
+    let facts = agent::facts(None);
     print!("{}", trial::line(&Said::Started(Place::of(&facts))));
     // Pipes hold text back; a process that hangs in MPI must have spoken before.
     let _ = std::io::stdout().flush();

@@ -5,6 +5,7 @@
 //! does MPI start over all of them. `skt-hpl run` checks the same before its first launch.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use clap::Args;
 
 use super::exit::{Exit, Refusal};
 use super::need::{self, Needs};
-use super::run::{self, NodeFlags};
+use super::run::{self, NodeFlags, Plan};
 use super::shelved;
 use super::template::own_program;
 use crate::blas::arithmetic::Rules;
@@ -77,15 +78,8 @@ fn tell(name: &str, findings: &[Finding]) -> usize {
     findings.iter().filter(|f| matches!(f, Finding::Problem(_))).count()
 }
 
-/// What the run would need of these hosts; None without flags of the benchmark.
-fn needs(
-    flags: &DoctorFlags,
-    hosts: &[Host],
-) -> Result<Option<(Needs, usize, Option<Rules>)>, Refusal> {
-    if flags.bench.is_empty() {
-        return Ok(None);
-    }
-    let plan = run::plan(&flags.bench)?;
+/// What the run would need of these hosts.
+fn needs(plan: &Plan, hosts: &[Host]) -> Result<(Needs, Option<Rules>), Refusal> {
     // On one node without a list, all ranks are on it.
     let slots: usize = hosts.iter().map(|h| h.slots).sum();
     run::enough_slots(plan.ranks, slots, hosts.len())?;
@@ -99,7 +93,7 @@ fn needs(
             Err(why) => return Err(Refusal(Exit::Environment, why)),
         }
     }
-    Ok(Some((needs, plan.ranks, run::rounding_rules(&plan.loaded, &[]))))
+    Ok((needs, run::rounding_rules(&plan.loaded, &[])))
 }
 
 /// Looks at all nodes, says what it sees, and returns the number of problems.
@@ -114,16 +108,21 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
         rounding,
     };
     let own = own_program()?.to_string_lossy().into_owned();
+    let planned = if flags.bench.is_empty() { None } else { Some(run::plan(&flags.bench)?) };
+    let blas = planned.as_ref().and_then(|plan| plan.loaded.settings.blas.clone());
     let Some(nodes) = flags.nodes.nodes()? else {
-        return this_node(flags, &own, &expected);
+        return this_node(flags, planned.as_ref(), &own, &expected);
     };
-    let (needs, ranks, rules) = match needs(flags, &nodes.hosts)? {
-        Some((needs, ranks, rules)) => (needs.hosts, Some(ranks), rules),
+    let (needs, ranks, rules) = match &planned {
+        Some(plan) => {
+            let (needs, rules) = needs(plan, &nodes.hosts)?;
+            (needs.hosts, Some(plan.ranks), rules)
+        }
         None => (Vec::new(), None, None),
     };
     let most = needs.iter().copied().reduce(Need::max);
     let run_id = format!("doctor-{}-{}", std::process::id(), unix_ms());
-    let agent = vec![own.clone(), "agent".to_owned()];
+    let agent = run::agent_words(Path::new(&own), blas.as_deref());
     let mut cluster =
         Cluster::new(nodes.shell.clone(), agent, &nodes.hosts, &nodes.spares, &run_id, None);
     cluster
@@ -179,18 +178,19 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
 
 fn this_node<'a>(
     flags: &DoctorFlags,
+    planned: Option<&Plan>,
     own: &str,
     expected: &dyn Fn(Option<Need>, Option<(Rules, &'a str)>) -> Expected<'a>,
 ) -> Result<usize, Refusal> {
-    let facts = facts();
+    let facts = facts(planned.and_then(|plan| plan.loaded.settings.blas.as_deref()));
     println!("{}: {}", facts.host, facts.line());
     let mut ranks = 1;
     let mut need = None;
     let mut problems = 0;
-    if !flags.bench.is_empty() {
-        ranks = run::plan(&flags.bench)?.ranks;
-        match needs(flags, &[Host::new(&facts.host, ranks)]) {
-            Ok(found) => need = found.and_then(|(needs, ..)| needs.hosts.first().copied()),
+    if let Some(plan) = planned {
+        ranks = plan.ranks;
+        match needs(plan, &[Host::new(&facts.host, ranks)]) {
+            Ok((needs, _)) => need = needs.hosts.first().copied(),
             Err(Refusal(_, why)) => {
                 println!("{}: PROBLEM: {why}", facts.host);
                 problems += 1;

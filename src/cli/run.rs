@@ -288,6 +288,19 @@ pub(super) fn plan(arguments: &[OsString]) -> Result<Plan, Refusal> {
     Ok(Plan { loaded, ranks, problem, job })
 }
 
+/// What starts an agent on a node; `blas`: what the run's ranks are to load there.
+pub(super) fn agent_words(own: &Path, blas: Option<&str>) -> Vec<String> {
+    let mut words = vec![own.to_string_lossy().into_owned(), "agent".to_owned()];
+    if let Some(name) = blas {
+        // A path counts from the folder in which ranks start; agents start in another.
+        let whole = std::path::absolute(name).ok().filter(|_| name.contains('/'));
+        let name =
+            whole.map_or_else(|| name.to_owned(), |path| path.to_string_lossy().into_owned());
+        words.extend(["--blas".to_owned(), name]);
+    }
+    words
+}
+
 /// What decides whether nodes compute the same bits; None where those are not promised.
 pub(super) fn rounding_rules(loaded: &Loaded, exported: &[String]) -> Option<Rules> {
     loaded.settings.protection.as_ref()?;
@@ -402,6 +415,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     let deepest =
         planned.as_ref().and_then(|p| p.loaded.largest_tests().map(|test| test.depth as u64).max());
     let lead = deepest.map(life::lead);
+    let blas = planned.as_ref().and_then(|p| p.loaded.settings.blas.clone());
     let rounding = planned.as_ref().and_then(|p| rounding_rules(&p.loaded, &flags.export));
     let protection = planned.as_ref().and_then(|p| p.loaded.settings.protection.as_ref());
     let level2 = protection.and_then(|p| p.level2.as_ref()).map(|level2| level2.dir.clone());
@@ -467,7 +481,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         extra,
         command,
         env,
-        agent: vec![own.to_string_lossy().into_owned(), "agent".to_owned()],
+        agent: agent_words(&own, blas.as_deref()),
         folder,
         job: flags.memory_name.clone().or(job),
         progress_shows,

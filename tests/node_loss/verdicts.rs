@@ -33,17 +33,37 @@ fn bad_input_and_a_failed_residual_end_the_run() {
 #[ignore = "needs root and network namespaces"]
 fn the_doctor_finds_what_is_wrong_where() {
     let lab = Lab::up(3, 0);
-    let doctor = || {
+    let doctor = |bench: &[&str]| {
         let mut doctor = Command::new(PROGRAM);
         doctor.arg("doctor").arg("--hosts").arg(lab.list("hosts", 1, 3, 1)).arg("--no-mpi");
         doctor.arg("--rsh").arg(format!("ssh -F {}", lab.ssh_config().display()));
+        doctor.args(bench);
         let out = doctor.output().unwrap();
         (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned())
     };
-    let (code, text) = doctor();
+    let (code, text) = doctor(&[]);
     assert_eq!(code, Some(0), "{text}");
+    // The BLAS that the run's ranks are to load lies on two nodes of three: /dev/shm is each node's own.
+    let blas = "/dev/shm/libsite-blas.so";
+    for node in ["n1", "n3"] {
+        lab.vcluster(&[
+            "ssh",
+            node,
+            &format!(
+                "cp -L $(ldconfig -p | awk '/libopenblas.so.0/ {{ print $NF; exit }}') {blas}"
+            ),
+        ]);
+    }
+    let (code, text) = doctor(&["-n", "500", "--nb", "64", "-p", "1", "-q", "3", "--blas", blas]);
+    assert_eq!(code, Some(6), "{text}");
+    let problems: Vec<&str> = text.lines().filter(|line| line.contains("PROBLEM")).collect();
+    assert_eq!(problems.len(), 1, "{text}");
+    assert!(
+        problems[0].starts_with("n2: PROBLEM: --blas /dev/shm/libsite-blas.so cannot be loaded"),
+        "{text}"
+    );
     lab.vcluster(&["cut-off", "n2"]);
-    let (code, text) = doctor();
+    let (code, text) = doctor(&[]);
     assert_eq!(code, Some(6), "{text}");
     assert!(text.contains("n2: PROBLEM"), "{text}");
 }

@@ -72,7 +72,9 @@ pub fn judge(facts: &Facts, expected: &Expected) -> Vec<Finding> {
             facts.binary, expected.binary
         ));
     }
-    if let Some((rules, run)) = &expected.rounding
+    if let Some(Err(why)) = &facts.arithmetic.named {
+        problem(format!("{why}; install it there, or name one that every node has"));
+    } else if let Some((rules, run)) = &expected.rounding
         && let Err(why) = rules.suits(&facts.arithmetic, run)
     {
         problem(why);
@@ -212,7 +214,12 @@ mod tests {
 
     #[test]
     fn each_fault_is_found_and_named() {
-        let cases: [(Spoil, bool, &str); 8] = [
+        let cases: [(Spoil, bool, &str); 9] = [
+            (
+                |f| f.arithmetic.named = Some(Err("--blas x cannot be loaded".into())),
+                true,
+                "--blas x cannot be loaded; install it there",
+            ),
             (|f| f.version = "0".into(), true, "version 0"),
             (|f| f.binary = "c".into(), true, "program file differs"),
             (|f| f.shm_is_memory = false, true, "tmpfs"),

@@ -8,10 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -39,6 +40,8 @@ const CENSUS_EVERY: Duration = Duration::from_secs(10);
 /// While the launcher is at work, and no rank has shown up yet.
 const CENSUS_EVERY_AT_START: Duration = Duration::from_secs(1);
 const CENSUS_EVERY_AT_FIRST: Duration = Duration::from_millis(500);
+/// A BLAS that is not loaded by then will not be. Whoever called this agent waits longer for its first word.
+const LOOK_MOST: Duration = Duration::from_secs(5);
 const END_PATIENCE: Duration = Duration::from_secs(3);
 /// A process that does not listen to a request to stop is spared so long: a rank that still starts would die of
 /// the signal it is about to listen to.
@@ -74,7 +77,7 @@ struct Ending {
 }
 
 /// Runs until the input closes. The exit status is for the remote shell and means nothing.
-pub fn run() -> io::Result<()> {
+pub fn run(blas: Option<&str>) -> io::Result<()> {
     let mut agent = Agent {
         source: Heads::new(None),
         run_id: String::new(),
@@ -93,7 +96,7 @@ pub fn run() -> io::Result<()> {
     let mut links = Links::default();
     let own = |stream: BorrowedFd| stream.try_clone_to_owned();
     links.adopt(UP, own(io::stdin().as_fd())?, own(io::stdout().as_fd())?);
-    let mut up = vec![to_line(&FromAgent::Hello(Box::new(facts())))];
+    let mut up = vec![to_line(&FromAgent::Hello(Box::new(facts(blas))))];
     loop {
         for text in up.drain(..) {
             super::branch::Lines::send(&mut links, UP, &text);
@@ -400,8 +403,39 @@ pub fn boot() -> String {
     format!("{}-{first}", boot_id.trim())
 }
 
-/// What this node is like.
-pub fn facts() -> Facts {
+/// What `--blas` names on this node: another process loads it, which may crash or hang.
+fn look_at_blas(name: &str) -> Result<String, String> {
+    let failed = |why: String| format!("--blas {name} cannot be looked at: {why}");
+    let own = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
+    let mut looking = Command::new(own)
+        .args(["agent", "--look-at-blas", name])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| failed(error.to_string()))?;
+    let began = Instant::now();
+    let status = loop {
+        match looking.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if began.elapsed() > LOOK_MOST => {
+                // A process that waits for a disk may outlive this; nobody waits for it.
+                let _ = looking.kill();
+                return Err(failed(format!("it did not load within {} s", LOOK_MOST.as_secs())));
+            }
+            Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+            Err(error) => return Err(failed(error.to_string())),
+        }
+    };
+    let mut told = String::new();
+    if let Some(mut out) = looking.stdout.take() {
+        out.read_to_string(&mut told).map_err(|error| failed(error.to_string()))?;
+    }
+    serde_json::from_str(&told).unwrap_or_else(|_| Err(failed(format!("it ended with {status}"))))
+}
+
+/// What this node is like, and what the BLAS of that name is here.
+pub fn facts(blas: Option<&str>) -> Facts {
     let shm = shm();
     let (memory_bytes, memory_free_bytes) = memory();
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -412,7 +446,7 @@ pub fn facts() -> Facts {
         wire: WIRE_VERSION,
         version: env!("CARGO_PKG_VERSION").to_string(),
         binary: binary_digest(),
-        arithmetic: Arithmetic::here(),
+        arithmetic: Arithmetic { named: blas.map(look_at_blas), ..Arithmetic::here() },
         host: host.to_string_lossy().into_owned(),
         boot: boot(),
         unix_ms: unix_ms(),

@@ -183,9 +183,12 @@ pub fn end_predecessors(run_id: &str, node: &str) {
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|b| *b == 0).filter(|w| !w.is_empty()).collect();
         // Its last words, and the program's own: a remote shell on its way elsewhere has them in one.
-        let is_agent = words.len() == marks.len() + 2
+        let is_agent = words.len() >= marks.len() + 2
             && words[1] == b"agent"
-            && words[2..].iter().zip(marks).all(|(word, mark)| *word == mark.as_bytes());
+            && words[words.len() - marks.len()..]
+                .iter()
+                .zip(marks)
+                .all(|(w, m)| *w == m.as_bytes());
         if is_agent && (born(pid), pid) < mine {
             // It may have gone by itself in between, or be another user's.
             let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);

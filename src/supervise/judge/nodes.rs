@@ -213,7 +213,7 @@ impl Nodes {
                     return judged;
                 }
                 let heard_ms = self.trouble.get(&node).map_or(now_ms, |t| t.heard_ms);
-                let closed_ms = Some(now_ms);
+                let closed_ms = Some(self.called_from_ms(now_ms));
                 let trouble = Trouble { heard_ms, closed_ms, again_ms: None, known_ms: 0 };
                 self.trouble.insert(node, trouble);
                 if !self.is_alone() {
@@ -258,24 +258,28 @@ impl Nodes {
         if let Some(since_ms) = self.alone_since_ms.take() {
             judged.push(Judged::Together { after_ms: now_ms.saturating_sub(since_ms) });
             self.excuse(now_ms);
-            for (node, trouble) in &mut self.trouble {
-                if let Some(closed_ms) = &mut trouble.closed_ms {
-                    // All call at once now, and may be as late as a silent one.
-                    *closed_ms += self.limits.silence_ms;
-                    judged.push(Judged::Redial { node: *node });
-                }
-            }
+            let closed = self.trouble.iter().filter(|(_, trouble)| trouble.closed_ms.is_some());
+            judged.extend(closed.map(|(node, _)| Judged::Redial { node: *node }));
         }
     }
 
     /// What went before this moment is held against nobody.
     fn excuse(&mut self, now_ms: u64) {
         self.deaf_until_ms = now_ms;
+        let called_ms = self.called_from_ms(now_ms);
         for trouble in self.trouble.values_mut() {
             trouble.heard_ms = now_ms;
-            trouble.closed_ms = trouble.closed_ms.map(|_| now_ms);
+            trouble.closed_ms = trouble.closed_ms.map(|_| called_ms);
             trouble.known_ms = 0;
         }
+    }
+
+    /// From when on the time counts in which a node must answer that is called now. When we have just been deaf, all
+    /// are called at once, and may be as late as a silent one.
+    fn called_from_ms(&self, now_ms: u64) -> u64 {
+        let deaf = self.deaf_until_ms > 0
+            && now_ms.saturating_sub(self.deaf_until_ms) < self.limits.silence_ms;
+        if deaf { now_ms + self.limits.silence_ms } else { now_ms }
     }
 
     /// Notes that time has passed. If it was us who stood still, nobody could be heard meanwhile.
@@ -545,6 +549,24 @@ mod tests {
         (0..4).for_each(|node| world.tell(Told::Heard { node }));
         world.until(120_000);
         assert_eq!(world.judged, []);
+    }
+
+    /// Agents that heard nothing for long have ended: all are called at once, on a machine that may be as busy as it was when
+    /// the supervisor stood still.
+    #[test]
+    fn who_is_called_after_the_supervisor_stood_still_has_time_to_answer() {
+        let mut world = World::new();
+        world.until(10_000).now = 71_000;
+        for node in [1, 3] {
+            world.tell(Told::Closed { node });
+        }
+        world.until(74_900).up(1);
+        world.until(80_000);
+        assert_eq!(world.lost(), [(75_700, 3, FaultKind::NodeGone)]);
+        // Later it is as ever.
+        world.tell(Told::Closed { node: 1 });
+        world.until(90_000);
+        assert_eq!(world.lost()[1], (80_700, 1, FaultKind::NodeGone));
     }
 
     #[test]

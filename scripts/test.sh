@@ -146,13 +146,28 @@ try_package() {
     printf '%s\n' "$status" >>"$package_log"
 }
 
+# Most of what is built knows nothing of MPI and is the same in every folder. What the first folder has of that is copied to
+# another; the crates that are built for an MPI are not, nor what uses them.
+take_over() { # folder
+    local folder=$1/debug
+    [[ ! -d $folder ]] || return 0
+    mkdir -p "$folder/deps"
+    cp -a target/debug/.fingerprint target/debug/build "$folder"
+    find target/debug/deps -maxdepth 1 -type f \( -name '*.rlib' -o -name '*.rmeta' -o -name '*.so' -o -name '*.d' \) \
+        ! -name 'lib*skt_hpl-*' -exec cp -a -t "$folder/deps" {} +
+    rm -rf "$folder"/{.fingerprint,build}/{mpi,mpi-sys,skt-hpl}-* "$folder"/deps/lib{mpi,mpi_sys}-*
+}
+
 # Tests that lose nodes spend much of their time waiting. What they leave of the processors builds the configurations
 # that come later. What does not build says so when its tests are to run.
 build_ahead() {
     nice -n 19 bash -c "$(declare -f try_package); package_log='$package_log'; try_package"
+    take_over target/openblas
     nice -n 19 "${other_blas[@]}" cargo test --locked --no-run "${openblas[@]}" "${with_blas[@]}" || true
+    take_over target/mpich
     nice -n 19 "${mpich[@]}" cargo test --locked --no-run "${with_mpi[@]}" --test node_loss || true
     if [[ -x $(openmpi5_dir)/bin/mpicc ]]; then
+        take_over target/openmpi5
         nice -n 19 "${open_mpi_5[@]}" cargo test --locked --no-run --test mpi --test nonstop --test node_loss || true
     fi
 }
@@ -160,7 +175,8 @@ build_ahead() {
 check "scripts" scripts_parse
 check "format" cargo fmt --check
 check "lints, BLIS" "${open_mpi[@]}" cargo clippy --locked --all-targets -- -D warnings
-check "lints, OpenBLAS" "${open_mpi[@]}" cargo clippy --locked --all-targets "${openblas[@]}" -- -D warnings
+# Only the library has lines that depend on it.
+check "lints, OpenBLAS" "${open_mpi[@]}" cargo clippy --locked --lib "${openblas[@]}" -- -D warnings
 check "build: Open MPI, BLIS" "${open_mpi[@]}" cargo test --locked --no-run
 
 build_ahead >"$ahead_log" 2>&1 &

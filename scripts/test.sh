@@ -177,6 +177,8 @@ check "format" cargo fmt --check
 check "lints, BLIS" "${open_mpi[@]}" cargo clippy --locked --all-targets -- -D warnings
 # Only the library has lines that depend on it.
 check "lints, OpenBLAS" "${open_mpi[@]}" cargo clippy --locked --lib "${openblas[@]}" -- -D warnings
+# They are built for another processor below, where that can be had; whether they stand by themselves is seen anywhere.
+check "lints, the kernels alone" cargo clippy --locked --all-targets --manifest-path tests/other_processors/Cargo.toml --target-dir target/neon -- -D warnings
 check "build: Open MPI, BLIS" "${open_mpi[@]}" cargo test --locked --no-run
 
 build_ahead >"$ahead_log" 2>&1 &

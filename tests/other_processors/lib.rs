@@ -12,3 +12,5 @@ mod blas {
     mod packed;
     mod vector;
 }
+#[path = "../../src/cores.rs"]
+mod cores;

@@ -81,9 +81,15 @@ open_mpi_5=(env "MPICC=$(openmpi5_dir)/bin/mpicc" "SKT_TEST_MPIRUN=$(openmpi5_di
     PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe PRTE_MCA_hwloc_default_binding_policy=none)
 
 # What the other BLAS takes part in, and what the other MPI does: no unit test starts MPI, and no other program
-# under tests/ solves a system. All the rest is the same code in every build and runs once.
+# under tests/ solves a system. All the rest is the same code in every build and runs once: of tests/mpi and
+# tests/crash what only starts, prints, stores or judges, of tests/node_loss what supervisor and agents settle among
+# themselves, without a word from the launcher.
 with_blas=(--lib --test mpi --test crash)
+not_with_blas=(--skip binding:: --skip faults:: --skip output:: --skip report:: --skip tune::
+    --skip damage:: --skip level2:: --skip many:: --skip negative:: --skip soak:: --skip windows::)
 with_mpi=(--test mpi --test crash)
+not_with_mpi=(--skip report:: --skip tune:: --skip level2:: --skip negative::)
+not_with_launcher=(--skip branches:: --skip level2:: --skip outages:: --skip spares:: --skip verdicts::)
 
 # Virtual nodes need root and network namespaces; where there are none, this says why.
 nodes_missing() {
@@ -97,8 +103,13 @@ nodes_missing() {
 }
 
 # The suite that loses nodes, under one MPI.
-node_loss() { # name environment...
-    local name="tests: node loss, $1" missing
+node_loss() { # name environment... -- what is left out...
+    local name="tests: node loss, $1" missing environment=()
+    shift
+    while [[ $1 != -- ]]; do
+        environment+=("$1")
+        shift
+    done
     shift
     missing=$(nodes_missing)
     if [[ -n $missing ]]; then
@@ -106,12 +117,12 @@ node_loss() { # name environment...
         say "SKIPPED: $missing"
         skipped+=("$name: $missing")
     else
-        local leave_out=()
+        local leave_out=("$@")
         if ! PATH=$PATH:/usr/sbin have slurmctld; then
-            leave_out=(--skip slurm::)
+            leave_out+=(--skip slurm::)
             skipped+=("$name, inside a Slurm allocation: Slurm is not installed; scripts/setup.sh --with-slurm")
         fi
-        tests "$name" "$@" cargo test --locked --no-fail-fast --test node_loss -- \
+        tests "$name" "${environment[@]}" cargo test --locked --no-fail-fast --test node_loss -- \
             --ignored --test-threads 4 "${leave_out[@]}"
     fi
 }
@@ -183,7 +194,7 @@ check "build: Open MPI, BLIS" "${open_mpi[@]}" cargo test --locked --no-run
 
 build_ahead >"$ahead_log" 2>&1 &
 ahead=$!
-node_loss "Open MPI" "${open_mpi[@]}"
+node_loss "Open MPI" "${open_mpi[@]}" --
 step "the builds of the other configurations, begun meanwhile"
 wait "$ahead" || true
 ahead=
@@ -213,11 +224,11 @@ fi
 tests "tests: Open MPI, BLIS" "${open_mpi[@]}" SKT_TEST_SHARE=1/3 cargo test --locked --no-fail-fast
 no_room "Open MPI" "${open_mpi[@]}"
 tests "tests: Open MPI, OpenBLAS" "${other_blas[@]}" SKT_TEST_SHARE=2/3 SKT_TEST_SAMPLE=1 \
-    cargo test --locked --no-fail-fast "${openblas[@]}" "${with_blas[@]}"
+    cargo test --locked --no-fail-fast "${openblas[@]}" "${with_blas[@]}" -- "${not_with_blas[@]}"
 tests "tests: MPICH, BLIS" "${mpich[@]}" SKT_TEST_SHARE=3/3 SKT_TEST_SAMPLE=1 \
-    cargo test --locked --no-fail-fast "${with_mpi[@]}"
+    cargo test --locked --no-fail-fast "${with_mpi[@]}" -- "${not_with_mpi[@]}"
 no_room "MPICH" "${mpich[@]}"
-node_loss "MPICH" "${mpich[@]}"
+node_loss "MPICH" "${mpich[@]}" -- "${not_with_launcher[@]}"
 
 # The kernels for another processor, in an emulator. Only they and the loops around them are built for it.
 neon="tests: NEON kernels, emulated"
@@ -256,6 +267,8 @@ for name in "${times[@]}"; do
     say "$name"
 done
 say "run once, with Open MPI and BLIS: what neither BLAS nor MPI takes part in; a sample with the others: tests/crash"
+say "left out with OpenBLAS: ${not_with_blas[*]//--skip/}"
+say "left out with MPICH: ${not_with_mpi[*]//--skip/}; of node loss: ${not_with_launcher[*]//--skip/}"
 for name in "${skipped[@]}"; do
     say "SKIPPED: $name"
 done

@@ -7,7 +7,8 @@
 //!
 //! Under `skt-hpl run` every incarnation of the job has the same variable; `2@point:...` strikes in the second
 //! only. So a test can strike a run in the middle of recovering from what struck it first. Going on without a rank
-//! that was lost (`--nonstop`) counts as one more incarnation.
+//! that was lost (`--nonstop`) counts as one more incarnation; `1.2@point:...` strikes when the first launch has gone on in place once,
+//! and not when it is launched a second time.
 //!
 //! What may be done, and why a run must survive it: `kill` is a process lost (memory stays; the harness
 //! removes it to make a node lost); `lose` is one that takes its position's memory along, as a node would; `stop` a rank that hangs; `exit` one that leaves without a word;
@@ -189,6 +190,29 @@ pub const EXIT_CODE: i32 = 111;
 /// Payload of [`Action::Unwind`].
 pub struct Struck(pub Point);
 
+/// In which part of a run a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// From 1; going on in place counts as one more.
+    Incarnation(u32),
+    /// From 1 both: which launch, and which act of it.
+    Act { launch: u32, act: u32 },
+}
+
+impl FromStr for When {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |part: &str| part.parse().ok().filter(|&n: &u32| n > 0);
+        let when = match text.split_once('.') {
+            None => number(text).map(When::Incarnation),
+            Some((launch, act)) => {
+                number(launch).zip(number(act)).map(|(launch, act)| When::Act { launch, act })
+            }
+        };
+        when.ok_or_else(|| format!("{text:?} is no incarnation number (from 1)"))
+    }
+}
+
 /// One armed fault.
 #[derive(Debug)]
 pub struct Fault {
@@ -199,13 +223,13 @@ pub struct Fault {
     pub hit: u64,
     pub action: Action,
     /// None: in whichever incarnation of a supervised run.
-    pub incarnation: Option<u32>,
+    pub when: Option<When>,
     seen: AtomicU64,
 }
 
 impl Fault {
     pub fn new(point: Point, position: Option<usize>, hit: u64, action: Action) -> Self {
-        Self { point, position, hit, action, incarnation: None, seen: AtomicU64::new(0) }
+        Self { point, position, hit, action, when: None, seen: AtomicU64::new(0) }
     }
 }
 
@@ -218,14 +242,9 @@ impl fmt::Display for Fault {
 impl FromStr for Fault {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let (incarnation, text) = match text.split_once('@') {
+        let (when, text) = match text.split_once('@') {
             None => (None, text),
-            Some((number, rest)) => match number.parse() {
-                Ok(0) | Err(_) => {
-                    return Err(format!("{number:?} is no incarnation number (from 1)"));
-                }
-                Ok(number) => (Some(number), rest),
-            },
+            Some((number, rest)) => (Some(number.parse()?), rest),
         };
         let mut fields = text.splitn(4, ':');
         let mut field = |what: &str| {
@@ -262,7 +281,7 @@ impl FromStr for Fault {
                 }
             },
         };
-        Ok(Fault { incarnation, ..Fault::new(point, position, hit, action) })
+        Ok(Fault { when, ..Fault::new(point, position, hit, action) })
     }
 }
 
@@ -272,8 +291,9 @@ pub fn parse(text: &str) -> Result<Vec<Fault>, String> {
 }
 
 static ARMED: AtomicBool = AtomicBool::new(false);
-/// Which incarnation this is, from 1.
-static INCARNATION: AtomicU32 = AtomicU32::new(1);
+/// Which launch this is, and how often it has gone on in place.
+static LAUNCH: AtomicU32 = AtomicU32::new(1);
+static GONE_ON: AtomicU32 = AtomicU32::new(0);
 static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
 
 type Corruptor = Box<dyn Fn(usize, &str, usize)>;
@@ -291,7 +311,7 @@ pub fn arm_from_environment() -> Result<(), String> {
         let faults = parse(&text).map_err(|e| format!("SKT_FAULT: {e}"))?;
         // The supervisor says which one this is; unsupervised it is the first.
         let now = std::env::var("SKT_INCARNATION").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-        INCARNATION.store(now, Ordering::Relaxed);
+        LAUNCH.store(now, Ordering::Relaxed);
         if !faults.is_empty() && FAULTS.set(faults).is_ok() {
             ARMED.store(true, Ordering::Release);
         }
@@ -301,7 +321,7 @@ pub fn arm_from_environment() -> Result<(), String> {
 
 /// The run goes on in this very process after a loss, as it would in a new one.
 pub fn next_incarnation() {
-    INCARNATION.fetch_add(1, Ordering::Relaxed);
+    GONE_ON.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Whether the product that a burn-in looks at is to come out wrong on this node: `SKT_FAULT_PRODUCT=HOST`.
@@ -349,11 +369,15 @@ pub fn hit(point: Point, position: usize) {
 
 #[cold]
 fn strike_if_due(point: Point, position: usize) {
-    let now = INCARNATION.load(Ordering::Relaxed);
+    let (launch, gone_on) = (LAUNCH.load(Ordering::Relaxed), GONE_ON.load(Ordering::Relaxed));
+    let now = [
+        When::Incarnation(launch + gone_on),
+        When::Act { launch, act: gone_on + 1 },
+    ];
     let due = |fault: &Fault| -> Option<Action> {
         let here = fault.point == point
             && fault.position.is_none_or(|p| p == position)
-            && fault.incarnation.is_none_or(|wanted| wanted == now);
+            && fault.when.is_none_or(|when| now.contains(&when));
         let due = here && fault.seen.fetch_add(1, Ordering::Relaxed) + 1 == fault.hit;
         due.then(|| {
             announce(fault, position);
@@ -466,12 +490,17 @@ mod tests {
         assert_eq!((faults[0].position, faults[0].hit), (Some(3), 2));
         assert_eq!(faults[1].position, None);
         assert_eq!(faults[1].action, Action::Corrupt { part: "b".into(), offset: 4096 });
-        assert_eq!(faults[1].incarnation, None);
+        assert_eq!(faults[1].when, None);
         let later = parse("2@rebuild-begin:0:1:stop").unwrap();
-        assert_eq!((later[0].incarnation, later[0].point), (Some(2), Point::RebuildBegin));
+        assert_eq!(later[0].point, Point::RebuildBegin);
+        assert_eq!(later[0].when, Some(When::Incarnation(2)));
+        let later = parse("1.2@rebuild-begin:0:1:stop").unwrap();
+        assert_eq!(later[0].when, Some(When::Act { launch: 1, act: 2 }));
         for (text, says) in [
             ("nowhere:0:1:kill", "generate-begin"),
             ("0@sealed:0:1:kill", "incarnation"),
+            ("1.0@sealed:0:1:kill", "incarnation"),
+            ("1.@sealed:0:1:kill", "incarnation"),
             ("sealed:x:1:kill", "position"),
             ("sealed:0:0:kill", "hit"),
             ("sealed:0:1:explode", "corrupt=PART"),

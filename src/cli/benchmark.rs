@@ -487,16 +487,18 @@ impl Job<'_> {
             let Run { loaded, common, hosts, .. } = self.run;
             let (engine, ranks, hosts) = (common.engine, comm.size(), *hosts);
             let about = About { loaded, engine, ranks, hosts, machine };
-            match Reports::begin(about, self.kept.story.told) {
+            match Reports::begin(about, self.kept.story.head) {
                 Ok(reports) => self.kept.reports = Some(reports),
                 Err(error) => why = error.into_bytes(),
             }
         }
         comm.broadcast_bytes(&mut why, 0);
-        match why.is_empty() {
-            true => Ok(()),
-            false => Err(Ended::new(Exit::BadInput, String::from_utf8_lossy(&why))),
+        if !why.is_empty() {
+            return Err(Ended::new(Exit::BadInput, String::from_utf8_lossy(&why)));
         }
+        // Who may have to go on with the reports must know that they have begun.
+        self.kept.story.head = true;
+        Ok(())
     }
 }
 

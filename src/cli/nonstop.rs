@@ -68,7 +68,8 @@ pub struct Story {
     pub losses_before: u32,
     /// The run has begun: from now on its own memory is what is gone on from, whatever `--restart` says.
     pub begun: bool,
-    /// Tests that have been told.
+    /// The head has been told, and so many tests.
+    pub head: bool,
     pub told: usize,
     /// How the run ends, once all is told.
     pub verdict: Option<Exit>,
@@ -93,6 +94,7 @@ struct Answer {
     node: usize,
     cast: Cast,
     begun: bool,
+    head: bool,
     told: usize,
     verdict: Option<Exit>,
     finished: usize,
@@ -200,6 +202,7 @@ impl Story {
             node,
             cast: self.cast.clone(),
             begun: self.begun,
+            head: self.head,
             told: self.told,
             verdict: self.verdict,
             finished: self.finished,
@@ -213,6 +216,7 @@ impl Story {
             .map(|told| serde_json::from_slice(told).expect("ranks of one run are one program"))
             .collect();
         self.begun = answers.iter().any(|a| a.begun);
+        self.head = answers.iter().any(|a| a.head);
         self.told = answers.iter().map(|a| a.told).max().unwrap_or(0);
         self.verdict = answers.iter().find_map(|a| a.verdict);
         self.finished = answers.iter().map(|a| a.finished).min().unwrap_or(0);

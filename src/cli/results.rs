@@ -4,7 +4,7 @@
 //! kept in memory, but says nothing twice.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use super::exit::Exit;
 use super::say;
@@ -41,14 +41,14 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// Opens what the results go to and writes the head. If another rank has told so many tests `already`, a stream has all that
-    /// and gets no more than what is new; files are written anew.
-    pub fn begin(about: About, already: usize) -> Result<Self, String> {
+    /// Opens what the results go to and writes the head. If another rank has told it `already`, a stream has it and gets no more
+    /// than what is new; files are written anew.
+    pub fn begin(about: About, already: bool) -> Result<Self, String> {
         let (dat, settings) = (&about.loaded.dat, &about.loaded.settings);
         let mut file = None;
         let out: Box<dyn Write> = match &dat.output {
-            Output::Stdout => Box::new(io::stdout()),
-            Output::Stderr => Box::new(io::stderr()),
+            Output::Stdout => Box::new(whole(io::stdout())),
+            Output::Stderr => Box::new(whole(io::stderr())),
             Output::File(path) => {
                 let cannot = |e| format!("cannot write to {}: {e}", path.display());
                 let made = File::create(path).map_err(cannot)?;
@@ -56,7 +56,7 @@ impl Reports {
                 Box::new(made)
             }
         };
-        let mut out = Counted { inner: out, bytes: 0, mute: already > 0 && file.is_none() };
+        let mut out = Counted { inner: out, bytes: 0, mute: already && file.is_none() };
         let text = TextReport::new(dat.threshold, settings.timing);
         let json = match &settings.json {
             None => None,
@@ -163,6 +163,12 @@ impl<W: Write> Write for Counted<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.inner.flush()
     }
+}
+
+/// A stream that gets the head, and each result, in one piece: whoever goes on with the reports of a rank that died tells it
+/// whole, and not behind a part of it.
+fn whole<W: Write>(stream: W) -> BufWriter<W> {
+    BufWriter::with_capacity(1 << 16, stream)
 }
 
 /// The parts of the time that add up, beside the results.

@@ -100,6 +100,21 @@ fn a_sweep_goes_on() {
     let ran = scene.nonstop(2);
     let ran = ran.survive("1@iteration:0:25:lose,2@solve-begin:2:1:kill");
     assert_eq!(ran.out.matches("PASSED").count(), 3, "each once: {}", ran.told());
+    assert_eq!(ran.out.matches("HPLinpack").count(), 1, "{}", ran.told());
+}
+
+/// Who reports is lost before there is a result, and who goes on with that, too; the head was written by then, and is not written
+/// again.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn the_head_is_told_once() {
+    for first in ["1@generate-begin:0:1:kill", "1@iteration:0:5:lose"] {
+        let scene = Scene::new(2, 2).nonstop(2);
+        let ran = scene.survive(&format!("{first},2@iteration:0:3:kill"));
+        for (what, times) in [("HPLinpack", 1), ("PASSED", 1), ("End of Tests", 1), ("\nWR", 1)] {
+            assert_eq!(ran.out.matches(what).count(), times, "{what}: {}", ran.told());
+        }
+    }
 }
 
 #[test]

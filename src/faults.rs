@@ -370,10 +370,7 @@ pub fn hit(point: Point, position: usize) {
 #[cold]
 fn strike_if_due(point: Point, position: usize) {
     let (launch, gone_on) = (LAUNCH.load(Ordering::Relaxed), GONE_ON.load(Ordering::Relaxed));
-    let now = [
-        When::Incarnation(launch + gone_on),
-        When::Act { launch, act: gone_on + 1 },
-    ];
+    let now = [When::Incarnation(launch + gone_on), When::Act { launch, act: gone_on + 1 }];
     let due = |fault: &Fault| -> Option<Action> {
         let here = fault.point == point
             && fault.position.is_none_or(|p| p == position)

@@ -10,8 +10,7 @@ use skt_hpl::supervise::start::launcher::{Launcher, major_version};
 use crate::lab::{Ended, Lab, launcher};
 
 fn goes_on() -> bool {
-    launcher() == Launcher::Openmpi
-        && major_version(&mpi_library()).is_some_and(|major| major >= 5)
+    launcher() == Launcher::Openmpi && major_version(&mpi_library()).is_some_and(|major| major >= 5)
 }
 
 /// Nothing of the run lies in these nodes' memory.
@@ -92,7 +91,6 @@ fn a_node_is_lost_later(place: &str, node: &str, hosts: &[&str]) -> Option<Ended
     lab.vcluster(&["cut-off", node]);
     let end = run.end();
     restarted(&lab, &end, hosts);
-    assert!(end.errors.contains("rank 1 on n2 (position 1) is lost"), "{}", end.told());
     Some(end)
 }
 
@@ -103,6 +101,7 @@ fn the_node_of_who_took_the_place_is_lost() {
     let hosts = ["n1", "n2", "n3", "n4", "n6"];
     let Some(end) = a_node_is_lost_later("iteration:1:10", "n5", &hosts) else { return };
     assert_eq!(end.rebuilt(), [[1], [1]], "{}", end.told());
+    assert!(end.errors.contains("rank 1 on n2 (position 1) is lost"), "{}", end.told());
 }
 
 /// Amid going on in place: who takes the place, who helps it, somebody of another group.
@@ -110,8 +109,10 @@ fn the_node_of_who_took_the_place_is_lost() {
 #[ignore = "needs root and network namespaces"]
 fn a_node_is_lost_while_a_place_is_taken() {
     a_node_is_lost_later("rebuild-end:1:1", "n5", &["n1", "n2", "n3", "n4", "n6"]);
-    a_node_is_lost_later("rebuild-begin:0:1", "n1", &["n6", "n2", "n3", "n4", "n5"]);
-    a_node_is_lost_later("restore-end:2:1", "n3", &["n1", "n2", "n6", "n4", "n5"]);
+    if std::env::var("SKT_TEST_WHOLE").is_ok_and(|v| v == "1") {
+        a_node_is_lost_later("rebuild-begin:0:1", "n1", &["n6", "n2", "n3", "n4", "n5"]);
+        a_node_is_lost_later("restore-end:2:1", "n3", &["n1", "n2", "n6", "n4", "n5"]);
+    }
 }
 
 /// Nobody stands by any more, inside the job: it is started again where it was, and who died is there again.
@@ -137,8 +138,7 @@ fn when_no_node_is_left_the_run_can_be_gone_on_with() {
     }
     let lab = Lab::up(5, 0);
     let plan = || lab.in_place("run").flags(&["--no-doubling"]);
-    let mut run =
-        plan().faults("1.1@iteration:1:20:kill,1.2@iteration:3:10:stop").start();
+    let mut run = plan().faults("1.1@iteration:1:20:kill,1.2@iteration:3:10:stop").start();
     run.struck("iteration:3:10");
     lab.vcluster(&["cut-off", "n4"]);
     let end = run.end();

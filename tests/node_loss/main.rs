@@ -19,7 +19,7 @@
 //! | `supervisor` | the supervisor or the launcher, with and without a node meanwhile |
 //! | `outages` | nothing: the supervisor is cut off, stopped, or has a disk that is full or hangs; a sick node; a node while MPI starts |
 //! | `halting` | nothing: stopped on purpose in every way there is, and resumed |
-//! | `in_place` | a process, whose place another takes inside the job |
+//! | `in_place` | a process, whose place another takes inside the job; a node there, which ends the job |
 //! | `level2` | the whole job, a whole group: what storage is for |
 //! | `spares` | spares, fit and unfit; none left |
 //! | `verdicts` | a program that fails by itself; bad input; what the doctor says |
@@ -31,7 +31,8 @@
 //! elsewhere. A fault that must strike in a certain window is placed there by `SKT_FAULT`: a rank stops
 //! at a named point, all others wait for it, and then the plug is pulled.
 //!
-//! Environment: `SKT_TEST_SEED=N` and `SKT_TEST_SOAK=RUNS` are for the faults at random times.
+//! Environment: `SKT_TEST_SEED=N` and `SKT_TEST_SOAK=RUNS` are for the faults at random times; `SKT_TEST_WHOLE=1` loses every node that
+//! differs while a place is taken (`in_place`), not one of them.
 
 mod branches;
 mod halting;

@@ -119,7 +119,8 @@ impl Ranks {
     /// The furthest that ranks of a node have been seen at; None where it has none that works.
     pub fn front_of(&self, node: usize) -> Option<(u32, u64)> {
         let (_, positions) = self.on.get(&node)?;
-        let own = positions.iter().filter_map(|p| self.ranks.get(p)).filter(|r| !r.is_through());
+        let here = |rank: &&Rank| rank.node == node && !rank.is_through();
+        let own = positions.iter().filter_map(|p| self.ranks.get(p)).filter(here);
         own.map(|rank| (rank.last.test, rank.last.iteration)).max()
     }
 
@@ -212,15 +213,13 @@ impl Ranks {
             self.advance(now_ms, progress, steps);
             return;
         };
-        if rank.pid != progress.pid {
+        // Processes of two nodes may have the same number.
+        if (rank.node, rank.pid) != (node, progress.pid) {
             if gone {
                 return;
             }
-            rank.pid = progress.pid;
+            (rank.node, rank.pid) = (node, progress.pid);
             rank.died = None;
-        }
-        if rank.node != node {
-            rank.node = node;
             self.on.entry(node).or_default().1.insert(progress.position);
         }
         rank.state = seen.state;
@@ -400,6 +399,26 @@ mod tests {
         ranks.beat(1000, 0, &[]);
         assert!(ranks.all_through());
         assert_eq!(ranks.dead(90_000, 0, name), None);
+    }
+
+    /// What a dead rank has left stays where it was when another one, on another node, has taken its place in the job.
+    #[test]
+    fn who_takes_a_dead_ones_place_elsewhere_lives_whatever_its_pid() {
+        for pid in [8, 9] {
+            let mut ranks = Ranks::default();
+            ranks.beat(0, 1, &[seen(1, 1, 5, 'R')]);
+            ranks.beat(500, 1, &[seen(1, 1, 5, 'X')]);
+            let mut taker = seen(1, 1, 4, 'R');
+            taker.progress.pid = pid;
+            for at in 1..9 {
+                taker.progress.beat += 1;
+                ranks.beat(500 + 1000 * at, 4, &[taker]);
+                ranks.beat(600 + 1000 * at, 1, &[seen(1, 1, 5, 'X')]);
+                assert_eq!(ranks.dead(600 + 1000 * at, 300, name), None, "pid {pid}");
+            }
+            assert_eq!(ranks.front_of(1), None);
+            assert_eq!(ranks.front_of(4), Some((0, 4)));
+        }
     }
 
     #[test]

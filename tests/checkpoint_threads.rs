@@ -442,9 +442,15 @@ fn every_scope_and_method_restores_the_same_bits() {
 }
 
 #[test]
-fn the_sum_restores_up_to_rounding() {
+fn sums_restore_up_to_rounding() {
+    for code in [Code::Sum, Code::Weighted] {
+        restores_up_to_rounding(code);
+    }
+}
+
+fn restores_up_to_rounding(code: Code) {
     let mut base = job(2, 2, Method::SelfCheckpoint, 1);
-    base.scheme.code = Code::Sum;
+    base.scheme.code = code;
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
         launch(job, &[(2, Point::Iteration, 7)]);

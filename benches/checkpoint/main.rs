@@ -456,9 +456,13 @@ impl<'a> Conductor<'a> {
 
     fn codes(&mut self) -> Result<(), String> {
         let mut rows = Vec::new();
-        for (code, losses) in
-            [(Code::Xor, 1), (Code::Sum, 1), (Code::ReedSolomon, 1), (Code::ReedSolomon, 2)]
-        {
+        for (code, losses) in [
+            (Code::Xor, 1),
+            (Code::Sum, 1),
+            (Code::ReedSolomon, 1),
+            (Code::ReedSolomon, 2),
+            (Code::Weighted, 2),
+        ] {
             for encode in [Encode::Pipelined, Encode::Reduce] {
                 let scheme = Scheme { code, losses, ..XOR };
                 let work = Work::Saves { rounds: self.flags.repeat };

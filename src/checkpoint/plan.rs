@@ -139,7 +139,10 @@ pub struct Scheme {
 pub enum SchemeError {
     #[error("--losses is 1 to {LOSSES_MAX}, not {0}")]
     Losses(usize),
-    #[error("--code {0:?} survives one loss in a group; for {1} take --code reed-solomon")]
+    #[error("--code {0:?} survives {most} in a group; for {1} take --code reed-solomon", most = match .0.losses_max() {
+        1 => "one loss".into(),
+        n => format!("{n} losses"),
+    })]
     Code(Code, usize),
 }
 
@@ -372,7 +375,9 @@ mod tests {
         let ask = |code, losses| Scheme { code, ..scheme(Method::SelfCheckpoint, losses) }.check();
         assert!(ask(Code::Xor, 1).is_ok() && ask(Code::ReedSolomon, 4).is_ok());
         assert_eq!(ask(Code::Xor, 2), Err(SchemeError::Code(Code::Xor, 2)));
-        assert_eq!(ask(Code::ReedSolomon, 5), Err(SchemeError::Losses(5)));
+        assert!(ask(Code::ReedSolomon, 16).is_ok() && ask(Code::Weighted, 4).is_ok());
+        assert_eq!(ask(Code::ReedSolomon, 17), Err(SchemeError::Losses(17)));
+        assert_eq!(ask(Code::Weighted, 5), Err(SchemeError::Code(Code::Weighted, 5)));
         assert_eq!(ask(Code::Xor, 0), Err(SchemeError::Losses(0)));
     }
 }

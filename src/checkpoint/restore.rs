@@ -26,7 +26,7 @@ use crate::memory::{Depot, MemoryError, Part, Region};
 use crate::params::Rng;
 use crate::parity::exchange::Coder;
 use crate::parity::stripes::Role;
-use crate::parity::{Code, Encode, GroupComm, Share, Stripes};
+use crate::parity::{Encode, GroupComm, Share, Stripes};
 
 /// What to do with memory an earlier process left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -723,7 +723,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let mut digests =
                 lost.then(|| self.holding.digests(None, all, buffers.parity_rows, buffers.pitch));
             self.holding.with_shares(target.epoch, None, |share, is_state| {
-                let window = if is_state { state_window } else { whole };
+                let (coder, window) = match is_state {
+                    true => (coder.for_any_bits(), state_window),
+                    false => (coder, whole),
+                };
                 let see = |share: &Share, role| {
                     if is_state {
                         return;
@@ -747,8 +750,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             if let Some(digests) = digests {
                 let root = self.holding.seal_digests(target.epoch, digests);
                 hit(Point::RebuildEnd, me);
-                // Sums come back only up to rounding.
-                if self.scheme.code != Code::Sum && known.is_some_and(|known| known != root) {
+                // Sums of real numbers come back only up to rounding.
+                if self.scheme.code.exact() && known.is_some_and(|known| known != root) {
                     wrong = format!("position {me} as rebuilt is not what its header says it held");
                 } else {
                     self.header.base = Mark { boundary: mark.boundary, root };

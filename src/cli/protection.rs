@@ -127,9 +127,6 @@ impl Ground {
         let domain = domain(settings, rank, &host).map_err(bad)?;
         let depot = Depot::new(settings.store, &settings.job)
             .map_err(|e| Ended::new(Exit::NoSharedMemory, e.to_string()))?;
-        if let Some(shelf) = level2::shelf(settings) {
-            shelf.check().map_err(|why| Ended::new(Exit::Environment, why))?;
-        }
         Ok(Self { host, domain, depot })
     }
 }
@@ -147,6 +144,8 @@ pub struct Guardian<'a> {
     continued: bool,
     /// The second level, if there is one.
     level2: Option<Level2<'a>>,
+    /// Why this start does without it, although there should be one.
+    storage_gone: Option<String>,
     /// What the last bits of results depend on.
     rounding: String,
     /// Finished tests: number and result.
@@ -187,6 +186,7 @@ impl<'a> Guardian<'a> {
             fresh_run: 0,
             continued: false,
             level2: None,
+            storage_gone: None,
             rounding: rounding.to_owned(),
             finished: Vec::new(),
             arrival,
@@ -199,7 +199,14 @@ impl<'a> Guardian<'a> {
             this.clean(node)?;
             this.arrival = gather();
         }
-        this.level2 = Level2::open(comm, node, settings)?;
+        this.level2 = match Level2::open(comm, node, settings) {
+            // What memory has needs no storage.
+            Err(Ended { why, .. }) if this.arrival.test.is_some() => {
+                this.storage_gone = Some(why);
+                None
+            }
+            opened => opened?,
+        };
         this.take_stock(node, tests, rounding)?;
         if restart == Restart::Require && !this.continued {
             return Err(StartError::Nothing { job: settings.job.clone() }.into());
@@ -283,11 +290,18 @@ impl<'a> Guardian<'a> {
     /// Removes all memory of the job, and what it has on storage.
     pub fn clean(&self, node: &Comm) -> Result<(), Ended> {
         self.comm.barrier();
-        if let (Some(shelf), 0) = (level2::shelf(self.settings), self.comm.rank())
-            && let Err(why) = patiently(move || shelf.clean())
-        {
-            // The run does not depend on it; who starts the next one will hear of it again.
-            say(format_args!("what this job has on storage could not be removed: {why}"));
+        if let (Some(shelf), 0) = (level2::shelf(self.settings), self.comm.rank()) {
+            let (dir, job) = (shelf.dir().to_owned(), &self.settings.job);
+            // A DIR that is gone has nothing to remove, it seems.
+            let removed = patiently(move || shelf.check().and_then(|()| shelf.clean()));
+            if let Err(why) = removed {
+                // This run does not depend on it.
+                say(format_args!(
+                    "what job {job:?} has on storage could not be removed: {why}. The next start would go on from there: \
+                     `skt-hpl clean --job {job} --level2 {}` removes it",
+                    dir.display()
+                ));
+            }
         }
         let cleaned = match node.rank() {
             0 => self.depot.clean_when_ended().map(|_| ()),
@@ -345,7 +359,11 @@ impl<'a> Guardian<'a> {
             group: self.settings.group,
             encode: self.settings.encode,
             interval: self.settings.interval,
-            restart: Continue::Auto,
+            restart: match &self.storage_gone {
+                // Storage may have what memory has not.
+                Some(_) if self.arrival.test == Some(number as u32) => Continue::Require,
+                _ => Continue::Auto,
+            },
             state_bytes: STATE_BYTES,
             ld: shape.ld,
             run: self.run.get(),
@@ -360,7 +378,8 @@ impl<'a> Guardian<'a> {
         let Started { mut checkpointer, a, origin, .. } =
             Checkpointer::start(config, test, Positions(world), |world, number, place, _| {
                 Group::split(world, number, place)
-            })?;
+            })
+            .map_err(|error| self.without_storage(error))?;
         story.cast.members = checkpointer.members();
         let notice = story.notice.take();
         let mut account = Account::default();
@@ -375,6 +394,12 @@ impl<'a> Guardian<'a> {
                 Start::Fresh
             }
             Origin::Restored(restored) => {
+                if let Some(why) = self.storage_gone.as_ref().filter(|_| context.grid.rank() == 0) {
+                    say(format_args!(
+                        "warning: {why}. The run goes on from memory alone, and puts nothing on storage until it is started \
+                         again"
+                    ));
+                }
                 account = serde_json::from_slice(&restored.state).unwrap_or_default();
                 self.charge_restart(context, &mut account, last_sign, restored.boundary);
                 if context.grid.rank() == 0 {
@@ -478,6 +503,25 @@ impl<'a> Guardian<'a> {
             });
         }
         Ok(record.outcome)
+    }
+
+    /// What is wrong with a start, where storage is gone that might have helped.
+    fn without_storage(&self, error: StartError) -> Ended {
+        match (&self.storage_gone, error) {
+            (None, error) => error.into(),
+            (Some(why), StartError::Nothing { job }) => Ended::new(
+                Exit::Environment,
+                format!(
+                    "memory of job {job:?} has no checkpoint of this run, and storage, which may have one, cannot be used: \
+                     {why}. Nothing is removed; start again when it is there, or begin anew with --restart never \
+                     without --level2"
+                ),
+            ),
+            (Some(gone), error) => {
+                let Ended { exit, why } = error.into();
+                Ended::new(exit, format!("{why}\nStorage might help, but cannot be used: {gone}"))
+            }
+        }
     }
 
     /// What was fetched from storage belongs to a run of its own in memory; the results of finished tests go along.

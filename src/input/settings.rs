@@ -131,6 +131,7 @@ words!(scope: Scope {
 });
 words!(code: Code {
     "xor" => Code::Xor, "sum" => Code::Sum, "reed-solomon" => Code::ReedSolomon,
+    "weighted" => Code::Weighted,
 });
 words!(encode: Encode { "reduce" => Encode::Reduce, "pipelined" => Encode::Pipelined });
 words!(store: Store {

@@ -22,11 +22,11 @@ use crate::params::{Mapping, Rng};
 use crate::pulse;
 
 /// Raised with every change of anything written to named memory.
-pub const LAYOUT_VERSION: u32 = 3;
+pub const LAYOUT_VERSION: u32 = 4;
 /// Size of the `head` part.
 pub const HEAD_BYTES: usize = 16 * 1024;
 /// A group's member list has to fit the slot.
-pub const GROUP_MAX: usize = 252;
+pub const GROUP_MAX: usize = 240;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SKTHPL\r\n");
 const PUBLISHED_AT: usize = 0;

@@ -123,6 +123,11 @@ impl<'a> Scratch<'a> {
 }
 
 impl Coder {
+    /// The same stripes for what is no real number.
+    pub fn for_any_bits(self) -> Coder {
+        Coder { code: self.code.for_any_bits(self.stripes.losses), ..self }
+    }
+
     /// Puts this member's weighted rows into `buffer`, replacing or adding to what it holds.
     fn contribute(
         &self,
@@ -134,7 +139,7 @@ impl Coder {
     ) {
         let width = segment.width;
         let weight = segment.combine.weights[me];
-        if weight == 0 {
+        if weight.is_zero() {
             if replace {
                 buffer.fill(0);
             }
@@ -146,9 +151,9 @@ impl Coder {
             let (front, back) = line.split_at_mut(width - row.len());
             if replace {
                 front.fill(0);
-                self.code.set(weight, row, back);
+                Code::set(weight, row, back);
             } else {
-                self.code.add(weight, row, back);
+                Code::add(weight, row, back);
             }
         }
     }
@@ -359,7 +364,7 @@ impl Coder {
         self.contribute(share, me, segment, buffer, true);
         self.show_data(share, me, segment, seen);
         let root = segment.combine.target;
-        if self.code == Code::Sum {
+        if !self.code.exact() {
             // SAFETY: doubles and words have one size and alignment, and any bits are a double.
             let doubles = unsafe {
                 std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<f64>(), buffer.len())
@@ -574,6 +579,9 @@ mod tests {
             (Code::ReedSolomon, 1),
             (Code::ReedSolomon, 2),
             (Code::ReedSolomon, 3),
+            (Code::ReedSolomon, 4),
+            (Code::Weighted, 1),
+            (Code::Weighted, 3),
         ] {
             let coder = Coder { code, stripes: Stripes::new(shapes.len(), losses) };
             let mut owns = group(coder, &shapes, 99);

@@ -45,38 +45,6 @@ pub fn inverse(a: u8) -> u8 {
     TABLES.exp[255 - TABLES.log[a as usize] as usize]
 }
 
-/// Inverts a small square matrix in place; false if it is singular.
-pub fn invert(matrix: &mut [Vec<u8>]) -> bool {
-    let n = matrix.len();
-    let mut result: Vec<Vec<u8>> =
-        (0..n).map(|i| (0..n).map(|j| (i == j) as u8).collect()).collect();
-    for col in 0..n {
-        let Some(pivot) = (col..n).find(|&r| matrix[r][col] != 0) else {
-            return false;
-        };
-        matrix.swap(col, pivot);
-        result.swap(col, pivot);
-        let scale = inverse(matrix[col][col]);
-        for j in 0..n {
-            matrix[col][j] = mul(matrix[col][j], scale);
-            result[col][j] = mul(result[col][j], scale);
-        }
-        for row in 0..n {
-            let factor = matrix[row][col];
-            if row == col || factor == 0 {
-                continue;
-            }
-            for j in 0..n {
-                let (m, r) = (matrix[col][j], result[col][j]);
-                matrix[row][j] ^= mul(factor, m);
-                result[row][j] ^= mul(factor, r);
-            }
-        }
-    }
-    matrix.clone_from_slice(&result);
-    true
-}
-
 /// A way to multiply many bytes by one constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
@@ -275,20 +243,5 @@ mod tests {
                 assert_eq!(dst, expected, "{engine:?} {c}");
             }
         }
-    }
-
-    #[test]
-    fn inverse_matrices_invert() {
-        let original = vec![vec![1, 2, 3], vec![4, 5, 6], vec![7, 8, 10]];
-        let mut inverse = original.clone();
-        assert!(invert(&mut inverse));
-        let product = |i: usize, j: usize| -> u8 {
-            let terms = original[i].iter().zip(&inverse);
-            terms.fold(0, |sum, (&x, row)| sum ^ mul(x, row[j]))
-        };
-        for (i, j) in (0..9).map(|x| (x / 3, x % 3)) {
-            assert_eq!(product(i, j), (i == j) as u8);
-        }
-        assert!(!invert(&mut [vec![1, 2], vec![1, 2]]));
     }
 }

@@ -1,6 +1,6 @@
 //! The codes that let a group rebuild what some of its members lost.
 //!
-//! `code` and `gf256` are arithmetic, `stripes` says which member holds what, `plan` says which
+//! `code`, `field` and `gf256` are arithmetic, `stripes` says which member holds what, `plan` says which
 //! combination of whose rows gives which row, and `exchange` moves the rows through a group. Called by
 //! `checkpoint` to encode at each save and to rebuild after a loss; knows neither LU nor MPI.
 
@@ -8,6 +8,7 @@ pub mod code;
 pub mod comm;
 pub mod digest;
 pub mod exchange;
+pub mod field;
 pub mod gf256;
 pub mod plan;
 pub mod stripes;

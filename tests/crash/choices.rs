@@ -47,6 +47,20 @@ fn the_sum_restores_up_to_rounding() {
     assert_eq!(rebuilt(&scene.finish_up_to_rounding()), Some(vec![1]));
 }
 
+/// Sums with weights survive more than one; a process lost with its memory kept costs no bit.
+#[test]
+fn weighted_sums_restore_two_up_to_rounding() {
+    let weighted = || protected(&["--code", "weighted", "--losses", "2"]);
+    let scene = weighted();
+    scene.strike("flush-half:1:3:kill");
+    scene.finish();
+    let scene = weighted();
+    scene.strike("flush-half:1:3:kill");
+    scene.lose(1);
+    scene.lose(2);
+    assert_eq!(rebuilt(&scene.finish_up_to_rounding()), Some(vec![1, 2]));
+}
+
 /// The method with one copy: safe while it computes, not while it overwrites, and it says so.
 #[test]
 fn method_single_refuses_what_it_cannot_survive() {

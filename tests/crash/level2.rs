@@ -415,6 +415,43 @@ fn a_dir_that_cannot_be_used_is_told_before_anything_begins() {
     }
 }
 
+/// Storage that is gone when the run comes back keeps nothing from going on that memory has; and what memory does not
+/// have is never begun anew.
+#[test]
+fn storage_that_is_gone_at_a_restart() {
+    let scene = stored(2, 2);
+    scene.strike("manifest-whole:0:2:kill");
+    let aside = scene.path("aside");
+    let hide = || Command::new("mv").arg(scene.storage.path()).arg(&aside).status().unwrap();
+    let show = || Command::new("mv").arg(&aside).arg(scene.storage.path()).status().unwrap();
+    assert!(hide().success());
+    // On two of four memory is gone, which is more than a group survives.
+    scene.lose(0);
+    scene.lose(1);
+    let dir = scene.storage.path().to_str().unwrap();
+    scene.expect_refused(4, &["Storage might help", dir, "kept"]);
+    assert!(show().success());
+    scene.strike("manifest-whole:0:2:kill");
+    assert!(hide().success());
+    scene.lose(2);
+    let ran = scene.scene.expect_finished(scene.job().run());
+    assert!(ran.err.contains("goes on from memory alone"), "{}", ran.told());
+    assert!(ran.err.contains("could not be removed"), "{}", ran.told());
+    assert!(show().success());
+    let clean = ["clean", "--job", &scene.name, "--level2", dir];
+    assert!(Command::new(PROGRAM).args(clean).status().unwrap().success());
+    // Nothing to be read, and in memory nothing at all, or nothing that was saved: nobody knows whether there is something
+    // to go on with.
+    assert!(hide().success());
+    scene.expect_refused(6, &["No such file", dir]);
+    assert!(show().success());
+    scene.strike("generate-end:0:1:kill");
+    assert!(hide().success());
+    scene.expect_refused(6, &["no checkpoint of this run", dir]);
+    assert!(show().success());
+    finish(&scene);
+}
+
 #[test]
 fn status_and_clean_know_dir() {
     let scene = stored(2, 2);

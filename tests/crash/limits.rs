@@ -70,6 +70,22 @@ fn any_two_of_six_with_reed_solomon() {
     }
 }
 
+/// Half of a group, whichever half.
+#[test]
+fn any_four_of_eight() {
+    for (lost, point) in
+        [([0, 1, 2, 3], "encode-end"), ([1, 2, 5, 7], "iteration"), ([0, 3, 4, 6], "flush-data")]
+    {
+        let scene = Scene::new(2, 4).protect(&["--losses", "4", "--group", "8"]);
+        assert_eq!(struck(&scene, point).len(), 1);
+        lost.iter().for_each(|&position| scene.lose(position));
+        assert_eq!(rebuilt(&scene.finish()), Some(lost.to_vec()));
+        if sampled() {
+            return;
+        }
+    }
+}
+
 /// The second loss while the first is being made good.
 #[test]
 fn the_second_of_two_during_the_recovery_of_the_first() {

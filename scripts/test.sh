@@ -127,12 +127,12 @@ node_loss() { # name environment... -- what is left out...
     fi
 }
 
-# A mount namespace of its own is all that this one needs.
+# These mount small file systems.
 no_room() { # name environment...
-    local name="tests: no room, $1"
+    local name="tests: no room in memory or on storage, $1"
     shift
     if ((EUID == 0)) && unshare --mount true 2>/dev/null; then
-        tests "$name" "$@" cargo test --locked --test crash -- --ignored no_room
+        tests "$name" "$@" cargo test --locked --test crash -- --ignored --test-threads 1
     else
         step "$name"
         say "SKIPPED: not root, or no mount namespace to be had"

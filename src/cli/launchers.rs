@@ -78,6 +78,37 @@ fn own_prefix(program: &Path) -> Option<PathBuf> {
         .then(|| prefix.to_path_buf())
 }
 
+/// The program of a launcher: the one beside the library this program is linked to, else the first in PATH of that version.
+fn program_of(kind: Launcher, library: &str) -> Option<(PathBuf, Option<u32>)> {
+    let own = Launcher::of_library(library) == Some(kind);
+    let wanted = major_version(library).filter(|_| own && kind == Launcher::Openmpi);
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let beside = prefix_of_library(&maps)
+        .filter(|_| own)
+        .into_iter()
+        .flat_map(|dir| kind.programs().iter().map(move |name| dir.join("bin").join(name)));
+    let in_path = kind.programs().iter().filter_map(|name| in_path(name));
+    choose(beside.filter(|path| path.is_file()).chain(in_path).collect(), wanted, version_of)
+        .map(|(program, major)| (program, major.or(wanted)))
+}
+
+/// The words that start a job where the user gave none: the launcher of this program's MPI, with as many ranks on each of
+/// several nodes. Its own way would be to fill one node after the other.
+pub(super) fn usual_words(nodes: usize) -> String {
+    let library = mpi_library();
+    let kind = Launcher::of_library(&library);
+    let program = kind
+        .and_then(|kind| program_of(kind, &library))
+        .and_then(|(program, _)| program.into_os_string().into_string().ok())
+        .filter(|program| !program.contains(char::is_whitespace));
+    let spread = match kind {
+        _ if nodes <= 1 => "",
+        Some(Launcher::Mpich) => " -ppn {per_node}",
+        _ => " --map-by ppr:{per_node}:node",
+    };
+    format!("{} -np {{ranks}}{spread} --bind-to none", program.as_deref().unwrap_or("mpirun"))
+}
+
 impl NodeFlags {
     /// Which launcher, and the user's arguments for it.
     pub fn launcher(&self) -> Result<(Tool, Vec<String>), Refusal> {
@@ -90,27 +121,21 @@ impl NodeFlags {
                 ),
             ));
         };
-        let own = Launcher::of_library(&library) == Some(kind);
-        let wanted = major_version(&library).filter(|_| own && kind == Launcher::Openmpi);
         let (program, major) = match &self.launcher_program {
-            Some(path) => (path.clone(), version_of(path)),
-            None => {
-                let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-                let beside = prefix_of_library(&maps).filter(|_| own).into_iter().flat_map(|dir| {
-                    kind.programs().iter().map(move |name| dir.join("bin").join(name))
-                });
-                let in_path = kind.programs().iter().filter_map(|name| in_path(name));
-                let found = beside.filter(|path| path.is_file()).chain(in_path).collect();
-                choose(found, wanted, version_of).ok_or_else(|| {
-                    Refusal(
-                        Exit::Environment,
-                        format!(
-                            "none of {} is in PATH; install it or name it: --launcher-program",
-                            kind.programs().join(", ")
-                        ),
-                    )
-                })?
+            Some(path) => {
+                let own = Launcher::of_library(&library) == Some(kind);
+                let wanted = major_version(&library).filter(|_| own && kind == Launcher::Openmpi);
+                (path.clone(), version_of(path).or(wanted))
             }
+            None => program_of(kind, &library).ok_or_else(|| {
+                Refusal(
+                    Exit::Environment,
+                    format!(
+                        "none of {} is in PATH; install it or name it: --launcher-program",
+                        kind.programs().join(", ")
+                    ),
+                )
+            })?,
         };
         let mut extra = Vec::new();
         for text in &self.launcher_args {
@@ -124,7 +149,7 @@ impl NodeFlags {
             kind,
             prefix: own_prefix(&program).filter(|_| kind == Launcher::Openmpi),
             program,
-            major: major.or(wanted),
+            major,
             pmi: pmi(&library),
             fence_is_chosen: std::env::var_os(PMIX_FENCE_VAR).is_some(),
             cpus_per_rank: cpus,
@@ -140,6 +165,13 @@ mod tests {
     #[test]
     fn the_library_says_its_name() {
         assert!(Launcher::of_library(&mpi_library()).is_some(), "{}", mpi_library());
+    }
+
+    #[test]
+    fn ranks_are_spread_over_nodes_where_there_are_several() {
+        let (one, two) = (usual_words(1), usual_words(2));
+        assert!(!one.contains("per_node") && one.ends_with(" -np {ranks} --bind-to none"), "{one}");
+        assert!(two.contains("{per_node}") && two.starts_with(one.split(' ').next().unwrap()));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use self::jobs::{Jobs, KEPT, Kept};
 use self::table::{Table, report};
 use self::written::{dat, launch_text, write};
 use super::exit::{Exit, Refusal};
+use super::launchers::usual_words;
 use super::node_facts;
 use super::template::own_program;
 use super::this_machine;
@@ -79,14 +80,10 @@ pub struct TuneFlags {
     #[arg(long, value_name = "LIBRARY", value_delimiter = ',', help_heading = "The search")]
     blas: Vec<String>,
 
-    /// How to start a job; {ranks} stands for the number of ranks, {per_node} for those of a node
-    #[arg(
-        long,
-        value_name = "WORDS",
-        default_value = "mpirun -np {ranks} --bind-to none",
-        help_heading = "The search"
-    )]
-    launcher: String,
+    /// How to start a job; {ranks} stands for the number of ranks, {per_node} for those of a node [default: mpirun, with as
+    /// many ranks on each node, not bound]
+    #[arg(long, value_name = "WORDS", help_heading = "The search")]
+    launcher: Option<String>,
 
     /// Program to measure [default: this one]
     #[arg(long, value_name = "FILE", help_heading = "The search")]
@@ -152,14 +149,14 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
         };
         let mut text = if flags.json { json()? } else { report(&tuned, wanted, &engine) };
         if flags.write.is_some() {
-            let names = write(dir, &tuned, wanted, &flags.launcher, &program, domain.nodes)?;
+            let names = write(dir, &tuned, wanted, &jobs.kept.launcher, &program, domain.nodes)?;
             if !flags.json {
                 text += &format!("\nWritten to {}: {}\n", dir.display(), names.join(", "));
             }
         } else if !flags.json {
             text += &format!(
                 "\nStart it with\n  {}\nand this HPL.dat (--write DIR writes all of it):\n\n{}",
-                launch_text(&flags.launcher, &tuned.best, domain.nodes, &program),
+                launch_text(&jobs.kept.launcher, &tuned.best, domain.nodes, &program),
                 dat(&tuned, wanted)
             );
         }
@@ -249,8 +246,8 @@ fn trial_size(wanted: usize, flags: &TuneFlags, cores: usize) -> usize {
 /// A search that goes on, or a new one.
 fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept, Refusal> {
     let file = dir.join(KEPT);
-    let fresh =
-        Kept { domain, launcher: flags.launcher.clone(), n, measured: Vec::new(), tuned: None };
+    let launcher = flags.launcher.clone().unwrap_or_else(|| usual_words(domain.nodes));
+    let fresh = Kept { domain, launcher, n, measured: Vec::new(), tuned: None };
     if flags.new {
         return Ok(fresh);
     }

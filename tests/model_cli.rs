@@ -64,6 +64,101 @@ fn a_written_plan_passes_the_check() {
     stdout(&[&plan[..], &["--force"]].concat());
 }
 
+/// P x (Q+1) ranks in the command, P x Q in HPL.dat, and the method beside it.
+#[test]
+fn a_written_plan_with_checksums_passes_the_check() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().to_str().unwrap();
+    let plan = [
+        "plan",
+        "--nodes",
+        "72",
+        "--memory",
+        "64GB",
+        "--cores",
+        "24",
+        "--mtbf",
+        "24h",
+        "--method",
+        "abft",
+        "--process-share",
+        "0.95",
+        "--in-place",
+        "1s",
+        "--runs",
+        "100",
+        "--write",
+        at,
+    ];
+    let text = stdout(&plan);
+    for part in [
+        "8 x 8, row-major",
+        "a column of 8 ranks with checksums",
+        "that the run need not begin anew",
+        "Without a restart (95 % of the failures",
+        "is better here",
+        "self, in place",
+        "mpirun --with-ft ulfm",
+        "-np 72 --map-by ppr:1:node skt-hpl",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!text.contains("skt-hpl run --hosts"), "{text}");
+    for file in ["HPL.dat", "skt.toml"] {
+        let path = dir.path().join(file);
+        let check = stdout(&["check", path.to_str().unwrap()]);
+        assert!(check.contains("no fault found"), "{check}");
+    }
+    let toml = std::fs::read_to_string(dir.path().join("skt.toml")).unwrap();
+    assert!(toml.contains("method = \"abft\"") && !toml.contains("[checkpoint]"), "{toml}");
+}
+
+#[test]
+fn runs_with_checksums_are_simulated() {
+    let base = ["simulate", "--nodes", "72", "--mtbf", "1h", "--work", "2h", "--method", "abft"];
+    assert!(refusal(&base, 2).contains("--columns"));
+    let words = [&base[..], &["--columns", "8", "--process-share", "1", "--runs", "200"]].concat();
+    let text = stdout(&words);
+    // Two hours and an eighth.
+    assert!(text.contains("2.25 h work") && text.contains("without a restart"), "{text}");
+    assert!(text.contains("began anew"), "{text}");
+    let own = ["simulate", "--nodes", "72", "--mtbf", "1h", "--work", "2h"];
+    let in_place =
+        [&own[..], &["--process-share", "1", "--in-place", "1s", "--spare-ranks", "3"]].concat();
+    assert!(stdout(&in_place).contains("without a restart"));
+    assert!(
+        refusal(&[&own[..], &["--columns", "8"]].concat(), 1).contains("no column of checksums")
+    );
+    assert!(
+        refusal(&[&own[..], &["--method", "single", "--in-place", "1s"]].concat(), 1)
+            .contains("in place")
+    );
+}
+
+/// 31 of 32 and 127 of 128 parts; the rates are those of docs/NONSTOP.md.
+#[test]
+fn ways_to_go_on_beside_each_other() {
+    let text = stdout(&["model", "nonstop", "--mtbf", "10h", "--process-share", "1"]);
+    let row = |way: &str| {
+        let line = text.lines().find(|line| line.starts_with(way));
+        line.unwrap_or_else(|| panic!("{way}\n{text}")).to_owned()
+    };
+    for (way, parts) in [
+        ("self, restarts", ["46.9 %", "1.0000", "0.9677"]),
+        ("self, in place", ["46.9 %", "1.0000", "0.9699"]),
+        ("checksums, Q = 31 ", ["96.9 %", "1.0323", "0.9570"]),
+        ("checksums, Q = 127 ", ["99.2 %", "1.0079", "0.9804"]),
+    ] {
+        let row = row(way);
+        for part in parts {
+            assert!(row.contains(part), "{part}\n{row}");
+        }
+    }
+    assert!(refusal(&["model", "nonstop", "--mtbf", "10h"], 2).contains("--process-share"));
+    let beyond = ["model", "nonstop", "--mtbf", "10h", "--process-share", "1.5"];
+    assert!(refusal(&beyond, 1).contains("between 0 and 1"));
+}
+
 #[test]
 fn a_plan_as_json() {
     let text = stdout(&[
@@ -330,7 +425,17 @@ fn simulations_are_repeatable_and_explained() {
 #[test]
 fn the_pictures_of_the_documentation_are_current() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/figures");
-    for name in ["self-10", "self-11", "self-12", "self-14", "encoding", "unified-8a", "hpl"] {
+    for name in [
+        "self-10",
+        "self-11",
+        "self-12",
+        "self-14",
+        "encoding",
+        "unified-8a",
+        "hpl",
+        "nonstop",
+        "replacement",
+    ] {
         let path = folder.join(format!("{name}.svg"));
         let stored =
             std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

@@ -37,18 +37,31 @@ fn solver_reads(advice: &Advice) -> TestParams {
 fn accepted(inputs: &Inputs, advice: &Advice) {
     let test = solver_reads(advice);
     assert_eq!(test, skt_hpl::model::planner::test_params(&advice.plan));
-    assert_eq!((test.p * test.q) as u64, inputs.nodes * inputs.ranks_per_node);
+    let checksums = advice.plan.method == Method::Abft;
+    let ranks = inputs.nodes * inputs.ranks_per_node;
+    assert_eq!((test.p * (test.q + usize::from(checksums))) as u64, ranks);
+    assert_eq!(advice.plan.ranks, ranks);
     assert!(test.n.is_multiple_of(test.nb) || inputs.n.is_some());
     // The solver's own count of what the matrix needs, and protection on top, stay within the budget.
     let plan = &advice.plan;
     let means = Means { engine: Engine::Auto, threads: plan.threads_per_rank as usize };
     let bare = memory_need::rank_bytes(&test, means) as f64 - memory_need::PROCESS_BYTES as f64;
-    let ours = plan.rank.matrix + plan.rank.work;
-    assert!((ours / bare - 1.0).abs() < 1e-9, "{ours} {bare}");
+    if checksums {
+        // What a rank has is matrix or checksums, Q parts to one; a column of b may be beside the checksums.
+        let ours = plan.rank.matrix + plan.rank.checksums + plan.rank.work;
+        assert!((bare * (1.0 - 1e-9)..bare * 1.05 + 16e6).contains(&ours), "{ours} {bare}");
+        assert!((plan.rank.matrix / plan.rank.checksums / test.q as f64 - 1.0).abs() < 1e-9);
+    } else {
+        let ours = plan.rank.matrix + plan.rank.work;
+        assert!((ours / bare - 1.0).abs() < 1e-9, "{ours} {bare}");
+    }
     assert!(plan.node_memory <= plan.node_budget && plan.node_budget < inputs.memory);
-    let copies = (plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums) / plan.rank.matrix;
+    let copies = match checksums {
+        true => 1.0,
+        false => (plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums) / plan.rank.matrix,
+    };
     let ranks = inputs.ranks_per_node as usize;
-    let on = memory_need::OnNode { ranks, copies, checksums: false, means };
+    let on = memory_need::OnNode { ranks, copies, checksums, means };
     memory_need::fits([test], on, plan.node_budget as u128).unwrap();
     // The solver takes the settings without a word, and they say what the plan says.
     let mut layers = Layers::new();
@@ -56,6 +69,7 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
     assert!(layers.diagnostics.is_empty(), "{:?}\n{}", layers.diagnostics, advice.skt_toml);
     let settings = Settings::from(layers.merged());
     assert_eq!(settings.threads, Some(plan.threads_per_rank as usize));
+    assert_eq!(settings.checksums, checksums);
     match settings.protection {
         Some(protection) => {
             assert!(plan.method.in_memory());
@@ -188,10 +202,10 @@ proptest! {
             memory: if small { 64.0 * GIB } else { floats[0] },
             reserve: opt(0, 1), peak_per_core: opt(1, 2), network: opt(2, 3), latency: opt(3, 4), copy: opt(4, 5),
             disk: opt(5, 6), mtbf: on(6).then_some(if on(7) { Mtbf::Node(floats[7]) } else { Mtbf::System(floats[7]) }),
-            detect: opt(8, 8), restart: opt(9, 9), spares: on(10).then_some(ints[3]),
+            detect: opt(8, 8), restart: opt(9, 9), process_share: opt(17, 8).map(|s| s % 2.0), in_place: opt(18, 9), spares: on(10).then_some(ints[3]),
             limit: opt(11, 6), n: on(12).then_some(int(4, 100_000)), nb: on(13).then_some(int(5, 500)),
             grid: on(14).then_some((int(6, 8), int(7, 8))), depth: int(3, 5),
-            method: on(15).then_some(Method::ALL[(ints[0] % 5) as usize]),
+            method: on(15).then_some(Method::ALL[(ints[0] % 6) as usize]),
             scope: Scope::Corner, group: on(16).then_some(int(6, 40)), losses: int(5, 4),
             measured: None, job: None, simulate: 0, threads: 1, seed: 1,
         };
@@ -286,8 +300,97 @@ fn the_plan_of_a_cluster_reads_well() {
     assert!(double.rate_bare < p.rate_bare);
 }
 
+/// 72 nodes of one rank: 8 x (8+1), so eight of nine parts hold the matrix and compute, and the rest keeps checksums.
+#[test]
+fn a_plan_with_a_column_of_checksums() {
+    let inputs = Inputs {
+        method: Some(Method::Abft),
+        mtbf: Some(Mtbf::System(24.0 * HOUR_S)),
+        process_share: Some(1.0),
+        in_place: Some(1.0),
+        simulate: 2000,
+        ..Inputs::machine(72, 24, 64e9)
+    };
+    let advice = plan(&inputs).unwrap();
+    let p = &advice.plan;
+    assert_eq!((p.shape.p, p.shape.q, p.ranks), (8, 8, 72));
+    assert_eq!((p.saves, p.group, p.losses), (0, 1, 0));
+    let matrix = p.rank.matrix / (p.rank.matrix + p.rank.checksums);
+    assert!((matrix - 8.0 / 9.0).abs() < 1e-12);
+    // The same N without protection, on the machine's whole rate less a ninth: N_half is sqrt(8/9) of it.
+    let none =
+        Inputs { method: Some(Method::None), n: Some(p.shape.n), simulate: 0, ..inputs.clone() };
+    let none = plan(&none).unwrap().plan;
+    let n = p.shape.n as f64;
+    let by_hand = 8.0 / 9.0 * none.rate.r_inf * n / (n + (8.0f64 / 9.0).sqrt() * none.rate.n_half);
+    assert!((p.rate_bare / by_hand - 1.0).abs() < 1e-9, "{} {by_hand}", p.rate_bare);
+    let simulated = advice.simulated.as_ref().unwrap();
+    assert!(simulated.wall.unwrap().agrees(p.seconds_expected.unwrap(), 2.0), "{simulated:?}");
+    // More matrix than self-checkpoint leaves: 8/9 against 15/32, less what the work arrays take.
+    let own = advice.alternatives.iter().find(|a| a.what == "self-checkpoint").unwrap();
+    let own = own.plan.as_ref().unwrap();
+    let gain = (n / own.shape.n as f64).powi(2);
+    assert!((gain / (8.0 / 9.0 / 0.46875) - 1.0).abs() < 0.06, "{gain}");
+    assert_eq!((own.shape.p, own.shape.q), (8, 9));
+    // A ninth of the rate is more than the larger matrix gives back here, whatever fails.
+    let compared = advice.without_restart.unwrap();
+    assert!(compared.abft < compared.in_place && compared.in_place >= compared.restart);
+    assert_eq!(compared.abft_from, None);
+}
+
+/// With 64 process columns and a failure in ten days the larger matrix is worth the column. But who loses a node begins anew:
+/// it is told from which share of processes on checksums are the faster way, and there it turns.
+#[test]
+fn from_which_share_on_checksums_are_faster() {
+    let inputs = Inputs { mtbf: Some(Mtbf::System(240.0 * HOUR_S)), ..quick(4096, 24, 64e9) };
+    let at = |share: f64| {
+        let inputs = Inputs { process_share: Some(share), ..inputs.clone() };
+        plan(&inputs).unwrap().without_restart.unwrap()
+    };
+    let from = at(1.0).abft_from.unwrap();
+    assert!(from > 0.0);
+    assert_eq!(at(0.0).abft_from, Some(from));
+    let (below, above) = (at(from - 0.01), at(from));
+    assert!(below.abft <= below.in_place, "{below:?}");
+    assert!(above.abft > above.in_place, "{above:?}");
+    // What is compared are the expected rates of the alternatives.
+    let advice = plan(&Inputs { process_share: Some(0.5), ..inputs.clone() }).unwrap();
+    let compared = advice.without_restart.unwrap();
+    assert_eq!(compared.restart, advice.plan.rate_expected);
+    for (what, rate) in
+        [("self, in place", compared.in_place), ("column of checksums", compared.abft)]
+    {
+        let other = advice.alternatives.iter().find(|a| a.what == what).unwrap();
+        assert_eq!(rate, other.plan.as_ref().unwrap().rate_expected, "{what}");
+    }
+}
+
+/// Where every failure takes a node, in place is a restart, to the last bit; where they are all of processes it is
+/// sooner up again, and the plan is otherwise the same.
+#[test]
+fn in_place_beside_restarts() {
+    let inputs = Inputs { mtbf: Some(Mtbf::System(HOUR_S)), ..quick(256, 24, 64e9) };
+    let found = |share: f64| {
+        let advice = plan(&Inputs { process_share: Some(share), ..inputs.clone() }).unwrap();
+        let other = advice.alternatives.iter().find(|a| a.what == "self, in place").unwrap();
+        (advice.plan.clone(), other.plan.clone().unwrap())
+    };
+    let (plan, in_place) = found(0.0);
+    assert_eq!(plan, in_place);
+    let (plan, in_place) = found(1.0);
+    assert_eq!(plan.shape, in_place.shape);
+    assert!(in_place.seconds_expected < plan.seconds_expected);
+    assert!(in_place.survives >= plan.survives);
+}
+
 #[test]
 fn refusals_tell_what_to_do() {
+    let abft =
+        |i: Inputs| plan(&Inputs { method: Some(Method::Abft), ..i }).unwrap_err().to_string();
+    assert!(abft(quick(1, 8, 1e10)).contains("two ranks"));
+    assert!(abft(Inputs { depth: 2, ..quick(4, 8, 1e10) }).contains("--depth 1"));
+    let all = abft(Inputs { grid: Some((2, 2)), ..quick(4, 8, 1e10) });
+    assert!(all.contains("a process column more"), "{all}");
     let say = |i: Inputs| plan(&i).unwrap_err().to_string();
     assert!(say(Inputs { group: Some(16), ..quick(4, 8, 1e10) }).contains("--group 4"));
     assert!(

@@ -14,6 +14,7 @@ use crate::model::fit::{fit, read};
 use crate::model::helpers;
 use crate::model::interval;
 use crate::model::memory::{Method, available_fraction, memory_factor};
+use crate::model::nonstop::{Failing, Replacement, Ways, column_factor};
 use crate::model::platforms::{
     Application, Defaults, Edition, Grouping, InMemory, Machine, Platform, growth, protocol,
 };
@@ -21,7 +22,8 @@ use crate::model::plot::{Axis, Figure, Panel, Series, Style};
 use crate::model::protocols::Validity;
 use crate::model::reliability::LongRun;
 use crate::units::{
-    HOUR_S, YEAR_S, bytes, bytes_per_second, seconds, show_bytes, show_flops, show_seconds,
+    HOUR_S, YEAR_S, bytes, bytes_per_second, seconds, seconds_or_none, show_bytes, show_flops,
+    show_seconds,
 };
 
 /// Durations are written `90s`, `30min`, `5h`, `5y`; memory `25MB`, `64GiB`; bandwidths `12.5GB/s`, `100Gbit/s`.
@@ -138,8 +140,44 @@ enum Topic {
         #[arg(long, value_parser = seconds)]
         interval: f64,
     },
+    /// Self-checkpoint by restarts and in place, and columns of checksums, beside each other (hot-replacement, section III)
+    Nonstop(NonstopFlags),
     /// Waste of coordinated and hierarchical protocols (unified, eqs. 1 to 18)
     Waste(WasteFlags),
+}
+
+#[derive(Debug, Args)]
+struct NonstopFlags {
+    /// Mean time between failures of the system
+    #[arg(long, value_parser = seconds)]
+    mtbf: f64,
+    /// Share of the failures that end a process and leave its node, 0 to 1
+    #[arg(long, value_name = "SHARE")]
+    process_share: f64,
+    /// Process columns that compute; one more has the checksums
+    #[arg(long, value_delimiter = ',', default_value = "7,31,127", value_name = "Q,..")]
+    columns: Vec<u64>,
+    /// Time of the work on all ranks, without checksums
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "2h")]
+    work: f64,
+    /// Cost of a save
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "16s")]
+    save: f64,
+    /// Time until a failure is noticed
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "63s")]
+    detect: f64,
+    /// Time to start again
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "19s")]
+    restart: f64,
+    /// Cost of a recovery
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "20s")]
+    recover: f64,
+    /// Time to go on without a restart, --recover not counted
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "1s")]
+    in_place: f64,
+    /// Members of a group, for the memory that self-checkpoint leaves
+    #[arg(long, value_name = "COUNT", default_value_t = 16)]
+    group: u64,
 }
 
 #[derive(Debug, Args)]
@@ -252,6 +290,7 @@ fn answer(topic: &Topic) -> Result<Answer, ModelError> {
         Topic::Helpers { cores, copy, encode, interval } => {
             helper_cores(cores, *copy, *encode, *interval)
         }
+        Topic::Nonstop(flags) => without_restart(flags),
         Topic::Waste(flags) => waste(flags),
     }
 }
@@ -445,6 +484,39 @@ fn helper_cores(cores: &[u64], copy: f64, encode: f64, every: f64) -> Result<Ans
         );
     }
     Ok((text, Some(figures::helpers_figure(cores, copy, encode)?)))
+}
+
+fn without_restart(flags: &NonstopFlags) -> Result<Answer, ModelError> {
+    let failing = Failing { mtbf: flags.mtbf, processes: flags.process_share };
+    let again = flags.detect + flags.restart;
+    let ways = Ways {
+        work: flags.work,
+        save: flags.save,
+        again,
+        recover: flags.recover,
+        in_place: flags.in_place,
+    };
+    let mut text = String::from(
+        "way                      memory for the matrix    work   share of the rate   not begun anew\n",
+    );
+    let mut row = |way: String, memory: f64, work: f64, rate: f64, through: Option<f64>| {
+        let through = through.map_or(String::new(), |p| format!("{:.2} %", 100.0 * p));
+        let line =
+            format!("{way:<24} {:>19.1} % {work:>7.4} {rate:>19.5} {through:>16}", 100.0 * memory);
+        let _ = writeln!(text, "{}", line.trim_end());
+    };
+    let own = available_fraction(Method::SelfCheckpoint, flags.group, 1)?;
+    row("self, restarts".into(), own, 1.0, ways.by_restarts(flags.mtbf)?, None);
+    row("self, in place".into(), own, 1.0, ways.in_place(failing)?, None);
+    for &q in &flags.columns {
+        let factor = column_factor(q)?;
+        let run =
+            Replacement { q, work: flags.work * factor, replace: flags.in_place, anew: again };
+        let through = run.finishes(failing)?;
+        let rate = ways.by_checksums(q, failing)?;
+        row(format!("checksums, Q = {q}"), 1.0 / factor, factor, rate, Some(through));
+    }
+    Ok((text, None))
 }
 
 fn waste(flags: &WasteFlags) -> Result<Answer, ModelError> {

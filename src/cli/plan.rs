@@ -14,9 +14,12 @@ use crate::model::fit::{Fit, Sample, fit, read};
 use crate::model::hpl_dat::hpl_dat;
 use crate::model::memory::{Method, Scope};
 use crate::model::planner::{
-    self, Advice, Inputs, Measured, Mtbf, Plan, calibration_sizes, node_hours, test_params,
+    self, Advice, Comparison, Inputs, Measured, Mtbf, Plan, calibration_sizes, node_hours,
+    test_params,
 };
-use crate::units::{bytes, bytes_per_second, seconds, show_bytes, show_flops, show_seconds};
+use crate::units::{
+    bytes, bytes_per_second, seconds, seconds_or_none, show_bytes, show_flops, show_seconds,
+};
 
 const MACHINE: &str = "The machine (what is not given is taken from this one, or guessed and said)";
 const FAILURES: &str = "Failures and deadlines";
@@ -82,6 +85,15 @@ pub struct PlanFlags {
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
     restart: Option<f64>,
 
+    /// Share of the failures that end a process and leave its node, 0 to 1: only these are survived without a restart
+    /// [default: 0, every failure is a node's]
+    #[arg(long, value_name = "SHARE", help_heading = FAILURES)]
+    process_share: Option<f64>,
+
+    /// Time to go on without a restart after such a failure, the restore not counted
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, help_heading = FAILURES)]
+    in_place: Option<f64>,
+
     /// Spare nodes [default: enough]
     #[arg(long, value_name = "COUNT", help_heading = FAILURES)]
     spares: Option<u64>,
@@ -102,7 +114,7 @@ pub struct PlanFlags {
     #[arg(short, long, value_name = "P", requires = "q", help_heading = RUN)]
     p: Option<u64>,
 
-    /// Process columns, with -p
+    /// Process columns, with -p; of method abft without the one for checksums
     #[arg(short, long, value_name = "Q", requires = "p", help_heading = RUN)]
     q: Option<u64>,
 
@@ -110,7 +122,7 @@ pub struct PlanFlags {
     #[arg(long, value_name = "DEPTH", default_value_t = 1, help_heading = RUN)]
     depth: u64,
 
-    /// self, double, single, disk or none [default: self, on one node none]
+    /// self, double, single, abft, disk or none [default: self, on one node none]
     #[arg(long, value_name = "METHOD", help_heading = RUN)]
     method: Option<Method>,
 
@@ -274,6 +286,8 @@ fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refus
         mtbf: flags.mtbf.map(Mtbf::System).or(flags.mtbf_node.map(Mtbf::Node)),
         detect: flags.detect,
         restart: flags.restart,
+        process_share: flags.process_share,
+        in_place: flags.in_place,
         spares: flags.spares,
         limit: flags.limit,
         n: flags.n,
@@ -422,11 +436,16 @@ fn write_files(dir: &Path, advice: &Advice, force: bool) -> Result<(), Refusal> 
 
 /// The command that starts what was written.
 fn start(inputs: &Inputs, plan: &Plan) -> String {
-    let ranks = plan.shape.p * plan.shape.q;
+    let ranks = plan.ranks;
     let each = inputs.ranks_per_node;
     let plain = format!("  mpirun -np {ranks} --map-by ppr:{each}:node skt-hpl");
     match plan.method {
         Method::None => format!("Start it there with\n{plain}"),
+        Method::Abft => format!(
+            "Start it there, with Open MPI 5 and {} ranks more than the grid has, with\n  mpirun --with-ft ulfm --mca mpi_ft_detector \
+             true --mca mpi_ft_detector_period 1 --mca mpi_ft_detector_timeout 6 -np {ranks} --map-by ppr:{each}:node skt-hpl",
+            plan.shape.p
+        ),
         _ => format!(
             "Start it there with\n  skt-hpl run --hosts HOSTS --spares SPARES    (a line a node: `name slots={each}`)\nor, to start it \
              again by hand after a loss,\n{plain}"
@@ -448,6 +467,10 @@ fn percent(x: f64) -> String {
 fn protection(plan: &Plan) -> String {
     match plan.method {
         Method::None => "none".into(),
+        Method::Abft => format!(
+            "a column of {} ranks with checksums, which bears the loss of one process column",
+            plan.shape.p
+        ),
         Method::Disk => format!("{} of the matrix to disk", plan.scope.name()),
         m => format!(
             "{}-checkpoint of the {}, groups of {} that survive {} loss{} each",
@@ -458,6 +481,51 @@ fn protection(plan: &Plan) -> String {
             if plan.losses == 1 { "" } else { "es" }
         ),
     }
+}
+
+/// Which way to go on is better here, and what that hangs on.
+fn without_restart(c: &Comparison) -> String {
+    let mut t = format!(
+        "\nWithout a restart ({:.0} % of the failures end a process and leave its node)\n",
+        100.0 * c.process_share
+    );
+    let ways = [
+        ("self-checkpoint, restarts", c.restart),
+        ("self-checkpoint, in place", c.in_place),
+        ("column of checksums", c.abft),
+    ];
+    for (what, rate) in ways {
+        let told = rate.map_or("never, or not possible".into(), show_flops);
+        let _ = writeln!(t, "  {what:<28} {told:>16} expected");
+    }
+    // In place is never slower; where it gains nothing a restart is the simpler way.
+    let gains = |a: Option<f64>, b: Option<f64>| a.unwrap_or(0.0) > 1.001 * b.unwrap_or(0.0);
+    if [c.restart, c.in_place, c.abft] == [None; 3] {
+        return t;
+    }
+    let best = if gains(c.abft, c.in_place) {
+        "The column of checksums"
+    } else if gains(c.in_place, c.restart) {
+        "Self-checkpoint in place"
+    } else {
+        "Self-checkpoint with restarts: going on in place gains less than 0.1 %, so it"
+    };
+    let _ = writeln!(t, "  {best} is better here.");
+    let _ = match c.abft_from {
+        Some(0.0) => {
+            writeln!(t, "  Checksums are faster at these sizes even if every failure takes a node.")
+        }
+        Some(share) => writeln!(
+            t,
+            "  Checksums are faster where {:.0} % of the failures or more are of processes alone, at these sizes.",
+            100.0 * share
+        ),
+        None => writeln!(
+            t,
+            "  Checksums are not faster at these sizes even if all failures are of processes alone."
+        ),
+    };
+    t
 }
 
 fn describe(inputs: &Inputs, advice: &Advice, measured: Option<(&Fit, &[Sample])>) -> String {
@@ -538,7 +606,7 @@ fn describe(inputs: &Inputs, advice: &Advice, measured: Option<(&Fit, &[Sample])
                 percent(plan.saving / plan.seconds_saved)
             ),
         );
-    } else if plan.method != Method::None {
+    } else if plan.method.saves() {
         row("saves", "none: the run is shorter than the optimal interval".into());
     }
     row(
@@ -573,7 +641,11 @@ fn describe(inputs: &Inputs, advice: &Advice, measured: Option<(&Fit, &[Sample])
             plan.failures.map_or(String::new(), |f| format!(", {f:.3} expected during the run"))
         ),
     );
-    row("chance", format!("{} that no failure is fatal", percent(plan.survives)));
+    let chance = match plan.method {
+        Method::Abft => "that the run need not begin anew",
+        _ => "that no failure is fatal",
+    };
+    row("chance", format!("{} {chance}", percent(plan.survives)));
     if let Some(sim) = &advice.simulated {
         let quantile = |q: f64| {
             sim.quantiles
@@ -623,6 +695,9 @@ fn describe(inputs: &Inputs, advice: &Advice, measured: Option<(&Fit, &[Sample])
             }
         }
         let _ = writeln!(t, "      {}", other.why);
+    }
+    if let Some(comparison) = &advice.without_restart {
+        t += &without_restart(comparison);
     }
     if !advice.warnings.is_empty() {
         let _ = writeln!(t, "\nMind");

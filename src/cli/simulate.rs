@@ -12,9 +12,11 @@ use crate::model::ModelError;
 use crate::model::figures::simulation_figure;
 use crate::model::fit::RateModel;
 use crate::model::memory::{Method, Scope};
+use crate::model::nonstop::column_factor;
 use crate::model::profile::{Every, Run, SaveCost, Schedule};
 use crate::model::simulate::{
-    Age, Domains, Failures, Placement, Scenario, Summary, System, Trace, simulate, summarise,
+    Age, Domains, Failures, GoingOn, Placement, Scenario, Summary, System, Trace, simulate,
+    summarise,
 };
 use crate::units::{seconds, seconds_or_none, show_seconds};
 
@@ -36,7 +38,7 @@ pub struct SimulateFlags {
     #[arg(long, value_name = "NB", default_value_t = 192, help_heading = WORK)]
     nb: u64,
 
-    /// Tflop/s for large N
+    /// Tflop/s for large N, of all ranks without checksums
     #[arg(long, value_name = "TFLOPS", help_heading = WORK)]
     rate: Option<f64>,
 
@@ -44,13 +46,17 @@ pub struct SimulateFlags {
     #[arg(long, value_name = "N", default_value_t = 0.0, help_heading = WORK)]
     n_half: f64,
 
-    /// Time of the work, instead of N
+    /// Time of the work without checksums, instead of N
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = WORK)]
     work: Option<f64>,
 
-    /// self, double, single, disk or none
+    /// self, double, single, abft, disk or none
     #[arg(long, value_name = "METHOD", default_value = "self", help_heading = PROTECTION)]
     method: Method,
+
+    /// Process columns that compute, for --method abft: one more has the checksums; nodes are then counted as one rank each
+    #[arg(long, value_name = "Q", required_if_eq("method", "abft"), help_heading = PROTECTION)]
+    columns: Option<u64>,
 
     /// What a save of HPL holds: whole, side or corner
     #[arg(long, value_name = "SCOPE", default_value = "corner", help_heading = PROTECTION)]
@@ -112,6 +118,18 @@ pub struct SimulateFlags {
     /// Mean time between failures of one domain
     #[arg(long, value_name = "TIME", value_parser = seconds, requires = "domain_size", help_heading = FAILURES)]
     domain_mtbf: Option<f64>,
+
+    /// Share of the failures that end a process and leave its node, 0 to 1: only these are survived without a restart
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = FAILURES)]
+    process_share: f64,
+
+    /// Time to go on without a restart after such a failure, --recover not counted [default: a restart; for abft 1s]
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, help_heading = CARE)]
+    in_place: Option<f64>,
+
+    /// Ranks that wait to take the places of lost ones, for --in-place [default: enough]
+    #[arg(long, value_name = "K", requires = "in_place", help_heading = CARE)]
+    spare_ranks: Option<u64>,
 
     /// Spare nodes [default: enough]
     #[arg(long, value_name = "COUNT", help_heading = CARE)]
@@ -235,14 +253,19 @@ fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
     let rate = 1.0 / system_mtbf
         + domains.map_or(0.0, |d| flags.nodes.div_ceil(d.size.max(1)) as f64 / d.mtbf);
     let every = match (flags.method, flags.every) {
-        (Method::None, _) => Every::Never,
+        (m, _) if !m.saves() => Every::Never,
         (_, Some(s)) => Every::Seconds(s),
         (_, None) => Every::Auto { mtbf: 1.0 / rate },
     };
+    // The ranks that keep checksums are missing from the others' work.
+    let factor = flags.columns.map_or(Ok(1.0), column_factor)?;
     let schedule = match (flags.n, flags.work) {
         (Some(n), _) => {
             // The parser asks for --rate beside -n.
-            let rate = RateModel::new(flags.rate.unwrap_or(0.0) * 1e12, flags.n_half)?;
+            let mut rate = RateModel::new(flags.rate.unwrap_or(0.0) * 1e12, flags.n_half)?;
+            if let Some(q) = flags.columns {
+                rate = rate.scaled(q.saturating_add(1), q)?;
+            }
             let cost = SaveCost {
                 encode: flags.encode,
                 flush: flags.flush,
@@ -253,7 +276,7 @@ fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
             Schedule::of(&Run::new(n, flags.nb, rate)?, &cost, every)?
         }
         (None, work) => {
-            let work = work.unwrap_or(0.0);
+            let work = work.unwrap_or(0.0) * factor;
             let interval = match every {
                 Every::Seconds(s) => s,
                 Every::Auto { mtbf } => {
@@ -279,6 +302,15 @@ fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
             restart: flags.restart,
             recover: flags.recover,
             regenerate: flags.regenerate,
+            going_on: GoingOn {
+                processes: flags.process_share,
+                in_place: match flags.method {
+                    Method::Abft => Some(flags.in_place.unwrap_or(1.0)),
+                    _ => flags.in_place,
+                },
+                spare_ranks: flags.spare_ranks,
+                columns: flags.columns,
+            },
         },
         failures,
         limit: flags.limit,
@@ -332,6 +364,13 @@ fn describe(scenario: &Scenario, s: &Summary) -> String {
     }
     let _ =
         writeln!(t, "failures   {:.2} a run (+- {:.2})", s.failures.value, s.failures.confidence);
+    if s.in_place > 0.0 {
+        let _ =
+            writeln!(t, "           {:.2} a run were gone on from without a restart", s.in_place);
+    }
+    if s.anew > 0.0 {
+        let _ = writeln!(t, "           {:.2} a run were not borne: the run began anew", s.anew);
+    }
     let b = s.breakdown;
     let all = b.useful + b.saving + b.lost + b.detect + b.wait + b.restart + b.recover;
     let _ = writeln!(t, "\nthe time of all runs");

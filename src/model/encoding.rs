@@ -55,6 +55,11 @@ pub fn stable_storage(p: u64, bytes: f64, link: Link) -> Result<f64> {
     finite("the writing time", p as f64 * (link.beta * bytes + link.alpha))
 }
 
+/// The logarithm to base 2, rounded up, of at least 1. (The next power of two itself may be more than a `u64` holds.)
+fn levels(processes: u64) -> f64 {
+    f64::from(u64::BITS - (processes - 1).leading_zeros())
+}
+
 /// Binary tree, section 2.2 and eq. 6: k * 2 ceil(log2 p) ((beta + gamma) m + alpha), gamma doubled for
 /// weighted sums.
 pub fn tree(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
@@ -62,7 +67,7 @@ pub fn tree(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
     positive("the checkpoint size", bytes)?;
     link.check()?;
     let (k, arithmetic) = code.sums_and_arithmetic()?;
-    let levels = f64::from(p.next_power_of_two().trailing_zeros());
+    let levels = levels(p);
     finite(
         "the encoding time",
         k * 2.0 * levels * ((link.beta + arithmetic * link.gamma) * bytes + link.alpha),
@@ -163,7 +168,7 @@ pub fn striped_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result
     link.check()?;
     let (g, m) = (group as f64, losses as f64);
     let arithmetic = if losses == 1 { 1.0 } else { 2.0 };
-    let levels = f64::from(group.next_power_of_two().trailing_zeros());
+    let levels = levels(group);
     let chunk = bytes / (g - m);
     finite(
         "the encoding time",
@@ -234,6 +239,16 @@ mod tests {
         let ring = |g| striped_ring(g, 1, 1e9, LINK).unwrap();
         assert!((ring(64) / ring(8) - 1.0).abs() < 0.01);
         assert!(striped_reduce(64, 1, 1e9, LINK).unwrap() > 4.0 * ring(64));
+    }
+
+    #[test]
+    fn a_tree_of_any_size_has_levels() {
+        for (processes, told) in
+            [(1, 0.0), (2, 1.0), (3, 2.0), (4, 2.0), (5, 3.0), (1 << 63, 63.0), (u64::MAX, 64.0)]
+        {
+            assert_eq!(levels(processes), told, "{processes}");
+        }
+        assert!(tree(u64::MAX, M, Code::Plain, LINK).is_ok());
     }
 
     proptest! {

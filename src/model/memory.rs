@@ -7,11 +7,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::{Result, at_least, finite, positive};
+use super::nonstop::{column_factor, no_groups};
 pub use crate::checkpoint::plan::Scope;
 use crate::lu::need::{Means, Problem};
 use crate::params::Engine;
 
-/// How the state is kept so that it outlives a node: the solver's three methods, and two to compare them with.
+/// How the state is kept so that it outlives a loss: the solver's three methods with saves, its column of checksums, and
+/// two to compare them with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
@@ -22,6 +24,8 @@ pub enum Method {
     Double,
     /// One copy with its checksum: a loss while it is updated is fatal.
     Single,
+    /// No saves: a process column more keeps checksums, which take the place of one that loses a process.
+    Abft,
     /// Written to a parallel file system; no memory beyond the matrix.
     Disk,
     /// Unprotected.
@@ -29,14 +33,21 @@ pub enum Method {
 }
 
 impl Method {
-    pub const ALL: [Method; 5] =
-        [Method::SelfCheckpoint, Method::Double, Method::Single, Method::Disk, Method::None];
+    pub const ALL: [Method; 6] = [
+        Method::SelfCheckpoint,
+        Method::Double,
+        Method::Single,
+        Method::Abft,
+        Method::Disk,
+        Method::None,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Method::SelfCheckpoint => "self",
             Method::Double => "double",
             Method::Single => "single",
+            Method::Abft => "abft",
             Method::Disk => "disk",
             Method::None => "none",
         }
@@ -46,6 +57,16 @@ impl Method {
     pub fn in_memory(self) -> bool {
         matches!(self, Method::SelfCheckpoint | Method::Double | Method::Single)
     }
+
+    /// Whether anything is written down during the run, to go back to.
+    pub fn saves(self) -> bool {
+        self.in_memory() || self == Method::Disk
+    }
+
+    /// Whether a spare rank inside the job can take a lost one's place and restore the last save.
+    pub fn goes_on_in_place(self) -> bool {
+        matches!(self, Method::SelfCheckpoint | Method::Double)
+    }
 }
 
 impl std::str::FromStr for Method {
@@ -54,7 +75,7 @@ impl std::str::FromStr for Method {
         Method::ALL
             .into_iter()
             .find(|m| m.name() == text)
-            .ok_or_else(|| format!("`{text}` is none of self, double, single, disk, none"))
+            .ok_or_else(|| format!("`{text}` is none of self, double, single, abft, disk, none"))
     }
 }
 
@@ -95,8 +116,12 @@ fn group(g: u64, m: u64) -> Result<(f64, f64)> {
 }
 
 /// Memory taken for each unit of application data, in groups of `g` that survive `m` losses. The
-/// inverses of eqs. 6, 7 and 8, generalised from one loss: a checksum takes m/(G-m) of what it protects.
+/// inverses of eqs. 6, 7 and 8, generalised from one loss: a checksum takes m/(G-m) of what it protects. A column of
+/// checksums has no groups, so it is refused here: see [`column_factor`].
 pub fn memory_factor(method: Method, g: u64, m: u64) -> Result<f64> {
+    if method == Method::Abft {
+        return Err(no_groups());
+    }
     if !method.in_memory() {
         return Ok(1.0);
     }
@@ -108,7 +133,7 @@ pub fn memory_factor(method: Method, g: u64, m: u64) -> Result<f64> {
             Method::SelfCheckpoint => 2.0 + 2.0 * checksum,
             Method::Double => 3.0 + 2.0 * checksum,
             Method::Single => 2.0 + checksum,
-            Method::Disk | Method::None => 1.0,
+            Method::Abft | Method::Disk | Method::None => 1.0,
         },
     )
 }
@@ -133,7 +158,8 @@ pub fn scope_volume(scope: Scope, n: f64) -> Result<f64> {
     )
 }
 
-/// Memory of one rank by part, in bytes: the rank that holds most.
+/// Memory of one rank by part, in bytes: the rank that holds most. With a column of checksums a rank has either matrix or
+/// checksums, as much of the one as of the other; matrix and checksums are then their shares over all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RankMemory {
     /// The local part of [A|b].
@@ -165,7 +191,7 @@ pub const RANK_BASE_MOST: f64 = 64.0 * 1_048_576.0;
 /// The alignment of work arrays that planned runs ask for, in doubles.
 pub const ALIGN: usize = 8;
 
-/// The shape of a problem on its ranks.
+/// The shape of a problem on its ranks. A column of checksums is not counted in Q.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Shape {
     pub n: u64,
@@ -177,7 +203,7 @@ pub struct Shape {
 }
 
 /// Memory of the fullest rank of our solver: matrix and work arrays by the very lengths it makes them with
-/// ([`Problem`]), protection by [`memory_factor`].
+/// ([`Problem`]), protection by [`memory_factor`] or [`column_factor`].
 pub fn rank_memory(
     shape: Shape,
     threads: u64,
@@ -198,7 +224,7 @@ pub fn rank_memory(
         });
     }
     let size = |v: u64| usize::try_from(v).unwrap_or(usize::MAX);
-    let bytes = Problem {
+    let problem = Problem {
         n: size(n),
         nb: size(nb),
         p: size(p),
@@ -206,10 +232,19 @@ pub fn rank_memory(
         depth: size(depth),
         align: ALIGN,
         means: Means { engine: Engine::Auto, threads: size(threads) },
+    };
+    let mut bytes = problem.largest_rank();
+    if method == Method::Abft {
+        // Its local columns are as many as anybody's, and b's beside them.
+        let sums = problem.rank((0, problem.q));
+        bytes.matrix = bytes.matrix.max(sums.matrix);
+        bytes.beside = bytes.beside.max(sums.beside);
     }
-    .largest_rank();
-    let matrix = bytes.matrix as f64;
-    let (copies, sums) = if method.in_memory() {
+    let mut matrix = bytes.matrix as f64;
+    let (copies, sums) = if method == Method::Abft {
+        matrix /= column_factor(q)?;
+        (0.0, 1.0 / q as f64)
+    } else if method.in_memory() {
         let (g, m) = group(g, m)?;
         let checksum = m / (g - m);
         match method {
@@ -252,6 +287,27 @@ mod tests {
         // "improves the available memory size by 47 percent": G = 16 against double.
         let gain = percent(Method::SelfCheckpoint, 16) / percent(Method::Double, 16);
         assert!((gain - 1.47).abs() < 0.005, "{gain}");
+    }
+
+    /// Of P x (Q+1) ranks P x Q hold the matrix, and the fullest rank is no fuller than without checksums but for b.
+    #[test]
+    fn a_column_of_checksums() {
+        for q in [1u64, 3, 7, 32] {
+            let shape = Shape { n: 192 * q * 20, nb: 192, p: 2, q, depth: 1 };
+            let (none, abft) = [Method::None, Method::Abft]
+                .map(|m| rank_memory(shape, 1, m, 1, 1).unwrap())
+                .into();
+            let share = abft.matrix / (abft.matrix + abft.checksums);
+            assert!((share - q as f64 / (q as f64 + 1.0)).abs() < 1e-12, "{q} {share}");
+            assert_eq!(abft.checkpoint, 0.0);
+            // One column of [A|b] more at most: N rows over two process rows, and a huge page.
+            let more = abft.total() - none.total();
+            assert!((0.0..=8.0 * shape.n as f64 + 4e6).contains(&more), "{q} {more}");
+        }
+        let said = memory_factor(Method::Abft, 16, 1).unwrap_err().to_string();
+        assert!(said.contains("no groups"), "{said}");
+        assert_eq!("abft".parse(), Ok(Method::Abft));
+        assert!(!Method::Abft.saves() && !Method::Abft.in_memory());
     }
 
     /// Resident memory of the fullest rank of four real runs, bytes: within 1 per cent.

@@ -14,7 +14,8 @@
 //! - *helpers*: Bautista Gomez et al., 2010, "Low-overhead checkpoint for large-scale
 //!   GPU-accelerated systems";
 //! - *unified*: Bosilca et al., INRIA RR-7950, 2012, "Unified Model for Assessing Checkpointing
-//!   Protocols at Extreme-Scale".
+//!   Protocols at Extreme-Scale";
+//! - *hot-replacement*: the paper on a nonstop scheme for HPL, "ABFT hot-replacement", implemented in MPICH2 1.3.2.
 //!
 //! Units are seconds, bytes, flops and their quotients throughout, unless a name says otherwise.
 
@@ -26,6 +27,7 @@ pub mod helpers;
 pub mod hpl_dat;
 pub mod interval;
 pub mod memory;
+pub mod nonstop;
 pub mod planner;
 pub mod platforms;
 pub mod plot;

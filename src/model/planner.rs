@@ -8,16 +8,18 @@ use serde::Serialize;
 
 use super::ModelError;
 use super::encoding::{Link, striped_ring};
-use super::error::{Result, at_least, non_negative, positive};
+use super::error::{Result, at_least, fraction, non_negative, positive};
 use super::fit::{Fit, RateModel, flops};
 use super::hpl_dat::hpl_dat;
 use super::memory::{
     ALIGN, Method, RANK_BASE_BYTES, RANK_BASE_MOST, RankMemory, Scope, Shape, memory_factor,
     rank_memory,
 };
+use super::nonstop::{Failing, Repair, Replacement};
 use super::profile::{Every, Run, SaveCost, Schedule};
 use super::reliability::{failure_while_saving, survives};
-use super::simulate::{self, Failures, Placement, Scenario, Summary, System};
+use super::simulate::{self, Failures, GoingOn, Placement, Scenario, Summary, System};
+use crate::lu::DEPTH_IN_STEPS;
 use crate::memory::header::GROUP_MAX;
 use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 use crate::parity::code::LOSSES_MAX;
@@ -60,6 +62,10 @@ pub struct Inputs {
     pub mtbf: Option<Mtbf>,
     pub detect: Option<f64>,
     pub restart: Option<f64>,
+    /// Share of failures that end a process and leave its node; seconds to go on then without a restart, from the
+    /// failure on, what is restored or regained not counted.
+    pub process_share: Option<f64>,
+    pub in_place: Option<f64>,
     pub spares: Option<u64>,
     /// Wall seconds the whole run may take.
     pub limit: Option<f64>,
@@ -97,6 +103,8 @@ impl Inputs {
             mtbf: None,
             detect: None,
             restart: None,
+            process_share: None,
+            in_place: None,
             spares: None,
             limit: None,
             n: None,
@@ -172,6 +180,12 @@ impl Inputs {
         if let Some(r) = self.restart {
             non_negative("the restart time", r)?;
         }
+        if let Some(s) = self.process_share {
+            fraction("the share of failures that end only a process", s)?;
+        }
+        if let Some(s) = self.in_place {
+            non_negative("the time to go on in place", s)?;
+        }
         if self.depth > 64 {
             return Err(ModelError::OutOfRange {
                 what: "the lookahead depth",
@@ -197,6 +211,7 @@ impl Inputs {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     pub shape: Shape,
+    /// P x Q, or with a column of checksums P x (Q+1).
     pub ranks: u64,
     pub threads_per_rank: u64,
     pub method: Method,
@@ -229,7 +244,8 @@ pub struct Plan {
     pub mtbf_system: f64,
     /// Expected failures during the run.
     pub failures: Option<f64>,
-    /// Probability that no loss is more than the protection survives.
+    /// Probability that no loss is more than the protection survives; with a column of checksums, that the run need not
+    /// begin anew.
     pub survives: f64,
 }
 
@@ -241,11 +257,27 @@ pub struct Alternative {
     pub plan: std::result::Result<Plan, String>,
 }
 
+/// Self-checkpoint by restarts and in place, and a column of checksums, beside each other.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Share of failures that end a process and leave its node.
+    pub process_share: f64,
+    /// Expected flop/s; None where that practically never ends or cannot be had.
+    pub restart: Option<f64>,
+    pub in_place: Option<f64>,
+    pub abft: Option<f64>,
+    /// The least share from which checksums are expected to be faster than self-checkpoint in place, at the sizes
+    /// of these plans; None: not even if all failures were of processes.
+    pub abft_from: Option<f64>,
+}
+
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
     pub plan: Plan,
     pub alternatives: Vec<Alternative>,
+    /// Where nodes can protect each other.
+    pub without_restart: Option<Comparison>,
     pub warnings: Vec<String>,
     /// The chance to finish, and when, from simulated runs.
     pub simulated: Option<Summary>,
@@ -274,10 +306,15 @@ const GENERATE_BYTES_S: f64 = 1e9;
 const DETECT_S: f64 = 5.0;
 const RESTART_S: f64 = 10.0;
 
+/// From the death of a process until all go on without a restart. A few ranks on one machine need 0.01 to 0.2 s from the
+/// notice on; that a process is gone its node's daemon tells at once.
+const IN_PLACE_S: f64 = 1.0;
+
 /// Expected times beyond this are "never".
 const NEVER: f64 = 1000.0 * YEAR_S;
 
 /// The inputs with every guess made.
+#[derive(Clone, Copy)]
 struct Machine<'a> {
     inputs: &'a Inputs,
     ranks: u64,
@@ -290,6 +327,8 @@ struct Machine<'a> {
     mtbf_node: f64,
     detect: f64,
     restart: f64,
+    processes: f64,
+    in_place: f64,
 }
 
 /// What distinguishes one alternative from another.
@@ -301,7 +340,10 @@ struct Choice {
     group: u64,
     largest: u64,
     losses: u64,
+    /// Of the ranks that compute.
     grid: (u64, u64),
+    /// Whether a spare rank takes the place of one that is lost without its node.
+    in_place: bool,
 }
 
 /// The most square grid with P <= Q: fewest bytes on the wire, and HPL prefers rows to be the fewer.
@@ -311,6 +353,17 @@ pub fn squarest_grid(ranks: u64) -> (u64, u64) {
         p -= 1;
     }
     (p, ranks / p)
+}
+
+/// The most square grid with P <= Q + 1 of those where one process column more takes all ranks.
+pub fn squarest_with_checksums(ranks: u64) -> Result<(u64, u64)> {
+    let (p, columns) = squarest_grid(ranks);
+    if columns < 2 {
+        return Err(ModelError::DoesNotFit(
+            "a column of checksums (method abft) needs two ranks at least, one of them for the checksums".into(),
+        ));
+    }
+    Ok((p, columns - 1))
 }
 
 /// Group sizes as the solver makes them, none larger than `most` and as even as possible: (smallest, largest).
@@ -403,6 +456,20 @@ impl<'a> Machine<'a> {
         } else {
             (quiet(inputs.detect, DETECT_S), quiet(inputs.restart, RESTART_S))
         };
+        // Nothing is guessed of the kind of failures: that a node goes with each is the case that costs most.
+        let processes = inputs.process_share.unwrap_or(0.0);
+        let in_place = if protected {
+            guess(
+                inputs.in_place,
+                IN_PLACE_S,
+                format!(
+                    "the time to go on without a restart is a guess: {IN_PLACE_S} s; a few ranks take 0.01 to 0.2 s after the \
+                     notice (--in-place)"
+                ),
+            )
+        } else {
+            quiet(inputs.in_place, IN_PLACE_S)
+        };
         let rate = match inputs.measured {
             Some(m) => {
                 if m.ranks != ranks {
@@ -451,6 +518,8 @@ impl<'a> Machine<'a> {
             mtbf_node: positive("the MTBF of a node", mtbf_node)?,
             detect,
             restart,
+            processes,
+            in_place,
         })
     }
 
@@ -530,17 +599,71 @@ impl<'a> Machine<'a> {
                 })?;
                 (all / disk, 0.0)
             }
-            Method::None => (0.0, 0.0),
+            Method::Abft | Method::None => (0.0, 0.0),
         };
         let cost = SaveCost {
             encode,
             flush,
-            fixed: if choice.method == Method::None { 0.0 } else { barriers },
-            recover: RECOVERY_FACTOR * encode + flush,
+            fixed: if choice.method.saves() { barriers } else { 0.0 },
+            recover: match choice.method {
+                Method::Abft => self.regain(n, choice)?,
+                _ => RECOVERY_FACTOR * encode + flush,
+            },
             scope: choice.scope,
         };
         cost.check()?;
         Ok(cost)
+    }
+
+    /// Seconds that a column of checksums costs at the end when it has taken a lost one's place, on average.
+    fn regain(&self, n: u64, choice: &Choice) -> Result<f64> {
+        // All ranks of a node regain at the same time.
+        let share = self.inputs.ranks_per_node as f64;
+        let link = Link {
+            alpha: self.latency,
+            beta: share / self.network,
+            gamma: 1.5 * share / self.copy,
+        };
+        let (p, q) = choice.grid;
+        Repair { n: n as f64, p, q, link }.replacement_on_average()
+    }
+
+    /// Ranks that keep checksums compute as much as the others, but nothing that anybody waits for.
+    fn rate(&self, choice: &Choice) -> Result<RateModel> {
+        match choice.method {
+            Method::Abft => self.rate.scaled(self.ranks, choice.grid.0 * choice.grid.1),
+            _ => Ok(self.rate),
+        }
+    }
+
+    fn failing(&self) -> Failing {
+        Failing { mtbf: self.mtbf_system, processes: self.processes }
+    }
+
+    /// What a failure costs before the first save and after it, beside the work that is done again.
+    fn downs(&self, n: u64, choice: &Choice, cost: &SaveCost) -> Result<(f64, f64)> {
+        let again = self.detect + self.restart;
+        let both = |restored: f64| {
+            if !choice.in_place {
+                return Ok(again + restored);
+            }
+            match self.failing().mean_down(self.in_place + restored, again + restored) {
+                // A restart that is never left: going on in place now and then does not help, and it is told as never.
+                Err(ModelError::Overflow { .. }) => Ok(again + restored),
+                down => down,
+            }
+        };
+        let recover = if choice.method.saves() { cost.recover } else { self.regenerate(n) };
+        Ok((both(self.regenerate(n))?, both(recover)?))
+    }
+
+    fn replacement(&self, n: u64, work: f64, choice: &Choice, cost: &SaveCost) -> Replacement {
+        Replacement {
+            q: choice.grid.1,
+            work,
+            replace: self.in_place + cost.recover,
+            anew: self.detect + self.restart + self.regenerate(n),
+        }
     }
 
     /// Seconds to generate the matrix.
@@ -551,10 +674,10 @@ impl<'a> Machine<'a> {
 
     fn schedule(&self, n: u64, choice: &Choice) -> Result<(Run, SaveCost, Schedule)> {
         let shape = self.shape(n, choice);
-        let run = Run::new(n, shape.nb, self.rate)?;
+        let run = Run::new(n, shape.nb, self.rate(choice)?)?;
         let cost = self.cost(n, choice)?;
         let every = match choice.method {
-            Method::None => Every::Never,
+            m if !m.saves() => Every::Never,
             _ => Every::Auto { mtbf: self.mtbf_system },
         };
         let schedule = Schedule::of(&run, &cost, every)?;
@@ -564,9 +687,11 @@ impl<'a> Machine<'a> {
     /// Expected wall seconds with failures; None for "never".
     fn expected(&self, n: u64, choice: &Choice) -> Result<Option<f64>> {
         let (_, cost, schedule) = self.schedule(n, choice)?;
-        let down = self.detect + self.restart + cost.recover;
-        let fresh = self.detect + self.restart + self.regenerate(n);
+        let (fresh, down) = self.downs(n, choice, &cost)?;
         let time = match choice.method {
+            Method::Abft => {
+                self.replacement(n, schedule.work(), choice, &cost).expected(self.failing())
+            }
             Method::SelfCheckpoint | Method::None => {
                 schedule.expected(fresh, down, self.mtbf_system)
             }
@@ -583,6 +708,12 @@ impl<'a> Machine<'a> {
         let inputs = self.inputs;
         if choice.method.in_memory() {
             memory_factor(choice.method, choice.group, choice.losses)?;
+        }
+        if choice.method == Method::Abft && inputs.depth > DEPTH_IN_STEPS as u64 {
+            return Err(ModelError::DoesNotFit(format!(
+                "method abft goes with a lookahead of 0 or 1, and {} is asked for: --depth 1",
+                inputs.depth
+            )));
         }
         // More rows than the whole machine's memory holds need not be tried.
         let ceiling = (self.budget * inputs.nodes as f64 / 8.0).sqrt().min(1e12) as u64 + 1;
@@ -643,7 +774,7 @@ impl<'a> Machine<'a> {
         let bare = run.seconds()?;
         let saved = schedule.undisturbed();
         let expected = self.expected(n, choice)?;
-        let window = self.detect + self.restart + cost.recover;
+        let window = self.downs(n, choice, &cost)?.1;
         let failures = expected.map(|t| t / self.mtbf_system);
         let survives = match choice.method {
             Method::None | Method::Disk => {
@@ -652,6 +783,9 @@ impl<'a> Machine<'a> {
                 } else {
                     0.0
                 }
+            }
+            Method::Abft => {
+                self.replacement(n, schedule.work(), choice, &cost).finishes(self.failing())?
             }
             _ => {
                 let incidents = failures.unwrap_or(f64::MAX / 1e10);
@@ -685,7 +819,7 @@ impl<'a> Machine<'a> {
             rank,
             node_memory: rank.total() * inputs.ranks_per_node as f64,
             node_budget: self.budget,
-            rate: self.rate,
+            rate: self.rate(choice)?,
             seconds_bare: bare,
             seconds_saved: saved,
             seconds_expected: expected,
@@ -713,11 +847,14 @@ impl<'a> Machine<'a> {
             return Ok(None);
         }
         let (_, cost, schedule) = self.schedule(plan.shape.n, choice)?;
+        let checksums = choice.method == Method::Abft;
+        // Of a process that is lost it matters in which process column it is, so ranks are counted there.
+        let nodes = if checksums { self.ranks } else { inputs.nodes.max(choice.largest) };
         let scenario = Scenario {
             schedule,
             method: choice.method,
             system: System {
-                nodes: inputs.nodes.max(choice.largest),
+                nodes,
                 group: choice.largest.max(1),
                 losses: choice.losses,
                 placement: Placement::Neighbours,
@@ -728,10 +865,18 @@ impl<'a> Machine<'a> {
                 restart: self.restart,
                 recover: cost.recover,
                 regenerate: self.regenerate(plan.shape.n),
+                going_on: GoingOn {
+                    processes: self.processes,
+                    in_place: match choice.method {
+                        // What is regained at the end is told as part of the loss.
+                        Method::Abft => Some(self.in_place + cost.recover),
+                        _ => choice.in_place.then_some(self.in_place),
+                    },
+                    spare_ranks: None,
+                    columns: checksums.then_some(choice.grid.1),
+                },
             },
-            failures: Failures::Exponential {
-                mtbf: self.mtbf_system * inputs.nodes.max(choice.largest) as f64,
-            },
+            failures: Failures::Exponential { mtbf: self.mtbf_system * nodes as f64 },
             limit: inputs.limit,
         };
         let outcomes = simulate::simulate(&scenario, runs, inputs.seed, inputs.threads)?;
@@ -756,11 +901,22 @@ fn guessed_rate(inputs: &Inputs, ranks: u64, peak: f64, network: f64) -> Result<
 pub fn plan(inputs: &Inputs) -> Result<Advice> {
     let mut warnings = Vec::new();
     let machine = Machine::new(inputs, &mut warnings)?;
-    let grid = inputs.grid.unwrap_or_else(|| squarest_grid(machine.ranks));
-    if grid.0.checked_mul(grid.1) != Some(machine.ranks) {
+    let checksums = inputs.method == Some(Method::Abft);
+    let grid = match inputs.grid {
+        Some(grid) => grid,
+        None if checksums => squarest_with_checksums(machine.ranks)?,
+        None => squarest_grid(machine.ranks),
+    };
+    let columns = grid.1.checked_add(u64::from(checksums));
+    if columns.and_then(|c| c.checked_mul(grid.0)) != Some(machine.ranks) {
         return Err(ModelError::DoesNotFit(format!(
-            "a {} x {} grid does not take the {} ranks there are ({} nodes with {} each)",
-            grid.0, grid.1, machine.ranks, inputs.nodes, inputs.ranks_per_node
+            "a {} x {} grid{} does not take the {} ranks there are ({} nodes with {} each)",
+            grid.0,
+            grid.1,
+            if checksums { " with a process column more for checksums" } else { "" },
+            machine.ranks,
+            inputs.nodes,
+            inputs.ranks_per_node
         )));
     }
     if inputs.grid.is_none() && grid.1 > 4 * grid.0 && machine.ranks > 4 {
@@ -796,6 +952,8 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
             "on one node memory checkpoints survive the crash of a process, not of the node; the solver then \
              wants a --domains file that names a domain for each rank"
                 .into()
+        } else if checksums {
+            "on one node a column of checksums survives the crash of a process, not of the node".into()
         } else {
             "one node cannot be protected by others: nothing is saved".to_string()
         });
@@ -822,8 +980,29 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
             "groups have {group} or {largest} members; memory is counted for the smaller ones"
         ));
     }
-    let chosen =
-        Choice { method, scope: inputs.scope, group, largest, losses: inputs.losses, grid };
+    let chosen = Choice {
+        method,
+        scope: inputs.scope,
+        group,
+        largest,
+        losses: inputs.losses,
+        grid,
+        in_place: false,
+    };
+    if checksums {
+        warnings.push(
+            "checksums need Open MPI 5 under mpirun --with-ft ulfm, and bear the loss of processes, not of nodes; that no process \
+             begins an iteration before all can costs some overlap, which is not counted"
+                .into(),
+        );
+        if inputs.process_share.is_none() {
+            warnings.push(
+                "every failure is taken for one of a node, which checksums do not bear: say which share ends a process only \
+                 (--process-share)"
+                    .into(),
+            );
+        }
+    }
     let plan = machine.evaluate(&chosen)?;
     if plan.seconds_expected.is_none() {
         warnings.push(format!(
@@ -833,9 +1012,12 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
     }
     if plan.survives < 0.95 {
         warnings.push(format!(
-            "the run is lost with probability {:.1} %: {}",
+            "the run {} with probability {:.1} %: {}",
+            if checksums { "has to begin anew" } else { "is lost" },
             100.0 * (1.0 - plan.survives),
-            if method == Method::Single {
+            if checksums {
+                "checksums bear the loss of one process column, and no node; nothing is saved beside them"
+            } else if method == Method::Single {
                 "a single checkpoint is lost when a node fails during a save"
             } else {
                 "more than the group survives may fail during one recovery; use --losses 2 or smaller groups"
@@ -859,6 +1041,8 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
     }
     let simulated = if inputs.simulate > 0 { machine.simulate(&plan, &chosen)? } else { None };
     let alternatives = alternatives(&machine, &chosen, units);
+    let without_restart =
+        (units > chosen.losses && inputs.nodes > 1).then(|| compare(&machine, &chosen));
     let test = test_params(&plan);
     Ok(Advice {
         hpl_dat: hpl_dat(
@@ -869,19 +1053,23 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
         skt_toml: skt_toml(&plan, inputs.job.as_deref()),
         plan,
         alternatives,
+        without_restart,
         warnings,
         simulated,
     })
 }
 
-fn alternatives(machine: &Machine, chosen: &Choice, units: u64) -> Vec<Alternative> {
+fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec<Alternative> {
+    // What is not said of an alternative is as chosen, on a grid of all ranks.
+    let chosen = &beside_checksums(machine, taken);
     let mut list: Vec<(String, &str, Choice)> = Vec::new();
     let mut add = |what: String, why, choice: Choice| {
-        let same = choice.method == chosen.method
-            && choice.scope == chosen.scope
-            && choice.grid == chosen.grid
+        let same = choice.method == taken.method
+            && choice.scope == taken.scope
+            && choice.grid == taken.grid
+            && choice.in_place == taken.in_place
             && (!choice.method.in_memory()
-                || (choice.group == chosen.group && choice.losses == chosen.losses));
+                || (choice.group == taken.group && choice.losses == taken.losses));
         if !same {
             list.push((what, why, choice));
         }
@@ -932,6 +1120,20 @@ fn alternatives(machine: &Machine, chosen: &Choice, units: u64) -> Vec<Alternati
             );
         }
     }
+    if protectable {
+        add(
+            "self, in place".into(),
+            "--nonstop: spare ranks take the places of processes that die, without a restart",
+            Choice { method: Method::SelfCheckpoint, in_place: true, ..*chosen },
+        );
+    }
+    if let Ok(grid) = squarest_with_checksums(machine.ranks) {
+        add(
+            "column of checksums".into(),
+            "--method abft: bears the loss of one process column, saves nothing; a node lost begins the run anew",
+            Choice { method: Method::Abft, grid, ..*chosen },
+        );
+    }
     if machine.inputs.disk.is_some() {
         add(
             "to disk".into(),
@@ -959,6 +1161,60 @@ fn alternatives(machine: &Machine, chosen: &Choice, units: u64) -> Vec<Alternati
             plan: machine.evaluate(&choice).map_err(|e| e.to_string()),
         })
         .collect()
+}
+
+/// The choice on a grid of all ranks: that of the ranks without checksums, where `chosen` has some.
+fn beside_checksums(machine: &Machine, chosen: &Choice) -> Choice {
+    match chosen.method {
+        Method::Abft => Choice { grid: squarest_grid(machine.ranks), ..*chosen },
+        _ => *chosen,
+    }
+}
+
+/// The ways to go on beside each other, at the inputs' share of processes, and from which share checksums would be faster.
+fn compare(machine: &Machine, chosen: &Choice) -> Comparison {
+    let restart = Choice {
+        method: Method::SelfCheckpoint,
+        in_place: false,
+        ..beside_checksums(machine, chosen)
+    };
+    let in_place = Choice { in_place: true, ..restart };
+    let checksums = squarest_with_checksums(machine.ranks)
+        .map(|grid| Choice { method: Method::Abft, grid, ..restart })
+        .ok();
+    let sized = |choice: Choice| machine.evaluate(&choice).ok().map(|p| (choice, p.shape.n));
+    let (restart, in_place) = (sized(restart), sized(in_place));
+    let checksums = checksums.and_then(sized);
+    // An order that fits is kept for every share: only so many failures more or less are asked for.
+    let rate = |processes: f64, sized: Option<(Choice, u64)>| -> Option<f64> {
+        let (choice, n) = sized?;
+        let seconds = Machine { processes, ..*machine }.expected(n, &choice).ok()??;
+        Some(flops(n as f64) / seconds)
+    };
+    let faster = |percent: u32| {
+        let share = f64::from(percent) / 100.0;
+        rate(share, checksums).unwrap_or(0.0) > rate(share, in_place).unwrap_or(0.0)
+    };
+    let abft_from = faster(100).then(|| {
+        let (mut low, mut high) = (0_u32, 100);
+        while low < high {
+            let middle = low.midpoint(high);
+            if faster(middle) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        f64::from(high) / 100.0
+    });
+    let share = machine.processes;
+    Comparison {
+        process_share: share,
+        restart: rate(share, restart),
+        in_place: rate(share, in_place),
+        abft: rate(share, checksums),
+        abft_from,
+    }
 }
 
 /// The plan as the solver's own parameters.
@@ -1019,6 +1275,9 @@ pub fn skt_toml(plan: &Plan, job: Option<&str>) -> String {
         if let Some(job) = job {
             text += &format!("job = {}\n", toml::Value::String(job.into()));
         }
+    }
+    if plan.method == Method::Abft {
+        text += "\n# a process column more than the grid has, for checksums\nmethod = \"abft\"\n";
     }
     text
 }

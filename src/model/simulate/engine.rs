@@ -4,10 +4,15 @@
 //! at segment i moves along that line until the next failure. So each failure costs a binary search, whatever
 //! lies between. What a failure undoes depends on the method and the phase:
 //!
-//! | phase | self | double, disk | single | none |
-//! |---|---|---|---|---|
-//! | work, encode | back to the last save | the same | work: the same; encode: fatal | start again |
-//! | flush | forward to the new save | back | fatal | - |
+//! | phase | self | double, disk | single | none | abft |
+//! |---|---|---|---|---|---|
+//! | work, encode | back to the last save | the same | work: the same; encode: fatal | start again | nothing, or start again |
+//! | flush | forward to the new save | back | fatal | - | - |
+//!
+//! With a column of checksums (abft) the first loss of a process is borne, and later ones of the same process column; any
+//! other, and every node, starts the run again. Where methods with saves go on in place, the loss of a process costs
+//! that in place of detection and restart, as long as there are spare ranks. A process that is lost counts as a loss of
+//! its group, as if its memory were out of reach: the spare that takes its place may be on another node.
 //!
 //! Before the first save is safe there is nothing to lose: the matrix is generated again. A failure while the
 //! run is down starts detection and restart again, and adds to the losses of its group; only when the run is
@@ -16,7 +21,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use super::failures::{Source, Struck};
+use super::failures::{Event, Source, Struck};
 use super::{End, Outcome, Placement, Scenario};
 use crate::model::memory::Method;
 
@@ -162,6 +167,8 @@ impl<'a> Plan<'a> {
             recover: 0.0,
             failures: 0,
             recoveries: 0,
+            in_place: 0,
+            anew: 0,
         };
         let mut spares = Spares {
             free: system.spares.map_or(0, |s| s.min(i64::MAX as u64) as i64),
@@ -169,7 +176,10 @@ impl<'a> Plan<'a> {
             repair: system.repair,
             returning: BinaryHeap::new(),
         };
-        // The segment the run resumes from, and when it did.
+        let mut waiting = system.going_on.spare_ranks.unwrap_or(u64::MAX);
+        // The process column whose loss was borne.
+        let mut replaced = None;
+        // The segment the run resumes from, and when it did; what went before in it is then counted as just done.
         let (mut at, mut since) = (0usize, 0.0);
         loop {
             let finish = since + (self.end() - self.starts[at]);
@@ -185,6 +195,21 @@ impl<'a> Plan<'a> {
             let j = self.segment_at(line, at);
             let offset = (line - self.starts[j]).max(0.0);
             let segment = scenario.schedule.segments[j];
+            if method == Method::Abft && strike < self.limit {
+                if let Some(up) = self.bear(&mut out, &mut source, &mut replaced) {
+                    // The line goes on where it was.
+                    since = up - line;
+                    if up >= self.limit {
+                        out.lost += line;
+                        out.wall = self.limit;
+                        out.end = End::Late;
+                        return out;
+                    }
+                    continue;
+                }
+                out.anew += 1;
+                replaced = None;
+            }
             let phase = if offset < segment.work {
                 Phase::Working
             } else if offset < segment.work + segment.encode {
@@ -215,7 +240,7 @@ impl<'a> Plan<'a> {
                 out.end = End::LostWhileSaving;
                 return out;
             }
-            match self.bring_back(&mut out, &mut source, &mut spares, resume > 0) {
+            match self.bring_back(&mut out, &mut source, &mut spares, &mut waiting, resume > 0) {
                 Ok(up) => since = up,
                 Err((end, wall)) => {
                     out.end = end;
@@ -241,15 +266,61 @@ impl<'a> Plan<'a> {
         out.saving += (self.starts[to] - self.starts[from]) - useful;
     }
 
+    /// A failure where there are checksums, the next of `source`: when all go on, if it is borne and all that strike
+    /// meanwhile are, too. Else that which is not borne is the next of `source`.
+    fn bear(
+        &self,
+        out: &mut Outcome,
+        source: &mut Source,
+        replaced: &mut Option<u64>,
+    ) -> Option<f64> {
+        let going_on = &self.scenario.system.going_on;
+        let columns = going_on.columns.unwrap_or(1);
+        loop {
+            let event = source.peek()?;
+            let column = self.process_of(&event).map(|node| node % (columns + 1));
+            let twice = replaced.is_some_and(|r| Some(r) != column);
+            if column.is_none() || twice || out.failures >= MOST_FAILURES {
+                return None;
+            }
+            *replaced = column;
+            source.take();
+            out.failures += 1;
+            let up = event.time + going_on.in_place.unwrap_or(0.0);
+            let next = source.peek().map_or(f64::INFINITY, |e| e.time).min(self.limit);
+            out.restart += next.min(up) - event.time;
+            if next >= up || self.limit <= next {
+                out.recoveries += 1;
+                out.in_place += 1;
+                return Some(up);
+            }
+        }
+    }
+
+    /// The node whose process alone a failure ends; None if it ends the node.
+    fn process_of(&self, event: &Event) -> Option<u64> {
+        match event.struck {
+            Struck::Node(node) if event.kind < self.scenario.system.going_on.processes => {
+                Some(node)
+            }
+            _ => None,
+        }
+    }
+
     /// From a failure (the next of `source`) until the run is up again; further failures may come in between.
     fn bring_back(
         &self,
         out: &mut Outcome,
         source: &mut Source,
         spares: &mut Spares,
+        waiting: &mut u64,
         saved: bool,
     ) -> Result<f64, (End, f64)> {
         let system = &self.scenario.system;
+        let all_waiting = system.going_on.spare_ranks.unwrap_or(u64::MAX);
+        // What began as a restart stays one, whatever is lost meanwhile. Checksums do not help a run that is to begin anew.
+        let in_place = system.going_on.in_place.filter(|_| self.scenario.method.goes_on_in_place());
+        let mut by_restart = in_place.is_none();
         // On disk, or before the first save, no number of losses is too many.
         let fragile = saved && self.scenario.method.in_memory();
         let mut losses = Losses { lost: HashMap::new() };
@@ -261,9 +332,18 @@ impl<'a> Plan<'a> {
             out.failures += 1;
             let now = event.time;
             let mut overwhelmed = false;
+            let process = self.process_of(&event).is_some();
+            if !process || *waiting == 0 {
+                by_restart = true;
+            } else if !by_restart && all_waiting < u64::MAX {
+                *waiting -= 1;
+            }
             match event.struck {
                 Struck::Node(node) => {
-                    spares.take(now);
+                    // A node that only lost a process is still there.
+                    if !process {
+                        spares.take(now);
+                    }
                     overwhelmed = losses.add(self, node);
                 }
                 Struck::Domain(domain) => {
@@ -284,13 +364,19 @@ impl<'a> Plan<'a> {
             if out.failures >= MOST_FAILURES {
                 return Err((End::Late, now));
             }
-            let noticed = now + system.detect;
-            let Some(staffed) = spares.ready(noticed) else {
-                out.detect += system.detect;
-                return Err((End::NoSpare, noticed));
+            let (noticed, staffed, started) = match in_place {
+                Some(time) if !by_restart => (now, now, now + time),
+                _ => {
+                    *waiting = all_waiting;
+                    let noticed = now + system.detect;
+                    let Some(staffed) = spares.ready(noticed) else {
+                        out.detect += system.detect;
+                        return Err((End::NoSpare, noticed));
+                    };
+                    (noticed, staffed, staffed + system.restart)
+                }
             };
-            let started = staffed + system.restart;
-            let restore = if saved && self.scenario.method != Method::None {
+            let restore = if saved && self.scenario.method.saves() {
                 system.recover
             } else {
                 system.regenerate
@@ -305,6 +391,7 @@ impl<'a> Plan<'a> {
             out.recover += spent(started, up);
             if next >= up {
                 out.recoveries += 1;
+                out.in_place += u64::from(!by_restart);
                 return Ok(up);
             }
             if self.limit <= next {
@@ -317,7 +404,7 @@ impl<'a> Plan<'a> {
 #[cfg(test)]
 mod tests {
     use super::super::failures::{Failures, Trace};
-    use super::super::{Domains, System};
+    use super::super::{Domains, GoingOn, System};
     use super::*;
     use crate::model::profile::Schedule;
 
@@ -334,6 +421,7 @@ mod tests {
             restart: 4.0,
             recover: 5.0,
             regenerate: 6.0,
+            going_on: GoingOn::NEVER,
         }
     }
 
@@ -346,7 +434,7 @@ mod tests {
         events.push((2e9, 63));
         let trace = Trace::new(events).unwrap().starting_at(far);
         let schedule = match method {
-            Method::None => Schedule::periodic(100.0, 100.0, 0.0, 0.0).unwrap(),
+            m if !m.saves() => Schedule::periodic(100.0, 100.0, 0.0, 0.0).unwrap(),
             _ => Schedule::periodic(100.0, 25.0, 3.0, 2.0).unwrap(),
         };
         let scenario =
@@ -418,6 +506,113 @@ mod tests {
         assert_eq!(o.end, End::Finished);
         let o = run(Method::Disk, system(), &[(40.0, 1), (45.0, 2)], None);
         assert_eq!(o.end, End::Finished);
+    }
+
+    /// Four process columns, the last with the checksums; node n is in column n mod 4. A loss costs 2 s.
+    #[test]
+    fn checksums_bear_one_column() {
+        let going_on = |processes| GoingOn {
+            processes,
+            in_place: Some(2.0),
+            columns: Some(3),
+            ..GoingOn::NEVER
+        };
+        let system = System { going_on: going_on(1.0), ..system() };
+        let run = |times: &[(f64, u64)], limit| run(Method::Abft, system.clone(), times, limit);
+        let o = run(&[(40.0, 1)], None);
+        assert_eq!((o.end, o.wall, o.lost, o.in_place), (End::Finished, 102.0, 0.0, 1));
+        adds_up(&o);
+        // Another of the same column stood idle.
+        let o = run(&[(40.0, 1), (70.0, 5)], None);
+        assert_eq!((o.wall, o.in_place, o.anew), (104.0, 2, 0));
+        // The checksums themselves are a column like the others, and a loss too many all the same.
+        let o = run(&[(40.0, 3), (70.0, 7)], None);
+        assert_eq!((o.wall, o.anew), (104.0, 0));
+        for second in [0, 2, 3] {
+            let o = run(&[(40.0, 1), (70.0, second)], None);
+            // 68 s of work are gone at 70; 13 s to begin anew.
+            assert_eq!((o.end, o.lost, o.wall, o.anew), (End::Finished, 68.0, 183.0, 1));
+            adds_up(&o);
+        }
+        // While the first loss is told.
+        let o = run(&[(40.0, 1), (41.0, 2)], None);
+        assert_eq!((o.lost, o.wall), (40.0, 154.0));
+        adds_up(&o);
+        let o = run(&[(40.0, 1), (41.0, 5)], None);
+        assert_eq!((o.lost, o.wall, o.recoveries), (0.0, 103.0, 1));
+        adds_up(&o);
+        // Begun anew there are checksums again.
+        let o = run(&[(40.0, 1), (70.0, 2), (100.0, 0)], None);
+        assert_eq!((o.wall, o.in_place, o.anew), (185.0, 2, 1));
+        adds_up(&o);
+        for limit in [41.0, 50.0, 101.0] {
+            let o = run(&[(40.0, 1)], Some(limit));
+            assert_eq!((o.end, o.wall), (End::Late, limit));
+            adds_up(&o);
+        }
+        // A node is never borne.
+        let nodes = System { going_on: going_on(0.0), ..system };
+        let o = super::tests::run(Method::Abft, nodes, &[(40.0, 1)], None);
+        assert_eq!((o.lost, o.wall, o.anew), (40.0, 40.0 + 13.0 + 100.0, 1));
+        adds_up(&o);
+    }
+
+    /// In place costs 2 s instead of detection and restart, 7 s; what is restored costs 5 s either way.
+    #[test]
+    fn in_place_while_there_are_spare_ranks() {
+        let with = |processes, spare_ranks| System {
+            going_on: GoingOn { processes, in_place: Some(2.0), spare_ranks, columns: None },
+            ..system()
+        };
+        let run = |s, times: &[(f64, u64)]| run(Method::SelfCheckpoint, s, times, None);
+        let o = run(with(1.0, None), &[(40.0, 1)]);
+        assert_eq!((o.lost, o.wall, o.in_place), (10.0, 115.0 + 10.0 + 7.0, 1));
+        adds_up(&o);
+        let o = run(with(0.0, None), &[(40.0, 1)]);
+        assert_eq!((o.wall, o.in_place), (115.0 + 10.0 + 12.0, 0));
+        // Up at 47; at 70 another 23 s are lost.
+        let two = [(40.0, 1), (70.0, 9)];
+        let o = run(with(1.0, Some(2)), &two);
+        assert_eq!((o.wall, o.in_place), (115.0 + 10.0 + 7.0 + 23.0 + 7.0, 2));
+        let o = run(with(1.0, Some(1)), &two);
+        assert_eq!((o.wall, o.in_place), (115.0 + 10.0 + 7.0 + 23.0 + 12.0, 1));
+        adds_up(&o);
+        // A restart has all spare ranks again: up at 82, 100 is 18 s into the third segment.
+        let o = run(with(1.0, Some(1)), &[(40.0, 1), (70.0, 9), (100.0, 17)]);
+        assert_eq!((o.in_place, o.lost), (2, 10.0 + 23.0 + 18.0));
+        // A second loss in the group before all is restored is one too many here, too.
+        let o = run(with(1.0, None), &[(40.0, 1), (45.0, 2)]);
+        assert_eq!((o.end, o.wall), (End::GroupLost, 45.0));
+        // No spare node is taken for a process.
+        let none = System { spares: Some(0), ..with(1.0, None) };
+        assert_eq!(run(none, &two).end, End::Finished);
+    }
+
+    #[test]
+    fn what_cannot_go_on_so_is_refused() {
+        let said = |method, going_on| {
+            let scenario = Scenario {
+                schedule: Schedule::periodic(100.0, 100.0, 0.0, 0.0).unwrap(),
+                method,
+                system: System { going_on, ..system() },
+                failures: Failures::Never,
+                limit: None,
+            };
+            scenario.check().unwrap_err().to_string()
+        };
+        let in_place = GoingOn { in_place: Some(1.0), ..GoingOn::NEVER };
+        assert!(said(Method::Single, in_place).contains("nothing to restore"));
+        assert!(said(Method::Disk, in_place).contains("from memory"));
+        assert!(said(Method::None, in_place).contains("no save"));
+        assert!(said(Method::Abft, in_place).contains("--columns"));
+        let columns = GoingOn { columns: Some(3), ..in_place };
+        assert!(said(Method::SelfCheckpoint, columns).contains("no column of checksums"));
+        let waiting = GoingOn { spare_ranks: Some(1), ..columns };
+        assert!(said(Method::Abft, waiting).contains("no spare ranks"));
+        let many = GoingOn { columns: Some(64), ..in_place };
+        assert!(said(Method::Abft, many).contains("Q+1"));
+        let share = GoingOn { processes: 1.5, ..GoingOn::NEVER };
+        assert!(said(Method::None, share).contains("between 0 and 1"));
     }
 
     #[test]

@@ -319,6 +319,8 @@ impl Life {
 pub struct Event {
     pub time: f64,
     pub struck: Struck,
+    /// Uniform in (0, 1): what kind of failure it is, for whoever tells kinds apart.
+    pub kind: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -349,6 +351,9 @@ pub struct Source<'a> {
     nodes: u64,
     kind: Kind<'a>,
     next_node: Option<(f64, u64)>,
+    /// Kinds are drawn by themselves, so that nobody who asks for them changes when nodes fail.
+    kinds: Xoshiro256PlusPlus,
+    next_kind: f64,
     domains: Option<(u64, f64)>,
     next_domain: f64,
 }
@@ -427,6 +432,8 @@ impl<'a> Source<'a> {
             nodes,
             kind,
             next_node: None,
+            kinds: Xoshiro256PlusPlus::seed_from_u64(!mixed),
+            next_kind: 0.0,
             domains: domains.map(|d| {
                 let count = nodes.div_ceil(d.size);
                 (count, d.mtbf / count as f64)
@@ -446,6 +453,7 @@ impl<'a> Source<'a> {
     }
 
     fn advance_node(&mut self) {
+        self.next_kind = uniform(&mut self.kinds);
         let rng = &mut self.rng;
         let nodes = self.nodes;
         self.next_node = match &mut self.kind {
@@ -499,12 +507,13 @@ impl<'a> Source<'a> {
     pub fn peek(&self) -> Option<Event> {
         match self.next_node {
             Some((time, node)) if time <= self.next_domain => {
-                Some(Event { time, struck: Struck::Node(node) })
+                Some(Event { time, struck: Struck::Node(node), kind: self.next_kind })
             }
             _ if self.next_domain.is_finite() => Some(Event {
                 time: self.next_domain,
                 // Which one is decided when it is taken.
                 struck: Struck::Domain(u64::MAX),
+                kind: self.next_kind,
             }),
             _ => None,
         }

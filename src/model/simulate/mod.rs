@@ -13,8 +13,9 @@ pub mod stats;
 use serde::Serialize;
 
 use super::ModelError;
-use super::error::{Result, at_least, non_negative, positive};
+use super::error::{Result, at_least, fraction, non_negative, positive};
 use super::memory::Method;
+use super::nonstop::column_factor;
 use super::profile::Schedule;
 pub use failures::{Age, Failures, Trace};
 pub use stats::{Summary, summarise};
@@ -36,6 +37,74 @@ pub struct Domains {
     pub mtbf: f64,
 }
 
+/// What a run can do without a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct GoingOn {
+    /// Share of failures that end a process and leave its node; only these spare a restart.
+    pub processes: f64,
+    /// Seconds from such a loss until all go on, what is restored not counted; None: by a restart.
+    pub in_place: Option<f64>,
+    /// Ranks that wait inside the job, all again after a restart; None: as many as are needed.
+    pub spare_ranks: Option<u64>,
+    /// Process columns that compute where one more keeps checksums.
+    pub columns: Option<u64>,
+}
+
+impl GoingOn {
+    /// Every failure is a restart.
+    pub const NEVER: Self =
+        Self { processes: 0.0, in_place: None, spare_ranks: None, columns: None };
+
+    fn check(&self, method: Method) -> Result<()> {
+        fraction("the share of failures that end only a process", self.processes)?;
+        if let Some(s) = self.in_place {
+            non_negative("the time to go on in place", s)?;
+        }
+        let refuse = |text: String| Err(ModelError::Data(text));
+        match (method, self.columns) {
+            (Method::Abft, Some(q)) => {
+                column_factor(q)?;
+                if self.in_place.is_none() || self.spare_ranks.is_some() {
+                    return refuse(
+                        "method abft goes on without a restart, so the time for that must be given; it has no spare ranks"
+                            .into(),
+                    );
+                }
+            }
+            (Method::Abft, None) => {
+                return refuse(
+                    "how many process columns there are beside the checksums' decides what method abft survives, and must be \
+                     given (--columns)"
+                        .into(),
+                );
+            }
+            (m, Some(_)) => {
+                return refuse(format!(
+                    "method {} has no column of checksums (--columns)",
+                    m.name()
+                ));
+            }
+            (m, None) if self.in_place.is_some() && !m.goes_on_in_place() => {
+                return refuse(format!(
+                    "method {} does not go on in place: {}; methods self and double do",
+                    m.name(),
+                    match m {
+                        Method::Single => "a loss during a save may leave it nothing to restore",
+                        Method::Disk =>
+                            "the program goes on in place from memory, not from a file system",
+                        _ => "it has no save to restore",
+                    }
+                ));
+            }
+            (_, None) if self.spare_ranks.is_some() && self.in_place.is_none() => {
+                return refuse("spare ranks are of use only where a run goes on in place".into());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
 /// The machine and how it is looked after. Times in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct System {
@@ -54,6 +123,7 @@ pub struct System {
     pub recover: f64,
     /// Generating the matrix again when there is no save to go back to.
     pub regenerate: f64,
+    pub going_on: GoingOn,
 }
 
 /// What is simulated.
@@ -96,12 +166,16 @@ pub struct Outcome {
     pub detect: f64,
     /// Waiting for a node to be repaired.
     pub wait: f64,
+    /// Restarting, or going on without a restart.
     pub restart: f64,
     pub recover: f64,
     /// Failures that struck (a domain counts once).
     pub failures: u64,
-    /// Times the run was brought back.
+    /// Times the run was brought back, and how many of them without a restart.
     pub recoveries: u64,
+    pub in_place: u64,
+    /// Times it had to begin anew because a loss was not borne, though it had checksums.
+    pub anew: u64,
 }
 
 impl Scenario {
@@ -142,10 +216,16 @@ impl Scenario {
             non_negative("the flushing time of a segment", g.flush)?;
         }
         positive("the work of the run", self.schedule.work())?;
-        if matches!(self.method, Method::None) && self.schedule.saves() > 0 {
-            return Err(ModelError::Data(
-                "an unprotected run saves nothing: its schedule must be one segment".into(),
-            ));
+        s.going_on.check(self.method)?;
+        if let Some(q) = s.going_on.columns {
+            let columns = q.saturating_add(1);
+            at_least("the number of nodes", s.nodes, columns, "at least Q+1, one rank on each")?;
+        }
+        if !self.method.saves() && self.schedule.saves() > 0 {
+            return Err(ModelError::Data(format!(
+                "a run with method {} saves nothing: its schedule must be one segment",
+                self.method.name()
+            )));
         }
         self.failures.check()
     }

@@ -83,6 +83,9 @@ pub struct Summary {
     /// Share of the wall time of finished runs that was not kept work.
     pub waste: Option<Mean>,
     pub failures: Mean,
+    /// Mean number a run of recoveries without a restart, and of losses that checksums could not bear.
+    pub in_place: f64,
+    pub anew: f64,
     pub breakdown: Breakdown,
 }
 
@@ -118,6 +121,8 @@ pub fn summarise(outcomes: &[Outcome]) -> Result<Summary> {
         },
         waste: some.then(|| Mean::of(finished().map(|o| 1.0 - o.useful / o.wall))),
         failures: Mean::of(outcomes.iter().map(|o| o.failures as f64)),
+        in_place: mean(|o| o.in_place as f64),
+        anew: mean(|o| o.anew as f64),
         breakdown: Breakdown {
             useful: mean(|o| o.useful),
             saving: mean(|o| o.saving),

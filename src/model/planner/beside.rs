@@ -1,0 +1,189 @@
+//! What could be done instead of the plan, and which way to go on after a loss is better.
+
+use serde::Serialize;
+
+use super::super::fit::flops;
+use super::super::memory::{Method, Scope};
+use super::choice::{Choice, even_groups, squarest_grid, squarest_with_checksums};
+use super::evaluate::Plan;
+use super::machine::Machine;
+
+/// Another way to run, or why there is none.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Alternative {
+    pub what: String,
+    pub why: String,
+    pub plan: std::result::Result<Plan, String>,
+}
+
+/// Self-checkpoint by restarts and in place, and a column of checksums, beside each other.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Share of failures that end a process and leave its node.
+    pub process_share: f64,
+    /// Expected flop/s; None where that practically never ends or cannot be had.
+    pub restart: Option<f64>,
+    pub in_place: Option<f64>,
+    pub abft: Option<f64>,
+    /// The least share from which checksums are expected to be faster than self-checkpoint in place, at the sizes
+    /// of these plans; None: not even if all failures were of processes.
+    pub abft_from: Option<f64>,
+}
+
+pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec<Alternative> {
+    // What is not said of an alternative is as chosen, on a grid of all ranks.
+    let chosen = &beside_checksums(machine, taken);
+    let mut list: Vec<(String, &str, Choice)> = Vec::new();
+    let mut add = |what: String, why, choice: Choice| {
+        let same = choice.method == taken.method
+            && choice.scope == taken.scope
+            && choice.grid == taken.grid
+            && choice.in_place == taken.in_place
+            && (!choice.method.in_memory()
+                || (choice.group == taken.group && choice.losses == taken.losses));
+        if !same {
+            list.push((what, why, choice));
+        }
+    };
+    let protectable = units > chosen.losses && machine.inputs.nodes > 1;
+    if protectable {
+        let with = |method| Choice { method, ..*chosen };
+        add(
+            "self-checkpoint".into(),
+            "survives a loss at any time, with one copy",
+            with(Method::SelfCheckpoint),
+        );
+        for (wanted, why) in [
+            (8, "smaller groups: fewer double losses, less memory"),
+            (32, "larger groups: a little more memory, more double losses"),
+        ] {
+            let (g, largest) = even_groups(units, wanted);
+            if g > chosen.losses && units >= wanted {
+                add(
+                    format!("self, groups of {g}"),
+                    why,
+                    Choice { method: Method::SelfCheckpoint, group: g, largest, ..*chosen },
+                );
+            }
+        }
+        if chosen.group > 2 * (chosen.losses + 1) {
+            add(
+                format!("self, {} losses", chosen.losses + 1),
+                "survives one more loss in each group, for parity and arithmetic",
+                Choice { method: Method::SelfCheckpoint, losses: chosen.losses + 1, ..*chosen },
+            );
+        }
+        add(
+            "double checkpoint".into(),
+            "as safe, but two copies: a third of the memory",
+            with(Method::Double),
+        );
+        add(
+            "single checkpoint".into(),
+            "a little more memory, but a loss during a save is fatal",
+            with(Method::Single),
+        );
+        if chosen.method.in_memory() {
+            add(
+                "whole matrix saved".into(),
+                "what saving only the corner is worth",
+                Choice { scope: Scope::Whole, ..*chosen },
+            );
+        }
+    }
+    if protectable {
+        add(
+            "self, in place".into(),
+            "--nonstop: spare ranks take the places of processes that die, without a restart",
+            Choice { method: Method::SelfCheckpoint, in_place: true, ..*chosen },
+        );
+    }
+    if let Ok(grid) = squarest_with_checksums(machine.ranks) {
+        add(
+            "column of checksums".into(),
+            "--method abft: bears the loss of one process column, saves nothing; a node lost begins the run anew",
+            Choice { method: Method::Abft, grid, ..*chosen },
+        );
+    }
+    if machine.inputs.disk.is_some() {
+        add(
+            "to disk".into(),
+            "all memory, survives everything, slow saves",
+            Choice { method: Method::Disk, ..*chosen },
+        );
+    }
+    add(
+        "unprotected".into(),
+        "all memory; any failure starts the run again",
+        Choice { method: Method::None, ..*chosen },
+    );
+    let (p, q) = chosen.grid;
+    if p % 2 == 0 && p > 1 {
+        add(
+            format!("grid {} x {}", p / 2, q * 2),
+            "flatter: cheaper pivoting on slow networks (the rate model does not tell grids apart)",
+            Choice { grid: (p / 2, q * 2), ..*chosen },
+        );
+    }
+    list.into_iter()
+        .map(|(what, why, choice)| Alternative {
+            what,
+            why: why.into(),
+            plan: machine.evaluate(&choice).map_err(|e| e.to_string()),
+        })
+        .collect()
+}
+
+/// The choice on a grid of all ranks: that of the ranks without checksums, where `chosen` has some.
+fn beside_checksums(machine: &Machine, chosen: &Choice) -> Choice {
+    match chosen.method {
+        Method::Abft => Choice { grid: squarest_grid(machine.ranks), ..*chosen },
+        _ => *chosen,
+    }
+}
+
+/// The ways to go on beside each other, at the inputs' share of processes, and from which share checksums would be faster.
+pub(super) fn compare(machine: &Machine, chosen: &Choice) -> Comparison {
+    let restart = Choice {
+        method: Method::SelfCheckpoint,
+        in_place: false,
+        ..beside_checksums(machine, chosen)
+    };
+    let in_place = Choice { in_place: true, ..restart };
+    let checksums = squarest_with_checksums(machine.ranks)
+        .map(|grid| Choice { method: Method::Abft, grid, ..restart })
+        .ok();
+    let sized = |choice: Choice| machine.evaluate(&choice).ok().map(|p| (choice, p.shape.n));
+    let (restart, in_place) = (sized(restart), sized(in_place));
+    let checksums = checksums.and_then(sized);
+    // An order that fits is kept for every share: only so many failures more or less are asked for.
+    let rate = |processes: f64, sized: Option<(Choice, u64)>| -> Option<f64> {
+        let (choice, n) = sized?;
+        let seconds = Machine { processes, ..*machine }.expected(n, &choice).ok()??;
+        Some(flops(n as f64) / seconds)
+    };
+    let faster = |percent: u32| {
+        let share = f64::from(percent) / 100.0;
+        rate(share, checksums).unwrap_or(0.0) > rate(share, in_place).unwrap_or(0.0)
+    };
+    let abft_from = faster(100).then(|| {
+        let (mut low, mut high) = (0_u32, 100);
+        while low < high {
+            let middle = low.midpoint(high);
+            if faster(middle) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        f64::from(high) / 100.0
+    });
+    let share = machine.processes;
+    Comparison {
+        process_share: share,
+        restart: rate(share, restart),
+        in_place: rate(share, in_place),
+        abft: rate(share, checksums),
+        abft_from,
+    }
+}

@@ -1,0 +1,52 @@
+//! What a plan may choose: method, groups, grid, block size, each by one function with its reason.
+
+use super::super::ModelError;
+use super::super::error::Result;
+use super::super::memory::{Method, Scope};
+
+/// What distinguishes one alternative from another.
+#[derive(Clone, Copy)]
+pub(super) struct Choice {
+    pub(super) method: Method,
+    pub(super) scope: Scope,
+    /// Members of the smallest group, which has the largest checksums, and of the largest, which is hit most.
+    pub(super) group: u64,
+    pub(super) largest: u64,
+    pub(super) losses: u64,
+    /// Of the ranks that compute.
+    pub(super) grid: (u64, u64),
+    /// Whether a spare rank takes the place of one that is lost without its node.
+    pub(super) in_place: bool,
+}
+
+/// The most square grid with P <= Q: fewest bytes on the wire, and HPL prefers rows to be the fewer.
+pub fn squarest_grid(ranks: u64) -> (u64, u64) {
+    let mut p = ranks.isqrt().max(1);
+    while !ranks.is_multiple_of(p) {
+        p -= 1;
+    }
+    (p, ranks / p)
+}
+
+/// The most square grid with P <= Q + 1 of those where one process column more takes all ranks.
+pub fn squarest_with_checksums(ranks: u64) -> Result<(u64, u64)> {
+    let (p, columns) = squarest_grid(ranks);
+    if columns < 2 {
+        return Err(ModelError::DoesNotFit(
+            "a column of checksums (method abft) needs two ranks at least, one of them for the checksums".into(),
+        ));
+    }
+    Ok((p, columns - 1))
+}
+
+/// Group sizes as the solver makes them, none larger than `most` and as even as possible: (smallest, largest).
+pub fn even_groups(nodes: u64, most: u64) -> (u64, u64) {
+    let groups = nodes.div_ceil(most.max(1)).max(1);
+    (nodes / groups, nodes.div_ceil(groups))
+}
+
+/// The largest block size of those that perform well which still leaves each process a dozen blocks a side.
+pub(super) fn block_size(n: u64, grid: (u64, u64)) -> u64 {
+    let side = n / grid.0.max(grid.1);
+    [192, 128, 96, 64, 32, 16].into_iter().find(|nb| side >= 12 * nb).unwrap_or(8)
+}

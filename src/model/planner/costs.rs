@@ -1,0 +1,181 @@
+//! What a choice costs on a machine: memory of a node, saves, recovery, time with failures.
+
+use super::super::ModelError;
+use super::super::encoding::{Link, striped_ring};
+use super::super::error::Result;
+use super::super::fit::RateModel;
+use super::super::memory::{Method, RANK_BASE_BYTES, RANK_BASE_MOST, Shape, rank_memory};
+use super::super::nonstop::{Failing, Repair, Replacement};
+use super::super::profile::{Every, Run, SaveCost, Schedule};
+use super::choice::{Choice, block_size};
+use super::machine::Machine;
+use crate::units::YEAR_S;
+
+/// Recovery takes longer than a save as 20 s to 16 s on Tianhe-2 (*self-checkpoint*, Fig. 15).
+pub(super) const RECOVERY_FACTOR: f64 = 1.25;
+
+/// What a core generates of the matrix in a second, about.
+pub(super) const GENERATE_BYTES_S: f64 = 1e9;
+
+/// Expected times beyond this are "never".
+const NEVER: f64 = 1000.0 * YEAR_S;
+
+impl Machine<'_> {
+    pub(super) fn shape(&self, n: u64, choice: &Choice) -> Shape {
+        Shape {
+            n,
+            nb: self.inputs.nb.unwrap_or_else(|| block_size(n, choice.grid)),
+            p: choice.grid.0,
+            q: choice.grid.1,
+            depth: self.inputs.depth,
+        }
+    }
+
+    pub(super) fn threads_per_rank(&self) -> u64 {
+        (self.inputs.cores / self.inputs.ranks_per_node).max(1)
+    }
+
+    pub(super) fn node_memory(&self, shape: Shape, choice: &Choice) -> Result<f64> {
+        let threads = self.threads_per_rank();
+        let rank = rank_memory(shape, threads, choice.method, choice.group, choice.losses)?;
+        Ok(rank.total() * self.inputs.ranks_per_node as f64)
+    }
+
+    /// Whether order `n` fits a node.
+    pub(super) fn fits(&self, n: u64, choice: &Choice) -> Result<bool> {
+        let most = (RANK_BASE_MOST - RANK_BASE_BYTES) * self.inputs.ranks_per_node as f64;
+        Ok(self.node_memory(self.shape(n, choice), choice)? + most <= self.budget)
+    }
+
+    fn cost(&self, n: u64, choice: &Choice) -> Result<SaveCost> {
+        let nodes = self.inputs.nodes as f64;
+        let all = 8.0 * n as f64 * (n as f64 + 1.0);
+        let data = all / nodes;
+        let members = choice.group.max(1);
+        let barriers = 10.0 * self.latency * (self.ranks as f64).log2().max(1.0);
+        let (encode, flush) = match choice.method {
+            Method::SelfCheckpoint | Method::Double | Method::Single => {
+                // A node's ranks share its port; combining reads two operands and writes one.
+                let link =
+                    Link { alpha: self.latency, beta: 1.0 / self.network, gamma: 1.5 / self.copy };
+                (striped_ring(members, choice.losses, data, link)?, data / self.copy)
+            }
+            Method::Disk => {
+                let disk = self.inputs.disk.ok_or_else(|| {
+                    ModelError::Data(
+                        "the bandwidth of the file system is not known (--disk)".into(),
+                    )
+                })?;
+                (all / disk, 0.0)
+            }
+            Method::Abft | Method::None => (0.0, 0.0),
+        };
+        let cost = SaveCost {
+            encode,
+            flush,
+            fixed: if choice.method.saves() { barriers } else { 0.0 },
+            recover: match choice.method {
+                Method::Abft => self.regain(n, choice)?,
+                _ => RECOVERY_FACTOR * encode + flush,
+            },
+            scope: choice.scope,
+        };
+        cost.check()?;
+        Ok(cost)
+    }
+
+    /// Seconds that a column of checksums costs at the end when it has taken a lost one's place, on average.
+    fn regain(&self, n: u64, choice: &Choice) -> Result<f64> {
+        // All ranks of a node regain at the same time.
+        let share = self.inputs.ranks_per_node as f64;
+        let link = Link {
+            alpha: self.latency,
+            beta: share / self.network,
+            gamma: 1.5 * share / self.copy,
+        };
+        let (p, q) = choice.grid;
+        Repair { n: n as f64, p, q, link }.replacement_on_average()
+    }
+
+    /// Ranks that keep checksums compute as much as the others, but nothing that anybody waits for.
+    pub(super) fn rate(&self, choice: &Choice) -> Result<RateModel> {
+        match choice.method {
+            Method::Abft => self.rate.scaled(self.ranks, choice.grid.0 * choice.grid.1),
+            _ => Ok(self.rate),
+        }
+    }
+
+    pub(super) fn failing(&self) -> Failing {
+        Failing { mtbf: self.mtbf_system, processes: self.processes }
+    }
+
+    /// What a failure costs before the first save and after it, beside the work that is done again.
+    pub(super) fn downs(&self, n: u64, choice: &Choice, cost: &SaveCost) -> Result<(f64, f64)> {
+        let again = self.detect + self.restart;
+        let both = |restored: f64| {
+            if !choice.in_place {
+                return Ok(again + restored);
+            }
+            match self.failing().mean_down(self.in_place + restored, again + restored) {
+                // A restart that is never left: going on in place now and then does not help, and it is told as never.
+                Err(ModelError::Overflow { .. }) => Ok(again + restored),
+                down => down,
+            }
+        };
+        let recover = if choice.method.saves() { cost.recover } else { self.regenerate(n) };
+        Ok((both(self.regenerate(n))?, both(recover)?))
+    }
+
+    pub(super) fn replacement(
+        &self,
+        n: u64,
+        work: f64,
+        choice: &Choice,
+        cost: &SaveCost,
+    ) -> Replacement {
+        Replacement {
+            q: choice.grid.1,
+            work,
+            replace: self.in_place + cost.recover,
+            anew: self.detect + self.restart + self.regenerate(n),
+        }
+    }
+
+    /// Seconds to generate the matrix.
+    pub(super) fn regenerate(&self, n: u64) -> f64 {
+        let cores = self.inputs.nodes as f64 * self.inputs.cores as f64;
+        8.0 * (n as f64).powi(2) / (cores * GENERATE_BYTES_S)
+    }
+
+    pub(super) fn schedule(&self, n: u64, choice: &Choice) -> Result<(Run, SaveCost, Schedule)> {
+        let shape = self.shape(n, choice);
+        let run = Run::new(n, shape.nb, self.rate(choice)?)?;
+        let cost = self.cost(n, choice)?;
+        let every = match choice.method {
+            m if !m.saves() => Every::Never,
+            _ => Every::Auto { mtbf: self.mtbf_system },
+        };
+        let schedule = Schedule::of(&run, &cost, every)?;
+        Ok((run, cost, schedule))
+    }
+
+    /// Expected wall seconds with failures; None for "never".
+    pub(super) fn expected(&self, n: u64, choice: &Choice) -> Result<Option<f64>> {
+        let (_, cost, schedule) = self.schedule(n, choice)?;
+        let (fresh, down) = self.downs(n, choice, &cost)?;
+        let time = match choice.method {
+            Method::Abft => {
+                self.replacement(n, schedule.work(), choice, &cost).expected(self.failing())
+            }
+            Method::SelfCheckpoint | Method::None => {
+                schedule.expected(fresh, down, self.mtbf_system)
+            }
+            _ => schedule.expected_sealing_late(fresh, down, self.mtbf_system),
+        };
+        match time {
+            Ok(t) if t < NEVER => Ok(Some(t)),
+            Ok(_) | Err(ModelError::Overflow { .. }) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}

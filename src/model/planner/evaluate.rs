@@ -1,0 +1,277 @@
+//! A choice, fully worked out: the largest matrix that fits memory and limit, and what to expect of it.
+
+use serde::Serialize;
+
+use super::super::ModelError;
+use super::super::error::Result;
+use super::super::fit::{RateModel, flops};
+use super::super::interval::Segment;
+use super::super::memory::{
+    Method, RANK_BASE_MOST, RankMemory, Scope, Shape, memory_factor, rank_memory,
+};
+use super::super::reliability::{failure_while_saving, survives};
+use super::super::simulate::{self, Failures, GoingOn, Placement, Scenario, Summary, System};
+use super::choice::Choice;
+use super::machine::Machine;
+use crate::lu::DEPTH_IN_STEPS;
+use crate::units::{HOUR_S, show_bytes, show_seconds};
+
+/// Share of a time limit that is planned for: start, generation and verification take the rest.
+const LIMIT_SHARE: f64 = 0.9;
+
+/// One way to run, fully worked out. Seconds, bytes, flop/s.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    pub shape: Shape,
+    /// P x Q, or with a column of checksums P x (Q+1).
+    pub ranks: u64,
+    pub threads_per_rank: u64,
+    pub method: Method,
+    pub scope: Scope,
+    /// Members of the smallest and of the largest group, and the losses each survives; 1, 1 and 0 where nothing
+    /// is protected.
+    pub group: u64,
+    pub group_most: u64,
+    pub losses: u64,
+    /// Of the fullest rank, and of a node against what it may take.
+    pub rank: RankMemory,
+    pub node_memory: f64,
+    pub node_budget: f64,
+    pub rate: RateModel,
+    /// Without saves and failures.
+    pub seconds_bare: f64,
+    /// With saves, without failures.
+    pub seconds_saved: f64,
+    /// Expected with failures; None where it would practically never end.
+    pub seconds_expected: Option<f64>,
+    pub rate_bare: f64,
+    pub rate_saved: f64,
+    pub rate_expected: Option<f64>,
+    pub saves: usize,
+    /// Work between saves, first and last; cost of a save, first and last.
+    pub interval: Option<(f64, f64)>,
+    pub save_cost: Option<(f64, f64)>,
+    pub saving: f64,
+    pub recover: f64,
+    pub mtbf_system: f64,
+    /// Expected failures during the run.
+    pub failures: Option<f64>,
+    /// Probability that no loss is more than the protection survives; with a column of checksums, that the run need not
+    /// begin anew.
+    pub survives: f64,
+}
+
+impl Machine<'_> {
+    /// The largest multiple of its own block size, at most `high`, for which `good` holds; `good` must hold
+    /// from some size downward.
+    fn largest(
+        &self,
+        high: u64,
+        choice: &Choice,
+        good: impl Fn(u64) -> Result<bool>,
+    ) -> Result<u64> {
+        let (mut low, mut high) = (0, high.saturating_add(1));
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if good(middle)? {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        // A smaller block size may be chosen where the memory rises with the block: step down until it holds.
+        let mut n = low;
+        loop {
+            let nb = self.shape(n, choice).nb;
+            n -= n % nb;
+            if n == 0 || good(n)? {
+                return Ok(n);
+            }
+            n -= 1;
+        }
+    }
+
+    pub(super) fn evaluate(&self, choice: &Choice) -> Result<Plan> {
+        let inputs = self.inputs;
+        if choice.method.in_memory() {
+            memory_factor(choice.method, choice.group, choice.losses)?;
+        }
+        if choice.method == Method::Abft && inputs.depth > DEPTH_IN_STEPS as u64 {
+            return Err(ModelError::DoesNotFit(format!(
+                "method abft goes with a lookahead of 0 or 1, and {} is asked for: --depth 1",
+                inputs.depth
+            )));
+        }
+        // More rows than the whole machine's memory holds need not be tried.
+        let ceiling = (self.budget * inputs.nodes as f64 / 8.0).sqrt().min(1e12) as u64 + 1;
+        let most = self.largest(ceiling, choice, |n| Ok(n == 0 || self.fits(n, choice)?))?;
+        if most == 0 {
+            return Err(ModelError::DoesNotFit(format!(
+                "no matrix fits: a node may take {}, and {} of ranks alone need {}; use fewer ranks per node \
+                 or nodes with more memory",
+                show_bytes(self.budget),
+                inputs.ranks_per_node,
+                show_bytes(inputs.ranks_per_node as f64 * RANK_BASE_MOST)
+            )));
+        }
+        let n = match inputs.n {
+            Some(n) if self.fits(n, choice)? => n,
+            Some(n) => {
+                return Err(ModelError::DoesNotFit(format!(
+                    "N = {n} needs {} of each node, which may take {}; the largest N that fits is {most}",
+                    show_bytes(self.node_memory(self.shape(n, choice), choice)?),
+                    show_bytes(self.budget)
+                )));
+            }
+            None => most,
+        };
+        let n = match inputs.limit {
+            None => n,
+            Some(limit) => {
+                let time_fits = |n: u64| {
+                    Ok(n == 0
+                        || self.expected(n, choice)?.is_some_and(|t| t <= LIMIT_SHARE * limit))
+                };
+                if time_fits(n)? {
+                    n
+                } else if let Some(n) = inputs.n {
+                    let time = self.expected(n, choice)?;
+                    return Err(ModelError::DoesNotFit(format!(
+                        "N = {n} is expected to take {}, more than nine tenths of the limit of {}",
+                        time.map_or("practically for ever".into(), show_seconds),
+                        show_seconds(limit)
+                    )));
+                } else {
+                    self.largest(n, choice, time_fits)?
+                }
+            }
+        };
+        if n == 0 {
+            return Err(ModelError::DoesNotFit(
+                "no problem is small enough to finish within the time limit on this machine".into(),
+            ));
+        }
+        self.work_out(n, choice)
+    }
+
+    fn work_out(&self, n: u64, choice: &Choice) -> Result<Plan> {
+        let inputs = self.inputs;
+        let (run, cost, schedule) = self.schedule(n, choice)?;
+        let shape = self.shape(n, choice);
+        let bare = run.seconds()?;
+        let saved = schedule.undisturbed();
+        let expected = self.expected(n, choice)?;
+        let window = self.downs(n, choice, &cost)?.1;
+        let failures = expected.map(|t| t / self.mtbf_system);
+        let survives = match choice.method {
+            Method::None | Method::Disk => {
+                if expected.is_some() {
+                    1.0
+                } else {
+                    0.0
+                }
+            }
+            Method::Abft => {
+                self.replacement(n, schedule.work(), choice, &cost).finishes(self.failing())?
+            }
+            _ => {
+                let incidents = failures.unwrap_or(f64::MAX / 1e10);
+                let groups =
+                    survives(incidents, choice.largest, choice.losses, window, self.mtbf_node)?;
+                let while_saving = if choice.method == Method::Single {
+                    failure_while_saving(schedule.saving(), 1.0, self.mtbf_system)?
+                } else {
+                    0.0
+                };
+                groups * (1.0 - while_saving)
+            }
+        };
+        let rate = |seconds: f64| flops(n as f64) / seconds;
+        let segments = &schedule.segments;
+        let saves = schedule.saves();
+        let ends = |f: fn(&Segment) -> f64| {
+            (saves > 0).then(|| (f(&segments[0]), f(&segments[saves - 1])))
+        };
+        let threads = self.threads_per_rank();
+        let rank = rank_memory(shape, threads, choice.method, choice.group, choice.losses)?;
+        Ok(Plan {
+            shape,
+            ranks: self.ranks,
+            threads_per_rank: threads,
+            method: choice.method,
+            scope: choice.scope,
+            group: if choice.method.in_memory() { choice.group } else { 1 },
+            group_most: if choice.method.in_memory() { choice.largest } else { 1 },
+            losses: if choice.method.in_memory() { choice.losses } else { 0 },
+            rank,
+            node_memory: rank.total() * inputs.ranks_per_node as f64,
+            node_budget: self.budget,
+            rate: self.rate(choice)?,
+            seconds_bare: bare,
+            seconds_saved: saved,
+            seconds_expected: expected,
+            rate_bare: rate(bare),
+            rate_saved: rate(saved),
+            rate_expected: expected.map(rate),
+            saves,
+            interval: ends(|s| s.work),
+            save_cost: ends(|s| s.encode + s.flush),
+            saving: schedule.saving(),
+            recover: cost.recover,
+            mtbf_system: self.mtbf_system,
+            failures,
+            survives,
+        })
+    }
+
+    /// The plan's run, many times.
+    pub(super) fn simulate(&self, plan: &Plan, choice: &Choice) -> Result<Option<Summary>> {
+        let inputs = self.inputs;
+        let failures = plan.failures.unwrap_or(f64::INFINITY);
+        // No more than some tens of millions of events.
+        let runs = (inputs.simulate as f64).min(3e7 / failures.max(1.0)) as usize;
+        if runs < 10 {
+            return Ok(None);
+        }
+        let (_, cost, schedule) = self.schedule(plan.shape.n, choice)?;
+        let checksums = choice.method == Method::Abft;
+        // Of a process that is lost it matters in which process column it is, so ranks are counted there.
+        let nodes = if checksums { self.ranks } else { inputs.nodes.max(choice.largest) };
+        let scenario = Scenario {
+            schedule,
+            method: choice.method,
+            system: System {
+                nodes,
+                group: choice.largest.max(1),
+                losses: choice.losses,
+                placement: Placement::Neighbours,
+                domains: None,
+                spares: inputs.spares,
+                repair: None,
+                detect: self.detect,
+                restart: self.restart,
+                recover: cost.recover,
+                regenerate: self.regenerate(plan.shape.n),
+                going_on: GoingOn {
+                    processes: self.processes,
+                    in_place: match choice.method {
+                        // What is regained at the end is told as part of the loss.
+                        Method::Abft => Some(self.in_place + cost.recover),
+                        _ => choice.in_place.then_some(self.in_place),
+                    },
+                    spare_ranks: None,
+                    columns: checksums.then_some(choice.grid.1),
+                },
+            },
+            failures: Failures::Exponential { mtbf: self.mtbf_system * nodes as f64 },
+            limit: inputs.limit,
+        };
+        let outcomes = simulate::simulate(&scenario, runs, inputs.seed, inputs.threads)?;
+        simulate::summarise(&outcomes).map(Some)
+    }
+}
+
+/// Node hours a plan costs, with failures where it ends.
+pub fn node_hours(plan: &Plan, nodes: u64) -> f64 {
+    plan.seconds_expected.unwrap_or(plan.seconds_saved) * nodes as f64 / HOUR_S
+}

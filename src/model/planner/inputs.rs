@@ -1,0 +1,191 @@
+//! What the user told of the machine, of failures and of the run.
+
+use serde::Serialize;
+
+use super::super::ModelError;
+use super::super::error::{Result, at_least, fraction, non_negative, positive};
+use super::super::fit::Fit;
+use super::super::memory::{Method, Scope};
+use crate::parity::code::LOSSES_MAX;
+
+/// Mean time between failures, as the user knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mtbf {
+    Node(f64),
+    System(f64),
+}
+
+/// Rates measured on this kind of machine.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Measured {
+    pub fit: Fit,
+    /// Ranks they were measured on.
+    pub ranks: u64,
+}
+
+/// What the user told. `None`: not told, to be guessed or chosen.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Inputs {
+    pub nodes: u64,
+    pub ranks_per_node: u64,
+    /// Cores of a node.
+    pub cores: u64,
+    /// Bytes of a node that can be taken, or of which `reserve` is to be left alone.
+    pub memory: f64,
+    pub reserve: Option<f64>,
+    /// Flop/s of a core at most.
+    pub peak_per_core: Option<f64>,
+    /// Bytes/s out of a node; seconds of a message; bytes/s copied in a node's memory; bytes/s of the whole
+    /// file system.
+    pub network: Option<f64>,
+    pub latency: Option<f64>,
+    pub copy: Option<f64>,
+    pub disk: Option<f64>,
+    pub mtbf: Option<Mtbf>,
+    pub detect: Option<f64>,
+    pub restart: Option<f64>,
+    /// Share of failures that end a process and leave its node; seconds to go on then without a restart, from the
+    /// failure on, what is restored or regained not counted.
+    pub process_share: Option<f64>,
+    pub in_place: Option<f64>,
+    pub spares: Option<u64>,
+    /// Wall seconds the whole run may take.
+    pub limit: Option<f64>,
+    pub n: Option<u64>,
+    pub nb: Option<u64>,
+    pub grid: Option<(u64, u64)>,
+    pub depth: u64,
+    pub method: Option<Method>,
+    pub scope: Scope,
+    pub group: Option<u64>,
+    pub losses: u64,
+    pub measured: Option<Measured>,
+    /// Name the run's memory is kept under.
+    pub job: Option<String>,
+    /// Runs to simulate for the chance to finish, 0 for none, and the threads and seed for it.
+    pub simulate: usize,
+    pub threads: usize,
+    pub seed: u64,
+}
+
+impl Inputs {
+    /// Everything open but the machine's size.
+    pub fn machine(nodes: u64, cores: u64, memory: f64) -> Self {
+        Self {
+            nodes,
+            ranks_per_node: 1,
+            cores,
+            memory,
+            reserve: None,
+            peak_per_core: None,
+            network: None,
+            latency: None,
+            copy: None,
+            disk: None,
+            mtbf: None,
+            detect: None,
+            restart: None,
+            process_share: None,
+            in_place: None,
+            spares: None,
+            limit: None,
+            n: None,
+            nb: None,
+            grid: None,
+            depth: 1,
+            method: None,
+            scope: Scope::Corner,
+            group: None,
+            losses: 1,
+            measured: None,
+            job: None,
+            simulate: 1000,
+            threads: 1,
+            seed: 1,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        at_least("the number of nodes", self.nodes, 1, "at least 1")?;
+        at_least("the number of ranks per node", self.ranks_per_node, 1, "at least 1")?;
+        at_least("the number of cores", self.cores, 1, "at least 1")?;
+        at_least("the number of losses", self.losses, 1, "at least 1")?;
+        if self.losses > LOSSES_MAX as u64 {
+            return Err(ModelError::OutOfRange {
+                what: "the number of losses",
+                rule: "at most 4",
+                value: self.losses as f64,
+            });
+        }
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        if self.job.as_ref().is_some_and(|j| j.is_empty() || j.len() > 64 || !j.chars().all(fits)) {
+            return Err(ModelError::Data(
+                "the job's name must be letters, digits, `-` and `_`, at most 64".into(),
+            ));
+        }
+        if self.nodes > 10_000_000 || self.ranks_per_node > 100_000 || self.cores > 10_000_000 {
+            return Err(ModelError::DoesNotFit(
+                "the machine is larger than any: at most 10 million nodes, 100,000 ranks and 10 million \
+                 cores a node"
+                    .into(),
+            ));
+        }
+        positive("the memory of a node", self.memory)?;
+        if self.memory > 1e18 {
+            return Err(ModelError::OutOfRange {
+                what: "the memory of a node",
+                rule: "at most 10^18 bytes",
+                value: self.memory,
+            });
+        }
+        if let Some(r) = self.reserve {
+            non_negative("the reserved memory", r)?;
+        }
+        for (what, value) in [
+            ("the peak of a core", self.peak_per_core),
+            ("the network bandwidth", self.network),
+            ("the network latency", self.latency),
+            ("the copying bandwidth", self.copy),
+            ("the file system bandwidth", self.disk),
+            ("the time limit", self.limit),
+        ] {
+            if let Some(v) = value {
+                positive(what, v)?;
+            }
+        }
+        if let Some(Mtbf::Node(s) | Mtbf::System(s)) = self.mtbf {
+            positive("the MTBF", s)?;
+        }
+        if let Some(d) = self.detect {
+            non_negative("the detection time", d)?;
+        }
+        if let Some(r) = self.restart {
+            non_negative("the restart time", r)?;
+        }
+        if let Some(s) = self.process_share {
+            fraction("the share of failures that end only a process", s)?;
+        }
+        if let Some(s) = self.in_place {
+            non_negative("the time to go on in place", s)?;
+        }
+        if self.depth > 64 {
+            return Err(ModelError::OutOfRange {
+                what: "the lookahead depth",
+                rule: "at most 64",
+                value: self.depth as f64,
+            });
+        }
+        if let Some(nb) = self.nb {
+            at_least("the block size NB", nb, 1, "at least 1")?;
+        }
+        if let Some(n) = self.n {
+            at_least("the order N", n, 1, "at least 1")?;
+        }
+        if let Some((p, q)) = self.grid {
+            at_least("the number of process rows P", p, 1, "at least 1")?;
+            at_least("the number of process columns Q", q, 1, "at least 1")?;
+        }
+        Ok(())
+    }
+}

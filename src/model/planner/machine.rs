@@ -1,0 +1,198 @@
+//! The machine as it is planned for: what was told of it, and a guess, which is told as one, of what was not.
+
+use super::super::ModelError;
+use super::super::error::{Result, positive};
+use super::super::fit::RateModel;
+use super::choice::squarest_grid;
+use super::costs::{GENERATE_BYTES_S, RECOVERY_FACTOR};
+use super::inputs::{Inputs, Mtbf};
+use crate::units::{YEAR_S, show_bytes};
+
+/// Share of a node's memory (at least half a GiB) left to the system when nothing else is said.
+const RESERVE_SHARE: f64 = 0.05;
+const RESERVE_LEAST: f64 = 512.0 * 1_048_576.0;
+
+/// A node that is silent for 4 s is lost; with the beats in between, and a look at what it was (docs/SUPERVISION.md).
+const DETECT_S: f64 = 5.0;
+const RESTART_S: f64 = 10.0;
+
+/// From the death of a process until all go on without a restart. A few ranks on one machine need 0.01 to 0.2 s from the
+/// notice on; that a process is gone its node's daemon tells at once.
+const IN_PLACE_S: f64 = 1.0;
+
+/// The inputs with every guess made.
+#[derive(Clone, Copy)]
+pub(super) struct Machine<'a> {
+    pub(super) inputs: &'a Inputs,
+    pub(super) ranks: u64,
+    pub(super) budget: f64,
+    pub(super) rate: RateModel,
+    pub(super) network: f64,
+    pub(super) latency: f64,
+    pub(super) copy: f64,
+    pub(super) mtbf_system: f64,
+    pub(super) mtbf_node: f64,
+    pub(super) detect: f64,
+    pub(super) restart: f64,
+    pub(super) processes: f64,
+    pub(super) in_place: f64,
+}
+
+impl<'a> Machine<'a> {
+    pub(super) fn new(inputs: &'a Inputs, warnings: &mut Vec<String>) -> Result<Self> {
+        inputs.check()?;
+        let mut guess = |given: Option<f64>, value: f64, text: String| {
+            given.unwrap_or_else(|| {
+                warnings.push(text);
+                value
+            })
+        };
+        let reserve =
+            inputs.reserve.unwrap_or_else(|| RESERVE_LEAST.max(RESERVE_SHARE * inputs.memory));
+        let budget = inputs.memory - reserve;
+        if budget <= 0.0 {
+            return Err(ModelError::DoesNotFit(format!(
+                "a node has {}, of which {} are left to the system: nothing remains for the matrix; give \
+                 less to --reserve",
+                show_bytes(inputs.memory),
+                show_bytes(reserve)
+            )));
+        }
+        let ranks = inputs.nodes * inputs.ranks_per_node;
+        let copy = guess(
+            inputs.copy,
+            10e9,
+            "the copying bandwidth of a node is a guess: 10 GB/s (--copy)".into(),
+        );
+        let (network, latency) = if inputs.nodes > 1 {
+            (
+                guess(
+                    inputs.network,
+                    12.5e9,
+                    "the network bandwidth of a node is a guess: 100 Gbit/s (--network)".into(),
+                ),
+                guess(
+                    inputs.latency,
+                    2e-6,
+                    "the network latency is a guess: 2 us (--latency)".into(),
+                ),
+            )
+        } else {
+            // Ranks of one node exchange through its memory: in and out is two copies.
+            (inputs.network.unwrap_or(copy / 2.0), inputs.latency.unwrap_or(1e-6))
+        };
+        let (mtbf_node, mtbf_system) = match inputs.mtbf {
+            Some(Mtbf::Node(s)) => (s, s / inputs.nodes as f64),
+            Some(Mtbf::System(s)) => (s * inputs.nodes as f64, s),
+            None => {
+                let node = guess(
+                    None,
+                    5.0 * YEAR_S,
+                    "the MTBF of a node is a guess: 5 years (--mtbf-node or --mtbf)".into(),
+                );
+                (node, node / inputs.nodes as f64)
+            }
+        };
+        let protected = inputs.nodes > 1;
+        let quiet = |given: Option<f64>, value| given.unwrap_or(value);
+        let (detect, restart) = if protected {
+            (
+                guess(
+                    inputs.detect,
+                    DETECT_S,
+                    format!(
+                        "the time to detect a dead node is a guess: {DETECT_S} s; what is silent for 4 s is lost (--detect)"
+                    ),
+                ),
+                guess(
+                    inputs.restart,
+                    RESTART_S,
+                    format!(
+                        "the time to replace it and start again is a guess: {RESTART_S} s; four nodes take 4 s, and a large \
+                         job as long as its MPI takes to start (--restart)"
+                    ),
+                ),
+            )
+        } else {
+            (quiet(inputs.detect, DETECT_S), quiet(inputs.restart, RESTART_S))
+        };
+        // Nothing is guessed of the kind of failures: that a node goes with each is the case that costs most.
+        let processes = inputs.process_share.unwrap_or(0.0);
+        let in_place = if protected {
+            guess(
+                inputs.in_place,
+                IN_PLACE_S,
+                format!(
+                    "the time to go on without a restart is a guess: {IN_PLACE_S} s; a few ranks take 0.01 to 0.2 s after the \
+                     notice (--in-place)"
+                ),
+            )
+        } else {
+            quiet(inputs.in_place, IN_PLACE_S)
+        };
+        let rate = match inputs.measured {
+            Some(m) => {
+                if m.ranks != ranks {
+                    warnings.push(format!(
+                        "the rate was measured on {} ranks and is carried over to {ranks} in proportion",
+                        m.ranks
+                    ));
+                }
+                if m.fit.samples == 1 || m.fit.model.n_half == 0.0 {
+                    warnings.push(
+                        "how the rate grows with N was not measured well: measure two or more sizes".into(),
+                    );
+                }
+                m.fit.model.scaled(m.ranks, ranks)?
+            }
+            None => {
+                let peak = guess(
+                    inputs.peak_per_core,
+                    40e9,
+                    "the peak of a core is a guess: 40 Gflop/s (--peak-per-core)".into(),
+                );
+                warnings.push(
+                    "the rate is a guess from peak and network, good to a factor; measure it (--calibrate or \
+                     --results)"
+                        .into(),
+                );
+                guessed_rate(inputs, ranks, peak, network)?
+            }
+        };
+        if protected {
+            warnings.push(format!(
+                "that a recovery takes {RECOVERY_FACTOR} encodings of a save and its flush is a guess, as on Tianhe-2; that \
+                 a core generates {} of the matrix a second, too",
+                show_bytes(GENERATE_BYTES_S)
+            ));
+        }
+        Ok(Self {
+            inputs,
+            ranks,
+            budget,
+            rate,
+            network,
+            latency,
+            copy,
+            mtbf_system: positive("the MTBF of the system", mtbf_system)?,
+            mtbf_node: positive("the MTBF of a node", mtbf_node)?,
+            detect,
+            restart,
+            processes,
+            in_place,
+        })
+    }
+}
+
+/// A first idea of the rate without any measurement. The asymptote is nine tenths of peak. The half-rate order
+/// has a part for what each process does alone (panels, swaps) and one for the network: moving
+/// 8 (3P+Q)/(2PQ) N^2 bytes through each process's share of a port, against 2 N^3 / (3PQ) flops, is
+/// N_half = 6 (3P+Q) speed / bandwidth.
+fn guessed_rate(inputs: &Inputs, ranks: u64, peak: f64, network: f64) -> Result<RateModel> {
+    let (p, q) = inputs.grid.unwrap_or_else(|| squarest_grid(ranks));
+    let threads = (inputs.cores as f64 / inputs.ranks_per_node as f64).max(1.0);
+    let speed = 0.9 * peak * threads;
+    let bandwidth = network / inputs.ranks_per_node as f64;
+    let wire = if ranks > 1 { 6.0 * (3 * p + q) as f64 * speed / bandwidth } else { 0.0 };
+    RateModel::new(speed * ranks as f64, 800.0 * (ranks as f64 * threads).sqrt() + wire)
+}

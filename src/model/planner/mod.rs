@@ -1,0 +1,219 @@
+//! From a machine and a deadline to a run: N, NB, grid, protection, interval, and what to expect of it.
+//!
+//! The planner only combines the other models; each decision is one function here, with its reason. Inputs
+//! nobody gave are guessed, and every guess is told as a warning: a plan that hides its guesses would be
+//! believed.
+//!
+//! `inputs` what was told, `machine` with every guess made, `choice` what may be chosen, `costs` what that costs,
+//! `evaluate` the whole of it worked out, `beside` the other choices; `written` the files, `calibration` what is
+//! measured before.
+
+mod beside;
+mod calibration;
+mod choice;
+mod costs;
+mod evaluate;
+mod inputs;
+mod machine;
+mod written;
+
+use serde::Serialize;
+
+use super::ModelError;
+use super::error::Result;
+use super::hpl_dat::hpl_dat;
+use super::memory::Method;
+use super::simulate::Summary;
+use crate::memory::header::GROUP_MAX;
+use crate::units::{show_bytes, show_seconds};
+
+pub use beside::{Alternative, Comparison};
+pub use calibration::calibration_sizes;
+pub use choice::{even_groups, squarest_grid, squarest_with_checksums};
+pub use evaluate::{Plan, node_hours};
+pub use inputs::{Inputs, Measured, Mtbf};
+pub use written::{skt_toml, test_params, usual};
+
+use beside::{alternatives, compare};
+use choice::Choice;
+use machine::Machine;
+
+/// The group size of the paper: larger ones save little memory.
+const GROUP_WANTED: u64 = 16;
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    pub plan: Plan,
+    pub alternatives: Vec<Alternative>,
+    /// Where nodes can protect each other.
+    pub without_restart: Option<Comparison>,
+    pub warnings: Vec<String>,
+    /// The chance to finish, and when, from simulated runs.
+    pub simulated: Option<Summary>,
+    /// Text of the two files.
+    pub hpl_dat: String,
+    pub skt_toml: String,
+}
+
+/// Plans a run.
+pub fn plan(inputs: &Inputs) -> Result<Advice> {
+    let mut warnings = Vec::new();
+    let machine = Machine::new(inputs, &mut warnings)?;
+    let checksums = inputs.method == Some(Method::Abft);
+    let grid = match inputs.grid {
+        Some(grid) => grid,
+        None if checksums => squarest_with_checksums(machine.ranks)?,
+        None => squarest_grid(machine.ranks),
+    };
+    let columns = grid.1.checked_add(u64::from(checksums));
+    if columns.and_then(|c| c.checked_mul(grid.0)) != Some(machine.ranks) {
+        return Err(ModelError::DoesNotFit(format!(
+            "a {} x {} grid{} does not take the {} ranks there are ({} nodes with {} each)",
+            grid.0,
+            grid.1,
+            if checksums { " with a process column more for checksums" } else { "" },
+            machine.ranks,
+            inputs.nodes,
+            inputs.ranks_per_node
+        )));
+    }
+    if inputs.grid.is_none() && grid.1 > 4 * grid.0 && machine.ranks > 4 {
+        let fewer = (1..machine.ranks)
+            .rev()
+            .find(|r| {
+                let (p, q) = squarest_grid(*r);
+                q <= 2 * p
+            })
+            .unwrap_or(1);
+        let (p, q) = squarest_grid(fewer);
+        warnings.push(format!(
+            "{} ranks only make a flat grid of {} x {}; {fewer} ranks ({p} x {q}) may well be faster",
+            machine.ranks, grid.0, grid.1
+        ));
+    }
+    if inputs.cores < inputs.ranks_per_node {
+        warnings.push(format!(
+            "{} ranks on {} cores of a node take turns: expect far less than the plan says",
+            inputs.ranks_per_node, inputs.cores
+        ));
+    }
+
+    // Who protects whom: nodes, or on a single one its ranks, for want of anything better.
+    let units = if inputs.nodes > 1 { inputs.nodes } else { machine.ranks };
+    let method = inputs.method.unwrap_or(if inputs.nodes > 1 {
+        Method::SelfCheckpoint
+    } else {
+        Method::None
+    });
+    if inputs.nodes == 1 {
+        warnings.push(if method.in_memory() {
+            "on one node memory checkpoints survive the crash of a process, not of the node; the solver then \
+             wants a --domains file that names a domain for each rank"
+                .into()
+        } else if checksums {
+            "on one node a column of checksums survives the crash of a process, not of the node".into()
+        } else {
+            "one node cannot be protected by others: nothing is saved".to_string()
+        });
+    }
+    if let Some(g) = inputs.group.filter(|g| *g > units) {
+        return Err(ModelError::DoesNotFit(format!(
+            "a group of {g} needs {g} nodes, and there are {units}; at most --group {units}"
+        )));
+    }
+    let (group, largest) = even_groups(units, inputs.group.unwrap_or(GROUP_WANTED));
+    if method.in_memory() && group <= inputs.losses {
+        return Err(ModelError::DoesNotFit(format!(
+            "groups of {group} cannot survive {} losses; use more nodes, fewer --losses or --method disk",
+            inputs.losses
+        )));
+    }
+    if method.in_memory() && largest > GROUP_MAX as u64 {
+        return Err(ModelError::DoesNotFit(format!(
+            "a group has at most {GROUP_MAX} members, {largest} were asked for"
+        )));
+    }
+    if method.in_memory() && largest != group {
+        warnings.push(format!(
+            "groups have {group} or {largest} members; memory is counted for the smaller ones"
+        ));
+    }
+    let chosen = Choice {
+        method,
+        scope: inputs.scope,
+        group,
+        largest,
+        losses: inputs.losses,
+        grid,
+        in_place: false,
+    };
+    if checksums {
+        warnings.push(
+            "checksums need Open MPI 5 under mpirun --with-ft ulfm, and bear the loss of processes, not of nodes; that no process \
+             begins an iteration before all can costs some overlap, which is not counted"
+                .into(),
+        );
+        if inputs.process_share.is_none() {
+            warnings.push(
+                "every failure is taken for one of a node, which checksums do not bear: say which share ends a process only \
+                 (--process-share)"
+                    .into(),
+            );
+        }
+    }
+    let plan = machine.evaluate(&chosen)?;
+    if plan.seconds_expected.is_none() {
+        warnings.push(format!(
+            "with a failure every {} this run practically never ends",
+            show_seconds(machine.mtbf_system)
+        ));
+    }
+    if plan.survives < 0.95 {
+        warnings.push(format!(
+            "the run {} with probability {:.1} %: {}",
+            if checksums { "has to begin anew" } else { "is lost" },
+            100.0 * (1.0 - plan.survives),
+            if checksums {
+                "checksums bear the loss of one process column, and no node; nothing is saved beside them"
+            } else if method == Method::Single {
+                "a single checkpoint is lost when a node fails during a save"
+            } else {
+                "more than the group survives may fail during one recovery; use --losses 2 or smaller groups"
+            }
+        ));
+    }
+    if plan.rank.base > plan.rank.matrix {
+        warnings.push(
+            "a rank's matrix is smaller than what a process takes anyway: use fewer ranks per node"
+                .into(),
+        );
+    }
+    let in_shared =
+        (plan.rank.total() - plan.rank.base - plan.rank.work) * inputs.ranks_per_node as f64;
+    if method.in_memory() && in_shared > 0.5 * inputs.memory {
+        warnings.push(format!(
+            "{} of shared memory a node is more than half of it, the usual limit of /dev/shm: raise it \
+             (mount -o remount,size=95% /dev/shm) or choose another store",
+            show_bytes(in_shared)
+        ));
+    }
+    let simulated = if inputs.simulate > 0 { machine.simulate(&plan, &chosen)? } else { None };
+    let alternatives = alternatives(&machine, &chosen, units);
+    let without_restart =
+        (units > chosen.losses && inputs.nodes > 1).then(|| compare(&machine, &chosen));
+    let test = test_params(&plan);
+    Ok(Advice {
+        hpl_dat: hpl_dat(
+            &test,
+            &[test.n],
+            &format!("planned for {} nodes of {}", inputs.nodes, show_bytes(inputs.memory)),
+        ),
+        skt_toml: skt_toml(&plan, inputs.job.as_deref()),
+        plan,
+        alternatives,
+        without_restart,
+        warnings,
+        simulated,
+    })
+}

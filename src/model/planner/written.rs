@@ -1,0 +1,70 @@
+//! A plan in the solver's own words: its parameters, and skt.toml.
+
+use super::super::memory::{ALIGN, Method};
+use super::evaluate::Plan;
+use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
+
+/// The plan as the solver's own parameters.
+pub fn test_params(plan: &Plan) -> TestParams {
+    let shape = &plan.shape;
+    let grid = (shape.p as usize, shape.q as usize);
+    TestParams { depth: shape.depth as usize, ..usual(shape.n as usize, shape.nb as usize, grid) }
+}
+
+/// A test with the choices that are good on most machines.
+pub fn usual(n: usize, nb: usize, (p, q): (usize, usize)) -> TestParams {
+    TestParams {
+        n,
+        nb,
+        p,
+        q,
+        mapping: Mapping::Row,
+        depth: 1,
+        bcast: Bcast::OneRingM,
+        rfact: Fact::Crout,
+        ndiv: 2,
+        pfact: Fact::Right,
+        nbmin: 4,
+        swap: Swap::Mix,
+        swap_threshold: 64,
+        l1: Form::Transposed,
+        u: Form::Transposed,
+        equilibrate: true,
+        align: ALIGN,
+        threshold: 16.0,
+        rng: Rng::Hpl,
+        seed: 100,
+    }
+}
+
+/// skt.toml for a plan.
+pub fn skt_toml(plan: &Plan, job: Option<&str>) -> String {
+    let mut text = String::from("# written by skt-hpl plan\n");
+    text += &format!("threads = {}\n", plan.threads_per_rank);
+    if plan.method.in_memory() {
+        text += &format!(
+            "\n[checkpoint]\n\
+             # at the optimal interval for a failure of the system every so many seconds\n\
+             every = \"auto\"\n\
+             mtbf = \"{:.0}s\"\n\
+             method = \"{}\"\n\
+             scope = \"{}\"\n\
+             code = \"{}\"\n\
+             losses = {}\n\
+             group = {}\n",
+            plan.mtbf_system.max(1.0),
+            plan.method.name(),
+            plan.scope.name(),
+            if plan.losses > 1 { "reed-solomon" } else { "xor" },
+            plan.losses,
+            plan.group_most,
+        );
+        if let Some(job) = job {
+            text += &format!("job = {}\n", toml::Value::String(job.into()));
+        }
+    }
+    if plan.method == Method::Abft {
+        text += "\n# a process column more than the grid has, for checksums\nmethod = \"abft\"\n";
+    }
+    text
+}

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::exit::Exit;
-use crate::review::findings::Stated;
+use crate::review::form::Stated;
 use crate::review::sources::Material;
 use crate::review::{page, text};
 use crate::supervise::remember::folder::Folder;

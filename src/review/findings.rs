@@ -1,4 +1,4 @@
-//! What follows from the material: the best result, where its time went, and what a TOP500 form asks for.
+//! What follows from the material: the best result, where its time went, what was planned beside it.
 
 use super::sources::{Material, Prediction};
 use crate::course::{Course, flops_until};
@@ -7,14 +7,7 @@ use crate::outcome::{Outcome, Times, Verdict};
 use crate::params::TestParams;
 use crate::report::json::{Run, Test};
 use crate::report::machine::Kind;
-use crate::units::{show_bytes, show_flops, show_seconds};
-
-/// What the user says beside the files.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Stated {
-    /// Theoretical peak in flop/s.
-    pub rpeak: Option<f64>,
-}
+use crate::units::{show_flops, show_seconds};
 
 /// A test that was solved, and where it was found.
 #[derive(Clone, Copy, Debug)]
@@ -223,187 +216,6 @@ pub fn beside(prediction: &Prediction, solved: &Solved) -> Vec<[String; 3]> {
     rows
 }
 
-/// A line of a form: what is asked, the answer if it is known, and where it comes from.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Line {
-    pub asked: &'static str,
-    /// None: not known.
-    pub answer: Option<String>,
-    pub source: String,
-}
-
-/// What a TOP500 form asks for, as far as it is known.
-pub fn form(all: &[Solved], stated: &Stated) -> Vec<Line> {
-    let mut lines = Vec::new();
-    let mut line = |asked, answer: Option<String>, source: &str| {
-        lines.push(Line { asked, answer, source: source.to_owned() });
-    };
-    let Some(best) = best(all) else {
-        line("Rmax", None, "no test passed its check");
-        return lines;
-    };
-    let (params, outcome, run) = (best.params(), best.outcome, best.run);
-    line(
-        "Rmax",
-        Some(show_flops(best.rate())),
-        &format!("test {} of {}", best.test.number, best.file),
-    );
-    line("Nmax", Some(params.n.to_string()), "order of the matrix of that test");
-    match half(all, &best) {
-        Ok((fit, n)) => line(
-            "N1/2",
-            Some(format!("{n:.0}")),
-            &format!(
-                "fitted: R(N) = R N / (N + Nh) through {} tests with R = {} and Nh = {:.0}; farthest off: {:.1} %",
-                fit.samples,
-                show_flops(fit.model.r_inf),
-                fit.model.n_half,
-                100.0 * fit.worst
-            ),
-        ),
-        Err(why) => line("N1/2", None, &why),
-    }
-    line(
-        "Time",
-        Some(format!("{} s", short(outcome.seconds))),
-        "wall time of factorisation and back substitution, failures included",
-    );
-    line("NB, grid", Some(format!("{}, {} x {}", params.nb, params.p, params.q)), "of that test");
-    let peak = run.machine.peak_gflops().map(|g| g * 1e9);
-    let multiplying = best.multiplying();
-    line("Rpeak, stated", stated.rpeak.map(show_flops), "--rpeak");
-    line(
-        "Rpeak, derived",
-        peak.map(show_flops),
-        &match peak {
-            Some(_) => {
-                format!("cores x operations in a cycle x clock: {}", derivation(&run.machine.kinds))
-            }
-            None => "clock or vector units of a kind of nodes are not known".to_owned(),
-        },
-    );
-    line(
-        "Peak, measured",
-        multiplying.map(show_flops),
-        match multiplying {
-            Some(_) => {
-                "the rate of the multiplications alone, mean over the ranks: no more than a lower bound of Rpeak"
-            }
-            None => "the test was started again: its times are those of the last start",
-        },
-    );
-    let against = stated.rpeak.map(|peak| (peak, "stated")).or(peak.map(|peak| (peak, "derived")));
-    line(
-        "Efficiency",
-        against.map(|(peak, _)| format!("{:.1} %", 100.0 * best.rate() / peak)),
-        &against.map_or("Rpeak is not known".into(), |(_, which)| {
-            format!("Rmax over Rpeak as {which}")
-        }),
-    );
-    let (watts, how) = power(outcome);
-    line("Power", watts.map(|w| format!("{} W", short(w))), &how);
-    line(
-        "Green500",
-        watts
-            .filter(|w| *w > 0.0)
-            .map(|w| format!("{} Gflop/s per watt", short(outcome.gflops / w))),
-        "Rmax over the mean power",
-    );
-    let kinds = &run.machine.kinds;
-    let sum =
-        |of: fn(&Kind) -> u64| kinds.iter().map(|k| of(k) * k.hosts.len() as u64).sum::<u64>();
-    let known = !kinds.is_empty();
-    let from = if known { "as the nodes told when the run began" } else { "not in this document" };
-    let told = |text: String| Some(text).filter(|t| known && !t.is_empty());
-    line("Nodes", told(sum(|_| 1).to_string()), from);
-    line("Cores", told(sum(|k| k.make.cores).to_string()), from);
-    line("Processors", told(each(kinds, |k| k.make.processor.clone())), from);
-    line("Memory", told(show_bytes(sum(|k| k.memory_bytes_max) as f64)), from);
-    line(
-        "Network",
-        told(each(kinds, |k| k.make.network.join(" + "))),
-        "adapters that are up and tell a rate",
-    );
-    line(
-        "Operating system",
-        told(each(kinds, |k| format!("{}, Linux {}", k.make.system, k.make.kernel))),
-        from,
-    );
-    line("Compiler", told(run.program.compiler.clone()), "of this program");
-    line(
-        "Mathematical library",
-        Some(format!("{}; multiplied by {}", run.blas.name, run.blas.engine)),
-        "",
-    );
-    // What follows the name and version is how it was packaged.
-    let mpi = run.mpi.library.split(',').next().unwrap_or_default();
-    line("MPI", Some(mpi.to_owned()).filter(|name| !name.is_empty()), "");
-    line("Accelerators", Some("none".into()), "this program computes on processors alone");
-    line("Site, system, manufacturer, year", None, "yours to fill in");
-    lines
-}
-
-/// The mean power of all nodes, if all were measured, and how.
-fn power(outcome: &Outcome) -> (Option<f64>, String) {
-    let Some(p) = &outcome.power else {
-        return (None, "no node has a meter this program can read; see --power-command".into());
-    };
-    if p.nodes_measured < p.nodes {
-        return (
-            None,
-            format!(
-                "only {} of {} nodes were measured: {} W",
-                p.nodes_measured,
-                p.nodes,
-                short(p.watts)
-            ),
-        );
-    }
-    let by = match p.source.as_str() {
-        "rapl" => {
-            "by the processors' own counters: processors and memory alone, while Green500 asks for whole nodes"
-        }
-        "hwmon" => "by the nodes' own meters",
-        "command" => "by --power-command",
-        _ => "by what each node has",
-    };
-    let how = format!(
-        "mean of {} nodes over {} s, {} J; {by}",
-        p.nodes,
-        short(p.seconds),
-        short(p.joules)
-    );
-    (Some(p.watts), how)
-}
-
-/// What distinct kinds of nodes say, each with their number where they differ.
-fn each(kinds: &[Kind], of: impl Fn(&Kind) -> String) -> String {
-    let mut told: Vec<(String, usize)> = Vec::new();
-    for kind in kinds {
-        let text = of(kind);
-        match told.iter_mut().find(|(known, _)| *known == text) {
-            Some((_, hosts)) => *hosts += kind.hosts.len(),
-            None => told.push((text, kind.hosts.len())),
-        }
-    }
-    match &told[..] {
-        [(one, _)] => one.clone(),
-        several => {
-            let several = several.iter().filter(|(text, _)| !text.is_empty());
-            several.map(|(text, hosts)| format!("{hosts} x {text}")).collect::<Vec<_>>().join("; ")
-        }
-    }
-}
-
-fn derivation(kinds: &[Kind]) -> String {
-    let of = |kind: &Kind| {
-        let (clock, which) = kind.clock_mhz().unwrap_or((0, "?"));
-        let cores = kind.make.cores * kind.hosts.len() as u64;
-        format!("{cores} x {} x {clock} MHz ({which})", kind.make.flops_per_cycle.unwrap_or(0))
-    };
-    kinds.iter().map(of).collect::<Vec<_>>().join(" + ")
-}
-
 /// A number of seconds or a like quantity, with four digits that count.
 pub fn short(value: f64) -> String {
     let digits =
@@ -412,82 +224,15 @@ pub fn short(value: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::review::sources::tests::{plan_text, run_text};
 
-    fn material() -> Material {
+    pub(in crate::review) fn material() -> Material {
         let mut material = Material::default();
         material.add("a.json", &run_text()).unwrap();
         material.add("plan.json", &plan_text()).unwrap();
         material
-    }
-
-    fn answers(material: &Material, stated: &Stated) -> Vec<(&'static str, Option<String>)> {
-        form(&solved(material), stated).into_iter().map(|l| (l.asked, l.answer)).collect()
-    }
-
-    #[test]
-    fn the_form_says_what_is_known_and_what_is_not() {
-        let found = answers(&material(), &Stated { rpeak: Some(2.5e12) });
-        let find = |asked| found.iter().find(|f| f.0 == asked).unwrap().1.clone();
-        assert_eq!(find("Rmax").unwrap(), "214.38 Gflop/s");
-        assert_eq!(find("Nmax").unwrap(), "12000");
-        assert_eq!(find("Rpeak, stated").unwrap(), "2.50 Tflop/s");
-        // 2 nodes of 16 cores, 32 operations, 2 GHz.
-        assert_eq!(find("Rpeak, derived").unwrap(), "2.05 Tflop/s");
-        assert_eq!(find("Efficiency").unwrap(), "8.6 %");
-        assert_eq!(find("Cores").unwrap(), "32");
-        assert_eq!(find("Memory").unwrap(), "256.00 GiB");
-        assert_eq!(find("Power").unwrap(), "1000 W");
-        assert_eq!(find("Green500").unwrap(), "0.2144 Gflop/s per watt");
-        // The example's test was started twice.
-        assert_eq!(find("Peak, measured"), None);
-        // R(12000) = 214.375 and R(6000) = 170: Nh = 6000 (r - 1) / (1 - r/2) with r = 214.375 / 170.
-        let (r, n) = (214.375 / 170.0, 6000.0);
-        let nh = n * (r - 1.0) / (1.0 - r / 2.0);
-        let rinf = 214.375 * (12000.0 + nh) / 12000.0;
-        let half = nh * 214.375 / 2.0 / (rinf - 214.375 / 2.0);
-        assert_eq!(find("N1/2").unwrap(), format!("{half:.0}"));
-    }
-
-    #[test]
-    fn without_a_passed_test_there_is_no_number() {
-        let mut material = material();
-        for test in &mut material.runs[0].1.tests {
-            if let Some(outcome) = &mut test.outcome {
-                outcome.verdict = Verdict::Failed;
-            }
-        }
-        assert_eq!(answers(&material, &Stated::default()), [("Rmax", None)]);
-        material.runs[0].1.tests.clear();
-        assert_eq!(answers(&material, &Stated::default()), [("Rmax", None)]);
-    }
-
-    #[test]
-    fn one_size_gives_no_half_and_an_old_document_no_machine() {
-        let mut material = material();
-        material.runs[0].1.tests.truncate(1);
-        material.runs[0].1.machine = Default::default();
-        let outcome =
-            |material: &mut Material| material.runs[0].1.tests[0].outcome.clone().unwrap();
-        let mut partly = outcome(&mut material);
-        partly.power.as_mut().unwrap().nodes_measured = 1;
-        assert!(power(&partly).0.is_none() && power(&partly).1.contains("only 1 of 2"));
-        material.runs[0].1.tests[0].outcome.as_mut().unwrap().power = None;
-        let found = answers(&material, &Stated::default());
-        for asked in [
-            "Power",
-            "Green500",
-            "N1/2",
-            "Cores",
-            "Memory",
-            "Efficiency",
-            "Rpeak, derived",
-            "Network",
-        ] {
-            assert_eq!(found.iter().find(|f| f.0 == asked).unwrap().1, None, "{asked}");
-        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! | file | what it does |
 //! |---|---|
 //! | `sources` | text of files in: documents of `--json`, event logs of supervised runs, plans |
-//! | `findings` | what follows from them: the best result, its parts, what a form asks for |
+//! | `findings` | what follows from them: the best result, its parts, what was planned beside it |
+//! | `form` | what a TOP500 form asks for |
 //! | `text` | that, for a terminal |
 //! | `charts` | drawings of time, beside those of `model::plot` |
 //! | `page` | one HTML page with everything in it, and nothing fetched from elsewhere |
@@ -13,6 +14,7 @@
 
 pub mod charts;
 pub mod findings;
+pub mod form;
 pub mod page;
 pub mod sources;
 pub mod text;

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::findings::{self, Line, Solved, Stated, beside, parts, short, solved};
+use super::findings::{self, Solved, beside, parts, short, solved};
+use super::form::{self, Line, Stated};
 use super::sources::Material;
 use crate::report::machine::Kind;
 use crate::supervise::tell::timeline;
@@ -61,7 +62,7 @@ pub fn text(material: &Material, stated: &Stated) -> String {
     }
     if !material.runs.is_empty() {
         out.push_str("\nWhat a TOP500 form asks for\n");
-        form(&mut out, &findings::form(&all, stated));
+        form(&mut out, &form::form(&all, stated));
     }
     out
 }

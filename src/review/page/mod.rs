@@ -1,17 +1,18 @@
 //! The report as one HTML page: no script, nothing fetched, readable by day, by night and in a narrow window.
 
-use std::fmt::Write as _;
+mod course;
+mod html;
+mod supervised;
 
-use super::charts::{Stretch, bar, timeline as time_bar};
-use super::findings::{self, Line, Solved, Stated, Step, beside, parts, short, solved};
-use super::sources::Material;
-use super::text;
-use crate::course::{Course, What};
+use html::{number, table, words};
+
 use crate::model::plot::{Axis, Panel, Series, Style, escape};
 use crate::outcome::Verdict;
 use crate::report::cformat::ctime;
-use crate::supervise::remember::events::{Event, Record};
-use crate::supervise::tell::timeline::{Part, WallTime, faults, stretches, wall_time};
+use crate::review::findings::{self, Solved, parts, short, solved};
+use crate::review::form::{self, Line, Stated};
+use crate::review::sources::Material;
+use crate::review::text;
 use crate::units::{show_bytes, show_flops, show_seconds};
 
 const STYLE: &str = include_str!("page.css");
@@ -35,7 +36,7 @@ pub fn page(material: &Material, stated: &Stated, title: &str) -> String {
     let mut page = Page { out: &mut out, next: &mut next };
     page.head(material, &all);
     if !material.runs.is_empty() {
-        page.form(&findings::form(&all, stated));
+        page.form(&form::form(&all, stated));
         page.all_tests(material, &all);
     }
     if all.len() > 1 {
@@ -75,46 +76,6 @@ struct Page<'o> {
     next: &'o mut usize,
 }
 
-/// A cell: what is in it, and whether it is a number.
-fn words(text: &str) -> String {
-    format!("<td>{}</td>", escape(text))
-}
-
-fn number(text: &str) -> String {
-    format!("<td class=\"n\">{}</td>", escape(text))
-}
-
-/// Headings that begin with `#` stand above numbers.
-fn table(headings: &[&str], rows: &[String]) -> String {
-    let mut out = String::from("<div class=\"wide\"><table>\n<tr>");
-    for heading in headings {
-        let _ = match heading.strip_prefix('#') {
-            Some(heading) => write!(out, "<th class=\"n\">{}</th>", escape(heading)),
-            None => write!(out, "<th>{}</th>", escape(heading)),
-        };
-    }
-    out.push_str("</tr>\n");
-    for row in rows {
-        let _ = writeln!(out, "<tr>{row}</tr>");
-    }
-    out.push_str("</table></div>\n");
-    out
-}
-
-/// The numbers behind a drawing.
-fn numbers(table: &str) -> String {
-    format!("<details><summary>The numbers</summary>\n{table}</details>\n")
-}
-
-fn legend(entries: &[(String, &str)]) -> String {
-    let mut out = String::from("<ul class=\"legend\">");
-    for (class, name) in entries {
-        let _ = write!(out, "<li><i class=\"{class}\"></i>{}</li>", escape(name));
-    }
-    out.push_str("</ul>\n");
-    out
-}
-
 fn verdict(solved: &Solved) -> String {
     match (solved.outcome.verdict, &solved.outcome.residual) {
         (Verdict::Passed, Some(r)) => {
@@ -124,29 +85,6 @@ fn verdict(solved: &Solved) -> String {
             format!("<span class=\"bad\">FAILED</span> ({:.3e})", r.scaled)
         }
         _ => "not checked".into(),
-    }
-}
-
-/// The class that colours an interruption.
-fn class_of(what: What) -> &'static str {
-    match what {
-        What::Save => "c2",
-        What::Lost => "c3",
-        What::Down => "c1",
-        What::Restore => "c5",
-    }
-}
-
-fn class_of_part(part: Part) -> &'static str {
-    match part {
-        Part::Start => "c6",
-        Part::Compute => "c0",
-        Part::Detect => "c1",
-        Part::Stop => "c7",
-        Part::Replace => "c4",
-        Part::Restore => "c5",
-        Part::Repeat => "c3",
-        Part::Pause => "ground",
     }
 }
 
@@ -363,232 +301,6 @@ impl Page<'_> {
         self.put(table(&headings, &rows));
     }
 
-    fn test(&mut self, one: &Solved, material: &Material) {
-        let (params, outcome) = (one.params(), one.outcome);
-        self.put(format!("<h2>{}</h2>\n", escape(&one.label())));
-        self.put(format!("<p>{}</p>\n", escape(&one.result())));
-        self.rates(one);
-        self.parts(one);
-        if outcome.protection.is_some() || !outcome.course.moments.is_empty() {
-            self.interruptions(&outcome.course, outcome.seconds);
-        }
-        if let Some(plan) = material.planned(params.n, params.nb, params.p, params.q) {
-            self.put("<h3>Predicted and measured</h3>\n");
-            let rows: Vec<String> = beside(plan, one)
-                .iter()
-                .map(|[what, predicted, measured]| {
-                    [words(what), number(predicted), number(measured)].concat()
-                })
-                .collect();
-            self.put(table(&["", "#predicted", "#measured"], &rows));
-        }
-    }
-
-    fn rates(&mut self, one: &Solved) {
-        let steps = findings::rates(&one.outcome.course, one.params());
-        if steps.is_empty() {
-            self.put("<p class=\"soft\">How the rate went is not in this document.</p>\n");
-            return;
-        }
-        let panel = |title: &str, label: &str, x: fn(&Step) -> f64| Panel {
-            title: title.into(),
-            x: Axis::linear(label),
-            y: Axis::linear("Gflop/s"),
-            series: vec![
-                Series {
-                    name: "since the last step".into(),
-                    points: steps.iter().map(|s| (x(s), s.gflops)).collect(),
-                    style: Style::Line,
-                },
-                Series {
-                    name: "mean so far".into(),
-                    points: steps.iter().map(|s| (x(s), s.gflops_so_far)).collect(),
-                    style: Style::Dashed,
-                },
-            ],
-            categories: vec![],
-        };
-        self.put("<h3>Rate</h3>\n<div class=\"plots\">\n");
-        self.panel(&panel("Rate over iterations", "iteration", |s| s.iteration as f64));
-        self.panel(&panel("Rate over time", "seconds", |s| s.seconds));
-        self.put("</div>\n");
-        let rows: Vec<String> = steps
-            .iter()
-            .map(|step| {
-                [
-                    number(&step.iteration.to_string()),
-                    number(&short(step.seconds)),
-                    number(&short(step.gflops)),
-                    number(&short(step.gflops_so_far)),
-                ]
-                .concat()
-            })
-            .collect();
-        let headings = ["#iteration", "#seconds", "#Gflop/s since the last step", "#mean so far"];
-        self.put(numbers(&table(&headings, &rows)));
-    }
-
-    fn parts(&mut self, one: &Solved) {
-        self.put("<h3>Time by part</h3>\n");
-        if !one.once() {
-            self.put("<p class=\"soft\">Of the last start alone: what earlier ones did is in the timeline below.</p>\n");
-        }
-        let (mean, most) = (parts(&one.outcome.times_mean), parts(&one.outcome.times));
-        let named: Vec<(String, &str, f64)> =
-            mean.iter().enumerate().map(|(i, (name, s))| (format!("c{i}"), *name, *s)).collect();
-        self.put(bar("Time by part, mean over the ranks", &named));
-        let total = one.outcome.times_mean.total.max(1e-9);
-        // What cannot be seen needs no entry; the table has it.
-        let seen = named.iter().filter(|(_, _, s)| *s > total / 1000.0);
-        let entries: Vec<(String, &str)> =
-            seen.map(|(class, name, _)| (class.clone(), *name)).collect();
-        self.put(legend(&entries));
-        let rows: Vec<String> = mean
-            .iter()
-            .zip(&most)
-            .filter(|((_, mean), (_, most))| *mean > 0.0 || *most > 0.0)
-            .map(|((name, mean), (_, most))| {
-                [
-                    words(name),
-                    number(&short(*mean)),
-                    number(&format!("{:.1} %", 100.0 * mean / total)),
-                    number(&short(*most)),
-                ]
-                .concat()
-            })
-            .collect();
-        let headings =
-            ["part", "#seconds, mean over the ranks", "#of the time", "#the most of any rank"];
-        self.put(numbers(&table(&headings, &rows)));
-    }
-
-    fn interruptions(&mut self, course: &Course, seconds: f64) {
-        self.put("<h3>Saves, failures and recoveries</h3>\n");
-        if course.moments.is_empty() {
-            self.put("<p>Nothing was saved, and nothing failed.</p>\n");
-            return;
-        }
-        let mut all =
-            vec![Stretch { from: 0.0, to: seconds, class: "c0".into(), title: "computing".into() }];
-        all.extend(course.moments.iter().map(|m| Stretch {
-            from: m.at_s,
-            to: m.at_s + m.seconds,
-            class: class_of(m.what).into(),
-            title: format!("{} before iteration {}", m.what.word(), m.iteration),
-        }));
-        self.put(time_bar("What happened when", &all, seconds));
-        let mut entries = vec![("c0".to_owned(), "computing")];
-        for what in [What::Save, What::Lost, What::Down, What::Restore] {
-            if course.moments.iter().any(|m| m.what == what) {
-                entries.push((class_of(what).into(), what.word()));
-            }
-        }
-        self.put(legend(&entries));
-        if course.moments_left_out > 0 {
-            self.put(format!(
-                "<p class=\"soft\">{} more, mostly saves, were not noted one by one.</p>\n",
-                course.moments_left_out
-            ));
-        }
-        let rows: Vec<String> = course
-            .moments
-            .iter()
-            .map(|m| {
-                [
-                    words(m.what.word()),
-                    number(&m.iteration.to_string()),
-                    number(&short(m.at_s)),
-                    number(&short(m.seconds)),
-                ]
-                .concat()
-            })
-            .collect();
-        self.put(numbers(&table(
-            &["what", "#before iteration", "#after seconds", "#took seconds"],
-            &rows,
-        )));
-    }
-
-    fn supervised(&mut self, file: &str, records: &[Record]) {
-        let end_ms = records.last().map_or(0, |r| r.at_ms);
-        let start_ms = records.first().map_or(0, |r| r.at_ms);
-        let at = |ms: u64| ms.saturating_sub(start_ms) as f64 / 1e3;
-        self.put(format!("<h2>Supervised run, {}</h2>\n", escape(file)));
-        let ended = records.iter().rev().find_map(|r| match &r.event {
-            Event::Finished { code, why } => {
-                Some(format!("Ended with status {code}: {}", escape(why)))
-            }
-            _ => None,
-        });
-        let ended = ended.unwrap_or("<span class=\"bad\">Its end is not in the log.</span>".into());
-        self.put(format!("<p>{ended}</p>\n"));
-        let wall: WallTime = wall_time(records, end_ms);
-        let drawn: Vec<Stretch> = stretches(records, end_ms)
-            .iter()
-            .map(|s| Stretch {
-                from: at(s.from_ms),
-                to: at(s.to_ms),
-                class: class_of_part(s.part).into(),
-                title: s.part.words().1.into(),
-            })
-            .collect();
-        self.put(time_bar("Where the wall time went", &drawn, at(end_ms)));
-        let spent: Vec<Part> =
-            Part::COUNTED.into_iter().filter(|part| wall.part(*part) > 0.0).collect();
-        let entries: Vec<(String, &str)> =
-            spent.iter().map(|part| (class_of_part(*part).to_owned(), part.words().1)).collect();
-        self.put(legend(&entries));
-        let rows: Vec<String> = spent
-            .iter()
-            .map(|part| {
-                let seconds = wall.part(*part);
-                let share = 100.0 * seconds / wall.total_s.max(1e-9);
-                [words(part.words().1), number(&short(seconds)), number(&format!("{share:.1} %"))]
-                    .concat()
-            })
-            .collect();
-        self.put(numbers(&table(&["wall time", "#seconds", "#of all"], &rows)));
-        let found = faults(records);
-        if found.is_empty() {
-            self.put("<p>No faults.</p>\n");
-            return;
-        }
-        let rows: Vec<String> = found
-            .iter()
-            .map(|f| {
-                let after = |ms: Option<u64>| {
-                    ms.map_or("-".into(), |ms| short(ms.saturating_sub(f.struck_ms) as f64 / 1e3))
-                };
-                let cost: f64 = f.cost().iter().map(|c| c.1).sum();
-                [
-                    number(&f.fault.to_string()),
-                    words(f.kind.words()),
-                    words(f.node.as_deref().unwrap_or("-")),
-                    number(&f.iteration.to_string()),
-                    number(&short(at(f.struck_ms))),
-                    number(&after(Some(f.noticed_ms))),
-                    number(&after(f.restored_ms)),
-                    number(&after(f.caught_up_ms)),
-                    number(&short(cost)),
-                ]
-                .concat()
-            })
-            .collect();
-        let headings = [
-            "#fault",
-            "what",
-            "where",
-            "#iteration",
-            "#struck at",
-            "#noticed after",
-            "#computing again after",
-            "#caught up after",
-            "#cost",
-        ];
-        self.put("<h3>Faults (seconds)</h3>\n");
-        self.put(table(&headings, &rows));
-    }
-
     fn machines(&mut self, material: &Material) {
         for (kinds, files) in findings::machines(material) {
             self.put(format!("<h2>Machine of {}</h2>\n", escape(&files.join(", "))));
@@ -753,7 +465,7 @@ mod tests {
         failed.runs[0].1.tests.truncate(1);
         let outcome = failed.runs[0].1.tests[0].outcome.as_mut().unwrap();
         (outcome.verdict, outcome.residual) = (Verdict::Failed, None);
-        outcome.course = Course::default();
+        outcome.course = Default::default();
         outcome.times_mean = Default::default();
         let html = page(&failed, &Stated::default(), "failed");
         balanced(&html);

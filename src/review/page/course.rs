@@ -1,0 +1,157 @@
+//! How one test went: its rate over its iterations and its time, where its time went, what interrupted it.
+
+use super::Page;
+use super::html::{class_of, legend, number, numbers, table, words};
+use crate::course::{Course, What};
+use crate::model::plot::{Axis, Panel, Series, Style, escape};
+use crate::review::charts::{Stretch, bar, timeline as time_bar};
+use crate::review::findings::{self, Solved, Step, beside, parts, short};
+use crate::review::sources::Material;
+
+impl Page<'_> {
+    pub(super) fn test(&mut self, one: &Solved, material: &Material) {
+        let (params, outcome) = (one.params(), one.outcome);
+        self.put(format!("<h2>{}</h2>\n", escape(&one.label())));
+        self.put(format!("<p>{}</p>\n", escape(&one.result())));
+        self.rates(one);
+        self.parts(one);
+        if outcome.protection.is_some() || !outcome.course.moments.is_empty() {
+            self.interruptions(&outcome.course, outcome.seconds);
+        }
+        if let Some(plan) = material.planned(params.n, params.nb, params.p, params.q) {
+            self.put("<h3>Predicted and measured</h3>\n");
+            let rows: Vec<String> = beside(plan, one)
+                .iter()
+                .map(|[what, predicted, measured]| {
+                    [words(what), number(predicted), number(measured)].concat()
+                })
+                .collect();
+            self.put(table(&["", "#predicted", "#measured"], &rows));
+        }
+    }
+
+    fn rates(&mut self, one: &Solved) {
+        let steps = findings::rates(&one.outcome.course, one.params());
+        if steps.is_empty() {
+            self.put("<p class=\"soft\">How the rate went is not in this document.</p>\n");
+            return;
+        }
+        let panel = |title: &str, label: &str, x: fn(&Step) -> f64| Panel {
+            title: title.into(),
+            x: Axis::linear(label),
+            y: Axis::linear("Gflop/s"),
+            series: vec![
+                Series {
+                    name: "since the last step".into(),
+                    points: steps.iter().map(|s| (x(s), s.gflops)).collect(),
+                    style: Style::Line,
+                },
+                Series {
+                    name: "mean so far".into(),
+                    points: steps.iter().map(|s| (x(s), s.gflops_so_far)).collect(),
+                    style: Style::Dashed,
+                },
+            ],
+            categories: vec![],
+        };
+        self.put("<h3>Rate</h3>\n<div class=\"plots\">\n");
+        self.panel(&panel("Rate over iterations", "iteration", |s| s.iteration as f64));
+        self.panel(&panel("Rate over time", "seconds", |s| s.seconds));
+        self.put("</div>\n");
+        let rows: Vec<String> = steps
+            .iter()
+            .map(|step| {
+                [
+                    number(&step.iteration.to_string()),
+                    number(&short(step.seconds)),
+                    number(&short(step.gflops)),
+                    number(&short(step.gflops_so_far)),
+                ]
+                .concat()
+            })
+            .collect();
+        let headings = ["#iteration", "#seconds", "#Gflop/s since the last step", "#mean so far"];
+        self.put(numbers(&table(&headings, &rows)));
+    }
+
+    fn parts(&mut self, one: &Solved) {
+        self.put("<h3>Time by part</h3>\n");
+        if !one.once() {
+            self.put("<p class=\"soft\">Of the last start alone: what earlier ones did is in the timeline below.</p>\n");
+        }
+        let (mean, most) = (parts(&one.outcome.times_mean), parts(&one.outcome.times));
+        let named: Vec<(String, &str, f64)> =
+            mean.iter().enumerate().map(|(i, (name, s))| (format!("c{i}"), *name, *s)).collect();
+        self.put(bar("Time by part, mean over the ranks", &named));
+        let total = one.outcome.times_mean.total.max(1e-9);
+        // What cannot be seen needs no entry; the table has it.
+        let seen = named.iter().filter(|(_, _, s)| *s > total / 1000.0);
+        let entries: Vec<(String, &str)> =
+            seen.map(|(class, name, _)| (class.clone(), *name)).collect();
+        self.put(legend(&entries));
+        let rows: Vec<String> = mean
+            .iter()
+            .zip(&most)
+            .filter(|((_, mean), (_, most))| *mean > 0.0 || *most > 0.0)
+            .map(|((name, mean), (_, most))| {
+                [
+                    words(name),
+                    number(&short(*mean)),
+                    number(&format!("{:.1} %", 100.0 * mean / total)),
+                    number(&short(*most)),
+                ]
+                .concat()
+            })
+            .collect();
+        let headings =
+            ["part", "#seconds, mean over the ranks", "#of the time", "#the most of any rank"];
+        self.put(numbers(&table(&headings, &rows)));
+    }
+
+    fn interruptions(&mut self, course: &Course, seconds: f64) {
+        self.put("<h3>Saves, failures and recoveries</h3>\n");
+        if course.moments.is_empty() {
+            self.put("<p>Nothing was saved, and nothing failed.</p>\n");
+            return;
+        }
+        let mut all =
+            vec![Stretch { from: 0.0, to: seconds, class: "c0".into(), title: "computing".into() }];
+        all.extend(course.moments.iter().map(|m| Stretch {
+            from: m.at_s,
+            to: m.at_s + m.seconds,
+            class: class_of(m.what).into(),
+            title: format!("{} before iteration {}", m.what.word(), m.iteration),
+        }));
+        self.put(time_bar("What happened when", &all, seconds));
+        let mut entries = vec![("c0".to_owned(), "computing")];
+        for what in [What::Save, What::Lost, What::Down, What::Restore] {
+            if course.moments.iter().any(|m| m.what == what) {
+                entries.push((class_of(what).into(), what.word()));
+            }
+        }
+        self.put(legend(&entries));
+        if course.moments_left_out > 0 {
+            self.put(format!(
+                "<p class=\"soft\">{} more, mostly saves, were not noted one by one.</p>\n",
+                course.moments_left_out
+            ));
+        }
+        let rows: Vec<String> = course
+            .moments
+            .iter()
+            .map(|m| {
+                [
+                    words(m.what.word()),
+                    number(&m.iteration.to_string()),
+                    number(&short(m.at_s)),
+                    number(&short(m.seconds)),
+                ]
+                .concat()
+            })
+            .collect();
+        self.put(numbers(&table(
+            &["what", "#before iteration", "#after seconds", "#took seconds"],
+            &rows,
+        )));
+    }
+}

@@ -1,0 +1,70 @@
+//! The small pieces of the page: cells, tables, legends, and the classes that colour drawings.
+
+use std::fmt::Write as _;
+
+use crate::course::What;
+use crate::model::plot::escape;
+use crate::supervise::tell::timeline::Part;
+
+/// A cell: what is in it, and whether it is a number.
+pub(super) fn words(text: &str) -> String {
+    format!("<td>{}</td>", escape(text))
+}
+
+pub(super) fn number(text: &str) -> String {
+    format!("<td class=\"n\">{}</td>", escape(text))
+}
+
+/// Headings that begin with `#` stand above numbers.
+pub(super) fn table(headings: &[&str], rows: &[String]) -> String {
+    let mut out = String::from("<div class=\"wide\"><table>\n<tr>");
+    for heading in headings {
+        let _ = match heading.strip_prefix('#') {
+            Some(heading) => write!(out, "<th class=\"n\">{}</th>", escape(heading)),
+            None => write!(out, "<th>{}</th>", escape(heading)),
+        };
+    }
+    out.push_str("</tr>\n");
+    for row in rows {
+        let _ = writeln!(out, "<tr>{row}</tr>");
+    }
+    out.push_str("</table></div>\n");
+    out
+}
+
+/// The numbers behind a drawing.
+pub(super) fn numbers(table: &str) -> String {
+    format!("<details><summary>The numbers</summary>\n{table}</details>\n")
+}
+
+pub(super) fn legend(entries: &[(String, &str)]) -> String {
+    let mut out = String::from("<ul class=\"legend\">");
+    for (class, name) in entries {
+        let _ = write!(out, "<li><i class=\"{class}\"></i>{}</li>", escape(name));
+    }
+    out.push_str("</ul>\n");
+    out
+}
+
+/// The class that colours an interruption.
+pub(super) fn class_of(what: What) -> &'static str {
+    match what {
+        What::Save => "c2",
+        What::Lost => "c3",
+        What::Down => "c1",
+        What::Restore => "c5",
+    }
+}
+
+pub(super) fn class_of_part(part: Part) -> &'static str {
+    match part {
+        Part::Start => "c6",
+        Part::Compute => "c0",
+        Part::Detect => "c1",
+        Part::Stop => "c7",
+        Part::Replace => "c4",
+        Part::Restore => "c5",
+        Part::Repeat => "c3",
+        Part::Pause => "ground",
+    }
+}

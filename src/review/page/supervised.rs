@@ -1,0 +1,91 @@
+//! How a supervised run went: its faults, and where the wall time went.
+
+use super::Page;
+use super::html::{class_of_part, legend, number, numbers, table, words};
+use crate::model::plot::escape;
+use crate::review::charts::{Stretch, timeline as time_bar};
+use crate::review::findings::short;
+use crate::supervise::remember::events::{Event, Record};
+use crate::supervise::tell::timeline::{Part, WallTime, faults, stretches, wall_time};
+
+impl Page<'_> {
+    pub(super) fn supervised(&mut self, file: &str, records: &[Record]) {
+        let end_ms = records.last().map_or(0, |r| r.at_ms);
+        let start_ms = records.first().map_or(0, |r| r.at_ms);
+        let at = |ms: u64| ms.saturating_sub(start_ms) as f64 / 1e3;
+        self.put(format!("<h2>Supervised run, {}</h2>\n", escape(file)));
+        let ended = records.iter().rev().find_map(|r| match &r.event {
+            Event::Finished { code, why } => {
+                Some(format!("Ended with status {code}: {}", escape(why)))
+            }
+            _ => None,
+        });
+        let ended = ended.unwrap_or("<span class=\"bad\">Its end is not in the log.</span>".into());
+        self.put(format!("<p>{ended}</p>\n"));
+        let wall: WallTime = wall_time(records, end_ms);
+        let drawn: Vec<Stretch> = stretches(records, end_ms)
+            .iter()
+            .map(|s| Stretch {
+                from: at(s.from_ms),
+                to: at(s.to_ms),
+                class: class_of_part(s.part).into(),
+                title: s.part.words().1.into(),
+            })
+            .collect();
+        self.put(time_bar("Where the wall time went", &drawn, at(end_ms)));
+        let spent: Vec<Part> =
+            Part::COUNTED.into_iter().filter(|part| wall.part(*part) > 0.0).collect();
+        let entries: Vec<(String, &str)> =
+            spent.iter().map(|part| (class_of_part(*part).to_owned(), part.words().1)).collect();
+        self.put(legend(&entries));
+        let rows: Vec<String> = spent
+            .iter()
+            .map(|part| {
+                let seconds = wall.part(*part);
+                let share = 100.0 * seconds / wall.total_s.max(1e-9);
+                [words(part.words().1), number(&short(seconds)), number(&format!("{share:.1} %"))]
+                    .concat()
+            })
+            .collect();
+        self.put(numbers(&table(&["wall time", "#seconds", "#of all"], &rows)));
+        let found = faults(records);
+        if found.is_empty() {
+            self.put("<p>No faults.</p>\n");
+            return;
+        }
+        let rows: Vec<String> = found
+            .iter()
+            .map(|f| {
+                let after = |ms: Option<u64>| {
+                    ms.map_or("-".into(), |ms| short(ms.saturating_sub(f.struck_ms) as f64 / 1e3))
+                };
+                let cost: f64 = f.cost().iter().map(|c| c.1).sum();
+                [
+                    number(&f.fault.to_string()),
+                    words(f.kind.words()),
+                    words(f.node.as_deref().unwrap_or("-")),
+                    number(&f.iteration.to_string()),
+                    number(&short(at(f.struck_ms))),
+                    number(&after(Some(f.noticed_ms))),
+                    number(&after(f.restored_ms)),
+                    number(&after(f.caught_up_ms)),
+                    number(&short(cost)),
+                ]
+                .concat()
+            })
+            .collect();
+        let headings = [
+            "#fault",
+            "what",
+            "where",
+            "#iteration",
+            "#struck at",
+            "#noticed after",
+            "#computing again after",
+            "#caught up after",
+            "#cost",
+        ];
+        self.put("<h3>Faults (seconds)</h3>\n");
+        self.put(table(&headings, &rows));
+    }
+}

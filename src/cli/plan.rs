@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::exit::{Exit, Refusal};
+use super::launchers::usual_words;
 use super::template;
 use super::this_machine;
 use crate::cores;
@@ -155,9 +156,10 @@ pub struct PlanFlags {
           conflicts_with = "results", help_heading = OUTPUT)]
     calibrate: Option<f64>,
 
-    /// How to start the measurement; {ranks} stands for their number
-    #[arg(long, value_name = "WORDS", default_value = "mpirun -np {ranks} --bind-to none", help_heading = OUTPUT)]
-    launcher: String,
+    /// How to start the measurement; {ranks} stands for their number, {per_node} for those of a node [default: mpirun, with as
+    /// many ranks on each node, not bound]
+    #[arg(long, value_name = "WORDS", help_heading = OUTPUT)]
+    launcher: Option<String>,
 
     /// Program to measure [default: this one]
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
@@ -346,9 +348,7 @@ fn calibrate(flags: &PlanFlags, inputs: &Inputs, time: f64) -> Result<Vec<Sample
     let mut test = test_params(&rough);
     test.nb = nb as usize;
     test.threshold = -1.0;
-    let dir = std::env::temp_dir().join(format!("skt-hpl-calibrate-{}", std::process::id()));
-    std::fs::create_dir(&dir)
-        .map_err(|e| environment(format!("cannot make {}: {e}", dir.display())))?;
+    let dir = own_folder().map_err(environment)?;
     let result = calibrate_in(flags, inputs, &dir, &hpl_dat(&test, &sizes, "calibration"));
     // Nothing else is in it; if it cannot be removed the measurement is good all the same.
     let _ = std::fs::remove_dir_all(&dir);
@@ -359,6 +359,19 @@ fn calibrate(flags: &PlanFlags, inputs: &Inputs, time: f64) -> Result<Vec<Sample
         ));
     }
     Ok(samples)
+}
+
+/// A folder for the measurement: here, which ranks on other nodes see as well; for temporary files where nothing can be made
+/// here.
+fn own_folder() -> Result<PathBuf, String> {
+    let name = format!("skt-hpl-calibrate-{}", std::process::id());
+    let here = std::env::current_dir().map_err(|e| e.to_string())?.join(&name);
+    if std::fs::create_dir(&here).is_ok() {
+        return Ok(here);
+    }
+    let dir = std::env::temp_dir().join(name);
+    std::fs::create_dir(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+    Ok(dir)
 }
 
 /// How often each size is measured. Whatever else the machine does can only slow a run down, and one
@@ -389,7 +402,8 @@ fn calibrate_in(
         .map_err(|e| environment(format!("cannot write {}: {e}", file.display())))?;
     let program = flags.program.clone().map_or_else(template::own_program, Ok)?;
     let ranks = inputs.nodes * inputs.ranks_per_node;
-    let words = template::words(&flags.launcher, ranks as usize, inputs.ranks_per_node as usize);
+    let launcher = flags.launcher.clone().unwrap_or_else(|| usual_words(inputs.nodes as usize));
+    let words = template::words(&launcher, ranks as usize, inputs.ranks_per_node as usize);
     let threads = (inputs.cores / inputs.ranks_per_node).max(1).to_string();
     eprintln!("skt-hpl plan: measuring for about {}", show_seconds(flags.calibrate.unwrap_or(0.0)));
     let mut command = template::command(&words, &program)?;

@@ -112,11 +112,10 @@ impl Inputs {
         at_least("the number of cores", self.cores, 1, "at least 1")?;
         at_least("the number of losses", self.losses, 1, "at least 1")?;
         if self.losses > LOSSES_MAX as u64 {
-            return Err(ModelError::OutOfRange {
-                what: "the number of losses",
-                rule: "at most 4",
-                value: self.losses as f64,
-            });
+            return Err(ModelError::Data(format!(
+                "the number of losses must be at most {LOSSES_MAX}, but it is {}",
+                self.losses
+            )));
         }
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if self.job.as_ref().is_some_and(|j| j.is_empty() || j.len() > 64 || !j.chars().all(fits)) {

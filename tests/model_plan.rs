@@ -435,3 +435,12 @@ WR11C2R4       12096   192     1     2               5.72             2.0633e+02
     assert!((gflops / 215.0 - 1.0).abs() < 0.05, "{gflops}");
     assert!(!advice.warnings.iter().any(|w| w.contains("rate is a guess")));
 }
+
+#[test]
+fn a_name_for_memory_that_is_not_kept_is_told() {
+    let told = |method| {
+        let inputs = Inputs { job: Some("mine".into()), method, ..quick(8, 2, 24.0 * GIB) };
+        plan(&inputs).unwrap().warnings.iter().any(|w| w.contains("--job has no effect"))
+    };
+    assert!(told(Some(Method::None)) && !told(None));
+}

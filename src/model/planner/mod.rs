@@ -117,6 +117,11 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
             "one node cannot be protected by others: nothing is saved".to_string()
         });
     }
+    if inputs.job.is_some() && !method.in_memory() {
+        warnings.push(
+            "--job has no effect: without saves in memory nothing is kept under a name".into(),
+        );
+    }
     if let Some(g) = inputs.group.filter(|g| *g > units) {
         return Err(ModelError::DoesNotFit(format!(
             "a group of {g} needs {g} nodes, and there are {units}; at most --group {units}"

@@ -281,7 +281,7 @@ impl Job<'_> {
         if let Some(notice) = self.kept.story.notice.take()
             && comm.rank() == 0
         {
-            say(format_args!("{notice}; all tests are done"));
+            say(notice.told("all tests are done"));
         }
         hit(Point::Told, self.world.launched()[comm.rank()]);
         if let Some(guardian) = &self.guardian {

@@ -16,6 +16,7 @@ use crate::comm::{Comm, Lost, World};
 use crate::faults;
 use crate::input::Loaded;
 use crate::lu::unix_seconds;
+use crate::supervise::start::in_place::{Gone, Notice};
 use crate::supervise::start::launcher::own_run_id;
 
 /// What going on without a lost rank needs of settings and MPI; the same on every rank of a sound job.
@@ -104,54 +105,6 @@ struct Answer {
     noticed_unix_s: f64,
 }
 
-/// A loss, as it is told.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Notice {
-    lost: Vec<Gone>,
-    /// By the clock of who noticed first.
-    pub noticed_unix_s: f64,
-    agreed_s: f64,
-    /// Who takes which position.
-    takers: String,
-}
-
-/// One that is gone.
-#[derive(Clone, Debug, PartialEq)]
-struct Gone {
-    launched: usize,
-    host: String,
-    position: Option<usize>,
-}
-
-impl std::fmt::Display for Gone {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        let Gone { launched, host, position } = self;
-        match position {
-            Some(position) => write!(f, "rank {launched} on {host} (position {position})"),
-            None => write!(f, "rank {launched} on {host} (standing by)"),
-        }
-    }
-}
-
-impl std::fmt::Display for Notice {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        let who: Vec<String> = self.lost.iter().map(Gone::to_string).collect();
-        let (are, second) =
-            (if who.len() == 1 { "is" } else { "are" }, self.noticed_unix_s % 86_400.0);
-        let (hours, minutes) = (second / 3600.0, second / 60.0 % 60.0);
-        write!(
-            f,
-            "{} {are} lost: noticed at {:02}:{:02}:{:06.3} UTC, agreed {:.3} s later{}",
-            who.join(", "),
-            hours as u32,
-            minutes as u32,
-            second % 60.0,
-            self.agreed_s,
-            self.takers
-        )
-    }
-}
-
 /// Plays acts until one comes to its end; just the one where losses are not survived.
 pub fn play<T>(
     world: &mut World,
@@ -238,8 +191,8 @@ impl Story {
     fn obituary(&self, launched: usize) -> Gone {
         let known = self.people.iter().find(|a| a.launched == launched);
         Gone {
-            launched,
-            host: known.map_or_else(|| "a node".to_owned(), |a| a.host.clone()),
+            rank: launched,
+            node: known.map_or_else(|| "a node".to_owned(), |a| a.host.clone()),
             position: known.and_then(|a| a.cast.position),
         }
     }
@@ -329,23 +282,6 @@ impl Story {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_loss_is_told_with_who_where_and_when() {
-        let gone = |launched, position| Gone { launched, host: "n3".into(), position };
-        let mut notice = Notice {
-            lost: vec![gone(2, Some(1))],
-            noticed_unix_s: 86_400.0 * 20_000.0 + 3600.0 * 6.0 + 62.5,
-            agreed_s: 0.0123,
-            takers: String::new(),
-        };
-        assert_eq!(
-            notice.to_string(),
-            "rank 2 on n3 (position 1) is lost: noticed at 06:01:02.500 UTC, agreed 0.012 s later"
-        );
-        notice.lost.push(gone(5, None));
-        assert!(notice.to_string().contains("rank 5 on n3 (standing by) are lost"), "{notice}");
-    }
 
     #[test]
     fn only_what_a_restart_can_mend_ends_resumable() {

@@ -38,6 +38,7 @@ use crate::memory::{Depot, MemoryError, Part, bus};
 use crate::outcome::{self, Outcome, Protection};
 use crate::params::TestParams;
 use crate::storage::choice::Stock;
+use crate::supervise::start::in_place::{self, ANEW};
 use crate::supervise::start::launcher::own_run_id;
 use crate::threads::Pool;
 
@@ -386,10 +387,8 @@ impl<'a> Guardian<'a> {
         let start = match origin {
             Origin::Fresh => {
                 if let Some(notice) = notice.filter(|_| context.grid.rank() == 0) {
-                    say(format_args!(
-                        "{notice}; test {} begins anew, nothing was saved",
-                        number + 1
-                    ));
+                    let how = format!("test {} {ANEW}, nothing was saved", number + 1);
+                    say(notice.told(&how));
                 }
                 Start::Fresh
             }
@@ -420,18 +419,10 @@ impl<'a> Guardian<'a> {
                         (_, 0) => "nothing had to be rebuilt".to_owned(),
                         _ => format!("rebuilt positions {:?}", restored.rebuilt),
                     };
-                    let told = notice.map(|notice| {
-                        let since = unix_seconds() - notice.noticed_unix_s;
-                        (format!("{notice}; "), format!("; {since:.3} s after the notice"))
-                    });
-                    let (notice, since) = told.unwrap_or_default();
-                    say(format_args!(
-                        "{notice}test {} goes on from boundary {} of {} (epoch {}); {rebuilt}{since}",
-                        number + 1,
-                        restored.boundary,
-                        layout.blocks(),
-                        restored.epoch
-                    ));
+                    let from =
+                        in_place::from_boundary(number + 1, restored.boundary, layout.blocks());
+                    let how = format!("{from} (epoch {}); {rebuilt}", restored.epoch);
+                    say(notice.map_or(how.clone(), |notice| notice.told(&how)));
                 }
                 if restored.fetched {
                     self.go_on_as_another_run(&mut checkpointer);

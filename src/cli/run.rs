@@ -486,6 +486,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         job: flags.memory_name.clone().or(job),
         progress_shows,
         lead,
+        in_place: nonstop,
         thresholds: Thresholds {
             silence_ms: ms(flags.silence),
             hang_factor: flags.hang_factor,

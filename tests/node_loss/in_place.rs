@@ -37,6 +37,20 @@ fn a_killed_rank_is_replaced_inside_the_job() {
     assert_eq!(end.of("launched").len(), 1, "{}", end.told());
     assert!(end.errors.contains("rank 4 on n5 takes position 1"), "{}", end.told());
     lab.same_x("run", &end);
+    let [gone_on] = end.of("gone-on")[..] else { panic!("told once: {}", end.told()) };
+    let lost = serde_json::json!([{ "rank": 1, "node": "n2", "position": 1 }]);
+    assert_eq!((&gone_on["lost"], &gone_on["fault"]), (&lost, &1.into()), "{gone_on}");
+    let moments = ["struck_ms", "noticed_ms", "agreed_ms", "going_on_ms", "at_ms"];
+    let moments = moments.map(|moment| gone_on[moment].as_u64().unwrap());
+    assert!(moments.is_sorted(), "{gone_on}");
+    assert!(moments[4] - moments[0] < 10_000, "{gone_on}");
+    assert!(gone_on["boundary"].as_u64() < gone_on["iteration"].as_u64(), "{gone_on}");
+    assert_eq!(end.of("caught-up").len(), 1, "{}", end.told());
+    assert!(end.errors.contains("and was made good in place (agreed"), "{}", end.told());
+    let status = lab.status("run");
+    for words in ["1 rank(s)  1 lost", "1 rank(s)  position 1", "gone on in place after"] {
+        assert!(status.contains(words), "{words}: {status}");
+    }
     // Its memory was where no rank is any more.
     nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5"]);
 }

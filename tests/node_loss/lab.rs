@@ -196,6 +196,13 @@ impl Lab {
         self.on(node, &look).lines().filter(|l| !l.is_empty() && !l.contains(" agent")).count()
     }
 
+    /// What `skt-hpl status` says of a run.
+    pub fn status(&self, name: &str) -> String {
+        let mut status = Command::new(PROGRAM);
+        status.arg("status").arg("--state").arg(self.path(&format!("{name}.state")));
+        String::from_utf8(status.output().unwrap().stdout).unwrap()
+    }
+
     /// What lies in a node's shared memory.
     pub fn memory_of(&self, node: &str) -> String {
         self.on(node, "ls /dev/shm")

@@ -10,7 +10,7 @@ mod model;
 
 use super::agreement::Ended;
 use super::exit::Exit;
-use super::nonstop::{Notice, Story};
+use super::nonstop::Story;
 use super::{say, signs};
 use crate::comm::Reduce;
 use crate::course::{Recorder, What};
@@ -20,6 +20,7 @@ use crate::lu::{
     Context, DEPTH_IN_STEPS, Exchange, Milestone, Observer, Seat, Standing, unix_seconds,
 };
 use crate::outcome::{Checksums, Outcome};
+use crate::supervise::start::in_place::{self, ANEW, Notice};
 use crate::threads::Pool;
 
 pub use cast::{Cast, Status, cast};
@@ -121,7 +122,7 @@ fn words(number: usize, blocks: usize, cast: &Cast) -> String {
     let test = number + 1;
     let Some(from) = cast.from else {
         let without = if cast.sums { "" } else { " without checksums" };
-        return format!("test {test} begins anew{without}, nothing was factored");
+        return format!("test {test} {ANEW}{without}, nothing was factored");
     };
     let how = match from.exchange {
         Some(e) if cast.exchanged => {
@@ -131,7 +132,7 @@ fn words(number: usize, blocks: usize, cast: &Cast) -> String {
         None if cast.sums => "nobody lost had a part".to_owned(),
         None => "from here on there are no checksums".to_owned(),
     };
-    format!("{how}; test {test} goes on from boundary {} of {blocks}", from.boundary)
+    format!("{how}; {}", in_place::from_boundary(test, from.boundary, blocks))
 }
 
 /// Notes the way of a test, strikes where faults are armed, and tells of a loss when all is ready to go on.
@@ -166,7 +167,7 @@ impl<O: Observer> Observer for Steps<'_, O> {
             self.way.interrupt(What::Restore, boundary, at_s, since);
             if self.speaks {
                 let words = words(self.number, self.blocks, self.cast);
-                say(format_args!("{notice}; {words}; {since:.3} s after the notice"));
+                say(notice.told(&words));
             }
         }
         self.watcher.began(unix_s);

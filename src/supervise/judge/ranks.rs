@@ -50,6 +50,8 @@ pub(super) struct Rank {
     pub stopped_since_ms: Option<u64>,
     /// When it was last known to live, and when its end was noticed.
     died: Option<(u64, u64)>,
+    /// When the one whose place it has taken was last known to live.
+    before_ms: Option<u64>,
 }
 
 impl Rank {
@@ -153,6 +155,27 @@ impl Ranks {
         first.map(|((struck_ms, _), node, position)| (struck_ms, node, position))
     }
 
+    /// When somebody who had this position and is gone was last known to live, whether or not another has taken its place.
+    pub fn last_lived_ms(&self, position: u32) -> Option<u64> {
+        let rank = self.ranks.get(&position)?;
+        rank.died.map(|(lived_ms, _)| lived_ms).or(rank.before_ms)
+    }
+
+    /// The positions of each node's ranks, without those that have died.
+    pub fn positions(&self) -> BTreeMap<usize, Vec<u32>> {
+        let mut positions: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+        for rank in self.ranks.values().filter(|rank| !rank.is_dead()) {
+            positions.entry(rank.node).or_default().push(rank.last.position);
+        }
+        positions
+    }
+
+    /// All ranks go on from an earlier iteration.
+    pub fn set_back(&mut self, now_ms: u64, iteration: u64) {
+        self.foremost = self.foremost.min(iteration);
+        self.foremost_ms = Some(now_ms);
+    }
+
     /// A node was told well at this moment, whether or not it has ranks.
     pub fn heard(&mut self, now_ms: u64, node: usize) {
         self.on.entry(node).or_default().0 = now_ms;
@@ -206,6 +229,7 @@ impl Ranks {
                 changed_ms: now_ms,
                 stopped_since_ms: None,
                 died: None,
+                before_ms: None,
             };
             self.ranks.insert(progress.position, rank);
             self.latest_ms = self.latest_ms.max(Some(now_ms));
@@ -218,8 +242,12 @@ impl Ranks {
             if gone {
                 return;
             }
+            let heard_ms = match self.on.get(&rank.node) {
+                Some((heard_ms, _)) if rank.node != node => *heard_ms,
+                _ => before_ms,
+            };
+            rank.before_ms = Some(rank.died.take().map_or(heard_ms, |(lived_ms, _)| lived_ms));
             (rank.node, rank.pid) = (node, progress.pid);
-            rank.died = None;
             self.on.entry(node).or_default().1.insert(progress.position);
         }
         rank.state = seen.state;
@@ -418,6 +446,10 @@ mod tests {
             }
             assert_eq!(ranks.front_of(1), None);
             assert_eq!(ranks.front_of(4), Some((0, 4)));
+            assert_eq!(ranks.last_lived_ms(1), Some(0));
+            assert_eq!(ranks.positions(), BTreeMap::from([(4, vec![1])]));
+            ranks.set_back(9000, 2);
+            assert_eq!(ranks.front(), (0, 2));
         }
     }
 

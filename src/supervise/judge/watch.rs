@@ -110,6 +110,11 @@ impl Watch {
         &self.ranks
     }
 
+    /// The ranks have lost some of their number and go on from here.
+    pub fn set_back(&mut self, now_ms: u64, iteration: u64) {
+        self.ranks.set_back(now_ms, iteration);
+    }
+
     /// The furthest iteration any rank has been seen at.
     pub fn iteration(&self) -> u64 {
         self.ranks.foremost()

@@ -11,6 +11,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::supervise::start::hosts::Host;
+use crate::supervise::start::in_place::Gone;
 use crate::supervise::start::launcher::Launcher;
 
 /// What struck the run.
@@ -103,6 +104,23 @@ pub enum Event {
         iteration: u64,
         detail: String,
     },
+    /// Ranks were lost, and those that are left went on in place. The moments are those of the ranks, as far as their clocks agree
+    /// with the supervisor's.
+    GoneOn {
+        /// Counted with the faults that broke the run.
+        fault: u32,
+        incarnation: u32,
+        struck_ms: u64,
+        noticed_ms: u64,
+        agreed_ms: u64,
+        going_on_ms: u64,
+        lost: Vec<Gone>,
+        /// The furthest that was reached before.
+        iteration: u64,
+        /// Where it goes on; None where all tests were done.
+        boundary: Option<u64>,
+        detail: String,
+    },
     /// A node was found unusable; it stays out of this run.
     NodeLost { node: String, why: String },
     /// A lost node answers again. It is used only if nothing else is left.
@@ -150,6 +168,7 @@ impl Event {
             | Event::Replaced { .. }
             | Event::Finished { .. } => true,
             Event::Computing { .. }
+            | Event::GoneOn { .. }
             | Event::CaughtUp { .. }
             | Event::Saved { .. }
             | Event::NodeReturned { .. }

@@ -268,6 +268,9 @@ pub struct RunState {
     /// believes what they hold.
     pub stale: BTreeSet<String>,
     pub faults: Vec<PastFault>,
+    /// Losses that were made good in place: in all, and in the last incarnation.
+    pub gone_on: u32,
+    pub gone_on_last: usize,
     /// The furthest iteration known to have been reached.
     pub furthest: u64,
     pub last_saved: Option<u64>,
@@ -305,6 +308,7 @@ impl RunState {
             Event::Launched { incarnation, launcher, hosts } => {
                 self.incarnation = *incarnation;
                 self.running = Some(*launcher);
+                self.gone_on_last = 0;
                 self.placed = hosts.clone();
                 self.ran_on.extend(hosts.iter().map(|host| host.name.clone()));
             }
@@ -333,6 +337,11 @@ impl RunState {
                     advanced: std::mem::take(&mut self.advanced),
                 });
             }
+            Event::GoneOn { iteration, .. } => {
+                self.reach(*iteration);
+                self.gone_on += 1;
+                self.gone_on_last += 1;
+            }
             Event::NodeLost { node, .. } => {
                 self.lost.insert(node.clone());
             }
@@ -354,6 +363,11 @@ impl RunState {
             | Event::BackOff { .. }
             | Event::HaltRequested { .. } => {}
         }
+    }
+
+    /// The number of the next fault.
+    pub fn next_fault(&self) -> u32 {
+        self.faults.len() as u32 + self.gone_on + 1
     }
 
     fn reach(&mut self, iteration: u64) {

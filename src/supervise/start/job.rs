@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use super::in_place::GoneOn;
 use super::launcher::Launch;
 use super::witness;
 use crate::supervise::remember::clerk::{Answer, Clerk};
-use crate::supervise::remember::events::ProcessId;
+use crate::supervise::remember::events::{ProcessId, steady_ms};
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::talk::processes;
 use crate::supervise::tell::echo::Echo;
@@ -129,6 +130,8 @@ struct Files {
     done: Option<Done>,
     /// The end of what was last looked through for the benchmark's announcement: it may come in parts.
     end: Vec<u8>,
+    /// A last line that has no end yet.
+    line: Vec<u8>,
 }
 
 /// What the files had to tell at one moment.
@@ -138,6 +141,7 @@ struct Look {
     errors: Vec<u8>,
     exit: Option<i32>,
     told: Told,
+    gone_on: Vec<(GoneOn, u64)>,
 }
 
 /// The announcement with what a launcher may put before it is shorter than this.
@@ -152,7 +156,18 @@ impl Files {
             errors: tail(folder.errors(incarnation)),
             done: None,
             end: Vec::new(),
+            line: Vec::new(),
         }
+    }
+
+    /// What is told of losses in lines that have come to their end with these bytes, and when that was read.
+    fn losses(&mut self, bytes: &[u8]) -> Vec<(GoneOn, u64)> {
+        self.line.extend_from_slice(bytes);
+        let Some(end) = self.line.iter().rposition(|&b| b == b'\n') else { return Vec::new() };
+        let lines: Vec<u8> = self.line.drain(..=end).collect();
+        let read_ms = steady_ms();
+        let lines = String::from_utf8_lossy(&lines);
+        lines.lines().filter_map(GoneOn::find).map(|it| (it, read_ms)).collect()
     }
 
     fn look(&mut self) -> Look {
@@ -166,7 +181,8 @@ impl Files {
             self.done = Done::find(&String::from_utf8_lossy(&self.end)).or(self.done);
             self.end.drain(..self.end.len().saturating_sub(DONE_LENGTH));
         }
-        Look { began, output, errors, exit, told: Told::of(self.done, self.output.at) }
+        let gone_on = self.losses(&errors);
+        Look { began, output, errors, exit, told: Told::of(self.done, self.output.at), gone_on }
     }
 }
 
@@ -220,6 +236,7 @@ pub struct Job {
     unsaid: (Vec<u8>, Vec<u8>),
     exit: Option<i32>,
     told: Told,
+    gone_on: Vec<(GoneOn, u64)>,
     vanished: Option<Instant>,
 }
 
@@ -278,6 +295,7 @@ impl Job {
             unsaid: Default::default(),
             exit: None,
             told: Told::Nothing,
+            gone_on: Vec::new(),
             vanished: None,
         }
     }
@@ -312,6 +330,7 @@ impl Job {
         self.unsaid.1.extend(look.errors);
         self.exit = self.exit.or(look.exit);
         self.told = look.told;
+        self.gone_on.extend(look.gone_on);
         true
     }
 
@@ -362,6 +381,11 @@ impl Job {
     /// What was here, at the last look, of what the benchmark has announced to be all.
     pub fn told(&self) -> Told {
         self.told
+    }
+
+    /// The losses that it has made good in place, as far as the last look has seen, and when each was read.
+    pub fn gone_on(&self) -> &[(GoneOn, u64)] {
+        &self.gone_on
     }
 
     /// What it complains of.
@@ -488,6 +512,23 @@ mod tests {
         }
         go.send(()).unwrap();
         assert_eq!(wait(&mut job), Some(7));
+    }
+
+    #[test]
+    fn a_loss_that_is_told_in_parts_is_heard_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path());
+        let words = "rank 2 on n3 (position 1) is lost: noticed at 06:01:02.500 UTC, agreed 0.012 s later; rank 4 on n5 \
+                     takes position 1; test 1 goes on from boundary 6 of 31 (epoch 2); 0.100 s after the notice";
+        let text = format!("noise\nskt-hpl: {words}\nmore");
+        fs::write(folder.output(1), "").unwrap();
+        let mut files = Files::of(&folder, 1);
+        let mut heard = Vec::new();
+        for cut in [3, 100, text.len() - 5, text.len()] {
+            fs::write(folder.errors(1), &text[..cut]).unwrap();
+            heard.extend(files.look().gone_on.into_iter().map(|(it, _)| (it.words, cut)));
+        }
+        assert_eq!(heard, [(words.to_owned(), text.len())]);
     }
 
     /// The announcement may come to disk in pieces.

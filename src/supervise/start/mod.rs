@@ -1,6 +1,7 @@
 //! What starts: hosts and launchers as text and argument lists, trial starts of MPI, the launcher's process.
 
 pub mod hosts;
+pub mod in_place;
 pub mod job;
 pub mod launcher;
 pub mod room;

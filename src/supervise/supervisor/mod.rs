@@ -102,6 +102,8 @@ struct Supervisor<'a> {
     /// Working nodes found slow, and how.
     slow: BTreeMap<String, String>,
     lines: Lines,
+    /// Of each node's ranks, where others stand by and it is known who does.
+    positions: Option<BTreeMap<usize, Vec<u32>>>,
     /// What all incarnations have printed.
     echo: Echo,
     /// The most that any working node needs.
@@ -227,6 +229,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         replaced: Vec::new(),
         slow: BTreeMap::new(),
         lines: Lines::new(settings.progress_every.as_millis() as u64),
+        positions: None,
         echo: Echo::default(),
         most: settings.needs.values().copied().reduce(Need::max),
         groups: BTreeMap::new(),
@@ -455,6 +458,7 @@ impl Supervisor<'_> {
         self.note(Event::Launched { incarnation, launcher: job.id(), hosts: hosts.to_vec() })?;
         self.replaced.clear();
         self.slow.clear();
+        self.positions = None;
         Ok(Some(job))
     }
 
@@ -509,7 +513,7 @@ impl Supervisor<'_> {
         let name = node.map(|n| self.cluster.nodes[n].host.name.clone());
         let computed = self.computing_since.is_some() || self.state.furthest > 0;
         self.note(Event::Fault {
-            fault: self.state.faults.len() as u32 + 1,
+            fault: self.state.next_fault(),
             incarnation: self.state.incarnation,
             kind,
             struck_ms,

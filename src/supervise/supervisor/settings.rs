@@ -39,6 +39,8 @@ pub struct Settings {
     pub progress_shows: bool,
     /// By how many iterations ranks can be ahead of each other, where the supervisor knows the benchmark.
     pub lead: Option<u64>,
+    /// Whether ranks stand by that take the places of others.
+    pub in_place: bool,
     pub thresholds: Thresholds,
     pub beat_ms: u64,
     /// Without a word from above for so long, an agent ends ranks that stand still.

@@ -8,7 +8,7 @@ use super::Supervisor;
 use crate::supervise::judge::fitness::Finding;
 use crate::supervise::judge::policy::Fitness;
 use crate::supervise::remember::events::{Event, steady_ms, unix_ms};
-use crate::supervise::tell::status::{NodeRole, NodeStatus};
+use crate::supervise::tell::status::{self, NodeRole, NodeStatus};
 use crate::supervise::tell::{say, say_on, timeline};
 
 impl Supervisor<'_> {
@@ -26,6 +26,14 @@ impl Supervisor<'_> {
             Event::Fault { fault, kind, detail, .. } => {
                 format!("FAULT {fault}: {}: {detail}", kind.words())
             }
+            Event::GoneOn { fault, struck_ms, going_on_ms, lost, .. } => format!(
+                "FAULT {fault}: {}, made good in place {:.1} s after it struck",
+                match lost.len() {
+                    1 => "a rank died".to_string(),
+                    several => format!("{several} ranks died"),
+                },
+                going_on_ms.saturating_sub(*struck_ms) as f64 / 1e3
+            ),
             Event::NodeLost { node, why } => format!("node {node} is lost: {why}"),
             Event::NodeReturned { node, same_boot, ended } => format!(
                 "node {node} answers again; it was {}; {ended} left-over process(es) ended there",
@@ -90,7 +98,15 @@ impl Supervisor<'_> {
                     Fitness::Fit { .. } => (NodeRole::Spare, String::new()),
                 };
                 let ranks = if role == NodeRole::Working { ranks_of(name).unwrap_or(0) } else { 0 };
-                NodeStatus { name: name.clone(), role, ranks, note }
+                let part = match &self.positions {
+                    Some(positions) if role == NodeRole::Working => {
+                        let here = self.cluster.find(name).and_then(|at| positions.get(&at));
+                        let here = here.map_or(&[][..], |positions| positions);
+                        status::part(ranks, here, self.gone_from(name))
+                    }
+                    _ => String::new(),
+                };
+                NodeStatus { name: name.clone(), role, ranks, part, note }
             })
             .collect();
         self.status.nodes = nodes;
@@ -101,6 +117,17 @@ impl Supervisor<'_> {
             Some((since, from)) => self.status.measure(from, since.elapsed().as_secs_f64()),
             None => self.status.measure(0, 0.0),
         }
+    }
+
+    /// How many ranks of this incarnation a node has lost that others have gone on without.
+    fn gone_from(&self, name: &str) -> usize {
+        let now = self.state.incarnation;
+        let gone = self.records.iter().filter_map(|record| match &record.event {
+            Event::GoneOn { incarnation, lost, .. } if *incarnation == now => Some(lost),
+            _ => None,
+        });
+        let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
+        gone.flatten().filter(|gone| gone.node == name || short(&gone.node) == short(name)).count()
     }
 
     pub(super) fn write_status(&mut self) {

@@ -51,7 +51,7 @@ impl Supervisor<'_> {
             false => Activity::Recovering,
         };
         self.computing_since = None;
-        let aim = self.state.faults.iter().map(|f| f.iteration).max().unwrap_or(0);
+        let mut aim = self.state.faults.iter().map(|f| f.iteration).max().unwrap_or(0);
         let mut caught_up = self.state.faults.is_empty();
         let mut looked = Instant::now();
         let mut looking = None;
@@ -112,6 +112,9 @@ impl Supervisor<'_> {
                 if job.forward(&mut self.echo) {
                     self.line_shown = false;
                 }
+                if let Some(reached) = self.gone_on(job, &mut watch)? {
+                    (aim, caught_up) = (reached, false);
+                }
                 // Of another program's way to its end nobody knows.
                 if self.settings.progress_shows && watch.all_through() {
                     let all = matches!(job.told(), Announced::All { .. });
@@ -129,6 +132,9 @@ impl Supervisor<'_> {
             if due {
                 ticked = Instant::now();
                 self.status.doing = words(watch.doing()).to_string();
+                if self.settings.in_place && !watch.ranks().is_empty() {
+                    self.positions = Some(watch.ranks().positions());
+                }
             }
             self.status.iteration = watch.iteration();
             if let Some(lead) = self.settings.lead.filter(|_| due) {
@@ -182,6 +188,42 @@ impl Supervisor<'_> {
                 watch.expect_end();
             }
         }
+    }
+
+    /// Notes the losses that the ranks have made good in place since it was last asked, as far as the launcher's files tell. Some:
+    /// they were set back, and how far they had come.
+    fn gone_on(&mut self, job: &Job, watch: &mut Watch) -> anyhow::Result<Option<u64>> {
+        let mut reached = None;
+        // Who takes a run over reads all from the beginning.
+        while let Some((it, read_ms)) = job.gone_on().get(self.state.gone_on_last).cloned() {
+            let now = self.now_ms();
+            let own = |at_ms: u64| steady_ms().saturating_sub(now.saturating_sub(at_ms));
+            let positions = it.lost.iter().filter_map(|gone| gone.position);
+            let lived = positions.filter_map(|p| watch.ranks().last_lived_ms(p as u32)).map(own);
+            let well_ms = lived.min();
+            let noticed_ms = it.noticed_ms(well_ms, read_ms);
+            let iteration = watch.iteration();
+            self.note(Event::GoneOn {
+                fault: self.state.next_fault(),
+                incarnation: self.state.incarnation,
+                struck_ms: well_ms.unwrap_or(noticed_ms).min(noticed_ms),
+                noticed_ms,
+                agreed_ms: noticed_ms + it.agreed_ms,
+                going_on_ms: noticed_ms + it.since_ms,
+                lost: it.lost,
+                iteration,
+                boundary: it.boundary,
+                detail: it.words,
+            })?;
+            if let Some(boundary) = it.boundary {
+                watch.set_back(now, boundary);
+                self.computing_since = self.computing_since.map(|_| (Instant::now(), boundary));
+                if boundary < iteration {
+                    reached = Some(iteration);
+                }
+            }
+        }
+        Ok(reached)
     }
 
     pub(super) fn learn_problem(&mut self, ranks: &[RankSeen]) {

@@ -34,6 +34,9 @@ pub struct NodeStatus {
     pub name: String,
     pub role: NodeRole,
     pub ranks: usize,
+    /// What its ranks are there for, where some of them stand by; empty otherwise.
+    #[serde(default)]
+    pub part: String,
     /// Why it is not what it should be; empty otherwise.
     pub note: String,
 }
@@ -56,6 +59,23 @@ impl Problem {
     pub fn share(&self, iteration: u64) -> f64 {
         self.flops_until(iteration) / self.flops_until(self.n.div_ceil(self.nb.max(1))).max(1.0)
     }
+}
+
+/// What a node's ranks are there for: positions of some, of which so many others are `lost`, and the rest stands by.
+pub fn part(ranks: usize, positions: &[u32], lost: usize) -> String {
+    let mut words = Vec::new();
+    if !positions.is_empty() {
+        let word = if positions.len() == 1 { "position" } else { "positions" };
+        let all: Vec<String> = positions.iter().map(u32::to_string).collect();
+        words.push(format!("{word} {}", all.join(" ")));
+    }
+    let rest = ranks.saturating_sub(positions.len() + lost);
+    for (count, word) in [(rest, "standing by"), (lost, "lost")] {
+        if count > 0 {
+            words.push(format!("{count} {word}"));
+        }
+    }
+    words.join(", ")
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -253,10 +273,11 @@ impl Status {
         }
         for node in &self.nodes {
             let role = format!("{:?}", node.role).to_lowercase();
+            let between = if node.part.is_empty() || node.note.is_empty() { "" } else { "; " };
             let _ = writeln!(
                 text,
-                "  {:<16} {role:<8} {:>3} rank(s)  {}",
-                node.name, node.ranks, node.note
+                "  {:<16} {role:<8} {:>3} rank(s)  {}{between}{}",
+                node.name, node.ranks, node.part, node.note
             );
         }
         for f in &self.faults {
@@ -269,7 +290,8 @@ impl Status {
                 f.iteration,
                 f.noticed_ms.saturating_sub(f.struck_ms) as f64 / 1e3,
                 f.restored_ms.map_or(String::new(), |at| format!(
-                    ", computing again after {:.1} s",
+                    ", {} after {:.1} s",
+                    if f.in_place() { "gone on in place" } else { "computing again" },
                     at.saturating_sub(f.struck_ms) as f64 / 1e3
                 ))
             );
@@ -320,11 +342,20 @@ mod tests {
     }
 
     #[test]
+    fn a_nodes_part_is_positions_who_stands_by_and_who_is_lost() {
+        assert_eq!(part(1, &[3], 0), "position 3");
+        assert_eq!(part(4, &[1, 3], 1), "positions 1 3, 1 standing by, 1 lost");
+        assert_eq!(part(1, &[], 0), "1 standing by");
+        assert_eq!(part(1, &[], 1), "1 lost");
+    }
+
+    #[test]
     fn the_line_says_what_people_ask() {
         let node = |name: &str, role| NodeStatus {
             name: name.into(),
             role,
             ranks: 1,
+            part: String::new(),
             note: String::new(),
         };
         let status = Status {

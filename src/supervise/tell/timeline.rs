@@ -26,6 +26,9 @@ pub struct FaultTimes {
     /// Iteration from which the run went on.
     pub restored_at: Option<u64>,
     pub caught_up_ms: Option<u64>,
+    /// When all ranks left had agreed on it, where they went on without a restart.
+    #[serde(default)]
+    pub agreed_ms: Option<u64>,
 }
 
 /// Seconds of wall time by what they went into; they add up to `total_s`.
@@ -44,6 +47,11 @@ pub struct WallTime {
     /// Doing again what had been done before.
     pub repeat_s: f64,
     pub total_s: f64,
+}
+
+/// The last fault, if it was one that ended the job.
+fn broken(all: &mut [FaultTimes]) -> Option<&mut FaultTimes> {
+    all.last_mut().filter(|last| !last.in_place())
 }
 
 /// All faults in order.
@@ -66,11 +74,42 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
                     restored_ms: None,
                     restored_at: None,
                     caught_up_ms: None,
+                    agreed_ms: None,
+                })
+            }
+            Event::GoneOn {
+                fault,
+                struck_ms,
+                noticed_ms,
+                agreed_ms,
+                going_on_ms,
+                lost,
+                iteration,
+                boundary,
+                ..
+            } => {
+                // One line for all of them: of the first that had a position, if any had.
+                let first = lost.iter().find(|gone| gone.position.is_some()).or(lost.first());
+                let back = boundary.is_some_and(|boundary| boundary < *iteration);
+                all.push(FaultTimes {
+                    fault: *fault,
+                    kind: FaultKind::RankDied,
+                    node: first.map(|gone| gone.node.clone()),
+                    position: first.and_then(|gone| gone.position).map(|p| p as u32),
+                    iteration: *iteration,
+                    struck_ms: *struck_ms,
+                    noticed_ms: *noticed_ms,
+                    stopped_ms: None,
+                    relaunched_ms: None,
+                    restored_ms: Some(*going_on_ms),
+                    restored_at: *boundary,
+                    caught_up_ms: (!back).then_some(*going_on_ms),
+                    agreed_ms: Some(*agreed_ms),
                 })
             }
             Event::NodeLost { node, why } => {
                 // The launcher's end is often the first sign of a node's; its cause turns up afterwards.
-                if let Some(last) = all.last_mut()
+                if let Some(last) = broken(&mut all)
                     && last.stopped_ms.is_none()
                     && last.node.is_none()
                 {
@@ -81,12 +120,12 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
                 }
             }
             Event::Stopped { .. } => {
-                if let Some(last) = all.last_mut() {
+                if let Some(last) = broken(&mut all) {
                     last.stopped_ms.get_or_insert(at);
                 }
             }
             Event::Launched { .. } => {
-                if let Some(last) = all.last_mut() {
+                if let Some(last) = broken(&mut all) {
                     last.relaunched_ms.get_or_insert(at);
                 }
             }
@@ -177,6 +216,19 @@ pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
                 changes.push(((*struck_ms).min(at), Part::Detect));
                 changes.push((at, Part::Stop));
             }
+            Event::GoneOn { struck_ms, noticed_ms, going_on_ms, iteration, boundary, .. } => {
+                let back = boundary.is_some_and(|boundary| boundary < *iteration);
+                aim = aim.max(*iteration);
+                changes.push(((*struck_ms).min(*noticed_ms), Part::Detect));
+                changes.push((*noticed_ms, Part::Restore));
+                let on = match back {
+                    _ if recovering => Part::Restore,
+                    _ if first_computing => Part::Start,
+                    true => Part::Repeat,
+                    false => Part::Compute,
+                };
+                changes.push((*going_on_ms, on));
+            }
             Event::Stopped { .. } if recovering => changes.push((at, Part::Replace)),
             Event::Launched { .. } if recovering => changes.push((at, Part::Restore)),
             Event::Computing { iteration, .. } => {
@@ -243,6 +295,11 @@ impl WallTime {
 }
 
 impl FaultTimes {
+    /// Whether the ranks that were left went on by themselves.
+    pub fn in_place(&self) -> bool {
+        self.agreed_ms.is_some()
+    }
+
     /// Seconds from the moment it struck, for each of its moments that has come.
     fn after(&self, at_ms: Option<u64>) -> Option<f64> {
         at_ms.map(|at| at.saturating_sub(self.struck_ms) as f64 / 1e3)
@@ -260,7 +317,12 @@ impl FaultTimes {
         let mut before_ms = self.struck_ms;
         let mut parts = Vec::new();
         for (part, at_ms) in moments {
-            let Some(at_ms) = at_ms else { break };
+            let Some(at_ms) = at_ms else {
+                if self.in_place() {
+                    continue;
+                }
+                break;
+            };
             parts.push((part, at_ms.saturating_sub(before_ms) as f64 / 1e3));
             before_ms = before_ms.max(at_ms);
         }
@@ -382,9 +444,13 @@ pub fn report(records: &[Record], results: &[String], now_ms: u64) -> String {
                 .collect();
             let _ = writeln!(
                 text,
-                "fault {} cost {:.1} s: {}{}",
+                "fault {} cost {:.1} s{}: {}{}",
                 f.fault,
                 cost.iter().map(|c| c.1).sum::<f64>(),
+                f.agreed_ms.map_or(String::new(), |at| format!(
+                    " and was made good in place (agreed +{:.1} s)",
+                    f.after(Some(at)).unwrap_or_default()
+                )),
                 parts.join(" + "),
                 if f.caught_up_ms.is_some() { "" } else { ", and was not made up for" }
             );
@@ -411,6 +477,7 @@ pub fn report(records: &[Record], results: &[String], now_ms: u64) -> String {
 mod tests {
     use super::*;
     use crate::supervise::remember::events::tests::samples;
+    use crate::supervise::start::in_place::Gone;
     use proptest::prelude::*;
 
     /// The sample run at a record a second; its fault struck half-way between the second and third.
@@ -488,6 +555,57 @@ mod tests {
         ] {
             assert!(text.contains(part), "{text}lacks {part}");
         }
+    }
+
+    /// Computing from 2 s on; struck at 3.5 s, noticed at 4 s, going on at 5 s, where it had been at 6 s.
+    #[test]
+    fn a_loss_made_good_in_place_is_a_fault_without_a_restart() {
+        let samples = samples();
+        let gone_on = Event::GoneOn {
+            fault: 1,
+            incarnation: 1,
+            struck_ms: 3500,
+            noticed_ms: 4000,
+            agreed_ms: 4100,
+            going_on_ms: 5000,
+            lost: vec![
+                Gone { rank: 4, node: "n3".to_string(), position: None },
+                Gone { rank: 1, node: "n2".to_string(), position: Some(1) },
+            ],
+            iteration: 10,
+            boundary: Some(8),
+            detail: String::new(),
+        };
+        let caught_up = Event::CaughtUp { incarnation: 1, iteration: 10 };
+        let stopped = Event::Stopped { incarnation: 1, ended: 0, unreachable: vec![] };
+        let told = [
+            (0, samples[0].clone()),
+            (1000, samples[1].clone()),
+            (2000, samples[2].clone()),
+            (5200, gone_on),
+            (6000, caught_up),
+            (9000, stopped),
+            (9000, samples[11].clone()),
+        ];
+        let records: Vec<Record> = told
+            .into_iter()
+            .enumerate()
+            .map(|(seq, (at_ms, event))| Record { seq: seq as u64, at_ms, event })
+            .collect();
+        let all = faults(&records);
+        let [f] = &all[..] else { panic!("{all:?}") };
+        assert!(f.in_place());
+        assert_eq!((f.node.as_deref(), f.position), (Some("n2"), Some(1)));
+        assert_eq!((f.stopped_ms, f.relaunched_ms, f.restored_ms), (None, None, Some(5000)));
+        assert_eq!(f.caught_up_ms, Some(6000));
+        let cost = [(Part::Detect, 0.5), (Part::Restore, 1.0), (Part::Repeat, 1.0)];
+        assert_eq!(f.cost(), cost);
+        let wall = wall_time(&records, 99_000);
+        assert_eq!((wall.start_s, wall.compute_s, wall.total_s), (2.0, 4.5, 9.0));
+        assert_eq!((wall.detect_s, wall.restore_s, wall.repeat_s), (0.5, 1.0, 1.0));
+        let text = report(&records, &[], 99_000);
+        let words = "fault 1 cost 2.5 s and was made good in place (agreed +0.6 s): detecting 0.5 + restoring 1.0";
+        assert!(text.contains(words), "{text}");
     }
 
     const OUTPUT: &str = "\

@@ -23,6 +23,7 @@ use super::protection::{self, Ground, Guardian};
 use super::replacement::{self, Cast, Held};
 use super::results::{About, Counted, Reports};
 use super::say;
+use super::siblings::Siblings;
 use super::signs::Signs;
 use crate::blas::{self, Library, preflight, set_library_threads};
 use crate::comm::{Comm, Reduce, World, set_phase};
@@ -45,12 +46,16 @@ use crate::threads::Pool;
 pub fn run(flags: &BenchFlags) -> Exit {
     // Faults in the settings are told further down, by rank 0 alone.
     let settings = bench::load_overrides(flags).map(|(set, _)| set).unwrap_or_default();
+    let siblings = if settings.goes_on() { Siblings::watch() } else { None };
     let armed = faults::arm_from_environment();
     let chosen = settings.blas.as_deref().map_or(Ok(()), blas::load);
     let finding = preflight::run(settings.preflight.unwrap_or(true));
     // Threads are ours: the library's own would get in each other's way.
     set_library_threads(1);
     let mut world = World::init(settings.goes_on());
+    if let Some(siblings) = siblings {
+        siblings.end();
+    }
     if world.comm().rank() == 0 && launcher_rank::speaks_for_all() {
         say(finding);
     }

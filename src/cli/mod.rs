@@ -35,6 +35,7 @@ mod report;
 mod results;
 pub mod run;
 mod shelved;
+mod siblings;
 mod signs;
 mod simulate;
 mod status;

@@ -259,7 +259,7 @@ impl Running {
         }
     }
 
-    fn told(&self) -> String {
+    pub fn told(&self) -> String {
         let err = fs::read_to_string(self.dir.path().join("stderr")).unwrap();
         format!("{}\n{err}", self.out())
     }

@@ -7,6 +7,7 @@
 //! | `peers` | `comm` alone: whoever waits for a lost peer, in whichever call, gets out of it, and all that are left go on |
 //! | `points` | every crash point, memory kept and lost; every step of going on, again; x bit for bit that of an undisturbed run |
 //! | `limits` | several at once, those who stand by, nobody left to take a place: the job ends so that a restart goes on |
+//! | `starting` | a rank that dies while MPI starts, which ends the job with a word |
 //! | `chance` | ranks killed from outside at random moments, from a printed seed |
 //! | `checksums` | `--method abft`: every step of the solver; what checksums can replace, and what is refused |
 //!
@@ -27,3 +28,4 @@ mod checksums;
 mod limits;
 mod peers;
 mod points;
+mod starting;

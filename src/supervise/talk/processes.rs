@@ -45,7 +45,7 @@ pub fn catches(pid: u32, signal: Signal) -> bool {
 }
 
 /// The value of a variable in the environment a process was started with.
-fn variable<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
+pub fn variable<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
     environ
         .split(|b| *b == 0)
         .find_map(|item| item.strip_prefix(name.as_bytes())?.strip_prefix(b"="))

@@ -44,8 +44,10 @@ fn a_killed_rank_is_replaced_inside_the_job() {
     let moments = moments.map(|moment| gone_on[moment].as_u64().unwrap());
     assert!(moments.is_sorted(), "{gone_on}");
     assert!(moments[4] - moments[0] < 10_000, "{gone_on}");
-    assert!(gone_on["boundary"].as_u64() < gone_on["iteration"].as_u64(), "{gone_on}");
-    assert_eq!(end.of("caught-up").len(), 1, "{}", end.told());
+    // What was done again may be less than heartbeats can see.
+    let [boundary, iteration] = ["boundary", "iteration"].map(|at| gone_on[at].as_u64().unwrap());
+    assert!(0 < boundary && boundary <= iteration, "{gone_on}");
+    assert_eq!(end.of("caught-up").len(), usize::from(boundary < iteration), "{}", end.told());
     assert!(end.errors.contains("and was made good in place (agreed"), "{}", end.told());
     let status = lab.status("run");
     for words in ["1 rank(s)  1 lost", "1 rank(s)  position 1", "gone on in place after"] {

@@ -115,7 +115,7 @@ pub enum Event {
         agreed_ms: u64,
         going_on_ms: u64,
         lost: Vec<Gone>,
-        /// The furthest that was reached before.
+        /// The furthest that heartbeats saw before, or the boundary.
         iteration: u64,
         /// Where it goes on; None where all tests were done.
         boundary: Option<u64>,

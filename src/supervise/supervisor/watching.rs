@@ -202,7 +202,8 @@ impl Supervisor<'_> {
             let lived = positions.filter_map(|p| watch.ranks().last_lived_ms(p as u32)).map(own);
             let well_ms = lived.min();
             let noticed_ms = it.noticed_ms(well_ms, read_ms);
-            let iteration = watch.iteration();
+            // They may have come further since the last heartbeat.
+            let iteration = watch.iteration().max(it.boundary.unwrap_or(0));
             self.note(Event::GoneOn {
                 fault: self.state.next_fault(),
                 incarnation: self.state.incarnation,

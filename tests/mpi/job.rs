@@ -181,6 +181,11 @@ impl Job {
         }
         command.current_dir(self.dir.path());
         for_a_launcher(&mut command);
+        // Open MPI 5 names its folder for what a job leaves after mpirun's process number, and does not start where one that was
+        // killed has left a folder of that name.
+        let left = path("launcher");
+        std::fs::create_dir_all(&left).unwrap();
+        command.env("PRTE_MCA_prte_tmpdir_base", left);
         command.envs(self.env);
         command.stdin(Stdio::null());
         command.stdout(File::create(path("stdout")).unwrap());

@@ -479,6 +479,40 @@ impl<'a> Conductor<'a> {
         }
         let heads = ["code", "losses", "encode", "encode, ms", "save, ms"];
         self.report.table(&format!("Codes, N = {}, 2x2, G = 4", self.flags.small), &heads, rows);
+        self.losses()
+    }
+
+    /// Up to half of a group. Every parity row is a round of messages and a pass over the data, and the more of them there
+    /// are the fewer rows of a stripe hold data: m (G-1)/(G-m) times the time of one.
+    fn losses(&mut self) -> Result<(), String> {
+        const GROUP: usize = 8;
+        let mut rows = Vec::new();
+        let mut of_one = f64::NAN;
+        for losses in 1..=GROUP / 2 {
+            let scheme = Scheme { code: Code::ReedSolomon, losses, ..XOR };
+            let work = Work::Saves { rounds: self.flags.repeat };
+            let spec = self.spec(self.flags.small, (1, GROUP), GROUP, work);
+            let found = self.launcher.probe(&Spec { scheme, ..spec })?;
+            let seconds = middle(&found, |r| r.encode_s);
+            if losses == 1 {
+                of_one = seconds;
+            }
+            let expected = of_one * (losses * (GROUP - 1)) as f64 / (GROUP - losses) as f64;
+            if 2 * losses == GROUP {
+                let what =
+                    format!("Reed-Solomon for {losses} of {GROUP} / as much from one loss's");
+                self.report.at_most(&what, seconds / expected, 1.5);
+            }
+            rows.push(vec![
+                losses.to_string(),
+                ms(seconds),
+                ms(expected),
+                format!("{:.2}", seconds / expected),
+            ]);
+        }
+        let heads = ["losses", "encode, ms", "from one loss's, ms", "ratio"];
+        let title = format!("Reed-Solomon, N = {}, 1x{GROUP}, G = {GROUP}", self.flags.small);
+        self.report.table(&title, &heads, rows);
         Ok(())
     }
 

@@ -119,14 +119,19 @@ pub fn send(pid: u32, signal: Signal, still: impl Fn(u32) -> bool) -> bool {
 }
 
 /// Where Open MPI's processes of a job on this node find what they share: a folder of the job's own in /tmp, of some
-/// megabytes. Slurm has such folders too, which are its own.
+/// megabytes. Slurm has such folders too, which are its own. Open MPI 5's mpirun, which nobody tells of it, names its folder after its
+/// process number; whoever has that number next could not start.
 pub fn session_of(pid: u32) -> Option<PathBuf> {
     let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let path = Path::new(OsStr::from_bytes(variable(&environ, "PMIX_SERVER_TMPDIR")?));
+    let told = |name| variable(&environ, name).map(|value| Path::new(OsStr::from_bytes(value)));
+    let path = match told("PMIX_SERVER_TMPDIR") {
+        Some(path) => path.to_owned(),
+        None => told("TMPDIR").unwrap_or(Path::new("/tmp")).join(format!("ompi.{pid}")),
+    };
     let of_open_mpi =
         |part| matches!(part, Component::Normal(name) if name.as_bytes().starts_with(b"ompi."));
     let plain = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
-    (plain && path.components().any(of_open_mpi)).then(|| path.to_owned())
+    (plain && path.components().any(of_open_mpi)).then_some(path)
 }
 
 /// Removes the folders of a launcher that had no chance to. Nobody waits for that: /tmp may hang.
@@ -238,22 +243,31 @@ mod tests {
     fn what_a_killed_launcher_shared_in_tmp_goes() {
         let dir = tempfile::tempdir().unwrap();
         let run = format!("session-{}", std::process::id());
-        let folders = ["ompi.n1.0/jf.7", "pmix.7"].map(|name| dir.path().join(name));
-        let mut sleepers = folders.each_ref().map(|folder| {
-            fs::create_dir_all(folder.join("0")).unwrap();
+        let told = ["ompi.n1.0/jf.7", "pmix.7"].map(|name| dir.path().join(name));
+        let started = |name: &str, value: &Path| {
             let mut sleeper = Command::new("sleep");
-            sleeper.arg("60").env(RUN_ID_VAR, &run).env("PMIX_SERVER_TMPDIR", folder);
-            sleeper.spawn().unwrap()
-        });
+            sleeper.arg("60").env_remove("PMIX_SERVER_TMPDIR").env("TMPDIR", dir.path());
+            sleeper.env(RUN_ID_VAR, &run).env(name, value).spawn().unwrap()
+        };
+        let mut sleepers =
+            Vec::from(told.each_ref().map(|folder| started("PMIX_SERVER_TMPDIR", folder)));
+        sleepers.push(started("TMPDIR", dir.path()));
+        let own = dir.path().join(format!("ompi.{}", sleepers[2].id()));
+        let others = dir.path().join("ompi.1");
+        let [shared, not_ours] = told;
+        let folders = [shared, own, not_ours, others];
+        for folder in &folders {
+            fs::create_dir_all(folder.join("0")).unwrap();
+        }
         let until = Instant::now() + Duration::from_secs(5);
-        while of_run(&run, None).len() < 2 && Instant::now() < until {
+        while of_run(&run, None).len() < 3 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(end_run(&run, None, Duration::from_secs(5)), (2, 0));
-        while folders[0].exists() && Instant::now() < until {
+        assert_eq!(end_run(&run, None, Duration::from_secs(5)), (3, 0));
+        while folders[..2].iter().any(|folder| folder.exists()) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(folders.each_ref().map(|folder| folder.exists()), [false, true]);
+        assert_eq!(folders.each_ref().map(|folder| folder.exists()), [false, false, true, true]);
         for sleeper in &mut sleepers {
             sleeper.wait().unwrap();
         }

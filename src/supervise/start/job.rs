@@ -354,12 +354,15 @@ impl Job {
     pub fn end(&mut self, run_id: &str) -> Answer<usize> {
         let (id, child, run_id) = (self.id, self.child.take(), run_id.to_owned());
         Answer::beside(move || {
+            let sessions = processes::sessions_of(&run_id);
             if processes::is_alive(id) {
                 let _ = killpg(Pid::from_raw(id.pid as i32), Signal::SIGKILL);
             }
             // One that a disk holds up goes when the disk lets it: nobody waits for that.
             std::thread::spawn(move || child.map(|mut child| child.wait()));
-            processes::end_run(&run_id, None, END_PATIENCE).0
+            let ended = processes::end_run(&run_id, None, END_PATIENCE).0;
+            processes::remove_sessions(sessions);
+            ended
         })
     }
 

@@ -134,6 +134,11 @@ pub fn session_of(pid: u32) -> Option<PathBuf> {
     (plain && path.components().any(of_open_mpi)).then_some(path)
 }
 
+/// What the processes of a run on this node keep in /tmp.
+pub fn sessions_of(run_id: &str) -> BTreeSet<PathBuf> {
+    of_run(run_id, None).into_iter().filter_map(session_of).collect()
+}
+
 /// Removes the folders of a launcher that had no chance to. Nobody waits for that: /tmp may hang.
 pub fn remove_sessions(sessions: BTreeSet<PathBuf>) {
     if sessions.is_empty() {

@@ -6,17 +6,15 @@
 //! that hangs is ended.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-
 use crate::comm::{Comm, Reduce};
 use crate::outcome::Power;
+use crate::supervise::talk::question::ask;
 
 /// Between two readings.
 const EVERY: Duration = Duration::from_secs(1);
@@ -134,34 +132,9 @@ impl Source {
 
 /// What a command prints first, if it is a number of watts.
 fn watts_of(command: &str) -> Option<f64> {
-    let mut child = Command::new("/bin/sh")
-        .args(["-c", command])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    let began = Instant::now();
-    let ended = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status.success(),
-            Ok(None) if began.elapsed() < COMMAND_LIMIT => thread::sleep(Duration::from_millis(5)),
-            _ => {
-                // It hangs, or nobody knows: one that has ended already cannot be harmed.
-                let _ = child.kill();
-                let _ = child.wait();
-                return None;
-            }
-        }
-    };
-    // A child of the command may hold the pipe open: what was printed is there already.
-    let mut out = child.stdout.take()?;
-    fcntl(&out, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).ok()?;
-    let mut bytes = [0u8; 256];
-    let count = out.read(&mut bytes).ok()?;
-    let text = String::from_utf8_lossy(&bytes[..count]);
+    let (status, text) = ask(Command::new("/bin/sh").args(["-c", command]), COMMAND_LIMIT).ok()?;
     let watts: f64 = text.split_whitespace().next()?.parse().ok()?;
-    (ended && watts.is_finite() && watts >= 0.0).then_some(watts)
+    (status.success() && watts.is_finite() && watts >= 0.0).then_some(watts)
 }
 
 /// Energy so far. Pure.

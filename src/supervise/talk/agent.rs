@@ -8,11 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -22,6 +22,7 @@ use super::link::{Links, room_for};
 use super::lonely::Lonely;
 use super::processes;
 use super::progress::{Heads, Progress, ProgressSource};
+use super::question::ask;
 use super::relay::{Hands, Relay};
 use super::wire::{Attend, Beat, Facts, FromAgent, WIRE_VERSION, to_line};
 use crate::blas::arithmetic::Arithmetic;
@@ -405,33 +406,20 @@ pub fn boot() -> String {
 
 /// What `--blas` names on this node: another process loads it, which may crash or hang.
 fn look_at_blas(name: &str) -> Result<String, String> {
-    let failed = |why: String| format!("--blas {name} cannot be looked at: {why}");
-    let own = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
-    let mut looking = Command::new(own)
-        .args(["agent", "--look-at-blas", name])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|error| failed(error.to_string()))?;
-    let began = Instant::now();
-    let status = loop {
-        match looking.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if began.elapsed() > LOOK_MOST => {
-                // A process that waits for a disk may outlive this; nobody waits for it.
-                let _ = looking.kill();
-                return Err(failed(format!("it did not load within {} s", LOOK_MOST.as_secs())));
-            }
-            Ok(None) => std::thread::sleep(Duration::from_millis(5)),
-            Err(error) => return Err(failed(error.to_string())),
+    let own = std::env::current_exe();
+    let told = own
+        .and_then(|own| ask(Command::new(own).args(["agent", "--look-at-blas", name]), LOOK_MOST));
+    let why = match told {
+        Ok((status, text)) => match serde_json::from_str(&text) {
+            Ok(found) => return found,
+            Err(_) => format!("it ended with {status}"),
+        },
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            format!("it did not load within {} s", LOOK_MOST.as_secs())
         }
+        Err(error) => error.to_string(),
     };
-    let mut told = String::new();
-    if let Some(mut out) = looking.stdout.take() {
-        out.read_to_string(&mut told).map_err(|error| failed(error.to_string()))?;
-    }
-    serde_json::from_str(&told).unwrap_or_else(|_| Err(failed(format!("it ended with {status}"))))
+    Err(format!("--blas {name} cannot be looked at: {why}"))
 }
 
 /// What this node is like, and what the BLAS of that name is here.

@@ -354,7 +354,7 @@ impl Job {
     pub fn end(&mut self, run_id: &str) -> Answer<usize> {
         let (id, child, run_id) = (self.id, self.child.take(), run_id.to_owned());
         Answer::beside(move || {
-            let sessions = processes::sessions_of(&run_id);
+            let sessions = processes::left_by_run(&run_id);
             if processes::is_alive(id) {
                 let _ = killpg(Pid::from_raw(id.pid as i32), Signal::SIGKILL);
             }

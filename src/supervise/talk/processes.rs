@@ -119,24 +119,31 @@ pub fn send(pid: u32, signal: Signal, still: impl Fn(u32) -> bool) -> bool {
 }
 
 /// Where Open MPI's processes of a job on this node find what they share: a folder of the job's own in /tmp, of some
-/// megabytes. Slurm has such folders too, which are its own. Open MPI 5's mpirun, which nobody tells of it, names its folder after its
-/// process number; whoever has that number next could not start.
+/// megabytes. Slurm has such folders too, which are its own.
 pub fn session_of(pid: u32) -> Option<PathBuf> {
     let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let told = |name| variable(&environ, name).map(|value| Path::new(OsStr::from_bytes(value)));
-    let path = match told("PMIX_SERVER_TMPDIR") {
-        Some(path) => path.to_owned(),
-        None => told("TMPDIR").unwrap_or(Path::new("/tmp")).join(format!("ompi.{pid}")),
-    };
+    let path = Path::new(OsStr::from_bytes(variable(&environ, "PMIX_SERVER_TMPDIR")?));
     let of_open_mpi =
         |part| matches!(part, Component::Normal(name) if name.as_bytes().starts_with(b"ompi."));
     let plain = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
-    (plain && path.components().any(of_open_mpi)).then_some(path)
+    (plain && path.components().any(of_open_mpi)).then(|| path.to_owned())
 }
 
-/// What the processes of a run on this node keep in /tmp.
-pub fn sessions_of(run_id: &str) -> BTreeSet<PathBuf> {
-    of_run(run_id, None).into_iter().filter_map(session_of).collect()
+/// What a process leaves in /tmp that is killed now. Open MPI 5's mpirun, which nobody tells of its folder, names it after its
+/// process number; whoever has that number next could not start, and has a folder of that name to itself. So this is for
+/// processes that are still there.
+fn left_by(pid: u32) -> Option<PathBuf> {
+    session_of(pid).or_else(|| {
+        let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        let folder = variable(&environ, "TMPDIR").unwrap_or(b"/tmp");
+        let folder = Path::new(OsStr::from_bytes(folder));
+        folder.is_absolute().then(|| folder.join(format!("ompi.{pid}")))
+    })
+}
+
+/// What the processes of a run on this node leave in /tmp if they are killed now.
+pub fn left_by_run(run_id: &str) -> BTreeSet<PathBuf> {
+    of_run(run_id, None).into_iter().filter_map(left_by).collect()
 }
 
 /// Removes the folders of a launcher that had no chance to. Nobody waits for that: /tmp may hang.
@@ -171,7 +178,7 @@ pub fn end_run(run_id: &str, below: Option<u32>, patience: Duration) -> (usize, 
             return (ended.len(), left.len());
         }
         for pid in left {
-            sessions.extend(session_of(pid));
+            sessions.extend(left_by(pid));
             // It may have gone by itself in between.
             if send(pid, Signal::SIGKILL, |pid| belongs(pid, run_id, below)) {
                 ended.insert(pid);

@@ -723,10 +723,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let mut digests =
                 lost.then(|| self.holding.digests(None, all, buffers.parity_rows, buffers.pitch));
             self.holding.with_shares(target.epoch, None, |share, is_state| {
-                let (coder, window) = match is_state {
-                    true => (coder.for_any_bits(), state_window),
-                    false => (coder, whole),
-                };
+                let coder = coder.suited(is_state);
+                let window = if is_state { state_window } else { whole };
                 let see = |share: &Share, role| {
                     if is_state {
                         return;

@@ -208,10 +208,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let (coder, how, group) = (self.coder, self.encode, &self.group);
         let state_window = self.holding.state_window();
         self.holding.with_shares(epoch, Some(a), |share, is_state| {
-            let (coder, window) = match is_state {
-                true => (coder.for_any_bits(), state_window),
-                false => (coder, window),
-            };
+            let coder = coder.suited(is_state);
+            let window = if is_state { state_window } else { window };
             let see = |share: &Share, role| {
                 if !is_state {
                     digests.see(share, role);

@@ -33,6 +33,36 @@ impl Weight {
     fn is_one(self) -> bool {
         matches!(self, Weight::Byte(1)) || self == Weight::Real(1.0)
     }
+
+    /// `dst += weight * src` in the weight's arithmetic, on rows of words.
+    pub fn add(self, src: &[u64], dst: &mut [u64]) {
+        debug_assert_eq!(src.len(), dst.len());
+        match self {
+            weight if weight.is_zero() => {}
+            Weight::Byte(1) => {
+                for (d, s) in dst.iter_mut().zip(src) {
+                    *d ^= s;
+                }
+            }
+            Weight::Byte(weight) => gf256::mul_add(weight, bytes(src), bytes_mut(dst)),
+            // Times 1 and -1 is exact, so that a plain sum is one.
+            Weight::Real(weight) => {
+                for (d, s) in dst.iter_mut().zip(src) {
+                    *d = (f64::from_bits(*d) + weight * f64::from_bits(*s)).to_bits();
+                }
+            }
+        }
+    }
+
+    /// `dst = weight * src`.
+    pub fn set(self, src: &[u64], dst: &mut [u64]) {
+        if self.is_one() {
+            dst.copy_from_slice(src);
+        } else {
+            dst.fill(0);
+            self.add(src, dst);
+        }
+    }
 }
 
 impl From<Byte> for Weight {
@@ -94,36 +124,6 @@ impl Code {
     pub fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|c| c.to_byte() == byte)
     }
-
-    /// `dst += weight * src` in this code's arithmetic, on rows of words.
-    pub fn add(weight: Weight, src: &[u64], dst: &mut [u64]) {
-        debug_assert_eq!(src.len(), dst.len());
-        match weight {
-            weight if weight.is_zero() => {}
-            Weight::Byte(1) => {
-                for (d, s) in dst.iter_mut().zip(src) {
-                    *d ^= s;
-                }
-            }
-            Weight::Byte(weight) => gf256::mul_add(weight, bytes(src), bytes_mut(dst)),
-            // Times 1 and -1 is exact, so that a plain sum is one.
-            Weight::Real(weight) => {
-                for (d, s) in dst.iter_mut().zip(src) {
-                    *d = (f64::from_bits(*d) + weight * f64::from_bits(*s)).to_bits();
-                }
-            }
-        }
-    }
-
-    /// `dst = weight * src`.
-    pub fn set(weight: Weight, src: &[u64], dst: &mut [u64]) {
-        if weight.is_one() {
-            dst.copy_from_slice(src);
-        } else {
-            dst.fill(0);
-            Self::add(weight, src, dst);
-        }
-    }
 }
 
 /// Weight of member `member`'s data in parity row `parity` of Reed-Solomon.
@@ -183,11 +183,11 @@ mod tests {
     fn sums_are_sums() {
         let src = [1.5f64.to_bits(), 2.0f64.to_bits()];
         let mut dst = [1.0f64.to_bits(), 4.0f64.to_bits()];
-        Code::add(Weight::Real(-1.0), &src, &mut dst);
+        Weight::Real(-1.0).add(&src, &mut dst);
         assert_eq!(dst.map(f64::from_bits), [-0.5, 2.0]);
-        Code::add(Weight::Real(1.0), &src, &mut dst);
+        Weight::Real(1.0).add(&src, &mut dst);
         assert_eq!(dst.map(f64::from_bits), [1.0, 4.0]);
-        Code::set(Weight::Real(-0.5), &src, &mut dst);
+        Weight::Real(-0.5).set(&src, &mut dst);
         assert_eq!(dst.map(f64::from_bits), [-0.75, -1.0]);
     }
 

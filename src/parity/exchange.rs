@@ -123,9 +123,12 @@ impl<'a> Scratch<'a> {
 }
 
 impl Coder {
-    /// The same stripes for what is no real number.
-    pub fn for_any_bits(self) -> Coder {
-        Coder { code: self.code.for_any_bits(self.stripes.losses), ..self }
+    /// The same stripes, in a code that gives back every bit if the rows are `any_bits` and no real numbers.
+    pub fn suited(self, any_bits: bool) -> Coder {
+        match any_bits {
+            true => Coder { code: self.code.for_any_bits(self.stripes.losses), ..self },
+            false => self,
+        }
     }
 
     /// Puts this member's weighted rows into `buffer`, replacing or adding to what it holds.
@@ -151,9 +154,9 @@ impl Coder {
             let (front, back) = line.split_at_mut(width - row.len());
             if replace {
                 front.fill(0);
-                Code::set(weight, row, back);
+                weight.set(row, back);
             } else {
-                Code::add(weight, row, back);
+                weight.add(row, back);
             }
         }
     }

@@ -78,18 +78,23 @@ fn own_prefix(program: &Path) -> Option<PathBuf> {
         .then(|| prefix.to_path_buf())
 }
 
-/// The program of a launcher: the one beside the library this program is linked to, else the first in PATH of that version.
+/// The version that a launcher has to be of: of Open MPI the linked library's.
+fn wanted(kind: Launcher, library: &str) -> Option<u32> {
+    let own = Launcher::of_library(library) == Some(kind);
+    major_version(library).filter(|_| own && kind == Launcher::Openmpi)
+}
+
+/// The program of a launcher and its version, if it tells: the one beside the library this program is linked to, else the first in PATH of that version.
 fn program_of(kind: Launcher, library: &str) -> Option<(PathBuf, Option<u32>)> {
     let own = Launcher::of_library(library) == Some(kind);
-    let wanted = major_version(library).filter(|_| own && kind == Launcher::Openmpi);
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let beside = prefix_of_library(&maps)
         .filter(|_| own)
         .into_iter()
         .flat_map(|dir| kind.programs().iter().map(move |name| dir.join("bin").join(name)));
     let in_path = kind.programs().iter().filter_map(|name| in_path(name));
-    choose(beside.filter(|path| path.is_file()).chain(in_path).collect(), wanted, version_of)
-        .map(|(program, major)| (program, major.or(wanted)))
+    let found = beside.filter(|path| path.is_file()).chain(in_path).collect();
+    choose(found, wanted(kind, library), version_of)
 }
 
 /// The words that start a job where the user gave none: the launcher of this program's MPI, with as many ranks on each of
@@ -122,11 +127,7 @@ impl NodeFlags {
             ));
         };
         let (program, major) = match &self.launcher_program {
-            Some(path) => {
-                let own = Launcher::of_library(&library) == Some(kind);
-                let wanted = major_version(&library).filter(|_| own && kind == Launcher::Openmpi);
-                (path.clone(), version_of(path).or(wanted))
-            }
+            Some(path) => (path.clone(), version_of(path)),
             None => program_of(kind, &library).ok_or_else(|| {
                 Refusal(
                     Exit::Environment,
@@ -149,7 +150,7 @@ impl NodeFlags {
             kind,
             prefix: own_prefix(&program).filter(|_| kind == Launcher::Openmpi),
             program,
-            major,
+            major: major.or(wanted(kind, &library)),
             pmi: pmi(&library),
             fence_is_chosen: std::env::var_os(PMIX_FENCE_VAR).is_some(),
             cpus_per_rank: cpus,

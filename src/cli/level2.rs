@@ -44,9 +44,9 @@ impl<'a> Level2<'a> {
         let token = String::from_utf8(token).expect("hexadecimal digits");
         let (first, leads) = (comm.rank() == 0, node.rank() == 0);
         // A file system that hangs keeps nobody waiting for ever.
-        let look = |look: fn(&Shelf, &str) -> Result<(), String>, mine: bool| {
+        let look = |with: fn(&Shelf, &str) -> Result<(), String>, mine: bool| {
             let (shelf, token) = (shelf.clone(), token.clone());
-            let found = if mine { patiently(move || look(&shelf, &token)) } else { Ok(()) };
+            let found = if mine { patiently(move || with(&shelf, &token)) } else { Ok(()) };
             unanimous(comm, found.map_err(ended))
         };
         look(|shelf, _| shelf.check(), leads)?;

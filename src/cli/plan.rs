@@ -18,6 +18,7 @@ use crate::model::planner::{
     self, Advice, Comparison, Inputs, Measured, Mtbf, Plan, calibration_sizes, node_hours,
     test_params,
 };
+use crate::supervise::start::launcher::WITH_ULFM;
 use crate::units::{
     bytes, bytes_per_second, seconds, seconds_or_none, show_bytes, show_flops, show_seconds,
 };
@@ -456,9 +457,10 @@ fn start(inputs: &Inputs, plan: &Plan) -> String {
     match plan.method {
         Method::None => format!("Start it there with\n{plain}"),
         Method::Abft => format!(
-            "Start it there, with Open MPI 5 and {} ranks more than the grid has, with\n  mpirun --with-ft ulfm --mca mpi_ft_detector \
-             true --mca mpi_ft_detector_period 1 --mca mpi_ft_detector_timeout 6 -np {ranks} --map-by ppr:{each}:node skt-hpl",
-            plan.shape.p
+            "Start it there, with Open MPI 5 and {} ranks more than the grid has, with\n  mpirun {} -np {ranks} --map-by ppr:{each}:node \
+             skt-hpl",
+            plan.shape.p,
+            WITH_ULFM.join(" ")
         ),
         _ => format!(
             "Start it there with\n  skt-hpl run --hosts HOSTS --spares SPARES    (a line a node: `name slots={each}`)\nor, to start it \

@@ -12,7 +12,7 @@ use crate::model::ModelError;
 use crate::model::figures::simulation_figure;
 use crate::model::fit::RateModel;
 use crate::model::memory::{Method, Scope};
-use crate::model::nonstop::column_factor;
+use crate::model::nonstop::{IN_PLACE_S, column_factor};
 use crate::model::profile::{Every, Run, SaveCost, Schedule};
 use crate::model::simulate::{
     Age, Domains, Failures, GoingOn, Placement, Scenario, Summary, System, Trace, simulate,
@@ -305,7 +305,7 @@ fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
             going_on: GoingOn {
                 processes: flags.process_share,
                 in_place: match flags.method {
-                    Method::Abft => Some(flags.in_place.unwrap_or(1.0)),
+                    Method::Abft => Some(flags.in_place.unwrap_or(IN_PLACE_S)),
                     _ => flags.in_place,
                 },
                 spare_ranks: flags.spare_ranks,

@@ -11,7 +11,9 @@ use super::fit::{RateModel, Sample};
 use super::helpers;
 use super::interval;
 use super::memory::{Method, Scope, available_fraction, scope_volume};
-use super::nonstop::{Failing, Repair, Ways, rebuilt_by_recovery, regained_by_replacement};
+use super::nonstop::{
+    Failing, IN_PLACE_S, Repair, Ways, rebuilt_by_recovery, regained_by_replacement,
+};
 use super::platforms::{
     Application, Defaults, Edition, Grouping, InMemory, Machine, Platform, groups, growth,
     protocol, smallest_group,
@@ -690,8 +692,13 @@ fn hpl_figure() -> Result<Figure> {
 /// Two hours of work: what failures leave of the rate.
 fn nonstop_figure() -> Result<Figure> {
     // Fig. 15 of self-checkpoint; that going on in place takes a second is an assumption.
-    let ways =
-        Ways { work: 2.0 * HOUR_S, save: 16.0, again: 63.0 + 19.0, recover: 20.0, in_place: 1.0 };
+    let ways = Ways {
+        work: 2.0 * HOUR_S,
+        save: 16.0,
+        again: 63.0 + 19.0,
+        recover: 20.0,
+        in_place: IN_PLACE_S,
+    };
     // From five minutes to 200 hours, by numbers that one asks for.
     const MINUTES: [f64; 20] = [
         5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 240.0, 360.0, 480.0,

@@ -11,6 +11,10 @@ use super::encoding::{Code, Link, tree};
 use super::error::{Result, at_least, finite, fraction, non_negative, positive};
 use super::interval::{self, Segment};
 
+/// From the death of a process until all go on without a restart, where nobody says otherwise. A few ranks on one machine need
+/// 0.01 to 0.2 s from the notice on; that a process is gone its node's daemon tells at once.
+pub const IN_PLACE_S: f64 = 1.0;
+
 /// Memory and work of P x (Q+1) ranks for each unit that the P x Q alone would need: (Q+1)/Q, both.
 pub fn column_factor(q: u64) -> Result<f64> {
     at_least("the number of process columns Q", q, 1, "at least 1")?;

@@ -3,6 +3,7 @@
 use super::super::ModelError;
 use super::super::error::{Result, positive};
 use super::super::fit::RateModel;
+use super::super::nonstop::IN_PLACE_S;
 use super::choice::squarest_grid;
 use super::costs::{GENERATE_BYTES_S, RECOVERY_FACTOR};
 use super::inputs::{Inputs, Mtbf};
@@ -15,10 +16,6 @@ const RESERVE_LEAST: f64 = 512.0 * 1_048_576.0;
 /// A node that is silent for 4 s is lost; with the beats in between, and a look at what it was (docs/SUPERVISION.md).
 const DETECT_S: f64 = 5.0;
 const RESTART_S: f64 = 10.0;
-
-/// From the death of a process until all go on without a restart. A few ranks on one machine need 0.01 to 0.2 s from the
-/// notice on; that a process is gone its node's daemon tells at once.
-const IN_PLACE_S: f64 = 1.0;
 
 /// The inputs with every guess made.
 #[derive(Clone, Copy)]

@@ -38,7 +38,12 @@ impl<'a> Level2<'a> {
     ) -> Result<Option<Self>, Ended> {
         let Some(shelf) = shelf(settings) else { return Ok(None) };
         let level2 = settings.level2.as_ref().expect("it has a shelf");
-        let ended = |why: String| Ended::new(Exit::Environment, why);
+        let dir = shelf.dir().display().to_string();
+        let ended = |why: String| {
+            // What hangs does not say where.
+            let why = if why.contains(&dir) { why } else { format!("--level2 {dir}: {why}") };
+            Ended::new(Exit::Environment, why)
+        };
         let mut token = format!("{:032x}", new_run()).into_bytes();
         comm.broadcast_bytes(&mut token, 0);
         let token = String::from_utf8(token).expect("hexadecimal digits");

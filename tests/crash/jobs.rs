@@ -114,7 +114,7 @@ fn another_problem_under_the_same_name_is_refused() {
 fn two_jobs_side_by_side() {
     let (one, two) = (Scene::new(2, 2), Scene::new(2, 2));
     let running = one.freeze("iteration:0:9:stop");
-    let ran = two.job().beside(&running).run();
+    let ran = two.job().run();
     two.expect_finished(ran);
     one.kill_all(running);
     assert!(resumed_at(&one.finish()).is_some());
@@ -125,7 +125,7 @@ fn the_same_name_twice_at_once_is_refused() {
     let scene = Scene::new(2, 2);
     let running = scene.freeze("iteration:0:9:stop");
     for restart in ["auto", "never"] {
-        let second = scene.job().args(&["--restart", restart]).beside(&running).run();
+        let second = scene.job().args(&["--restart", restart]).run();
         let second = second.expect_code(5);
         assert!(second.err.contains("in use"), "{}", second.told());
         assert_eq!(scene.held(), [0, 1, 2, 3]);

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::job::{PROGRAM, mpich, mpirun, turn};
+use crate::job::{PROGRAM, mpich, mpirun};
 
 /// Writes the cores a rank may use to a file named after the rank.
 const RANK: &str = "#!/bin/sh\n\
@@ -59,7 +59,6 @@ fn cores(ranks: usize, supervised: bool) -> Vec<String> {
             command.args(["-np", &count, "--hostfile"]).args([&hosts, &rank]);
         }
     }
-    let _turn = turn();
     let out = without_wishes(&mut command).arg(dir.path()).output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let read = |rank| fs::read_to_string(dir.path().join(format!("{rank}"))).unwrap();

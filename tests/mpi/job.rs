@@ -1,6 +1,7 @@
-//! Starts a job under `mpirun`, one at a time, and collects what it left.
+//! Starts a job under `mpirun` and collects what it left.
 //!
-//! A job has a folder of its own. A job that does not end is ended, and fails its test.
+//! A job has a folder of its own. A job that does not end is ended, and fails its test. As many jobs run side by side as
+//! the runner has threads (`--test-threads`): a launcher that starts or ends leaves the processors idle much of the time.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -47,15 +48,6 @@ fn relax() -> &'static Path {
     })
 }
 
-/// Jobs do not run side by side, whichever thread or process starts them: ranks outnumber the cores
-/// as it is. Held as long as it lives.
-pub fn turn() -> File {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpirun.lock");
-    let file = File::create(path).unwrap();
-    file.lock().unwrap();
-    file
-}
-
 /// What a launcher needs of its environment here.
 pub fn for_a_launcher(command: &mut Command) {
     // Settings of whoever runs the tests are not the tests' settings.
@@ -92,7 +84,6 @@ pub struct Job {
     under: Vec<String>,
     /// Words of the launcher's own.
     launcher: Vec<String>,
-    beside: bool,
     /// Ranks that are started by words of their own, where not all are alike.
     parts: Vec<(usize, Vec<String>)>,
 }
@@ -108,7 +99,7 @@ impl Job {
         let limit = Duration::from_secs(180);
         let dir = TempDir::new().unwrap();
         let (under, launcher, parts) = (Vec::new(), Vec::new(), Vec::new());
-        Self { ranks, program, args, env, dir, limit, under, launcher, beside: false, parts }
+        Self { ranks, program, args, env, dir, limit, under, launcher, parts }
     }
 
     /// The tests of `dat`, on as many ranks as it needs, also written as JSON.
@@ -158,14 +149,7 @@ impl Job {
         self
     }
 
-    /// Does not wait for its turn: this test has a job under way that waits for this one.
-    pub fn beside(mut self, _: &Running) -> Self {
-        self.beside = true;
-        self
-    }
-
     pub fn start(self) -> Running {
-        let turn = (!self.beside).then(turn);
         let path = |name: &str| self.dir.path().join(name);
         let words: Vec<String> = self.under.iter().cloned().chain([mpirun()]).collect();
         let mut command = Command::new(&words[0]);
@@ -197,7 +181,6 @@ impl Job {
             dir: self.dir,
             limit: self.limit,
             began: Instant::now(),
-            _turn: turn,
         }
     }
 
@@ -213,7 +196,6 @@ pub struct Running {
     dir: TempDir,
     limit: Duration,
     began: Instant,
-    _turn: Option<File>,
 }
 
 /// A rank's process.

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::dat::Dat;
-use crate::job::{Job, PROGRAM, for_a_launcher, mpirun, turn};
+use crate::job::{Job, PROGRAM, for_a_launcher, mpirun};
 
 fn tune(dir: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
@@ -28,7 +28,6 @@ fn measured(dir: &Path) -> Vec<serde_json::Value> {
 /// A search that is killed goes on with what it had measured; what it finds runs, and passes the check.
 #[test]
 fn an_interrupted_search_goes_on_and_what_it_finds_runs() {
-    let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     // So many measurements fit: a budget that this machine would have spent at once would leave nothing to go on with.

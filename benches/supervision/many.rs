@@ -39,6 +39,13 @@ struct Row {
 /// A process that ends with this one's interest in it.
 struct Kept(Child);
 
+/// The next size has the machine for itself: launchers go with the socket.
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.folder.join("socket"));
+    }
+}
+
 impl Drop for Kept {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -83,8 +90,14 @@ impl Stage {
         fs::write(folder.join("hosts"), list(0, working)).map_err(say)?;
         fs::write(folder.join("spares"), list(working, agents)).map_err(say)?;
         let launcher = folder.join("launcher");
-        // It is asked which one it is; after that it waits as a launcher does whose ranks compute.
-        let script = "#!/bin/sh\ncase $1 in --version|-V) echo 'mpirun (Open MPI) 4.1.4'; exit ;; esac\nexec sleep 100000\n";
+        // It is asked which one it is; after that it waits as a launcher does whose ranks compute. It outlives its
+        // supervisor, as launchers must, but not this measurement.
+        let script = format!(
+            "#!/bin/sh\ncase $1 in --version|-V) echo 'mpirun (Open MPI) 4.1.4'; exit ;; esac\n\
+             while kill -0 {} 2>/dev/null && [ -e '{}' ]; do sleep 1; done\n",
+            std::process::id(),
+            socket.display()
+        );
         fs::write(&launcher, script).map_err(say)?;
         use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(&launcher, fs::Permissions::from_mode(0o755)).map_err(say)?;

@@ -98,6 +98,7 @@ impl Hands for Node {
         self.position = None;
         self.ended.push(id);
     }
+    fn end_rank(&mut self, _: usize) {}
     fn halt(&mut self, _: bool) -> usize {
         0
     }

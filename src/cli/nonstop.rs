@@ -5,6 +5,9 @@
 //! takes the position that is vacant, and what a restart would do is done without one. What a rank must know of
 //! earlier acts is its [`Story`]; with a roll call at the beginning all ranks come to know the same. docs/NONSTOP.md tells the whole protocol.
 
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::Ended;
@@ -16,8 +19,10 @@ use crate::comm::{Comm, Lost, World};
 use crate::faults;
 use crate::input::Loaded;
 use crate::lu::unix_seconds;
+use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::in_place::{Gone, Notice};
 use crate::supervise::start::launcher::own_run_id;
+use crate::supervise::talk::processes;
 
 /// What going on without a lost rank needs of settings and MPI; the same on every rank of a sound job.
 pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Ended> {
@@ -90,6 +95,7 @@ pub struct Story {
 struct Answer {
     /// The number the launcher gave it.
     launched: usize,
+    process: Process,
     host: String,
     domain: String,
     node: usize,
@@ -104,6 +110,43 @@ struct Answer {
     /// Not told by those who have just noticed nothing.
     noticed_unix_s: f64,
 }
+
+/// A rank's process, and where its number means it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Process {
+    id: ProcessId,
+    /// The machine's start and the namespace of processes.
+    of: (String, String),
+}
+
+impl Process {
+    fn own() -> Self {
+        let pid = std::process::id();
+        let started = processes::look(pid).map_or(0, |(_, started)| started);
+        let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Self {
+            id: ProcessId { pid, started },
+            of: (boot.trim().to_owned(), namespace.display().to_string()),
+        }
+    }
+
+    /// Ends it if it is on this node: all have agreed that it is lost, but it may only have been stopped. It must not come back to
+    /// the memory of the position that it had, nor hold it.
+    fn end(&self) {
+        let own = Self::own();
+        if self.of == own.of && self.id != own.id && processes::is_alive(self.id) {
+            processes::send(self.id.pid, Signal::SIGKILL, |_| processes::is_alive(self.id));
+            let until = Instant::now() + ENDS_WITHIN;
+            while processes::is_alive(self.id) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}
+
+/// The kernel frees memory before the process is gone; what still holds on after that is refused with words of its own.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
 /// Plays acts until one comes to its end; just the one where losses are not survived.
 pub fn play<T>(
@@ -150,6 +193,7 @@ impl Story {
         let comm = world.comm();
         let mine = Answer {
             launched: world.launched()[comm.rank()],
+            process: Process::own(),
             host: host.to_owned(),
             domain: domain.to_owned(),
             node,
@@ -176,6 +220,9 @@ impl Story {
         if !self.gone.is_empty() {
             let noticed = answers.iter().map(|a| a.noticed_unix_s).fold(f64::INFINITY, f64::min);
             let gone = std::mem::take(&mut self.gone);
+            for person in self.people.iter().filter(|a| gone.contains(&a.launched)) {
+                person.process.end();
+            }
             // A loss before the last one could be told is told with it.
             let untold = self.notice.take();
             let noticed = untold.as_ref().map_or(noticed, |n| n.noticed_unix_s.min(noticed));

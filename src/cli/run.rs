@@ -158,7 +158,7 @@ pub struct RunFlags {
     #[arg(long, value_name = "X", default_value_t = Thresholds::default().hang_factor, help_heading = "Detection")]
     pub hang_factor: f64,
 
-    /// ...but never before this time
+    /// ...but never before this time; under --nonstop not before 15 s
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "9s", help_heading = "Detection")]
     pub hang_min: Duration,
 
@@ -490,7 +490,13 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         thresholds: Thresholds {
             silence_ms: ms(flags.silence),
             hang_factor: flags.hang_factor,
-            hang_min_ms: ms(flags.hang_min),
+            hang_min_ms: if nonstop {
+                ms(flags.hang_min).max(IN_PLACE_MS)
+            } else {
+                ms(flags.hang_min)
+            },
+            // The others take one that is stopped for dead, and go on without it; if they do not, they stand still.
+            stopped_ms: if nonstop { ms(flags.patience) } else { ms(flags.hang_min) },
             patience_ms: ms(flags.patience),
             start_ms: ms(flags.start_patience),
             pace_factor: flags.slow_factor,

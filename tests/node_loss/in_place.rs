@@ -57,6 +57,27 @@ fn a_killed_rank_is_replaced_inside_the_job() {
     nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5"]);
 }
 
+/// Who stops is taken for dead by the others. It is ended on its node, so that it neither holds memory nor comes back, and
+/// the supervisor does not take it for a rank that hangs: nobody is started again.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_stopped_rank_is_replaced_inside_the_job_and_ended() {
+    if !goes_on() {
+        return;
+    }
+    let lab = Lab::up(5, 0);
+    let mut run = lab.in_place("run").faults("1@iteration:1:20:stop").start();
+    run.struck("iteration:1:20");
+    let end = run.end();
+    end.passed();
+    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+    assert!(end.of("fault").is_empty(), "{}", end.told());
+    assert_eq!(end.of("gone-on").len(), 1, "{}", end.told());
+    assert!(end.errors.contains("rank 4 on n5 takes position 1"), "{}", end.told());
+    lab.same_x("run", &end);
+    nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5"]);
+}
+
 /// The run went on to the same x by one restart, with these nodes.
 fn restarted(lab: &Lab, end: &Ended, hosts: &[&str]) {
     assert_eq!(end.of("launched").len(), 2, "{}", end.told());

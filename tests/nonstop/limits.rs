@@ -75,6 +75,15 @@ fn more_than_a_group_survives_ends_with_the_memory_kept() {
     scene.expect_refused(4, &["position 1", "position 2"]);
 }
 
+/// Who is stopped is taken for dead: its node's other ranks end it, so that it neither holds its memory nor is waited for.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn who_is_stopped_is_ended_and_replaced() {
+    let scene = Scene::new(2, 2).nonstop(1);
+    let ran = scene.survive("1@iteration:1:5:stop");
+    assert!(ran.err.contains("rank 4 on"), "{}", ran.told());
+}
+
 /// One that stands by costs nobody anything when it goes, whether before or after it would have been needed.
 #[test]
 #[ignore = "needs Open MPI 5"]

@@ -78,7 +78,7 @@ impl Hang {
         if let Some((&node, &since_ms)) = self
             .stopped
             .iter()
-            .find(|(node, since)| now_ms.saturating_sub(**since) >= t.hang_min_ms && heard(**node))
+            .find(|(node, since)| now_ms.saturating_sub(**since) >= t.stopped_ms && heard(**node))
             && !ranks.all().any(|rank| rank.stopped_since_ms.is_some())
         {
             let detail = format!(
@@ -92,7 +92,7 @@ impl Hang {
             self.in_step_since_ms.map_or(latest_ms, |since| since.max(rank.changed_ms))
         };
         let stopped = |rank: &Rank| {
-            rank.stopped_since_ms.is_some_and(|s| now_ms.saturating_sub(s) >= t.hang_min_ms)
+            rank.stopped_since_ms.is_some_and(|s| now_ms.saturating_sub(s) >= t.stopped_ms)
         };
         let late = |rank: &Rank| now_ms.saturating_sub(still_since_ms(rank)) >= limit_ms;
         let hangs = ranks.all().any(|r| !r.is_dead() && stopped(r) && heard(r.node))

@@ -20,6 +20,8 @@ pub struct Thresholds {
     pub hang_min_ms: u64,
     /// The same for what has no yardstick: starting, generating, saving, restoring, solving.
     pub patience_ms: u64,
+    /// A process that is stopped for so long hangs.
+    pub stopped_ms: u64,
     /// The first rank must show up so soon after the launch.
     pub start_ms: u64,
     /// A node whose replies take so many times the others' (and at least `slow_min_ms`) is slow.
@@ -39,6 +41,7 @@ impl Default for Thresholds {
             end_grace_ms: 5000,
             hang_factor: 3.0,
             hang_min_ms: 9_000,
+            stopped_ms: 9_000,
             patience_ms: 120_000,
             start_ms: 300_000,
             slow_factor: 8.0,

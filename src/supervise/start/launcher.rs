@@ -72,6 +72,10 @@ pub const WITH_ULFM: &[&str] = &[
     "--mca",
     "mpi_ft_detector_timeout",
     "6",
+    // Else only who has noticed knows of a process that is stopped, and of the others nobody ever (5.0.11).
+    "--mca",
+    "mpi_ft_propagator_with_rbcast",
+    "true",
 ];
 
 /// A launcher as it was found on this machine.

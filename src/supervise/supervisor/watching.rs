@@ -201,6 +201,12 @@ impl Supervisor<'_> {
             let positions = it.lost.iter().filter_map(|gone| gone.position);
             let lived = positions.filter_map(|p| watch.ranks().last_lived_ms(p as u32)).map(own);
             let well_ms = lived.min();
+            // One that was only stopped would stay, and the launcher would wait for it for ever.
+            for gone in &it.lost {
+                if let Some(node) = self.cluster.find(&gone.node) {
+                    self.cluster.tell_end_rank(node, gone.rank);
+                }
+            }
             let noticed_ms = it.noticed_ms(well_ms, read_ms);
             // They may have come further since the last heartbeat.
             let iteration = watch.iteration().max(it.boundary.unwrap_or(0));

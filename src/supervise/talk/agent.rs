@@ -192,6 +192,21 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
         self.ending = Some(Ending { id, done, thread });
     }
 
+    fn end_rank(&mut self, rank: usize) {
+        let number = rank.to_string();
+        for pid in processes::of_run(&self.run_id, None) {
+            let still = |pid| {
+                processes::environ(pid).is_some_and(|environ| {
+                    processes::is_of(&environ, &self.run_id, None)
+                        && processes::variable(&environ, OPEN_MPI_RANK) == Some(number.as_bytes())
+                })
+            };
+            if still(pid) {
+                processes::send(pid, Signal::SIGKILL, still);
+            }
+        }
+    }
+
     fn halt(&mut self, now: bool) -> usize {
         Agent::halt(self, if now { HALT_NOW } else { HALT_AFTER_SAVE })
     }
@@ -299,6 +314,9 @@ impl<S: ProgressSource> Agent<S> {
             .count()
     }
 }
+
+/// What a rank is numbered by where ranks can be lost one by one. Its launcher's own processes do not have it.
+const OPEN_MPI_RANK: &str = "OMPI_COMM_WORLD_RANK";
 
 /// Whether the launcher gave the process a rank.
 fn has_rank(pid: u32) -> bool {

@@ -499,6 +499,12 @@ impl Cluster {
         }
     }
 
+    /// Asks a node to end a rank that the others have lost.
+    pub fn tell_end_rank(&mut self, node: usize, rank: usize) {
+        let end = ToAgent::EndRank { rank };
+        self.branch.tell(Some(&[node as u32]), &end, &mut self.links);
+    }
+
     /// For a lost node that has just said hello.
     pub fn end_leftovers(&mut self, node: usize, clean: &BTreeSet<String>) {
         let id = self.next_end();

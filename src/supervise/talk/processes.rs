@@ -53,12 +53,21 @@ pub fn variable<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
 
 /// Whether a process is of the run, of an incarnation below `below` if given.
 pub fn belongs(pid: u32, run_id: &str, below: Option<u32>) -> bool {
-    let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else { return false };
-    if variable(&environ, RUN_ID_VAR) != Some(run_id.as_bytes()) {
+    environ(pid).is_some_and(|environ| is_of(&environ, run_id, below))
+}
+
+/// The variables that a process was started with.
+pub fn environ(pid: u32) -> Option<Vec<u8>> {
+    fs::read(format!("/proc/{pid}/environ")).ok()
+}
+
+/// Whether who has these variables is of the run, of an incarnation below `below` if given.
+pub fn is_of(environ: &[u8], run_id: &str, below: Option<u32>) -> bool {
+    if variable(environ, RUN_ID_VAR) != Some(run_id.as_bytes()) {
         return false;
     }
     let Some(below) = below else { return true };
-    variable(&environ, INCARNATION_VAR)
+    variable(environ, INCARNATION_VAR)
         .and_then(|value| std::str::from_utf8(value).ok()?.parse::<u32>().ok())
         .is_some_and(|incarnation| incarnation < below)
 }

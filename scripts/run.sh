@@ -49,14 +49,17 @@ rm -f "$here/HPL.out" "$here/run.json"
 
 step "plan"
 skt=$root_dir/target/release/skt-hpl
-# A few ranks that protect each other, each with its share of the cores and of the memory. On one node this
-# guards against a process that dies; on several, against nodes. To the plan each rank is a node of its own.
-cores=$(nproc)
-ranks=2
-if ((cores >= 4)); then
-    ranks=4
+# As many ranks as suit the machine, each with its share of the cores and of the memory, but two at least, so that
+# they protect each other. On one node this guards against a process that dies; on several, against nodes. To the
+# plan each rank is a node of its own.
+read -r ranks _ _ _ threads _ < <("$skt" plan --layout)
+cores=$((ranks * threads))
+if ((ranks < 2)); then
+    ranks=2
+    threads=$((cores >= 2 ? cores / 2 : 1))
 fi
-threads=$((cores >= ranks ? cores / ranks : 1))
+# Larger groups leave hardly more memory (docs/MODELS.md).
+group=$((ranks < 16 ? ranks : 16))
 free_kib=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)
 launcher=("$(mpi_tool mpirun openmpi)" --bind-to none)
 if ((cores < ranks)); then
@@ -66,7 +69,7 @@ if ((EUID == 0)); then
     launcher+=(--allow-run-as-root)
 fi
 plan=("$skt" plan --nodes "$ranks" --ranks-per-node 1 --cores "$threads" --memory "$((free_kib / ranks))KiB"
-    --network 4GB/s --group "$ranks" --job run-sh --runs 0 --write "$here" --force)
+    --network 4GB/s --group "$group" --job run-sh --runs 0 --write "$here" --force)
 # The rate is measured, not guessed: what a core can do differs tenfold between machines.
 measured=(--launcher "${launcher[*]} -np {ranks}" --calibrate)
 # A plan keeps a tenth of its limit in hand.

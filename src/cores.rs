@@ -1,95 +1,221 @@
-//! The cores a process may use. Hardware threads of one core share its arithmetic and its caches, so a core counts once,
-//! however many threads it has.
+//! The cores this process may use, and which of them a thread keeps to. Hardware threads of one core share its arithmetic and
+//! its caches, so a core counts once, however many threads it has.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::sync::{Mutex, OnceLock};
 
-use nix::sched::{CpuSet, sched_getaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// The processors, as the system numbers them, that this process is bound to: each hardware thread is one. Empty where
-/// the system does not tell.
-pub fn bound_to() -> BTreeSet<usize> {
-    let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else { return BTreeSet::new() };
+use crate::topology::Topology;
+
+/// What this process was given when it first asked: before any of its threads was pinned, which would be given less.
+struct Given {
+    processors: BTreeSet<usize>,
+    /// How many processors' time it has.
+    time: usize,
+}
+
+fn given() -> &'static Given {
+    static GIVEN: OnceLock<Given> = OnceLock::new();
+    GIVEN.get_or_init(|| Given {
+        processors: allowed(),
+        time: std::thread::available_parallelism().map_or(1, |n| n.get()),
+    })
+}
+
+/// The processors that the calling thread may run on.
+fn allowed() -> BTreeSet<usize> {
+    allowed_to(Pid::from_raw(0))
+}
+
+/// The same of a thread by its number.
+fn allowed_to(thread: Pid) -> BTreeSet<usize> {
+    let Ok(set) = sched_getaffinity(thread) else { return BTreeSet::new() };
     (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect()
 }
 
-/// Of these processors the first of each core.
-fn one_a_core(processors: &BTreeSet<usize>) -> BTreeSet<usize> {
-    let folder = Path::new("/sys/devices/system/cpu");
-    one_each(processors, |cpu| {
-        let list = folder.join(format!("cpu{cpu}/topology/thread_siblings_list"));
-        std::fs::read_to_string(list).map_or_else(|_| Vec::new(), |text| read_list(&text))
-    })
+/// Processors have numbers below this.
+pub fn most() -> usize {
+    CpuSet::count()
+}
+
+/// The processors, as the system numbers them, that this process is bound to: each hardware thread is one. Empty where
+/// the system does not tell.
+pub fn bound_to() -> &'static BTreeSet<usize> {
+    &given().processors
+}
+
+/// Whole cores among the processors this process is bound to; 0 where the system does not tell.
+fn bound() -> usize {
+    let known = Topology::here().among(bound_to());
+    // Processors that the system says nothing more of are alone.
+    known.cores() + bound_to().len() - known.hardware_threads()
 }
 
 /// How many cores this process may use, at least one.
 pub fn count() -> usize {
-    match one_a_core(&bound_to()).len() {
-        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+    match bound() {
+        0 => given().time,
         // A container may be given less time than its processors have.
-        cores => std::thread::available_parallelism().map_or(cores, |time| cores.min(time.get())),
+        cores => cores.min(given().time),
     }
 }
 
-/// The first of each group of siblings. One whose siblings are not known is alone.
-fn one_each(
-    processors: &BTreeSet<usize>,
-    siblings: impl Fn(usize) -> Vec<usize>,
-) -> BTreeSet<usize> {
-    let mut taken = BTreeSet::new();
-    let mut firsts = BTreeSet::new();
-    for &cpu in processors {
-        if taken.insert(cpu) {
-            firsts.insert(cpu);
-            taken.extend(siblings(cpu));
+/// Whether all the time of its cores is this process's to use.
+pub fn are_whole() -> bool {
+    (1..=given().time).contains(&bound())
+}
+
+/// The processors that this process's pool keeps to, while it is pinned.
+static OWN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// Says which processors the threads of this process keep to from now on; none to say that they do not any more.
+pub fn keep_to(processors: &[usize]) {
+    *OWN.lock().unwrap_or_else(|e| e.into_inner()) = processors.to_vec();
+}
+
+/// The calling thread, `part` of `parts` that are started together, runs where these are spread evenly over the processors
+/// that this process keeps to; wherever the process may, if there are none.
+pub fn spread(part: usize, parts: usize) {
+    let seat = seat(&OWN.lock().unwrap_or_else(|e| e.into_inner()), part, parts);
+    match seat {
+        Some(processor) => _ = pin(processor),
+        None => unpin(),
+    }
+}
+
+fn seat(own: &[usize], part: usize, parts: usize) -> Option<usize> {
+    own.get(part * own.len() / parts).copied()
+}
+
+/// From here on the calling thread runs on this processor alone, if the system lets it. Threads that it starts begin there,
+/// too: those that are to go where there is room [unpin](unpin) themselves.
+pub fn pin(processor: usize) -> bool {
+    allow([processor])
+}
+
+/// The calling thread may run wherever this process may.
+pub fn unpin() {
+    allow(bound_to().iter().copied());
+}
+
+/// Lets those threads of this process go that keep to the calling thread's processor beside it: a library has started them
+/// since that one was pinned, and they have inherited what was not meant for them.
+pub fn let_heirs_go() {
+    let own = allowed();
+    let own_number = nix::unistd::gettid();
+    if own.len() != 1 || own == *bound_to() {
+        return;
+    }
+    for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let number = task.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(thread) = number.map(Pid::from_raw).filter(|pid| *pid != own_number) else {
+            continue;
+        };
+        if allowed_to(thread) == own {
+            allow_to(thread, bound_to().iter().copied());
         }
     }
-    firsts
 }
 
-/// The numbers in a list as the kernel writes it: `0-3,8`. What cannot be read is left out.
-pub fn read_list(list: &str) -> Vec<usize> {
-    let number = |text: &str| text.trim().parse::<usize>().ok();
-    let range = |part: &str| match part.split_once('-') {
-        Some((first, last)) => Some(number(first)?..number(last)? + 1),
-        None => number(part).map(|only| only..only + 1),
-    };
-    list.split(',').filter_map(range).flatten().collect()
+fn allow(processors: impl IntoIterator<Item = usize>) -> bool {
+    allow_to(Pid::from_raw(0), processors)
+}
+
+/// As [`allow`], for a thread by its number; 0 is the calling one.
+fn allow_to(thread: Pid, processors: impl IntoIterator<Item = usize>) -> bool {
+    // What was given is not to be asked for by a thread that has less.
+    given();
+    let mut set = CpuSet::new();
+    let all = processors.into_iter().all(|processor| set.set(processor).is_ok());
+    all && sched_setaffinity(thread, &set).is_ok()
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+    use std::sync::MutexGuard;
 
-    #[test]
-    fn lists_of_processors_are_read() {
-        assert_eq!(read_list("0-3,8\n"), [0, 1, 2, 3, 8]);
-        assert_eq!(read_list("5"), [5]);
-        assert_eq!(read_list("\n"), [0usize; 0]);
-        assert_eq!(read_list("x,2-y,7-4,3"), [3]);
-        assert_eq!(read_list("0,64\n"), [0, 64]);
+    /// Held by tests that pin threads: one that lets heirs go must not meet another's.
+    static PINNING: Mutex<()> = Mutex::new(());
+
+    pub fn alone() -> MutexGuard<'static, ()> {
+        PINNING.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    #[test]
-    fn a_core_counts_once() {
-        // Two threads a core: 0 and 4, 1 and 5, ...
-        let siblings = |cpu: usize| vec![cpu % 4, cpu % 4 + 4];
-        let of = |list: &str| one_each(&read_list(list).into_iter().collect(), siblings);
-        assert_eq!(of("0-7"), BTreeSet::from([0, 1, 2, 3]));
-        // A rank bound to both threads of two cores, and one bound to one thread of each.
-        assert_eq!(of("1,2,5,6"), BTreeSet::from([1, 2]));
-        assert_eq!(of("4-6"), BTreeSet::from([4, 5, 6]));
-        assert_eq!(of(""), BTreeSet::new());
-        assert_eq!(one_each(&BTreeSet::from([3, 9]), |_| Vec::new()), BTreeSet::from([3, 9]));
+    /// Where the calling thread may run.
+    pub fn own() -> BTreeSet<usize> {
+        allowed()
     }
 
     #[test]
     fn this_process_may_use_some() {
-        let processors = bound_to();
-        assert!(!processors.is_empty());
-        let firsts = one_a_core(&processors);
-        assert!(!firsts.is_empty() && firsts.is_subset(&processors));
-        assert!((1..=firsts.len()).contains(&count()));
+        assert!(!bound_to().is_empty());
+        assert!((1..=bound()).contains(&count()));
+        assert!(bound() <= bound_to().len());
+        assert_eq!(are_whole(), count() == bound());
+    }
+
+    #[test]
+    fn threads_that_are_started_together_are_spread_evenly() {
+        let own: Vec<usize> = (10..26).collect();
+        let seats = |parts: usize| -> Vec<_> {
+            (0..parts).map(|part| seat(&own, part, parts).unwrap()).collect()
+        };
+        assert_eq!(seats(1), [10]);
+        assert_eq!(seats(4), [10, 14, 18, 22]);
+        assert_eq!(seats(3), [10, 15, 20]);
+        assert_eq!(seats(16), own);
+        assert_eq!(seat(&[], 0, 1), None);
+    }
+
+    #[test]
+    fn threads_that_inherit_a_pin_are_let_go() {
+        if bound_to().len() < 2 {
+            return;
+        }
+        let _alone = alone();
+        let parent = || {
+            assert!(pin(*bound_to().first().unwrap()));
+            let (ask, asked) = std::sync::mpsc::channel::<()>();
+            let heir = std::thread::spawn(move || {
+                let inherited = own();
+                asked.recv().unwrap();
+                (inherited, own())
+            });
+            // It says what it inherited before anybody lets it go.
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            let_heirs_go();
+            ask.send(()).unwrap();
+            (own(), heir.join().unwrap())
+        };
+        let (parent, (inherited, after)) = std::thread::spawn(parent).join().unwrap();
+        assert_eq!((parent.len(), inherited.len()), (1, 1));
+        assert_eq!(&after, bound_to());
+    }
+
+    #[test]
+    fn a_pinned_thread_forgets_nothing_of_what_its_process_has() {
+        let _alone = alone();
+        let all = bound_to().clone();
+        let last = *all.last().unwrap();
+        let count_before = count();
+        std::thread::spawn(move || {
+            assert!(pin(last));
+            assert_eq!(own(), BTreeSet::from([last]));
+            assert_eq!((bound_to(), count()), (&all, count_before));
+            let heir = std::thread::spawn(|| {
+                let inherited = own();
+                unpin();
+                (inherited, own())
+            });
+            assert_eq!(heir.join().unwrap(), (BTreeSet::from([last]), all));
+            assert!(!pin(most() - 1) || most() - 1 == last, "there is no such processor");
+            unpin();
+            assert_eq!(&own(), bound_to());
+        })
+        .join()
+        .unwrap();
     }
 }

@@ -13,6 +13,7 @@ pub mod params;
 pub mod pulse;
 pub mod statistics;
 pub mod threads;
+pub mod topology;
 pub mod units;
 
 pub mod blas;

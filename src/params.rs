@@ -62,6 +62,19 @@ pub enum Rng {
     Xoshiro,
 }
 
+/// Whether threads keep to processors of their own.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pinning {
+    /// Where that comes out even
+    #[default]
+    Auto,
+    /// The system moves them as it likes
+    Off,
+}
+
 /// Which multiplication does the trailing update.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,

@@ -5,11 +5,13 @@
 //! workers already take tasks, and lets it join them afterwards. Some of the workers may be lent to
 //! `lead` as its [`Crew`]: they do what it shares out and take tasks only when it is through.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::cores;
 use crate::pulse;
 
 /// How long a worker without tasks looks for some before it sleeps. Long against the gaps within
@@ -141,10 +143,27 @@ impl Drop for Crew<'_> {
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    pinned: bool,
 }
 
 impl Pool {
+    /// So many threads, which run wherever the system lets them.
     pub fn new(threads: usize) -> Self {
+        Self::of(threads, None)
+    }
+
+    /// A thread for each of these processors, which keeps to it; the calling one has the first, until the pool ends.
+    pub fn pinned(processors: &[usize]) -> Self {
+        let mut pool = Self::of(processors.len(), Some(processors));
+        // Not before: its workers would begin there, all of them.
+        pool.pinned = processors.first().is_some_and(|&first| cores::pin(first));
+        if pool.pinned {
+            cores::keep_to(processors);
+        }
+        pool
+    }
+
+    fn of(threads: usize, processors: Option<&[usize]>) -> Self {
         let shared = Arc::new(Shared {
             round: AtomicUsize::new(0),
             tasks: AtomicUsize::new(0),
@@ -160,13 +179,17 @@ impl Pool {
         let workers = (1..threads)
             .map(|i| {
                 let shared = Arc::clone(&shared);
+                let own = processors.map(|processors| processors[i]);
                 std::thread::Builder::new()
                     .name(format!("skt-hpl worker {i}"))
-                    .spawn(move || shared.serve(i))
+                    .spawn(move || {
+                        own.map(cores::pin);
+                        shared.serve(i);
+                    })
                     .expect("the system gives no more threads")
             })
             .collect();
-        Self { shared, workers }
+        Self { shared, workers, pinned: false }
     }
 
     /// Main thread and workers together.
@@ -177,6 +200,22 @@ impl Pool {
     /// Runs `task(0)` to `task(tasks - 1)`, in no particular order, and returns when all are done.
     pub fn run(&mut self, tasks: usize, task: impl Fn(usize) + Sync) {
         self.spread(tasks, task, 0, |_| (), || ());
+    }
+
+    /// Calls `work` once on each thread, with the thread's number from 0, and returns when all are through.
+    pub fn on_each(&mut self, work: impl Fn(usize) + Sync) {
+        let threads = self.threads();
+        let came = AtomicUsize::new(0);
+        self.run(threads, |_| {
+            let here = Here(&came);
+            work(NUMBER.get());
+            drop(here);
+            // Who is through early must not take another's part.
+            let mut spins = 0u32;
+            while came.load(Ordering::SeqCst) < threads {
+                pause(&mut spins);
+            }
+        });
     }
 
     /// Runs `lead` with all threads as its crew, and nothing beside it.
@@ -235,6 +274,24 @@ impl Drop for Pool {
             // A worker that panicked has said so already.
             let _ = worker.join();
         }
+        if self.pinned {
+            cores::keep_to(&[]);
+            cores::unpin();
+        }
+    }
+}
+
+thread_local! {
+    /// Of a worker in its pool, from 1; 0 for whoever has a pool.
+    static NUMBER: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts a thread that is through, however it leaves.
+struct Here<'a>(&'a AtomicUsize);
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -273,6 +330,7 @@ impl Shared {
 
     /// Worker `number`, from 1.
     fn serve(&self, number: usize) {
+        NUMBER.set(number);
         let mut seen = 0;
         while let Some(round) = self.await_round(seen) {
             seen = round;
@@ -407,6 +465,49 @@ mod tests {
                     assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn threads_that_are_pinned_keep_to_their_processors_and_the_first_is_let_go() {
+        use crate::cores::tests::{alone, own};
+        use std::collections::BTreeSet;
+        let _alone = alone();
+        let all: Vec<usize> = cores::bound_to().iter().copied().collect();
+        for processors in [&all[..1], &all[..], &[all[all.len() - 1]; 3]] {
+            let mut pool = Pool::pinned(processors);
+            assert_eq!(pool.threads(), processors.len());
+            let seen = Mutex::new(BTreeSet::new());
+            for _ in 0..20 {
+                pool.run(processors.len(), |_| {
+                    let at = own();
+                    assert_eq!(at.len(), 1);
+                    seen.lock().unwrap().extend(at);
+                    std::thread::sleep(Duration::from_millis(1));
+                });
+            }
+            assert!(seen.into_inner().unwrap().is_subset(&processors.iter().copied().collect()));
+            assert_eq!(own(), BTreeSet::from([processors[0]]));
+            drop(pool);
+            assert_eq!(&own(), cores::bound_to());
+        }
+    }
+
+    #[test]
+    fn each_thread_does_its_own_part_once() {
+        for threads in 1..6 {
+            let mut pool = Pool::new(threads);
+            for _ in 0..50 {
+                let hits: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
+                pool.on_each(|thread| {
+                    hits[thread].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
+            }
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                pool.on_each(|thread| assert!(thread != 0, "a part fails"));
+            }));
+            assert!(caught.is_err(), "{threads} threads");
         }
     }
 

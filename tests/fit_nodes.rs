@@ -67,6 +67,8 @@ impl Lab {
         if with_spares {
             command.args(["--spares", "spares"]);
         }
+        // Nodes and whatever else runs here share the cores, and do not know of each other.
+        command.env("SKT_PIN", "off");
         let network = &self.network;
         command.arg("--rsh").arg(format!("ssh -F {}", self.ssh)).args(["--launcher", "openmpi"]);
         command.arg(format!(

@@ -99,7 +99,7 @@ fn a_written_plan_with_checksums_passes_the_check() {
         "is better here",
         "self, in place",
         "mpirun --with-ft ulfm",
-        "-np 72 --map-by ppr:1:node skt-hpl",
+        "-np 72 --map-by ppr:1:node --bind-to none skt-hpl",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }

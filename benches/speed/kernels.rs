@@ -145,7 +145,7 @@ impl Multiplication {
     pub fn new(side: usize, k: usize, engine: Engine) -> std::io::Result<Self> {
         let a_len = (side * k).max(engine.lower_len(side, k));
         let b_len = (side * k).max(engine.upper_len(k, side));
-        let mut buffers = [side * side, a_len, b_len].map(HugeBuffer::touched);
+        let mut buffers = [side * side, a_len, b_len].map(HugeBuffer::new);
         // Values of no importance, but none that are slow to compute with.
         for buffer in buffers.iter_mut().flatten() {
             for (i, x) in buffer.as_mut_slice().iter_mut().enumerate() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::cores;
 use crate::storage::writing::{Flow, Stopped};
 
 /// A helper that has moved nothing for so long is stuck.
@@ -35,7 +36,11 @@ impl<T: Send + 'static> Task<T> {
     pub(super) fn start(work: impl FnOnce(&Flow) -> Result<T, Stopped> + Send + 'static) -> Self {
         let flow = Arc::new(Flow::default());
         let its = flow.clone();
-        let thread = Builder::new().name("level-two".into()).spawn(move || work(&its));
+        let thread = Builder::new().name("level-two".into()).spawn(move || {
+            // It begins on the core of whoever starts it, which has work of its own there.
+            cores::unpin();
+            work(&its)
+        });
         let now = Instant::now();
         let (thread, result) = match thread {
             Ok(thread) => (Some(thread), None),
@@ -128,6 +133,16 @@ mod tests {
         assert_eq!(task.wait(), State::Lost);
         assert!(task.is_over());
         assert_eq!(task.end(), Err(Stopped::GivenUp));
+    }
+
+    #[test]
+    fn a_helper_goes_where_there_is_room_whoever_starts_it() {
+        let _alone = cores::tests::alone();
+        assert!(cores::pin(*cores::bound_to().first().unwrap()));
+        let mut task = Task::start(|_| Ok(cores::tests::own()));
+        cores::unpin();
+        assert_eq!(task.wait(), State::Done);
+        assert_eq!(task.end().as_ref(), Ok(cores::bound_to()));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::exit::Exit;
+use super::pins::Extent;
 use crate::blas::Engine;
 use crate::comm::{Comm, Reduce};
 use crate::faults;
@@ -41,6 +42,8 @@ const TOP: u64 = (1 << 63) - 1;
 pub struct Proposal {
     rank: usize,
     threads: usize,
+    /// Whether these keep to processors of their own.
+    pinned: bool,
     /// For each engine that may be taken, in order of preference: a digest of what the last bits of its results
     /// depend on; 0 where this rank cannot run it.
     rounding: [u64; CANDIDATES],
@@ -51,7 +54,10 @@ pub struct Proposal {
 
 /// A proposal as numbers, of which the smallest of all ranks is taken, one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Vote([u64; 5 + 2 * CANDIDATES]);
+struct Vote([u64; HEAD + 2 * CANDIDATES]);
+
+/// Numbers of a vote before those of the engines.
+const HEAD: usize = 7;
 
 /// What holds on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +69,7 @@ struct Verdict {
     /// Which candidates all can run, one bit each, and with which of these all round alike.
     engines: (u16, u16),
     threads: (usize, usize),
+    pinned: Extent,
 }
 
 /// What the ranks have agreed on, but for which of the engines is the fastest.
@@ -72,6 +79,7 @@ pub struct Agreed {
     pub engines: Vec<Engine>,
     alike: bool,
     threads: (usize, usize),
+    pinned: Extent,
 }
 
 /// What the ranks have agreed on.
@@ -84,6 +92,8 @@ pub struct Common {
     pub differs: Option<String>,
     /// The fewest and the most threads of any rank.
     pub threads: (usize, usize),
+    /// Of how many of them these keep to processors of their own.
+    pub pinned: Extent,
 }
 
 impl Common {
@@ -100,7 +110,7 @@ fn digest(text: &str) -> u64 {
 
 impl Vote {
     fn verdict(&self) -> Verdict {
-        let [refuser, fewest, most, launch_low, launch_high, rounding @ ..] = self.0;
+        let [refuser, fewest, most, launch_low, launch_high, pinned, loose, rounding @ ..] = self.0;
         let alike = |pair: &[u64]| pair[0] == TOP - pair[1];
         let bits = |keep: &dyn Fn(&[u64]) -> bool| {
             let bit = |(i, pair)| u16::from(keep(pair)) << i;
@@ -111,13 +121,23 @@ impl Vote {
             one_launch: alike(&[launch_low, launch_high]),
             engines: (bits(&|pair| pair[0] > 0), bits(&|pair| pair[0] > 0 && alike(pair))),
             threads: (fewest as usize, (TOP - most) as usize),
+            pinned: match (pinned, loose) {
+                (1, _) => Extent::All,
+                (_, 1) => Extent::None,
+                _ => Extent::Some,
+            },
         }
     }
 }
 
 impl Proposal {
     /// This rank's, for a run with such an engine; `run_id` is the supervised run's, if any.
-    pub fn new(rank: usize, choice: params::Engine, threads: usize, run_id: Option<&str>) -> Self {
+    pub fn new(
+        rank: usize,
+        choice: params::Engine,
+        (threads, pinned): (usize, bool),
+        run_id: Option<&str>,
+    ) -> Self {
         let names = Engine::candidates(choice);
         let mut rounding = [0; CANDIDATES];
         for (place, name) in rounding.iter_mut().zip(names) {
@@ -125,7 +145,8 @@ impl Proposal {
             *place = engine.map_or(0, |engine| digest(&engine.identity()));
         }
         let launch = format!("{} {}", env!("CARGO_PKG_VERSION"), run_id.unwrap_or_default());
-        let mut this = Self { rank, threads, rounding, launch: digest(&launch), refusal: None };
+        let launch = digest(&launch);
+        let mut this = Self { rank, threads, pinned, rounding, launch, refusal: None };
         if rounding.iter().all(|&digest| digest == 0) {
             this.needs::<()>(Err(Ended::new(Exit::BadInput, Engine::refusal(choice))));
         }
@@ -134,7 +155,14 @@ impl Proposal {
 
     /// A rank's that only has something to refuse, or not.
     fn bare(rank: usize) -> Self {
-        Self { rank, threads: 1, rounding: [1; CANDIDATES], launch: 1, refusal: None }
+        Self {
+            rank,
+            threads: 1,
+            pinned: false,
+            rounding: [1; CANDIDATES],
+            launch: 1,
+            refusal: None,
+        }
     }
 
     /// Something without which this rank cannot take part. Of several that are missing the first is told.
@@ -149,7 +177,7 @@ impl Proposal {
     }
 
     fn vote(&self) -> Vote {
-        let mut vote = [TOP; 5 + 2 * CANDIDATES];
+        let mut vote = [TOP; HEAD + 2 * CANDIDATES];
         if self.refusal.is_some() {
             vote[0] = self.rank as u64;
         }
@@ -157,7 +185,10 @@ impl Proposal {
         vote[2] = TOP - self.threads as u64;
         vote[3] = self.launch;
         vote[4] = TOP - self.launch;
-        for (pair, digest) in vote[5..].chunks_exact_mut(2).zip(self.rounding) {
+        // What some have and some have not is neither all's nor nobody's.
+        vote[5] = u64::from(self.pinned);
+        vote[6] = u64::from(!self.pinned);
+        for (pair, digest) in vote[HEAD..].chunks_exact_mut(2).zip(self.rounding) {
             pair.copy_from_slice(&[digest, TOP - digest]);
         }
         Vote(vote)
@@ -192,7 +223,8 @@ pub fn agree(comm: &Comm, proposal: Proposal, choice: params::Engine) -> Result<
         let why = format!("not the same one as the other ranks: {}", Engine::refusal(choice));
         return Err(told_by(comm, 0, Some(Ended::new(Exit::BadInput, why))));
     }
-    Ok(Agreed { engines, alike: alike > 0, threads: verdict.threads })
+    let Verdict { threads, pinned, .. } = verdict;
+    Ok(Agreed { engines, alike: alike > 0, threads, pinned })
 }
 
 /// All ranks together: `engine`, one of those agreed on and the same everywhere, is the run's.
@@ -204,7 +236,8 @@ pub fn settle(comm: &Comm, agreed: Agreed, engine: Engine) -> Common {
     });
     comm.broadcast_bytes(&mut rounding, 0);
     let rounding = String::from_utf8_lossy(&rounding).into_owned();
-    Common { engine, rounding, differs, threads: agreed.threads }
+    let Agreed { threads, pinned, .. } = agreed;
+    Common { engine, rounding, differs, threads, pinned }
 }
 
 /// Everybody's success, or the first failure at everybody.
@@ -263,7 +296,7 @@ mod tests {
     fn proposal(rank: usize, threads: usize, first: [u64; 2], launch: u64) -> Proposal {
         let mut rounding = [0; CANDIDATES];
         rounding[..2].copy_from_slice(&first);
-        Proposal { rank, threads, rounding, launch, refusal: None }
+        Proposal { rank, threads, pinned: threads == 2, rounding, launch, refusal: None }
     }
 
     fn all(proposals: &[Proposal]) -> Verdict {
@@ -306,6 +339,13 @@ mod tests {
                 let threads = ranks.iter().map(|r| r.threads);
                 let wanted = (threads.clone().min().unwrap(), threads.max().unwrap());
                 assert_eq!(verdict.threads, wanted);
+                // Those with two threads are pinned.
+                let extent = match wanted {
+                    (2, _) => Extent::All,
+                    (_, 1) => Extent::None,
+                    _ => Extent::Some,
+                };
+                assert_eq!(verdict.pinned, extent);
             }
         }
     }

@@ -8,8 +8,6 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use nix::sched::CpuSet;
-
 use super::agreement::{self, Common, Ended, Proposal};
 use super::bench::{self, BenchFlags};
 use super::contest;
@@ -18,6 +16,7 @@ use super::glance::{self, Glance};
 use super::launcher_rank;
 use super::machine;
 use super::nonstop::{self, Story};
+use super::pins;
 use super::power::{self, Measured, Meter};
 use super::protection::{self, Ground, Guardian};
 use super::replacement::{self, Cast, Held};
@@ -75,16 +74,18 @@ pub fn run(flags: &BenchFlags) -> Exit {
     set_phase("looking at the nodes");
     let node = world.comm().split_by_node();
     let comm = world.comm();
-    let threads = loaded.settings.threads.unwrap_or_else(|| threads_of(&node));
+    let threads = loaded.settings.threads.unwrap_or_else(|| pins::usual_threads(&node));
+    let pins = pins::decide(comm, threads, loaded.settings.pin);
     let (choice, run_id) = (loaded.settings.engine, own_run_id());
     let protection = loaded.settings.protection.as_ref();
-    let mut proposal = Proposal::new(comm.rank(), choice, threads, run_id.as_deref());
+    let mut proposal =
+        Proposal::new(comm.rank(), choice, (threads, pins.is_ok()), run_id.as_deref());
     proposal.needs(armed.map_err(|why| Ended::new(Exit::BadInput, why)));
     proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
     proposal.needs(nonstop::fits(&loaded, &world));
     proposal.needs(room(&node, &loaded, threads).map_err(|why| Ended::new(Exit::BadInput, why)));
     let ground = protection.and_then(|p| proposal.needs(Ground::prepare(p, comm.rank())));
-    let mut pool = Pool::new(threads);
+    let mut pool = pins::pool(threads, &pins);
     let common = agreement::agree(comm, proposal, choice).and_then(|agreed| {
         let tests: Vec<TestParams> = loaded.tests().collect();
         let asked = contest::Asked { choice, protected: protection.is_some(), tests: &tests };
@@ -98,6 +99,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     };
     if comm.rank() == 0 && launcher_rank::speaks_for_all() {
         say(told);
+        say(pins::told(common.threads, common.pinned, &pins));
     }
     if let (Some(differs), 0) = (&common.differs, comm.rank()) {
         say(format_args!("mind: {}", unlike(&common, differs)));
@@ -178,17 +180,6 @@ fn unlike(common: &Common, differs: &str) -> String {
         common.rounding,
         Library::query().variable
     )
-}
-
-/// The cores this rank is bound to, each counted once, divided among the ranks of the node bound to the same ones.
-fn threads_of(node: &Comm) -> usize {
-    let mut mask = vec![0u8; CpuSet::count().div_ceil(8)];
-    for cpu in cores::bound_to() {
-        mask[cpu / 8] |= 1 << (cpu % 8);
-    }
-    let all = node.all_gather(&mask);
-    let sharing = all.chunks_exact(mask.len()).filter(|other| *other == mask).count();
-    (cores::count() / sharing.max(1)).max(1)
 }
 
 /// On how many nodes the job runs.
@@ -387,6 +378,8 @@ impl Job<'_> {
 
     /// Solves one test. All ranks return alike, but only rank 0 gets the outcome.
     fn solve(&mut self, number: usize, params: &TestParams) -> Result<Option<Outcome>, Trouble> {
+        // Libraries start threads when they first need them, such as those that carry messages.
+        cores::let_heirs_go();
         let comm = self.world.comm();
         let cast = self.cast(number, params).map_err(Trouble::Ended)?;
         let loaded = &self.run.loaded;
@@ -490,8 +483,8 @@ impl Job<'_> {
         let mut why = Vec::new();
         if comm.rank() == 0 && self.kept.reports.is_none() {
             let Run { loaded, common, hosts, .. } = self.run;
-            let (engine, ranks, hosts) = (common.engine, comm.size(), *hosts);
-            let about = About { loaded, engine, ranks, hosts, machine };
+            let (ranks, hosts) = (comm.size(), *hosts);
+            let about = About { loaded, common, ranks, hosts, machine };
             match Reports::begin(about, self.kept.story.head) {
                 Ok(reports) => self.kept.reports = Some(reports),
                 Err(error) => why = error.into_bytes(),

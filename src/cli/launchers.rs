@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::exit::{Exit, Refusal};
 use super::run::NodeFlags;
+use super::template;
 use crate::supervise::start::launcher::{Launcher, PMIX_FENCE_VAR, Tool, major_version};
 use crate::supervise::talk::shell::split_words;
 
@@ -106,12 +107,33 @@ pub(super) fn usual_words(nodes: usize) -> String {
         .and_then(|kind| program_of(kind, &library))
         .and_then(|(program, _)| program.into_os_string().into_string().ok())
         .filter(|program| !program.contains(char::is_whitespace));
+    format!("{} {}", program.as_deref().unwrap_or("mpirun"), words_after(kind, nodes))
+}
+
+/// The words after the launcher's name. Nothing is bound: ranks of a node share its cores out by themselves.
+fn words_after(kind: Option<Launcher>, nodes: usize) -> String {
     let spread = match kind {
         _ if nodes <= 1 => "",
         Some(Launcher::Mpich) => " -ppn {per_node}",
         _ => " --map-by ppr:{per_node}:node",
     };
-    format!("{} -np {{ranks}}{spread} --bind-to none", program.as_deref().unwrap_or("mpirun"))
+    format!("-np {{ranks}}{spread} --bind-to none")
+}
+
+/// What a person types to start so many ranks on so many nodes, the program's name left out, with `kind`'s launcher or, if it does
+/// not matter which, with that of this program's MPI.
+pub(super) fn typed(kind: Option<Launcher>, nodes: usize, ranks: usize, per_node: usize) -> String {
+    let kind = kind.or_else(|| Launcher::of_library(&mpi_library()));
+    template::words(&words_after(kind, nodes), ranks, per_node).join(" ")
+}
+
+/// What a supervised run is told so that its ranks have the cores that a person would give them with [`typed`].
+pub(super) fn typed_for_run() -> &'static str {
+    match Launcher::of_library(&mpi_library()) {
+        // It binds nothing unless it is told to.
+        Some(Launcher::Mpich) => "",
+        _ => " --launcher-args \"--bind-to none\"",
+    }
 }
 
 impl NodeFlags {
@@ -173,6 +195,10 @@ mod tests {
         let (one, two) = (usual_words(1), usual_words(2));
         assert!(!one.contains("per_node") && one.ends_with(" -np {ranks} --bind-to none"), "{one}");
         assert!(two.contains("{per_node}") && two.starts_with(one.split(' ').next().unwrap()));
+        let typed = |kind, nodes| typed(Some(kind), nodes, 8, 2);
+        assert_eq!(typed(Launcher::Mpich, 4), "-np 8 -ppn 2 --bind-to none");
+        assert_eq!(typed(Launcher::Openmpi, 4), "-np 8 --map-by ppr:2:node --bind-to none");
+        assert_eq!(typed(Launcher::Openmpi, 1), "-np 8 --bind-to none");
     }
 
     #[test]

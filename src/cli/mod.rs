@@ -27,6 +27,7 @@ mod model;
 mod need;
 mod node_facts;
 mod nonstop;
+mod pins;
 mod plan;
 mod power;
 mod protection;

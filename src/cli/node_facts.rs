@@ -3,12 +3,13 @@
 //! Everything is read from files under `/proc`, `/sys` and `/etc` below a root that tests can choose. What is
 //! not there is left empty or null: nothing here may keep a run from starting.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use crate::blas::Library;
+use crate::cores;
 use crate::report::machine::{Kind, Make};
+use crate::topology::Topology;
 
 /// This node with so many ranks of the job.
 pub fn here(ranks: usize) -> Kind {
@@ -25,11 +26,11 @@ fn under(root: &Path) -> Kind {
     let read = |path: &str| fs::read_to_string(root.join(path)).ok();
     let word = |path: &str| read(path).map(|text| text.trim().to_owned()).filter(|w| !w.is_empty());
     let khz = |path: &str| Some(word(path)?.parse::<u64>().ok()? / 1000);
-    let cpus = Path::new("sys/devices/system/cpu");
     let cpu0 = "sys/devices/system/cpu/cpu0/cpufreq";
     let info = read("proc/cpuinfo").unwrap_or_default();
     let processor = Processor::of(&info);
-    let (sockets, cores, hardware_threads) = topology(&root.join(cpus));
+    let topology = Topology::under(root);
+    let (sockets, cores, hardware_threads) = counts(&topology);
     let clocks = || processor.clocks_mhz.iter().copied();
     let memory = read("proc/meminfo").as_deref().and_then(memory_total).unwrap_or(0);
     Kind {
@@ -39,7 +40,7 @@ fn under(root: &Path) -> Kind {
             sockets,
             cores,
             hardware_threads,
-            numa_nodes: numbered(&root.join("sys/devices/system/node"), "node").count() as u64,
+            numa_nodes: topology.memories() as u64,
             flops_per_cycle: processor.flops_per_cycle,
             clock_base_mhz: khz(&format!("{cpu0}/base_frequency")),
             clock_max_mhz: khz(&format!("{cpu0}/cpuinfo_max_freq")),
@@ -115,31 +116,14 @@ fn flops_per_cycle(vendor: &str, family: u64, flags: &str) -> Option<u64> {
     }
 }
 
-/// Entries of a folder named by a word and a number.
-fn numbered(folder: &Path, word: &'static str) -> impl Iterator<Item = fs::DirEntry> {
-    fs::read_dir(folder).into_iter().flatten().flatten().filter(move |entry| {
-        let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix(word));
-        number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
-    })
-}
-
 /// Sockets, whole cores and hardware threads that are online.
-fn topology(cpus: &Path) -> (u64, u64, u64) {
-    let (mut sockets, mut cores, mut threads) = (BTreeSet::new(), BTreeSet::new(), 0);
-    for cpu in numbered(cpus, "cpu") {
-        let read = |name: &str| fs::read_to_string(cpu.path().join("topology").join(name)).ok();
-        // A core that is offline has no topology.
-        let Some(siblings) = read("thread_siblings_list") else { continue };
-        threads += 1;
-        cores.insert(siblings);
-        sockets.insert(read("physical_package_id").unwrap_or_default());
-    }
-    if threads == 0 {
-        threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+fn counts(topology: &Topology) -> (u64, u64, u64) {
+    if topology.hardware_threads() == 0 {
+        let threads = cores::count() as u64;
         return (1, threads, threads);
     }
-    (sockets.len() as u64, cores.len() as u64, threads)
+    let counts = (topology.sockets(), topology.cores(), topology.hardware_threads());
+    (counts.0 as u64, counts.1 as u64, counts.2 as u64)
 }
 
 fn memory_total(meminfo: &str) -> Option<u64> {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::exit::{Exit, Refusal};
-use super::launchers::usual_words;
+use super::launchers::{typed, typed_for_run, usual_words};
 use super::template;
 use super::this_machine;
 use crate::cores;
@@ -18,7 +18,8 @@ use crate::model::planner::{
     self, Advice, Comparison, Inputs, Measured, Mtbf, Plan, calibration_sizes, node_hours,
     test_params,
 };
-use crate::supervise::start::launcher::WITH_ULFM;
+use crate::supervise::start::launcher::{Launcher, WITH_ULFM};
+use crate::topology::{Layout, Topology};
 use crate::units::{
     bytes, bytes_per_second, seconds, seconds_or_none, show_bytes, show_flops, show_seconds,
 };
@@ -35,11 +36,15 @@ pub struct PlanFlags {
     #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = MACHINE)]
     nodes: u64,
 
-    /// Ranks on each node
-    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = MACHINE)]
-    ranks_per_node: u64,
+    /// Ranks on each node [default: one for each last-level cache of four cores or more, else for each NUMA node]
+    #[arg(long, value_name = "COUNT", help_heading = MACHINE)]
+    ranks_per_node: Option<u64>,
 
-    /// Cores of each node
+    /// NUMA nodes of each node, with as many cores each [default: 1 where --cores is given]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=4096), help_heading = MACHINE)]
+    numa: Option<u64>,
+
+    /// Cores of each node, hardware threads of one counted once
     #[arg(long, value_name = "COUNT", help_heading = MACHINE)]
     cores: Option<u64>,
 
@@ -174,6 +179,10 @@ pub struct PlanFlags {
     #[arg(long, requires = "write", help_heading = OUTPUT)]
     force: bool,
 
+    /// Print only how many ranks suit the cores of a node, and how many threads each
+    #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json"], help_heading = OUTPUT)]
+    layout: bool,
+
     /// Print the plan as JSON
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
@@ -198,6 +207,10 @@ pub fn run(flags: &PlanFlags) -> ExitCode {
 }
 
 fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
+    if flags.layout {
+        let Layout { ranks, threads } = layout(flags);
+        return Ok(format!("{ranks} ranks a node, {threads} threads a rank\n"));
+    }
     let mut warnings = Vec::new();
     let mut inputs = inputs(flags, &mut warnings)?;
     let mut fitted = None;
@@ -248,12 +261,37 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
     Ok(text)
 }
 
+/// How many ranks suit a node, and how many threads each.
+fn layout(flags: &PlanFlags) -> Layout {
+    let own = match (flags.cores, flags.numa) {
+        (None, None) => this_machine::layout(),
+        (cores, numa) => {
+            // More than there are of anything, but not more than fit here.
+            let cores = cores.map_or_else(cores::count, |cores| cores.clamp(1, 1 << 16) as usize);
+            Topology::even(cores, numa.unwrap_or(1) as usize).layout()
+        }
+    };
+    match flags.ranks_per_node.unwrap_or(0) as usize {
+        0 => own,
+        ranks => Layout { ranks, threads: (own.ranks * own.threads / ranks).max(1) },
+    }
+}
+
 /// What the flags tell, completed by this machine.
 fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refusal> {
     let cores = flags.cores.unwrap_or_else(|| {
         let cores = cores::count() as u64;
         warnings.push(format!("{cores} cores a node: taken from this machine (--cores)"));
         cores
+    });
+    let ranks_per_node = flags.ranks_per_node.unwrap_or_else(|| {
+        let ranks = layout(flags).ranks as u64;
+        if ranks > 1 {
+            warnings.push(format!(
+                "{ranks} ranks a node: one for each part of it with caches or memory of its own (--ranks-per-node)"
+            ));
+        }
+        ranks
     });
     let memory = match flags.memory {
         Some(m) => m,
@@ -277,7 +315,7 @@ fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refus
     });
     Ok(Inputs {
         nodes: flags.nodes,
-        ranks_per_node: flags.ranks_per_node,
+        ranks_per_node,
         cores,
         memory,
         reserve: flags.reserve,
@@ -453,18 +491,20 @@ fn write_files(dir: &Path, advice: &Advice, force: bool) -> Result<(), Refusal> 
 fn start(inputs: &Inputs, plan: &Plan) -> String {
     let ranks = plan.ranks;
     let each = inputs.ranks_per_node;
-    let plain = format!("  mpirun -np {ranks} --map-by ppr:{each}:node skt-hpl");
+    let typed = |kind| typed(kind, inputs.nodes as usize, ranks as usize, each as usize);
+    let plain = format!("  mpirun {} skt-hpl", typed(None));
     match plan.method {
         Method::None => format!("Start it there with\n{plain}"),
         Method::Abft => format!(
-            "Start it there, with Open MPI 5 and {} ranks more than the grid has, with\n  mpirun {} -np {ranks} --map-by ppr:{each}:node \
-             skt-hpl",
+            "Start it there, with Open MPI 5 and {} ranks more than the grid has, with\n  mpirun {} {} skt-hpl",
             plan.shape.p,
-            WITH_ULFM.join(" ")
+            WITH_ULFM.join(" "),
+            typed(Some(Launcher::Openmpi))
         ),
         _ => format!(
-            "Start it there with\n  skt-hpl run --hosts HOSTS --spares SPARES    (a line a node: `name slots={each}`)\nor, to start it \
-             again by hand after a loss,\n{plain}"
+            "Start it there with\n  skt-hpl run --hosts HOSTS --spares SPARES{}    (a line a node: `name slots={each}`)\nor, to start it \
+             again by hand after a loss,\n{plain}",
+            typed_for_run()
         ),
     }
 }

@@ -13,6 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::comm::{Comm, Reduce};
+use crate::cores;
 use crate::outcome::Power;
 use crate::supervise::talk::question::ask;
 
@@ -180,7 +181,11 @@ impl Meter {
     pub fn begin(source: Source) -> Option<Meter> {
         let (stop, stopped) = channel();
         let code = source.code();
-        let measure = move || measured(&source, &stopped);
+        let measure = move || {
+            // Not on the core of who starts it, nor what it starts.
+            cores::unpin();
+            measured(&source, &stopped)
+        };
         let thread = thread::Builder::new().name("power".into()).spawn(measure).ok()?;
         Some(Meter { code, stop, thread })
     }

@@ -6,9 +6,10 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
+use super::agreement::Common;
 use super::exit::Exit;
 use super::say;
-use crate::blas::{Engine, Library};
+use crate::blas::Library;
 use crate::comm::{World, die};
 use crate::input::Loaded;
 use crate::input::hpl_dat::{HplDat, Output};
@@ -16,14 +17,14 @@ use crate::input::memory_need::human;
 use crate::outcome::{Outcome, Times};
 use crate::params::TestParams;
 use crate::report::Counts;
-use crate::report::json::{self, Blas, JsonLog, Mpi};
+use crate::report::json::{self, Blas, JsonLog, Mpi, Threads};
 use crate::report::machine::Machine;
 use crate::report::text::{Echo, TextReport};
 
 /// What the reports begin with.
 pub struct About<'a> {
     pub loaded: &'a Loaded,
-    pub engine: Engine,
+    pub common: &'a Common,
     pub ranks: usize,
     pub hosts: usize,
     pub machine: Machine,
@@ -68,7 +69,12 @@ impl Reports {
                     blas: Blas {
                         name: format!("{} {}", library.name, library.version),
                         kernel: library.kernel,
-                        engine: about.engine.name().into(),
+                        engine: about.common.engine.name().into(),
+                    },
+                    threads: Threads {
+                        fewest: about.common.threads.0,
+                        most: about.common.threads.1,
+                        pinned: about.common.pinned.name().into(),
                     },
                     machine: about.machine,
                     planned: dat.test_count() as usize,

@@ -4,11 +4,22 @@ use std::fs;
 use std::time::Instant;
 
 use super::node_facts::Processor;
+use crate::cores;
 use crate::memory::room;
+use crate::topology::{Layout, Topology};
 
 /// Bytes that can be taken without swapping, a container's limit included.
 pub fn memory() -> Option<f64> {
     room::available_bytes().map(|b| b as f64)
+}
+
+/// How many ranks suit the cores that this process may use, and how many threads each.
+pub fn layout() -> Layout {
+    match cores::are_whole() {
+        true => Topology::here().among(cores::bound_to()).layout(),
+        // What there is less of than cores lies nowhere in particular.
+        false => Layout { ranks: 1, threads: cores::count() },
+    }
 }
 
 /// Bytes a second that `threads` cores together copy in memory: the best of three rounds over 64 MiB each, far more

@@ -22,7 +22,7 @@ use crate::checkpoint::plan::{Scheme, Scope};
 use crate::checkpoint::protocol::Method;
 use crate::checkpoint::when::Interval;
 use crate::memory::Store;
-use crate::params::{Bcast, Engine, Fact, Form, Mapping, Rng, Swap};
+use crate::params::{Bcast, Engine, Fact, Form, Mapping, Pinning, Rng, Swap};
 use crate::parity::{Code, Encode};
 use crate::units::seconds;
 
@@ -267,9 +267,15 @@ pub struct Overrides {
     #[arg(long, value_name = "DOUBLES", value_parser = size::<1>, help_heading = ALGORITHM)]
     pub align: Option<usize>,
 
-    /// Threads of each rank [default: the cores it is bound to]
+    /// Threads of each rank [default: one for each core it is bound to, however many hardware threads the core has; ranks bound to
+    /// the same cores share them]
     #[arg(long, value_name = "COUNT", value_parser = size::<1>, help_heading = RUN)]
     pub threads: Option<usize>,
+
+    /// Keep each thread on a core of its own: `auto` does so where each thread of the node's ranks has one and none is left
+    /// over, `off` leaves all to the system [default: auto]
+    #[arg(long, value_name = "WHEN", ignore_case = true, help_heading = RUN)]
+    pub pin: Option<Pinning>,
 
     /// Which multiplication does the trailing update [default: auto]
     #[arg(long, value_name = "NAME", ignore_case = true, help_heading = RUN)]
@@ -445,6 +451,7 @@ pub struct Settings {
     pub seed: u64,
     /// `None`: as many as the cores the rank is bound to.
     pub threads: Option<usize>,
+    pub pin: Pinning,
     pub engine: Engine,
     /// The BLAS that was named in place of the linked one.
     pub blas: Option<String>,
@@ -562,6 +569,7 @@ impl From<&Overrides> for Settings {
             rng: set.rng.unwrap_or(Rng::Hpl),
             seed: set.seed.unwrap_or(SEED_DEFAULT),
             threads: set.threads,
+            pin: set.pin.unwrap_or_default(),
             engine: set.engine.unwrap_or_default(),
             blas: set.blas.clone(),
             preflight: set.preflight.unwrap_or(true),

@@ -25,8 +25,8 @@ pub fn own_part(context: &Context) -> io::Result<Local<HugeBuffer>> {
 }
 
 /// The work arrays of this rank.
-pub(super) fn work_arrays(context: &Context, pool: &Pool) -> io::Result<Work> {
-    let made = Work::new(context, pool.threads());
+pub(super) fn work_arrays(context: &Context, pool: &mut Pool) -> io::Result<Work> {
+    let made = Work::new(context, pool);
     let why = match (lacking(context, &made), made) {
         (0, Ok(work)) => return Ok(work),
         (lacking, Ok(_)) => format!("{lacking} other rank(s) have none"),

@@ -21,7 +21,7 @@ use crate::blas::{Engine, TriangleBlock, vector};
 use crate::faults::{Point, hit};
 use crate::matrix::HugeBuffer;
 use crate::params::{Fact, Form};
-use crate::threads::{Crew, Shareable};
+use crate::threads::{Crew, Pool, Shareable};
 use std::io;
 use std::ops::Range;
 
@@ -48,9 +48,9 @@ pub fn candidate_len(width: usize) -> usize {
 }
 
 impl Factor {
-    pub fn new(lengths: &Lengths) -> io::Result<Self> {
+    pub fn new(lengths: &Lengths, pool: &mut Pool) -> io::Result<Self> {
         Ok(Self {
-            work: HugeBuffer::touched(lengths.panel)?,
+            work: HugeBuffer::touched(lengths.panel, pool)?,
             scratch: (0..lengths.scratches).map(|_| Vec::with_capacity(lengths.scratch)).collect(),
             mine: Vec::with_capacity(lengths.candidate),
             theirs: Vec::with_capacity(lengths.candidate),

@@ -12,6 +12,7 @@ use super::pivots::RowMoves;
 use crate::blas::{Engine, LowerBlock, TriangleBlock};
 use crate::comm::Broadcast;
 use crate::matrix::HugeBuffer;
+use crate::threads::Pool;
 
 /// Where the parts of a panel's message begin, in doubles.
 #[derive(Clone, Copy, Debug)]
@@ -50,15 +51,15 @@ pub struct Panel {
 
 impl Panel {
     /// A slot with room for any panel of the test.
-    pub fn new(lengths: &Lengths) -> io::Result<Self> {
+    pub fn new(lengths: &Lengths, pool: &mut Pool) -> io::Result<Self> {
         Ok(Self {
             k: 0,
             width: 0,
             below: 0,
             first_below: 0,
             layout: Layout { triangle: 0, lower: 0, len: 0 },
-            message: HugeBuffer::touched(lengths.message)?,
-            triangle: HugeBuffer::touched(lengths.triangle)?,
+            message: HugeBuffer::touched(lengths.message, pool)?,
+            triangle: HugeBuffer::touched(lengths.triangle, pool)?,
             broadcast: None,
             moves: None,
         })

@@ -113,15 +113,15 @@ pub struct Work {
 }
 
 impl Work {
-    pub fn new(context: &Context, threads: usize) -> io::Result<Self> {
-        let lengths = context.lengths(threads);
-        let panels = (0..lengths.slots).map(|_| Panel::new(&lengths));
+    pub fn new(context: &Context, pool: &mut Pool) -> io::Result<Self> {
+        let lengths = context.lengths(pool.threads());
+        let panels = (0..lengths.slots).map(|_| Panel::new(&lengths, pool));
         Ok(Self {
             panels: panels.collect::<io::Result<_>>()?,
-            factor: Factor::new(&lengths)?,
+            factor: Factor::new(&lengths, pool)?,
             swapper: Swapper::new(&lengths),
-            ahead: HugeBuffer::touched(lengths.ahead)?,
-            rest: HugeBuffer::touched(lengths.rest)?,
+            ahead: HugeBuffer::touched(lengths.ahead, pool)?,
+            rest: HugeBuffer::touched(lengths.rest, pool)?,
         })
     }
 

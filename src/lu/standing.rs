@@ -39,7 +39,7 @@ pub struct From {
 
 impl Standing {
     /// Room for this rank's part. All ranks of the grid together; an error on all of them says who has none.
-    pub fn new(context: &Context, pool: &Pool) -> io::Result<Self> {
+    pub fn new(context: &Context, pool: &mut Pool) -> io::Result<Self> {
         let local = own_part(context)?;
         forget_resident_peak();
         let work = work_arrays(context, pool)?;

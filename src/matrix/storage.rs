@@ -2,6 +2,7 @@
 
 use crate::memory::Region;
 use crate::memory::huge::HUGE;
+use crate::threads::{Pool, Shareable};
 
 /// Where a local matrix lies. The solver only needs its address and length, so the memory can be
 /// private or a named region that outlives the process.
@@ -36,13 +37,25 @@ impl HugeBuffer {
 
     /// As [`HugeBuffer::new`], with the pages already there: for what is first touched while the
     /// clock runs, since a page's first touch costs more than using it.
-    pub fn touched(len: usize) -> std::io::Result<Self> {
+    ///
+    /// A page lies in the memory of the core that touches it first. All threads use all of such a buffer, so they touch its
+    /// huge pages in turn: then it lies in all of the rank's memories alike, and none has all the traffic.
+    pub fn touched(len: usize, pool: &mut Pool) -> std::io::Result<Self> {
         let mut buffer = Self::new(len)?;
+        const TURN: usize = HUGE / 8;
         const PAGE: usize = 4096 / 8;
-        for i in (0..len).step_by(PAGE) {
-            // SAFETY: within the buffer; volatile so that writing a zero over a zero is not
-            // optimised away.
-            unsafe { buffer.as_mut_ptr().add(i).write_volatile(0.0) }
+        let start = Shareable::new(buffer.as_mut_ptr());
+        let touch = |turn: usize| {
+            for i in (turn * TURN..len.min((turn + 1) * TURN)).step_by(PAGE) {
+                // SAFETY: within the buffer, and each page is one thread's; volatile so that writing a zero
+                // over a zero is not optimised away.
+                unsafe { start.get().add(i).write_volatile(0.0) }
+            }
+        };
+        let (turns, threads) = (len.div_ceil(TURN), pool.threads());
+        match turns {
+            0 | 1 => (0..turns).for_each(touch),
+            _ => pool.on_each(|thread| (thread..turns).step_by(threads).for_each(touch)),
         }
         Ok(buffer)
     }
@@ -105,6 +118,8 @@ mod tests {
             let mut buffer = HugeBuffer::new(len).unwrap();
             assert_eq!(buffer.as_slice().len(), len);
             assert!(buffer.as_slice().iter().all(|&v| v == 0.0));
+            let touched = HugeBuffer::touched(len, &mut Pool::new(3)).unwrap();
+            assert!(touched.as_slice() == buffer.as_slice());
             if let Some(last) = buffer.as_mut_slice().last_mut() {
                 *last = 1.0;
             }

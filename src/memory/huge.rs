@@ -9,6 +9,7 @@
 
 use std::ptr::NonNull;
 
+use crate::cores;
 use crate::pulse;
 
 /// What x86-64 and most ARM kernels call huge; on others the wishes below have no effect.
@@ -54,9 +55,13 @@ const PAGE: usize = 4096;
 const FILLERS: usize = 4;
 /// Huge pages below which a further thread is not worth its start.
 const SHARE: usize = 16;
+/// Bytes that a thread fills at a time, one after the other in turn.
+const TURN: usize = SHARE * HUGE;
 
-/// Turns the whole huge pages of a mapping of new shared memory into huge pages that are really there.
-/// What is left over, or all of it, stays unallocated.
+/// Turns the whole huge pages of a mapping of new shared memory into huge pages that are really there, or, where the kernel
+/// makes none, takes small ones in their place. What is left over, or all of it, stays unallocated. Each filler takes the pages
+/// of its turn near the cores on which it runs, which are spread over the rank's: so the memory lies in all of the NUMA nodes that
+/// the rank computes on.
 ///
 /// # Safety
 /// `base` is a shared, writable mapping of `len` bytes, and what it maps is at least that long.
@@ -64,21 +69,23 @@ pub(super) unsafe fn collapse(base: NonNull<u8>, len: usize) {
     let first = (base.as_ptr() as usize).next_multiple_of(HUGE);
     let pages = ((base.as_ptr() as usize + len) / HUGE).saturating_sub(first / HUGE);
     // As many as may run here: a rank that is bound to one core has one.
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let threads = cores.min(FILLERS).min(pages / SHARE).max(1);
-    let start = |thread: usize| first + pages * thread / threads * HUGE;
+    let threads = cores::count().min(FILLERS).min(pages / SHARE).max(1);
+    let work = |thread| collapse_pages(first + thread * TURN, first + pages * HUGE, threads * TURN);
     std::thread::scope(|scope| {
         for thread in 1..threads {
-            scope.spawn(move || collapse_pages(start(thread), start(thread + 1)));
+            scope.spawn(move || {
+                cores::spread(thread, threads);
+                work(thread);
+            });
         }
-        collapse_pages(start(0), start(1));
+        work(0);
     });
 }
 
-/// Addresses `first..end`, both on boundaries of huge pages within a mapping that `collapse` was given.
-fn collapse_pages(first: usize, end: usize) {
-    for start in (first..end).step_by(pulse::BYTES) {
-        let stop = end.min(start + pulse::BYTES);
+/// Every `step` bytes from `first` to `end`, all on boundaries of huge pages within a mapping that `collapse` was given, a turn.
+fn collapse_pages(first: usize, end: usize, step: usize) {
+    for start in (first..end).step_by(step) {
+        let stop = end.min(start + TURN);
         for place in (start..stop).step_by(HUGE) {
             // The kernel leaves alone what holds no page at all. Asked this way, it says if there is no room
             // for one; a plain store would be a SIGBUS.
@@ -87,8 +94,13 @@ fn collapse_pages(first: usize, end: usize) {
                 return;
             }
         }
+        let (start, bytes) = (start as *mut _, stop - start);
         // SAFETY: within the mapping; contents stay as they are. A refusal changes nothing.
-        unsafe { libc::madvise(start as *mut _, stop - start, libc::MADV_COLLAPSE) };
+        let collapsed = unsafe { libc::madvise(start, bytes, libc::MADV_COLLAPSE) } == 0;
+        // SAFETY: as above.
+        if !collapsed && unsafe { libc::madvise(start, bytes, libc::MADV_POPULATE_WRITE) } != 0 {
+            return;
+        }
         pulse::beat();
     }
 }

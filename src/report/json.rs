@@ -32,6 +32,9 @@ pub struct Run {
     pub complete: bool,
     pub mpi: Mpi,
     pub blas: Blas,
+    /// Nothing in documents of programs that did not tell.
+    #[serde(default)]
+    pub threads: Threads,
     /// What it runs on; without an entry in documents of programs that did not tell.
     #[serde(default)]
     pub machine: Machine,
@@ -61,6 +64,7 @@ pub struct About {
     pub command_line: Vec<String>,
     pub mpi: Mpi,
     pub blas: Blas,
+    pub threads: Threads,
     pub machine: Machine,
     /// Tests asked for.
     pub planned: usize,
@@ -83,6 +87,16 @@ pub struct Blas {
     pub kernel: String,
     /// What multiplies in the trailing update: the name of a kernel of ours, or `blas`.
     pub engine: String,
+}
+
+/// The threads of all ranks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Threads {
+    /// Of the rank that has the fewest, and the one that has the most.
+    pub fewest: usize,
+    pub most: usize,
+    /// Of how many ranks they keep to processors of their own: `all`, `some`, `none`.
+    pub pinned: String,
 }
 
 /// One test, run or skipped.
@@ -111,7 +125,7 @@ impl JsonLog {
     /// Where the file cannot be written; the message names it.
     pub fn create(path: impl AsRef<Path>, about: About) -> io::Result<Self> {
         let now = unix_s();
-        let About { command_line, mpi, blas, machine, planned } = about;
+        let About { command_line, mpi, blas, threads, machine, planned } = about;
         let mut log = Self {
             path: path.as_ref().to_owned(),
             run: Run {
@@ -129,6 +143,7 @@ impl JsonLog {
                 complete: false,
                 mpi,
                 blas,
+                threads,
                 machine,
                 planned,
                 counts: Counts::default(),
@@ -264,6 +279,7 @@ mod tests {
                     kernel: "skx".into(),
                     engine: "packed".into(),
                 },
+                threads: Threads { fewest: 2, most: 2, pinned: "all".into() },
                 machine: machine(),
                 planned: 3,
             },
@@ -359,6 +375,7 @@ mod tests {
                 command_line: vec![],
                 mpi: Mpi { library: String::new(), ranks: 1, hosts: 1 },
                 blas: Blas { name: String::new(), kernel: String::new(), engine: String::new() },
+                threads: Threads::default(),
                 machine: Machine::default(),
                 planned: 1,
             },

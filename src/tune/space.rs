@@ -45,7 +45,7 @@ impl Domain {
             n: 12_000,
             nodes: 1,
             cores,
-            ranks_per_node: layouts(cores, 1),
+            ranks_per_node: layouts(cores, &[1, 2, cores]),
             nbs: USUAL_NBS.to_vec(),
             nb_is_free: true,
             grids: Vec::new(),
@@ -74,10 +74,10 @@ pub fn grids(ranks: usize) -> Vec<(usize, usize)> {
     flat
 }
 
-/// Ranks a node that are worth a try: one for each of the node's memories, one in all, and one for each core.
-pub fn layouts(cores: usize, memories: usize) -> Vec<usize> {
+/// Of these numbers of ranks a node those that are worth a try, in their order: ranks have as many cores each.
+pub fn layouts(cores: usize, numbers: &[usize]) -> Vec<usize> {
     let mut all = Vec::new();
-    for ranks in [memories, 1, 2 * memories, cores] {
+    for &ranks in numbers {
         if ranks > 0 && cores.is_multiple_of(ranks) && !all.contains(&ranks) {
             all.push(ranks);
         }
@@ -219,10 +219,10 @@ mod tests {
 
     #[test]
     fn ranks_divide_the_cores() {
-        assert_eq!(layouts(2, 1), [1, 2]);
-        assert_eq!(layouts(64, 8), [8, 1, 16, 64]);
-        assert_eq!(layouts(6, 4), [1, 6]);
-        assert_eq!(layouts(1, 1), [1]);
+        assert_eq!(layouts(2, &[1, 1, 1, 2, 2]), [1, 2]);
+        assert_eq!(layouts(64, &[16, 8, 1, 32, 64]), [16, 8, 1, 32, 64]);
+        assert_eq!(layouts(6, &[4, 0, 1, 8, 6]), [1, 6]);
+        assert_eq!(layouts(1, &[1, 1, 1, 2, 1]), [1]);
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub fn for_a_launcher(command: &mut Command) {
             command.env_remove(name);
         }
     }
+    // Jobs run side by side and do not know of each other.
+    command.env("SKT_PIN", "off");
     if mpich() {
         command.env("LD_PRELOAD", relax());
     } else {

@@ -13,6 +13,7 @@
 //! | `unequal` | ranks with other cores, engines and kernels; a rank that refuses |
 //! | `faults` | a rank that dies or fails ends the whole job at once |
 //! | `tune` | `skt-hpl tune` finds something that runs, goes on where it was interrupted, and says why it cannot |
+//! | `pins` | threads keep to cores of their own where each has one; helpers do not |
 //! | `binding` | `skt-hpl run` gives ranks the cores the launcher alone gives them |
 //!
 //! `SKT_TEST_MPIRUN` names the launcher where there are several; it must be that of the MPI the
@@ -31,6 +32,7 @@ mod job;
 mod options;
 mod oracle;
 mod output;
+mod pins;
 mod report;
 mod sizes;
 mod tune;

@@ -226,7 +226,7 @@ fn sums(world: &World) {
             let seat = wide.coordinates(place).map(|(row, col)| Seat { row, col, place });
             let context = Context::seated(comm, &params, engine, false, seat, true);
             let Some(mut context) = context else { continue };
-            let mut standing = Standing::new(&context, &pool).unwrap();
+            let mut standing = Standing::new(&context, &mut pool).unwrap();
             let (outcome, _) = standing.solve(&mut context, None, &mut pool, &mut Silent);
             if !standing.holds_sums() {
                 assert_eq!(outcome.verdict, Verdict::Passed, "{params:?}");

@@ -130,6 +130,8 @@ fn forget_settings(command: &mut Command) {
             command.env_remove(variable);
         }
     }
+    // Nodes and tests share the cores, and do not know of each other.
+    command.env("SKT_PIN", "off");
 }
 
 /// A virtual cluster and a folder for runs on it.

@@ -19,10 +19,10 @@ use self::table::{Table, report};
 use self::written::{dat, launch_text, write};
 use super::exit::{Exit, Refusal};
 use super::launchers::usual_words;
-use super::node_facts;
 use super::template::own_program;
 use super::this_machine;
 use crate::cores;
+use crate::topology::Topology;
 use crate::tune::search::search;
 use crate::tune::space::{Domain, USUAL_NBS, layouts};
 use crate::units::{seconds, show_seconds};
@@ -195,9 +195,14 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
         return Err(usage("-p and -q are as many: they belong together in pairs, as in HPL.dat"));
     }
     let grids: Vec<(usize, usize)> = flags.p.iter().copied().zip(flags.q.iter().copied()).collect();
-    let memories = node_facts::here(1).make.numa_nodes.max(1) as usize;
+    let own = Topology::here();
+    // Of a machine that is only described nothing but its cores is known.
+    let (suits, memories) = match flags.cores {
+        None => (this_machine::layout().ranks, own.memories()),
+        Some(cores) => (Topology::even(cores, 1).layout().ranks, 1),
+    };
     let mut ranks_per_node = match flags.ranks_per_node.is_empty() {
-        true => layouts(cores, memories),
+        true => layouts(cores, &[suits, memories, 1, 2 * suits, cores]),
         false => flags.ranks_per_node.clone(),
     };
     if flags.ranks_per_node.is_empty() {

@@ -12,11 +12,11 @@ use crate::blas::{self, preflight, set_library_threads};
 use crate::cli::agreement::{self, Ended, Proposal};
 use crate::cli::contest;
 use crate::cli::exit::Exit;
+use crate::cli::pins;
 use crate::cli::say;
 use crate::comm::{Comm, World, set_phase};
 use crate::lu::{Context, time_stretches};
-use crate::params::{Engine, TestParams};
-use crate::threads::Pool;
+use crate::params::{Engine, Pinning, TestParams};
 
 /// Times stretches of factorisations, for `skt-hpl tune`
 #[derive(Debug, Args)]
@@ -92,9 +92,12 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
     let trials = read(comm, flags)?;
     set_phase("looking at the nodes");
     let node = comm.split_by_node();
-    let mut proposal = Proposal::new(comm.rank(), Engine::Auto, flags.threads, None);
+    // As in the run whose parts these are.
+    let pins = pins::decide(comm, flags.threads, Pinning::Auto);
+    let threads = (flags.threads, pins.is_ok());
+    let mut proposal = Proposal::new(comm.rank(), Engine::Auto, threads, None);
     proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
-    let mut pool = Pool::new(flags.threads);
+    let mut pool = pins::pool(flags.threads, &pins);
     let agreed = agreement::agree(comm, proposal, Engine::Auto)?;
     let tests: Vec<TestParams> = trials.iter().map(|trial| trial.test.clone()).collect();
     let asked = contest::Asked { choice: Engine::Auto, protected: false, tests: &tests };

@@ -1,0 +1,357 @@
+//! Which processor each thread of a rank keeps to.
+//!
+//! Ranks that run under one kernel tell each other which processors they are bound to; from that follows, by a pure function
+//! that comes to the same on all of them, which of these each has for itself. A rank that is bound to cores of its own takes
+//! them; ranks that a launcher has bound to the same ones, or to none, share them out, neighbours beside each other. Where that
+//! does not come out even nobody is pinned: two threads on one core would be far slower than threads the system moves.
+//! Called by `benchmark` and by the trials of `tune`, before a rank has its pool; no bit of a result depends on it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::comm::Comm;
+use crate::cores;
+use crate::params::Pinning;
+use crate::threads::Pool;
+use crate::topology::Topology;
+
+/// What the others under the same kernel must know of a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Has {
+    /// What it is bound to.
+    processors: BTreeSet<usize>,
+    threads: usize,
+    /// Whether all their time is its to use.
+    whole: bool,
+}
+
+/// Why a rank's threads are not pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loose {
+    Unwanted,
+    /// The system does not say what the rank is bound to.
+    Unknown,
+    /// Its container has less time than its cores.
+    Limited,
+    /// Some of its cores are others' too, but not all of them.
+    Overlapping,
+    /// Not one for each core, and not one for each hardware thread.
+    Uneven {
+        threads: usize,
+        cores: usize,
+    },
+    Refused,
+}
+
+impl fmt::Display for Loose {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Loose::Unwanted => f.write_str("--pin off"),
+            Loose::Unknown => f.write_str("the system does not say which cores are this rank's"),
+            Loose::Limited => f.write_str("its container is given less time than its cores have"),
+            Loose::Overlapping => {
+                f.write_str("it is bound to cores of which others have some, too")
+            }
+            Loose::Uneven { threads, cores } => {
+                write!(f, "{threads} threads on {cores} cores do not come out even")
+            }
+            Loose::Refused => f.write_str("the system does not allow it"),
+        }
+    }
+}
+
+/// The processors that the threads of rank `me` keep to, in the order of the threads.
+///
+/// A rank with a core left over is not pinned either: who has others for company, such as another job, goes where they are not,
+/// and only the system knows where that is.
+fn pins(ranks: &[Has], me: usize, topology: &Topology) -> Result<Vec<usize>, Loose> {
+    let mine = &ranks[me];
+    let alike: Vec<usize> =
+        (0..ranks.len()).filter(|&r| ranks[r].processors == mine.processors).collect();
+    let known = topology.among(&mine.processors);
+    if mine.processors.is_empty() || known.hardware_threads() < mine.processors.len() {
+        return Err(Loose::Unknown);
+    }
+    if alike.iter().any(|&r| !ranks[r].whole) {
+        return Err(Loose::Limited);
+    }
+    let others = ranks.iter().filter(|other| other.processors != mine.processors);
+    if others.into_iter().any(|other| !other.processors.is_disjoint(&mine.processors)) {
+        return Err(Loose::Overlapping);
+    }
+    let place = alike.iter().position(|&r| r == me).expect("a rank is like itself");
+    for processors in [known.one_a_core(), known.in_order()] {
+        let each = processors.len() / alike.len();
+        if each > 0 && alike.iter().all(|&r| ranks[r].threads == each) {
+            let first = place * processors.len() / alike.len();
+            return Ok(processors[first..first + each].to_vec());
+        }
+    }
+    let threads = alike.iter().map(|&r| ranks[r].threads).sum();
+    Err(Loose::Uneven { threads, cores: known.cores() })
+}
+
+/// Words in which a rank tells what it has: the kernel it runs under, threads, whether its time is whole, processors.
+const HEAD: usize = 3;
+
+impl Has {
+    fn here(threads: usize) -> Self {
+        Self { processors: cores::bound_to().clone(), threads, whole: cores::are_whole() }
+    }
+
+    fn words(&self, kernel: u64) -> Vec<u64> {
+        let mut words = vec![0; HEAD + cores::most().div_ceil(64)];
+        words[..HEAD].copy_from_slice(&[kernel, self.threads as u64, u64::from(self.whole)]);
+        for cpu in &self.processors {
+            words[HEAD + cpu / 64] |= 1 << (cpu % 64);
+        }
+        words
+    }
+
+    fn from_words(words: &[u64]) -> Self {
+        let has = |cpu: &usize| words[HEAD + cpu / 64] >> (cpu % 64) & 1 == 1;
+        Self {
+            processors: (0..64 * (words.len() - HEAD)).filter(has).collect(),
+            threads: words[1] as usize,
+            whole: words[2] == 1,
+        }
+    }
+}
+
+/// What tells this kernel from any other. Ranks that seem to be on several nodes may run under one: in containers, and in tests.
+fn kernel() -> u64 {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    match boot.trim() {
+        "" => xxh3_64(nix::unistd::gethostname().unwrap_or_default().to_string_lossy().as_bytes()),
+        boot => xxh3_64(boot.as_bytes()),
+    }
+}
+
+/// The cores this rank is bound to, divided among the ranks of the node bound to the same ones.
+pub fn usual_threads(node: &Comm) -> usize {
+    let own = Has::here(0).words(0);
+    let all = node.all_gather(&own);
+    let alike = all.chunks_exact(own.len()).filter(|words| words[HEAD..] == own[HEAD..]);
+    (cores::count() / alike.count().max(1)).max(1)
+}
+
+/// All ranks together: the processors of this one's `threads`, or why they have none of their own.
+pub fn decide(comm: &Comm, threads: usize, wanted: Pinning) -> Result<Vec<usize>, Loose> {
+    if wanted == Pinning::Off {
+        return Err(Loose::Unwanted);
+    }
+    let kernel = kernel();
+    // A colour is a C int without a sign. That two kernels have one is no harm: the words tell them apart.
+    let colour = (kernel & i32::MAX as u64) as usize;
+    let machine = comm.split(Some(colour), comm.rank()).expect("everybody has a colour");
+    let own = Has::here(threads).words(kernel);
+    let all = machine.all_gather(&own);
+    let ours = |(_, words): &(usize, &[u64])| words[0] == kernel;
+    let (places, ranks): (Vec<usize>, Vec<Has>) = all
+        .chunks_exact(own.len())
+        .enumerate()
+        .filter(ours)
+        .map(|(rank, words)| (rank, Has::from_words(words)))
+        .unzip();
+    let me = places.iter().position(|&rank| rank == machine.rank()).expect("it is of its kernel");
+    let pins = pins(&ranks, me, Topology::here())?;
+    let allowed = pins.iter().all(|&processor| cores::pin(processor));
+    cores::unpin();
+    if allowed { Ok(pins) } else { Err(Loose::Refused) }
+}
+
+/// A rank's threads, where they were decided to be.
+pub fn pool(threads: usize, pins: &Result<Vec<usize>, Loose>) -> Pool {
+    match pins {
+        Ok(processors) => Pool::pinned(processors),
+        Err(_) => Pool::new(threads),
+    }
+}
+
+/// Of how many ranks the threads are pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    All,
+    Some,
+    None,
+}
+
+impl Extent {
+    pub fn name(self) -> &'static str {
+        match self {
+            Extent::All => "all",
+            Extent::Some => "some",
+            Extent::None => "none",
+        }
+    }
+}
+
+/// A line about the threads of all ranks, the fewest and the most of any, by one that has its own.
+pub fn told(
+    (fewest, most): (usize, usize),
+    extent: Extent,
+    own: &Result<Vec<usize>, Loose>,
+) -> String {
+    let number = match fewest == most {
+        true => most.to_string(),
+        false => format!("{fewest} to {most}"),
+    };
+    let what = match own {
+        Ok(processors) => {
+            let some = Topology::here().among(&processors.iter().copied().collect());
+            let one_each = some.cores() == processors.len();
+            if one_each { "a core of its own" } else { "a hardware thread of its own" }
+        }
+        Err(_) => "a core of its own",
+    };
+    let pinned = match (extent, own) {
+        (Extent::All, _) => format!("each pinned to {what}"),
+        (Extent::Some, Ok(_)) => format!("each pinned to {what}, but not those of all ranks"),
+        (Extent::Some, Err(why)) => format!("those of some ranks pinned, but rank 0's not: {why}"),
+        (Extent::None, Err(why)) => format!("not pinned: {why}"),
+        (Extent::None, Ok(_)) => "not pinned".to_owned(),
+    };
+    format!("threads: {number} a rank, {pinned}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::tests::Machine;
+
+    /// Two cores of two hardware threads each: 0 and 2, 1 and 3.
+    fn small() -> Topology {
+        Machine { cores_a_cache: 2, threads_a_core: 2, ..Machine::PLAIN }.topology()
+    }
+
+    fn has(processors: impl IntoIterator<Item = usize>, threads: usize) -> Has {
+        Has { processors: processors.into_iter().collect(), threads, whole: true }
+    }
+
+    /// What must hold of any ranks. How many of them are pinned.
+    fn check(ranks: &[Has], topology: &Topology) -> usize {
+        let all: Vec<_> = (0..ranks.len()).map(|me| pins(ranks, me, topology)).collect();
+        let mut taken = BTreeSet::new();
+        for (rank, pins) in ranks.iter().zip(&all) {
+            let Ok(pins) = pins else { continue };
+            assert_eq!(pins.len(), rank.threads, "{ranks:?}");
+            for pin in pins {
+                assert!(rank.processors.contains(pin), "not its own: {ranks:?}");
+                assert!(taken.insert(*pin), "two threads on processor {pin}: {ranks:?}");
+            }
+            let used = topology.among(&pins.iter().copied().collect()).cores();
+            let there = topology.among(&rank.processors).cores();
+            assert!(used == pins.len() || rank.threads > there / ranks.len(), "{ranks:?}");
+            // Whoever shares its processors is pinned, too.
+            for (other, has) in all.iter().zip(ranks) {
+                assert!(other.is_ok() || has.processors.is_disjoint(&rank.processors), "{ranks:?}");
+            }
+        }
+        all.iter().filter(|pins| pins.is_ok()).count()
+    }
+
+    /// Every binding and number of threads of up to three ranks on a small machine.
+    #[test]
+    fn no_two_threads_are_pinned_on_top_of_one_another() {
+        let topology = small();
+        let set = |bits: usize| (0..4).filter(move |cpu| bits >> cpu & 1 == 1);
+        let mut kinds = Vec::new();
+        for bits in 0..16 {
+            for threads in 1..6 {
+                kinds.push(has(set(bits), threads));
+            }
+        }
+        let mut pinned = [0; 3];
+        for a in &kinds {
+            pinned[0] += usize::from(check(std::slice::from_ref(a), &topology) == 1);
+            for b in &kinds {
+                let two = [a.clone(), b.clone()];
+                pinned[1] += usize::from(check(&two, &topology) == 2);
+                if a.threads > 2 || b.threads > 2 {
+                    continue;
+                }
+                for c in kinds.iter().filter(|c| c.threads < 3) {
+                    let three = [a.clone(), b.clone(), c.clone()];
+                    pinned[2] += usize::from(check(&three, &topology) == 3);
+                }
+            }
+        }
+        assert!(pinned.iter().all(|&count| count > 0), "{pinned:?}");
+    }
+
+    #[test]
+    fn a_rank_takes_its_cores_and_ranks_alike_share_them_out() {
+        let topology = small();
+        let all = |ranks: &[Has]| -> Vec<_> {
+            (0..ranks.len()).map(|me| pins(ranks, me, &topology)).collect()
+        };
+        // Alone, a thread a core, or one a hardware thread.
+        assert_eq!(all(&[has(0..4, 2)]), [Ok(vec![0, 1])]);
+        assert_eq!(all(&[has(0..4, 4)]), [Ok(vec![0, 2, 1, 3])]);
+        assert_eq!(all(&[has([1, 3], 1)]), [Ok(vec![1])]);
+        // Bound to a core each, to a hardware thread each, to nothing.
+        assert_eq!(all(&[has([0, 2], 1), has([1, 3], 1)]), [Ok(vec![0]), Ok(vec![1])]);
+        assert_eq!(all(&[has([2], 1), has([0], 1)]), [Ok(vec![2]), Ok(vec![0])]);
+        assert_eq!(all(&[has(0..4, 1), has(0..4, 1)]), [Ok(vec![0]), Ok(vec![1])]);
+        let uneven = |threads| Err(Loose::Uneven { threads, cores: 2 });
+        assert_eq!(all(&[has(0..4, 3)]), [uneven(3)]);
+        assert_eq!(all(&[has(0..4, 1)]), [uneven(1)], "another job may have the other core");
+        assert_eq!(all(&[has(0..4, 8)]), [uneven(8)]);
+        assert_eq!(all(&[has(0..4, 1), has(0..4, 2)]), [uneven(3), uneven(3)]);
+        let five = vec![has(0..4, 1); 5];
+        assert!(all(&five).iter().all(|pins| *pins == uneven(5)));
+        // Bound to some of another's.
+        let both = Err(Loose::Overlapping);
+        assert_eq!(all(&[has([0], 1), has(0..4, 2)]), [both.clone(), both.clone()]);
+        assert_eq!(all(&[has([0, 1], 2), has([1, 2], 2), has([3], 1)])[2], Ok(vec![3]));
+        assert_eq!(all(&[has([], 1)]), [Err(Loose::Unknown)]);
+        assert_eq!(all(&[has([0, 9], 2)]), [Err(Loose::Unknown)], "nothing is known of 9");
+        let limited = Has { whole: false, ..has(0..4, 2) };
+        assert_eq!(all(&[limited]), [Err(Loose::Limited)]);
+    }
+
+    #[test]
+    fn unbound_ranks_of_a_large_node_get_a_memory_each() {
+        let epyc = Machine {
+            sockets: 2,
+            memories_a_socket: 4,
+            cores_a_cache: 8,
+            threads_a_core: 2,
+            scattered: true,
+            ..Machine::PLAIN
+        };
+        let topology = epyc.topology();
+        let ranks = vec![has(0..128, 8); 8];
+        for me in 0..8 {
+            let wanted: Vec<usize> = (0..8).map(|core| core * 8 + me).collect();
+            assert_eq!(pins(&ranks, me, &topology), Ok(wanted));
+        }
+        // Three do not divide 64 cores; they have 21 each.
+        let ranks = vec![has(0..128, 21); 3];
+        assert_eq!(check(&ranks, &topology), 3);
+    }
+
+    #[test]
+    fn what_is_told_comes_back() {
+        for one in [has([], 1), has([0, 63, 64, 1023], 7), Has { whole: false, ..has([5], 1) }] {
+            assert_eq!(Has::from_words(&one.words(9)), one);
+        }
+    }
+
+    #[test]
+    fn a_line_says_how_many_and_where() {
+        let own = Err(Loose::Uneven { threads: 4, cores: 2 });
+        assert_eq!(
+            told((1, 1), Extent::None, &own),
+            "threads: 1 a rank, not pinned: 4 threads on 2 cores do not come out even"
+        );
+        assert!(told((1, 2), Extent::Some, &own).starts_with("threads: 1 to 2 a rank, those of"));
+        let own = Ok(vec![*cores::bound_to().first().unwrap()]);
+        assert_eq!(
+            told((1, 1), Extent::All, &own),
+            "threads: 1 a rank, each pinned to a core of its own"
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! Threads keep to cores of their own where each has one, and only there; no bit of a result hangs on it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use skt_hpl::cores;
+use skt_hpl::report::json::Threads;
+use skt_hpl::topology::{Topology, read_list};
+
+use crate::dat::Dat;
+use crate::job::{Job, PROGRAM, RankProcess};
+
+fn job(ranks: usize, n: usize, pin: &str) -> Job {
+    let dat = Dat { ns: vec![n], nbs: vec![64], grids: vec![(1, ranks)], ..Dat::default() };
+    Job::of(PROGRAM.into(), ranks).dat(&dat).args(&["--json", "run.json", "--pin", pin])
+}
+
+/// What a run tells of its threads, and its solution.
+fn told(job: Job) -> (Threads, String, String) {
+    let ran = job.run().expect_code(0);
+    let run = ran.json();
+    let line = ran.err.lines().find(|line| line.starts_with("skt-hpl: threads: "));
+    let line = line.unwrap_or_else(|| panic!("{}", ran.told())).to_owned();
+    let outcome = run.tests[0].outcome.as_ref().unwrap_or_else(|| panic!("{}", ran.told()));
+    (run.threads, line, outcome.x_digest.clone())
+}
+
+/// Whole cores of this machine that are ours, if all their time is.
+fn cores() -> Option<usize> {
+    cores::are_whole().then(|| Topology::here().among(cores::bound_to()).cores())
+}
+
+#[test]
+fn threads_are_pinned_where_each_has_a_core_and_the_result_is_the_same() {
+    let Some(cores) = cores() else { return };
+    let (threads, line, pinned) = told(job(1, 300, "auto"));
+    assert_eq!((threads.most, threads.pinned.as_str()), (cores, "all"), "{line}");
+    assert!(line.ends_with(" a rank, each pinned to a core of its own"), "{line}");
+    let (threads, line, loose) = told(job(1, 300, "off"));
+    assert_eq!((threads.most, threads.pinned.as_str()), (cores, "none"), "{line}");
+    assert!(line.ends_with("not pinned: --pin off"), "{line}");
+    assert_eq!(pinned, loose);
+    // More than there are hardware threads for.
+    let many = cores::bound_to().len() + 1;
+    let (threads, line, loose) = told(job(1, 300, "auto").args(&["--threads", &many.to_string()]));
+    assert_eq!(threads, Threads { fewest: many, most: many, pinned: "none".into() }, "{line}");
+    assert_eq!(pinned, loose);
+}
+
+/// Where a process's threads may run, by name.
+fn threads(rank: &RankProcess) -> Vec<(String, BTreeSet<usize>)> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", rank.pid)).into_iter().flatten().flatten();
+    let read = |task: fs::DirEntry| {
+        let name = fs::read_to_string(task.path().join("comm")).ok()?;
+        let status = fs::read_to_string(task.path().join("status")).ok()?;
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        let main = task.file_name().to_str()? == rank.pid.to_string();
+        let name = if main { "main" } else { name.trim() };
+        Some((name.to_owned(), read_list(list).into_iter().collect()))
+    };
+    tasks.filter_map(read).collect()
+}
+
+/// Ranks that are bound to nothing share the cores out; what they start beside their pool, and the library's own
+/// threads, go where there is room.
+#[test]
+fn ranks_on_one_node_have_cores_of_their_own_and_helpers_have_all() {
+    let Some(cores @ 2..) = cores() else { return };
+    let each = (cores / 2).to_string();
+    let job = job(2, 4000, "auto").args(&["--threads", &each]);
+    let job = job.args(&["--power-command", "echo 100"]);
+    let mut running = job.start();
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        assert!(!running.over() && Instant::now() < until, "{}", running.told());
+        let all: Vec<_> = running.ranks().iter().map(threads).collect();
+        // The power meter is there while a test is solved.
+        let meter = |threads: &[(String, _)]| threads.iter().any(|(name, _)| name == "power");
+        if all.len() < 2 || !all.iter().any(|rank| meter(rank)) {
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        }
+        let ours = |name: &str| name == "main" || name.starts_with("skt-hpl worker");
+        let (pool, others): (Vec<_>, Vec<_>) =
+            all.concat().into_iter().partition(|(name, _)| ours(name));
+        let taken: BTreeSet<usize> = pool.iter().flat_map(|(_, at)| at.iter().copied()).collect();
+        assert!(pool.iter().all(|(_, at)| at.len() == 1), "{pool:?}");
+        assert_eq!((pool.len(), taken.len()), (cores / 2 * 2, cores / 2 * 2), "{pool:?}");
+        if others.iter().all(|(_, at)| at == cores::bound_to()) {
+            break;
+        }
+        // A thread that was just made may not have moved yet.
+        assert!(others.iter().all(|(name, _)| name == "power"), "{others:?}");
+    }
+    running.end().expect_code(0);
+}

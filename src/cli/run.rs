@@ -192,7 +192,7 @@ fn more_than_one(text: &str) -> Result<f64, String> {
     }
 }
 
-/// So long a rank's place may be vacant under `--nonstop`: what the detector of the launcher's options takes at most, and as long
+/// So long a rank's place may be vacant under `--nonstop`: what the ranks' detector takes at most, and as long
 /// again for the rest.
 const IN_PLACE_MS: u64 = 15_000;
 

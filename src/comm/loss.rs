@@ -80,6 +80,26 @@ pub(super) fn library_goes_on() -> bool {
     knows_how(&World::library()) && calls().is_some()
 }
 
+/// What the library reads when it is started: whether, how often and for how long ranks watch each other, and that who notices
+/// a loss tells all. Without the first, nobody notices that a rank is stopped; without the last, one rank does, and the others wait for
+/// ever (5.0.11).
+const NOTICE: &[(&str, &str)] = &[
+    ("OMPI_MCA_mpi_ft_detector", "true"),
+    ("OMPI_MCA_mpi_ft_detector_period", "1"),
+    ("OMPI_MCA_mpi_ft_detector_timeout", "6"),
+    ("OMPI_MCA_mpi_ft_propagator_with_rbcast", "true"),
+];
+
+/// Has ranks watch each other, as far as the launcher was not told otherwise. To be called before MPI is started.
+pub(super) fn watch_each_other() {
+    for (name, value) in NOTICE {
+        if std::env::var_os(name).is_none() {
+            // SAFETY: MPI has not been started, and no thread of this program asks the C library for variables.
+            unsafe { std::env::set_var(name, value) };
+        }
+    }
+}
+
 /// Why this job cannot go on without a lost process; None if it can. `threads`: whether the library lets any thread call it.
 pub(super) fn obstacle(threads: bool) -> Option<String> {
     let library = World::library();

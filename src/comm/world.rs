@@ -28,6 +28,9 @@ impl World {
     /// (`survives`), as far as this library can at all.
     pub fn init(survives: bool) -> Self {
         let survives = survives && loss::library_goes_on();
+        if survives {
+            loss::watch_each_other();
+        }
         // SAFETY: constants of the library.
         let (one, several) = unsafe { (ffi::RSMPI_THREAD_FUNNELED, ffi::RSMPI_THREAD_MULTIPLE) };
         let mut provided = 0;

@@ -59,24 +59,8 @@ impl Launcher {
 /// How Slurm's PMIx plugin collects: over a tree, or around a ring.
 pub const PMIX_FENCE_VAR: &str = "SLURM_PMIX_FENCE";
 
-/// What Open MPI 5's launcher needs to let a job go on without a rank, and its ranks to notice soon.
-pub const WITH_ULFM: &[&str] = &[
-    "--with-ft",
-    "ulfm",
-    "--mca",
-    "mpi_ft_detector",
-    "true",
-    "--mca",
-    "mpi_ft_detector_period",
-    "1",
-    "--mca",
-    "mpi_ft_detector_timeout",
-    "6",
-    // Else only who has noticed knows of a process that is stopped, and of the others nobody ever (5.0.11).
-    "--mca",
-    "mpi_ft_propagator_with_rbcast",
-    "true",
-];
+/// What Open MPI 5's launcher needs to let a job go on without a rank. How ranks watch each other they settle themselves.
+pub const WITH_ULFM: &[&str] = &["--with-ft", "ulfm"];
 
 /// A launcher as it was found on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,8 +85,7 @@ impl Tool {
         self.kind == Launcher::Openmpi && self.major.is_some_and(|major| major >= 5)
     }
 
-    /// What it must be told so that a job goes on without a lost rank, and the others notice: that a rank on another
-    /// node is gone only the detector tells. None where it cannot.
+    /// What it must be told so that a job goes on without a lost rank. None where it cannot.
     pub fn goes_on(&self) -> Option<&'static [&'static str]> {
         self.is_prrte().then_some(WITH_ULFM)
     }

@@ -1,5 +1,6 @@
 //! Every method, scope, code, encoding, store, mapping and depth: struck, a member lost, started again.
 
+use skt_hpl::cores;
 use skt_hpl::memory::Store;
 
 use crate::scene::{SMALL, Scene, rebuilt, resumed_at, sampled};
@@ -31,6 +32,27 @@ fn methods_scopes_codes_and_encodings() {
         let ran = scene.finish();
         assert_eq!(rebuilt(&ran), Some(vec![position]), "{case:?}");
         assert!(resumed_at(&ran).is_some_and(|k| k >= 6), "{case:?}");
+    }
+}
+
+/// Where threads run is none of a result: pinned to cores of their own before the strike and to none after it, or the other
+/// way round.
+#[test]
+fn threads_on_other_cores_go_on_with_the_same_bits() {
+    let cores = cores::count();
+    let ranks = cores.clamp(2, 8);
+    for (before, after) in [("auto", "off"), ("off", "auto")] {
+        let mut scene = Scene::of(1, ranks, SMALL).protect(&["--checkpoint", "3"]);
+        scene.pin(before);
+        scene.strike("flush-half:1:3:kill");
+        scene.lose(1);
+        scene.pin(after);
+        let ran = scene.finish();
+        assert_eq!(rebuilt(&ran), Some(vec![1]), "{}", ran.told());
+        if ranks == cores && cores::are_whole() {
+            let pinned = if after == "auto" { "all" } else { "none" };
+            assert_eq!(ran.json().threads.pinned, pinned, "{}", ran.told());
+        }
     }
 }
 

@@ -123,6 +123,13 @@ impl Scene {
         self.protect(&["--method", "abft"])
     }
 
+    /// From now on with threads that keep to cores of their own (`auto`), or to none (`off`).
+    #[allow(dead_code)] // not in tests/nonstop
+    pub fn pin(&mut self, when: &str) {
+        self.env.retain(|(name, _)| name != "SKT_PIN");
+        self.env.push(("SKT_PIN".into(), when.into()));
+    }
+
     /// With this safeguard left out.
     #[cfg(debug_assertions)]
     pub fn sabotage(mut self, what: &str) -> Self {

@@ -74,7 +74,7 @@ plan=("$skt" plan --nodes "$ranks" --ranks-per-node 1 --cores "$threads" --memor
 measured=(--launcher "${launcher[*]} -np {ranks}" --calibrate)
 # A plan keeps a tenth of its limit in hand.
 case $size in
-    minute) plan+=(--limit "$((seconds_wanted * 10 / 9))s") ;;
+    minute) plan+=(--time-limit "$((seconds_wanted * 10 / 9))s") ;;
     full) ;;
     given) plan+=(-n "$n") measured=() ;;
 esac

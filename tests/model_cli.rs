@@ -161,10 +161,12 @@ fn ways_to_go_on_beside_each_other() {
 
 #[test]
 fn a_plan_as_json() {
-    let text = stdout(&[
-        "plan", "--nodes", "16", "--memory", "16GiB", "--cores", "8", "--limit", "2h", "--json",
-        "--runs", "50",
-    ]);
+    let told = |limit| {
+        let flags = ["plan", "--nodes", "16", "--memory", "16GiB", "--cores", "8", limit, "2h"];
+        [&flags[..], &["--json", "--runs", "50"]].concat()
+    };
+    let text = stdout(&told("--time-limit"));
+    assert_eq!(stdout(&told("--limit")), text, "the name it had before");
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(json["plan"]["group"], 16);
     assert!(json["plan"]["seconds_expected"].as_f64().unwrap() <= 7200.0);
@@ -311,7 +313,7 @@ fn every_topic_answers_and_draws() {
             Drawn::Curves(10),
         ),
         (
-            &["helpers", "--copy", "1s", "--encode", "10s", "--interval", "2min"],
+            &["helpers", "--copy", "1s", "--encode-time", "10s", "--interval", "2min"],
             "1 of   16 cores costs   7.08 %: pays",
             Drawn::Curves(4),
         ),
@@ -341,15 +343,15 @@ fn simulations_are_repeatable_and_explained() {
         "5h",
         "--work",
         "100h",
-        "--every",
+        "--checkpoint",
         "13.6min",
-        "--encode",
+        "--encode-time",
         "20s",
-        "--flush",
+        "--flush-time",
         "0",
         "--detect",
         "0",
-        "--restart",
+        "--restart-time",
         "0",
     ];
     let single = [&base[..], &["--method", "single", "--runs", "2000"]].concat();
@@ -378,11 +380,11 @@ fn simulations_are_repeatable_and_explained() {
         "0.7",
         "--age",
         "new",
-        "--spares",
+        "--spare-nodes",
         "8",
         "--repair",
         "1d",
-        "--limit",
+        "--time-limit",
         "3h",
         "--domain-size",
         "32",

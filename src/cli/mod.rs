@@ -39,6 +39,7 @@ mod shelved;
 mod siblings;
 mod signs;
 mod simulate;
+mod spelling;
 mod status;
 mod template;
 mod this_machine;
@@ -180,7 +181,8 @@ pub fn command() -> Command {
 
 /// The program.
 pub fn main() -> ExitCode {
-    let matches = match command().try_get_matches() {
+    let (words, notes) = spelling::renewed(std::env::args_os());
+    let matches = match command().try_get_matches_from(words) {
         Ok(matches) => matches,
         Err(answer) => {
             let arguments: Vec<String> = std::env::args_os()
@@ -194,6 +196,9 @@ pub fn main() -> ExitCode {
             return tell_once(&answer);
         }
     };
+    for note in notes {
+        eprintln!("skt-hpl: note: {note}");
+    }
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match cli.command {
         None => bench::run(cli.bench),

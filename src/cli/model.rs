@@ -134,7 +134,7 @@ enum Topic {
         #[arg(long, value_parser = seconds)]
         copy: f64,
         /// Time to encode it inline
-        #[arg(long, value_parser = seconds)]
+        #[arg(long = "encode-time", value_parser = seconds)]
         encode: f64,
         /// Time between saves
         #[arg(long, value_parser = seconds)]
@@ -167,7 +167,7 @@ struct NonstopFlags {
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "63s")]
     detect: f64,
     /// Time to start again
-    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "19s")]
+    #[arg(long = "restart-time", value_name = "TIME", value_parser = seconds, default_value = "19s")]
     restart: f64,
     /// Cost of a recovery
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "20s")]

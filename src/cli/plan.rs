@@ -89,7 +89,7 @@ pub struct PlanFlags {
     detect: Option<f64>,
 
     /// Time to replace it and to start again
-    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
+    #[arg(long = "restart-time", value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
     restart: Option<f64>,
 
     /// Share of the failures that end a process and leave its node, 0 to 1: only these are survived without a restart
@@ -102,11 +102,11 @@ pub struct PlanFlags {
     in_place: Option<f64>,
 
     /// Spare nodes [default: enough]
-    #[arg(long, value_name = "COUNT", help_heading = FAILURES)]
+    #[arg(long = "spare-nodes", value_name = "COUNT", help_heading = FAILURES)]
     spares: Option<u64>,
 
     /// Wall time the run may take
-    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
+    #[arg(long = "time-limit", value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
     limit: Option<f64>,
 
     /// Order of the matrix [default: the largest that fits memory and limit]

@@ -63,15 +63,15 @@ pub struct SimulateFlags {
     scope: Scope,
 
     /// Time between saves [default: the optimal one for this MTBF and cost]
-    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = PROTECTION)]
+    #[arg(long = "checkpoint", value_name = "TIME", value_parser = seconds, help_heading = PROTECTION)]
     every: Option<f64>,
 
     /// Time to encode the whole matrix (or to write it)
-    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "15s", help_heading = PROTECTION)]
+    #[arg(long = "encode-time", value_name = "TIME", value_parser = seconds, default_value = "15s", help_heading = PROTECTION)]
     encode: f64,
 
     /// Time to copy it afterwards; `0` for none
-    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "1s", help_heading = PROTECTION)]
+    #[arg(long = "flush-time", value_name = "TIME", value_parser = seconds_or_none, default_value = "1s", help_heading = PROTECTION)]
     flush: f64,
 
     /// Nodes that protect each other
@@ -132,7 +132,7 @@ pub struct SimulateFlags {
     spare_ranks: Option<u64>,
 
     /// Spare nodes [default: enough]
-    #[arg(long, value_name = "COUNT", help_heading = CARE)]
+    #[arg(long = "spare-nodes", value_name = "COUNT", help_heading = CARE)]
     spares: Option<u64>,
 
     /// Time until a failed node is a spare again [default: never]
@@ -144,7 +144,7 @@ pub struct SimulateFlags {
     detect: f64,
 
     /// Time to replace nodes and start again
-    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "20s", help_heading = CARE)]
+    #[arg(long = "restart-time", value_name = "TIME", value_parser = seconds_or_none, default_value = "20s", help_heading = CARE)]
     restart: f64,
 
     /// Time to rebuild what was lost
@@ -156,7 +156,7 @@ pub struct SimulateFlags {
     regenerate: f64,
 
     /// Wall time after which a run is given up
-    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = CARE)]
+    #[arg(long = "time-limit", value_name = "TIME", value_parser = seconds, help_heading = CARE)]
     limit: Option<f64>,
 
     /// Runs

@@ -106,7 +106,7 @@ impl<'a> Machine<'a> {
                     RESTART_S,
                     format!(
                         "the time to replace it and start again is a guess: {RESTART_S} s; four nodes take 4 s, and a large \
-                         job as long as its MPI takes to start (--restart)"
+                         job as long as its MPI takes to start (--restart-time)"
                     ),
                 ),
             )

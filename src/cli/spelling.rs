@@ -1,0 +1,92 @@
+//! Names that flags had before: still understood in this version, with a note that tells the name of now.
+//!
+//! One name means one thing in all commands. `--restart` says whether a run goes on from what is kept, so what a restart
+//! takes is `--restart-time`; `--spares` is a file of nodes, so their number is `--spare-nodes`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// Command, the flag's name before, its name now.
+const RENAMED: &[(&str, &str, &str)] = &[
+    ("plan", "--restart", "--restart-time"),
+    ("plan", "--spares", "--spare-nodes"),
+    ("plan", "--limit", "--time-limit"),
+    ("model", "--restart", "--restart-time"),
+    ("model", "--encode", "--encode-time"),
+    ("simulate", "--restart", "--restart-time"),
+    ("simulate", "--spares", "--spare-nodes"),
+    ("simulate", "--limit", "--time-limit"),
+    ("simulate", "--every", "--checkpoint"),
+    ("simulate", "--encode", "--encode-time"),
+    ("simulate", "--flush", "--flush-time"),
+];
+
+/// The words of a command line (the program's name first) in the names of now, and a note for each that was another.
+pub fn renewed(words: impl Iterator<Item = OsString>) -> (Vec<OsString>, Vec<String>) {
+    let mut words: Vec<OsString> = words.collect();
+    let mut notes = Vec::new();
+    let Some(command) = words.get(1).cloned() else { return (words, notes) };
+    for word in words.iter_mut().skip(2).take_while(|word| *word != "--") {
+        let bytes = word.as_bytes();
+        let name = bytes.split(|b| *b == b'=').next().unwrap_or_default();
+        let known =
+            RENAMED.iter().find(|(of, before, _)| command == *of && name == before.as_bytes());
+        let Some((_, before, now)) = known else { continue };
+        let mut renewed = OsString::from(now);
+        renewed.push(OsStr::from_bytes(&bytes[before.len()..]));
+        *word = renewed;
+        notes.push(format!("{before} is called {now} now; the next version takes only that"));
+    }
+    (words, notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> (String, usize) {
+        let (words, notes) = renewed(line.split(' ').map(OsString::from));
+        let words: Vec<String> = words.into_iter().map(|w| w.into_string().unwrap()).collect();
+        (words.join(" "), notes.len())
+    }
+
+    #[test]
+    fn names_of_before_are_those_of_now() {
+        for (line, now, notes) in [
+            ("skt-hpl plan --limit 2h --nodes 4", "skt-hpl plan --time-limit 2h --nodes 4", 1),
+            (
+                "skt-hpl plan --limit=2h --spares=3",
+                "skt-hpl plan --time-limit=2h --spare-nodes=3",
+                2,
+            ),
+            ("skt-hpl plan --time-limit 2h", "skt-hpl plan --time-limit 2h", 0),
+            (
+                "skt-hpl run --spares FILE --restart auto",
+                "skt-hpl run --spares FILE --restart auto",
+                0,
+            ),
+            ("skt-hpl plan --limits 2h -- --limit", "skt-hpl plan --limits 2h -- --limit", 0),
+            ("skt-hpl simulate --every 10min", "skt-hpl simulate --checkpoint 10min", 1),
+            ("skt-hpl", "skt-hpl", 0),
+        ] {
+            assert_eq!(of(line), (now.to_owned(), notes));
+        }
+    }
+
+    /// A name of before that some command has now would never be reached there, and a name of now must exist.
+    #[test]
+    fn every_name_of_now_is_a_flag_of_its_command() {
+        let program = crate::cli::command();
+        for (command, before, now) in RENAMED {
+            let command = program.find_subcommand(command).unwrap();
+            let topics = command.get_subcommands().flat_map(|topic| topic.get_arguments());
+            let flags: Vec<String> = command
+                .get_arguments()
+                .chain(topics)
+                .filter_map(|a| Some(format!("--{}", a.get_long()?)))
+                .collect();
+            assert!(flags.contains(&(*now).to_owned()), "{} has no {now}", command.get_name());
+            assert!(!flags.contains(&(*before).to_owned()), "{} has {before}", command.get_name());
+        }
+    }
+}

@@ -89,8 +89,8 @@ open_mpi_5=(env "MPICC=$(openmpi5_dir)/bin/mpicc" "SKT_TEST_MPIRUN=$(openmpi5_di
 # moments of a run at which a node is lost, but for the first save and the recovery.
 with_ranks=(--test mpi --test crash)
 not_with_blas=(--skip binding:: --skip faults:: --skip output:: --skip report:: --skip tune::
-    --skip damage:: --skip level2:: --skip limits:: --skip many:: --skip negative:: --skip soak:: --skip windows::)
-not_with_mpi=(--skip report:: --skip tune:: --skip level2:: --skip negative::)
+    --skip apart:: --skip damage:: --skip level2:: --skip limits:: --skip many:: --skip negative:: --skip soak:: --skip windows::)
+not_with_mpi=(--skip report:: --skip tune:: --skip apart:: --skip level2:: --skip negative::)
 not_with_launcher=(--skip branches:: --skip level2:: --skip outages:: --skip partition:: --skip spares:: --skip verdicts::
     --skip windows::a --skip windows::during_a_ --skip windows::in_ --skip windows::near_ --skip windows::results_ --skip windows::while_)
 

@@ -127,7 +127,7 @@ fn rank_main(job: &Job, run: u128, me: usize, world: ThreadWorld, groups: Arc<Po
     config.run = run;
     let ld = config.ld;
     let started = Checkpointer::start(config, test, world, |_, _, place, members| {
-        Member::new(groups, members.to_vec(), place)
+        Member::new(groups.clone(), members.to_vec(), place)
     });
     let mut started = match started {
         Ok(started) => started,
@@ -731,7 +731,7 @@ fn of_runs_that_begin_together_under_one_name_one_wins() {
                 let world = ThreadWorld::new(all, me, positions);
                 let started = catch_unwind(AssertUnwindSafe(|| {
                     Checkpointer::start(config, test, world, |_, _, place, members| {
-                        Member::new(groups, members.to_vec(), place)
+                        Member::new(groups.clone(), members.to_vec(), place)
                     })
                 }));
                 // Whoever has begun stays until all have tried.

@@ -8,7 +8,7 @@ use skt_hpl::checkpoint::level2::Storage;
 use skt_hpl::checkpoint::restore::new_run;
 use skt_hpl::checkpoint::when::Interval;
 use skt_hpl::memory::Part;
-use skt_hpl::storage::Shelf;
+use skt_hpl::storage::{Shelf, Sight};
 
 use super::{Found, Probe, Protected};
 
@@ -26,6 +26,8 @@ impl Probe<'_> {
         self.comm.barrier();
         let stock = shelf.survey()?;
         Ok(Some(Storage {
+            sight: Sight::Shared,
+            seat: 0,
             every: Interval::Seconds(1e9),
             arithmetic: "none: the matrix is noise".into(),
             stored: stock.for_test(0, 0),

@@ -287,6 +287,12 @@ mod tests {
             self.told_bytes.set(self.told_bytes.get() + told.len());
             told
         }
+        fn send(&self, _: &[u64], _: usize) {
+            unreachable!("nothing is sent from one to another");
+        }
+        fn receive(&self, _: &mut [u64], _: usize) {
+            unreachable!("as above");
+        }
     }
 
     /// No step of a launch, from what its nodes hold to who recovers what, takes work or messages by the

@@ -3,97 +3,280 @@
 //!
 //! So there is nothing new in memory: until that save is committed its headers claim nothing, and a failure anywhere
 //! leads back to the same files. Groups are divided anew, over whatever nodes there are.
+//!
+//! Where each node has a DIR of its own, files are sent from where they lie to where their positions are now, and what is gone
+//! with its node is rebuilt by the group that made it. `recall` says who does what.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
 
 use super::holding::{row_is_sound, state_of};
 use super::level2::{Storage, troubles};
-use super::plan::{Buffers, STATE_ROW_WORDS, TILE_WORDS, state_rows};
+use super::plan::{Buffers, Layout, STATE_ROW_WORDS, Scheme, Scope, TILE_WORDS, state_rows};
+use super::recall::{Recall, Seen, Told, recall};
 use super::restore::{Config, Test};
 use super::save::Checkpointer;
+use super::transfer::{Coming, send_file};
 use super::world::World;
 use crate::faults::{Point, hit};
 use crate::memory::Region;
 use crate::memory::header::Doing;
-use crate::parity::GroupComm;
-use crate::storage::About;
+use crate::parity::digest::digest;
+use crate::parity::exchange::{Coder, Window};
+use crate::parity::{Code, GroupComm, Share, Stripes};
 use crate::storage::reading::Source;
+use crate::storage::{About, Check, Sight};
 
-/// What a position's file must hold, whatever groups there are.
+/// What a position's file must hold.
 #[derive(Clone, Copy)]
 struct Shape {
     rows: usize,
     cols: usize,
     ld: usize,
     state_words: usize,
+    /// Rows of parity and their words, where it lies in the file as well.
+    parity: Option<(usize, usize)>,
 }
 
-/// This position's file of an epoch, with what vouches for its rows.
-struct Opened {
-    source: Source,
+impl Shape {
+    fn vouch_words(&self) -> usize {
+        let parity = self.parity.map_or(0, |(rows, pitch)| rows * pitch.div_ceil(TILE_WORDS) + 1);
+        self.state_words + self.rows * self.cols.div_ceil(TILE_WORDS) + parity
+    }
+
+    /// Of a position whose parity lies in its file.
+    fn with_parity(buffers: &Buffers) -> Self {
+        Shape {
+            rows: buffers.rows,
+            cols: buffers.cols,
+            ld: buffers.ld,
+            state_words: buffers.state_words(),
+            parity: Some((buffers.parity_rows, buffers.pitch)),
+        }
+    }
+}
+
+/// A position's file of an epoch, with what vouches for its rows.
+struct Opened<'a> {
+    source: Source<'a>,
     vouch: Region,
-    state_words: usize,
-    cols: usize,
+    shape: Shape,
 }
 
-impl Opened {
+impl<'a> Opened<'a> {
     /// Opens it; an error names the file and what is wrong with it.
     fn new(storage: &Storage, about: &About, shape: Shape, me: usize) -> Result<Self, String> {
         let path = storage.shelf.position(about.key(), me as u32);
         let source = Source::open(&path, about, me as u32)?;
-        let front = &source.front;
-        let Shape { rows, cols, ld, state_words } = shape;
-        let wanted = [rows, cols, ld, state_words + rows * cols.div_ceil(TILE_WORDS)];
-        let found = [front.rows, front.cols, front.ld, front.vouch_words];
-        if wanted.map(|words| words as u64) != found {
-            return Err(format!(
-                "{}: its matrix is laid out otherwise than this run's ({found:?}, not {wanted:?})",
-                path.display()
-            ));
-        }
         let listed = storage.shelf.manifest(about.key())?;
         let listed = listed.ok_or_else(|| format!("{}: its manifest is gone", path.display()))?;
-        if listed.files[me].root != front.root {
+        if listed.files[me].root != source.front.root {
             return Err(format!("{}: the manifest names another file", path.display()));
         }
-        let vouch = source.vouch()?;
-        Ok(Self { source, vouch, state_words, cols })
+        Self::of(source, shape)
     }
 
-    fn state(&self) -> Vec<u8> {
-        state_of(&self.vouch.words()[..self.state_words])
+    fn of(source: Source<'a>, shape: Shape) -> Result<Self, String> {
+        let front = &source.front;
+        let wanted = [shape.rows, shape.cols, shape.ld, shape.vouch_words()];
+        let found = [front.rows, front.cols, front.ld, front.vouch_words];
+        if wanted.map(|words| words as u64) != found {
+            return Err(source.wrong(&format!(
+                "its matrix is laid out otherwise than this run's ({found:?}, not {wanted:?})"
+            )));
+        }
+        let vouch = source.vouch()?;
+        Ok(Self { source, vouch, shape })
+    }
+
+    fn state_words(&self) -> &[u64] {
+        &self.vouch.words()[..self.shape.state_words]
     }
 
     fn rows(&self, into: Option<&mut [u8]>, half: impl FnMut()) -> Result<(), String> {
-        let tiles = self.cols.div_ceil(TILE_WORDS);
-        let table = &self.vouch.words()[self.state_words..];
-        let sound = |row: usize, line: &[u64]| {
-            row_is_sound(&line[..self.cols], &table[row * tiles..][..tiles])
-        };
+        let Shape { cols, state_words, .. } = self.shape;
+        let tiles = cols.div_ceil(TILE_WORDS);
+        let table = &self.vouch.words()[state_words..];
+        let sound =
+            |row: usize, line: &[u64]| row_is_sound(&line[..cols], &table[row * tiles..][..tiles]);
         self.source.rows(into, sound, half)
+    }
+
+    fn parity(&self, into: Option<&mut [u8]>) -> Result<(), String> {
+        let Shape { rows, cols, state_words, parity, .. } = self.shape;
+        let Some((count, pitch)) = parity else { return Ok(()) };
+        let table = &self.vouch.words()[state_words + rows * cols.div_ceil(TILE_WORDS)..];
+        let tiles = pitch.div_ceil(TILE_WORDS);
+        let sound = |row: usize, line: &[u64]| match row < count {
+            true => row_is_sound(line, &table[row * tiles..][..tiles]),
+            // That of the small state.
+            false => table[count * tiles] == digest(line),
+        };
+        self.source.check(into, (count, pitch), sound)
     }
 }
 
-/// Looks whether this position's file of an epoch can be used; `whole`, all of it, where something would be given up for
-/// it. Changes nothing.
+/// The buffers of a position in the group that made its parity.
+fn buffers_then(
+    layout: &Layout,
+    scheme: &Scheme,
+    check: &Check,
+    (position, ld, state_bytes): (usize, usize, usize),
+) -> Result<Buffers, String> {
+    let scheme = Scheme { losses: check.losses as usize, ..*scheme };
+    let members: Vec<usize> = check.members.iter().map(|&member| member as usize).collect();
+    let known = members.iter().all(|&member| member < layout.positions());
+    if !known || !members.contains(&position) || !(1..members.len()).contains(&scheme.losses) {
+        return Err("its group cannot be one of this run's".into());
+    }
+    let buffers = Buffers::new(layout, &members, position, ld, &scheme, state_bytes);
+    match buffers.checksum_words() as u64 == check.words {
+        true => Ok(buffers),
+        false => Err("its parity is of another length than this run's".into()),
+    }
+}
+
+/// What all ranks know of an epoch's files, when it is chosen.
+pub(super) enum Way {
+    /// All see all of them.
+    Shared,
+    Apart(Apart),
+}
+
+/// Files that lie on nodes of their own.
+pub(super) struct Apart {
+    told: Vec<Told>,
+    /// Those that are not what was written, by DIR and position, and what is wrong with them.
+    bad: BTreeSet<(usize, usize)>,
+    wrong: Vec<(usize, String)>,
+}
+
+/// A file that its reader found damaged: DIR, position, why.
+#[derive(Serialize, Deserialize)]
+struct Damage(usize, usize, String);
+
+impl Apart {
+    /// What lies in each DIR, by what the fronts say.
+    fn gather(world: &impl World, storage: &Storage, about: &About, seats: &[usize]) -> Self {
+        let me = world.rank();
+        let (shelf, key) = (&storage.shelf, about.key());
+        let mut mine = Told { seat: seats[me], seen: Vec::new() };
+        let mut wrong: Vec<(usize, String)> = Vec::new();
+        let files = if mine.seat == me { shelf.positions(key) } else { Vec::new() };
+        for position in files {
+            let path = shelf.position(key, position);
+            match Source::open(&path, about, position).map(|source| source.front.check) {
+                Ok(Some(check)) => mine.seen.push(Seen { position: position as usize, check }),
+                Ok(None) => {
+                    wrong.push((position as usize, format!("{}: no parity", path.display())))
+                }
+                Err(why) => wrong.push((position as usize, why)),
+            }
+        }
+        let mut this = Self { told: Vec::new(), bad: BTreeSet::new(), wrong: Vec::new() };
+        let bytes = serde_json::to_vec(&(mine, wrong)).expect("plain values have a JSON form");
+        for bytes in world.allgather(&bytes) {
+            let (told, wrong): (Told, Vec<(usize, String)>) =
+                serde_json::from_slice(&bytes).expect("ranks of one run are one program");
+            this.told.push(told);
+            this.wrong.extend(wrong);
+        }
+        this
+    }
+
+    /// Who reads what; if not enough is left, why, and what is wrong with what is there.
+    fn verdict(&self, about: &About) -> Result<Recall, String> {
+        recall(about.positions(), &self.told, &self.bad).map_err(|why| {
+            let wrong: String = self.wrong.iter().map(|(_, why)| format!("\n  {why}")).collect();
+            format!("the checkpoint of boundary {}: {why}{wrong}", about.boundary)
+        })
+    }
+
+    /// Takes note of what ranks found damaged; false if nobody has found anything.
+    fn learn(&mut self, world: &impl World, mine: &[Damage]) -> bool {
+        if world.least(&[u64::from(mine.is_empty())]) == [1] {
+            return false;
+        }
+        let bytes = serde_json::to_vec(mine).expect("plain values have a JSON form");
+        for bytes in world.allgather(&bytes) {
+            let found: Vec<Damage> =
+                serde_json::from_slice(&bytes).expect("ranks of one run are one program");
+            for Damage(seat, position, why) in found {
+                self.bad.insert((seat, position));
+                self.wrong.push((position, why));
+            }
+        }
+        true
+    }
+
+    /// Reads all that would be read, where it lies, until all of it is sound.
+    fn look(
+        &mut self,
+        world: &impl World,
+        (config, test): (&Config, &Test),
+        (storage, about): (&Storage, &About),
+    ) -> Result<(), String> {
+        loop {
+            let plan = self.verdict(about)?;
+            let mut damage = Vec::new();
+            for (position, reader) in plan.readers.iter().enumerate() {
+                let Some(reader) = reader.filter(|reader| reader.rank == world.rank()) else {
+                    continue;
+                };
+                let path = storage.shelf.position(about.key(), position as u32);
+                let check = &plan.group_of(position).0.check;
+                let read = Source::open(&path, about, position as u32).and_then(|source| {
+                    let of = (position, source.front.ld as usize, config.state_bytes);
+                    let buffers = buffers_then(&test.layout, &config.scheme, check, of);
+                    let shape = Shape::with_parity(&buffers.map_err(|why| source.wrong(&why))?);
+                    let opened = Opened::of(source, shape)?;
+                    opened.rows(None, || {}).and_then(|()| opened.parity(None))
+                });
+                damage.extend(read.err().map(|why| Damage(reader.seat, position, why)));
+            }
+            if !self.learn(world, &damage) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Looks whether an epoch's files can be used; `whole`, all of them, where something would be given up for
+/// it. Changes nothing. An error is everybody's.
 pub(super) fn look(
-    config: &Config,
-    test: &Test,
+    world: &impl World,
+    (config, test): (&Config, &Test),
     about: &About,
-    me: usize,
+    seats: &[usize],
     whole: bool,
-) -> Result<(), String> {
+) -> Result<Way, String> {
     let storage = config.storage.as_ref().expect("an epoch on storage was chosen");
+    let me = world.rank();
+    if storage.sight == Sight::Node {
+        let mut apart = Apart::gather(world, storage, about, seats);
+        match whole {
+            true => apart.look(world, (config, test), (storage, about))?,
+            false => drop(apart.verdict(about)?),
+        }
+        return Ok(Way::Apart(apart));
+    }
     let (rows, cols) = test.layout.shape(me);
     let state_words = state_rows(config.state_bytes) * STATE_ROW_WORDS;
-    let shape = Shape { rows, cols, ld: config.ld, state_words };
-    let opened = Opened::new(storage, about, shape, me)?;
-    match whole {
+    let shape = Shape { rows, cols, ld: config.ld, state_words, parity: None };
+    let seen = Opened::new(storage, about, shape, me).and_then(|opened| match whole {
         true => opened.rows(None, || {}),
         false => Ok(()),
+    });
+    match trouble_of_all(world, &seen) {
+        None => Ok(Way::Shared),
+        Some(trouble) => Err(trouble),
     }
 }
 
 /// All ranks' trouble with storage, None if nobody has any.
-pub(super) fn trouble_of_all(world: &impl World, mine: &Result<(), String>) -> Option<String> {
+fn trouble_of_all(world: &impl World, mine: &Result<(), String>) -> Option<String> {
     if world.least(&[u64::from(mine.is_ok())]) == [1] {
         return None;
     }
@@ -101,30 +284,192 @@ pub(super) fn trouble_of_all(world: &impl World, mine: &Result<(), String>) -> O
     Some(troubles(&world.allgather(text.as_bytes())))
 }
 
+/// What came from storage, beside the matrix.
+#[derive(Default)]
+pub(super) struct Fetched {
+    /// The small state.
+    pub state: Vec<u8>,
+    /// Positions that were rebuilt from parity there.
+    pub rebuilt: Vec<usize>,
+    /// What was wrong with files, by position.
+    pub wrong: Vec<(usize, String)>,
+}
+
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Fills the matrix from storage and saves it in memory; returns the small state. An error is everybody's.
+    /// Fills the matrix from storage and saves it in memory. An error is everybody's.
     pub(super) fn fetch(
         &mut self,
-        storage: &Storage,
-        about: &About,
+        (storage, about): (&Storage, &About),
+        way: Way,
         a: &mut Region,
-    ) -> Result<Vec<u8>, String> {
+        make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
+    ) -> Result<Fetched, String> {
         let me = self.position();
         self.tick(Doing::Recovering, about.boundary as usize);
         hit(Point::FetchBegin, me);
+        let fetched = match way {
+            Way::Shared => self.read_own(storage, about, a)?,
+            Way::Apart(apart) => self.bring_together((storage, about), apart, a, make_group)?,
+        };
+        hit(Point::FetchEnd, me);
+        self.save(about.boundary as usize, a.as_slice_f64_mut(), &fetched.state);
+        Ok(fetched)
+    }
+
+    fn read_own(
+        &self,
+        storage: &Storage,
+        about: &About,
+        a: &mut Region,
+    ) -> Result<Fetched, String> {
+        let me = self.position();
         let buffers = self.holding.buffers;
-        let mut state = Vec::new();
+        let mut fetched = Fetched::default();
         let Buffers { rows, cols, ld, .. } = buffers;
-        let shape = Shape { rows, cols, ld, state_words: buffers.state_words() };
+        let shape = Shape { rows, cols, ld, state_words: buffers.state_words(), parity: None };
         let read = Opened::new(storage, about, shape, me).and_then(|opened| {
-            state = opened.state();
+            fetched.state = state_of(opened.state_words());
             opened.rows(Some(a.bytes_mut()), || hit(Point::FetchHalf, me))
         });
-        if let Some(trouble) = trouble_of_all(&self.world, &read) {
-            return Err(trouble);
+        match trouble_of_all(&self.world, &read) {
+            None => Ok(fetched),
+            Some(trouble) => Err(trouble),
         }
-        hit(Point::FetchEnd, me);
-        self.save(about.boundary as usize, a.as_slice_f64_mut(), &state);
-        Ok(state)
     }
+
+    /// Files go to where their positions are, and what is gone is rebuilt. What turns out to be damaged counts as gone.
+    fn bring_together(
+        &mut self,
+        (storage, about): (&Storage, &About),
+        mut apart: Apart,
+        a: &mut Region,
+        make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
+    ) -> Result<Fetched, String> {
+        let me = self.position();
+        let (ld, state_bytes) = (self.holding.buffers.ld, self.header.id.state_bytes as usize);
+        let mut room: Option<Region> = None;
+        loop {
+            let plan = apart.verdict(about)?;
+            let (group, place) = plan.group_of(me);
+            let then =
+                buffers_then(&self.layout, &self.scheme, &group.check, (me, ld, state_bytes));
+            let then = then.and_then(|buffers| {
+                // Parity is needed only now; what the first save will write lies idle until then.
+                let words = buffers.checksum_words();
+                if self.holding.spare(words).is_none() && room.is_none() {
+                    room = Some(Region::anonymous(words * 8).map_err(|e| e.to_string())?);
+                }
+                Ok(buffers)
+            });
+            if let Some(trouble) =
+                trouble_of_all(&self.world, &then.as_ref().map(|_| ()).map_err(Clone::clone))
+            {
+                return Err(trouble);
+            }
+            let then = then.expect("nobody has trouble");
+            let words = then.checksum_words();
+            let Self { world, holding, .. } = self;
+            let parity = match (holding.spare(words), &mut room) {
+                (Some(spare), _) => spare,
+                (None, Some(room)) => room.words_mut(),
+                (None, None) => unreachable!("room was made"),
+            };
+            let mut state = vec![0; then.state_words()];
+            let shape = Shape::with_parity(&then);
+            let read = exchange_files(world, (storage, about), &plan, |source| {
+                let opened = Opened::of(source, shape)?;
+                state.copy_from_slice(opened.state_words());
+                opened.rows(Some(a.bytes_mut()), || hit(Point::FetchHalf, me))?;
+                match plan.needs_parity(me) {
+                    true => opened.parity(Some(bytes_of(parity))),
+                    false => Ok(()),
+                }
+            });
+            let damage = read.err().zip(plan.readers[me]);
+            let damage = damage.map(|(why, reader)| Damage(reader.seat, me, why));
+            if apart.learn(world, damage.as_slice()) {
+                continue;
+            }
+            let rebuilt = plan.lost();
+            if !rebuilt.is_empty() {
+                let members: Vec<usize> =
+                    group.check.members.iter().map(|&member| member as usize).collect();
+                let comm = make_group(world, group.check.group as usize, place, &members);
+                let code = Code::from_byte(group.check.code).ok_or("a code nobody knows")?;
+                let stripes = Stripes::new(members.len(), then_losses(&group.check));
+                let coder = Coder { code, stripes };
+                let (of_matrix, of_state) = parity.split_at_mut(then.parity_words());
+                let between = || hit(Point::RebuildBatch, me);
+                let mut matrix = Share {
+                    data: &mut a.words_mut()[..then.data_words()],
+                    rows: then.rows,
+                    cols: then.cols,
+                    ld: then.ld,
+                    parity: of_matrix,
+                    pitch: then.pitch,
+                };
+                let whole = self.layout.window(&members, 0, Scope::Whole);
+                let counted = "recall() counted the losses of every group";
+                let done =
+                    coder.rebuild(&comm, &mut matrix, whole, &group.lost, |_, _| {}, between);
+                assert!(done, "{counted}");
+                let mut small = Share {
+                    data: &mut state,
+                    rows: then.state_rows,
+                    cols: STATE_ROW_WORDS,
+                    ld: STATE_ROW_WORDS,
+                    parity: of_state,
+                    pitch: STATE_ROW_WORDS,
+                };
+                let window = Window { rows: then.state_rows, width: STATE_ROW_WORDS };
+                let coder = coder.suited(true);
+                let done = coder.rebuild(&comm, &mut small, window, &group.lost, |_, _| {}, || {});
+                assert!(done, "{counted}");
+            }
+            // Between the rows of what the first save writes there may be words that it does not write.
+            parity.fill(0);
+            let (state, wrong) = (state_of(&state), apart.wrong);
+            return Ok(Fetched { state, rebuilt, wrong });
+        }
+    }
+}
+
+fn then_losses(check: &Check) -> usize {
+    check.losses as usize
+}
+
+fn bytes_of(words: &mut [u64]) -> &mut [u8] {
+    // SAFETY: any bytes are words and the other way round; the length is that of the same memory.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len() * 8) }
+}
+
+/// Each position's file is read by `take` at its position; who has it elsewhere sends it. In the order of positions
+/// everywhere, so nobody waits in a circle. An error is of this position's file alone.
+fn exchange_files<W: World>(
+    world: &W,
+    (storage, about): (&Storage, &About),
+    plan: &Recall,
+    mut take: impl FnMut(Source) -> Result<(), String>,
+) -> Result<(), String> {
+    let me = world.rank();
+    let mut taken = Ok(());
+    for (position, reader) in plan.readers.iter().enumerate() {
+        let Some(reader) = reader else { continue };
+        let path: PathBuf = storage.shelf.position(about.key(), position as u32);
+        match (reader.rank == me, position == me) {
+            (true, true) => {
+                taken = Source::open(&path, about, position as u32).and_then(&mut take);
+            }
+            (true, false) => send_file(world, &path, position),
+            (false, true) => {
+                let coming = Coming::new(world, reader.rank);
+                let name = PathBuf::from(format!("p{position} of position {}'s node", reader.rank));
+                taken = Source::over(Box::new(&coming), &name, about, position as u32)
+                    .and_then(&mut take);
+                coming.drain();
+            }
+            (false, false) => {}
+        }
+    }
+    taken
 }

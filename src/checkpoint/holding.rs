@@ -73,6 +73,17 @@ pub struct Holding {
     watched: Watched,
 }
 
+/// The parts of a committed epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// With the matrix.
+    pub data: Part,
+    /// With its checksum.
+    pub check: Part,
+    /// Its words in `S`: small state, digests of data, digests of parity.
+    pub place: std::ops::Range<usize>,
+}
+
 /// What was found when names were looked after.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Renamed {
@@ -288,15 +299,21 @@ impl Holding {
         state_of(&self.slot(epoch)[..room])
     }
 
-    /// Where a committed epoch lies until the next flush: the part with the matrix; in `S`, the words with the small
-    /// state and the digests of the matrix.
-    pub fn committed_parts(&self, epoch: u64) -> (Part, std::ops::Range<usize>) {
-        let data = match &self.e {
-            Some(_) if epoch % 2 == 1 => Part::E,
-            _ => Part::B,
+    /// Where a committed epoch lies until the next flush.
+    pub fn committed_parts(&self, epoch: u64) -> Committed {
+        let odd = epoch % 2 == 1;
+        let data = if odd && self.e.is_some() { Part::E } else { Part::B };
+        let check = match self.buffers.method {
+            Method::SelfCheckpoint if odd => Part::D,
+            Method::Double if odd => Part::F,
+            _ => Part::C,
         };
-        let start = self.slot_range(epoch).start;
-        (data, start..start + self.buffers.vouch_words())
+        Committed { data, check, place: self.slot_range(epoch) }
+    }
+
+    /// So many words that nobody needs before the first save, for whatever a start puts together; None if there are fewer.
+    pub fn spare(&mut self, words: usize) -> Option<&mut [u64]> {
+        self.b.words_mut().get_mut(..words)
     }
 
     /// Calls `code` with this member's matrix rows and checksum, then with those of its small state.

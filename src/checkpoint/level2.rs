@@ -5,15 +5,21 @@
 //! them, writes the manifest and removes what is older. All ranks decide alike: rank 0 says when to begin and when to look,
 //! a reduction says whether everybody is done.
 //!
+//! Where each node has a DIR of its own, the checksum in memory goes along: from commit to flush it does not change either,
+//! and it is the very parity that makes good the files that die with their node. There the first position of each DIR
+//! writes a manifest for what lies in it, once all files everywhere are whole.
+//!
 //! *If the next save is due while helpers are at work, it is put off, and the ranks go on computing*, boundary by
 //! boundary. To wait would cost all ranks all that time; to give the epoch up would mean that storage slower than the
 //! interval never gets one. What it costs is that the last save in memory grows older meanwhile, and that is told. A
 //! helper that moves nothing for a minute, or fails, is not waited for: the epoch is given up, everywhere.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::helper::{State, Task};
+use super::holding::Committed;
 use super::plan::Buffers;
 use super::save::Checkpointer;
 use super::when::{Interval, Scheduler};
@@ -24,12 +30,16 @@ use crate::outcome;
 use crate::parity::GroupComm;
 use crate::parity::digest::digest;
 use crate::storage::writing::{Flow, Stopped, write_position};
-use crate::storage::{About, FORMAT, Front, Shelf};
+use crate::storage::{About, Check, FORMAT, Front, Shelf, Sight};
 
 /// Where the second level is, and when an epoch goes there.
 #[derive(Clone, Debug)]
 pub struct Storage {
+    /// This rank's.
     pub shelf: Shelf,
+    pub sight: Sight,
+    /// Equal on ranks that see one DIR.
+    pub seat: u64,
     /// Every so many saves, or at the first save after so long.
     pub every: Interval,
     /// What the last bits of this run's results depend on, in words.
@@ -51,16 +61,31 @@ const LOOK: u64 = 4;
 /// What the save commits goes to storage.
 const STORE: u64 = 8;
 
+/// For each position the first one that sees the same DIR.
+pub(super) fn seats(world: &impl World, storage: &Storage) -> Vec<usize> {
+    match storage.sight {
+        Sight::Shared => vec![0; world.size()],
+        Sight::Node => {
+            let all = world.allgather(&storage.seat.to_le_bytes());
+            let mut firsts = HashMap::new();
+            let first = |(rank, seat)| *firsts.entry(seat).or_insert(rank);
+            all.iter().enumerate().map(first).collect()
+        }
+    }
+}
+
 /// One rank's second level.
 pub(super) struct Level2 {
     storage: Storage,
+    /// The positions whose files this rank lists: those of its DIR, if it is the first there.
+    lists: Vec<u32>,
     /// When the next epoch goes to storage, in saves or seconds.
     scheduler: Scheduler,
     saves: usize,
     begin_next: bool,
     /// An epoch on its way: on all ranks or on none.
     flight: Option<(About, Task<u64>)>,
-    /// Position 0: the manifest of the epoch before.
+    /// Who lists files: the manifest of the epoch before.
     manifest: Option<(About, Instant, Task<u64>)>,
     /// Helpers that were given up and have not noticed yet.
     stuck: Vec<Task<u64>>,
@@ -73,10 +98,13 @@ pub(super) struct Level2 {
 }
 
 impl Level2 {
-    pub(super) fn new(storage: Storage) -> Self {
+    pub(super) fn new(storage: Storage, seats: &[usize], me: usize) -> Self {
         let scheduler = Scheduler::new(storage.every, 0, 0.0);
+        let here = seats.iter().enumerate().filter(|(_, seat)| **seat == me);
+        let lists = here.map(|(position, _)| position as u32).collect();
         Self {
             storage,
+            lists,
             scheduler,
             saves: 0,
             begin_next: false,
@@ -91,11 +119,13 @@ impl Level2 {
 
     fn about(&self, header: &Header) -> About {
         let id = &header.id;
+        let base = header.claim.base.expect("only what is committed is stored");
         About {
             format: FORMAT,
             run: id.run,
             test: id.test,
-            epoch: header.claim.base.expect("only what is committed is stored").epoch,
+            epoch: base.epoch,
+            made: base.made,
             boundary: header.base.boundary,
             n: id.n,
             nb: id.nb,
@@ -205,6 +235,8 @@ struct Errand {
     buffers: Buffers,
     data: Part,
     vouch: Range<usize>,
+    /// The checksum, where it goes along.
+    check: Option<(Part, Check)>,
 }
 
 impl Errand {
@@ -228,6 +260,15 @@ impl Errand {
         if data.len() < words * 8 || small.words().len() < self.vouch.end {
             return Err(failed(&"the position's memory is not as long as it was made"));
         }
+        let parity = match &self.check {
+            Some((part, _)) => Some(self.depot.peek(self.position, *part).map_err(|e| failed(&e))?),
+            None => None,
+        };
+        let check = self.check.as_ref().map(|(_, check)| check.clone());
+        let parity = parity.as_ref().map_or(&[][..], |region| region.bytes());
+        if parity.len() < check.as_ref().map_or(0, |check| check.words as usize * 8) {
+            return Err(failed(&"the position's checksum is not as long as it was made"));
+        }
         let vouch = &small.words()[self.vouch.clone()];
         let front = Front {
             about: self.about.clone(),
@@ -237,9 +278,10 @@ impl Errand {
             ld: self.buffers.ld as u64,
             vouch_words: vouch.len() as u64,
             root: digest(vouch),
+            check,
         };
         let path = self.shelf.position(key, self.position);
-        write_position(&path, &front, vouch, data.bytes(), flow)
+        write_position(&path, &front, vouch, data.bytes(), parity, flow)
     }
 }
 
@@ -277,12 +319,32 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let level2 = self.level2.as_mut().expect("an epoch was on its way");
         let (about, task) = level2.flight.take().expect("all ranks have one");
         let began = task.began;
-        let _ = task.end();
-        if self.world.rank() == 0 {
+        let mine = task.end().unwrap_or(0);
+        let sight = level2.storage.sight;
+        // What others have written no single manifest tells.
+        let all = match sight {
+            Sight::Shared => None,
+            Sight::Node => {
+                let all = self.world.allgather(&mine.to_le_bytes());
+                let bytes =
+                    |told: &Vec<u8>| u64::from_le_bytes(told[..].try_into().expect("eight bytes"));
+                Some(all.iter().map(bytes).sum())
+            }
+        };
+        if !level2.lists.is_empty() {
             let (shelf, its) = (level2.storage.shelf.clone(), about.clone());
-            let task = Task::start(move |flow| shelf.conclude(&its, flow));
+            let lists = level2.lists.clone();
+            let task = Task::start(move |flow| {
+                let listed = shelf.conclude(&its, sight, &lists, flow)?;
+                Ok(all.unwrap_or(listed))
+            });
             level2.manifest = Some((about, began, task));
         }
+    }
+
+    /// Whether this rank does what is to be done once for each DIR.
+    pub fn speaks_for_dir(&self) -> bool {
+        self.level2.as_ref().is_some_and(|level2| !level2.lists.is_empty())
     }
 
     /// The epoch on its way comes to nothing: because of somebody's `trouble`, which is told, or of something better.
@@ -333,15 +395,28 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         level2.scheduler.saved(level2.saves, seconds, 0.0, 0.0);
         level2.stuck.retain(|task| !task.is_over());
         let about = level2.about(&self.header);
-        let (data, vouch) = self.holding.committed_parts(about.epoch);
+        let Committed { data, check, place } = self.holding.committed_parts(about.epoch);
+        let buffers = self.holding.buffers;
+        let id = &self.header.id;
+        let apart = level2.storage.sight == Sight::Node;
+        let check = apart.then(|| {
+            let words = buffers.checksum_words() as u64;
+            let (members, losses) = (id.members.clone(), id.losses.into());
+            (check, Check { group: id.group, members, losses, code: id.code, words })
+        });
+        let vouch = match apart {
+            true => place,
+            false => place.start..place.start + buffers.vouch_words(),
+        };
         let errand = Errand {
             shelf: level2.storage.shelf.clone(),
             depot: self.depot.clone(),
             about: about.clone(),
-            position: self.header.id.position,
-            buffers: self.holding.buffers,
+            position: id.position,
+            buffers,
             data,
             vouch,
+            check,
         };
         let stuck = !level2.stuck.is_empty();
         let task = Task::start(move |flow| match stuck {
@@ -376,7 +451,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             false => self.call_off(true),
         }
         let level2 = self.level2.as_mut().expect("as above");
-        if self.world.rank() == 0 && whole {
+        if whole && !level2.lists.is_empty() {
             if let Some((.., task)) = &mut level2.manifest {
                 task.wait();
             }
@@ -384,7 +459,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             level2.note_manifest();
             whole = level2.tally.epochs > before;
         }
-        let whole = self.world.first_says(u64::from(whole)) != 0;
+        let whole = self.world.least(&[u64::from(whole)]) == [1];
         let level2 = self.level2.as_mut().expect("as above");
         level2.tally.wait_s += waiting.elapsed().as_secs_f64();
         if whole && self.world.rank() == 0 {

@@ -43,6 +43,14 @@ impl World for Positions {
         self.0.broadcast_bytes(&mut told, teller);
         told
     }
+
+    fn send(&self, words: &[u64], to: usize) {
+        self.0.send(words, to, TAG);
+    }
+
+    fn receive(&self, words: &mut [u64], from: usize) {
+        self.0.recv(words, from, TAG);
+    }
 }
 
 /// The members of one group, in member order.

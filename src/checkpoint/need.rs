@@ -24,28 +24,59 @@ pub fn position_bytes(
     group: Option<usize>,
     state_bytes: usize,
 ) -> Result<Vec<u64>, GroupError> {
+    let of = |members: &[usize], position| {
+        let buffers = Buffers::new(layout, members, position, ld(position), scheme, state_bytes);
+        let parts = buffers.parts().into_iter().map(|(_, bytes)| bytes);
+        let parts = parts.chain([HEAD_BYTES, LEDGER_BYTES]);
+        parts.map(|part| part.next_multiple_of(PAGE_BYTES) as u64).sum()
+    };
+    of_each(layout, domains, (scheme, group), of)
+}
+
+/// Bytes of each position's file on storage, with its parity: where each node has a DIR of its own.
+pub fn files_with_parity(
+    layout: &Layout,
+    domains: &[String],
+    ld: impl Fn(usize) -> usize,
+    scheme: &Scheme,
+    group: Option<usize>,
+    state_bytes: usize,
+) -> Result<Vec<u64>, GroupError> {
+    let of = |members: &[usize], position| {
+        let buffers = Buffers::new(layout, members, position, ld(position), scheme, state_bytes);
+        in_blocks([buffers.slot_words(), buffers.data_words(), buffers.checksum_words()])
+    };
+    of_each(layout, domains, (scheme, group), of)
+}
+
+/// What `of` says of each position, as a member of its group.
+fn of_each(
+    layout: &Layout,
+    domains: &[String],
+    (scheme, group): (&Scheme, Option<usize>),
+    of: impl Fn(&[usize], usize) -> u64,
+) -> Result<Vec<u64>, GroupError> {
     let mut bytes = vec![0; layout.positions()];
     for members in divide(domains, group, scheme.losses)? {
         for &position in &members {
-            let buffers =
-                Buffers::new(layout, &members, position, ld(position), scheme, state_bytes);
-            let parts = buffers.parts().into_iter().map(|(_, bytes)| bytes);
-            bytes[position] = parts
-                .chain([HEAD_BYTES, LEDGER_BYTES])
-                .map(|part| part.next_multiple_of(PAGE_BYTES) as u64)
-                .sum();
+            bytes[position] = of(&members, position);
         }
     }
     Ok(bytes)
 }
 
-/// Bytes of a position's file on storage.
+/// Bytes of a file with parts of so many words behind its front.
+fn in_blocks<const PARTS: usize>(words: [usize; PARTS]) -> u64 {
+    let block = BLOCK_BYTES as u64;
+    let parts = words.map(|words| (words as u64 * 8).next_multiple_of(block));
+    block + parts.iter().sum::<u64>()
+}
+
+/// Bytes of a position's file on storage, without parity.
 pub fn file_bytes(layout: &Layout, position: usize, ld: usize, state_bytes: usize) -> u64 {
     let (rows, cols) = layout.shape(position);
     let vouch = state_rows(state_bytes) * STATE_ROW_WORDS + rows * cols.div_ceil(TILE_WORDS);
-    let block = BLOCK_BYTES as u64;
-    let parts = [vouch, rows * ld].map(|words| (words as u64 * 8).next_multiple_of(block));
-    block + parts[0] + parts[1]
+    in_blocks([vouch, rows * ld])
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use thiserror::Error;
 
-use super::fetching::{look, trouble_of_all};
+use super::fetching::{Fetched, look};
 use super::groups::{self, GroupError, Groups};
 use super::holding::{Holding, OpenHead, open_head};
-use super::level2::{Level2, Storage};
+use super::level2::{Level2, Storage, seats};
 use super::plan::{Buffers, Layout, Scheme, SchemeError};
 use super::protocol::{
     Decision, Method, Recovery, Refusal, Setup, Transitions, decide_with, is_settled,
@@ -27,6 +27,7 @@ use crate::params::Rng;
 use crate::parity::exchange::Coder;
 use crate::parity::stripes::Role;
 use crate::parity::{Encode, GroupComm, Share, Stripes};
+use crate::storage::Sight;
 
 /// What to do with memory an earlier process left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,9 +140,9 @@ pub enum StartError {
     /// Memory cannot give the run back, and what lies on storage cannot be believed.
     #[error(
         "memory cannot give this run back, nor can {dir}:\n{what}Nothing is removed; to begin anew, \
-         `skt-hpl clean --job {job} --level2 {dir}` or --restart never"
+         `skt-hpl clean --job {job} --level2 {dir}`{} or --restart never", if *apart { " on each node" } else { "" }
     )]
-    Storage { dir: String, job: String, what: String },
+    Storage { dir: String, apart: bool, job: String, what: String },
     /// There is memory of this job, but not of this test.
     #[error(
         "job {job:?} has memory of another run: {what}. Finish that run, give this one another --job \
@@ -293,6 +294,7 @@ fn unusable_storage(config: &Config, unusable: &[String], memory: &str) -> Start
     let dir = config.storage.as_ref().map(|s| s.shelf.dir().display().to_string());
     StartError::Storage {
         dir: dir.unwrap_or_default(),
+        apart: config.storage.as_ref().is_some_and(|storage| storage.sight == Sight::Node),
         job: config.depot.job().into(),
         what: format!("{memory}{what}"),
     }
@@ -307,13 +309,13 @@ fn agreed_run(world: &impl World, mine: u128) -> u128 {
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Begins a test: takes this position's memory, agrees with the others on what it is worth, and
     /// restores or starts fresh. `world` has one rank for each position, in order of positions.
-    /// `make_group` gets (group number, own place, member positions) and is called once, on all
-    /// ranks: MPI splits its communicator there.
+    /// `make_group` gets (group number, own place, member positions) and is called on all ranks at once: MPI splits its
+    /// communicator there.
     pub fn start(
         config: Config,
         test: Test,
         world: W,
-        make_group: impl FnOnce(&W, usize, usize, &[usize]) -> G,
+        make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
     ) -> Result<Started<W, G>, StartError> {
         let begin = Instant::now();
         config.scheme.check()?;
@@ -445,6 +447,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let mut early = Early::new(&config.depot, me, hold);
         let mut stored = config.storage.as_ref().map(|s| s.stored.clone()).unwrap_or_default();
         let mut unusable = config.storage.as_ref().map(|s| s.damaged.clone()).unwrap_or_default();
+        let seats = config.storage.as_ref().map(|storage| seats(&world, storage));
+        let seats = seats.unwrap_or_default();
         let mut fetched = None;
         let recovery = loop {
             let claims: Vec<Option<Claim>> =
@@ -456,13 +460,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 Decision::Fetch => {
                     // All of it is read beforehand where there is something to be given up for it, or to choose from.
                     let whole = told || stored.len() > 1;
-                    let seen = look(&config, &test, &stored[0], me, whole);
-                    match trouble_of_all(&world, &seen) {
-                        None => {
-                            fetched = Some(stored.swap_remove(0));
+                    match look(&world, (&config, &test), &stored[0], &seats, whole) {
+                        Ok(way) => {
+                            fetched = Some((stored.swap_remove(0), way));
                             break None;
                         }
-                        Some(trouble) => {
+                        Err(trouble) => {
                             unusable.push(trouble);
                             stored.remove(0);
                             continue;
@@ -611,22 +614,22 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             scheduler: Scheduler::new(config.interval, 0, 0.0),
             copies: [None; 2],
             started: Instant::now(),
-            level2: config.storage.clone().map(Level2::new),
+            level2: config.storage.clone().map(|storage| Level2::new(storage, &seats, me)),
             world,
         };
         this.holding.head.write(&this.header);
         let mut a = a;
         let origin = match recovery {
             None if fetched.is_some() => {
-                let about = fetched.as_ref().expect("just seen");
+                let (about, way) = fetched.take().expect("just seen");
                 let storage = config.storage.as_ref().expect("an epoch there was chosen");
-                match this.fetch(storage, about, &mut a) {
-                    Ok(state) => Origin::Restored(Restored {
+                match this.fetch((storage, &about), way, &mut a, make_group) {
+                    Ok(Fetched { state, rebuilt, wrong }) => Origin::Restored(Restored {
                         boundary: about.boundary as usize,
                         epoch: about.epoch,
                         state,
-                        rebuilt: Vec::new(),
-                        damaged: unusable_positions(&facts),
+                        rebuilt,
+                        damaged: [unusable_positions(&facts), wrong].concat(),
                         crowded,
                         fetched: true,
                     }),

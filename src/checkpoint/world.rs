@@ -18,6 +18,9 @@ pub trait World {
     fn least(&self, mine: &[u64]) -> Vec<u64>;
     /// What rank `teller` says, on every rank; what the others pass is of no account.
     fn tell(&self, bytes: &[u8], teller: usize) -> Vec<u8>;
+    /// To one rank, which receives equally many words.
+    fn send(&self, words: &[u64], to: usize);
+    fn receive(&self, words: &mut [u64], from: usize);
 }
 
 /// Ranks as threads of one process.
@@ -86,6 +89,12 @@ pub mod threads {
         fn tell(&self, bytes: &[u8], teller: usize) -> Vec<u8> {
             let mine = if teller == self.rank { bytes } else { &[] };
             self.allgather(mine).swap_remove(teller)
+        }
+        fn send(&self, words: &[u64], to: usize) {
+            self.all.send(to, words);
+        }
+        fn receive(&self, words: &mut [u64], from: usize) {
+            words.copy_from_slice(&self.all.receive(from));
         }
     }
 }

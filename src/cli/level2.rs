@@ -1,5 +1,6 @@
-//! The second level at the start of a run: whether DIR is one that all nodes share, what lies there, and what of it
-//! is this run's. `protection` asks; rank 0 reads for all, so all ranks know the same.
+//! The second level at the start of a run: whether DIR is what it is said to be, one that all nodes share or each node's
+//! own, what lies there, and what of it is this run's. `protection` asks; one rank reads each DIR for all, so all ranks
+//! know the same.
 
 use std::cell::Cell;
 
@@ -12,32 +13,53 @@ use crate::comm::Comm;
 use crate::input::settings;
 use crate::outcome;
 use crate::storage::choice::{Kind, Stock};
-use crate::storage::{About, Shelf};
+use crate::storage::names::dir_of;
+use crate::storage::{About, Shelf, Sight};
 
 /// The second level of one run, on one rank.
 pub struct Level2<'a> {
     settings: &'a settings::Level2,
+    /// This rank's.
     pub shelf: Shelf,
+    /// The first rank of those that see this DIR.
+    seat: usize,
     /// What lay there when the run began; the same on every rank.
     pub stock: Stock,
     /// What could not be believed counts for the first test of a start alone: later ones cannot have left anything.
     first: Cell<bool>,
 }
 
-/// The folder of a job, where there is a second level.
-pub fn shelf(settings: &settings::Protection) -> Option<Shelf> {
-    settings.level2.as_ref().map(|level2| Shelf::new(&level2.dir, &settings.job))
+/// The folder of a job on the node of this failure domain, where there is a second level.
+pub fn shelf(settings: &settings::Protection, domain: &str) -> Option<Shelf> {
+    let level2 = settings.level2.as_ref()?;
+    Some(Shelf::new(&dir_of(&level2.dir, domain), &settings.job))
+}
+
+/// The first rank of those that see the same DIR as this one. All ranks together.
+pub fn seat(comm: &Comm, node: &Comm, sight: Sight, shelf: &Shelf) -> usize {
+    if sight == Sight::Shared {
+        return 0;
+    }
+    let rank = comm.rank() as u64;
+    let mut mine = rank.to_le_bytes().to_vec();
+    mine.extend(shelf.dir().as_os_str().as_encoded_bytes());
+    let all = node.all_gather_bytes(&mine);
+    let first = all.iter().find(|told| told[8..] == mine[8..]).expect("this rank's own");
+    u64::from_le_bytes(first[..8].try_into().expect("eight bytes")) as usize
 }
 
 impl<'a> Level2<'a> {
-    /// Makes sure that all nodes see one DIR, and reads what lies there. All ranks together.
+    /// Makes sure that all nodes see one DIR, or each its own, and reads what lies there. All ranks together.
     pub fn open(
         comm: &Comm,
         node: &Comm,
         settings: &'a settings::Protection,
+        domain: &str,
     ) -> Result<Option<Self>, Ended> {
-        let Some(shelf) = shelf(settings) else { return Ok(None) };
+        let Some(shelf) = shelf(settings, domain) else { return Ok(None) };
         let level2 = settings.level2.as_ref().expect("it has a shelf");
+        let sight = level2.scope;
+        let seat = seat(comm, node, sight, &shelf);
         let dir = shelf.dir().display().to_string();
         let ended = |why: String| {
             // What hangs does not say where.
@@ -46,8 +68,13 @@ impl<'a> Level2<'a> {
         };
         let mut token = format!("{:032x}", new_run()).into_bytes();
         comm.broadcast_bytes(&mut token, 0);
-        let token = String::from_utf8(token).expect("hexadecimal digits");
-        let (first, leads) = (comm.rank() == 0, node.rank() == 0);
+        let mut token = String::from_utf8(token).expect("hexadecimal digits");
+        if sight == Sight::Node {
+            token += &format!(".{seat}");
+        }
+        // Who reads its DIR for all that see it, and who looks whether it does.
+        let first = comm.rank() == seat;
+        let leads = if sight == Sight::Node { first } else { node.rank() == 0 };
         // A file system that hangs keeps nobody waiting for ever.
         let look = |with: fn(&Shelf, &str) -> Result<(), String>, mine: bool| {
             let (shelf, token) = (shelf.clone(), token.clone());
@@ -56,18 +83,47 @@ impl<'a> Level2<'a> {
         };
         look(|shelf, _| shelf.check(), leads)?;
         look(Shelf::prepare, first)?;
-        look(Shelf::sees, leads)?;
+        match sight {
+            Sight::Shared => look(Shelf::sees, leads)?,
+            Sight::Node => look(Shelf::is_apart, leads)?,
+        }
         let mut bytes = Vec::new();
         if first {
             let shelf = shelf.clone();
             let found = patiently(move || shelf.survey());
-            bytes = serde_json::to_vec(&found).expect("plain values have a JSON form");
+            bytes = serde_json::to_vec(&(domain, found)).expect("plain values have a JSON form");
         }
-        comm.broadcast_bytes(&mut bytes, 0);
-        let stock: Result<Stock, String> =
-            serde_json::from_slice(&bytes).expect("what rank 0 wrote can be read");
-        let stock = stock.map_err(ended)?;
-        if first {
+        let all = match sight {
+            Sight::Shared => {
+                comm.broadcast_bytes(&mut bytes, 0);
+                vec![bytes]
+            }
+            Sight::Node => comm.all_gather_bytes(&bytes),
+        };
+        let mut stocks = Vec::new();
+        for bytes in all.iter().filter(|bytes| !bytes.is_empty()) {
+            let (node, stock): (String, Result<Stock, String>) =
+                serde_json::from_slice(bytes).expect("ranks of one run are one program");
+            stocks.push((node, stock.map_err(&ended)?));
+        }
+        let stock = match sight {
+            Sight::Shared => stocks.swap_remove(0).1,
+            Sight::Node => Stock::merged(stocks),
+        };
+        if stock.sights.iter().any(|other| *other != sight) {
+            let (was, is) = match sight {
+                Sight::Shared => ("node", "shared"),
+                Sight::Node => ("shared", "node"),
+            };
+            return Err(Ended::new(
+                Exit::BadInput,
+                format!(
+                    "{dir} has checkpoints that were written with --level2-scope {was}, and {is} is asked for now: give {was} \
+                     to go on from them, give this run another --job name, or begin anew with --restart never"
+                ),
+            ));
+        }
+        if comm.rank() == 0 {
             for why in &stock.damaged {
                 say(format_args!("not believed: {why}"));
             }
@@ -75,7 +131,7 @@ impl<'a> Level2<'a> {
                 say(format_args!("not used: the epoch in {folder} was never completed"));
             }
         }
-        Ok(Some(Self { settings: level2, shelf, stock, first: Cell::new(true) }))
+        Ok(Some(Self { settings: level2, shelf, seat, stock, first: Cell::new(true) }))
     }
 
     /// Refuses what no test of this run can have left.
@@ -108,6 +164,8 @@ impl<'a> Level2<'a> {
         let first = self.first.replace(false);
         Storage {
             shelf: self.shelf.clone(),
+            sight: self.settings.scope,
+            seat: self.seat as u64,
             every: self.settings.every,
             arithmetic: rounding.to_owned(),
             stored: if first { self.stock.for_test(number, digest) } else { Vec::new() },

@@ -7,7 +7,7 @@
 
 use super::protection::{STATE_BYTES, read_domains};
 use crate::checkpoint::groups::divide;
-use crate::checkpoint::need::{file_bytes, position_bytes};
+use crate::checkpoint::need::{file_bytes, files_with_parity, position_bytes};
 use crate::checkpoint::plan::Layout;
 use crate::cores;
 use crate::input::Loaded;
@@ -16,6 +16,7 @@ use crate::input::settings::Protection;
 use crate::matrix::Shape;
 use crate::memory::Store;
 use crate::params::TestParams;
+use crate::storage::Sight;
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::start::hosts::Host;
 
@@ -26,7 +27,8 @@ pub struct Needs {
     pub rank_bytes: Option<u64>,
     /// The group of each position, where something protects; of the test with the most.
     pub groups: Vec<usize>,
-    /// What a checkpoint of the largest test takes on storage.
+    /// What a checkpoint of the largest test takes on storage: all of it, or, where each node has its own, the part of the
+    /// node with the most.
     pub epoch_bytes: u64,
 }
 
@@ -89,9 +91,28 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
             }
             needs.rank_bytes = needs.rank_bytes.max(bytes.into_iter().max());
             let layout = Layout::of(&test);
-            let files = (0..layout.positions())
-                .map(|at| file_bytes(&layout, at, leading_dimension(&test, at), STATE_BYTES));
-            needs.epoch_bytes = needs.epoch_bytes.max(files.sum());
+            let epoch_bytes = match protection.level2.as_ref().map(|level2| level2.scope) {
+                Some(Sight::Node) => {
+                    let files = files_with_parity(
+                        &layout,
+                        &domains,
+                        |position| leading_dimension(&test, position),
+                        &protection.scheme,
+                        protection.group,
+                        STATE_BYTES,
+                    )
+                    .map_err(|e| e.to_string())?;
+                    let mut of_node = vec![0; hosts.len()];
+                    for (&host, bytes) in places.iter().zip(files) {
+                        of_node[host] += bytes;
+                    }
+                    of_node.into_iter().max().unwrap_or(0)
+                }
+                _ => (0..layout.positions())
+                    .map(|at| file_bytes(&layout, at, leading_dimension(&test, at), STATE_BYTES))
+                    .sum(),
+            };
+            needs.epoch_bytes = needs.epoch_bytes.max(epoch_bytes);
             if working > needs.groups.len() {
                 needs.groups = group_of_each(&domains, protection)?;
             }
@@ -150,6 +171,11 @@ mod tests {
         assert_eq!(needs.rank_bytes, needs.hosts.iter().map(|n| n.named_bytes).max());
         // On storage lies the matrix alone, with a digest for each thousand words.
         assert!((1.0..1.01).contains(&(needs.epoch_bytes as f64 / quarter / 4.0)), "{needs:?}");
+        // On a node's own storage a quarter, and the parity of it, a third as much.
+        let own = "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --level2 /x --level2-scope node";
+        let own = of_hosts(&self::loaded(own), &hosts(&[1, 1, 1, 1]), 4).unwrap();
+        let times = own.epoch_bytes as f64 / quarter;
+        assert!((1.33..1.37).contains(&times), "{times}");
         // Two ranks a node: pairs protect each other, which takes more; the fifth slot stays empty.
         let pairs = of_hosts(&loaded, &hosts(&[2, 3]), 4).unwrap();
         assert_eq!(pairs.groups, [0, 1, 0, 1]);

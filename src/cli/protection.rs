@@ -37,6 +37,7 @@ use crate::memory::header::{Doing, Head};
 use crate::memory::{Depot, MemoryError, Part, bus};
 use crate::outcome::{self, Outcome, Protection};
 use crate::params::TestParams;
+use crate::storage::Sight;
 use crate::storage::choice::Stock;
 use crate::supervise::start::in_place::{self, ANEW};
 use crate::supervise::start::launcher::own_run_id;
@@ -200,7 +201,7 @@ impl<'a> Guardian<'a> {
             this.clean(node)?;
             this.arrival = gather();
         }
-        this.level2 = match Level2::open(comm, node, settings) {
+        this.level2 = match Level2::open(comm, node, settings, &this.domain) {
             // What memory has needs no storage.
             Err(Ended { why, .. }) if this.arrival.test.is_some() => {
                 this.storage_gone = Some(why);
@@ -276,7 +277,7 @@ impl<'a> Guardian<'a> {
             // Results of a run that is over or given up, and nothing that could be continued.
             self.finished.clear();
             self.clean(node)?;
-            self.level2 = Level2::open(self.comm, node, self.settings)?;
+            self.level2 = Level2::open(self.comm, node, self.settings, &self.domain)?;
         }
         let mut number = new_run().to_le_bytes().to_vec();
         self.comm.broadcast_bytes(&mut number, 0);
@@ -291,7 +292,11 @@ impl<'a> Guardian<'a> {
     /// Removes all memory of the job, and what it has on storage.
     pub fn clean(&self, node: &Comm) -> Result<(), Ended> {
         self.comm.barrier();
-        if let (Some(shelf), 0) = (level2::shelf(self.settings), self.comm.rank()) {
+        let scope = self.settings.level2.as_ref().map(|level2| level2.scope).unwrap_or_default();
+        let shelf = level2::shelf(self.settings, &self.domain);
+        let shelf =
+            shelf.filter(|shelf| level2::seat(self.comm, node, scope, shelf) == self.comm.rank());
+        if let Some(shelf) = shelf {
             let (dir, job) = (shelf.dir().to_owned(), &self.settings.job);
             // A DIR that is gone has nothing to remove, it seems.
             let removed = patiently(move || shelf.check().and_then(|()| shelf.clean()));
@@ -412,12 +417,18 @@ impl<'a> Guardian<'a> {
                             self.settings.scheme.losses
                         ));
                     }
-                    let rebuilt = match (&self.level2, restored.rebuilt.len()) {
-                        (Some(level2), _) if restored.fetched => {
-                            format!("it was read from {}", level2.shelf.dir().display())
-                        }
-                        (_, 0) => "nothing had to be rebuilt".to_owned(),
+                    let rebuilt = match restored.rebuilt.len() {
+                        0 => "nothing had to be rebuilt".to_owned(),
                         _ => format!("rebuilt positions {:?}", restored.rebuilt),
+                    };
+                    let rebuilt = match self.settings.level2.as_ref().filter(|_| restored.fetched) {
+                        Some(settings::Level2 { dir, scope: Sight::Shared, .. }) => {
+                            format!("it was read from {}", dir.display())
+                        }
+                        Some(settings::Level2 { dir, scope: Sight::Node, .. }) => {
+                            format!("it was read from {} of the nodes; {rebuilt}", dir.display())
+                        }
+                        None => rebuilt,
                     };
                     let from =
                         in_place::from_boundary(number + 1, restored.boundary, layout.blocks());
@@ -478,7 +489,7 @@ impl<'a> Guardian<'a> {
         if !checkpointer.record(number as u32, &bytes) && context.grid.rank() == 0 {
             say("no room to keep this result: a restart would run the test again");
         }
-        let first = self.level2.as_ref().filter(|_| position == 0);
+        let first = self.level2.as_ref().filter(|_| checkpointer.speaks_for_dir());
         let shelf = first.map(|level2| level2.shelf.clone());
         let kept =
             shelf.clone().map(|shelf| patiently(move || shelf.put_result(number as u32, &bytes)));
@@ -489,7 +500,7 @@ impl<'a> Guardian<'a> {
         if let (Some(shelf), Some(Ok(()))) = (shelf, kept) {
             // What cannot be removed now goes with the run.
             let _ = patiently(move || {
-                shelf.prune(None);
+                shelf.prune();
                 Ok(())
             });
         }
@@ -527,8 +538,16 @@ impl<'a> Guardian<'a> {
     /// What is said of a stop; `stored`: whether it got to storage, where there is a second level.
     fn stopped(&self, stored: Option<bool>) -> String {
         let job = &self.settings.job;
-        let dir = self.settings.level2.as_ref().map(|level2| level2.dir.display().to_string());
+        let level2 = self.settings.level2.as_ref();
+        let dir = level2.map(|level2| level2.dir.display().to_string());
+        let own = level2.is_some_and(|level2| level2.scope == Sight::Node);
         match (stored, dir) {
+            (Some(true), Some(dir)) if own => format!(
+                "stopped as asked, after a save in memory and in {dir} of each node; the same command goes on, on these nodes, \
+                 {} of each group of which may be others by then. The name of both is {job}: from another batch job with \
+                 these nodes add --job {job}",
+                self.settings.scheme.losses
+            ),
             (Some(true), Some(dir)) => format!(
                 "stopped as asked, after a save in memory and in {dir}; the same command goes on, on these nodes or any \
                  others that see {dir}. The name of both is {job}: from another batch job add --job {job}"

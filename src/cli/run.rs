@@ -19,6 +19,7 @@ use super::template::own_program;
 use crate::blas::Library;
 use crate::blas::arithmetic::Rules;
 use crate::input::Loaded;
+use crate::storage::Sight;
 use crate::supervise::judge::ending::STATUS_RESUMABLE;
 use crate::supervise::judge::life;
 use crate::supervise::judge::policy::Patience;
@@ -418,7 +419,9 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     let blas = planned.as_ref().and_then(|p| p.loaded.settings.blas.clone());
     let rounding = planned.as_ref().and_then(|p| rounding_rules(&p.loaded, &flags.export));
     let protection = planned.as_ref().and_then(|p| p.loaded.settings.protection.as_ref());
-    let level2 = protection.and_then(|p| p.level2.as_ref()).map(|level2| level2.dir.clone());
+    // What lies on a node's own storage is of no use to others.
+    let level2 = protection.and_then(|p| p.level2.as_ref());
+    let level2 = level2.filter(|level2| level2.scope == Sight::Shared).map(|l| l.dir.clone());
     let trial = !flags.no_trial && planned.is_some();
     let mut command = vec![flags.program.as_ref().unwrap_or(&own).to_string_lossy().into_owned()];
     for word in &flags.bench {

@@ -1,6 +1,6 @@
 //! What protected runs have on storage, beside `held`: told by `status`, removed by `clean`, measured by `doctor`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -8,9 +8,9 @@ use super::level2::words as of_epoch;
 use crate::input::memory_need::human;
 use crate::input::settings::Level2;
 use crate::lu::unix_seconds;
-use crate::storage::names::Key;
+use crate::storage::names::{Key, dir_of};
 use crate::storage::shelf::{self, free_bytes};
-use crate::storage::{Shelf, speed};
+use crate::storage::{Shelf, Sight, speed};
 
 /// One job's folder.
 #[derive(Debug, Serialize)]
@@ -39,6 +39,9 @@ pub struct Epoch {
     pub q: u32,
     pub arithmetic: String,
     pub bytes: u64,
+    /// Those whose files lie here, where each node has its own; then the epoch needs other nodes' as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub positions: Option<Vec<u32>>,
     pub written_unix_s: u64,
     #[serde(skip)]
     line: String,
@@ -46,6 +49,7 @@ pub struct Epoch {
 
 /// Everything of this user's in a DIR, by job.
 pub fn survey(dir: &Path) -> Result<Vec<Job>, String> {
+    let dir = &here(dir);
     let jobs = shelf::list_user(dir)?.into_iter().map(|listed| {
         let shelf = Shelf::new(dir, &listed.job);
         let (stock, fault) = match listed.stock {
@@ -66,6 +70,10 @@ pub fn survey(dir: &Path) -> Result<Vec<Job>, String> {
                 q: about.q,
                 arithmetic: about.arithmetic.clone(),
                 bytes: manifest.bytes(),
+                positions: match manifest.sight {
+                    Sight::Shared => None,
+                    Sight::Node => Some(manifest.files.iter().map(|f| f.position).collect()),
+                },
                 written_unix_s: manifest.written_unix_s,
                 line: of_epoch(about),
             })
@@ -93,8 +101,12 @@ pub fn words(dir: &Path, jobs: &[Job]) -> String {
         text += &format!("job {} in {}: {bytes}\n", job.job, dir.display());
         for epoch in &job.epochs {
             let age = (unix_seconds() - epoch.written_unix_s as f64).max(0.0);
+            let what = match &epoch.positions {
+                None => "whole".to_owned(),
+                Some(here) => format!("this node's part, positions {here:?} and their parity"),
+            };
             text += &format!(
-                "  {}: whole, {}, written {age:.0} s ago\n",
+                "  {}: {what}, {}, written {age:.0} s ago\n",
                 epoch.line,
                 human(u128::from(epoch.bytes))
             );
@@ -114,6 +126,7 @@ pub fn words(dir: &Path, jobs: &[Job]) -> String {
 
 /// Removes what a job has there; what was done, in words.
 pub fn clean(dir: &Path, job: &str) -> Result<String, String> {
+    let dir = &here(dir);
     let (files, bytes) = Shelf::new(dir, job).clean()?;
     Ok(match files {
         0 => format!("job {job}: nothing of yours in {}\n", dir.display()),
@@ -127,14 +140,15 @@ pub fn clean(dir: &Path, job: &str) -> Result<String, String> {
 
 /// What `doctor` says of a DIR for a run whose epochs have so many bytes, and whether that is a problem.
 pub fn examine(level2: &Level2, job: &str, epoch_bytes: u64) -> Result<String, String> {
-    let shelf = Shelf::new(&level2.dir, job);
+    let at = here(&level2.dir);
+    let shelf = Shelf::new(&at, job);
     shelf.check()?;
-    let dir = level2.dir.display();
-    let free = free_bytes(&level2.dir)?;
+    let dir = at.display();
+    let free = free_bytes(&at)?;
     // What this job has there goes as newer epochs come.
-    let own = shelf::list_user(&level2.dir)?.into_iter().find(|listed| listed.job == job);
+    let own = shelf::list_user(&at)?.into_iter().find(|listed| listed.job == job);
     let free = free + own.map_or(0, |listed| listed.bytes);
-    let speed = speed::measure(&level2.dir)?;
+    let speed = speed::measure(&at)?;
     let (one, two) = (human(u128::from(epoch_bytes)), human(2 * u128::from(epoch_bytes)));
     if u128::from(free) < 2 * u128::from(epoch_bytes) {
         return Err(format!(
@@ -143,13 +157,25 @@ pub fn examine(level2: &Level2, job: &str, epoch_bytes: u64) -> Result<String, S
             human(u128::from(free))
         ));
     }
+    let (of_what, others) = match level2.scope {
+        Sight::Shared => ("", "all nodes together may be faster, as fast as the file system is"),
+        Sight::Node => (
+            " on the node with the most, parity included",
+            "the other nodes' own storage was not looked at",
+        ),
+    };
     Ok(format!(
-        "{} free; a checkpoint has {one}; this node alone writes {}/s there, at which it takes {:.1} s; all nodes \
-         together may be faster, as fast as the file system is",
+        "{} free; a checkpoint has {one}{of_what}; this node alone writes {}/s there, at which it takes {:.1} s; {others}",
         human(u128::from(free)),
         human(speed as u128),
         epoch_bytes as f64 / speed
     ))
+}
+
+/// DIR as this node has it.
+fn here(dir: &Path) -> PathBuf {
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    dir_of(dir, &host.to_string_lossy())
 }
 
 #[cfg(test)]
@@ -160,7 +186,11 @@ mod tests {
     #[test]
     fn a_dir_is_examined_for_a_run() {
         let dir = tempfile::tempdir().unwrap();
-        let level2 = |dir: &Path| Level2 { dir: dir.into(), every: Interval::Iterations(1) };
+        let level2 = |dir: &Path| Level2 {
+            dir: dir.into(),
+            every: Interval::Iterations(1),
+            scope: Sight::Shared,
+        };
         let told = examine(&level2(dir.path()), "x", 1 << 20).unwrap();
         assert!(told.contains("a checkpoint has 1.0 MiB") && told.contains("/s"), "{told}");
         let why = examine(&level2(dir.path()), "x", 1 << 60).unwrap_err();

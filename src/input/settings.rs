@@ -24,6 +24,7 @@ use crate::checkpoint::when::Interval;
 use crate::memory::Store;
 use crate::params::{Bcast, Engine, Fact, Form, Mapping, Pinning, Rng, Swap};
 use crate::parity::{Code, Encode};
+use crate::storage::Sight;
 use crate::units::seconds;
 
 /// The seed of the reference's matrix.
@@ -133,6 +134,7 @@ words!(code: Code {
     "xor" => Code::Xor, "sum" => Code::Sum, "reed-solomon" => Code::ReedSolomon,
     "weighted" => Code::Weighted,
 });
+words!(level2_scope: Sight { "shared" => Sight::Shared, "node" => Sight::Node });
 words!(encode: Encode { "reduce" => Encode::Reduce, "pipelined" => Encode::Pipelined });
 words!(store: Store {
     "posix" => Store::Posix, "sysv" => Store::SysV, "hugetlbfs" => Store::HugeTlbfs,
@@ -346,13 +348,18 @@ pub struct Overrides {
     pub restart: Option<Restart>,
 
     /// Also keep checkpoints in DIR, on a file system that all nodes share: from there the run goes on when all memory
-    /// is gone, on any nodes, in another job
+    /// is gone, on any nodes, in another job. `{domain}` in DIR stands for the name of the failure domain
     #[arg(long, value_name = "DIR", value_parser = path, help_heading = PROTECT)]
     pub level2: Option<PathBuf>,
 
     /// Bring every K-th save there, or the first one after so long (30m, 2h) [default: 1h]
     #[arg(long, value_name = "K|TIME", value_parser = level2_every, help_heading = PROTECT)]
     pub level2_every: Option<Interval>,
+
+    /// Who sees DIR: all nodes the same folder (shared), or each node one of its own that dies with it (node), where the parity
+    /// of its group lies beside its data and makes good as many lost nodes a group as --losses says [default: shared]
+    #[arg(long, value_name = "NAME", value_parser = level2_scope(), help_heading = PROTECT)]
+    pub level2_scope: Option<Sight>,
 
     /// Failure domains: lines `host domain` or `rank:R domain` [default: each node is one]
     #[arg(long, value_name = "FILE", value_parser = path, help_heading = PROTECT)]
@@ -422,16 +429,34 @@ impl Overrides {
 
     /// A second level of checkpoints is one of those in memory; nobody who asks for it is to be left without.
     fn level2_has_a_first(&self) -> Result<(), Diagnostics> {
-        let lacking = match (&self.level2, &self.level2_every, &self.checkpoint) {
-            (Some(_), _, None) => ("level2", "checkpoint", "--checkpoint auto"),
-            (None, Some(_), _) => ("level2-every", "level2", "--level2 DIR"),
-            _ => return Ok(()),
+        let (every, scope) = (self.level2_every.is_some(), self.level2_scope.is_some());
+        let lacking = match (&self.level2, &self.checkpoint) {
+            (Some(_), None) => ("level2", "checkpoint", "--checkpoint auto"),
+            (None, _) if every => ("level2-every", "level2", "--level2 DIR"),
+            (None, _) if scope => ("level2-scope", "level2", "--level2 DIR"),
+            _ => return self.level2_gives_every_bit(),
         };
         let (given, wanted, help) = lacking;
         Err(Diagnostics::from(
             Diagnostic::error("settings", format!("{given} is set, but {wanted} is not"))
                 .help(format!("what goes to storage is a save in memory: give {help} as well")),
         ))
+    }
+}
+
+impl Overrides {
+    /// What a node of its own has taken along comes back from the code, and must be what it was.
+    fn level2_gives_every_bit(&self) -> Result<(), Diagnostics> {
+        match (self.level2_scope, self.code) {
+            (Some(Sight::Node), Some(code)) if !code.exact() => Err(Diagnostics::from(
+                Diagnostic::error(
+                    "settings",
+                    "level2-scope is node, and the code gives lost rows back only up to rounding",
+                )
+                .help("give --code xor or --code reed-solomon, or leave --code out"),
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -512,6 +537,8 @@ pub struct Level2 {
     pub dir: PathBuf,
     /// In saves, or in seconds.
     pub every: Interval,
+    #[serde(default)]
+    pub scope: Sight,
 }
 
 /// Storage is for what takes all memory, which is rare: an hour of work is what that costs at most.
@@ -551,10 +578,11 @@ impl Protection {
             job: set.job.clone().unwrap_or_else(|| job_name(|name| std::env::var(name).ok())),
             restart: set.restart.unwrap_or_default(),
             domains: set.domains.clone(),
-            level2: set
-                .level2
-                .clone()
-                .map(|dir| Level2 { dir, every: set.level2_every.unwrap_or(LEVEL2_DEFAULT) }),
+            level2: set.level2.clone().map(|dir| Level2 {
+                dir,
+                every: set.level2_every.unwrap_or(LEVEL2_DEFAULT),
+                scope: set.level2_scope.unwrap_or_default(),
+            }),
         })
     }
 }
@@ -664,6 +692,9 @@ mod tests {
         let every = Some(third);
         let why = apply(Overrides { level2_every: every, ..Overrides::default() }).unwrap_err();
         assert!(why.contains("--level2 DIR"), "{why}");
+        let node = Some(Sight::Node);
+        let why = apply(Overrides { level2_scope: node, ..Overrides::default() }).unwrap_err();
+        assert!(why.contains("--level2 DIR"), "{why}");
         let both = Overrides {
             level2: dir,
             level2_every: every,
@@ -672,6 +703,11 @@ mod tests {
         };
         apply(both.clone()).unwrap();
         assert_eq!(Settings::from(&both).protection.unwrap().level2.unwrap().every, third);
+        let own = Overrides { level2_scope: node, ..both.clone() };
+        apply(own.clone()).unwrap();
+        assert_eq!(Settings::from(&own).protection.unwrap().level2.unwrap().scope, Sight::Node);
+        let why = apply(Overrides { code: Some(Code::Sum), ..own }).unwrap_err();
+        assert!(why.contains("up to rounding"), "{why}");
         // Off for once, with a file of settings that speaks of both.
         apply(Overrides { checkpoint: Some(Saving::Off), ..both }).unwrap();
         for bad in ["auto", "0", "", "soon"] {

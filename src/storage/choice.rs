@@ -4,7 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::names::Key;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::Sight;
+use super::names::{Key, parse_epoch_folder};
 use super::record::About;
 
 /// What was found in a job's folder.
@@ -12,6 +16,8 @@ use super::record::About;
 pub struct Stock {
     /// Epochs with a manifest that can be believed.
     pub whole: Vec<About>,
+    /// What these say of who sees DIR.
+    pub sights: Vec<Sight>,
     /// Manifests, results and fronts that cannot be believed: which, and why.
     pub damaged: Vec<String>,
     /// Epochs that were never completed: their folders.
@@ -41,6 +47,43 @@ pub fn kind(about: &About, tests: &[u64]) -> Kind {
 }
 
 impl Stock {
+    /// What lies in several DIRs, each told with the name of its node. One manifest makes an epoch whole: none is written
+    /// before all nodes have their files.
+    ///
+    /// A result counts where its node has a part in the latest run as well, or more than half of the nodes have it: one that was
+    /// away when a run ended still has that run's.
+    pub fn merged(stocks: Vec<(String, Stock)>) -> Stock {
+        let mut all = Stock::default();
+        let nodes = stocks.len();
+        let latest = stocks.iter().filter_map(|(_, stock)| stock.latest_run()).max();
+        let mut results: BTreeMap<u32, (Vec<u8>, usize)> = BTreeMap::new();
+        for (node, stock) in stocks {
+            let trusted = latest.is_some() && stock.latest_run() == latest;
+            for (test, bytes) in stock.results {
+                let (_, votes) = results.entry(test).or_insert((bytes, 0));
+                *votes += if trusted { nodes + 1 } else { 1 };
+            }
+            let here = |text: String| format!("on {node}: {text}");
+            let new = |about: &About| !all.whole.contains(about);
+            let whole: Vec<About> = stock.whole.into_iter().filter(new).collect();
+            all.whole.extend(whole);
+            all.sights.extend(stock.sights);
+            all.damaged.extend(stock.damaged.into_iter().map(here));
+            all.unfinished.extend(stock.unfinished.into_iter().map(here));
+        }
+        let counts = results.into_iter().filter(|(_, (_, votes))| 2 * votes > nodes);
+        all.results = counts.map(|(test, (bytes, _))| (test, bytes)).collect();
+        all.sights.sort_by_key(|sight| *sight == Sight::Node);
+        all.sights.dedup();
+        // Where only this node's manifest is missing, the epoch was completed.
+        let whole: Vec<Key> = all.whole.iter().map(About::key).collect();
+        let key = |folder: &str| {
+            Path::new(folder).file_name().and_then(|name| parse_epoch_folder(name.to_str()?))
+        };
+        all.unfinished.retain(|folder| key(folder).is_none_or(|key| !whole.contains(&key)));
+        all
+    }
+
     /// Epochs that test `test` with this digest can go on from, the best first: the one that has got furthest,
     /// since whatever computed it came to the same bits; of equals the one written by the later run.
     pub fn for_test(&self, test: u32, digest: u64) -> Vec<About> {
@@ -107,6 +150,52 @@ mod tests {
         assert_eq!(found(7 << 32 | 2), Some(Kind::RoundsOtherwise));
         assert_eq!(found(8 << 32 | 1), Some(Kind::Foreign));
         assert_eq!(stock(7).odd_one(&[7]).map(|(_, kind)| kind), Some(Kind::Foreign));
+    }
+
+    #[test]
+    fn what_nodes_have_of_their_own_comes_together() {
+        let (old, new) = (about(5, 0, 1, 10), about(5, 0, 2, 20));
+        let folder = |about: &About| {
+            format!("/local/job/{}", super::super::names::epoch_folder(about.key()))
+        };
+        let one = Stock {
+            whole: vec![new.clone()],
+            sights: vec![Sight::Node],
+            results: vec![(0, b"a".to_vec())],
+            ..Stock::default()
+        };
+        // Its manifest of the newer epoch was not written any more, nor its part of the next.
+        let other = Stock {
+            whole: vec![old.clone()],
+            sights: vec![Sight::Node],
+            unfinished: vec![folder(&new), folder(&about(5, 0, 3, 30))],
+            damaged: vec!["x".into()],
+            results: vec![(0, b"b".to_vec()), (1, b"c".to_vec())],
+        };
+        let all = Stock::merged(vec![("n1".into(), one), ("n2".into(), other)]);
+        assert_eq!(all.for_test(0, MINE), [new, old]);
+        assert_eq!(all.unfinished, [format!("on n2: {}", folder(&about(5, 0, 3, 30)))]);
+        assert_eq!((all.sights, all.damaged), (vec![Sight::Node], vec!["on n2: x".to_owned()]));
+        assert_eq!(all.results, [(0, b"a".to_vec()), (1, b"c".to_vec())]);
+    }
+
+    #[test]
+    fn results_of_a_run_that_is_over_do_not_come_back_with_one_node() {
+        let with = |results: &[u32], whole: Vec<About>| {
+            let results = results.iter().map(|test| (*test, vec![1])).collect();
+            ("n".to_owned(), Stock { whole, results, ..Stock::default() })
+        };
+        let tests = |stocks| {
+            let all = Stock::merged(stocks).results;
+            all.into_iter().map(|(test, _)| test).collect::<Vec<u32>>()
+        };
+        let none = Vec::new;
+        assert_eq!(tests(vec![with(&[0], none()), with(&[], none()), with(&[], none())]), [0; 0]);
+        assert_eq!(tests(vec![with(&[0], none()), with(&[0], none()), with(&[], none())]), [0]);
+        // Of the latest run's nodes one is enough; of an earlier run's it is not.
+        let (earlier, latest) = (vec![about(3, 0, 1, 10)], vec![about(5, 1, 1, 10)]);
+        let stocks = vec![with(&[0], latest), with(&[1], earlier), with(&[], none())];
+        assert_eq!(tests(stocks), [0]);
     }
 
     proptest! {

@@ -5,9 +5,11 @@
 //!     token                                 what this start wrote, so that all nodes can see that they see one DIR
 //!     result-<test>                         the result of a finished test
 //!     run-<run>.test-<test>.epoch-<epoch>/  one epoch
-//!         p<position>                       a position's state, digests and matrix
+//!         p<position>                       a position's state, digests and matrix; where DIR is the node's own, its parity, too
 //!         manifest                          written last: without it the epoch was never whole
 //! ```
+//! Where each node has a DIR of its own, its files are there and no others, and one manifest of any node says that the epoch
+//! was whole on all.
 //! A file is written under its name with `.aside` behind it, and gets its name once all of it is on the device.
 
 use std::path::{Path, PathBuf};
@@ -16,6 +18,17 @@ use std::path::{Path, PathBuf};
 const ASIDE: &str = ".aside";
 pub const MANIFEST: &str = "manifest";
 pub const TOKEN: &str = "token";
+
+/// Stands in DIR for the name of the rank's failure domain.
+const DOMAIN: &str = "{domain}";
+
+/// DIR as a rank of this failure domain has it.
+pub fn dir_of(dir: &Path, domain: &str) -> PathBuf {
+    match dir.to_str() {
+        Some(text) => text.replace(DOMAIN, domain).into(),
+        None => dir.into(),
+    }
+}
 
 /// Where a file is written that is to be `path`.
 pub(super) fn aside(path: &Path) -> PathBuf {
@@ -60,6 +73,11 @@ pub fn position(position: u32) -> String {
     format!("p{position}")
 }
 
+pub fn parse_position(name: &str) -> Option<u32> {
+    let number = name.strip_prefix('p')?.parse().ok()?;
+    (position(number) == name).then_some(number)
+}
+
 pub fn result(test: u32) -> String {
     format!("result-{test}")
 }
@@ -83,6 +101,7 @@ mod tests {
             prop_assert_eq!(parse_job_folder(&folder, uid), Some(job.as_str()));
             prop_assert_eq!(parse_job_folder(&folder, uid.wrapping_add(1)), None);
             prop_assert_eq!(parse_result(&result(test)), Some(test));
+            prop_assert_eq!(parse_position(&position(test)), Some(test));
         }
 
         #[test]
@@ -91,7 +110,10 @@ mod tests {
                 prop_assert_eq!(epoch_folder(key), name.clone());
             }
             if let Some(test) = parse_result(&name) {
-                prop_assert_eq!(result(test), name);
+                prop_assert_eq!(result(test), name.clone());
+            }
+            if let Some(number) = parse_position(&name) {
+                prop_assert_eq!(position(number), name);
             }
         }
     }
@@ -102,7 +124,15 @@ mod tests {
             let aside = format!("{name}{ASIDE}");
             assert!(parse_epoch_folder(&aside).is_none() && parse_result(&aside).is_none());
         }
+        assert_eq!(parse_position("p3.aside"), None);
         assert_eq!(parse_epoch_folder("run-1.test-0.epoch-1"), None);
         assert_eq!(parse_result("result-01"), None);
+    }
+
+    #[test]
+    fn a_node_may_have_a_dir_named_after_it() {
+        let dir = |text: &str| dir_of(Path::new(text), "n7");
+        assert_eq!(dir("/local/{domain}/me"), Path::new("/local/n7/me"));
+        assert_eq!(dir("/local/me"), Path::new("/local/me"));
     }
 }

@@ -1,6 +1,7 @@
 //! Reads a position's file back, once, and believes nothing in it that its digests do not vouch for.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -13,14 +14,33 @@ use crate::pulse;
 /// Rows are read so many bytes at a time, and checked while they are in the cache.
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// An open file whose front is right.
-pub struct Source {
-    file: File,
+/// Where the bytes of a position's file come from: a file here, or somebody who has it.
+pub trait Feed {
+    /// Bytes from `at` on; calls go forward through the file.
+    fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()>;
+}
+
+impl Feed for File {
+    fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
+        FileExt::read_exact_at(self, into, at)
+    }
+}
+
+/// Rows that follow one another in a file.
+struct Rows {
+    at: u64,
+    count: usize,
+    ld: usize,
+}
+
+/// A position's file whose front is right.
+pub struct Source<'a> {
+    feed: Box<dyn Feed + 'a>,
     path: PathBuf,
     pub front: Front,
 }
 
-impl Source {
+impl Source<'static> {
     /// Opens the file of a position of an epoch; an error says which file, and what is wrong with it.
     pub fn open(path: &Path, about: &About, position: u32) -> Result<Self, String> {
         let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
@@ -29,20 +49,35 @@ impl Source {
         if length < BLOCK_BYTES as u64 {
             return Err(wrong(&format!("it is {length} bytes long, too short for any position")));
         }
+        let this = Self::over(Box::new(file), path, about, position)?;
+        if this.front.file_bytes() != length {
+            let wanted = this.front.file_bytes();
+            return Err(wrong(&format!("it is {length} bytes long where {wanted} were written")));
+        }
+        Ok(this)
+    }
+}
+
+impl<'a> Source<'a> {
+    /// The same from somewhere else; `path` is for errors.
+    pub fn over(
+        feed: Box<dyn Feed + 'a>,
+        path: &Path,
+        about: &About,
+        position: u32,
+    ) -> Result<Self, String> {
+        let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
         let mut block = vec![0; BLOCK_BYTES];
-        file.read_exact_at(&mut block, 0).map_err(|e| wrong(&e))?;
+        feed.read_exact_at(&mut block, 0).map_err(|e| wrong(&e))?;
         let front = Front::from_block(&block).map_err(|e| wrong(&e))?;
         if front.about != *about || front.position != position {
             return Err(wrong(&"it belongs to another epoch or position"));
         }
-        if front.file_bytes() != length {
-            let wanted = front.file_bytes();
-            return Err(wrong(&format!("it is {length} bytes long where {wanted} were written")));
-        }
-        Ok(Self { file, path: path.into(), front })
+        Ok(Self { feed, path: path.into(), front })
     }
 
-    fn wrong(&self, why: &dyn std::fmt::Display) -> String {
+    /// An error that names the file.
+    pub fn wrong(&self, why: &dyn std::fmt::Display) -> String {
         format!("{}: {why}", self.path.display())
     }
 
@@ -51,7 +86,7 @@ impl Source {
         let words = self.front.vouch_words as usize;
         let mut region = Region::anonymous(words * 8).map_err(|e| self.wrong(&e))?;
         let into = region.bytes_mut();
-        self.file.read_exact_at(into, BLOCK_BYTES as u64).map_err(|e| self.wrong(&e))?;
+        self.feed.read_exact_at(into, BLOCK_BYTES as u64).map_err(|e| self.wrong(&e))?;
         match digest(region.words()) == self.front.root {
             true => Ok(region),
             false => Err(self.wrong(&"its state and digests are not what was written")),
@@ -62,11 +97,47 @@ impl Source {
     /// midway.
     pub fn rows(
         &self,
+        target: Option<&mut [u8]>,
+        sound: impl FnMut(usize, &[u64]) -> bool,
+        half: impl FnMut(),
+    ) -> Result<(), String> {
+        let (count, ld) = (self.front.rows as usize, self.front.ld as usize);
+        self.read("matrix", Rows { at: self.front.data_at(), count, ld }, target, sound, half)
+    }
+
+    /// The same of the parity: of the matrix, in rows of `pitch` words, and then of the small state, whose words all
+    /// come as one row.
+    pub fn check(
+        &self,
+        target: Option<&mut [u8]>,
+        (count, pitch): (usize, usize),
+        mut sound: impl FnMut(usize, &[u64]) -> bool,
+    ) -> Result<(), String> {
+        let words = self.front.check.as_ref().map_or(0, |check| check.words as usize);
+        let Some(tail) = words.checked_sub(count * pitch) else {
+            return Err(self.wrong(&"its parity is too short"));
+        };
+        let at = self.front.check_at();
+        let (rows, rest) = match target {
+            Some(target) => {
+                let (rows, rest) = target.split_at_mut(count * pitch * 8);
+                (Some(rows), Some(&mut rest[..tail * 8]))
+            }
+            None => (None, None),
+        };
+        self.read("parity", Rows { at, count, ld: pitch }, rows, &mut sound, || {})?;
+        let last = Rows { at: at + (count * pitch * 8) as u64, count: 1, ld: tail };
+        self.read("state's parity", last, rest, |_, line| sound(count, line), || {})
+    }
+
+    fn read(
+        &self,
+        what: &str,
+        Rows { at, count: rows, ld }: Rows,
         mut target: Option<&mut [u8]>,
         mut sound: impl FnMut(usize, &[u64]) -> bool,
         mut half: impl FnMut(),
     ) -> Result<(), String> {
-        let (rows, ld) = (self.front.rows as usize, self.front.ld as usize);
         let row_bytes = ld * 8;
         // Two chunks at least, so that there is something between them.
         let step = (CHUNK_BYTES / row_bytes.max(1)).clamp(1, rows.div_ceil(2).max(1));
@@ -81,12 +152,12 @@ impl Source {
             pulse::beat();
             let count = step.min(rows - first);
             let bytes = &mut chunk.bytes_mut()[..count * row_bytes];
-            let at = self.front.data_at() + (first * row_bytes) as u64;
-            self.file.read_exact_at(bytes, at).map_err(|e| self.wrong(&e))?;
+            let at = at + (first * row_bytes) as u64;
+            self.feed.read_exact_at(bytes, at).map_err(|e| self.wrong(&e))?;
             for (row, line) in chunk.words().chunks_exact(ld).take(count).enumerate() {
                 if !sound(first + row, line) {
                     return Err(self.wrong(&format!(
-                        "row {} of its matrix is not what was written",
+                        "row {} of its {what} is not what was written",
                         first + row
                     )));
                 }
@@ -105,6 +176,7 @@ impl Source {
 mod tests {
     use std::fs;
 
+    use super::super::record::Check;
     use super::super::record::tests::about;
     use super::super::writing::tests::{sample, write_small};
     use super::super::writing::{Flow, write_position};
@@ -128,9 +200,39 @@ mod tests {
         // Less than a block, many blocks, more than a chunk.
         for rows in [1, 30, 4096 / 40, 40_000] {
             let (front, vouch, data) = sample(&about(1, 0, 1, 10), 1, rows);
-            write_position(&path, &front, &vouch, data.bytes(), &Flow::default()).unwrap();
+            write_position(&path, &front, &vouch, data.bytes(), &[], &Flow::default()).unwrap();
             assert!(read(&path, &front.about, 1).unwrap() == data.words(), "{rows}");
         }
+    }
+
+    #[test]
+    fn parity_lies_behind_the_data_and_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p0");
+        let (mut front, vouch, data) = sample(&about(1, 0, 1, 10), 0, 30);
+        // Ten rows of 70 words, then 64 of the small state.
+        let (rows, pitch, words) = (10, 70, 764);
+        let mut parity = Region::anonymous(words * 8).unwrap();
+        parity.words_mut().iter_mut().enumerate().for_each(|(i, word)| *word = i as u64 * 977);
+        let check =
+            Check { group: 0, members: vec![0, 1], losses: 1, code: 0, words: words as u64 };
+        front.check = Some(check);
+        let bytes = parity.bytes();
+        write_position(&path, &front, &vouch, data.bytes(), bytes, &Flow::default()).unwrap();
+        assert!(read(&path, &front.about, 0).unwrap() == data.words());
+        let source = Source::open(&path, &front.about, 0).unwrap();
+        let mut into = Region::anonymous(words * 8).unwrap();
+        let mut seen = Vec::new();
+        let note = |row: usize, line: &[u64]| {
+            seen.push((row, line.len()));
+            true
+        };
+        source.check(Some(into.bytes_mut()), (rows, pitch), note).unwrap();
+        assert!(into.words() == parity.words());
+        assert_eq!((seen.len(), seen[9], seen[10]), (11, (9, 70), (10, 64)));
+        let why = source.check(None, (rows, pitch), |row, _| row != 10).unwrap_err();
+        assert!(why.contains("its state's parity"), "{why}");
+        assert!(source.check(None, (rows, 77), |_, _| true).is_err());
     }
 
     #[test]
@@ -159,7 +261,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("p0");
             let (front, vouch, data) = sample(&about(1, 0, 1, 10), 0, 30);
-            write_position(&path, &front, &vouch, data.bytes(), &Flow::default()).unwrap();
+            write_position(&path, &front, &vouch, data.bytes(), &[], &Flow::default()).unwrap();
             let mut bytes = fs::read(&path).unwrap();
             let at = (bytes.len() as f64 * at) as usize;
             bytes[at] ^= 1 << bit;

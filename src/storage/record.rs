@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::names::Key;
-use super::{BLOCK_BYTES, FORMAT};
+use super::{BLOCK_BYTES, FORMAT, Sight};
 use crate::params::{Mapping, Rng};
 
 /// Numbers of more than 53 bits are written as hexadecimal digits: readers of JSON round them otherwise.
@@ -38,6 +38,10 @@ pub struct About {
     pub run: u128,
     pub test: u32,
     pub epoch: u64,
+    /// The incarnation that made it. One that began anew may make an epoch of this number once more, and files of the
+    /// two do not mix.
+    #[serde(default)]
+    pub made: u32,
     pub boundary: u64,
     pub n: u64,
     pub nb: u64,
@@ -69,6 +73,20 @@ impl About {
     }
 }
 
+/// The group of a position, whose parity lies in the file behind the data: where each node has a DIR of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    pub group: u32,
+    /// Positions, in the order of the code.
+    pub members: Vec<u32>,
+    /// Lost members it survives.
+    pub losses: u32,
+    /// The code's number in headers.
+    pub code: u8,
+    /// Words of this member's parity, of the matrix and of the small state.
+    pub words: u64,
+}
+
 /// The beginning of a position's file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Front {
@@ -78,11 +96,13 @@ pub struct Front {
     pub cols: u64,
     /// Words from one row to the next.
     pub ld: u64,
-    /// Words of what follows: the small state and the digests of the matrix.
+    /// Words of what follows: the small state and the digests of the matrix, and of the parity if there is any.
     pub vouch_words: u64,
     /// Digest of these words, hence of everything.
     #[serde(with = "hex")]
     pub root: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<Check>,
 }
 
 /// Bytes of the blocks that so many words take; of absurdly many, too many for any file.
@@ -100,8 +120,14 @@ impl Front {
         self.rows.saturating_mul(self.ld)
     }
 
-    pub fn file_bytes(&self) -> u64 {
+    /// Where the parity begins, if there is any, and where the data have ended.
+    pub fn check_at(&self) -> u64 {
         self.data_at() + blocks_of(self.data_words())
+    }
+
+    pub fn file_bytes(&self) -> u64 {
+        self.check_at()
+            .saturating_add(self.check.as_ref().map_or(0, |check| blocks_of(check.words)))
     }
 
     /// The first block of the file.
@@ -129,10 +155,12 @@ pub struct File {
     pub root: u64,
 }
 
-/// Says that an epoch is whole, and what it consists of.
+/// Says that an epoch is whole, and what it consists of: all files of it, or those of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub about: About,
+    #[serde(default)]
+    pub sight: Sight,
     pub written_unix_s: u64,
     pub files: Vec<File>,
 }
@@ -148,8 +176,11 @@ impl Manifest {
 
     pub fn from_text(text: &[u8]) -> Result<Self, Fault> {
         let manifest: Self = unseal(text)?;
-        let listed = manifest.files.iter().enumerate().all(|(at, f)| f.position as usize == at);
-        match listed && manifest.files.len() == manifest.about.positions() {
+        let (files, positions) = (&manifest.files, manifest.about.positions());
+        let known = files.iter().all(|file| (file.position as usize) < positions);
+        let ordered = files.windows(2).all(|pair| pair[0].position < pair[1].position);
+        let listed = known && ordered && !files.is_empty();
+        match listed && (manifest.sight == Sight::Node || files.len() == positions) {
             true => Ok(manifest),
             false => Err(Fault::Damaged),
         }
@@ -209,6 +240,7 @@ pub(crate) mod tests {
             run,
             test,
             epoch,
+            made: 1,
             boundary,
             n: 1000,
             nb: 64,
@@ -232,12 +264,14 @@ pub(crate) mod tests {
             ld: 488,
             vouch_words: 1700,
             root: 1 << 63,
+            check: None,
         }
     }
 
     pub(crate) fn manifest(about: About) -> Manifest {
         let file = |position| File { position, bytes: 8192, root: 7 + u64::from(position) };
-        Manifest { about, written_unix_s: 1_790_000_000, files: vec![file(0), file(1)] }
+        let sight = Sight::Shared;
+        Manifest { about, sight, written_unix_s: 1_790_000_000, files: vec![file(0), file(1)] }
     }
 
     #[test]
@@ -247,6 +281,11 @@ pub(crate) mod tests {
         assert_eq!(Front::from_block(&block), Ok(front()));
         let whole = manifest(about(5, 0, 2, 8));
         assert_eq!(Manifest::from_text(whole.to_text().as_bytes()), Ok(whole));
+        // Of the largest group there can be.
+        let members = (1_000_000..1_000_240).collect();
+        let check = Check { group: 1 << 20, members, losses: 16, code: 2, words: 1 << 40 };
+        let front = Front { check: Some(check), ..front() };
+        assert_eq!(Front::from_block(&front.to_block()), Ok(front));
     }
 
     #[test]
@@ -302,5 +341,13 @@ pub(crate) mod tests {
         let mut short = manifest(about(5, 0, 2, 8));
         short.files.pop();
         assert_eq!(Manifest::from_text(short.to_text().as_bytes()), Err(Fault::Damaged));
+        // Of a node's own there may be fewer, but not none, and none twice.
+        short.sight = Sight::Node;
+        assert_eq!(Manifest::from_text(short.to_text().as_bytes()), Ok(short.clone()));
+        let file = short.files[0];
+        for files in [vec![], vec![file, file], vec![File { position: 2, ..file }]] {
+            let odd = Manifest { files, ..short.clone() };
+            assert_eq!(Manifest::from_text(odd.to_text().as_bytes()), Err(Fault::Damaged));
+        }
     }
 }

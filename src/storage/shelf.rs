@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::unistd::{AccessFlags, access};
 
+use super::Sight;
 use super::choice::Stock;
 use super::names::{self, Key, MANIFEST, TOKEN};
 use super::reading::Source;
@@ -109,12 +110,35 @@ impl Shelf {
         })
     }
 
+    /// The same where each node has a folder of its own, and `token` is this folder's.
+    pub fn is_apart(&self, token: &str) -> Result<(), String> {
+        let path = self.folder.join(TOKEN);
+        match fs::read_to_string(&path) {
+            Ok(found) if found == token => Ok(()),
+            Ok(_) => Err(format!(
+                "--level2 {}: another node writes into the same folder; with --level2-scope node it must be each \
+                 node's own. On a file system that all nodes share, --level2-scope shared does with less",
+                self.dir.display()
+            )),
+            Err(error) => Err(cannot("read", &path, error)),
+        }
+    }
+
     fn epoch(&self, key: Key) -> PathBuf {
         self.folder.join(names::epoch_folder(key))
     }
 
     pub fn position(&self, key: Key, position: u32) -> PathBuf {
         self.epoch(key).join(names::position(position))
+    }
+
+    /// Positions of an epoch that have a file here, in order.
+    pub fn positions(&self, key: Key) -> Vec<u32> {
+        let entries = fs::read_dir(self.epoch(key)).into_iter().flatten().flatten();
+        let mut found: Vec<u32> =
+            entries.filter_map(|e| names::parse_position(e.file_name().to_str()?)).collect();
+        found.sort_unstable();
+        found
     }
 
     /// Makes the folder of an epoch; any rank may be the first.
@@ -143,7 +167,12 @@ impl Shelf {
                 }
             } else if let Some(key) = names::parse_epoch_folder(&name) {
                 match self.manifest(key) {
-                    Ok(Some(manifest)) => stock.whole.push(manifest.about),
+                    Ok(Some(manifest)) => {
+                        stock.whole.push(manifest.about);
+                        if !stock.sights.contains(&manifest.sight) {
+                            stock.sights.push(manifest.sight);
+                        }
+                    }
                     Ok(None) => stock.unfinished.push(path.display().to_string()),
                     Err(why) => stock.damaged.push(why),
                 }
@@ -180,19 +209,30 @@ impl Shelf {
         }
     }
 
-    /// Declares an epoch whole, of which every position has said that its file is: what lies there is looked at
-    /// from here, listed, and the list written. Then everything older goes. Returns the epoch's bytes.
-    pub fn conclude(&self, about: &About, flow: &Flow) -> Result<u64, Stopped> {
+    /// Declares an epoch whole, of which every position has said that its file is: what lies there of `positions` is looked
+    /// at from here, listed, and the list written. Then everything older goes. Returns the bytes of what is listed.
+    pub fn conclude(
+        &self,
+        about: &About,
+        sight: Sight,
+        positions: &[u32],
+        flow: &Flow,
+    ) -> Result<u64, Stopped> {
         let key = about.key();
-        let mut files = Vec::with_capacity(about.positions());
-        for position in 0..about.positions() as u32 {
+        let first = positions.first().map_or(FIRST, |&first| first as usize);
+        let mut files = Vec::with_capacity(positions.len());
+        for &position in positions {
             let path = self.position(key, position);
             let source = Source::open(&path, about, position).map_err(|why| {
-                Stopped::Failed(format!(
-                    "{why}. It was written by the node of position {position}: is {} on a file system that all \
-                     nodes share?",
-                    self.dir.display()
-                ))
+                let asks = match sight {
+                    Sight::Shared => format!(
+                        ". It was written by the node of position {position}: is {} on a file system that all nodes \
+                         share?",
+                        self.dir.display()
+                    ),
+                    Sight::Node => String::new(),
+                };
+                Stopped::Failed(format!("{why}{asks}"))
             })?;
             files.push(record::File {
                 position,
@@ -202,33 +242,42 @@ impl Shelf {
             flow.went_on(0)?;
         }
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let manifest = Manifest { about: about.clone(), written_unix_s: since.as_secs(), files };
+        let written_unix_s = since.as_secs();
+        let manifest = Manifest { about: about.clone(), sight, written_unix_s, files };
         let path = self.epoch(key).join(MANIFEST);
-        write_whole(&path, manifest.to_text().as_bytes(), || hit(Point::ManifestSynced, FIRST))
+        write_whole(&path, manifest.to_text().as_bytes(), || hit(Point::ManifestSynced, first))
             .map_err(Stopped::Failed)?;
-        hit(Point::ManifestWhole, FIRST);
+        hit(Point::ManifestWhole, first);
+        // Who has been given up must not remove what others have begun since.
+        flow.went_on(0)?;
         // What cannot be removed now is removed next time, and believed by nobody before this one.
-        self.prune(Some(key));
-        hit(Point::Pruned, FIRST);
+        self.prune_before(Some(key), first);
+        hit(Point::Pruned, first);
         Ok(manifest.bytes())
     }
 
-    /// Removes all epochs but one, as far as that can be done.
-    pub fn prune(&self, keep: Option<Key>) {
+    /// Removes all epochs, as far as that can be done.
+    pub fn prune(&self) {
+        self.prune_before(None, FIRST);
+    }
+
+    /// Removes all epochs but `keep` and later ones of its run, on which somebody may be at work already.
+    fn prune_before(&self, keep: Option<Key>, who: usize) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let key = entry.file_name().to_str().and_then(names::parse_epoch_folder);
-            if key.is_some() && key != keep {
-                self.remove_epoch(&entry.path());
+            let Some(key) = key else { continue };
+            if keep.is_none_or(|keep| key.run != keep.run || key < keep) {
+                self.remove_epoch(&entry.path(), who);
             }
         }
     }
 
     /// The manifest first: without it nobody believes the rest.
-    fn remove_epoch(&self, folder: &Path) {
+    fn remove_epoch(&self, folder: &Path, who: usize) {
         if fs::remove_file(folder.join(MANIFEST)).is_ok() {
             let _ = sync_folder(folder);
         }
-        hit(Point::PruneHalf, FIRST);
+        hit(Point::PruneHalf, who);
         let _ = fs::remove_dir_all(folder);
     }
 
@@ -266,7 +315,7 @@ impl Shelf {
         }
         self.is_ours()?;
         let files = self.all_files();
-        self.prune(None);
+        self.prune();
         fs::remove_dir_all(&self.folder).map_err(|e| cannot("remove", &self.folder, e))?;
         Ok((files.len(), files.iter().map(|(_, bytes)| bytes).sum()))
     }
@@ -338,6 +387,40 @@ mod tests {
         }
     }
 
+    fn conclude(shelf: &Shelf, about: &About) -> Result<u64, Stopped> {
+        shelf.conclude(about, Sight::Shared, &[0, 1], &Flow::default())
+    }
+
+    /// Where each node has its own DIR.
+    #[test]
+    fn a_manifest_of_a_node_lists_what_it_has() {
+        let (_dir, shelf) = shelf();
+        let (one, two, three) = (about(1, 0, 1, 10), about(1, 0, 2, 20), about(1, 0, 3, 30));
+        let store = |about: &About| {
+            shelf.make_epoch(about.key()).unwrap();
+            write_small(&shelf.position(about.key(), 1), about, 1);
+        };
+        store(&one);
+        let conclude = |about| shelf.conclude(about, Sight::Node, &[1], &Flow::default());
+        conclude(&one).unwrap();
+        assert_eq!(shelf.positions(one.key()), [1]);
+        let stock = shelf.survey().unwrap();
+        assert_eq!((stock.whole, stock.sights), (vec![one.clone()], vec![Sight::Node]));
+        // A later epoch that is on its way already does not go with what is older.
+        store(&two);
+        store(&three);
+        conclude(&two).unwrap();
+        assert!(!shelf.epoch(one.key()).exists() && shelf.epoch(three.key()).exists());
+        // Nobody else writes here.
+        shelf.is_apart("token").unwrap();
+        assert!(shelf.is_apart("another node's").unwrap_err().contains("--level2-scope shared"));
+        // Who was given up removes nothing.
+        let flow = Flow::default();
+        flow.give_up();
+        assert!(shelf.conclude(&three, Sight::Node, &[1], &flow).is_err());
+        assert!(shelf.epoch(two.key()).exists());
+    }
+
     #[test]
     fn an_epoch_is_whole_with_its_manifest_and_goes_when_a_newer_one_is() {
         let (_dir, shelf) = shelf();
@@ -345,12 +428,12 @@ mod tests {
         store(&shelf, &one);
         let stock = shelf.survey().unwrap();
         assert_eq!((stock.whole.len(), stock.unfinished.len()), (0, 1));
-        let bytes = shelf.conclude(&one, &Flow::default()).unwrap();
+        let bytes = conclude(&shelf, &one).unwrap();
         let manifest = shelf.manifest(one.key()).unwrap().unwrap();
         assert_eq!((manifest.bytes(), manifest.files.len()), (bytes, 2));
         store(&shelf, &two);
         assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&one));
-        shelf.conclude(&two, &Flow::default()).unwrap();
+        conclude(&shelf, &two).unwrap();
         let stock = shelf.survey().unwrap();
         assert_eq!((stock.whole, stock.unfinished.len()), (vec![two.clone()], 0));
         assert!(!shelf.epoch(one.key()).exists());
@@ -366,10 +449,10 @@ mod tests {
         store(&shelf, &one);
         let path = shelf.position(one.key(), 1);
         File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
-        let why = shelf.conclude(&one, &Flow::default()).unwrap_err().to_string();
+        let why = conclude(&shelf, &one).unwrap_err().to_string();
         assert!(why.contains("p1") && why.contains("position 1"), "{why}");
         fs::remove_file(&path).unwrap();
-        let why = shelf.conclude(&one, &Flow::default()).unwrap_err().to_string();
+        let why = conclude(&shelf, &one).unwrap_err().to_string();
         assert!(why.contains("share"), "{why}");
         // What comes to nothing is withdrawn by everybody; the last one takes the folder.
         shelf.withdraw(one.key(), 0);
@@ -381,7 +464,7 @@ mod tests {
         let (_dir, shelf) = shelf();
         let one = about(1, 0, 1, 10);
         store(&shelf, &one);
-        shelf.conclude(&one, &Flow::default()).unwrap();
+        conclude(&shelf, &one).unwrap();
         shelf.put_result(3, b"result").unwrap();
         assert_eq!(shelf.survey().unwrap().results, [(3, b"result".to_vec())]);
         for (name, says) in [("result-3", "result-3"), (MANIFEST, "manifest")] {
@@ -398,7 +481,7 @@ mod tests {
         // A manifest in another epoch's folder.
         let two = about(1, 0, 2, 20);
         store(&shelf, &two);
-        shelf.conclude(&two, &Flow::default()).unwrap();
+        conclude(&shelf, &two).unwrap();
         let moved = about(1, 0, 3, 30);
         fs::rename(shelf.epoch(two.key()), shelf.epoch(moved.key())).unwrap();
         let stock = shelf.survey().unwrap();

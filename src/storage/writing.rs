@@ -128,20 +128,22 @@ impl Target {
     }
 }
 
-/// Writes the file of a position: `front`, then `vouch`, then the matrix, which is the beginning of `data` and lies at
-/// the beginning of a page. Its name it gets when it is whole and on the device. Returns its bytes.
+/// Writes the file of a position: `front`, then `vouch`, then the matrix, which is the beginning of `data`, then the parity if
+/// the front tells of any, the beginning of `check`; both lie at the beginning of a page. Its name it gets when it is whole and
+/// on the device. Returns its bytes.
 pub fn write_position(
     path: &Path,
     front: &Front,
     vouch: &[u64],
     data: &[u8],
+    check: &[u8],
     flow: &Flow,
 ) -> Result<u64, Stopped> {
     let aside = names::aside(path);
     let failed = |what: &str, error: io::Error| {
         Stopped::Failed(format!("cannot {what} {}: {error}", aside.display()))
     };
-    let written = stream(&aside, front, vouch, data, flow, &failed).and_then(|bytes| {
+    let written = stream(&aside, front, vouch, [data, check], flow, &failed).and_then(|bytes| {
         give_name(&aside, path).map_err(Stopped::Failed)?;
         Ok(bytes)
     });
@@ -158,7 +160,7 @@ fn stream(
     aside: &Path,
     front: &Front,
     vouch: &[u64],
-    data: &[u8],
+    [data, check]: [&[u8]; 2],
     flow: &Flow,
     failed: &dyn Fn(&str, io::Error) -> Stopped,
 ) -> Result<u64, Stopped> {
@@ -188,20 +190,23 @@ fn stream(
     put(&room[..blocks])?;
 
     let data = &data[..front.data_words() as usize * 8];
-    let (whole, rest) = data.split_at(data.len() / BLOCK_BYTES * BLOCK_BYTES);
-    // Two chunks at least, so that there is something between them.
-    let chunk = (whole.len() / 2).next_multiple_of(BLOCK_BYTES).clamp(BLOCK_BYTES, CHUNK_BYTES);
-    let chunks = whole.len().div_ceil(chunk);
-    for (at, bytes) in whole.chunks(chunk).enumerate() {
-        if at == chunks / 2 {
-            hit(Point::StreamHalf, position);
+    let check = &check[..front.check.as_ref().map_or(0, |check| check.words as usize * 8)];
+    for (part, bytes) in [data, check].into_iter().enumerate() {
+        let (whole, rest) = bytes.split_at(bytes.len() / BLOCK_BYTES * BLOCK_BYTES);
+        // Two chunks at least, so that there is something between them.
+        let chunk = (whole.len() / 2).next_multiple_of(BLOCK_BYTES).clamp(BLOCK_BYTES, CHUNK_BYTES);
+        let chunks = whole.len().div_ceil(chunk);
+        for (at, bytes) in whole.chunks(chunk).enumerate() {
+            if part == 0 && at == chunks / 2 {
+                hit(Point::StreamHalf, position);
+            }
+            put(bytes)?;
         }
-        put(bytes)?;
-    }
-    if !rest.is_empty() {
-        room[..rest.len()].copy_from_slice(rest);
-        room[rest.len()..BLOCK_BYTES].fill(0);
-        put(&room[..BLOCK_BYTES])?;
+        if !rest.is_empty() {
+            room[..rest.len()].copy_from_slice(rest);
+            room[rest.len()..BLOCK_BYTES].fill(0);
+            put(&room[..BLOCK_BYTES])?;
+        }
     }
     target.sync().map_err(|e| failed("sync", e))?;
     flow.went_on(0)?;
@@ -232,13 +237,15 @@ pub(super) mod tests {
             ld: ld as u64,
             vouch_words: vouch.len() as u64,
             root: digest(&vouch),
+            check: None,
         };
         (front, vouch, data)
     }
 
     pub(crate) fn write_small(path: &Path, about: &About, position: u32) {
         let (front, vouch, data) = sample(about, position, 30);
-        let bytes = write_position(path, &front, &vouch, data.bytes(), &Flow::default()).unwrap();
+        let bytes =
+            write_position(path, &front, &vouch, data.bytes(), &[], &Flow::default()).unwrap();
         assert_eq!(fs::metadata(path).unwrap().len(), bytes);
     }
 
@@ -250,11 +257,11 @@ pub(super) mod tests {
         let (front, vouch, data) = sample(&about, 0, 30);
         let flow = Flow::default();
         flow.give_up();
-        let stopped = write_position(&path, &front, &vouch, data.bytes(), &flow);
+        let stopped = write_position(&path, &front, &vouch, data.bytes(), &[], &flow);
         assert_eq!(stopped, Err(Stopped::GivenUp));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         let nowhere = dir.path().join("gone/p0");
-        let stopped = write_position(&nowhere, &front, &vouch, data.bytes(), &Flow::default());
+        let stopped = write_position(&nowhere, &front, &vouch, data.bytes(), &[], &Flow::default());
         let Err(Stopped::Failed(why)) = stopped else { panic!("{stopped:?}") };
         assert!(why.contains("gone/p0.aside") && why.contains("No such file"), "{why}");
     }

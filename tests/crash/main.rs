@@ -10,6 +10,7 @@
 //! | `choices` | every method, scope, code, encoding, store, mapping and depth |
 //! | `damage` | flipped, truncated, swapped, old and foreign memory; no room |
 //! | `jobs` | sweeps, names, requests to stop, `status` and `clean` |
+//! | `apart` | the second level where each node's DIR dies with it: all memory and storage of nodes lost, every step struck, damage, nodes in another order |
 //! | `level2` | each step to storage and back, all memory lost; damaged, foreign and unfinished files; storage full or gone |
 //! | `negative` | the program with a safeguard left out (builds with debug assertions): the tests must notice |
 //! | `many` | more ranks than this machine has cores, in several groups |
@@ -26,6 +27,7 @@ mod dat;
 #[path = "../mpi/job.rs"]
 mod job;
 
+mod apart;
 mod choices;
 mod damage;
 mod jobs;

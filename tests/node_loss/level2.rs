@@ -52,3 +52,32 @@ fn a_whole_group_is_lost_and_storage_makes_it_good() {
     lab.same_x("run", &end);
     assert!(end.errors.contains("it was read from"), "{}", end.told());
 }
+
+/// Each node has a folder of its own. All memory is gone after the first job, and with one node its folder.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn nodes_have_storage_of_their_own_and_one_is_gone_with_it() {
+    let lab = Lab::up(4, 1);
+    let own = |node: usize| lab.path("own").join(format!("n{node}"));
+    (1..=5).for_each(|node| std::fs::create_dir_all(own(node)).unwrap());
+    let dir = lab.path("own").join("{domain}");
+    let dir = dir.to_str().unwrap();
+    let level2 = ["--level2", dir, "--level2-scope", "node", "--level2-every", "1"];
+    let mut run = lab.benchmark("run").benchmark_flags(&level2).hold("1@iteration:1:20");
+    run.halt(&[]);
+    run.wait_for("halt-requested", 1);
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    let end = run.end();
+    assert_eq!(end.code, Some(75), "{}", end.told());
+    assert!(end.errors.contains("is on storage"), "{}", end.told());
+    for node in ["n1", "n2", "n3", "n4"] {
+        lab.on(node, "rm -f /dev/shm/skt-hpl.*");
+    }
+    std::fs::remove_dir_all(own(3)).unwrap();
+    std::fs::create_dir(own(3)).unwrap();
+    let end = lab.benchmark("run").benchmark_flags(&level2).start().end();
+    lab.same_x("run", &end);
+    assert!(end.errors.contains("it was read from"), "{}", end.told());
+    assert!(end.errors.contains("rebuilt positions [2]"), "{}", end.told());
+    assert!((1..=4).all(|node| std::fs::read_dir(own(node)).unwrap().count() == 0));
+}

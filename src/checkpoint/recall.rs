@@ -1,0 +1,265 @@
+//! Which files give an epoch back, where each node has a DIR of its own: who reads each position's file, and which positions
+//! are rebuilt from the parity of their group. Pure, and the same on every rank.
+//!
+//! `fetching` asks it when all have told what they see, and again without a file that turned out to be damaged: until all
+//! that is read is what was written, or more is lost than a group survives.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::protocol::Refusal;
+use crate::storage::Check;
+
+/// A position's file, as its front tells of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    pub position: usize,
+    pub check: Check,
+}
+
+/// What one rank tells: which DIR it sees, by the number of the first position that does, and, that one, what lies there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    pub seat: usize,
+    pub seen: Vec<Seen>,
+}
+
+/// A group as it was when the epoch was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub check: Check,
+    /// Members, by their place in it, whose files are gone.
+    pub lost: Vec<usize>,
+}
+
+/// Who reads what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recall {
+    /// For each position the DIR its file is read from and the rank that reads it; None where it is rebuilt.
+    pub readers: Vec<Option<Reader>>,
+    /// By number.
+    pub groups: Vec<Stored>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reader {
+    pub seat: usize,
+    pub rank: usize,
+}
+
+impl Recall {
+    /// The group of a position, and its place there.
+    pub fn group_of(&self, position: usize) -> (&Stored, usize) {
+        let place = |group: &Stored| {
+            group.check.members.iter().position(|&member| member as usize == position)
+        };
+        let mut found = self.groups.iter().filter_map(|group| Some((group, place(group)?)));
+        found.next().expect("every position is in a group")
+    }
+
+    /// Positions that are rebuilt.
+    pub fn lost(&self) -> Vec<usize> {
+        let readers = self.readers.iter().enumerate();
+        readers.filter(|(_, reader)| reader.is_none()).map(|(position, _)| position).collect()
+    }
+
+    /// Whether the parity of this position is needed.
+    pub fn needs_parity(&self, position: usize) -> bool {
+        !self.group_of(position).0.lost.is_empty()
+    }
+}
+
+/// The verdict on an epoch of so many `positions`, of which the ranks have `told`. Files in `bad`, by DIR and position,
+/// are not what was written.
+pub fn recall(
+    positions: usize,
+    told: &[Told],
+    bad: &BTreeSet<(usize, usize)>,
+) -> Result<Recall, String> {
+    let mut readers: Vec<Option<Reader>> = vec![None; positions];
+    let mut groups: BTreeMap<u32, &Check> = BTreeMap::new();
+    for told_here in told {
+        let seat = told_here.seat;
+        for seen in &told_here.seen {
+            let (at, check) = (seen.position, &seen.check);
+            if at >= positions || bad.contains(&(seat, at)) {
+                continue;
+            }
+            // One file of two nodes with the position's own; else the first that is found.
+            let own = told[at].seat == seat;
+            if readers[at].is_none() || own {
+                readers[at] = Some(Reader { seat, rank: if own { at } else { seat } });
+            }
+            let known = groups.entry(check.group).or_insert(check);
+            let (known, here) = (known.members.iter(), check.members.iter());
+            if !known.eq(here) || groups[&check.group].losses != check.losses {
+                return Err("its files tell of different groups".into());
+            }
+        }
+    }
+    let mut placed = vec![false; positions];
+    for &member in groups.values().flat_map(|check| &check.members) {
+        match placed.get_mut(member as usize) {
+            Some(place) if !*place => *place = true,
+            _ => return Err("its files tell of different groups".into()),
+        }
+    }
+    let untold: Vec<usize> = (0..positions).filter(|&position| !placed[position]).collect();
+    if !untold.is_empty() {
+        return Err(format!("no file is left of the groups of positions {untold:?}"));
+    }
+    let mut stored = Vec::new();
+    for check in groups.into_values() {
+        let members = check.members.iter().map(|&member| member as usize);
+        let is_lost = |member: &usize| readers[*member].is_none();
+        let lost: Vec<usize> = members.clone().filter(is_lost).collect();
+        if lost.len() > check.losses as usize {
+            let refusal = Refusal::TooManyLost {
+                group: check.group as usize,
+                size: check.members.len(),
+                losses: check.losses as usize,
+                lost,
+            };
+            return Err(refusal.to_string());
+        }
+        let lost =
+            members.enumerate().filter(|(_, m)| is_lost(m)).map(|(place, _)| place).collect();
+        stored.push(Stored { check: check.clone(), lost });
+    }
+    Ok(Recall { readers, groups: stored })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn seen(position: usize, size: usize, losses: u32) -> Seen {
+        let group = (position / size) as u32;
+        let first = position / size * size;
+        let members = (first..first + size).map(|m| m as u32).collect();
+        Seen { position, check: Check { group, members, losses, code: 2, words: 9 } }
+    }
+
+    /// Each rank has a DIR of its own, with these positions' files.
+    fn apart(files: &[&[usize]], size: usize, losses: u32) -> Vec<Told> {
+        let told = |(seat, files): (usize, &&[usize])| Told {
+            seat,
+            seen: files.iter().map(|&position| seen(position, size, losses)).collect(),
+        };
+        files.iter().enumerate().map(told).collect()
+    }
+
+    fn ranks(recall: &Recall) -> Vec<Option<usize>> {
+        recall.readers.iter().map(|reader| reader.map(|reader| reader.rank)).collect()
+    }
+
+    #[test]
+    fn files_are_read_where_they_lie_and_what_is_gone_is_rebuilt() {
+        let none = BTreeSet::new();
+        let found = recall(4, &apart(&[&[0], &[1], &[2], &[3]], 2, 1), &none).unwrap();
+        assert_eq!(ranks(&found), [Some(0), Some(1), Some(2), Some(3)]);
+        assert!(found.lost().is_empty() && !(0..4).any(|p| found.needs_parity(p)));
+        // Nodes in another order, one of them new.
+        let told = apart(&[&[2], &[], &[0], &[1]], 2, 1);
+        let found = recall(4, &told, &none).unwrap();
+        assert_eq!(ranks(&found), [Some(2), Some(3), Some(0), None]);
+        assert_eq!((found.lost(), &found.groups[1].lost), (vec![3], &vec![1]));
+        assert_eq!(found.group_of(3).1, 1);
+        assert!(!found.needs_parity(0) && found.needs_parity(2));
+        // Of two nodes that have it, the one where the position is.
+        let found = recall(4, &apart(&[&[0, 1], &[1], &[2], &[3]], 2, 1), &none).unwrap();
+        assert_eq!(found.readers[1], Some(Reader { seat: 1, rank: 1 }));
+        // That one damaged, the other; both damaged, it is rebuilt.
+        let told = apart(&[&[0, 1], &[1], &[2], &[3]], 2, 1);
+        let mut bad = BTreeSet::from([(1, 1)]);
+        assert_eq!(recall(4, &told, &bad).unwrap().readers[1], Some(Reader { seat: 0, rank: 0 }));
+        bad.insert((0, 1));
+        assert_eq!(recall(4, &told, &bad).unwrap().lost(), [1]);
+    }
+
+    /// Two ranks a node: the first of them tells for both, and each reads its own.
+    #[test]
+    fn ranks_of_one_node_read_their_own_files() {
+        let mut told = apart(&[&[0, 1], &[], &[2, 3], &[]], 2, 1);
+        told[1].seat = 0;
+        told[3].seat = 2;
+        let found = recall(4, &told, &BTreeSet::new()).unwrap();
+        assert_eq!(ranks(&found), [Some(0), Some(1), Some(2), Some(3)]);
+    }
+
+    #[test]
+    fn more_losses_than_the_code_bears_are_named() {
+        let none = BTreeSet::new();
+        let why = recall(4, &apart(&[&[0], &[1], &[], &[]], 4, 1), &none).unwrap_err();
+        assert!(why.contains("[2, 3]") && why.contains("survives 1"), "{why}");
+        assert!(recall(4, &apart(&[&[0], &[1], &[], &[]], 4, 2), &none).is_ok());
+        let why = recall(4, &apart(&[&[0], &[1], &[], &[]], 2, 1), &none).unwrap_err();
+        assert!(why.contains("positions [2, 3]"), "{why}");
+        let mut other = apart(&[&[0], &[1], &[2], &[3]], 2, 1);
+        other[1].seen[0].check.members = vec![1, 3];
+        assert!(recall(4, &other, &none).unwrap_err().contains("different groups"));
+    }
+
+    /// However far each node is from one epoch to the next, and whichever nodes are gone then: where a node that is left
+    /// has a manifest of the newer one that one comes back, else the older one does.
+    #[test]
+    fn between_two_epochs_there_is_always_one() {
+        // Of the newer epoch: nothing yet, its file, its manifest; then the older one goes.
+        const STEPS: usize = 4;
+        for at in 0..STEPS.pow(3) {
+            let steps: Vec<usize> = (0..3).map(|node| at / STEPS.pow(node) % STEPS).collect();
+            // No manifest before all files are whole.
+            if steps.iter().any(|&step| step >= 2) && steps.contains(&0) {
+                continue;
+            }
+            for gone in [None, Some(0), Some(1), Some(2)] {
+                let left = |node: usize| gone != Some(node);
+                let files = |there: &dyn Fn(usize) -> bool| -> Vec<Vec<usize>> {
+                    let of =
+                        |node| if left(node) && there(steps[node]) { vec![node] } else { vec![] };
+                    (0..3).map(of).collect()
+                };
+                let newer = (0..3).any(|node| left(node) && steps[node] >= 2);
+                let files = match newer {
+                    true => files(&|step| step >= 1),
+                    false => files(&|step| step < 3),
+                };
+                let files: Vec<&[usize]> = files.iter().map(Vec::as_slice).collect();
+                let found = recall(3, &apart(&files, 3, 1), &BTreeSet::new()).unwrap();
+                assert_eq!(found.lost(), Vec::from_iter(gone), "{steps:?}");
+            }
+        }
+    }
+
+    proptest! {
+        /// Whatever nodes are left and whatever is damaged: every position is read from a file that is there and sound or is
+        /// rebuilt, and it is refused exactly where some group has lost more than it survives.
+        #[test]
+        fn the_verdict_counts_what_is_lost_in_each_group(
+            files in proptest::collection::vec(proptest::collection::vec(0usize..6, 0..4), 6),
+            bad in proptest::collection::btree_set((0usize..6, 0usize..6), 0..6),
+            losses in 1u32..3,
+        ) {
+            let files: Vec<&[usize]> = files.iter().map(Vec::as_slice).collect();
+            let there = |p: usize| (0..6).any(|s| files[s].contains(&p) && !bad.contains(&(s, p)));
+            let bears = [0..3, 3..6].into_iter().all(|group| {
+                group.filter(|&p| !there(p)).count() <= losses as usize
+            });
+            match recall(6, &apart(&files, 3, losses), &bad) {
+                Ok(found) => {
+                    prop_assert!(bears);
+                    for (position, reader) in found.readers.iter().enumerate() {
+                        prop_assert_eq!(reader.is_some(), there(position));
+                        if let Some(Reader { seat, rank }) = *reader {
+                            prop_assert!(files[seat].contains(&position) && rank == seat);
+                            prop_assert!(!bad.contains(&(seat, position)));
+                        }
+                    }
+                }
+                Err(_) => prop_assert!(!bears),
+            }
+        }
+    }
+}

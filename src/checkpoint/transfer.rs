@@ -1,0 +1,174 @@
+//! Sends a file from the rank whose node has it to one that needs it, piece by piece: `fetching` reads it there as if it
+//! lay there. Whoever receives takes all pieces, whatever it thinks of them.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::world::World;
+use crate::memory::Region;
+use crate::pulse;
+use crate::storage::reading::Feed;
+
+const PIECE_WORDS: usize = 128 * 1024;
+/// In a piece's first word, beside the bytes that count: nothing follows, and nothing could be read.
+const LAST: u64 = 1 << 62;
+const FAILED: u64 = 1 << 61;
+
+fn room() -> Region {
+    Region::anonymous(8 * (1 + PIECE_WORDS)).expect("memory for a message")
+}
+
+/// Sends the file of that name, as far as it can be read.
+pub(super) fn send_file(world: &impl World, path: &Path, to: usize) {
+    let mut piece = room();
+    let file = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let mut at = 0;
+    loop {
+        pulse::beat();
+        let read = file.as_ref().map_err(|_| ()).and_then(|(length, file)| {
+            let bytes = &mut piece.bytes_mut()[8..];
+            let count = (length - at).min(bytes.len() as u64);
+            FileExt::read_exact_at(file, &mut bytes[..count as usize], at).map_err(|_| ())?;
+            Ok((count, at + count >= *length))
+        });
+        let (count, last) = match read {
+            Ok((count, last)) => (count, if last { LAST } else { 0 }),
+            Err(()) => (0, LAST | FAILED),
+        };
+        piece.words_mut()[0] = count | last;
+        world.send(piece.words(), to);
+        if last != 0 {
+            return;
+        }
+        at += count;
+    }
+}
+
+/// A file that another rank sends.
+pub(super) struct Coming<'a, W> {
+    world: &'a W,
+    from: usize,
+    piece: RefCell<Piece>,
+}
+
+struct Piece {
+    room: Region,
+    /// Where it begins in the file.
+    start: u64,
+    count: u64,
+    last: bool,
+    failed: bool,
+}
+
+impl Piece {
+    fn next(&mut self, world: &impl World, from: usize) {
+        self.start += self.count;
+        world.receive(self.room.words_mut(), from);
+        let head = self.room.words()[0];
+        self.count = head & !(LAST | FAILED);
+        (self.last, self.failed) = (head & LAST != 0, head & FAILED != 0);
+    }
+
+    /// As many bytes as it has from `at` on.
+    fn copy(&self, into: &mut [u8], at: u64) -> usize {
+        let from = (at - self.start) as usize;
+        let count = into.len().min(self.count as usize - from);
+        into[..count].copy_from_slice(&self.room.bytes()[8 + from..][..count]);
+        count
+    }
+}
+
+impl<'a, W: World> Coming<'a, W> {
+    pub(super) fn new(world: &'a W, from: usize) -> Self {
+        let piece = Piece { room: room(), start: 0, count: 0, last: false, failed: false };
+        Self { world, from, piece: RefCell::new(piece) }
+    }
+
+    /// Receives what is still coming: the sender does not know that nobody wants it.
+    pub(super) fn drain(&self) {
+        let mut piece = self.piece.borrow_mut();
+        while !piece.last {
+            piece.next(self.world, self.from);
+        }
+    }
+}
+
+impl<W: World> Feed for &Coming<'_, W> {
+    fn read_exact_at(&self, mut into: &mut [u8], mut at: u64) -> io::Result<()> {
+        let mut piece = self.piece.borrow_mut();
+        assert!(at >= piece.start, "files are read forward");
+        while !into.is_empty() {
+            if piece.failed {
+                return Err(io::Error::other("its node cannot read it"));
+            }
+            if at < piece.start + piece.count {
+                let count = piece.copy(into, at);
+                into = &mut into[count..];
+                at += count as u64;
+            } else if piece.last {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            } else {
+                piece.next(self.world, self.from);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::world::threads::ThreadWorld;
+    use super::*;
+    use crate::parity::comm::threads::Post;
+
+    /// Both ends of a transfer, as threads; `take` is the receiver.
+    fn between(path: &Path, take: impl FnOnce(&Coming<ThreadWorld>) + Send) {
+        let post = Arc::new(Post::default());
+        std::thread::scope(|scope| {
+            let world = ThreadWorld::new(post.clone(), 0, 2);
+            scope.spawn(move || send_file(&world, path, 1));
+            let world = ThreadWorld::new(post.clone(), 1, 2);
+            scope.spawn(move || {
+                let coming = Coming::new(&world, 0);
+                take(&coming);
+                coming.drain();
+            });
+        });
+    }
+
+    #[test]
+    fn a_file_is_read_elsewhere_as_it_lies_here() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p3");
+        for length in [0, 7, PIECE_WORDS * 8, 2 * PIECE_WORDS * 8 + 4096 + 3] {
+            let bytes: Vec<u8> = (0..length).map(|i| (i * 31 % 251) as u8).collect();
+            std::fs::write(&path, &bytes).unwrap();
+            between(&path, |coming| {
+                let mut read = vec![0; length];
+                let (front, rest) = read.split_at_mut(length / 3);
+                coming.read_exact_at(front, 0).unwrap();
+                coming.read_exact_at(rest, (length / 3) as u64).unwrap();
+                assert!(read == bytes, "{length}");
+                // Nothing is behind its end.
+                assert!(coming.read_exact_at(&mut [0], length as u64).is_err());
+            });
+            // Parts may be left out, also all of it.
+            between(&path, |coming| {
+                if length > 4096 {
+                    let mut byte = [0];
+                    coming.read_exact_at(&mut byte, (length - 1) as u64).unwrap();
+                    assert_eq!(byte[0], bytes[length - 1]);
+                }
+            });
+        }
+        between(&dir.path().join("gone"), |coming| {
+            let why = coming.read_exact_at(&mut [0], 0).unwrap_err().to_string();
+            assert!(why.contains("cannot read it"), "{why}");
+        });
+    }
+}

@@ -1,0 +1,294 @@
+//! The second level where each node has a DIR of its own, which dies with it: all memory lost and a node's DIR as well, every
+//! step struck, files damaged, nodes in another order. Each rank is a node here.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::{Signal, kill};
+use skt_hpl::faults::Point;
+use tempfile::TempDir;
+
+use crate::job::{PROGRAM, Ran};
+use crate::points::of_level2;
+use crate::scene::{Scene, rebuilt, resumed_at, sampled, whole};
+
+/// Long enough that several epochs get to storage.
+const LONGER: &[&str] = &["-n", "1503", "--nb", "10"];
+
+/// A run of one rank a node, each of which sees the folder of its own failure domain.
+struct Apart {
+    scene: Scene,
+    storage: TempDir,
+}
+
+impl std::ops::Deref for Apart {
+    type Target = Scene;
+    fn deref(&self) -> &Scene {
+        &self.scene
+    }
+}
+
+impl Apart {
+    fn new(p: usize, q: usize, args: &[&str]) -> Self {
+        let scene = Scene::of(p, q, LONGER).protect(&["--checkpoint", "1"]).protect(args);
+        let storage = tempfile::Builder::new().prefix("t-apart-").tempdir_in("/dev/shm").unwrap();
+        let dir = storage.path().join("{domain}");
+        let own = ["--level2", dir.to_str().unwrap(), "--level2-scope", "node"];
+        let scene = scene.protect(&own).protect(&["--level2-every", "1"]);
+        let this = Self { scene, storage };
+        (0..this.ranks).for_each(|node| fs::create_dir(this.dir(node)).unwrap());
+        this
+    }
+
+    fn dir(&self, node: usize) -> PathBuf {
+        self.storage.path().join(format!("d{node}"))
+    }
+
+    /// What an epoch's folders on a node hold, whole there or not.
+    fn epochs(&self, node: usize) -> Vec<PathBuf> {
+        let job = format!("skt-hpl.{}.{}", nix::unistd::getuid(), self.name);
+        let entries = fs::read_dir(self.dir(node).join(job)).into_iter().flatten().flatten();
+        let mut found: Vec<PathBuf> =
+            entries.map(|e| e.path()).filter(|path| path.is_dir()).collect();
+        found.sort();
+        found
+    }
+
+    /// The file of a node's own position in the epoch that was concluded there last.
+    fn file(&self, node: usize) -> PathBuf {
+        let mut whole =
+            self.epochs(node).into_iter().filter(|epoch| epoch.join("manifest").exists());
+        whole.next_back().expect("an epoch was concluded").join(format!("p{node}"))
+    }
+
+    /// All memory is gone, and the storage of these nodes: others stand in their places.
+    fn lose_all_and(&self, nodes: &[usize]) {
+        (0..self.ranks).for_each(|position| self.lose(position));
+        assert!(self.held().is_empty());
+        for &node in nodes {
+            fs::remove_dir_all(self.dir(node)).unwrap();
+            fs::create_dir(self.dir(node)).unwrap();
+        }
+    }
+
+    /// Ends with the right bits, leaving nothing anywhere.
+    fn finish(&self) -> Ran {
+        let ran = self.scene.finish();
+        for node in 0..self.ranks {
+            let left: Vec<_> = fs::read_dir(self.dir(node)).unwrap().flatten().collect();
+            assert!(left.is_empty(), "{left:?}: {}", ran.told());
+        }
+        ran
+    }
+
+    /// The same, from storage, having rebuilt these positions there.
+    fn comes_back(&self, lost: &[usize]) -> Ran {
+        let ran = self.finish();
+        assert!(ran.err.contains("it was read from"), "{}", ran.told());
+        assert_eq!(rebuilt(&ran).unwrap_or_default(), lost, "{}", ran.told());
+        ran
+    }
+}
+
+/// All cases where all are wanted, else the first so many, or one in a sample.
+fn some<T>(all: &[T], by_default: usize) -> &[T] {
+    let count = if whole() { all.len() } else { by_default };
+    &all[..if sampled() { 1 } else { count }]
+}
+
+fn flip(path: &Path, at: f64) {
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let offset = (file.metadata().unwrap().len() as f64 * at) as u64;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
+}
+
+/// As many nodes of each group as it survives are gone with what they had on storage.
+#[test]
+fn memory_is_gone_and_nodes_with_their_storage() {
+    type Case<'a> = ((usize, usize), &'a [&'a str], &'a [usize]);
+    let cases: &[Case] = &[
+        ((2, 2), &["--losses", "2", "--method", "double"], &[1, 3]),
+        ((1, 2), &["--method", "single"], &[0]),
+        ((2, 2), &["--group", "2"], &[1, 2]),
+        ((2, 2), &["--losses", "3", "--encode", "reduce"], &[0, 1, 2]),
+        ((2, 3), &["--losses", "2"], &[0, 4]),
+    ];
+    for (grid, args, lost) in some(cases, 2) {
+        let scene = Apart::new(grid.0, grid.1, args);
+        scene.strike("manifest-whole:0:2:kill");
+        let groups = scene.groups();
+        assert!(args[..] != ["--group", "2"] || !groups.contains(&lost.to_vec()), "{groups:?}");
+        scene.lose_all_and(lost);
+        scene.comes_back(lost);
+    }
+}
+
+/// Refused, named, kept; and gone on with when the node is back.
+#[test]
+fn one_node_more_than_a_group_survives() {
+    let scene = Apart::new(2, 2, &[]);
+    scene.strike("pruned:0:2:kill");
+    scene.lose_all_and(&[]);
+    let aside = scene.storage.path().join("aside");
+    fs::rename(scene.dir(3), &aside).unwrap();
+    fs::create_dir(scene.dir(3)).unwrap();
+    let kept: Vec<_> = (0..3).map(|node| scene.epochs(node)).collect();
+    fs::rename(scene.dir(1), scene.storage.path().join("gone")).unwrap();
+    fs::create_dir(scene.dir(1)).unwrap();
+    let ran = scene.job().run().expect_code(4);
+    for word in ["positions [1, 3]", "survives 1", "--restart never", "Nothing is removed"] {
+        assert!(ran.err.contains(word), "{word}: {}", ran.told());
+    }
+    scene.expect_nothing_left();
+    assert_eq!((scene.epochs(0), scene.epochs(2)), (kept[0].clone(), kept[2].clone()));
+    fs::remove_dir_all(scene.dir(3)).unwrap();
+    fs::rename(&aside, scene.dir(3)).unwrap();
+    scene.comes_back(&[1]);
+}
+
+/// Struck at each step to storage, on one node or another; then all memory is gone, and one more node's storage.
+#[test]
+fn a_run_survives_a_strike_at_every_step_to_storage() {
+    let mut to: Vec<Point> =
+        of_level2().into_iter().filter(|p| !p.name().starts_with("fetch")).collect();
+    // The windows that a manifest of each node opens come first.
+    to.reverse();
+    to.sort_by_key(|point| !point.name().starts_with("manifest"));
+    for (i, &point) in some(&to, 3).iter().enumerate() {
+        let scene = Apart::new(2, 2, &[]);
+        scene.strike(&format!("{}:{}:2:kill", point.name(), i % 4));
+        // Whoever was struck has its part or has it not; the storage that goes is another's or its own.
+        let gone = [(i + 1) % 4, i % 4][i % 2];
+        scene.lose_all_and(&[gone]);
+        let ran = scene.comes_back(&[gone]);
+        assert!(resumed_at(&ran).is_some_and(|from| from > 0), "{}: {}", point.name(), ran.told());
+    }
+}
+
+/// Struck while coming back, and a node's storage is gone only then.
+#[test]
+fn coming_back_survives_a_strike_at_every_step() {
+    let steps = ["fetch-half", "rebuild-batch", "fetch-end", "encode-batch", "fetch-begin"];
+    for (i, &step) in some(&steps, 2).iter().enumerate() {
+        let scene = Apart::new(2, 2, &[]);
+        scene.strike("pruned:0:2:kill");
+        let first = i % 4;
+        scene.lose_all_and(&[first]);
+        let struck = if step == "fetch-half" { (i + 1) % 4 } else { i % 4 };
+        scene.strike(&format!("{step}:{struck}:1:kill"));
+        scene.lose_all_and(&[first]);
+        scene.comes_back(&[first]);
+    }
+}
+
+/// Damage anywhere in a file makes it count as lost, and is told; in one more it is refused.
+#[test]
+fn a_damaged_file_counts_as_lost() {
+    // In the front, the digests, the matrix, the parity; cut short; missing.
+    let scene = Apart::new(2, 2, &[]);
+    let places = [Some(0.0015), Some(0.9), Some(0.4), Some(0.0002), None];
+    for (i, &at) in some(&places, 2).iter().enumerate() {
+        scene.strike(&format!("manifest-whole:{}:2:kill", i % 4));
+        let node = (i + 1) % 4;
+        let older: Vec<Vec<PathBuf>> = (0..4).map(|node| scene.epochs(node)).collect();
+        scene.lose_all_and(&[]);
+        // No older epoch stands in.
+        let newest = older.iter().flatten().filter_map(|path| path.file_name()).max().unwrap();
+        let newest = newest.to_owned();
+        for epoch in older.iter().flatten().filter(|path| path.file_name() != Some(&newest)) {
+            fs::remove_dir_all(epoch).unwrap();
+        }
+        let file = scene.dir(node).join(older[node].last().unwrap().parent().unwrap());
+        let file = file.join(&newest).join(format!("p{node}"));
+        match at {
+            Some(at) => flip(&file, at),
+            None => OpenOptions::new().write(true).open(&file).unwrap().set_len(9000).unwrap(),
+        }
+        if i == 0 {
+            // Another one's front: one more than the group survives.
+            let other = file.with_file_name(format!("p{}", (node + 1) % 4));
+            let other = scene
+                .dir((node + 1) % 4)
+                .join(other.strip_prefix(scene.dir(node)).expect("the same folders on each node"));
+            flip(&other, 0.0002);
+            let ran = scene.job().run().expect_code(4);
+            assert!(ran.err.contains("is damaged"), "{}", ran.told());
+            assert!(ran.err.contains("digests are not what"), "{}", ran.told());
+            flip(&other, 0.0002);
+        }
+        // With parity in doubt only where it is needed, nothing is said of it.
+        let lost = if at == Some(0.9) { vec![] } else { vec![node] };
+        let ran = scene.comes_back(&lost);
+        let told = format!("position {node} could not be used");
+        assert_eq!(ran.err.contains(&told), !lost.is_empty(), "{at:?}: {}", ran.told());
+    }
+}
+
+/// The nodes come in another order: files go to where their positions are now.
+#[test]
+fn nodes_in_another_order() {
+    let scene = Apart::new(2, 2, &[]);
+    scene.strike("pruned:0:2:kill");
+    scene.lose_all_and(&[2]);
+    fs::write(scene.path("domains"), "rank:0 d3\nrank:1 d2\nrank:2 d0\nrank:3 d1\n").unwrap();
+    scene.comes_back(&[2]);
+    // One of them damaged: its reader, which is elsewhere, finds that out.
+    scene.strike("pruned:0:2:kill");
+    scene.lose_all_and(&[]);
+    let file = |node: usize, position: usize| {
+        scene.epochs(node).last().unwrap().join(format!("p{position}"))
+    };
+    flip(&file(0, 2), 0.4);
+    fs::write(scene.path("domains"), "rank:0 d0\nrank:1 d1\nrank:2 d2\nrank:3 d3\n").unwrap();
+    scene.comes_back(&[2]);
+}
+
+/// A stop ends on the storage of all nodes; `status` and `clean` know a node's part; what DIR is said to be must be so.
+#[test]
+fn a_stop_and_what_is_told_of_dir() {
+    let scene = Apart::new(2, 2, &["--level2-every", "1h"]);
+    let running = scene.freeze("iteration:0:6:stop");
+    let first = running.ranks().into_iter().find(|rank| rank.rank == 0).unwrap();
+    kill(first.pid, Signal::SIGUSR1).unwrap();
+    kill(first.pid, Signal::SIGCONT).unwrap();
+    let ran = running.end().expect_code(75);
+    assert!(
+        ran.err.contains("of each node") && ran.err.contains("is on storage"),
+        "{}",
+        ran.told()
+    );
+    assert!((0..4).all(|node| scene.file(node).exists()));
+    scene.lose_all_and(&[0]);
+
+    let dir = scene.dir(1).to_str().unwrap().to_owned();
+    let say = |args: &[&str]| {
+        let out = Command::new(PROGRAM).args(args).args(["--level2", &dir]).output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let words = say(&["status"]);
+    assert!(words.contains("this node's part, positions [1] and their parity"), "{words}");
+    let page: serde_json::Value = serde_json::from_str(&say(&["status", "--json"])).unwrap();
+    assert_eq!(page["storage"][0]["epochs"][0]["positions"], serde_json::json!([1]));
+
+    // Written apart, it is not taken for what all nodes share.
+    let ran = scene.job().args(&["--level2", &dir, "--level2-scope", "shared"]).run();
+    let ran = ran.expect_code(1);
+    assert!(ran.err.contains("written with --level2-scope node"), "{}", ran.told());
+    // Two nodes that see one folder.
+    let aside = scene.storage.path().join("aside");
+    fs::rename(scene.dir(2), &aside).unwrap();
+    symlink(scene.dir(1), scene.dir(2)).unwrap();
+    let ran = scene.job().run().expect_code(6);
+    assert!(ran.err.contains("--level2-scope shared does with less"), "{}", ran.told());
+    fs::remove_file(scene.dir(2)).unwrap();
+    fs::rename(&aside, scene.dir(2)).unwrap();
+    let ran = scene.comes_back(&[0]);
+    assert!((4..10).contains(&resumed_at(&ran).unwrap()), "{}", ran.told());
+    let said = say(&["clean", "--job", &scene.name]);
+    assert!(said.contains("nothing of yours"), "{said}");
+}

@@ -141,14 +141,15 @@ pub struct Level2 {
     pub fetched: u64,
 }
 
-/// What a column of checksums did for a test, and what that took. Seconds of wall time, within the time that counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// What columns of checksums did for a test, and what that took. Seconds of wall time, within the time that counts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checksums {
+    /// How many there were when the test began.
+    pub columns: u64,
     /// Losses of ranks after which it went on without a restart.
     pub losses: u32,
-    /// The process column whose place the checksums took, from 0, and the boundary at which they did.
-    pub replaced: Option<u64>,
-    pub boundary: Option<u64>,
+    /// Whose place the checksums took, in order.
+    pub replaced: Vec<Replaced>,
     /// From the first notice of each loss until all went on.
     pub going_on_s: f64,
     /// Regaining the part of U that was lost.
@@ -156,6 +157,14 @@ pub struct Checksums {
     /// The matrix, and the checksums beside it, of all ranks at the beginning.
     pub matrix_bytes: u64,
     pub checksum_bytes: u64,
+}
+
+/// A process column whose place checksums took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replaced {
+    /// From 0.
+    pub column: u64,
+    pub boundary: u64,
 }
 
 /// The power the nodes took while a test was solved.

@@ -61,7 +61,7 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
         false => (plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums) / plan.rank.matrix,
     };
     let ranks = inputs.ranks_per_node as usize;
-    let on = memory_need::OnNode { ranks, copies, checksums, means };
+    let on = memory_need::OnNode { ranks, copies, checksums: usize::from(checksums), means };
     memory_need::fits([test], on, plan.node_budget as u128).unwrap();
     // The solver takes the settings without a word, and they say what the plan says.
     let mut layers = Layers::new();

@@ -160,7 +160,7 @@ fn room(node: &Comm, loaded: &Loaded, threads: usize) -> Result<(), String> {
     let held = held.map_or(0, |depot| depot.list().iter().map(|part| part.bytes).sum());
     let available = available.saturating_add(u128::from(held));
     let means = Means { engine: loaded.settings.engine, threads };
-    let on = OnNode { ranks: node.size(), copies, checksums: loaded.settings.checksums, means };
+    let on = OnNode { ranks: node.size(), copies, checksums: loaded.settings.sums(), means };
     fits(loaded.largest_tests(), on, available).map_err(|why| why.to_string())
 }
 
@@ -353,7 +353,8 @@ impl Job<'_> {
         let positions = params.p * params.q;
         // Without blocks there is nothing to protect.
         if self.run.loaded.settings.checksums && params.n > 0 {
-            let cast = replacement::cast(params, &story.statuses(number));
+            let columns = self.run.loaded.settings.sums();
+            let cast = replacement::cast(params, columns, &story.statuses(number));
             let cast = cast.map_err(|why| story.is_lost(&why))?;
             let taken: Vec<_> = cast.seats.iter().map(|seat| seat.map(|s| s.place)).collect();
             story.deal(comm, number, &taken);
@@ -416,7 +417,7 @@ impl Job<'_> {
         let verdict = match (&mut context, guardian) {
             (None, _) => Ok(None),
             (Some(context), None) if with_checksums => {
-                let test = (number, &cast);
+                let test = (number, loaded.settings.sums(), &cast);
                 let (held, story) = (&mut self.kept.held, &mut self.kept.story);
                 replacement::solve(context, test, pool, &mut watcher, held, story)
                     .map_err(Trouble::Skipped)

@@ -32,6 +32,11 @@ pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Ended> {
         None => Ok(()),
         Some(why) => Err(Ended::new(Exit::Environment, format!("{flag}: {why}"))),
     };
+    if settings.checksum_columns.is_some() && !settings.checksums {
+        return bad(
+            "--checksum-columns are those of --method abft: ask for that, or leave them out",
+        );
+    }
     if settings.checksums {
         return replacement::fits(loaded).and_then(|()| able("--method abft"));
     }

@@ -8,6 +8,7 @@ use std::io::{self, BufWriter, Write};
 
 use super::agreement::Common;
 use super::exit::Exit;
+use super::replacement::listed;
 use super::say;
 use crate::blas::Library;
 use crate::comm::{World, die};
@@ -222,17 +223,19 @@ fn tell_protection(outcome: &Outcome) {
     ));
 }
 
-/// What a column of checksums did for a test, beside the results.
+/// What columns of checksums did for a test, beside the results.
 fn tell_checksums(outcome: &Outcome) {
     let Some(c) = &outcome.checksums else { return };
     let (matrix, sums) = (u128::from(c.matrix_bytes), u128::from(c.checksum_bytes));
     let share = 100.0 * matrix as f64 / (matrix + sums).max(1) as f64;
-    let losses = match (c.losses, c.replaced) {
-        (0, _) => "no rank was lost".to_owned(),
-        (losses, replaced) => {
-            let whose = match replaced {
-                Some(col) => format!("the checksums took the place of process column {col}, "),
-                None => String::new(),
+    let losses = match c.losses {
+        0 => "no rank was lost".to_owned(),
+        losses => {
+            let whose = listed(c.replaced.iter().map(|replaced| replaced.column));
+            let whose = match c.replaced.len() {
+                0 => String::new(),
+                1 => format!("the checksums took the place of process column {whose}, "),
+                _ => format!("the checksums took the place of process columns {whose}, "),
             };
             format!(
                 "{losses} loss(es) gone on from: {whose}{:.3} s from notice to going on, {:.3} s regaining U",

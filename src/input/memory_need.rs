@@ -40,8 +40,8 @@ pub struct OnNode {
     pub ranks: usize,
     /// How many times the matrix protection keeps, itself included: 1 without any.
     pub copies: f64,
-    /// Whether a process column more than the grid has keeps checksums.
-    pub checksums: bool,
+    /// So many process columns more than the grid has keep checksums.
+    pub checksums: usize,
     pub means: Means,
 }
 
@@ -49,18 +49,20 @@ pub struct OnNode {
 /// count as bare processes.
 pub fn node_bytes(test: &TestParams, on: OnNode) -> u128 {
     let ranks = wide(on.ranks);
-    let columns = wide(test.q).saturating_add(u128::from(on.checksums));
+    let columns = wide(test.q).saturating_add(wide(on.checksums));
     let working = ranks.min(wide(test.p).saturating_mul(columns));
     let problem = Problem::of(test, on.means);
     let (mut one, mut all) = (problem.largest_rank(), problem.all_ranks());
-    if on.checksums {
+    if on.checksums > 0 {
         let sums = problem.rank((0, test.q));
         for (bytes, one, all) in [
             (sums.matrix, &mut one.matrix, &mut all.matrix),
             (sums.beside, &mut one.beside, &mut all.beside),
         ] {
             *one = bytes.max(*one);
-            *all = all.saturating_add(bytes.saturating_mul(wide(test.p)));
+            *all = all.saturating_add(
+                bytes.saturating_mul(wide(test.p).saturating_mul(wide(on.checksums))),
+            );
         }
     }
     // None of the ranks may be a smaller one.
@@ -201,7 +203,7 @@ pub fn enough_ranks(dat: &HplDat, settings: &Settings, have: usize) -> Result<()
     let Some(&(p, q)) = dat.grids.iter().rev().max_by_key(|grid| ranks(grid)) else {
         return Ok(());
     };
-    let (spares, checksums) = (settings.spare_ranks, if settings.checksums { p } else { 0 });
+    let (spares, checksums) = (settings.spare_ranks, p.saturating_mul(settings.sums()));
     let needed = ranks(&(p, q)).saturating_add(spares);
     match needed > have {
         true => Err(TooFewRanks { p, q, needed, spares, checksums, have }),
@@ -241,7 +243,7 @@ mod tests {
     }
 
     const MEANS: Means = Means { engine: Engine::Auto, threads: 2 };
-    const PLAIN: OnNode = OnNode { ranks: 1, copies: 1.0, checksums: false, means: MEANS };
+    const PLAIN: OnNode = OnNode { ranks: 1, copies: 1.0, checksums: 0, means: MEANS };
 
     proptest! {
         #[test]

@@ -21,6 +21,7 @@ use crate::checkpoint::groups::GROUP_DEFAULT;
 use crate::checkpoint::plan::{Scheme, Scope};
 use crate::checkpoint::protocol::Method;
 use crate::checkpoint::when::Interval;
+use crate::lu::SUMS_MAX;
 use crate::memory::Store;
 use crate::params::{Bcast, Engine, Fact, Form, Mapping, Pinning, Rng, Swap};
 use crate::parity::{Code, Encode};
@@ -47,6 +48,13 @@ fn size<const LEAST: usize>(text: &str) -> Result<usize, String> {
     match text.trim().parse() {
         Ok(size) if size >= LEAST => Ok(size),
         _ => Err(format!("a whole number >= {LEAST} is needed")),
+    }
+}
+
+fn checksum_columns(text: &str) -> Result<usize, String> {
+    match text.trim().parse() {
+        Ok(columns) if (1..=SUMS_MAX).contains(&columns) => Ok(columns),
+        _ => Err(format!("a whole number from 1 to {SUMS_MAX} is needed")),
     }
 }
 
@@ -119,7 +127,7 @@ macro_rules! words {
 pub enum Guarding {
     /// Saves, made so.
     Saves(Method),
-    /// A process column more, which keeps checksums of the others.
+    /// Process columns more, which keep checksums of the others.
     Checksums,
 }
 
@@ -307,8 +315,8 @@ pub struct Overrides {
     pub mtbf: Option<f64>,
 
     /// Checkpoint scheme: the matrix and one copy, two copies beside it, or one copy alone; or abft: no checkpoints, but a process
-    /// column more (P x (Q+1) ranks), whose checksums take the place of a column that loses a rank; under Open MPI 5 with
-    /// `mpirun --with-ft ulfm` [default: self]
+    /// column more (P x (Q+1) ranks; see --checksum-columns), whose checksums take the place of a column that loses a rank; under Open
+    /// MPI 5 with `mpirun --with-ft ulfm` [default: self]
     #[arg(long, value_name = "NAME", value_parser = method(), help_heading = PROTECT)]
     pub method: Option<Guarding>,
 
@@ -374,6 +382,11 @@ pub struct Overrides {
     /// Ranks beside those of the grid that stand by under --nonstop, the last of the job [default: 0]
     #[arg(long, value_name = "K", value_parser = size::<0>, help_heading = PROTECT)]
     pub spare_ranks: Option<usize>,
+
+    /// Process columns that keep checksums under --method abft, up to 4: P x (Q+R) ranks, of which so many process columns may be lost
+    /// [default: 1]
+    #[arg(long, value_name = "R", value_parser = checksum_columns, help_heading = PROTECT)]
+    pub checksum_columns: Option<usize>,
 }
 
 impl Overrides {
@@ -492,8 +505,10 @@ pub struct Settings {
     /// Whether a lost rank is survived without a restart, and how many ranks stand by for that.
     pub nonstop: bool,
     pub spare_ranks: usize,
-    /// Whether a process column more than the grid has keeps checksums, with which a lost rank is survived, too.
+    /// Whether process columns more than the grid has keep checksums, with which a lost rank is survived, too.
     pub checksums: bool,
+    /// How many, if it was said.
+    pub checksum_columns: Option<usize>,
 }
 
 impl Settings {
@@ -504,7 +519,12 @@ impl Settings {
 
     /// Ranks with a part in a test on a P x Q grid.
     pub fn ranks(&self, p: usize, q: usize) -> usize {
-        p.saturating_mul(q.saturating_add(usize::from(self.checksums)))
+        p.saturating_mul(q.saturating_add(self.sums()))
+    }
+
+    /// Process columns that keep checksums.
+    pub fn sums(&self) -> usize {
+        if self.checksums { self.checksum_columns.unwrap_or(1) } else { 0 }
     }
 }
 
@@ -607,6 +627,7 @@ impl From<&Overrides> for Settings {
             nonstop: set.nonstop.unwrap_or(false),
             spare_ranks: set.spare_ranks.unwrap_or(0),
             checksums: set.method == Some(Guarding::Checksums),
+            checksum_columns: set.checksum_columns,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What every step of one test needs to know: parameters, place in the grid, whom to talk to.
 
 use super::need::Lengths;
+use super::roles::SUMS_MAX;
 use crate::blas::Engine;
 use crate::comm::Comm;
 use crate::grid::ProcessGrid;
@@ -18,9 +19,9 @@ pub struct Context<'a> {
     /// All ranks of the grid, by row-major grid position, those that keep sums included.
     pub grid: Comm,
     /// The ranks of this process row that have columns of the matrix: a rank's number is its process column. Who keeps
-    /// sums is alone.
+    /// sums is alone, each.
     pub row: Comm,
-    /// All ranks of this process row, who keeps sums last; where there are sums.
+    /// All ranks of this process row, those who keep sums last; where there are sums.
     wide: Option<Comm>,
     /// The ranks of this process column: a rank's number is its process row.
     pub column: Comm,
@@ -32,7 +33,7 @@ pub struct Context<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
     pub row: usize,
-    /// The grid's width stands for the column that keeps the sums.
+    /// From the grid's width on they stand for the columns that keep sums.
     pub col: usize,
     pub place: usize,
 }
@@ -49,24 +50,24 @@ impl<'a> Context<'a> {
     ) -> Option<Self> {
         let grid = ProcessGrid { p: params.p, q: params.q, mapping: params.mapping };
         let seat = position.map(|(row, col)| Seat { row, col, place: grid.rank(row, col) });
-        Self::seated(world, params, engine, overlap, seat, false)
+        Self::seated(world, params, engine, overlap, seat, 0)
     }
 
-    /// As [`Context::new`]; with `sums` one column more than the grid has keeps sums.
+    /// As [`Context::new`]; with `sums` columns beyond those of the grid keep sums.
     pub fn seated(
         world: &Comm,
         params: &'a TestParams,
         engine: Engine,
         overlap: bool,
         seat: Option<Seat>,
-        sums: bool,
+        sums: usize,
     ) -> Option<Self> {
-        let key = seat.map_or(0, |seat| seat.row * (params.q + 1) + seat.col);
+        let key = seat.map_or(0, |seat| seat.row * (params.q + SUMS_MAX) + seat.col);
         let grid = world.split(seat.map(|_| 0), key);
         let (grid, Seat { row, col, place }) = grid.zip(seat)?;
-        let alone = if col == params.q { params.p } else { 0 };
+        let alone = params.p * (col + 1).saturating_sub(params.q);
         let along_row = grid.split(Some(row + alone), col).expect("every rank has a row");
-        let wide = sums.then(|| grid.split(Some(row), col).expect("every rank has a row"));
+        let wide = (sums > 0).then(|| grid.split(Some(row), col).expect("every rank has a row"));
         let along_column = grid.split(Some(col), row).expect("every rank of the grid has a column");
         Some(Self {
             params,

@@ -10,8 +10,8 @@
 //! | drive all of it, with lookahead | `pipeline` | pdgesvK2 |
 //! | back substitution | `solve` | pdtrsv |
 //! | the check | `residual` | pdtest |
-//! | which process column does what, where one keeps sums | `roles` | |
-//! | U's part of a process column that was replaced | `regain` | |
+//! | which process column does what, where some keep sums | `roles` | |
+//! | U's parts of process columns that were replaced | `regain` | |
 //! | a test that outlives the attempts at it | `standing` | |
 //! | how much memory all that takes | `need` | |
 //!
@@ -42,7 +42,7 @@ pub use arrays::own_part;
 pub use clock::{Clock, Part};
 pub use context::{Context, Seat};
 pub use pipeline::{DEPTH_IN_STEPS, Halt, Milestone, Observer, Silent};
-pub use roles::{Exchange, Progress};
+pub use roles::{Exchange, Progress, SUMS_MAX, weight};
 pub use sample::time_stretches;
 pub use standing::{From, Standing};
 pub use test::{Start, solve_test, unix_seconds};

@@ -1,6 +1,6 @@
 //! A test that outlives the attempts at it: what a rank keeps of it wherever an attempt is left, and how the next goes on.
 //!
-//! Where a column of sums is kept beside the matrix, a process column that is lost is replaced by it: this is where roles are
+//! Where columns of sums are kept beside the matrix, a process column that is lost is replaced by one of them: this is where roles are
 //! exchanged, which moves nothing but a column b. Who has been lost, and who goes on from where, is for the caller to say.
 
 use std::io;
@@ -9,7 +9,7 @@ use super::arrays::{own_part, work_arrays};
 use super::context::Context;
 use super::pipeline::{Milestone, Observer, Work, catch_up_in_steps, factorise_in_steps};
 use super::regain::regain;
-use super::roles::{Exchange, Progress};
+use super::roles::{Exchange, Exchanges, Progress, weight};
 use super::solve::back_substitute;
 use super::test::{Timer, conclude, forget_resident_peak, generator};
 use crate::comm::set_phase;
@@ -27,14 +27,14 @@ pub struct Standing {
 }
 
 /// Where an attempt goes on from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct From {
     /// All process columns have it behind them, or are one step behind it.
     pub boundary: usize,
     /// Whether its panel is factored: then the process column that it is of has it.
     pub ready: bool,
-    /// The roles that have been exchanged, now or before.
-    pub exchange: Option<Exchange>,
+    /// The roles that have been exchanged, now or before, in order.
+    pub exchanges: Vec<Exchange>,
 }
 
 impl Standing {
@@ -66,7 +66,7 @@ impl Standing {
     pub fn solve<O: Observer>(
         &mut self,
         context: &mut Context,
-        from: Option<From>,
+        from: Option<&From>,
         pool: &mut Pool,
         observer: &mut O,
     ) -> (Outcome, f64) {
@@ -76,9 +76,9 @@ impl Standing {
         }
         let a = self.local.pointer();
         let shape = self.local.shape;
-        let (from, exchange) = match from {
-            None => ((0, false), None),
-            Some(from) => ((from.boundary, from.ready), from.exchange),
+        let (from, exchanges): (_, &[Exchange]) = match from {
+            None => ((0, false), &[]),
+            Some(from) => ((from.boundary, from.ready), &from.exchanges),
         };
         let earlier = Some(self.progress.began_unix_s).filter(|&began| began > 0.0);
         let mut timer = Timer::start(context, earlier);
@@ -98,20 +98,13 @@ impl Standing {
         let mut regain_s = 0.0;
         if !shape.is_sums() {
             let began = std::time::Instant::now();
-            if let Some(exchange) = &exchange {
-                regain(context, self.local.view_mut(), exchange, &mut progress.regained);
+            let exchanges = Exchanges::new(exchanges, &shape);
+            if !exchanges.there.is_empty() {
+                regain(context, self.local.view_mut(), &exchanges, &mut progress.regained);
                 regain_s = began.elapsed().as_secs_f64();
             }
             x = back_substitute(context, self.local.view(), pool, &mut timer.clock);
-            if let Some(exchange) = &exchange {
-                let map = shape.col_map;
-                let mut theirs = vec![0.0; map.count_below(shape.n, exchange.col)];
-                if shape.col == exchange.col {
-                    theirs.copy_from_slice(&x);
-                }
-                context.row.broadcast(&mut theirs, exchange.col);
-                exchange.settle(&shape, &mut x, &theirs);
-            }
+            settle(context, &exchanges, &mut x);
         }
         let outcome = conclude(context, timer, &mut self.work, x, pool, observer);
         (outcome, regain_s)
@@ -120,13 +113,20 @@ impl Standing {
     fn generate<O: Observer>(&mut self, context: &Context, pool: &mut Pool, observer: &mut O) {
         set_phase("generating the matrix");
         observer.reached(Milestone::Generating);
-        self.local.generate(&generator(context), pool);
+        let shape = &self.local.shape;
+        match shape.sums() {
+            None => self.local.generate(&generator(context), pool),
+            Some(by) => {
+                let weights: Vec<f64> = (0..shape.grid.q).map(|col| weight(by, col)).collect();
+                self.local.generate_sums(&generator(context), &weights, pool);
+            }
+        }
         self.progress.generated = true;
         observer.reached(Milestone::Generated);
     }
 
     /// Comes to the boundary at which all go on, and takes the role that this rank has from there.
-    fn take_up(&mut self, context: &mut Context, from: From, pool: &mut Pool) {
+    fn take_up(&mut self, context: &mut Context, from: &From, pool: &mut Pool) {
         let a = self.local.pointer();
         let new = context.shape;
         // What is left to do of the last step is done in the role in which it was begun.
@@ -158,4 +158,20 @@ impl Standing {
         }
         self.local.shape = new;
     }
+}
+
+/// From the solution of what was factored to that of the system. All ranks that have columns, together.
+fn settle(context: &Context, exchanges: &Exchanges, x: &mut [f64]) {
+    let shape = &context.shape;
+    let replaced = exchanges.there.iter().map(|&which| {
+        let col = exchanges.of(which).col;
+        let mut y = vec![0.0; shape.col_map.count_below(shape.n, col)];
+        if shape.col == col {
+            y.copy_from_slice(x);
+        }
+        context.row.broadcast(&mut y, col);
+        (col, y)
+    });
+    let replaced: Vec<(usize, Vec<f64>)> = replaced.collect();
+    exchanges.settle(shape.col, x, &replaced);
 }

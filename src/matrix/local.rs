@@ -11,7 +11,7 @@ use crate::threads::Pool;
 
 /// The shape of the local part at grid position (`row`, `col`): pure arithmetic.
 ///
-/// Column `q`, one past the grid's last, is that of the sums: its local column l is the sum of the local columns l of all the
+/// Columns from `q` on, past the grid's last, are those of sums: their local column l is a sum of the local columns l of all the
 /// others, as far as those are columns of A; b comes after them. The maps own nothing there, but a local column of the sums has the place of those it
 /// is made of: [`Shape::col_from_block`] is where the sums begin that block k is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Shape {
     pub fn of(n: usize, nb: usize, grid: ProcessGrid, (row, col): (usize, usize)) -> Self {
         let row_map = Cyclic::new(n, nb, grid.p);
         let col_map = Cyclic::new(n + 1, nb, grid.q);
-        let cols = match col == grid.q {
+        let cols = match col >= grid.q {
             true => Cyclic::new(n, nb, grid.q).count_max() + 1,
             false => col_map.count(col),
         };
@@ -68,12 +68,17 @@ impl Shape {
         self.len() == 0
     }
 
-    /// Whether this is a part of the sums.
+    /// Whether this is a part of sums.
     pub fn is_sums(&self) -> bool {
-        self.col == self.grid.q
+        self.sums().is_some()
     }
 
-    /// The shape in which memory of this one, the sums', holds what process column `col` has.
+    /// Which sums this is a part of.
+    pub fn sums(&self) -> Option<usize> {
+        self.col.checked_sub(self.grid.q)
+    }
+
+    /// The shape in which memory of this one, of sums, holds what process column `col` has.
     pub fn as_column(&self, col: usize) -> Self {
         debug_assert!(self.is_sums() && col < self.grid.q);
         Self { ld: self.ld, ..Self::of(self.n, self.nb, self.grid, (self.row, col)) }
@@ -152,8 +157,45 @@ impl<S: Storage> Local<S> {
         unsafe { ArrayViewMut2::from_shape_ptr((rows, ld), self.pointer()) }
     }
 
-    /// Fills the part from the generator, whatever was in it.
+    /// Fills the part of a column of the grid from the generator, whatever was in it.
     pub fn generate(&mut self, generator: &Generator, pool: &mut Pool) {
+        let shape = self.shape;
+        assert!(!shape.is_sums(), "the grid has that column");
+        self.fill(pool, |globals, rows| {
+            let mut at = 0;
+            while at < shape.cols {
+                let len = (shape.nb - at % shape.nb).min(shape.cols - at);
+                let first = shape.col_map.global(at, shape.col);
+                generator.block(globals, first, len, |r, j, v| rows[r][at + j] = v);
+                at += len;
+            }
+            for row in rows {
+                row[shape.cols..].fill(0.0);
+            }
+        });
+    }
+
+    /// The same for a part of sums, where each column of the grid has its weight. Each element of A that a row of the grid has
+    /// is generated here once more.
+    pub fn generate_sums(&mut self, generator: &Generator, weights: &[f64], pool: &mut Pool) {
+        let shape = self.shape;
+        let (n, nb) = (shape.n, shape.nb);
+        assert!(shape.is_sums() && weights.len() == shape.grid.q);
+        self.fill(pool, |globals, rows| {
+            rows.iter_mut().for_each(|row| row.fill(0.0));
+            for block in 0..n.div_ceil(nb) {
+                let (first, at) = (block * nb, block / shape.grid.q * nb);
+                let weight = weights[block % shape.grid.q];
+                generator.block(globals, first, nb.min(n - first), |r, j, v| {
+                    rows[r][at + j] += weight * v;
+                });
+            }
+            generator.block(globals, n, 1, |r, _, v| rows[r][shape.cols - 1] = v);
+        });
+    }
+
+    /// Has all rows filled, a few at a time: by their global numbers.
+    fn fill(&mut self, pool: &mut Pool, some: impl Fn(&[usize], &mut [&mut [f64]]) + Sync) {
         const ROWS: usize = 8;
         let shape = self.shape;
         let mut all = self.padded();
@@ -167,32 +209,9 @@ impl<S: Storage> Local<S> {
                 .collect();
             let global = |r| shape.row_map.global(task * ROWS + r, shape.row);
             let globals: Vec<usize> = (0..rows.len()).map(global).collect();
-            if shape.is_sums() {
-                return sums_of(&shape, generator, &globals, &mut rows);
-            }
-            let mut at = 0;
-            while at < shape.cols {
-                let len = (shape.nb - at % shape.nb).min(shape.cols - at);
-                let first = shape.col_map.global(at, shape.col);
-                generator.block(&globals, first, len, |r, j, v| rows[r][at + j] = v);
-                at += len;
-            }
-            for row in rows {
-                row[shape.cols..].fill(0.0);
-            }
+            some(&globals, &mut rows);
         });
     }
-}
-
-/// Fills some rows of the sums: each element of A that a row of the grid has is generated here once more.
-fn sums_of(shape: &Shape, generator: &Generator, globals: &[usize], rows: &mut [&mut [f64]]) {
-    let (n, nb) = (shape.n, shape.nb);
-    rows.iter_mut().for_each(|row| row.fill(0.0));
-    for block in 0..n.div_ceil(nb) {
-        let (first, at) = (block * nb, block / shape.grid.q * nb);
-        generator.block(globals, first, nb.min(n - first), |r, j, v| rows[r][at + j] += v);
-    }
-    generator.block(globals, n, 1, |r, _, v| rows[r][shape.cols - 1] = v);
 }
 
 #[cfg(test)]
@@ -209,13 +228,17 @@ mod tests {
         {
             let generator = Generator::new(Rng::Hpl, 100, n);
             for row in 0..p {
+                let weights: Vec<f64> = (0..q).map(|col| 1.0 - 0.3 * col as f64).collect();
                 let generate = |col: usize| {
                     let shape = Shape::new(&params(n, nb, p, q), (row, col));
                     let mut local = Local::new(shape, HugeBuffer::new(shape.len()).unwrap());
-                    local.generate(&generator, &mut Pool::new(1));
+                    match shape.sums() {
+                        None => local.generate(&generator, &mut Pool::new(1)),
+                        Some(_) => local.generate_sums(&generator, &weights, &mut Pool::new(1)),
+                    }
                     local
                 };
-                let sums = generate(q);
+                let sums = generate(q + row);
                 let columns: Vec<_> = (0..q).map(generate).collect();
                 let at = |local: &Local<HugeBuffer>, i: usize, j: usize| {
                     local.storage.as_slice()[i * local.shape.ld + j]
@@ -230,7 +253,8 @@ mod tests {
                     for j in 0..sums.shape.cols - 1 {
                         let has =
                             |c: &&Local<HugeBuffer>| j < c.shape.cols && c.shape.rhs() != Some(j);
-                        let sum: f64 = columns.iter().filter(has).map(|c| at(c, i, j)).sum();
+                        let share = |c: &Local<HugeBuffer>| weights[c.shape.col] * at(c, i, j);
+                        let sum: f64 = columns.iter().filter(has).map(share).sum();
                         assert!((at(&sums, i, j) - sum).abs() < 1e-14, "{n} {nb} {q}: {i} {j}");
                     }
                     let b = columns.iter().find_map(|c| Some(at(c, i, c.shape.rhs()?)));

@@ -45,7 +45,9 @@ impl Counts {
 pub(crate) mod test_values {
     use super::machine::{Kind, Machine, Make};
     use crate::course::{Course, Recorder, What};
-    use crate::outcome::{Checksums, Level2, Outcome, Power, Protection, Residual, Times, Verdict};
+    use crate::outcome::{
+        Checksums, Level2, Outcome, Power, Protection, Replaced, Residual, Times, Verdict,
+    };
     use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 
     pub fn params() -> TestParams {
@@ -181,9 +183,9 @@ pub(crate) mod test_values {
                 }),
             }),
             checksums: Some(Checksums {
+                columns: 2,
                 losses: 1,
-                replaced: Some(1),
-                boundary: Some(20),
+                replaced: vec![Replaced { column: 1, boundary: 20 }],
                 going_on_s: 0.125,
                 regain_s: 0.0625,
                 matrix_bytes: 1_152_000_000,

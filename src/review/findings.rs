@@ -37,7 +37,7 @@ impl Solved<'_> {
     /// Whether it was solved in one go, without a start or a loss in between.
     pub fn once(&self) -> bool {
         self.outcome.protection.is_none_or(|p| p.attempts == 1)
-            && self.outcome.checksums.is_none_or(|c| c.losses == 0)
+            && self.outcome.checksums.as_ref().is_none_or(|c| c.losses == 0)
     }
 
     /// Flop/s while multiplying, from the mean over the ranks of the time spent so: what the processors were seen to reach.

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use skt_hpl::blas::{Engine, set_library_threads};
 use skt_hpl::comm::{World, set_phase};
 use skt_hpl::grid::ProcessGrid;
-use skt_hpl::lu::{Context, Observer, Seat, Silent, Standing, Start, solve_test};
+use skt_hpl::lu::{Context, Observer, Seat, Silent, Standing, Start, solve_test, weight};
 use skt_hpl::matrix::{Generator, HugeBuffer, Local, Shape};
 use skt_hpl::outcome::Verdict;
 use skt_hpl::params::{self, Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
@@ -206,13 +206,15 @@ impl Observer for Panic {
     }
 }
 
-/// Solves systems beside a column of sums, and compares those with what the others have in the end: in the rows of U, which
+/// Solves systems beside columns of sums, and compares those with what the others have in the end: in the rows of U, which
 /// each step left as they are, hence after every step.
 fn sums(world: &World) {
     let comm = world.comm();
     let mut pool = Pool::new(1);
     let mut turn = 0;
-    for (p, q) in [(1, 1), (2, 2), (1, 4), (3, 1), (1, 2)] {
+    for (p, q, columns) in
+        [(1, 1, 1), (2, 2, 1), (1, 4, 2), (3, 1, 1), (1, 2, 4), (2, 1, 2), (1, 5, 1)]
+    {
         for (n, nb) in [(61, 7), (60, 10), (5, 8), (1, 1)] {
             turn += 1;
             let mut params = problem(n, nb, (p, q));
@@ -221,17 +223,17 @@ fn sums(world: &World) {
             params.swap = [Swap::BinaryExchange, Swap::Long][turn / 2 % 2];
             let choice = [params::Engine::Auto, params::Engine::Blas][turn / 4 % 2];
             let engine = Engine::select(choice).unwrap();
-            let wide = ProcessGrid { p, q: q + 1, mapping: params.mapping };
+            let wide = ProcessGrid { p, q: q + columns, mapping: params.mapping };
             let place = comm.rank();
             let seat = wide.coordinates(place).map(|(row, col)| Seat { row, col, place });
-            let context = Context::seated(comm, &params, engine, false, seat, true);
+            let context = Context::seated(comm, &params, engine, false, seat, columns);
             let Some(mut context) = context else { continue };
             let mut standing = Standing::new(&context, &mut pool).unwrap();
             let (outcome, _) = standing.solve(&mut context, None, &mut pool, &mut Silent);
             if !standing.holds_sums() {
                 assert_eq!(outcome.verdict, Verdict::Passed, "{params:?}");
             }
-            compare_sums(&context, &mut standing);
+            compare_sums(&context, columns, &mut standing);
         }
     }
     if comm.rank() == 0 {
@@ -239,24 +241,26 @@ fn sums(world: &World) {
     }
 }
 
-fn compare_sums(context: &Context, standing: &mut Standing) {
+fn compare_sums(context: &Context, columns: usize, standing: &mut Standing) {
     let (shape, mine) = standing.part();
     let (q, nb) = (shape.grid.q, shape.nb);
-    if !shape.is_sums() {
-        return context.grid.send(mine, shape.row * (q + 1) + q, 9);
-    }
+    let rank = |col: usize| shape.row * (q + columns) + col;
+    let Some(by) = shape.sums() else {
+        return (q..q + columns).for_each(|sums| context.grid.send(mine, rank(sums), 9));
+    };
     let mut wanted = vec![0.0; mine.len()];
     for col in 0..q {
         let other = Shape::new(context.params, (shape.row, col));
         let mut theirs = vec![0.0; other.len()];
-        context.grid.recv(&mut theirs, shape.row * (q + 1) + col, 9);
+        context.grid.recv(&mut theirs, rank(col), 9);
         for i in 0..shape.rows {
             let row = shape.row_map.global(i, shape.row);
             for l in 0..other.cols {
                 let column = shape.col_map.global(l, col);
-                let to = if column == shape.n { shape.cols - 1 } else { l };
+                let (to, share) =
+                    if column == shape.n { (shape.cols - 1, 1.0) } else { (l, weight(by, col)) };
                 if row <= column {
-                    wanted[i * shape.ld + to] += theirs[i * other.ld + l];
+                    wanted[i * shape.ld + to] += share * theirs[i * other.ld + l];
                 }
             }
         }
@@ -274,7 +278,7 @@ fn compare_sums(context: &Context, standing: &mut Standing) {
 #[test]
 fn the_sums_stay_sums_through_every_step() {
     let ran = ranks(6, "sums").expect_code(0);
-    assert!(ran.out.contains("20 compared"), "{}", ran.told());
+    assert!(ran.out.contains("28 compared"), "{}", ran.told());
 }
 
 /// `place`: the rank, the panel, and `thread` or nothing.

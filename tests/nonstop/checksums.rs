@@ -1,12 +1,12 @@
-//! A column of checksums in the place of a process column that lost a rank: `--method abft`.
+//! Columns of checksums in the place of process columns that lost a rank: `--method abft`.
 //!
-//! x differs in its last bits then, so here the residual tells whether it is right. Positions are those of the P x (Q+1) grid.
+//! x differs in its last bits then, so here the residual tells whether it is right. Positions are those of the P x (Q+R) grid.
 
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use skt_hpl::faults::Point;
-use skt_hpl::outcome::{Outcome, Verdict};
+use skt_hpl::outcome::{Checksums, Outcome, Verdict};
 
 use crate::chance::dice;
 use crate::job::{Job, Ran};
@@ -18,6 +18,14 @@ const COLUMNS: usize = 3;
 fn scene() -> Scene {
     Scene::of(2, 2, SMALL).checksums(2)
 }
+
+/// The same with two columns that keep checksums.
+fn doubly() -> Scene {
+    Scene::of(2, 2, SMALL).checksums(4).protect(&["--checksum-columns", "2"])
+}
+
+/// Columns of that grid.
+const WIDER: usize = 4;
 
 fn outcome(ran: &Ran) -> Outcome {
     let outcome = ran.json().tests[0].outcome.clone().expect("not skipped");
@@ -32,14 +40,19 @@ fn undisturbed() -> f64 {
     outcome(&ran).residual.unwrap().scaled
 }
 
+/// The process columns whose place checksums took, in order.
+fn replaced(checksums: &Checksums) -> Vec<u64> {
+    checksums.replaced.iter().map(|replaced| replaced.column).collect()
+}
+
 /// It went on without a restart, and the checksums are where they should be.
 fn expect_replaced(ran: Ran, position: usize, undisturbed: f64) {
     let outcome = outcome(&ran);
     let checksums = outcome.checksums.unwrap();
     assert_eq!(checksums.losses, 1, "{}", ran.told());
     let column = position % COLUMNS;
-    let replaced = (column + 1 < COLUMNS).then_some(column as u64);
-    assert_eq!(checksums.replaced, replaced, "{}", ran.told());
+    let wanted: Vec<u64> = (column + 1 < COLUMNS).then_some(column as u64).into_iter().collect();
+    assert_eq!(replaced(&checksums), wanted, "{}", ran.told());
     assert_eq!(ran.err.matches("is lost: noticed at").count(), 1, "{}", ran.told());
     let residual = outcome.residual.unwrap().scaled;
     assert!(residual <= 4.0 * undisturbed, "{residual:e} after {undisturbed:e}: {}", ran.told());
@@ -48,17 +61,21 @@ fn expect_replaced(ran: Ran, position: usize, undisturbed: f64) {
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn without_a_loss_x_is_bit_for_bit_that_of_the_grid_alone() {
-    for (p, q, choice) in [
-        (2, 2, &["--depth", "0", "--bcast", "2ringM", "--pmap", "column"][..]),
-        (1, 3, &["--depth", "1", "--bcast", "blong", "--threads", "2"]),
-        (3, 1, &["--swap", "long"]),
+    for (p, q, columns, choice) in [
+        (2, 2, 1, &["--depth", "0", "--bcast", "2ringM", "--pmap", "column"][..]),
+        (1, 3, 2, &["--depth", "1", "--bcast", "blong", "--threads", "2"]),
+        (3, 1, 1, &["--swap", "long"]),
     ] {
-        let scene = Scene::of(p, q, &["-n", "150", "--nb", "10"]).solver(choice).checksums(p);
+        let scene = Scene::of(p, q, &["-n", "150", "--nb", "10"]).solver(choice);
+        let scene = scene.checksums(p * columns);
+        let scene = scene.protect(&["--checksum-columns", &columns.to_string()]);
         let ran = scene.job().run().expect_code(0);
         assert_eq!(digests(&ran), scene.undisturbed(), "{choice:?}: {}", ran.told());
         let checksums = outcome(&ran).checksums.unwrap();
-        assert_eq!((checksums.losses, checksums.replaced), (0, None));
-        assert!(checksums.checksum_bytes * q as u64 <= checksums.matrix_bytes * 5 / 4);
+        assert_eq!((checksums.losses, replaced(&checksums)), (0, vec![]));
+        assert_eq!(checksums.columns, columns as u64);
+        let each = checksums.checksum_bytes / columns as u64;
+        assert!(each * q as u64 <= checksums.matrix_bytes * 5 / 4);
         assert!(ran.err.contains("% of that memory for the matrix"), "{}", ran.told());
     }
 }
@@ -157,7 +174,7 @@ fn several_at_once() {
     let undisturbed = undisturbed();
     let ran = amid(&scene(), "step-begin:1:9:stop,step-begin:4:9:stop", &[1, 4], &[1, 4]);
     let outcome = outcome(&ran.expect_code(0));
-    assert_eq!(outcome.checksums.unwrap().replaced, Some(1));
+    assert_eq!(replaced(&outcome.checksums.unwrap()), [1]);
     assert!(outcome.residual.unwrap().scaled <= 4.0 * undisturbed);
     let ran = amid(&scene(), "step-begin:1:9:stop,step-begin:3:9:stop", &[1, 3], &[1, 3]);
     expect_refused(ran, "process columns 0 and 1 have lost ranks");
@@ -185,6 +202,56 @@ fn a_second_column_lost_is_refused() {
     );
 }
 
+/// Two process columns are replaced, one after the other: whose first was lost where, and whose second; at last the sums that took the
+/// first one's place, and checksums that were left.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn two_columns_are_lost_one_after_the_other() {
+    let undisturbed = undisturbed();
+    // Positions 2 and 3 keep checksums in the first row, 6 and 7 in the second.
+    let cases: &[(&str, &str, &[u64])] = &[
+        ("panel-half:1:4", "swap-half:4:7", &[1, 0]),
+        ("step-end:5:9", "regain-half:0:1", &[1, 0]),
+        ("multiply-begin:0:6", "exchanged:5:1", &[0, 1]),
+        ("step-begin:4:12", "panel-sent:2:4", &[0, 0]),
+        ("panel-sent:1:5", "solve-half:4:1", &[1, 0]),
+        ("swap-half:2:9", "step-begin:0:5", &[0]),
+        ("generate-end:1:1", "iteration:3:8", &[1]),
+    ];
+    for (turn, (first, second, wanted)) in cases.iter().enumerate() {
+        if !whole() && turn >= 4 {
+            break;
+        }
+        let fault = format!("1@{first}:kill,2@{second}:kill");
+        println!("{fault}");
+        let ran = doubly().solver(&["--depth", ["1", "0"][turn % 2]]).endure(&fault);
+        let outcome = outcome(&ran);
+        let checksums = outcome.checksums.unwrap();
+        // What strikes before the first loss could be told is told with it.
+        assert!((1..=2).contains(&checksums.losses), "{}", ran.told());
+        assert_eq!(checksums.columns, 2);
+        assert_eq!(replaced(&checksums), *wanted, "{}", ran.told());
+        let residual = outcome.residual.unwrap().scaled;
+        assert!(residual <= 40.0 * undisturbed, "{residual:e}: {}", ran.told());
+    }
+}
+
+/// At one moment, and one more; which is too much.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn two_columns_are_lost_at_once() {
+    let faults = "step-begin:1:9:stop,step-begin:4:9:stop";
+    let ran = amid(&doubly(), faults, &[1, 4], &[1, 4]).expect_code(0);
+    let outcome = outcome(&ran);
+    assert_eq!(replaced(&outcome.checksums.unwrap()), [0, 1], "{}", ran.told());
+    assert!(ran.err.contains("take the place of process columns 0 and 1"), "{}", ran.told());
+    assert!(outcome.residual.unwrap().scaled <= 40.0 * undisturbed(), "{}", ran.told());
+    let lost: Vec<String> = [1, 4, WIDER - 1].map(|at| format!("step-begin:{at}:9:stop")).into();
+    let halted = [1, 4, WIDER - 1];
+    let ran = amid(&doubly(), &lost.join(","), &halted, &halted);
+    expect_refused(ran, "a column of checksums has lost one, too");
+}
+
 /// Several tests, and one rank more than they need: each begins with those who are left, with checksums or without, and
 /// what was told stays told.
 #[test]
@@ -194,7 +261,7 @@ fn a_sweep_goes_on_with_those_who_are_left() {
     let ran = sweep.endure("1@iteration:0:25:kill,2@generate-end:1:1:kill");
     assert_eq!(ran.out.matches("PASSED").count(), 3, "each once: {}", ran.told());
     let tests = ran.json().tests;
-    let of = |t: usize| tests[t].outcome.as_ref().unwrap().checksums.unwrap();
+    let of = |t: usize| tests[t].outcome.as_ref().unwrap().checksums.clone().unwrap();
     assert_eq!([0, 1, 2].map(|t| of(t).losses), [0, 1, 1], "{}", ran.told());
     assert_eq!([0, 1].map(|t| of(t).checksum_bytes > 0), [true, true], "{}", ran.told());
 }
@@ -210,6 +277,7 @@ fn what_checksums_do_not_go_with_is_said() {
     };
     said(6, &["-q", "2"], 6, "--method abft: mpirun was not told");
     said(6, &["-q", "2", "--checkpoint", "5"], 1, "cannot be had together with --checkpoint");
+    said(7, &["-q", "2", "--checksum-columns", "2"], 1, "is 2 x 2, 4 more keep checksums");
     said(6, &["-q", "2", "--depth", "0,2"], 1, "goes with a lookahead of 0 or 1");
     said(7, &["-q", "2", "--spare-ranks", "1"], 1, "under --method abft nobody stands by");
     said(

@@ -7,7 +7,7 @@ use crate::lu::{Exchange, From, Progress, Seat};
 use crate::params::TestParams;
 
 /// What a rank has of a test, as it tells the others.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub test: usize,
     pub row: usize,
@@ -15,20 +15,23 @@ pub struct Status {
     pub place: usize,
     /// What lies in its memory are checksums, whatever its role.
     pub sums: bool,
+    /// How many columns of checksums the test began with.
+    pub columns: usize,
     pub progress: Progress,
-    pub exchange: Option<Exchange>,
+    /// Those it has heard of, in order.
+    pub exchanges: Vec<Exchange>,
 }
 
 /// Who does what in an act.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cast {
     pub seats: Vec<Option<Seat>>,
-    /// Whether there is a column of checksums.
-    pub sums: bool,
+    /// How many columns of checksums there are.
+    pub sums: usize,
     /// None: the test begins.
     pub from: Option<From>,
-    /// Roles are exchanged now, not in an earlier act.
-    pub exchanged: bool,
+    /// So many of the roles, the last ones, are exchanged now, not in an earlier act.
+    pub exchanged: usize,
 }
 
 impl Cast {
@@ -39,57 +42,43 @@ impl Cast {
             let (row, col) = grid.coordinates(position?)?;
             Some(Seat { row, col, place: position? })
         };
-        Self { seats: taken.map(seat).collect(), sums: false, from: None, exchanged: false }
+        Self { seats: taken.map(seat).collect(), sums: 0, from: None, exchanged: 0 }
+    }
+
+    /// The roles that are exchanged now.
+    pub fn exchanges(&self) -> &[Exchange] {
+        let all = self.from.as_ref().map_or(&[][..], |from| &from.exchanges);
+        &all[all.len() - self.exchanged..]
     }
 }
 
-/// The roles in a test of those that are left, by what each has of it.
+/// The roles in a test of those that are left, by what each has of it. `asked`: columns of checksums for a test that begins.
 ///
 /// # Errors
 /// More is lost than the checksums can replace; in words.
-pub fn cast(params: &TestParams, players: &[Option<Status>]) -> Result<Cast, String> {
+pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Result<Cast, String> {
     let (p, q) = (params.p, params.q);
     let known = || players.iter().flatten();
     if known().next().is_none() || known().any(|s| !s.progress.generated) {
         // Nobody computes before all have generated.
-        return begin(params, players.len());
+        return begin(params, asked, players.len());
     }
-    // Somebody may have left before it heard of an exchange that others have made.
-    let before = known().find_map(|s| s.exchange);
-    let col = |s: &Status| match before {
-        Some(e) if s.exchange.is_none() && s.col == q => Some(e.col),
-        Some(e) if s.exchange.is_none() && s.col == e.col => None,
-        _ => Some(s.col),
-    };
+    let columns = known().map(|s| s.columns).max().unwrap_or(0);
+    // Somebody may have left before it heard of the last exchanges, which others have made.
+    let longest = known().map(|s| &s.exchanges).max_by_key(|made| made.len());
+    let before = longest.cloned().unwrap_or_default();
+    let col = |s: &Status| after(s.col, &before[s.exchanges.len()..], q);
     let members = |wanted: usize| known().filter(move |s| col(s) == Some(wanted));
     let whole = |col: usize| members(col).count() == p;
     let lacking: Vec<usize> = (0..q).filter(|&col| !whole(col)).collect();
-    let (sums, mut exchange, mut exchanged) = (whole(q), before, false);
-    let columns: Vec<usize> = (0..=q).filter(|&col| whole(col)).collect();
-    let applied = |col: usize| members(col).map(|s| s.progress.applied);
-    let boundary = columns.iter().flat_map(|&col| applied(col)).max().unwrap_or(0);
-    match lacking[..] {
-        [] => {}
-        [col] if sums => (exchange, exchanged) = (Some(Exchange { col, boundary }), true),
-        [col] => {
-            let why = match before {
-                Some(e) => format!(
-                    "the checksums are used up: they took the place of process column {} at boundary {}",
-                    e.col, e.boundary
-                ),
-                None => "the column of checksums has lost one, too".to_owned(),
-            };
-            return Err(format!("process column {col} has lost a rank, and {why}"));
-        }
-        _ => {
-            let names: Vec<String> = lacking.iter().map(usize::to_string).collect();
-            return Err(format!(
-                "process columns {} have lost ranks, and the checksums can take the place of one",
-                names.join(" and ")
-            ));
-        }
+    let sums: Vec<usize> = (0..columns).filter(|by| whole(q + by)).collect();
+    if lacking.len() > sums.len() {
+        return Err(too_many(&lacking, &sums, &before, columns));
     }
-    for &col in &columns {
+    let there: Vec<usize> = (0..q + columns).filter(|&col| whole(col)).collect();
+    let applied = |col: usize| members(col).map(|s| s.progress.applied);
+    let boundary = there.iter().flat_map(|&col| applied(col)).max().unwrap_or(0);
+    for &col in &there {
         let (least, most) = (applied(col).min(), applied(col).max());
         if least != most || least.is_some_and(|k| k + 1 < boundary) {
             return Err(format!(
@@ -97,48 +86,98 @@ pub fn cast(params: &TestParams, players: &[Option<Status>]) -> Result<Cast, Str
             ));
         }
     }
+    let exchange = |(&col, &by): (&usize, &usize)| Exchange { col, by, boundary };
+    let now: Vec<Exchange> = lacking.iter().zip(&sums).map(exchange).collect();
     // Who has the panel of the boundary if anybody has.
     let owner = boundary % q;
-    let replaced = exchanged && exchange.is_some_and(|e| e.col == owner);
     let ready = boundary < params.blocks()
-        && !replaced
+        && !lacking.contains(&owner)
         && members(owner).all(|s| {
             let behind = s.progress.applied < boundary;
             !s.sums && (s.progress.factored > boundary || (behind && params.depth > 0))
         });
     let seat = |s: &Status| {
-        let col = match (col(s)?, exchange) {
-            (col, Some(e)) if exchanged && col == q => e.col,
-            (col, Some(e)) if exchanged && col == e.col => return None,
-            (col, _) if col == q && !sums => return None,
-            (col, _) => col,
-        };
-        Some(Seat { row: s.row, col, place: s.place })
+        let col = after(col(s)?, &now, q)?;
+        // What is left of checksums that lack a rank stands idle.
+        (col < q || whole(col)).then_some(Seat { row: s.row, col, place: s.place })
     };
     let seats = players.iter().map(|player| player.as_ref().and_then(seat)).collect();
-    let sums = sums && !exchanged;
-    Ok(Cast { seats, sums, from: Some(From { boundary, ready, exchange }), exchanged })
+    let (sums, exchanged) = (sums.len() - now.len(), now.len());
+    let exchanges = [before, now].concat();
+    Ok(Cast { seats, sums, from: Some(From { boundary, ready, exchanges }), exchanged })
 }
 
-/// Roles by the launcher's order; without checksums where there are too few ranks by now.
-fn begin(params: &TestParams, ranks: usize) -> Result<Cast, String> {
+/// The role that who had one has after exchanges; None: it stands idle.
+fn after(col: usize, exchanges: &[Exchange], q: usize) -> Option<usize> {
+    exchanges.iter().try_fold(col, |col, e| match col {
+        col if col == q + e.by => Some(e.col),
+        col if col == e.col => None,
+        col => Some(col),
+    })
+}
+
+/// Why these cannot be replaced.
+fn too_many(lacking: &[usize], sums: &[usize], before: &[Exchange], columns: usize) -> String {
+    let lost = match lacking {
+        [col] => format!("process column {col} has lost a rank"),
+        _ => format!("process columns {} have lost ranks", listed(lacking.iter())),
+    };
+    let took =
+        before.iter().map(|e| format!("process column {} at boundary {}", e.col, e.boundary));
+    let took = (!before.is_empty()).then(|| format!("they took the place of {}", listed(took)));
+    let gone = columns - sums.len() - before.len();
+    let gone = (gone > 0 || columns == 0).then(|| match (columns, gone) {
+        (0, _) => "there are no checksums".to_owned(),
+        (1, _) => "the column of checksums has lost one, too".to_owned(),
+        (_, 1) => "a column of checksums has lost one, too".to_owned(),
+        (_, gone) => format!("{gone} columns of checksums have lost some, too"),
+    });
+    let left = match (sums.len(), &took) {
+        (0, Some(took)) => Some(format!("the checksums are used up: {took}")),
+        (0, None) => None,
+        (left, _) => {
+            let others = took.map(|took| format!("; before, {took}")).unwrap_or_default();
+            Some(format!("the checksums can take the place of {}{others}", number(left)))
+        }
+    };
+    let why: Vec<String> = [left, gone].into_iter().flatten().collect();
+    format!("{lost}, and {}", why.join("; "))
+}
+
+fn number(count: usize) -> String {
+    ["none", "one", "two", "three"]
+        .get(count)
+        .map_or_else(|| count.to_string(), |&word| word.into())
+}
+
+/// Several of a kind, in words.
+pub fn listed(all: impl Iterator<Item = impl ToString>) -> String {
+    let words: Vec<String> = all.map(|one| one.to_string()).collect();
+    match words.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+/// Roles by the launcher's order; with fewer checksums, or without, where there are too few ranks by now.
+fn begin(params: &TestParams, asked: usize, ranks: usize) -> Result<Cast, String> {
     let (p, q) = (params.p, params.q);
-    let sums = ranks >= p * (q + 1);
     if ranks < p * q {
         return Err(format!("{ranks} ranks are left, and the grid needs {}", p * q));
     }
-    let grid = ProcessGrid { p, q: q + usize::from(sums), mapping: params.mapping };
+    let sums = ((ranks - p * q) / p).min(asked);
+    let grid = ProcessGrid { p, q: q + sums, mapping: params.mapping };
     let seat = |rank| {
         let (row, col) = grid.coordinates(rank)?;
         Some(Seat { row, col, place: rank })
     };
-    Ok(Cast { seats: (0..ranks).map(seat).collect(), sums, from: None, exchanged: false })
+    Ok(Cast { seats: (0..ranks).map(seat).collect(), sums, from: None, exchanged: 0 })
 }
 
 impl Status {
     /// If it is of that test.
     pub fn of(&self, test: usize) -> Option<Self> {
-        (self.test == test).then_some(*self)
+        (self.test == test).then(|| self.clone())
     }
 }
 
@@ -168,29 +207,36 @@ mod tests {
 
     /// Everybody, where the columns in `behind` have a step to do until boundary `K`, and `factored` says who has its panel.
     fn everybody(behind: usize, factored: bool) -> Vec<Status> {
+        everybody_with(1, behind, factored)
+    }
+
+    /// The same with so many columns of checksums.
+    fn everybody_with(columns: usize, behind: usize, factored: bool) -> Vec<Status> {
         let one = |rank: usize| {
-            let (row, col) = (rank / (Q + 1), rank % (Q + 1));
+            let (row, col) = (rank / (Q + columns), rank % (Q + columns));
             let applied = K - (behind >> col & 1);
             let owns = factored && col == K % Q && applied == K;
             let factored = if owns { K + 1 } else { K };
             let progress = Progress { generated: true, applied, factored, ..Progress::default() };
-            Status { test: 0, row, col, place: rank, sums: col == Q, progress, exchange: None }
+            let (sums, exchanges) = (col >= Q, Vec::new());
+            Status { test: 0, row, col, place: rank, sums, columns, progress, exchanges }
         };
-        (0..RANKS).map(one).collect()
+        (0..P * (Q + columns)).map(one).collect()
     }
 
     fn left(all: &[Status], lost: usize) -> Vec<Option<Status>> {
-        let alive =
-            |(rank, status): (usize, &Status)| (lost >> rank & 1 == 0).then_some(Some(*status));
+        let alive = |(rank, status): (usize, &Status)| {
+            (lost >> rank & 1 == 0).then_some(Some(status.clone()))
+        };
         all.iter().enumerate().filter_map(alive).collect()
     }
 
     /// As `take_role`.
-    fn take(status: &mut Option<Status>, seat: Option<Seat>, from: From) {
-        *status = status.zip(seat).map(|(s, seat)| Status {
+    fn take(status: &mut Option<Status>, seat: Option<Seat>, from: &From) {
+        *status = status.take().zip(seat).map(|(s, seat)| Status {
             row: seat.row,
             col: seat.col,
-            exchange: from.exchange,
+            exchanges: from.exchanges.clone(),
             ..s
         });
     }
@@ -211,20 +257,25 @@ mod tests {
                     let players = left(&all, lost);
                     let hit = columns_hit(lost);
                     if hit.len() > 1 {
-                        let found = cast(&params(depth), &players);
+                        let found = cast(&params(depth), 1, &players);
                         assert!(found.is_err(), "{lost:b} {found:?}");
                         continue;
                     }
-                    let found = cast(&params(depth), &players).unwrap();
-                    let from = found.from.unwrap();
+                    let found = cast(&params(depth), 1, &players).unwrap();
+                    let from = found.from.clone().unwrap();
                     // If nobody that is whole has taken the step there is none to take.
                     let whole = |col: &usize| *col != hit[0];
                     let ahead = (0..=Q).filter(whole).any(|col| behind >> col & 1 == 0);
                     let boundary = if ahead { K } else { K - 1 };
                     assert_eq!(from.boundary, boundary);
-                    let exchange = (hit[0] < Q).then_some(Exchange { col: hit[0], boundary });
-                    assert_eq!((from.exchange, found.exchanged), (exchange, hit[0] < Q));
-                    assert!(!found.sums);
+                    let exchange =
+                        (hit[0] < Q).then_some(Exchange { col: hit[0], by: 0, boundary });
+                    let exchanges: Vec<Exchange> = exchange.into_iter().collect();
+                    assert_eq!(
+                        (&from.exchanges[..], found.exchanges()),
+                        (&exchanges[..], &exchanges[..])
+                    );
+                    assert_eq!(found.sums, 0);
                     let mut roles: Vec<_> =
                         found.seats.iter().flatten().map(|s| (s.row, s.col)).collect();
                     roles.sort_unstable();
@@ -262,19 +313,19 @@ mod tests {
     fn a_roll_call_that_is_cut_short_changes_nothing() {
         for (behind, lost) in (0..7).flat_map(|b| (0..RANKS).map(move |rank| (b, 1 << rank))) {
             let players = left(&everybody(behind, true), lost);
-            let first = cast(&params(1), &players).unwrap();
-            let from = first.from.unwrap();
+            let first = cast(&params(1), 1, &players).unwrap();
+            let from = first.from.clone().unwrap();
             for heard in 0usize..1 << players.len() {
                 let mut now = players.clone();
                 for (i, status) in now.iter_mut().enumerate() {
                     if heard >> i & 1 == 1 {
-                        take(status, first.seats[i], from);
+                        take(status, first.seats[i], &from);
                     }
                 }
-                let again = cast(&params(1), &now).unwrap();
+                let again = cast(&params(1), 1, &now).unwrap();
                 assert_eq!(
-                    (&again.seats, again.from),
-                    (&first.seats, first.from),
+                    (&again.seats, &again.from),
+                    (&first.seats, &first.from),
                     "{lost:b} {heard:b}"
                 );
             }
@@ -288,14 +339,14 @@ mod tests {
                 everybody(0, true).into_iter().map(Some).collect();
             if let Some(first) = first {
                 players = left(&everybody(0, true), first);
-                let found = cast(&params(1), &players).unwrap();
+                let found = cast(&params(1), 1, &players).unwrap();
                 let seats = found.seats.clone();
                 for (status, seat) in players.iter_mut().zip(seats) {
-                    take(status, seat, found.from.unwrap());
+                    take(status, seat, found.from.as_ref().unwrap());
                 }
             }
-            players.retain(|s| s.is_none_or(|s| lost >> s.place & 1 == 0));
-            cast(&params(1), &players)
+            players.retain(|s| s.as_ref().is_none_or(|s| lost >> s.place & 1 == 0));
+            cast(&params(1), 1, &players)
         };
         let says = |lost, first, words: &str| {
             let why = refused(lost, first).unwrap_err();
@@ -325,18 +376,116 @@ mod tests {
 
     #[test]
     fn a_test_begins_with_those_there_are() {
-        let begins = |ranks: usize| cast(&params(1), &vec![None; ranks]);
+        let begins = |ranks: usize| cast(&params(1), 1, &vec![None; ranks]);
         let all = begins(7).unwrap();
-        assert!(all.sums && all.from.is_none());
+        assert!(all.sums == 1 && all.from.is_none());
         assert_eq!(all.seats[2], Some(Seat { row: 0, col: 2, place: 2 }));
         assert_eq!(all.seats[6], None);
         let few = begins(5).unwrap();
-        assert!(!few.sums);
+        assert_eq!(few.sums, 0);
         assert_eq!(few.seats[2], Some(Seat { row: 1, col: 0, place: 2 }));
         assert!(begins(3).unwrap_err().contains("3 ranks are left, and the grid needs 4"));
+        // With as many columns of checksums as there are ranks for.
+        let sums = |ranks| cast(&params(1), 2, &vec![None; ranks]).unwrap().sums;
+        assert_eq!([4, 5, 6, 7, 8, 11].map(sums), [0, 0, 1, 1, 2, 2]);
         // Generated by some: nobody can have computed.
         let mut some: Vec<_> = everybody(0, false).into_iter().map(Some).collect();
         some[3].as_mut().unwrap().progress.generated = false;
-        assert_eq!(cast(&params(1), &some).unwrap().from, None);
+        assert_eq!(cast(&params(1), 1, &some).unwrap().from, None);
+    }
+    /// Whoever is lost of a grid with two columns of checksums, and then whoever else, with some who did not hear of the
+    /// first exchange: as long as there are as many whole columns as the grid has, each role is taken, and by whom it was taken
+    /// it is kept.
+    #[test]
+    fn two_columns_are_replaced_at_once_or_one_after_another() {
+        const COLUMNS: usize = 2;
+        const WIDE: usize = Q + COLUMNS;
+        let ranks = P * WIDE;
+        let hit = |lost: usize| {
+            (0..WIDE).filter(|col| (0..P).any(|row| lost >> (row * WIDE + col) & 1 == 1)).count()
+        };
+        let complete = |found: &Cast| {
+            let mut roles: Vec<_> = found.seats.iter().flatten().map(|s| (s.row, s.col)).collect();
+            roles.sort_unstable();
+            roles.dedup();
+            assert_eq!(roles.len(), found.seats.iter().flatten().count(), "{found:?}");
+            assert_eq!(roles.iter().filter(|(_, col)| *col < Q).count(), P * Q, "{found:?}");
+            assert_eq!(roles.len(), P * (Q + found.sums));
+        };
+        for (behind, lost) in
+            [0, 1, 2, 4, 8, 9].into_iter().flat_map(|b| (1..1 << ranks).map(move |l| (b, l)))
+        {
+            let players = left(&everybody_with(COLUMNS, behind, true), lost);
+            let found = cast(&params(1), COLUMNS, &players);
+            assert_eq!(found.is_ok(), hit(lost) <= COLUMNS, "{lost:b} {found:?}");
+            let Ok(first) = found else { continue };
+            complete(&first);
+            if behind > 1 || lost.count_ones() > 1 {
+                continue;
+            }
+            let from = first.from.clone().unwrap();
+            for (then, heard) in (0..ranks)
+                .flat_map(|then| [0usize, 1, 0b1010101, 0b0110011, 0b1111111].map(|h| (then, h)))
+            {
+                let mut now = players.clone();
+                for (i, status) in now.iter_mut().enumerate() {
+                    if heard >> i & 1 == 1 {
+                        take(status, first.seats[i], &from);
+                    }
+                }
+                now.retain(|s| s.as_ref().is_none_or(|s| s.place != then));
+                let second = cast(&params(1), COLUMNS, &now).unwrap();
+                complete(&second);
+                let exchanges = second.from.unwrap().exchanges;
+                if now.iter().flatten().any(|s| !s.exchanges.is_empty()) {
+                    assert_eq!(exchanges[..from.exchanges.len()], from.exchanges[..]);
+                }
+                let mut by: Vec<usize> = exchanges.iter().map(|e| e.by).collect();
+                by.dedup();
+                assert_eq!(by.len(), exchanges.len(), "{exchanges:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_two_columns_of_checksums_cannot_bear_is_said() {
+        let refused = |losses: &[usize]| {
+            let mut players: Vec<Option<Status>> =
+                everybody_with(2, 0, true).into_iter().map(Some).collect();
+            let mut found = Err(String::new());
+            for lost in losses {
+                players.retain(|s| s.as_ref().is_none_or(|s| lost >> s.place & 1 == 0));
+                found = cast(&params(1), 2, &players);
+                let Ok(found) = &found else { break };
+                for (status, &seat) in players.iter_mut().zip(&found.seats) {
+                    take(status, seat, found.from.as_ref().unwrap());
+                }
+            }
+            found.unwrap_err()
+        };
+        assert_eq!(
+            refused(&[0b0001_0110]),
+            "process columns 0 and 1 have lost ranks, and the checksums can take the place of one; \
+             a column of checksums has lost one, too"
+        );
+        assert_eq!(
+            refused(&[1, 2, 4]),
+            "process column 0 has lost a rank, and the checksums are used up: they took the place of process column 0 \
+             at boundary 4 and process column 1 at boundary 4"
+        );
+        assert_eq!(
+            refused(&[1, 8, 2]),
+            "process column 1 has lost a rank, and the checksums are used up: they took the place of process column 0 \
+             at boundary 4; a column of checksums has lost one, too"
+        );
+        assert_eq!(
+            refused(&[4, 8, 2]),
+            "process column 1 has lost a rank, and 2 columns of checksums have lost some, too"
+        );
+        assert_eq!(
+            refused(&[1, 0b0110]),
+            "process columns 0 and 1 have lost ranks, and the checksums can take the place of one; before, they \
+             took the place of process column 0 at boundary 4"
+        );
     }
 }

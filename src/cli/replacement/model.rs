@@ -4,7 +4,7 @@
 //! at once or late; a message of a dead rank may still arrive. Ranks of a process column do their part of a step without waiting for
 //! each other, which is less than the row exchange asks for, so more can happen here than can in fact. What must hold whenever all that are left have left their attempt: every process
 //! column that is whole has taken the same steps on all of its ranks, with the same panels as all the others; whoever is behind has what it
-//! takes to catch up; no panel is factored twice by a column that wrote the first over its block; and a loss that can be borne is. Each broken variant must be caught, or the model
+//! takes to catch up; no panel is factored twice by a column that wrote the first over its block; no checksums are used twice; and losses that can be borne are. Each broken variant must be caught, or the model
 //! proves nothing.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
@@ -16,6 +16,7 @@ use crate::params::{Rng, TestParams};
 
 const MOST_RANKS: usize = 6;
 const MOST_BLOCKS: usize = 3;
+const MOST_SUMS: usize = 2;
 const NOBODY: u8 = u8::MAX;
 
 /// What a rank does next, or waits for.
@@ -56,7 +57,8 @@ struct Rank {
     col: u8,
     /// What it has are sums, whatever its role.
     sums: bool,
-    exchange: Option<(u8, u8)>,
+    /// Exchanges that it has heard of: whose place by which checksums at which boundary.
+    exchanges: [Option<(u8, u8, u8)>; MOST_SUMS],
     applied: u8,
     factored: u8,
     /// Amid a step.
@@ -91,6 +93,7 @@ struct Job {
 enum Bad {
     RefusedInVain,
     BorneInVain,
+    UsedTwice,
     Torn,
     Unlike,
     NothingToCatchUpWith,
@@ -109,6 +112,12 @@ enum Broken {
     NoBarrier,
     /// Who has done its last step is not waited for.
     NoLastVote,
+    /// Checksums that are left do not catch up.
+    SumsStayBehind,
+    /// Nobody tells of exchanges that have been made.
+    ForgetsExchanges,
+    /// A panel that has come is applied, though it was factored again since.
+    KeepsOldPanels,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -123,6 +132,8 @@ enum Act {
 struct Steps {
     p: usize,
     q: usize,
+    /// Columns of checksums.
+    sums: usize,
     blocks: usize,
     depth: usize,
     crashes: u8,
@@ -131,7 +142,7 @@ struct Steps {
 
 impl Steps {
     fn ranks(&self) -> usize {
-        self.p * (self.q + 1)
+        self.p * (self.q + self.sums)
     }
 
     fn params(&self) -> TestParams {
@@ -285,6 +296,9 @@ impl Steps {
                 r.barriers = 1;
                 if s.ready && self.owns(r, boundary) {
                     r.offered |= 1 << boundary;
+                } else if boundary < self.blocks && self.broken != Broken::KeepsOldPanels {
+                    // It comes anew, and another one if it was lost.
+                    r.has[boundary] = NOBODY;
                 }
                 self.turn(r);
             }
@@ -365,19 +379,29 @@ impl Steps {
 
     /// All that are left have left: roles are cast, and the next act begins.
     fn recover(&self, s: &mut Job) {
+        let exchange = |&(col, by, k): &(u8, u8, u8)| Exchange {
+            col: col.into(),
+            by: by.into(),
+            boundary: k.into(),
+        };
+        let forgets = self.broken == Broken::ForgetsExchanges;
         let status = |r: &Rank| Status {
             test: 0,
             row: r.row.into(),
             col: r.col.into(),
             place: 0,
             sums: r.sums,
+            columns: self.sums,
             progress: Progress {
                 generated: true,
                 applied: r.applied.into(),
                 factored: r.factored.into(),
                 ..Progress::default()
             },
-            exchange: r.exchange.map(|(col, k)| Exchange { col: col.into(), boundary: k.into() }),
+            exchanges: match forgets {
+                true => Vec::new(),
+                false => r.exchanges.iter().flatten().map(exchange).collect(),
+            },
         };
         let alive: Vec<usize> = (0..self.ranks()).filter(|&i| !s.ranks[i].dead).collect();
         let part = |i: &usize| (s.ranks[*i].pc != Pc::Idle).then(|| status(&s.ranks[*i]));
@@ -387,7 +411,8 @@ impl Steps {
             alive.iter().filter(of).count() == self.p
         };
         let lacking = (0..self.q).filter(|&col| !whole(col)).count();
-        let borne = lacking == 0 || (lacking == 1 && whole(self.q));
+        let left = (0..self.sums).filter(|by| whole(self.q + by)).count();
+        let borne = lacking <= left;
         let members: Vec<Rank> = alive
             .iter()
             .map(|&i| s.ranks[i])
@@ -404,7 +429,7 @@ impl Steps {
             s.bad = Some(Bad::Unlike);
             return;
         }
-        let found = match cast(&self.params(), &players) {
+        let found = match cast(&self.params(), self.sums, &players) {
             Ok(found) => found,
             Err(why) => {
                 s.refused = true;
@@ -419,6 +444,13 @@ impl Steps {
             return;
         }
         let from = found.from.expect("everything is generated");
+        let mut used: Vec<usize> = from.exchanges.iter().map(|e| e.by).collect();
+        used.sort_unstable();
+        used.dedup();
+        if used.len() < from.exchanges.len() || found.sums + lacking != left {
+            s.bad = Some(Bad::UsedTwice);
+            return;
+        }
         s.act += 1;
         (s.boundary, s.ready) = (from.boundary as u8, from.ready);
         for r in &mut s.ranks {
@@ -435,8 +467,11 @@ impl Steps {
             };
             let behind = (r.applied as usize) < from.boundary;
             r.col = seat.col as u8;
-            r.exchange = from.exchange.map(|e| (e.col as u8, e.boundary as u8));
-            r.pc = if behind { Pc::CatchUp } else { Pc::Start };
+            for (known, e) in r.exchanges.iter_mut().zip(&from.exchanges) {
+                *known = Some((e.col as u8, e.by as u8, e.boundary as u8));
+            }
+            let stays = self.broken == Broken::SumsStayBehind && seat.col >= self.q;
+            r.pc = if behind && !stays { Pc::CatchUp } else { Pc::Start };
             if behind && r.has[r.applied as usize] == NOBODY {
                 s.bad = Some(Bad::NothingToCatchUpWith);
             }
@@ -457,14 +492,14 @@ impl Model for Steps {
 
     fn init_states(&self) -> Vec<Job> {
         let rank = |i: usize| {
-            let col = (i % (self.q + 1)) as u8;
+            let col = (i % (self.q + self.sums)) as u8;
             Rank {
                 pc: if i < self.ranks() { Pc::Start } else { Pc::Idle },
                 dead: false,
-                row: (i / (self.q + 1)) as u8,
+                row: (i / (self.q + self.sums)) as u8,
                 col: if i < self.ranks() { col } else { NOBODY },
-                sums: col as usize == self.q,
-                exchange: None,
+                sums: col as usize >= self.q,
+                exchanges: [None; MOST_SUMS],
                 applied: 0,
                 factored: 0,
                 half: false,
@@ -539,8 +574,8 @@ impl Model for Steps {
 
 fn explore(steps: Steps) -> Option<Bad> {
     let text = format!(
-        "{} x {}, {} panels, depth {}, {} losses",
-        steps.p, steps.q, steps.blocks, steps.depth, steps.crashes
+        "{} x ({}+{}), {} panels, depth {}, {} losses",
+        steps.p, steps.q, steps.sums, steps.blocks, steps.depth, steps.crashes
     );
     let broken = steps.broken;
     let checker =
@@ -557,7 +592,26 @@ fn explore(steps: Steps) -> Option<Bad> {
 fn whatever_happens_when_a_loss_that_can_be_borne_is() {
     for depth in [0, 1] {
         for (p, q, blocks, crashes) in [(1, 2, 3, 2), (2, 1, 3, 2), (1, 3, 3, 1)] {
-            explore(Steps { p, q, blocks, depth, crashes, broken: Broken::Nothing });
+            let sums = 1;
+            explore(Steps { p, q, sums, blocks, depth, crashes, broken: Broken::Nothing });
+        }
+    }
+}
+
+/// Two process columns are lost, at once or one after another, and one loss more than can be borne.
+#[test]
+fn two_losses_are_borne_where_two_columns_keep_checksums() {
+    let mut cases = vec![(1, 1, 3, 3), (1, 2, 2, 2), (2, 1, 1, 2)];
+    // Four million states each.
+    if std::env::var("SKT_TEST_WHOLE").is_ok_and(|whole| whole == "1") {
+        cases.push((1, 2, 3, 2));
+    }
+    for (depth, (p, q, blocks, crashes)) in
+        [0, 1].into_iter().flat_map(|depth| cases.iter().map(move |&case| (depth, case)))
+    {
+        if depth < blocks {
+            let (sums, broken) = (2, Broken::Nothing);
+            explore(Steps { p, q, sums, blocks, depth, crashes, broken });
         }
     }
 }
@@ -566,12 +620,25 @@ fn whatever_happens_when_a_loss_that_can_be_borne_is() {
 #[test]
 fn without_a_safeguard_something_is_torn_apart() {
     let without = |broken: Broken, q: usize, depth: usize| {
-        explore(Steps { p: 2, q, blocks: 2, depth, crashes: 1, broken })
+        explore(Steps { p: 2, q, sums: 1, blocks: 2, depth, crashes: 1, broken })
     };
     assert_eq!(without(Broken::NoVote, 1, 0), Some(Bad::Torn));
     assert_eq!(without(Broken::LeavesAmidStep, 1, 1), Some(Bad::Torn));
     assert_eq!(without(Broken::NoLastVote, 1, 0), Some(Bad::Torn));
-    let found =
-        explore(Steps { p: 1, q: 2, blocks: 3, depth: 1, crashes: 1, broken: Broken::NoBarrier });
-    assert!(found.is_some());
+    let without = |broken: Broken, sums: usize, crashes: u8| {
+        explore(Steps { p: 1, q: 2, sums, blocks: 3, depth: 1, crashes, broken })
+    };
+    assert!(without(Broken::NoBarrier, 1, 1).is_some());
+    for broken in [
+        Broken::NoBarrier,
+        Broken::SumsStayBehind,
+        Broken::ForgetsExchanges,
+        Broken::KeepsOldPanels,
+    ] {
+        assert!(without(broken, 2, 2).is_some(), "{broken:?}");
+    }
+    for broken in [Broken::NoVote, Broken::LeavesAmidStep, Broken::NoLastVote] {
+        let steps = Steps { p: 2, q: 1, sums: 2, blocks: 1, depth: 0, crashes: 2, broken };
+        assert!(explore(steps).is_some(), "{broken:?}");
+    }
 }

@@ -141,7 +141,7 @@ impl Page<'_> {
             let failures = p.attempts.saturating_sub(1);
             boxes.push((failures.to_string(), format!("failure(s) survived; {} save(s)", p.saves)));
         }
-        if let Some(c) = outcome.checksums {
+        if let Some(c) = &outcome.checksums {
             boxes.push((c.losses.to_string(), "loss(es) of ranks survived by checksums".into()));
         }
         self.put("<div class=\"headline\">");

@@ -54,8 +54,13 @@ impl fmt::Display for Loose {
             Loose::Overlapping => {
                 f.write_str("it is bound to cores of which others have some, too")
             }
-            Loose::Uneven { threads, cores } => {
-                write!(f, "{threads} threads on {cores} cores do not come out even")
+            &Loose::Uneven { threads, cores } => {
+                let number = |n: usize, what: &str| match n {
+                    1 => format!("1 {what}"),
+                    n => format!("{n} {what}s"),
+                };
+                let (threads, cores) = (number(threads, "thread"), number(cores, "core"));
+                write!(f, "{threads} on {cores}, which does not come out even")
             }
             Loose::Refused => f.write_str("the system does not allow it"),
         }
@@ -345,7 +350,7 @@ mod tests {
         let own = Err(Loose::Uneven { threads: 4, cores: 2 });
         assert_eq!(
             told((1, 1), Extent::None, &own),
-            "threads: 1 a rank, not pinned: 4 threads on 2 cores do not come out even"
+            "threads: 1 a rank, not pinned: 4 threads on 2 cores, which does not come out even"
         );
         assert!(told((1, 2), Extent::Some, &own).starts_with("threads: 1 to 2 a rank, those of"));
         let own = Ok(vec![*cores::bound_to().first().unwrap()]);

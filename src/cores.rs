@@ -179,13 +179,14 @@ pub mod tests {
         let parent = || {
             assert!(pin(*bound_to().first().unwrap()));
             let (ask, asked) = std::sync::mpsc::channel::<()>();
+            let (tell, told) = std::sync::mpsc::channel::<()>();
             let heir = std::thread::spawn(move || {
                 let inherited = own();
+                tell.send(()).unwrap();
                 asked.recv().unwrap();
                 (inherited, own())
             });
-            // It says what it inherited before anybody lets it go.
-            std::thread::sleep(std::time::Duration::from_millis(100));
+            told.recv().unwrap();
             let_heirs_go();
             ask.send(()).unwrap();
             (own(), heir.join().unwrap())

@@ -159,6 +159,23 @@ fn ways_to_go_on_beside_each_other() {
     assert!(refusal(&beyond, 1).contains("between 0 and 1"));
 }
 
+/// What `scripts/run.sh` reads.
+#[test]
+fn a_layout_follows_from_what_a_node_has() {
+    for (given, told) in [
+        ("--cores 64 --numa 8", "8 ranks a node, 8 threads a rank\n"),
+        ("--cores 24", "1 rank a node, 24 threads a rank\n"),
+        ("--cores 24 --ranks-per-node 24", "24 ranks a node, 1 thread a rank\n"),
+    ] {
+        let words: Vec<&str> = ["plan", "--layout"].into_iter().chain(given.split(' ')).collect();
+        assert_eq!(stdout(&words), told);
+    }
+    let here = stdout(&["plan", "--layout"]);
+    assert!(here.contains(" a node, ") && here.ends_with(" a rank\n"), "{here}");
+    let plan = ["plan", "--cores", "64", "--numa", "8", "--memory", "64GiB", "--runs", "0"];
+    assert!(stdout(&plan).contains("8 ranks a node, 8 threads a rank"));
+}
+
 #[test]
 fn a_plan_as_json() {
     let told = |limit| {

@@ -209,7 +209,12 @@ pub fn run(flags: &PlanFlags) -> ExitCode {
 fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
     if flags.layout {
         let Layout { ranks, threads } = layout(flags);
-        return Ok(format!("{ranks} ranks a node, {threads} threads a rank\n"));
+        let s = |n| if n == 1 { "" } else { "s" };
+        return Ok(format!(
+            "{ranks} rank{} a node, {threads} thread{} a rank\n",
+            s(ranks),
+            s(threads)
+        ));
     }
     let mut warnings = Vec::new();
     let mut inputs = inputs(flags, &mut warnings)?;

@@ -28,7 +28,9 @@ fn a_killed_rank_ends_the_job() {
         let told = if mpich() { "KILLED BY SIGNAL: 9" } else { "on signal 9 (Killed)" };
         // Open MPI 5 breaks the line in between.
         let said = ran.told().split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(said.contains(told) || said.contains("EXIT CODE: 9"), "{said}");
+        // UCX under MPICH aborts a peer that was reading the dead one's memory; the launcher may see that one's end first.
+        let peer = mpich() && said.contains("No such process") && said.contains("EXIT CODE: 6");
+        assert!(said.contains(told) || said.contains("EXIT CODE: 9") || peer, "{said}");
         assert!(!ran.out.contains("End of Tests."));
         // Nobody is left behind computing.
         while ranks.iter().any(|rank| rank.alive()) {

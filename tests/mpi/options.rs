@@ -167,11 +167,11 @@ fn engine_name(blas: bool) -> &'static str {
     if blas { "blas" } else { "auto" }
 }
 
-#[test]
-fn every_combination_of_options() {
+/// All combinations with this L1 and this engine. Bits are compared within these, so that the four can run side by side.
+fn every_combination(l1: usize, blas_engine: bool) {
     let mut digests = Digests::default();
     let mut tests = 0;
-    for part in share() {
+    for part in share().into_iter().filter(|p| (p.l1, p.blas_engine) == (l1, blas_engine)) {
         let dat = part.dat();
         let ran = Job::tests(&dat)
             .args(&["--engine", engine_name(part.blas_engine), "--output", "HPL.out"])
@@ -184,6 +184,26 @@ fn every_combination_of_options() {
         tests += run.tests.len();
     }
     println!("{tests} tests, {} different x at most", digests.0.len());
+}
+
+#[test]
+fn every_combination_with_l1_transposed() {
+    every_combination(0, false);
+}
+
+#[test]
+fn every_combination_with_l1_not_transposed() {
+    every_combination(1, false);
+}
+
+#[test]
+fn every_combination_with_l1_transposed_under_a_blas() {
+    every_combination(0, true);
+}
+
+#[test]
+fn every_combination_with_l1_not_transposed_under_a_blas() {
+    every_combination(1, true);
 }
 
 /// One rank has nobody to talk to, but all options all the same.

@@ -14,3 +14,5 @@ mod blas {
 }
 #[path = "../../src/cores.rs"]
 mod cores;
+#[path = "../../src/topology.rs"]
+mod topology;

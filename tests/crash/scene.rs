@@ -8,7 +8,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
 use skt_hpl::memory::{Depot, Store};
 use skt_hpl::outcome::Verdict;
 use skt_hpl::report::json::Test;
@@ -283,9 +282,7 @@ impl Scene {
 
     /// Power off: all ranks at once, wherever they are.
     pub fn kill_all(&self, running: Running) {
-        for rank in running.ranks() {
-            let _ = kill(rank.pid, Signal::SIGKILL);
-        }
+        running.kill_ranks();
         let ran = running.end();
         assert_ne!(ran.code, Some(0), "{}", ran.told());
     }

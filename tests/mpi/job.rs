@@ -3,6 +3,7 @@
 //! A job has a folder of its own. A job that does not end is ended, and fails its test. As many jobs run side by side as
 //! the runner has threads (`--test-threads`): a launcher that starts or ends leaves the processors idle much of the time.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -283,6 +284,22 @@ impl Running {
         let mut found: Vec<_> = processes.collect();
         found.sort_by_key(|process| process.rank);
         found
+    }
+
+    /// Kills all ranks as a power-off does, at once. Who has started them is held meanwhile: seeing the first one dead, Open MPI's
+    /// launcher wakes those that are stopped, and they would go on for a moment before it is their turn.
+    #[allow(dead_code)] // in some of the programs that have this file
+    pub fn kill_ranks(&self) {
+        let ranks = self.ranks();
+        let parents: HashSet<Pid> = ranks.iter().filter_map(|r| Some(stat(r.pid)?.1)).collect();
+        let killed = ranks.iter().map(|rank| rank.pid);
+        let held = |signal| parents.iter().map(move |&parent| (parent, signal));
+        let signals = held(Signal::SIGSTOP)
+            .chain(killed.map(|pid| (pid, Signal::SIGKILL)))
+            .chain(held(Signal::SIGCONT));
+        for (pid, signal) in signals {
+            let _ = kill(pid, signal);
+        }
     }
 
     /// Waits for the end of the job.

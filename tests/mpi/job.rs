@@ -254,7 +254,8 @@ impl Running {
         format!("{}\n{err}", self.out())
     }
 
-    /// The ranks' processes, found among the launcher's descendants.
+    /// The ranks' processes, found among the launcher's descendants. A child of a rank that has not become another program yet
+    /// looks like a rank; its parent tells it from one.
     pub fn ranks(&self) -> Vec<RankProcess> {
         let launcher = Pid::from_raw(self.child.id() as i32);
         let descends = |pid: Pid| {
@@ -270,8 +271,9 @@ impl Running {
         let wanted = fs::canonicalize(&self.program).unwrap();
         let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
             let pid = Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?);
-            let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-            if program != wanted || !descends(pid) {
+            let runs =
+                |pid: Pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|p| p == wanted);
+            if !runs(pid) || !descends(pid) || runs(stat(pid)?.1) {
                 return None;
             }
             let variables = fs::read(format!("/proc/{pid}/environ")).ok()?;

@@ -23,9 +23,10 @@ use super::world::World;
 use crate::faults::{Point, hit};
 use crate::memory::Region;
 use crate::memory::header::Doing;
+use crate::parity::code::bytes_mut;
 use crate::parity::digest::digest;
 use crate::parity::exchange::{Coder, Window};
-use crate::parity::{Code, GroupComm, Share, Stripes};
+use crate::parity::{GroupComm, Share, Stripes};
 use crate::storage::reading::Source;
 use crate::storage::{About, Check, Sight};
 
@@ -381,7 +382,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 state.copy_from_slice(opened.state_words());
                 opened.rows(Some(a.bytes_mut()), || hit(Point::FetchHalf, me))?;
                 match plan.needs_parity(me) {
-                    true => opened.parity(Some(bytes_of(parity))),
+                    true => opened.parity(Some(bytes_mut(parity))),
                     false => Ok(()),
                 }
             });
@@ -395,9 +396,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 let members: Vec<usize> =
                     group.check.members.iter().map(|&member| member as usize).collect();
                 let comm = make_group(world, group.check.group as usize, place, &members);
-                let code = Code::from_byte(group.check.code).ok_or("a code nobody knows")?;
-                let stripes = Stripes::new(members.len(), then_losses(&group.check));
-                let coder = Coder { code, stripes };
+                let stripes = Stripes::new(members.len(), group.check.losses as usize);
+                let coder = Coder { code: group.code, stripes };
                 let (of_matrix, of_state) = parity.split_at_mut(then.parity_words());
                 let between = || hit(Point::RebuildBatch, me);
                 let mut matrix = Share {
@@ -432,15 +432,6 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             return Ok(Fetched { state, rebuilt, wrong });
         }
     }
-}
-
-fn then_losses(check: &Check) -> usize {
-    check.losses as usize
-}
-
-fn bytes_of(words: &mut [u64]) -> &mut [u8] {
-    // SAFETY: any bytes are words and the other way round; the length is that of the same memory.
-    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len() * 8) }
 }
 
 /// Each position's file is read by `take` at its position; who has it elsewhere sends it. In the order of positions

@@ -14,55 +14,36 @@ use crate::storage::BLOCK_BYTES;
 /// The file system gives whole pages.
 const PAGE_BYTES: usize = 4096;
 
-/// Bytes at each position. `domains` are the failure domains of the positions in order, `ld` the
+/// The buffers of each position. `domains` are the failure domains of the positions in order, `ld` the
 /// leading dimensions of their matrices.
-pub fn position_bytes(
+pub fn buffers_of_each(
     layout: &Layout,
     domains: &[String],
     ld: impl Fn(usize) -> usize,
     scheme: &Scheme,
     group: Option<usize>,
     state_bytes: usize,
-) -> Result<Vec<u64>, GroupError> {
-    let of = |members: &[usize], position| {
-        let buffers = Buffers::new(layout, members, position, ld(position), scheme, state_bytes);
-        let parts = buffers.parts().into_iter().map(|(_, bytes)| bytes);
-        let parts = parts.chain([HEAD_BYTES, LEDGER_BYTES]);
-        parts.map(|part| part.next_multiple_of(PAGE_BYTES) as u64).sum()
-    };
-    of_each(layout, domains, (scheme, group), of)
-}
-
-/// Bytes of each position's file on storage, with its parity: where each node has a DIR of its own.
-pub fn files_with_parity(
-    layout: &Layout,
-    domains: &[String],
-    ld: impl Fn(usize) -> usize,
-    scheme: &Scheme,
-    group: Option<usize>,
-    state_bytes: usize,
-) -> Result<Vec<u64>, GroupError> {
-    let of = |members: &[usize], position| {
-        let buffers = Buffers::new(layout, members, position, ld(position), scheme, state_bytes);
-        in_blocks([buffers.slot_words(), buffers.data_words(), buffers.checksum_words()])
-    };
-    of_each(layout, domains, (scheme, group), of)
-}
-
-/// What `of` says of each position, as a member of its group.
-fn of_each(
-    layout: &Layout,
-    domains: &[String],
-    (scheme, group): (&Scheme, Option<usize>),
-    of: impl Fn(&[usize], usize) -> u64,
-) -> Result<Vec<u64>, GroupError> {
-    let mut bytes = vec![0; layout.positions()];
+) -> Result<Vec<Buffers>, GroupError> {
+    let mut all = vec![None; layout.positions()];
     for members in divide(domains, group, scheme.losses)? {
         for &position in &members {
-            bytes[position] = of(&members, position);
+            let ld = ld(position);
+            all[position] = Some(Buffers::new(layout, &members, position, ld, scheme, state_bytes));
         }
     }
-    Ok(bytes)
+    Ok(all.into_iter().map(|buffers| buffers.expect("each position is in a group")).collect())
+}
+
+/// Bytes of a position's named memory.
+pub fn memory_bytes(buffers: &Buffers) -> u64 {
+    let parts = buffers.parts().into_iter().map(|(_, bytes)| bytes);
+    let parts = parts.chain([HEAD_BYTES, LEDGER_BYTES]);
+    parts.map(|part| part.next_multiple_of(PAGE_BYTES) as u64).sum()
+}
+
+/// Bytes of a position's file on storage, with its parity: where each node has a DIR of its own.
+pub fn file_bytes_with_parity(buffers: &Buffers) -> u64 {
+    in_blocks([buffers.slot_words(), buffers.data_words(), buffers.checksum_words()])
 }
 
 /// Bytes of a file with parts of so many words behind its front.
@@ -104,10 +85,10 @@ mod tests {
             let scheme = Scheme { method, ..SCHEME };
             let layout = layout(8000, 2, 2);
             let ld = |position| layout.shape(position).1;
-            let bytes =
-                position_bytes(&layout, &domains(&[0, 1, 2, 3]), ld, &scheme, None, 1024).unwrap();
+            let domains = domains(&[0, 1, 2, 3]);
+            let all = buffers_of_each(&layout, &domains, ld, &scheme, None, 1024).unwrap();
             let ideal = (8000.0 * 8001.0 * 8.0) / scheme.available(4);
-            let real = bytes.iter().sum::<u64>() as f64;
+            let real = all.iter().map(memory_bytes).sum::<u64>() as f64;
             assert!((real / ideal - 1.0).abs() < 0.05, "{method:?}: {real} for {ideal}");
         }
     }
@@ -117,10 +98,10 @@ mod tests {
         let layout = layout(4000, 2, 2);
         let ask = |of: &[usize]| {
             let ld = |position| layout.shape(position).1;
-            position_bytes(&layout, &domains(of), ld, &SCHEME, None, 1024)
+            buffers_of_each(&layout, &domains(of), ld, &SCHEME, None, 1024)
         };
-        let four: u64 = ask(&[0, 1, 2, 3]).unwrap().iter().sum();
-        let pairs: u64 = ask(&[0, 0, 1, 1]).unwrap().iter().sum();
+        let bytes = |of: &[usize]| ask(of).unwrap().iter().map(memory_bytes).sum::<u64>();
+        let (four, pairs) = (bytes(&[0, 1, 2, 3]), bytes(&[0, 0, 1, 1]));
         assert!(pairs > four);
         assert!(matches!(ask(&[0, 0, 0, 0]), Err(GroupError::TooFewDomains { .. })));
     }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::protocol::Refusal;
+use crate::parity::Code;
 use crate::storage::Check;
 
 /// A position's file, as its front tells of it.
@@ -29,6 +30,7 @@ pub struct Told {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     pub check: Check,
+    pub code: Code,
     /// Members, by their place in it, whose files are gone.
     pub lost: Vec<usize>,
 }
@@ -70,6 +72,11 @@ impl Recall {
     }
 }
 
+/// What all files of a group say alike.
+fn made(check: &Check) -> (&[u32], u32, u8) {
+    (&check.members, check.losses, check.code)
+}
+
 /// The verdict on an epoch of so many `positions`, of which the ranks have `told`. Files in `bad`, by DIR and position,
 /// are not what was written.
 pub fn recall(
@@ -92,8 +99,7 @@ pub fn recall(
                 readers[at] = Some(Reader { seat, rank: if own { at } else { seat } });
             }
             let known = groups.entry(check.group).or_insert(check);
-            let (known, here) = (known.members.iter(), check.members.iter());
-            if !known.eq(here) || groups[&check.group].losses != check.losses {
+            if made(known) != made(check) {
                 return Err("its files tell of different groups".into());
             }
         }
@@ -125,7 +131,9 @@ pub fn recall(
         }
         let lost =
             members.enumerate().filter(|(_, m)| is_lost(m)).map(|(place, _)| place).collect();
-        stored.push(Stored { check: check.clone(), lost });
+        let code =
+            Code::from_byte(check.code).ok_or("its parity is in a code that is not known")?;
+        stored.push(Stored { check: check.clone(), code, lost });
     }
     Ok(Recall { readers, groups: stored })
 }
@@ -200,6 +208,13 @@ mod tests {
         let mut other = apart(&[&[0], &[1], &[2], &[3]], 2, 1);
         other[1].seen[0].check.members = vec![1, 3];
         assert!(recall(4, &other, &none).unwrap_err().contains("different groups"));
+        // Nobody may find that out alone.
+        let mut other = apart(&[&[0], &[1], &[2], &[3]], 2, 1);
+        other[1].seen[0].check.code = 1;
+        assert!(recall(4, &other, &none).unwrap_err().contains("different groups"));
+        other[0].seen[0].check.code = 77;
+        other[1].seen[0].check.code = 77;
+        assert!(recall(4, &other, &none).unwrap_err().contains("a code that is not known"));
     }
 
     /// However far each node is from one epoch to the next, and whichever nodes are gone then: where a node that is left

@@ -7,7 +7,7 @@
 
 use super::protection::{STATE_BYTES, read_domains};
 use crate::checkpoint::groups::divide;
-use crate::checkpoint::need::{file_bytes, files_with_parity, position_bytes};
+use crate::checkpoint::need::{buffers_of_each, file_bytes, file_bytes_with_parity, memory_bytes};
 use crate::checkpoint::plan::Layout;
 use crate::cores;
 use crate::input::Loaded;
@@ -77,39 +77,26 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
                     None => hosts[*at].name.clone(),
                 })
                 .collect();
-            let bytes = position_bytes(
-                &Layout::of(&test),
-                &domains,
-                |position| leading_dimension(&test, position),
-                &protection.scheme,
-                protection.group,
-                STATE_BYTES,
-            )
-            .map_err(|e| e.to_string())?;
-            for (&host, &bytes) in places.iter().zip(&bytes) {
-                of_test[host].0 += bytes;
-            }
-            needs.rank_bytes = needs.rank_bytes.max(bytes.into_iter().max());
             let layout = Layout::of(&test);
+            let ld = |position| leading_dimension(&test, position);
+            let (scheme, group) = (&protection.scheme, protection.group);
+            let all = buffers_of_each(&layout, &domains, ld, scheme, group, STATE_BYTES)
+                .map_err(|e| e.to_string())?;
+            for (&host, buffers) in places.iter().zip(&all) {
+                let bytes = memory_bytes(buffers);
+                of_test[host].0 += bytes;
+                needs.rank_bytes = needs.rank_bytes.max(Some(bytes));
+            }
             let epoch_bytes = match protection.level2.as_ref().map(|level2| level2.scope) {
                 Some(Sight::Node) => {
-                    let files = files_with_parity(
-                        &layout,
-                        &domains,
-                        |position| leading_dimension(&test, position),
-                        &protection.scheme,
-                        protection.group,
-                        STATE_BYTES,
-                    )
-                    .map_err(|e| e.to_string())?;
                     let mut of_node = vec![0; hosts.len()];
-                    for (&host, bytes) in places.iter().zip(files) {
-                        of_node[host] += bytes;
+                    for (&host, buffers) in places.iter().zip(&all) {
+                        of_node[host] += file_bytes_with_parity(buffers);
                     }
                     of_node.into_iter().max().unwrap_or(0)
                 }
                 _ => (0..layout.positions())
-                    .map(|at| file_bytes(&layout, at, leading_dimension(&test, at), STATE_BYTES))
+                    .map(|at| file_bytes(&layout, at, ld(at), STATE_BYTES))
                     .sum(),
             };
             needs.epoch_bytes = needs.epoch_bytes.max(epoch_bytes);

@@ -98,7 +98,7 @@ impl Hands for Node {
         self.position = None;
         self.ended.push(id);
     }
-    fn end_rank(&mut self, _: usize) {}
+    fn end_rank(&mut self, _: usize, _: u32) {}
     fn halt(&mut self, _: bool) -> usize {
         0
     }

@@ -3,8 +3,7 @@
 //! For what is said before MPI starts (a usage error, the preflight's finding): on a thousand ranks it
 //! should be read once, not a thousand times.
 
-/// What Open MPI, Hydra and PMI-2 launchers, PMIx ones, and Slurm set.
-const VARIABLES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"];
+use crate::supervise::start::launcher::RANK_VARS;
 
 /// The rank, or `None` where no launcher has said.
 pub fn launcher_rank() -> Option<u64> {
@@ -17,7 +16,7 @@ pub fn speaks_for_all() -> bool {
 }
 
 fn rank_from(variable: impl Fn(&str) -> Option<String>) -> Option<u64> {
-    let set = VARIABLES.iter().filter_map(|name| variable(name));
+    let set = RANK_VARS.iter().filter_map(|name| variable(name));
     set.filter_map(|value| value.trim().parse().ok()).next()
 }
 

@@ -120,7 +120,7 @@ struct Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Process {
     id: ProcessId,
-    /// The machine's start and the namespace of processes.
+    /// The kernel's start and the namespace of processes.
     of: (String, String),
 }
 
@@ -129,10 +129,9 @@ impl Process {
         let pid = std::process::id();
         let started = processes::look(pid).map_or(0, |(_, started)| started);
         let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Self {
             id: ProcessId { pid, started },
-            of: (boot.trim().to_owned(), namespace.display().to_string()),
+            of: (processes::kernel(), namespace.display().to_string()),
         }
     }
 

@@ -14,6 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::comm::Comm;
 use crate::cores;
 use crate::params::Pinning;
+use crate::supervise::talk::processes::kernel;
 use crate::threads::Pool;
 use crate::topology::Topology;
 
@@ -125,15 +126,6 @@ impl Has {
     }
 }
 
-/// What tells this kernel from any other. Ranks that seem to be on several nodes may run under one: in containers, and in tests.
-fn kernel() -> u64 {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    match boot.trim() {
-        "" => xxh3_64(nix::unistd::gethostname().unwrap_or_default().to_string_lossy().as_bytes()),
-        boot => xxh3_64(boot.as_bytes()),
-    }
-}
-
 /// The cores this rank is bound to, divided among the ranks of the node bound to the same ones.
 pub fn usual_threads(node: &Comm) -> usize {
     let own = Has::here(0).words(0);
@@ -147,7 +139,7 @@ pub fn decide(comm: &Comm, threads: usize, wanted: Pinning) -> Result<Vec<usize>
     if wanted == Pinning::Off {
         return Err(Loose::Unwanted);
     }
-    let kernel = kernel();
+    let kernel = xxh3_64(kernel().as_bytes());
     // A colour is a C int without a sign. That two kernels have one is no harm: the words tell them apart.
     let colour = (kernel & i32::MAX as u64) as usize;
     let machine = comm.split(Some(colour), comm.rank()).expect("everybody has a colour");

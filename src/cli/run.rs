@@ -493,11 +493,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         thresholds: Thresholds {
             silence_ms: ms(flags.silence),
             hang_factor: flags.hang_factor,
-            hang_min_ms: if nonstop {
-                ms(flags.hang_min).max(IN_PLACE_MS)
-            } else {
-                ms(flags.hang_min)
-            },
+            hang_min_ms: ms(flags.hang_min).max(if nonstop { IN_PLACE_MS } else { 0 }),
             // The others take one that is stopped for dead, and go on without it; if they do not, they stand still.
             stopped_ms: if nonstop { ms(flags.patience) } else { ms(flags.hang_min) },
             patience_ms: ms(flags.patience),

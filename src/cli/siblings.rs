@@ -20,7 +20,7 @@ use super::exit::Exit;
 use super::say;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::own_run_id;
-use crate::supervise::talk::processes::{is_alive, look, variable};
+use crate::supervise::talk::processes::{environ, is_alive, look, variable};
 
 /// What the launcher calls the job, and a rank of it.
 const JOB: &str = "PMIX_NAMESPACE";
@@ -92,7 +92,7 @@ impl Seen {
             }
             // First when it started, then what it is: a number that is given to another process meanwhile shows later.
             let Some((_, started)) = look(pid) else { continue };
-            let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else { continue };
+            let Some(environ) = environ(pid) else { continue };
             if let Some(rank) = rank_of(&environ, self.job.as_encoded_bytes())
                 && rank != self.rank
             {

@@ -2,20 +2,18 @@
 //! step struck, files damaged, nodes in another order. Each rank is a node here.
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{FileExt, symlink};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 use std::process::Command;
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use skt_hpl::faults::Point;
 use tempfile::TempDir;
 
 use crate::job::{PROGRAM, Ran};
+use crate::level2::{LONGER, ask, epochs_in, flip, from_storage, lose_all, whole_in};
 use crate::points::of_level2;
 use crate::scene::{Scene, rebuilt, resumed_at, sampled, whole};
-
-/// Long enough that several epochs get to storage.
-const LONGER: &[&str] = &["-n", "1503", "--nb", "10"];
 
 /// A run of one rank a node, each of which sees the folder of its own failure domain.
 struct Apart {
@@ -48,25 +46,18 @@ impl Apart {
 
     /// What an epoch's folders on a node hold, whole there or not.
     fn epochs(&self, node: usize) -> Vec<PathBuf> {
-        let job = format!("skt-hpl.{}.{}", nix::unistd::getuid(), self.name);
-        let entries = fs::read_dir(self.dir(node).join(job)).into_iter().flatten().flatten();
-        let mut found: Vec<PathBuf> =
-            entries.map(|e| e.path()).filter(|path| path.is_dir()).collect();
-        found.sort();
-        found
+        epochs_in(&self.dir(node), self)
     }
 
     /// The file of a node's own position in the epoch that was concluded there last.
     fn file(&self, node: usize) -> PathBuf {
-        let mut whole =
-            self.epochs(node).into_iter().filter(|epoch| epoch.join("manifest").exists());
-        whole.next_back().expect("an epoch was concluded").join(format!("p{node}"))
+        let whole = whole_in(&self.dir(node), self);
+        whole.last().expect("an epoch was concluded").join(format!("p{node}"))
     }
 
     /// All memory is gone, and the storage of these nodes: others stand in their places.
     fn lose_all_and(&self, nodes: &[usize]) {
-        (0..self.ranks).for_each(|position| self.lose(position));
-        assert!(self.held().is_empty());
+        lose_all(self);
         for &node in nodes {
             fs::remove_dir_all(self.dir(node)).unwrap();
             fs::create_dir(self.dir(node)).unwrap();
@@ -86,7 +77,7 @@ impl Apart {
     /// The same, from storage, having rebuilt these positions there.
     fn comes_back(&self, lost: &[usize]) -> Ran {
         let ran = self.finish();
-        assert!(ran.err.contains("it was read from"), "{}", ran.told());
+        assert!(from_storage(&ran), "{}", ran.told());
         assert_eq!(rebuilt(&ran).unwrap_or_default(), lost, "{}", ran.told());
         ran
     }
@@ -96,14 +87,6 @@ impl Apart {
 fn some<T>(all: &[T], by_default: usize) -> &[T] {
     let count = if whole() { all.len() } else { by_default };
     &all[..if sampled() { 1 } else { count }]
-}
-
-fn flip(path: &Path, at: f64) {
-    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let offset = (file.metadata().unwrap().len() as f64 * at) as u64;
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, offset).unwrap();
-    file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
 }
 
 /// As many nodes of each group as it survives are gone with what they had on storage.
@@ -252,9 +235,7 @@ fn nodes_in_another_order() {
 fn a_stop_and_what_is_told_of_dir() {
     let scene = Apart::new(2, 2, &["--level2-every", "1h"]);
     let running = scene.freeze("iteration:0:6:stop");
-    let first = running.ranks().into_iter().find(|rank| rank.rank == 0).unwrap();
-    kill(first.pid, Signal::SIGUSR1).unwrap();
-    kill(first.pid, Signal::SIGCONT).unwrap();
+    ask(&running, Signal::SIGUSR1);
     let ran = running.end().expect_code(75);
     assert!(
         ran.err.contains("of each node") && ran.err.contains("is on storage"),

@@ -17,7 +17,7 @@ use crate::points::of_level2;
 use crate::scene::{SMALL, Scene, resumed_at, sampled};
 
 /// Long enough that several epochs get to storage.
-const LONGER: &[&str] = &["-n", "1503", "--nb", "10"];
+pub const LONGER: &[&str] = &["-n", "1503", "--nb", "10"];
 
 /// A run with a second level, on a file system that syncs at once: so that there is much to strike at in a short run.
 struct Stored {
@@ -62,30 +62,44 @@ fn stored(p: usize, q: usize) -> Stored {
 }
 
 /// All nodes are gone, or the job has ended and its memory with it.
-fn lose_all(scene: &Scene) {
+pub fn lose_all(scene: &Scene) {
     (0..scene.ranks).for_each(|position| scene.lose(position));
     assert!(scene.held().is_empty());
 }
 
-/// The job's folder on storage.
-fn folder(scene: &Stored) -> PathBuf {
-    let uid = nix::unistd::getuid();
-    scene.storage.path().join(format!("skt-hpl.{uid}.{}", scene.name))
+/// A job's folder in DIR.
+fn folder_in(dir: &Path, scene: &Scene) -> PathBuf {
+    dir.join(format!("skt-hpl.{}.{}", nix::unistd::getuid(), scene.name))
 }
 
 /// Folders of epochs there, whole or not.
-fn epochs(scene: &Stored) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder(scene)).into_iter().flatten().flatten();
+pub fn epochs_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder_in(dir, scene)).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries.map(|e| e.path()).filter(|path| path.is_dir()).collect();
     found.sort();
     found
 }
 
-fn whole(scene: &Stored) -> Vec<PathBuf> {
-    epochs(scene).into_iter().filter(|epoch| epoch.join("manifest").exists()).collect()
+/// Those that were concluded.
+pub fn whole_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
+    let mut found = epochs_in(dir, scene);
+    found.retain(|epoch| epoch.join("manifest").exists());
+    found
 }
 
-fn from_storage(ran: &Ran) -> bool {
+fn folder(scene: &Stored) -> PathBuf {
+    folder_in(scene.storage.path(), scene)
+}
+
+fn epochs(scene: &Stored) -> Vec<PathBuf> {
+    epochs_in(scene.storage.path(), scene)
+}
+
+fn whole(scene: &Stored) -> Vec<PathBuf> {
+    whole_in(scene.storage.path(), scene)
+}
+
+pub fn from_storage(ran: &Ran) -> bool {
     ran.err.contains("it was read from")
 }
 
@@ -237,7 +251,7 @@ fn old_memory_does_not_outrank_storage() {
     assert!(from_storage(&ran) && resumed_at(&ran).unwrap() > first, "{}", ran.told());
 }
 
-fn flip(path: &Path, at: f64) {
+pub fn flip(path: &Path, at: f64) {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let length = file.metadata().unwrap().len();
     let offset = (length as f64 * at) as u64;
@@ -373,7 +387,7 @@ fn a_stop_ends_on_storage() {
     }
 }
 
-fn ask(running: &Running, signal: Signal) {
+pub fn ask(running: &Running, signal: Signal) {
     let first = running.ranks().into_iter().find(|rank| rank.rank == 0).unwrap();
     kill(first.pid, signal).unwrap();
     kill(first.pid, Signal::SIGCONT).unwrap();

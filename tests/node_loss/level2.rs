@@ -9,14 +9,9 @@ fn storage(lab: &Lab) -> [String; 4] {
     ["--level2", dir.to_str().unwrap(), "--level2-every", "1"].map(String::from)
 }
 
-/// The first job is halted. The next one has other nodes, in another order, and no memory at all.
-#[test]
-#[ignore = "needs root and network namespaces"]
-fn the_next_job_goes_on_from_storage_on_other_nodes() {
-    let lab = Lab::up(4, 5);
-    let level2 = storage(&lab);
-    let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
-    let mut run = lab.benchmark("run").benchmark_flags(&level2).hold("1@iteration:1:20");
+/// A job that was halted, with its checkpoint on storage, and of which no memory is left.
+fn halted_without_memory(lab: &Lab, level2: &[&str]) {
+    let mut run = lab.benchmark("run").benchmark_flags(level2).hold("1@iteration:1:20");
     run.halt(&[]);
     run.wait_for("halt-requested", 1);
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
@@ -26,6 +21,16 @@ fn the_next_job_goes_on_from_storage_on_other_nodes() {
     for node in ["n1", "n2", "n3", "n4"] {
         lab.on(node, "rm -f /dev/shm/skt-hpl.*");
     }
+}
+
+/// The first job is halted. The next one has other nodes, in another order, and no memory at all.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn the_next_job_goes_on_from_storage_on_other_nodes() {
+    let lab = Lab::up(4, 5);
+    let level2 = storage(&lab);
+    let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
+    halted_without_memory(&lab, &level2);
     let next = lab.benchmark("run").benchmark_flags(&level2);
     std::fs::write(lab.path("hosts"), "n8 slots=1\nn6 slots=1\nn7 slots=1\nn5 slots=1\n").unwrap();
     lab.list("spares", 9, 9, 1);
@@ -63,16 +68,7 @@ fn nodes_have_storage_of_their_own_and_one_is_gone_with_it() {
     let dir = lab.path("own").join("{domain}");
     let dir = dir.to_str().unwrap();
     let level2 = ["--level2", dir, "--level2-scope", "node", "--level2-every", "1"];
-    let mut run = lab.benchmark("run").benchmark_flags(&level2).hold("1@iteration:1:20");
-    run.halt(&[]);
-    run.wait_for("halt-requested", 1);
-    lab.vcluster(&["resume", "n2", "skt-hpl"]);
-    let end = run.end();
-    assert_eq!(end.code, Some(75), "{}", end.told());
-    assert!(end.errors.contains("is on storage"), "{}", end.told());
-    for node in ["n1", "n2", "n3", "n4"] {
-        lab.on(node, "rm -f /dev/shm/skt-hpl.*");
-    }
+    halted_without_memory(&lab, &level2);
     std::fs::remove_dir_all(own(3)).unwrap();
     std::fs::create_dir(own(3)).unwrap();
     let end = lab.benchmark("run").benchmark_flags(&level2).start().end();

@@ -25,6 +25,7 @@ use crate::memory::room;
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::{Folder, write_bytes};
 use crate::supervise::start::hosts::Host;
+use crate::supervise::talk::processes::kernel;
 use crate::units::duration;
 use pass::Pass;
 
@@ -97,14 +98,10 @@ pub fn run(flags: &BurninFlags) -> ExitCode {
 
 /// What a rank of a pass does, one on each node.
 pub fn rank(extent: &Extent) -> ExitCode {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
     let threads = if extent.threads == 0 { crate::cores::count() } else { extent.threads };
     let here = Here {
-        machine: match boot.trim() {
-            "" => host.clone(),
-            boot => boot.to_owned(),
-        },
+        machine: kernel(),
         host,
         threads,
         memory_free_bytes: room::available_bytes().unwrap_or(0),

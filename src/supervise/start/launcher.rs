@@ -56,6 +56,12 @@ impl Launcher {
     }
 }
 
+/// By which Open MPI's launcher tells a process its rank; its own processes do not have it.
+pub const OPEN_MPI_RANK_VAR: &str = "OMPI_COMM_WORLD_RANK";
+
+/// By which launchers tell it: Open MPI's, Hydra and those of PMI-2, those of PMIx, and Slurm's.
+pub const RANK_VARS: [&str; 4] = [OPEN_MPI_RANK_VAR, "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"];
+
 /// How Slurm's PMIx plugin collects: over a tree, or around a ring.
 pub const PMIX_FENCE_VAR: &str = "SLURM_PMIX_FENCE";
 

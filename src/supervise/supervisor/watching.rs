@@ -204,7 +204,7 @@ impl Supervisor<'_> {
             // One that was only stopped would stay, and the launcher would wait for it for ever.
             for gone in &it.lost {
                 if let Some(node) = self.cluster.find(&gone.node) {
-                    self.cluster.tell_end_rank(node, gone.rank);
+                    self.cluster.tell_end_rank(node, gone.rank, self.state.incarnation + 1);
                 }
             }
             let noticed_ms = it.noticed_ms(well_ms, read_ms);

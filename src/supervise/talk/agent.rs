@@ -30,6 +30,7 @@ use crate::cores;
 use crate::memory::{Depot, Store, depot, room};
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::remember::events::unix_ms;
+use crate::supervise::start::launcher::{OPEN_MPI_RANK_VAR, RANK_VARS};
 
 /// Asks a rank to save at the next boundary and stop.
 pub const HALT_NOW: Signal = Signal::SIGUSR1;
@@ -192,13 +193,14 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
         self.ending = Some(Ending { id, done, thread });
     }
 
-    fn end_rank(&mut self, rank: usize) {
+    fn end_rank(&mut self, rank: usize, below: u32) {
         let number = rank.to_string();
-        for pid in processes::of_run(&self.run_id, None) {
+        for pid in processes::of_run(&self.run_id, Some(below)) {
             let still = |pid| {
                 processes::environ(pid).is_some_and(|environ| {
-                    processes::is_of(&environ, &self.run_id, None)
-                        && processes::variable(&environ, OPEN_MPI_RANK) == Some(number.as_bytes())
+                    processes::is_of(&environ, &self.run_id, Some(below))
+                        && processes::variable(&environ, OPEN_MPI_RANK_VAR)
+                            == Some(number.as_bytes())
                 })
             };
             if still(pid) {
@@ -315,15 +317,11 @@ impl<S: ProgressSource> Agent<S> {
     }
 }
 
-/// What a rank is numbered by where ranks can be lost one by one. Its launcher's own processes do not have it.
-const OPEN_MPI_RANK: &str = "OMPI_COMM_WORLD_RANK";
-
 /// Whether the launcher gave the process a rank.
 fn has_rank(pid: u32) -> bool {
-    const MARKS: [&[u8]; 4] =
-        [b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK=", b"PMIX_RANK=", b"SLURM_PROCID="];
-    fs::read(format!("/proc/{pid}/environ"))
-        .is_ok_and(|e| e.split(|b| *b == 0).any(|item| MARKS.iter().any(|m| item.starts_with(m))))
+    processes::environ(pid).is_some_and(|environ| {
+        RANK_VARS.iter().any(|name| processes::variable(&environ, name).is_some())
+    })
 }
 
 struct Shm {
@@ -416,10 +414,9 @@ pub fn digest_of(file: &fs::File) -> io::Result<String> {
 
 /// What changes with every boot of this node.
 pub fn boot() -> String {
-    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     // In a container the kernel's boot says nothing; there it is the first process that was started anew.
     let first = processes::look(1).map_or(0, |(_, started)| started);
-    format!("{}-{first}", boot_id.trim())
+    format!("{}-{first}", processes::kernel())
 }
 
 /// What `--blas` names on this node: another process loads it, which may crash or hang.

@@ -499,9 +499,9 @@ impl Cluster {
         }
     }
 
-    /// Asks a node to end a rank that the others have lost.
-    pub fn tell_end_rank(&mut self, node: usize, rank: usize) {
-        let end = ToAgent::EndRank { rank };
+    /// Asks a node to end a rank of incarnations below `below` that the others have lost.
+    pub fn tell_end_rank(&mut self, node: usize, rank: usize, below: u32) {
+        let end = ToAgent::EndRank { rank, below };
         self.branch.tell(Some(&[node as u32]), &end, &mut self.links);
     }
 

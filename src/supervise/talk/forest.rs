@@ -38,7 +38,7 @@ impl Hands for Node {
     fn end(&mut self, id: u64, _: Option<u32>, _: bool) {
         self.ended.push(id);
     }
-    fn end_rank(&mut self, _: usize) {}
+    fn end_rank(&mut self, _: usize, _: u32) {}
     fn halt(&mut self, _: bool) -> usize {
         1
     }

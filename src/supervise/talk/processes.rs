@@ -30,6 +30,16 @@ pub fn look(pid: u32) -> Option<(char, u64)> {
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 
+/// What tells the kernel that runs here, since its start, from any other: what seems to be several nodes may run under one, in
+/// containers and in tests. The host's name where it is not told.
+pub fn kernel() -> String {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    match text.trim() {
+        "" => nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned(),
+        start => start.to_owned(),
+    }
+}
+
 /// Whether the very process still runs.
 pub fn is_alive(id: ProcessId) -> bool {
     look(id.pid).is_some_and(|(state, started)| started == id.started && state != 'Z')
@@ -130,7 +140,7 @@ pub fn send(pid: u32, signal: Signal, still: impl Fn(u32) -> bool) -> bool {
 /// Where Open MPI's processes of a job on this node find what they share: a folder of the job's own in /tmp, of some
 /// megabytes. Slurm has such folders too, which are its own.
 pub fn session_of(pid: u32) -> Option<PathBuf> {
-    let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let environ = environ(pid)?;
     let path = Path::new(OsStr::from_bytes(variable(&environ, "PMIX_SERVER_TMPDIR")?));
     let of_open_mpi =
         |part| matches!(part, Component::Normal(name) if name.as_bytes().starts_with(b"ompi."));
@@ -143,7 +153,7 @@ pub fn session_of(pid: u32) -> Option<PathBuf> {
 /// processes that are still there.
 fn left_by(pid: u32) -> Option<PathBuf> {
     session_of(pid).or_else(|| {
-        let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        let environ = environ(pid)?;
         let folder = variable(&environ, "TMPDIR").unwrap_or(b"/tmp");
         let folder = Path::new(OsStr::from_bytes(folder));
         folder.is_absolute().then(|| folder.join(format!("ompi.{pid}")))

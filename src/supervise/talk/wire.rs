@@ -52,8 +52,9 @@ pub enum ToAgent {
     Beat { seq: u64 },
     /// End the run's processes, of incarnations below `below` if given; with `clean`, remove its memory too.
     End { id: u64, below: Option<u32>, clean: bool },
-    /// End the rank that the launcher gave this number: the others have lost it, though its process may only be stopped.
-    EndRank { rank: usize },
+    /// End the rank that the launcher of an incarnation below `below` gave this number: the others have lost it, though its
+    /// process may only be stopped.
+    EndRank { rank: usize, below: u32 },
     /// Ask the ranks to save and stop (`now`), or to stop after their next save.
     Halt { now: bool },
     /// Be in charge of these nodes, too.

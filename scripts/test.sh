@@ -58,8 +58,8 @@ export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 export OMPI_MCA_mpi_yield_when_idle=1
-# A job of a few ranks leaves the processors idle while it starts and ends: so some more tests at once than there are cores.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 1))}
+# A job of a few ranks leaves the processors idle while it starts and ends: so more tests at once than there are cores.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc) + 2))}
 
 # Builds for tests alone: without debug information (a panic tells its line all the same), without what makes the next
 # build of a changed source quicker and this one slower, and linked by mold where
@@ -69,27 +69,24 @@ if have mold && echo 'int main(void) { return 0; }' | cc -fuse-ld=mold -x c - -o
     export RUSTFLAGS="${RUSTFLAGS:-} -Clink-arg=-fuse-ld=mold"
 fi
 
-openblas=(--no-default-features --features openblas)
-
 open_mpi=(env "MPICC=$(mpi_tool mpicc openmpi)" "SKT_TEST_MPIRUN=$(mpi_tool mpirun openmpi)")
-# One target folder for each MPI: nothing is built again because MPICC has changed.
-mpich=(env "MPICC=$(mpi_tool mpicc mpich)" "SKT_TEST_MPIRUN=$(mpi_tool mpirun mpich)" CARGO_TARGET_DIR=target/mpich)
-# And one for the other BLAS: it is built while tests run that start the program from the first folder.
-other_blas=("${open_mpi[@]}" CARGO_TARGET_DIR=target/openblas)
+# One target folder for each MPI: nothing is built again because MPICC has changed. The other MPI and the other BLAS make one
+# configuration: each is met, and there is one build less. MPICH's ranks keep their core while they wait, so fewer tests at once.
+mpich=(env "MPICC=$(mpi_tool mpicc mpich)" "SKT_TEST_MPIRUN=$(mpi_tool mpirun mpich)" CARGO_TARGET_DIR=target/mpich
+    "RUST_TEST_THREADS=$(($(nproc) + 1))")
+openblas=(--no-default-features --features openblas)
 
 # Another Open MPI, whose launcher has other options and other habits: where scripts/setup.sh has put it. It has its own
 # words for more ranks than cores, and for not binding them.
 open_mpi_5=(env "MPICC=$(openmpi5_dir)/bin/mpicc" "SKT_TEST_MPIRUN=$(openmpi5_dir)/bin/mpirun" CARGO_TARGET_DIR=target/openmpi5
     PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe PRTE_MCA_hwloc_default_binding_policy=none)
 
-# What the other BLAS takes part in, and what the other MPI does: no unit test starts MPI, the other BLAS is called in
-# every part of the solver by tests/mpi, and no other program under tests/ solves a system. All the rest is the same
-# code in every build and runs once: of tests/mpi and tests/crash what only starts, prints, stores, codes or judges, of
-# tests/node_loss what supervisor and agents settle among themselves, without a word from the launcher, and the
-# moments of a run at which a node is lost, but for the first save and the recovery.
+# What the other BLAS and the other MPI take part in: no unit test starts MPI, the other BLAS is called in every part of
+# the solver by tests/mpi, and no other program under tests/ solves a system. All the rest is the same code in every
+# build and runs once: of tests/mpi and tests/crash what only prints, stores or codes, of tests/node_loss what supervisor
+# and agents settle among themselves, without a word from the launcher, and the moments of a run at which a node is lost,
+# but for the first save and the recovery.
 with_ranks=(--test mpi --test crash)
-not_with_blas=(--skip binding:: --skip faults:: --skip output:: --skip report:: --skip tune::
-    --skip apart:: --skip damage:: --skip level2:: --skip limits:: --skip many:: --skip negative:: --skip soak:: --skip windows::)
 not_with_mpi=(--skip report:: --skip tune:: --skip apart:: --skip level2:: --skip negative::)
 not_with_launcher=(--skip branches:: --skip level2:: --skip outages:: --skip partition:: --skip spares:: --skip verdicts::
     --skip windows::a --skip windows::during_a_ --skip windows::in_ --skip windows::near_ --skip windows::results_ --skip windows::while_)
@@ -105,12 +102,15 @@ nodes_missing() {
     fi
 }
 
+# So many clusters of virtual nodes at once.
+clusters=$((2 * $(nproc) + 2))
+
 # The suite that loses nodes, under one MPI.
-node_loss() { # name environment... -- what is left out...
-    local name="tests: node loss, $1" missing environment=()
+node_loss() { # name command... -- what is left out...
+    local name="tests: node loss, $1" missing command=()
     shift
     while [[ $1 != -- ]]; do
-        environment+=("$1")
+        command+=("$1")
         shift
     done
     shift
@@ -125,17 +125,16 @@ node_loss() { # name environment... -- what is left out...
             leave_out+=(--skip slurm::)
             skipped+=("$name, inside a Slurm allocation: Slurm is not installed; scripts/setup.sh --with-slurm")
         fi
-        tests "$name" "${environment[@]}" cargo test --locked --no-fail-fast --test node_loss -- \
-            --ignored --test-threads 4 "${leave_out[@]}"
+        tests "$name" "${command[@]}" --test node_loss -- --ignored --test-threads "$clusters" "${leave_out[@]}"
     fi
 }
 
 # These mount small file systems.
-no_room() { # name environment...
+no_room() { # name command...
     local name="tests: no room in memory or on storage, $1"
     shift
     if ((EUID == 0)) && unshare --mount true 2>/dev/null; then
-        tests "$name" "$@" cargo test --locked --test crash -- --ignored --test-threads 1
+        tests "$name" "$@" --test crash -- --ignored --test-threads 1
     else
         step "$name"
         say "SKIPPED: not root, or no mount namespace to be had"
@@ -176,10 +175,8 @@ take_over() { # folder
 # that come later. What does not build says so when its tests are to run.
 build_ahead() {
     nice -n 19 bash -c "$(declare -f try_package); package_log='$package_log'; try_package"
-    take_over target/openblas
-    nice -n 19 "${other_blas[@]}" cargo test --locked --no-run "${openblas[@]}" "${with_ranks[@]}" || true
     take_over target/mpich
-    nice -n 19 "${mpich[@]}" cargo test --locked --no-run "${with_ranks[@]}" --test node_loss || true
+    nice -n 19 "${mpich[@]}" cargo test --locked --no-run "${openblas[@]}" "${with_ranks[@]}" --test node_loss || true
     if [[ -x $(openmpi5_dir)/bin/mpicc ]]; then
         take_over target/openmpi5
         nice -n 19 "${open_mpi_5[@]}" cargo test --locked --no-run --test mpi --test nonstop --test node_loss || true
@@ -195,7 +192,7 @@ check "build: Open MPI, BLIS" "${open_mpi[@]}" cargo test --locked --no-run
 
 build_ahead >"$ahead_log" 2>&1 &
 ahead=$!
-node_loss "Open MPI" "${open_mpi[@]}" --
+node_loss "Open MPI" "${open_mpi[@]}" cargo test --locked --no-fail-fast --
 if [[ -z $(nodes_missing) ]]; then
     tests "tests: unfit nodes" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test fit_nodes -- --ignored --test-threads 1
 else
@@ -222,16 +219,14 @@ case $package_status in
 esac
 say "$package_words"
 
-# The sweep over all combinations of the solver's options is spread over the three: a third each. Crash
-# points are struck one and all under the first, and in a sample under the others.
-tests "tests: Open MPI, BLIS" "${open_mpi[@]}" SKT_TEST_SHARE=1/3 cargo test --locked --no-fail-fast
-no_room "Open MPI" "${open_mpi[@]}"
-tests "tests: Open MPI, OpenBLAS" "${other_blas[@]}" SKT_TEST_SHARE=2/3 SKT_TEST_SAMPLE=1 \
-    cargo test --locked --no-fail-fast "${openblas[@]}" "${with_ranks[@]}" -- "${not_with_blas[@]}"
-tests "tests: MPICH, BLIS" "${mpich[@]}" SKT_TEST_SHARE=3/3 SKT_TEST_SAMPLE=1 \
-    cargo test --locked --no-fail-fast "${with_ranks[@]}" -- "${not_with_mpi[@]}"
-no_room "MPICH" "${mpich[@]}"
-node_loss "MPICH" "${mpich[@]}" -- "${not_with_launcher[@]}"
+# The sweep over the solver's options is run whole under the first, a third of it under the other; crash points are struck
+# one and all under the first, and in a sample under the other.
+tests "tests: Open MPI, BLIS" "${open_mpi[@]}" cargo test --locked --no-fail-fast
+no_room "Open MPI" "${open_mpi[@]}" cargo test --locked
+tests "tests: MPICH, OpenBLAS" "${mpich[@]}" SKT_TEST_SHARE=1/3 SKT_TEST_SAMPLE=1 \
+    cargo test --locked --no-fail-fast "${openblas[@]}" "${with_ranks[@]}" -- "${not_with_mpi[@]}"
+no_room "MPICH" "${mpich[@]}" cargo test --locked "${openblas[@]}"
+node_loss "MPICH" "${mpich[@]}" cargo test --locked --no-fail-fast "${openblas[@]}" -- "${not_with_launcher[@]}"
 
 # The kernels for another processor, in an emulator. Only they and the loops around them are built for it.
 neon="tests: NEON kernels, emulated"
@@ -257,7 +252,7 @@ if [[ -x $(openmpi5_dir)/bin/mpicc ]]; then
     tests "tests: Open MPI 5, going on without a restart" "${open_mpi_5[@]}" cargo test --locked --no-fail-fast --test nonstop -- --ignored --skip peers::member
     if [[ -z $(nodes_missing) ]]; then
         tests "$openmpi5, node loss" "${open_mpi_5[@]}" cargo test --locked --no-fail-fast --test node_loss -- \
-            --ignored --test-threads 4 power_off during_the_first_save in_place
+            --ignored --test-threads "$clusters" power_off during_the_first_save in_place
     fi
 else
     step "$openmpi5"
@@ -270,8 +265,7 @@ for name in "${times[@]}"; do
     say "$name"
 done
 say "run once, with Open MPI and BLIS: what neither BLAS nor MPI takes part in; a sample with the others: tests/crash"
-say "left out with OpenBLAS: ${not_with_blas[*]//--skip/}"
-say "left out with MPICH: ${not_with_mpi[*]//--skip/}; of node loss: ${not_with_launcher[*]//--skip/}"
+say "left out with MPICH and OpenBLAS: ${not_with_mpi[*]//--skip/}; of node loss: ${not_with_launcher[*]//--skip/}"
 for name in "${skipped[@]}"; do
     say "SKIPPED: $name"
 done

@@ -306,13 +306,15 @@ impl Running {
 
     /// Waits for the end of the job.
     pub fn end(mut self) -> Ran {
+        let mut launcher_hangs = false;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
             if self.began.elapsed() > self.limit {
-                // Open MPI's mpirun was seen to block itself (in PMIx_server_finalize) when a rank had been
-                // killed, with no rank left. That is its end, though it does not know.
+                // With no rank left, Open MPI's mpirun was seen to block itself: 4.1 in PMIx_server_finalize when a rank
+                // had been killed, 5.0.11 on a lock of its own when ranks had ended with an error, once in 300 times on a
+                // busy machine. That is its end, though it does not know, and nobody is told how the ranks ended.
                 let ended = self.ranks().is_empty();
                 kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).unwrap();
                 let until = Instant::now() + Duration::from_secs(5);
@@ -328,12 +330,19 @@ impl Running {
                 }
                 assert!(ended, "the job hangs. It wrote: {}", self.told());
                 eprintln!("the launcher had to be killed: its ranks were gone, it was not");
+                launcher_hangs = true;
                 break status;
             }
             std::thread::sleep(Duration::from_millis(5));
         };
         let read = |name: &str| fs::read_to_string(self.dir.path().join(name)).unwrap();
-        Ran { code: status.code(), out: read("stdout"), err: read("stderr"), dir: self.dir }
+        Ran {
+            code: status.code(),
+            launcher_hangs,
+            out: read("stdout"),
+            err: read("stderr"),
+            dir: self.dir,
+        }
     }
 }
 
@@ -341,14 +350,17 @@ impl Running {
 pub struct Ran {
     /// `None` where a signal ended the launcher.
     pub code: Option<i32>,
+    /// It was there without its ranks, and was ended for that.
+    launcher_hangs: bool,
     pub out: String,
     pub err: String,
     dir: TempDir,
 }
 
 impl Ran {
+    /// That the launcher told this code, unless it hung and told none.
     pub fn expect_code(self, code: i32) -> Self {
-        assert_eq!(self.code, Some(code), "{}", self.told());
+        assert!(self.code == Some(code) || self.launcher_hangs, "not {code}: {}", self.told());
         self
     }
 

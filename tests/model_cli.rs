@@ -113,6 +113,30 @@ fn a_written_plan_with_checksums_passes_the_check() {
     assert!(toml.contains("method = \"abft\"") && !toml.contains("[checkpoint]"), "{toml}");
 }
 
+/// The same with two of them: P x (Q+2) ranks, and both files say it.
+#[test]
+fn a_written_plan_with_two_columns_of_checksums_passes_the_check() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().to_str().unwrap();
+    let plan = "plan --nodes 80 --memory 64GB --cores 24 --mtbf 24h --method abft --checksum-columns 2 --runs 100 --write";
+    let text = stdout(&plan.split(' ').chain([at]).collect::<Vec<_>>());
+    for part in [
+        "8 x 8, row-major",
+        "2 columns of 8 ranks with checksums, which bear the loss of 2 process columns",
+        "  2 columns of checksums ",
+        "3 columns of checksums",
+        "16 ranks more than the grid has",
+        "-np 80 --map-by ppr:1:node --bind-to none skt-hpl",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let path = dir.path().join("skt.toml");
+    let check = stdout(&["check", path.to_str().unwrap()]);
+    assert!(check.contains("no fault found"), "{check}");
+    let toml = std::fs::read_to_string(path).unwrap();
+    assert!(toml.contains("checksum-columns = 2"), "{toml}");
+}
+
 #[test]
 fn runs_with_checksums_are_simulated() {
     let base = ["simulate", "--nodes", "72", "--mtbf", "1h", "--work", "2h", "--method", "abft"];
@@ -122,12 +146,21 @@ fn runs_with_checksums_are_simulated() {
     // Two hours and an eighth.
     assert!(text.contains("2.25 h work") && text.contains("without a restart"), "{text}");
     assert!(text.contains("began anew"), "{text}");
+    // A quarter more with two columns, and they bear more.
+    let double = stdout(&[&words[..], &["--checksum-columns", "2"]].concat());
+    assert!(double.contains("2.50 h work"), "{double}");
+    let anew = |text: &str| {
+        let line = text.lines().find(|line| line.contains("began anew")).unwrap();
+        line.split_whitespace().next().unwrap().parse::<f64>().unwrap()
+    };
+    assert!(anew(&double) < anew(&text), "{double}\n{text}");
+    assert!(refusal(&[&base[..7], &["--checksum-columns", "2"]].concat(), 2).contains("--columns"));
     let own = ["simulate", "--nodes", "72", "--mtbf", "1h", "--work", "2h"];
     let in_place =
         [&own[..], &["--process-share", "1", "--in-place", "1s", "--spare-ranks", "3"]].concat();
     assert!(stdout(&in_place).contains("without a restart"));
     assert!(
-        refusal(&[&own[..], &["--columns", "8"]].concat(), 1).contains("no column of checksums")
+        refusal(&[&own[..], &["--columns", "8"]].concat(), 1).contains("no columns of checksums")
     );
     assert!(
         refusal(&[&own[..], &["--method", "single", "--in-place", "1s"]].concat(), 1)
@@ -146,13 +179,20 @@ fn ways_to_go_on_beside_each_other() {
     for (way, parts) in [
         ("self, restarts", ["46.9 %", "1.0000", "0.9677"]),
         ("self, in place", ["46.9 %", "1.0000", "0.9699"]),
-        ("checksums, Q = 31 ", ["96.9 %", "1.0323", "0.9570"]),
-        ("checksums, Q = 127 ", ["99.2 %", "1.0079", "0.9804"]),
+        ("checksums, Q = 31, R = 1 ", ["96.9 %", "1.0323", "0.9570"]),
+        ("checksums, Q = 127, R = 1 ", ["99.2 %", "1.0079", "0.9804"]),
     ] {
         let row = row(way);
         for part in parts {
             assert!(row.contains(part), "{part}\n{row}");
         }
+    }
+    let two = "model nonstop --mtbf 10h --process-share 1 --columns 8 --checksum-columns 1,2";
+    let two = stdout(&two.split(' ').collect::<Vec<_>>());
+    for row in ["checksums, Q = 8, R = 1 ", "checksums, Q = 8, R = 2 "] {
+        let line = two.lines().find(|line| line.starts_with(row)).unwrap();
+        let parts = if row.contains("R = 2") { ["80.0 %", "1.2500"] } else { ["88.9 %", "1.1250"] };
+        assert!(parts.iter().all(|part| line.contains(part)), "{line}");
     }
     assert!(refusal(&["model", "nonstop", "--mtbf", "10h"], 2).contains("--process-share"));
     let beyond = ["model", "nonstop", "--mtbf", "10h", "--process-share", "1.5"];

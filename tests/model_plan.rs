@@ -14,6 +14,7 @@ use skt_hpl::model::fit::{RateModel, fit, read};
 use skt_hpl::model::memory::{Method, RANK_BASE_MOST, Scope, Shape, rank_memory};
 use skt_hpl::model::planner::{
     Advice, Inputs, Measured, Mtbf, calibration_sizes, even_groups, plan, squarest_grid,
+    squarest_with_checksums,
 };
 use skt_hpl::params::{Engine, Mapping, Rng, TestParams};
 use skt_hpl::parity::Code;
@@ -207,7 +208,7 @@ proptest! {
             grid: on(14).then_some((int(6, 8), int(7, 8))), depth: int(3, 5),
             method: on(15).then_some(Method::ALL[(ints[0] % 6) as usize]),
             scope: Scope::Corner, group: on(16).then_some(int(6, 40)), losses: int(5, 4),
-            measured: None, job: None, simulate: 0, threads: 1, seed: 1,
+            checksum_columns: on(19).then_some(int(1, 6)), measured: None, job: None, simulate: 0, threads: 1, seed: 1,
         };
         if let Ok(advice) = plan(&inputs) {
             let json = serde_json::to_value(&advice.plan).unwrap();
@@ -338,6 +339,39 @@ fn a_plan_with_a_column_of_checksums() {
     assert_eq!(compared.abft_from, None);
 }
 
+/// 80 nodes with two columns of checksums: 8 x (8+2), four of five parts for the matrix, and less often begun anew than with one.
+#[test]
+fn a_plan_with_two_columns_of_checksums() {
+    let with = |sums| Inputs {
+        method: Some(Method::Abft),
+        checksum_columns: sums,
+        mtbf: Some(Mtbf::System(HOUR_S)),
+        process_share: Some(1.0),
+        in_place: Some(1.0),
+        simulate: 2000,
+        ..Inputs::machine(80, 24, 64e9)
+    };
+    let advice = plan(&with(Some(2))).unwrap();
+    let p = &advice.plan;
+    assert_eq!((p.shape.p, p.shape.q, p.ranks, p.checksum_columns), (8, 8, 80, 2));
+    let matrix = p.rank.matrix / (p.rank.matrix + p.rank.checksums);
+    assert!((matrix - 0.8).abs() < 1e-12);
+    let simulated = advice.simulated.as_ref().unwrap();
+    assert!(simulated.wall.unwrap().agrees(p.seconds_expected.unwrap(), 2.0), "{simulated:?}");
+    // One column more is told beside it, and what is compared has two.
+    let more = advice.alternatives.iter().find(|a| a.what == "3 columns of checksums").unwrap();
+    let more = more.plan.as_ref().unwrap();
+    assert_eq!((more.shape.p, more.shape.q, more.checksum_columns), (8, 7, 3));
+    assert_eq!(advice.without_restart.unwrap().checksum_columns, 2);
+    let one = plan(&with(None)).unwrap().plan;
+    assert_eq!((one.shape.p, one.shape.q, one.checksum_columns), (8, 9, 1));
+    assert!(one.survives < p.survives && p.survives < more.survives);
+    // Rows of the grid are the fewer, though the whole of it would be square.
+    let grid = |ranks, sums| squarest_with_checksums(ranks, sums).unwrap();
+    assert_eq!((grid(64, 1), grid(64, 2), grid(64, 4)), ((8, 7), (4, 14), (4, 12)));
+    assert_eq!((grid(4, 1), grid(4, 2), grid(7, 4)), ((2, 1), (1, 2), (1, 3)));
+}
+
 /// With 64 process columns and a failure in ten days the larger matrix is worth the column. But who loses a node begins anew:
 /// it is told from which share of processes on checksums are the faster way, and there it turns.
 #[test]
@@ -387,7 +421,11 @@ fn in_place_beside_restarts() {
 fn refusals_tell_what_to_do() {
     let abft =
         |i: Inputs| plan(&Inputs { method: Some(Method::Abft), ..i }).unwrap_err().to_string();
-    assert!(abft(quick(1, 8, 1e10)).contains("two ranks"));
+    assert!(abft(quick(1, 8, 1e10)).contains("needs 2 ranks at least"));
+    let two = abft(Inputs { checksum_columns: Some(2), ..quick(2, 8, 1e10) });
+    assert!(two.contains("2 columns of checksums (method abft) need 3 ranks at least"), "{two}");
+    let five = abft(Inputs { checksum_columns: Some(5), ..quick(9, 8, 1e10) });
+    assert!(five.contains("at most 4"), "{five}");
     assert!(abft(Inputs { depth: 2, ..quick(4, 8, 1e10) }).contains("--depth 1"));
     let all = abft(Inputs { grid: Some((2, 2)), ..quick(4, 8, 1e10) });
     assert!(all.contains("a process column more"), "{all}");

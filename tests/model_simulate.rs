@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use skt_hpl::model::fit::RateModel;
 use skt_hpl::model::memory::{Method, Scope};
-use skt_hpl::model::nonstop::{Failing, Replacement};
+use skt_hpl::model::nonstop::{Columns, Failing, Replacement};
 use skt_hpl::model::profile::{Every, Run, SaveCost, Schedule};
 use skt_hpl::model::protocols::{Validity, waste_coordinated};
 use skt_hpl::model::reliability::{LongRun, group_overwhelmed};
@@ -96,16 +96,24 @@ fn runs_that_go_on_in_place_take_the_expected_time() {
     }
 }
 
-/// A column of checksums: how long a run takes, and how often it begins anew, with a failure every second run to ten of
+/// Columns of checksums: how long a run takes, and how often it begins anew, with a failure every second run to ten of
 /// them in one. Losses of ranks that stand idle cost a notice here and nothing in the formula, which is
 /// a few seconds in thousands.
 #[test]
 fn runs_with_checksums_take_the_expected_time() {
-    for (mtbf, processes, q) in
-        [(20_000.0, 0.9, 7), (5_000.0, 0.5, 3), (3_000.0, 1.0, 1), (2_000.0, 0.95, 31)]
-    {
-        let run = Replacement { q, work: 10_000.0, replace: 1.0, anew: 60.0 };
-        let nodes = 4 * (q + 1);
+    // The last with replacements that others often strike.
+    for (mtbf, processes, q, sums, replace) in [
+        (20_000.0, 0.9, 7, 1, 1.0),
+        (5_000.0, 0.5, 3, 1, 1.0),
+        (3_000.0, 1.0, 1, 1, 1.0),
+        (2_000.0, 0.95, 31, 1, 1.0),
+        (3_000.0, 0.9, 7, 2, 1.0),
+        (2_500.0, 1.0, 2, 4, 1.0),
+        (3_000.0, 0.95, 127, 3, 600.0),
+    ] {
+        let columns = Columns { q, sums };
+        let run = Replacement { columns, work: 10_000.0, replace, anew: 60.0 };
+        let nodes = 4 * columns.all();
         let scenario = Scenario {
             schedule: Schedule::periodic(run.work, run.work, 0.0, 0.0).unwrap(),
             method: Method::Abft,
@@ -113,7 +121,7 @@ fn runs_with_checksums_take_the_expected_time() {
                 going_on: GoingOn {
                     processes,
                     in_place: Some(run.replace),
-                    columns: Some(q),
+                    columns: Some(columns),
                     ..GoingOn::NEVER
                 },
                 ..system(nodes)
@@ -126,7 +134,7 @@ fn runs_with_checksums_take_the_expected_time() {
         let expected = run.expected(failing).unwrap();
         assert!(
             s.wall.unwrap().agrees(expected, 1.6),
-            "{mtbf} {processes} {q}: {:?} {expected}",
+            "{mtbf} {processes} {columns:?}: {:?} {expected}",
             s.wall
         );
         // Tries until one comes through: (1 - S)/S of them in vain.
@@ -345,7 +353,7 @@ proptest! {
                     processes: if on(5) { floats[10].min(1.0) } else { 0.0 },
                     in_place: on(6).then_some(floats[11]),
                     spare_ranks: on(7).then_some(ints[2] % 3),
-                    columns: (on(10) || method == Method::Abft).then_some(int(2, 9)),
+                    columns: (on(10) || method == Method::Abft).then_some(Columns { q: int(2, 9), sums: int(1, 5) }),
                 },
             },
             failures,

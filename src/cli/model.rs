@@ -14,7 +14,7 @@ use crate::model::fit::{fit, read};
 use crate::model::helpers;
 use crate::model::interval;
 use crate::model::memory::{Method, available_fraction, memory_factor};
-use crate::model::nonstop::{Failing, Replacement, Ways, column_factor};
+use crate::model::nonstop::{Columns, Failing, Replacement, Ways};
 use crate::model::platforms::{
     Application, Defaults, Edition, Grouping, InMemory, Machine, Platform, growth, protocol,
 };
@@ -154,9 +154,13 @@ struct NonstopFlags {
     /// Share of the failures that end a process and leave its node, 0 to 1
     #[arg(long, value_name = "SHARE")]
     process_share: f64,
-    /// Process columns that compute; one more has the checksums
+    /// Process columns that compute, beside those that keep checksums
     #[arg(long, value_delimiter = ',', default_value = "7,31,127", value_name = "Q,..")]
     columns: Vec<u64>,
+    /// Process columns that keep checksums, up to 4: so many may be lost
+    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "R,..",
+          value_parser = clap::value_parser!(u64).range(1..=Columns::SUMS_MAX))]
+    checksum_columns: Vec<u64>,
     /// Time of the work on all ranks, without checksums
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "2h")]
     work: f64,
@@ -497,24 +501,28 @@ fn without_restart(flags: &NonstopFlags) -> Result<Answer, ModelError> {
         in_place: flags.in_place,
     };
     let mut text = String::from(
-        "way                      memory for the matrix    work   share of the rate   not begun anew\n",
+        "way                        memory for the matrix    work   share of the rate   not begun anew\n",
     );
     let mut row = |way: String, memory: f64, work: f64, rate: f64, through: Option<f64>| {
         let through = through.map_or(String::new(), |p| format!("{:.2} %", 100.0 * p));
         let line =
-            format!("{way:<24} {:>19.1} % {work:>7.4} {rate:>19.5} {through:>16}", 100.0 * memory);
+            format!("{way:<26} {:>19.1} % {work:>7.4} {rate:>19.5} {through:>16}", 100.0 * memory);
         let _ = writeln!(text, "{}", line.trim_end());
     };
     let own = available_fraction(Method::SelfCheckpoint, flags.group, 1)?;
     row("self, restarts".into(), own, 1.0, ways.by_restarts(flags.mtbf)?, None);
     row("self, in place".into(), own, 1.0, ways.in_place(failing)?, None);
-    for &q in &flags.columns {
-        let factor = column_factor(q)?;
-        let run =
-            Replacement { q, work: flags.work * factor, replace: flags.in_place, anew: again };
-        let through = run.finishes(failing)?;
-        let rate = ways.by_checksums(q, failing)?;
-        row(format!("checksums, Q = {q}"), 1.0 / factor, factor, rate, Some(through));
+    for &sums in &flags.checksum_columns {
+        for &q in &flags.columns {
+            let columns = Columns { q, sums };
+            let factor = columns.factor()?;
+            let work = flags.work * factor;
+            let run = Replacement { columns, work, replace: flags.in_place, anew: again };
+            let through = run.finishes(failing)?;
+            let rate = ways.by_checksums(columns, failing)?;
+            let way = format!("checksums, Q = {q}, R = {sums}");
+            row(way, 1.0 / factor, factor, rate, Some(through));
+        }
     }
     Ok((text, None))
 }

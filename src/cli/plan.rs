@@ -14,9 +14,10 @@ use crate::cores;
 use crate::model::fit::{Fit, Sample, fit, read};
 use crate::model::hpl_dat::hpl_dat;
 use crate::model::memory::{Method, Scope};
+use crate::model::nonstop::Columns;
 use crate::model::planner::{
-    self, Advice, Comparison, Inputs, Measured, Mtbf, Plan, calibration_sizes, node_hours,
-    test_params,
+    self, Advice, Comparison, Inputs, Measured, Mtbf, Plan, calibration_sizes,
+    columns_of_checksums, node_hours, test_params,
 };
 use crate::supervise::start::launcher::{Launcher, WITH_ULFM};
 use crate::topology::{Layout, Topology};
@@ -121,7 +122,7 @@ pub struct PlanFlags {
     #[arg(short, long, value_name = "P", requires = "q", help_heading = RUN)]
     p: Option<u64>,
 
-    /// Process columns, with -p; of method abft without the one for checksums
+    /// Process columns, with -p; of method abft without those for checksums
     #[arg(short, long, value_name = "Q", requires = "p", help_heading = RUN)]
     q: Option<u64>,
 
@@ -144,6 +145,10 @@ pub struct PlanFlags {
     /// Losses each group survives
     #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = RUN)]
     losses: u64,
+
+    /// Process columns that keep checksums, up to 4, of method abft and of what others are compared with [default: 1]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..=Columns::SUMS_MAX), help_heading = RUN)]
+    checksum_columns: Option<u64>,
 
     /// Name the run's memory is kept under
     #[arg(long, value_name = "NAME", help_heading = RUN)]
@@ -344,6 +349,7 @@ fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refus
         scope: flags.scope,
         group: flags.group,
         losses: flags.losses,
+        checksum_columns: flags.checksum_columns,
         measured: None,
         job: flags.job.clone(),
         simulate: flags.runs,
@@ -502,7 +508,7 @@ fn start(inputs: &Inputs, plan: &Plan) -> String {
         Method::None => format!("Start it there with\n{plain}"),
         Method::Abft => format!(
             "Start it there, with Open MPI 5 and {} ranks more than the grid has, with\n  mpirun {} {} skt-hpl",
-            plan.shape.p,
+            plan.shape.p * plan.checksum_columns,
             WITH_ULFM.join(" "),
             typed(Some(Launcher::Openmpi))
         ),
@@ -529,8 +535,14 @@ fn protection(plan: &Plan) -> String {
     match plan.method {
         Method::None => "none".into(),
         Method::Abft => format!(
-            "a column of {} ranks with checksums, which bears the loss of one process column",
-            plan.shape.p
+            "{} of {} ranks with checksums, which bear{} the loss of {}",
+            match plan.checksum_columns {
+                1 => "a column".to_owned(),
+                sums => format!("{sums} columns"),
+            },
+            plan.shape.p,
+            if plan.checksum_columns == 1 { "s" } else { "" },
+            Columns::borne(plan.checksum_columns)
         ),
         Method::Disk => format!("{} of the matrix to disk", plan.scope.name()),
         m => format!(
@@ -550,28 +562,31 @@ fn without_restart(c: &Comparison) -> String {
         "\nWithout a restart ({:.0} % of the failures end a process and leave its node)\n",
         100.0 * c.process_share
     );
+    let checksums = columns_of_checksums(c.checksum_columns);
     let ways = [
         ("self-checkpoint, restarts", c.restart),
         ("self-checkpoint, in place", c.in_place),
-        ("column of checksums", c.abft),
+        (checksums.as_str(), c.abft),
     ];
     for (what, rate) in ways {
         let told = rate.map_or("never, or not possible".into(), show_flops);
         let _ = writeln!(t, "  {what:<28} {told:>16} expected");
     }
+    const CHECKSUMS: &str = "Checksums";
     // In place is never slower; where it gains nothing a restart is the simpler way.
     let gains = |a: Option<f64>, b: Option<f64>| a.unwrap_or(0.0) > 1.001 * b.unwrap_or(0.0);
     if [c.restart, c.in_place, c.abft] == [None; 3] {
         return t;
     }
     let best = if gains(c.abft, c.in_place) {
-        "The column of checksums"
+        CHECKSUMS
     } else if gains(c.in_place, c.restart) {
         "Self-checkpoint in place"
     } else {
         "Self-checkpoint with restarts: going on in place gains less than 0.1 %, so it"
     };
-    let _ = writeln!(t, "  {best} is better here.");
+    let is = if best == CHECKSUMS { "are" } else { "is" };
+    let _ = writeln!(t, "  {best} {is} better here.");
     let _ = match c.abft_from {
         Some(0.0) => {
             writeln!(t, "  Checksums are faster at these sizes even if every failure takes a node.")

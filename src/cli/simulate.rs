@@ -12,7 +12,7 @@ use crate::model::ModelError;
 use crate::model::figures::simulation_figure;
 use crate::model::fit::RateModel;
 use crate::model::memory::{Method, Scope};
-use crate::model::nonstop::{IN_PLACE_S, column_factor};
+use crate::model::nonstop::{Columns, IN_PLACE_S};
 use crate::model::profile::{Every, Run, SaveCost, Schedule};
 use crate::model::simulate::{
     Age, Domains, Failures, GoingOn, Placement, Scenario, Summary, System, Trace, simulate,
@@ -54,9 +54,14 @@ pub struct SimulateFlags {
     #[arg(long, value_name = "METHOD", default_value = "self", help_heading = PROTECTION)]
     method: Method,
 
-    /// Process columns that compute, for --method abft: one more has the checksums; nodes are then counted as one rank each
+    /// Process columns that compute, for --method abft, beside those that keep checksums; nodes are then counted as one rank each
     #[arg(long, value_name = "Q", required_if_eq("method", "abft"), help_heading = PROTECTION)]
     columns: Option<u64>,
+
+    /// Process columns that keep checksums, up to 4: so many may be lost [default: 1]
+    #[arg(long, value_name = "R", requires = "columns", value_parser = clap::value_parser!(u64).range(1..=Columns::SUMS_MAX),
+          help_heading = PROTECTION)]
+    checksum_columns: Option<u64>,
 
     /// What a save of HPL holds: whole, side or corner
     #[arg(long, value_name = "SCOPE", default_value = "corner", help_heading = PROTECTION)]
@@ -258,13 +263,14 @@ fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
         (_, None) => Every::Auto { mtbf: 1.0 / rate },
     };
     // The ranks that keep checksums are missing from the others' work.
-    let factor = flags.columns.map_or(Ok(1.0), column_factor)?;
+    let columns = flags.columns.map(|q| Columns { q, sums: flags.checksum_columns.unwrap_or(1) });
+    let factor = columns.map_or(Ok(1.0), Columns::factor)?;
     let schedule = match (flags.n, flags.work) {
         (Some(n), _) => {
             // The parser asks for --rate beside -n.
             let mut rate = RateModel::new(flags.rate.unwrap_or(0.0) * 1e12, flags.n_half)?;
-            if let Some(q) = flags.columns {
-                rate = rate.scaled(q.saturating_add(1), q)?;
+            if let Some(columns) = columns {
+                rate = rate.scaled(columns.all(), columns.q)?;
             }
             let cost = SaveCost {
                 encode: flags.encode,
@@ -309,7 +315,7 @@ fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
                     _ => flags.in_place,
                 },
                 spare_ranks: flags.spare_ranks,
-                columns: flags.columns,
+                columns,
             },
         },
         failures,

@@ -12,7 +12,7 @@ use super::helpers;
 use super::interval;
 use super::memory::{Method, Scope, available_fraction, scope_volume};
 use super::nonstop::{
-    Failing, IN_PLACE_S, Repair, Ways, rebuilt_by_recovery, regained_by_replacement,
+    Columns, Failing, IN_PLACE_S, Repair, Ways, rebuilt_by_recovery, regained_by_replacement,
 };
 use super::platforms::{
     Application, Defaults, Edition, Grouping, InMemory, Machine, Platform, groups, growth,
@@ -705,6 +705,7 @@ fn nonstop_figure() -> Result<Figure> {
         600.0, 1200.0, 2400.0, 6000.0, 9000.0, 12_000.0,
     ];
     let minutes = through(&MINUTES, 4);
+    let one = |q| Columns { q, sums: 1 };
     let mut panels = Vec::new();
     for processes in [1.0, 0.9, 0.5] {
         let at = |m: f64| Failing { mtbf: m * 60.0, processes };
@@ -715,8 +716,11 @@ fn nonstop_figure() -> Result<Figure> {
             series: vec![
                 line("self, restarts", curve(&minutes, |m| ways.by_restarts(m * 60.0))?),
                 line("self, in place", curve(&minutes, |m| ways.in_place(at(m)))?),
-                line("checksums, Q = 31", curve(&minutes, |m| ways.by_checksums(31, at(m)))?),
-                dashed("checksums, Q = 127", curve(&minutes, |m| ways.by_checksums(127, at(m)))?),
+                line("checksums, Q = 31", curve(&minutes, |m| ways.by_checksums(one(31), at(m)))?),
+                dashed(
+                    "checksums, Q = 127",
+                    curve(&minutes, |m| ways.by_checksums(one(127), at(m)))?,
+                ),
             ],
             categories: vec![],
         });
@@ -726,7 +730,7 @@ fn nonstop_figure() -> Result<Figure> {
         let failing = Failing { mtbf: hours * HOUR_S, processes: 1.0 };
         columns
             .iter()
-            .map(|q| Ok((*q as f64, ways.by_checksums(*q, failing)?)))
+            .map(|q| Ok((*q as f64, ways.by_checksums(one(*q), failing)?)))
             .collect::<Result<_>>()
     };
     panels.push(Panel {

@@ -7,12 +7,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::{Result, at_least, finite, positive};
-use super::nonstop::{column_factor, no_groups};
+use super::nonstop::{Columns, no_groups};
 pub use crate::checkpoint::plan::Scope;
 use crate::lu::need::{Means, Problem};
 use crate::params::Engine;
 
-/// How the state is kept so that it outlives a loss: the solver's three methods with saves, its column of checksums, and
+/// How the state is kept so that it outlives a loss: the solver's three methods with saves, its columns of checksums, and
 /// two to compare them with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -24,7 +24,7 @@ pub enum Method {
     Double,
     /// One copy with its checksum: a loss while it is updated is fatal.
     Single,
-    /// No saves: a process column more keeps checksums, which take the place of one that loses a process.
+    /// No saves: process columns more keep checksums, which take the places of those that lose a process.
     Abft,
     /// Written to a parallel file system; no memory beyond the matrix.
     Disk,
@@ -116,8 +116,8 @@ fn group(g: u64, m: u64) -> Result<(f64, f64)> {
 }
 
 /// Memory taken for each unit of application data, in groups of `g` that survive `m` losses. The
-/// inverses of eqs. 6, 7 and 8, generalised from one loss: a checksum takes m/(G-m) of what it protects. A column of
-/// checksums has no groups, so it is refused here: see [`column_factor`].
+/// inverses of eqs. 6, 7 and 8, generalised from one loss: a checksum takes m/(G-m) of what it protects. Columns of
+/// checksums have no groups, so they are refused here: see [`Columns::factor`].
 pub fn memory_factor(method: Method, g: u64, m: u64) -> Result<f64> {
     if method == Method::Abft {
         return Err(no_groups());
@@ -158,7 +158,7 @@ pub fn scope_volume(scope: Scope, n: f64) -> Result<f64> {
     )
 }
 
-/// Memory of one rank by part, in bytes: the rank that holds most. With a column of checksums a rank has either matrix or
+/// Memory of one rank by part, in bytes: the rank that holds most. With columns of checksums a rank has either matrix or
 /// checksums, as much of the one as of the other; matrix and checksums are then their shares over all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RankMemory {
@@ -191,7 +191,7 @@ pub const RANK_BASE_MOST: f64 = 64.0 * 1_048_576.0;
 /// The alignment of work arrays that planned runs ask for, in doubles.
 pub const ALIGN: usize = 8;
 
-/// The shape of a problem on its ranks. A column of checksums is not counted in Q.
+/// The shape of a problem on its ranks. Columns of checksums are not counted in Q.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Shape {
     pub n: u64,
@@ -203,7 +203,8 @@ pub struct Shape {
 }
 
 /// Memory of the fullest rank of our solver: matrix and work arrays by the very lengths it makes them with
-/// ([`Problem`]), protection by [`memory_factor`] or [`column_factor`].
+/// ([`Problem`]), protection by [`memory_factor`] or [`Columns::factor`]. `m`: losses that groups of `g` survive,
+/// or columns of checksums.
 pub fn rank_memory(
     shape: Shape,
     threads: u64,
@@ -242,8 +243,8 @@ pub fn rank_memory(
     }
     let mut matrix = bytes.matrix as f64;
     let (copies, sums) = if method == Method::Abft {
-        matrix /= column_factor(q)?;
-        (0.0, 1.0 / q as f64)
+        matrix /= Columns { q, sums: m }.factor()?;
+        (0.0, m as f64 / q as f64)
     } else if method.in_memory() {
         let (g, m) = group(g, m)?;
         let checksum = m / (g - m);
@@ -289,16 +290,16 @@ mod tests {
         assert!((gain - 1.47).abs() < 0.005, "{gain}");
     }
 
-    /// Of P x (Q+1) ranks P x Q hold the matrix, and the fullest rank is no fuller than without checksums but for b.
+    /// Of P x (Q+R) ranks P x Q hold the matrix, and the fullest rank is no fuller than without checksums but for b.
     #[test]
-    fn a_column_of_checksums() {
-        for q in [1u64, 3, 7, 32] {
+    fn columns_of_checksums() {
+        for (q, sums) in [(1u64, 1u64), (3, 1), (7, 1), (32, 1), (1, 2), (7, 3), (32, 4)] {
             let shape = Shape { n: 192 * q * 20, nb: 192, p: 2, q, depth: 1 };
             let (none, abft) = [Method::None, Method::Abft]
-                .map(|m| rank_memory(shape, 1, m, 1, 1).unwrap())
+                .map(|m| rank_memory(shape, 1, m, 1, sums).unwrap())
                 .into();
             let share = abft.matrix / (abft.matrix + abft.checksums);
-            assert!((share - q as f64 / (q as f64 + 1.0)).abs() < 1e-12, "{q} {share}");
+            assert!((share - q as f64 / (q + sums) as f64).abs() < 1e-12, "{q} {sums} {share}");
             assert_eq!(abft.checkpoint, 0.0);
             // One column of [A|b] more at most: N rows over two process rows, and a huge page.
             let more = abft.total() - none.total();

@@ -1,6 +1,6 @@
 //! Going on without a restart: in place, where a spare rank takes the dead one's position and the last save is restored,
-//! and by hot replacement, where a column of checksums takes the place of a lost process column (*hot-replacement*,
-//! sections III and V).
+//! and by hot replacement, where columns of checksums take the places of lost process columns (*hot-replacement*,
+//! sections III and V; there it is one column).
 //!
 //! Both are there for the loss of a process; a node that goes takes the whole job with it (docs/NONSTOP.md). So every
 //! answer here needs the share of failures that end a process and leave its node. The closed forms are exact for
@@ -10,15 +10,55 @@ use super::ModelError;
 use super::encoding::{Code, Link, tree};
 use super::error::{Result, at_least, finite, fraction, non_negative, positive};
 use super::interval::{self, Segment};
+use crate::lu::SUMS_MAX;
+use serde::Serialize;
 
 /// From the death of a process until all go on without a restart, where nobody says otherwise. A few ranks on one machine need
 /// 0.01 to 0.2 s from the notice on; that a process is gone its node's daemon tells at once.
 pub const IN_PLACE_S: f64 = 1.0;
 
-/// Memory and work of P x (Q+1) ranks for each unit that the P x Q alone would need: (Q+1)/Q, both.
-pub fn column_factor(q: u64) -> Result<f64> {
-    at_least("the number of process columns Q", q, 1, "at least 1")?;
-    Ok((q as f64 + 1.0) / q as f64)
+/// Process columns that compute, and those beside them that keep checksums. So many of all of them may be lost as keep checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Columns {
+    pub q: u64,
+    pub sums: u64,
+}
+
+impl Columns {
+    /// As many as the program can keep.
+    pub const SUMS_MAX: u64 = SUMS_MAX as u64;
+
+    fn check(self) -> Result<()> {
+        at_least("the number of process columns Q", self.q, 1, "at least 1")?;
+        at_least("the number of checksum columns R", self.sums, 1, "at least 1")?;
+        if self.sums > Self::SUMS_MAX {
+            return Err(ModelError::Data(format!(
+                "the number of checksum columns R must be at most {}, but it is {}",
+                Self::SUMS_MAX,
+                self.sums
+            )));
+        }
+        Ok(())
+    }
+
+    /// All of them, in whole numbers where there are so many.
+    pub fn all(self) -> u64 {
+        self.q.saturating_add(self.sums)
+    }
+
+    /// Memory and work of P x (Q+R) ranks for each unit that the P x Q alone would need: (Q+R)/Q, both.
+    pub fn factor(self) -> Result<f64> {
+        self.check()?;
+        Ok((self.q as f64 + self.sums as f64) / self.q as f64)
+    }
+
+    /// How many process columns may be lost, in words.
+    pub fn borne(sums: u64) -> String {
+        match sums {
+            1 => "one process column".to_owned(),
+            sums => format!("{sums} process columns"),
+        }
+    }
 }
 
 /// Failures of the whole system, and how many of them are a process's alone.
@@ -66,43 +106,100 @@ impl Failing {
     }
 }
 
-/// A run with a column of checksums. Seconds.
+/// A run with columns of checksums. Seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Replacement {
-    /// Process columns that compute; one more has the checksums.
-    pub q: u64,
+    pub columns: Columns,
     /// The whole work, on these ranks, undisturbed.
     pub work: f64,
-    /// What the one loss that is borne costs.
+    /// What each loss that is borne costs.
     pub replace: f64,
     /// From a loss that is not borne until the run has begun anew.
     pub anew: f64,
 }
 
+/// One number for each count of process columns that are lost, or for each two of such counts.
+type Row = [f64; SUMS_MAX + 1];
+type Square = [Row; SUMS_MAX + 1];
+
+fn product(a: &Square, b: &Square) -> Square {
+    let mut c = [Row::default(); SUMS_MAX + 1];
+    for (c, a) in c.iter_mut().zip(a) {
+        for (a, b) in a.iter().zip(b) {
+            c.iter_mut().zip(b).for_each(|(c, b)| *c += a * b);
+        }
+    }
+    c
+}
+
+/// e^(rates x time), and its integral from 0 to `time`. `fastest`: the largest of the rates.
+///
+/// By its series for a part of the time in which little happens, doubled until it is the whole: of chances nothing is ever
+/// subtracted from anything like it.
+fn over_time(rates: &Square, fastest: f64, time: f64) -> (Square, Square) {
+    const TERMS: u32 = 16;
+    let doublings = (2.0 * fastest * time).log2().ceil().max(0.0) as i32;
+    let part = time * 0.5f64.powi(doublings);
+    let mut term = [Row::default(); SUMS_MAX + 1];
+    (0..=SUMS_MAX).for_each(|i| term[i][i] = 1.0);
+    let (mut come, mut spent) = (term, term.map(|row| row.map(|x| x * part)));
+    for n in 1..=TERMS {
+        term = product(&term, rates).map(|row| row.map(|x| x * part / f64::from(n)));
+        for (i, row) in term.iter().enumerate() {
+            for (j, x) in row.iter().enumerate() {
+                come[i][j] += x;
+                spent[i][j] += x * part / f64::from(n + 1);
+            }
+        }
+    }
+    for _ in 0..doublings {
+        let later = product(&come, &spent);
+        for (spent, later) in spent.iter_mut().zip(&later) {
+            spent.iter_mut().zip(later).for_each(|(spent, later)| *spent += later);
+        }
+        come = product(&come, &come);
+    }
+    (come, spent)
+}
+
 impl Replacement {
     /// The chance that one try comes to the end, and how long it lasts on average, whichever way it ends.
     ///
-    /// The first loss of a process is borne, whosever it is; from then on nobody may be lost but those of the same
-    /// process column, who stand idle, so failures are fatal at the rate (1-s)/M + (s/M) Q/(Q+1). A node is fatal at any
-    /// time.
+    /// With j process columns lost the next one is lost at the rate b_j = (s/M) (Q+R-j)/(Q+R), whosever it is: what is left of
+    /// the lost ones stands idle. The first R are borne; the next, and a node at any time, ends the try. So failures that count
+    /// come at the rate a_j = (1-s)/M + b_j. Each loss that is borne costs t seconds in which no work is done; the next loss may strike
+    /// within them, with chance p_j = b_j (1 - e^(-a_j t))/a_j, and they begin anew. By the time of the work alone j columns lost
+    /// become k > j at the rate b_j p_(j+1) .. p_(k-1) e^(-a_k t).
     fn one_try(&self, failing: Failing) -> Result<(f64, f64)> {
         failing.check()?;
-        column_factor(self.q)?;
+        self.columns.check()?;
         positive("the work of the run", self.work)?;
         non_negative("the time of a replacement", self.replace)?;
         non_negative("the time to begin anew", self.anew)?;
-        let Replacement { work, replace, .. } = *self;
-        let (all, q) = (1.0 / failing.mtbf, self.q as f64);
-        let borne = failing.processes * all;
-        let idle = borne / (q + 1.0);
-        let fatal = all - idle;
-        // The integral of e^(-idle t) over the work: the part of the first losses that is in time.
-        let in_time = if idle > 0.0 { -(-idle * work).exp_m1() / idle } else { work };
-        let after = borne * (-fatal * (work + replace)).exp() * in_time;
-        let untouched = (-all * work).exp();
-        let before = -(-all * work).exp_m1() / all;
-        let lasts = before + (borne * before - after) / fatal;
-        Ok((untouched + after, lasts))
+        let Replacement { columns: Columns { q, sums }, work, replace, .. } = *self;
+        let fastest = 1.0 / failing.mtbf;
+        finite("how often a run fails", 2.0 * fastest * work)?;
+        let (all, last) = (q as f64 + sums as f64, sums as usize);
+        let lost = |j: usize| failing.processes * fastest * (all - j as f64) / all;
+        let strikes = |j: usize| (1.0 - failing.processes) * fastest + lost(j);
+        let through = |j: usize| (-strikes(j) * replace).exp();
+        let within = |j: usize| -(-strikes(j) * replace).exp_m1() / strikes(j);
+        let mut rates = [Row::default(); SUMS_MAX + 1];
+        // Seconds without work that a second of work entails.
+        let mut idle = Row::default();
+        for j in 0..=last {
+            rates[j][j] = -strikes(j);
+            let mut comes = lost(j);
+            for k in j + 1..=last {
+                rates[j][k] = comes * through(k);
+                idle[j] += comes * within(k);
+                comes *= lost(k) * within(k);
+            }
+        }
+        let (come, spent) = over_time(&rates, fastest, work);
+        let ends = come[0].iter().sum();
+        let lasts = spent[0].iter().zip(idle).map(|(spent, idle)| spent * (1.0 + idle)).sum();
+        Ok((ends, lasts))
     }
 
     /// Probability that a run ends without having begun anew.
@@ -144,10 +241,10 @@ impl Ways {
         self.saved(failing.mtbf, failing.mean_down(in_place, restart)?)
     }
 
-    /// A column of checksums beside `q` that compute.
-    pub fn by_checksums(&self, q: u64, failing: Failing) -> Result<f64> {
-        let work = self.work * column_factor(q)?;
-        let run = Replacement { q, work, replace: self.in_place, anew: self.again };
+    /// Columns of checksums beside those that compute.
+    pub fn by_checksums(&self, columns: Columns, failing: Failing) -> Result<f64> {
+        let work = self.work * columns.factor()?;
+        let run = Replacement { columns, work, replace: self.in_place, anew: self.again };
         match run.expected(failing) {
             // Longer than a number can tell: nothing is left of the rate.
             Err(ModelError::Overflow { .. }) => Ok(0.0),
@@ -184,7 +281,7 @@ pub fn regained_by_replacement(x: f64) -> Result<f64> {
 /// 1 - 2 (3/4) + 3/5, one twentieth.
 pub const REGAINED_ON_AVERAGE: f64 = 0.05;
 
-/// A problem on its grid, and the way from rank to rank. P and Q without the column of checksums.
+/// A problem on its grid, and the way from rank to rank. P and Q without the columns of checksums.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Repair {
     pub n: f64,
@@ -242,10 +339,10 @@ impl Repair {
     }
 }
 
-/// Why a question about groups has no answer for a column of checksums.
+/// Why a question about groups has no answer for columns of checksums.
 pub(crate) fn no_groups() -> ModelError {
     ModelError::Data(
-        "method abft has no groups: its share of the memory is Q/(Q+1), whatever the groups; ask with the grid".into(),
+        "method abft has no groups: its share of the memory is Q/(Q+R), whatever the groups; ask with the grid".into(),
     )
 }
 
@@ -261,12 +358,19 @@ mod tests {
         (a / b - 1.0).abs() < 1e-6
     }
 
-    /// A third of P x Q processes more at Q = 3, so three of four parts for the matrix.
+    fn beside(q: u64, sums: u64) -> Columns {
+        Columns { q, sums }
+    }
+
+    /// A third of P x Q processes more at Q = 3, so three of four parts for the matrix; two thirds with a second column.
     #[test]
-    fn a_column_more() {
-        assert!(close(column_factor(3).unwrap(), 4.0 / 3.0));
-        assert_eq!(column_factor(1).unwrap(), 2.0);
-        assert!(column_factor(0).is_err());
+    fn columns_more() {
+        assert!(close(beside(3, 1).factor().unwrap(), 4.0 / 3.0));
+        assert!(close(beside(3, 2).factor().unwrap(), 5.0 / 3.0));
+        assert_eq!(beside(1, 1).factor().unwrap(), 2.0);
+        for (q, sums) in [(0, 1), (3, 0), (3, Columns::SUMS_MAX + 1)] {
+            assert!(beside(q, sums).factor().is_err(), "{q} {sums}");
+        }
     }
 
     /// By hand: M = 1, work 1, one process column and its checksums, all failures of processes. Untouched: e^-1 =
@@ -274,14 +378,49 @@ mod tests {
     /// try lasts 1 - e^-1 + 2 (1 - e^-1 - 0.477303) = 0.941756.
     #[test]
     fn one_failure_a_run_by_hand() {
-        let run = Replacement { q: 1, work: 1.0, replace: 0.0, anew: 0.0 };
+        let run = Replacement { columns: beside(1, 1), work: 1.0, replace: 0.0, anew: 0.0 };
         let failing = Failing { mtbf: 1.0, processes: 1.0 };
         assert!(close(run.finishes(failing).unwrap(), 0.845_181_9));
         assert!(close(run.expected(failing).unwrap(), 0.941_756_4 / 0.845_181_9));
+        // A replacement as long as the work: e^-1 + 2 e^-1 (1 - e^-1/2).
+        let slow = Replacement { replace: 1.0, ..run };
+        assert!(close(slow.finishes(failing).unwrap(), 0.657_377_4));
         // Nothing is borne where nodes fail: 1/e, and e - 1 until one try has come through.
         let nodes = Failing { processes: 0.0, ..failing };
         assert!(close(run.finishes(nodes).unwrap(), 0.367_879_4));
         assert!(close(run.expected(nodes).unwrap(), 1.718_281_8));
+    }
+
+    /// By hand, as many failures: two columns of checksums, so one of three process columns is enough to come through. Each
+    /// is lost by itself, once in three: 1 - (1 - e^-1/3)^3 = 0.9772217, and a try lasts 9 (1 - e^-1/3) - 9/2 (1 - e^-2/3) +
+    /// 1 - e^-1 = 0.9937158. With half of the failures of nodes e^-1/2 (1 - (1 - e^-1/6)^3) = 0.6043362 come through.
+    #[test]
+    fn two_columns_by_hand() {
+        let run = Replacement { columns: beside(1, 2), work: 1.0, replace: 0.0, anew: 0.0 };
+        let failing = Failing { mtbf: 1.0, processes: 1.0 };
+        assert!(close(run.finishes(failing).unwrap(), 0.977_221_7));
+        assert!(close(run.expected(failing).unwrap(), 0.993_715_8 / 0.977_221_7));
+        let half = Failing { processes: 0.5, ..failing };
+        assert!(close(run.finishes(half).unwrap(), 0.604_336_2));
+    }
+
+    /// Each process column is lost by itself: up to R of Q+R, as dice say, where a loss takes no time.
+    #[test]
+    fn as_many_are_lost_as_by_dice() {
+        for (q, sums) in [(1, 1), (2, 3), (8, 2), (31, 4), (127, 3), (5000, 4)] {
+            for work in [0.01, 1.0, 30.0] {
+                let run = Replacement { columns: beside(q, sums), work, replace: 0.0, anew: 0.0 };
+                let columns = (q + sums) as f64;
+                let alive = (-work / columns).exp();
+                let (mut ways, mut up_to) = (1.0, 0.0);
+                for j in 0..=sums as i32 {
+                    up_to += ways * (1.0 - alive).powi(j) * alive.powf(columns - f64::from(j));
+                    ways *= (columns - f64::from(j)) / f64::from(j + 1);
+                }
+                let ours = run.finishes(Failing { mtbf: 1.0, processes: 1.0 }).unwrap();
+                assert!((ours / up_to - 1.0).abs() < 1e-10, "{q} {sums} {work}: {ours} {up_to}");
+            }
+        }
     }
 
     /// By hand: M = 100 s, half of the failures are of processes, in place takes 10 s, a restart 50 s.
@@ -335,21 +474,24 @@ mod tests {
     proptest! {
         /// Without processes that fail by themselves it is a run that saves nothing.
         #[test]
-        fn nodes_alone_are_an_unprotected_run(q in 1u64..100, work in 1.0..1e5f64, mtbf in 1e4..1e7f64, anew in 0.0..1e3f64) {
-            let run = Replacement { q, work, replace: 1.0, anew };
+        fn nodes_alone_are_an_unprotected_run(q in 1u64..100, sums in 1..=Columns::SUMS_MAX, work in 1.0..1e5f64, mtbf in 1e4..1e7f64, anew in 0.0..1e3f64) {
+            let run = Replacement { columns: beside(q, sums), work, replace: 1.0, anew };
             let ours = run.expected(Failing { mtbf, processes: 0.0 }).unwrap();
             let none = segment_time(Segment { work, encode: 0.0, flush: 0.0 }, anew, mtbf).unwrap();
             prop_assert!((ours / none - 1.0).abs() < 1e-9, "{ours} {none}");
         }
 
         #[test]
-        fn more_is_borne_the_more_are_processes(q in 1u64..100, work in 1.0..1e5f64, mtbf in 1e3..1e7f64, s in 0.0..0.9f64) {
-            let run = Replacement { q, work, replace: 0.0, anew: 10.0 };
+        fn more_is_borne_the_more_are_processes(q in 1u64..100, sums in 1..Columns::SUMS_MAX, work in 1.0..1e5f64, mtbf in 1e3..1e7f64, s in 0.0..0.9f64) {
+            let run = Replacement { columns: beside(q, sums), work, replace: 0.0, anew: 10.0 };
             let (here, more) = (Failing { mtbf, processes: s }, Failing { mtbf, processes: s + 0.1 });
             prop_assert!(run.finishes(here).unwrap() <= run.finishes(more).unwrap() * (1.0 + 1e-12));
             prop_assert!(run.finishes(more).unwrap() <= 1.0);
             prop_assert!(run.expected(here).unwrap() >= run.expected(more).unwrap() * (1.0 - 1e-9));
             prop_assert!(run.expected(more).unwrap() >= work * (1.0 - 1e-9));
+            // And the more columns there are to lose: all but the last may go.
+            let wider = Replacement { columns: beside(q, sums + 1), ..run };
+            prop_assert!(run.finishes(more).unwrap() <= wider.finishes(more).unwrap() * (1.0 + 1e-9));
             // Between the two that it is made of.
             let down = here.mean_down(1.0, 20.0).unwrap();
             prop_assert!((1.0 - 1e-6..=20.0 + 1e-6).contains(&down), "{down}");
@@ -361,14 +503,15 @@ mod tests {
         }
 
         #[test]
-        fn never_nan(a in any::<f64>(), b in any::<f64>(), c in any::<f64>(), d in any::<f64>(), e in any::<f64>(), q in any::<u64>()) {
+        fn never_nan(a in any::<f64>(), b in any::<f64>(), c in any::<f64>(), d in any::<f64>(), e in any::<f64>(), q in any::<u64>(), sums in 0u64..6) {
             let failing = Failing { mtbf: a, processes: b };
-            let run = Replacement { q, work: c, replace: d, anew: e };
+            let columns = beside(q, sums);
+            let run = Replacement { columns, work: c, replace: d, anew: e };
             let repair = Repair { n: c, p: q, q, link: Link { alpha: a, beta: d, gamma: e } };
             let ways = Ways { work: a, save: b, again: c, recover: d, in_place: e };
             for v in [run.expected(failing), run.finishes(failing), failing.mean_down(c, d), repair.recovery(b),
                       repair.replacement(b), repair.additions(), rebuilt_by_recovery(a), ways.by_restarts(c), ways.in_place(failing),
-                      ways.by_checksums(q, failing)].into_iter().flatten() {
+                      ways.by_checksums(columns, failing)].into_iter().flatten() {
                 prop_assert!(v.is_finite());
             }
         }

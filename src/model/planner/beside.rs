@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::super::fit::flops;
 use super::super::memory::{Method, Scope};
+use super::super::nonstop::Columns;
 use super::choice::{Choice, even_groups, squarest_grid, squarest_with_checksums};
 use super::evaluate::Plan;
 use super::machine::Machine;
@@ -16,7 +17,7 @@ pub struct Alternative {
     pub plan: std::result::Result<Plan, String>,
 }
 
-/// Self-checkpoint by restarts and in place, and a column of checksums, beside each other.
+/// Self-checkpoint by restarts and in place, and columns of checksums, beside each other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// Share of failures that end a process and leave its node.
@@ -25,6 +26,8 @@ pub struct Comparison {
     pub restart: Option<f64>,
     pub in_place: Option<f64>,
     pub abft: Option<f64>,
+    /// How many columns of checksums that is with.
+    pub checksum_columns: u64,
     /// The least share from which checksums are expected to be faster than self-checkpoint in place, at the sizes
     /// of these plans; None: not even if all failures were of processes.
     pub abft_from: Option<f64>,
@@ -40,7 +43,8 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
             && choice.grid == taken.grid
             && choice.in_place == taken.in_place
             && (!choice.method.in_memory()
-                || (choice.group == taken.group && choice.losses == taken.losses));
+                || (choice.group == taken.group && choice.losses == taken.losses))
+            && (choice.method != Method::Abft || choice.sums == taken.sums);
         if !same {
             list.push((what, why, choice));
         }
@@ -98,12 +102,14 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
             Choice { method: Method::SelfCheckpoint, in_place: true, ..*chosen },
         );
     }
-    if let Ok(grid) = squarest_with_checksums(machine.ranks) {
-        add(
-            "column of checksums".into(),
-            "--method abft: bears the loss of one process column, saves nothing; a node lost begins the run anew",
-            Choice { method: Method::Abft, grid, ..*chosen },
-        );
+    let more = (taken.method == Method::Abft && taken.sums < Columns::SUMS_MAX)
+        .then_some((taken.sums + 1, "--checksum-columns: one process column more may be lost"));
+    let abft = "--method abft: bears the loss of as many process columns, saves nothing; a node lost begins the run anew";
+    for (sums, why) in [(chosen.sums, abft)].into_iter().chain(more) {
+        if let Ok(grid) = squarest_with_checksums(machine.ranks, sums) {
+            let choice = Choice { method: Method::Abft, grid, sums, ..*chosen };
+            add(columns_of_checksums(sums), why, choice);
+        }
     }
     if machine.inputs.disk.is_some() {
         add(
@@ -134,6 +140,11 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
         .collect()
 }
 
+/// So many, in words.
+pub fn columns_of_checksums(sums: u64) -> String {
+    if sums == 1 { "column of checksums".into() } else { format!("{sums} columns of checksums") }
+}
+
 /// The choice on a grid of all ranks: that of the ranks without checksums, where `chosen` has some.
 fn beside_checksums(machine: &Machine, chosen: &Choice) -> Choice {
     match chosen.method {
@@ -150,7 +161,7 @@ pub(super) fn compare(machine: &Machine, chosen: &Choice) -> Comparison {
         ..beside_checksums(machine, chosen)
     };
     let in_place = Choice { in_place: true, ..restart };
-    let checksums = squarest_with_checksums(machine.ranks)
+    let checksums = squarest_with_checksums(machine.ranks, chosen.sums)
         .map(|grid| Choice { method: Method::Abft, grid, ..restart })
         .ok();
     let sized = |choice: Choice| machine.evaluate(&choice).ok().map(|p| (choice, p.shape.n));
@@ -184,6 +195,7 @@ pub(super) fn compare(machine: &Machine, chosen: &Choice) -> Comparison {
         restart: rate(share, restart),
         in_place: rate(share, in_place),
         abft: rate(share, checksums),
+        checksum_columns: chosen.sums,
         abft_from,
     }
 }

@@ -15,8 +15,17 @@ pub(super) struct Choice {
     pub(super) losses: u64,
     /// Of the ranks that compute.
     pub(super) grid: (u64, u64),
+    /// Process columns that keep checksums beside that grid under method abft.
+    pub(super) sums: u64,
     /// Whether a spare rank takes the place of one that is lost without its node.
     pub(super) in_place: bool,
+}
+
+impl Choice {
+    /// How much may be lost: members of a group, or process columns.
+    pub(super) fn borne(&self) -> u64 {
+        if self.method == Method::Abft { self.sums } else { self.losses }
+    }
 }
 
 /// The most square grid with P <= Q: fewest bytes on the wire, and HPL prefers rows to be the fewer.
@@ -28,15 +37,27 @@ pub fn squarest_grid(ranks: u64) -> (u64, u64) {
     (p, ranks / p)
 }
 
-/// The most square grid with P <= Q + 1 of those where one process column more takes all ranks.
-pub fn squarest_with_checksums(ranks: u64) -> Result<(u64, u64)> {
-    let (p, columns) = squarest_grid(ranks);
-    if columns < 2 {
-        return Err(ModelError::DoesNotFit(
-            "a column of checksums (method abft) needs two ranks at least, one of them for the checksums".into(),
-        ));
+/// The most square grid with P <= Q + 1 of those where `sums` process columns more take all ranks. Each row of the grid has as
+/// many ranks for checksums, so flat grids leave more of the memory for the matrix.
+pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
+    let (mut p, mut columns) = squarest_grid(ranks);
+    while p > 1 && p.saturating_add(sums) > columns + 1 {
+        p -= 1;
+        while !ranks.is_multiple_of(p) {
+            p -= 1;
+        }
+        columns = ranks / p;
     }
-    Ok((p, columns - 1))
+    if columns <= sums {
+        return Err(ModelError::DoesNotFit(format!(
+            "{} of checksums (method abft) need{} {} ranks at least, {sums} of them for the checksums; there {} {ranks}",
+            if sums == 1 { "a column".into() } else { format!("{sums} columns") },
+            if sums == 1 { "s" } else { "" },
+            sums.saturating_add(1),
+            if ranks == 1 { "is" } else { "are" },
+        )));
+    }
+    Ok((p, columns - sums))
 }
 
 /// Group sizes as the solver makes them, none larger than `most` and as even as possible: (smallest, largest).

@@ -5,7 +5,7 @@ use super::super::encoding::{Link, striped_ring};
 use super::super::error::Result;
 use super::super::fit::RateModel;
 use super::super::memory::{Method, RANK_BASE_BYTES, RANK_BASE_MOST, Shape, rank_memory};
-use super::super::nonstop::{Failing, Repair, Replacement};
+use super::super::nonstop::{Columns, Failing, Repair, Replacement};
 use super::super::profile::{Every, Run, SaveCost, Schedule};
 use super::choice::{Choice, block_size};
 use super::machine::Machine;
@@ -37,7 +37,7 @@ impl Machine<'_> {
 
     pub(super) fn node_memory(&self, shape: Shape, choice: &Choice) -> Result<f64> {
         let threads = self.threads_per_rank();
-        let rank = rank_memory(shape, threads, choice.method, choice.group, choice.losses)?;
+        let rank = rank_memory(shape, threads, choice.method, choice.group, choice.borne())?;
         Ok(rank.total() * self.inputs.ranks_per_node as f64)
     }
 
@@ -84,7 +84,7 @@ impl Machine<'_> {
         Ok(cost)
     }
 
-    /// Seconds that a column of checksums costs at the end when it has taken a lost one's place, on average.
+    /// Seconds that each column of checksums that has taken a lost one's place costs at the end, on average.
     fn regain(&self, n: u64, choice: &Choice) -> Result<f64> {
         // All ranks of a node regain at the same time.
         let share = self.inputs.ranks_per_node as f64;
@@ -134,7 +134,7 @@ impl Machine<'_> {
         cost: &SaveCost,
     ) -> Replacement {
         Replacement {
-            q: choice.grid.1,
+            columns: Columns { q: choice.grid.1, sums: choice.sums },
             work,
             replace: self.in_place + cost.recover,
             anew: self.detect + self.restart + self.regenerate(n),

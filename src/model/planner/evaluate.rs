@@ -9,6 +9,7 @@ use super::super::interval::Segment;
 use super::super::memory::{
     Method, RANK_BASE_MOST, RankMemory, Scope, Shape, memory_factor, rank_memory,
 };
+use super::super::nonstop::Columns;
 use super::super::reliability::{failure_while_saving, survives};
 use super::super::simulate::{self, Failures, GoingOn, Placement, Scenario, Summary, System};
 use super::choice::Choice;
@@ -23,7 +24,7 @@ const LIMIT_SHARE: f64 = 0.9;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     pub shape: Shape,
-    /// P x Q, or with a column of checksums P x (Q+1).
+    /// P x Q, or with columns of checksums P x (Q+R).
     pub ranks: u64,
     pub threads_per_rank: u64,
     pub method: Method,
@@ -33,6 +34,8 @@ pub struct Plan {
     pub group: u64,
     pub group_most: u64,
     pub losses: u64,
+    /// Process columns that keep checksums.
+    pub checksum_columns: u64,
     /// Of the fullest rank, and of a node against what it may take.
     pub rank: RankMemory,
     pub node_memory: f64,
@@ -56,7 +59,7 @@ pub struct Plan {
     pub mtbf_system: f64,
     /// Expected failures during the run.
     pub failures: Option<f64>,
-    /// Probability that no loss is more than the protection survives; with a column of checksums, that the run need not
+    /// Probability that no loss is more than the protection survives; with columns of checksums, that the run need not
     /// begin anew.
     pub survives: f64,
 }
@@ -193,7 +196,7 @@ impl Machine<'_> {
             (saves > 0).then(|| (f(&segments[0]), f(&segments[saves - 1])))
         };
         let threads = self.threads_per_rank();
-        let rank = rank_memory(shape, threads, choice.method, choice.group, choice.losses)?;
+        let rank = rank_memory(shape, threads, choice.method, choice.group, choice.borne())?;
         Ok(Plan {
             shape,
             ranks: self.ranks,
@@ -203,6 +206,7 @@ impl Machine<'_> {
             group: if choice.method.in_memory() { choice.group } else { 1 },
             group_most: if choice.method.in_memory() { choice.largest } else { 1 },
             losses: if choice.method.in_memory() { choice.losses } else { 0 },
+            checksum_columns: if choice.method == Method::Abft { choice.sums } else { 0 },
             rank,
             node_memory: rank.total() * inputs.ranks_per_node as f64,
             node_budget: self.budget,
@@ -260,7 +264,7 @@ impl Machine<'_> {
                         _ => choice.in_place.then_some(self.in_place),
                     },
                     spare_ranks: None,
-                    columns: checksums.then_some(choice.grid.1),
+                    columns: checksums.then_some(Columns { q: choice.grid.1, sums: choice.sums }),
                 },
             },
             failures: Failures::Exponential { mtbf: self.mtbf_system * nodes as f64 },

@@ -6,6 +6,7 @@ use super::super::ModelError;
 use super::super::error::{Result, at_least, fraction, non_negative, positive};
 use super::super::fit::Fit;
 use super::super::memory::{Method, Scope};
+use super::super::nonstop::Columns;
 use crate::parity::code::LOSSES_MAX;
 
 /// Mean time between failures, as the user knows it.
@@ -60,6 +61,8 @@ pub struct Inputs {
     pub scope: Scope,
     pub group: Option<u64>,
     pub losses: u64,
+    /// Process columns that keep checksums, of method abft and of what is compared with it.
+    pub checksum_columns: Option<u64>,
     pub measured: Option<Measured>,
     /// Name the run's memory is kept under.
     pub job: Option<String>,
@@ -98,6 +101,7 @@ impl Inputs {
             scope: Scope::Corner,
             group: None,
             losses: 1,
+            checksum_columns: None,
             measured: None,
             job: None,
             simulate: 1000,
@@ -111,6 +115,9 @@ impl Inputs {
         at_least("the number of ranks per node", self.ranks_per_node, 1, "at least 1")?;
         at_least("the number of cores", self.cores, 1, "at least 1")?;
         at_least("the number of losses", self.losses, 1, "at least 1")?;
+        if let Some(sums) = self.checksum_columns {
+            Columns { q: 1, sums }.factor()?;
+        }
         if self.losses > LOSSES_MAX as u64 {
             return Err(ModelError::Data(format!(
                 "the number of losses must be at most {LOSSES_MAX}, but it is {}",

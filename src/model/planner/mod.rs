@@ -23,11 +23,12 @@ use super::ModelError;
 use super::error::Result;
 use super::hpl_dat::hpl_dat;
 use super::memory::Method;
+use super::nonstop::Columns;
 use super::simulate::Summary;
 use crate::memory::header::GROUP_MAX;
 use crate::units::{show_bytes, show_seconds};
 
-pub use beside::{Alternative, Comparison};
+pub use beside::{Alternative, Comparison, columns_of_checksums};
 pub use calibration::calibration_sizes;
 pub use choice::{even_groups, squarest_grid, squarest_with_checksums};
 pub use evaluate::{Plan, node_hours};
@@ -61,18 +62,23 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
     let mut warnings = Vec::new();
     let machine = Machine::new(inputs, &mut warnings)?;
     let checksums = inputs.method == Some(Method::Abft);
+    let sums = inputs.checksum_columns.unwrap_or(1);
     let grid = match inputs.grid {
         Some(grid) => grid,
-        None if checksums => squarest_with_checksums(machine.ranks)?,
+        None if checksums => squarest_with_checksums(machine.ranks, sums)?,
         None => squarest_grid(machine.ranks),
     };
-    let columns = grid.1.checked_add(u64::from(checksums));
+    let columns = grid.1.checked_add(if checksums { sums } else { 0 });
     if columns.and_then(|c| c.checked_mul(grid.0)) != Some(machine.ranks) {
         return Err(ModelError::DoesNotFit(format!(
             "a {} x {} grid{} does not take the {} ranks there are ({} nodes with {} each)",
             grid.0,
             grid.1,
-            if checksums { " with a process column more for checksums" } else { "" },
+            match (checksums, sums) {
+                (false, _) => String::new(),
+                (true, 1) => " with a process column more for checksums".into(),
+                (true, sums) => format!(" with {sums} process columns more for checksums"),
+            },
             machine.ranks,
             inputs.nodes,
             inputs.ranks_per_node
@@ -112,7 +118,7 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
              wants a --domains file that names a domain for each rank"
                 .into()
         } else if checksums {
-            "on one node a column of checksums survives the crash of a process, not of the node".into()
+            "on one node checksums survive the crash of a process, not of the node".into()
         } else {
             "one node cannot be protected by others: nothing is saved".to_string()
         });
@@ -151,6 +157,7 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
         largest,
         losses: inputs.losses,
         grid,
+        sums,
         in_place: false,
     };
     if checksums {
@@ -180,11 +187,12 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
             if checksums { "has to begin anew" } else { "is lost" },
             100.0 * (1.0 - plan.survives),
             if checksums {
-                "checksums bear the loss of one process column, and no node; nothing is saved beside them"
+                let borne = Columns::borne(sums);
+                format!("checksums bear the loss of {borne}, and no node; nothing is saved beside them")
             } else if method == Method::Single {
-                "a single checkpoint is lost when a node fails during a save"
+                "a single checkpoint is lost when a node fails during a save".into()
             } else {
-                "more than the group survives may fail during one recovery; use --losses 2 or smaller groups"
+                "more than the group survives may fail during one recovery; use --losses 2 or smaller groups".into()
             }
         ));
     }

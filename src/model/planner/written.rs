@@ -64,7 +64,10 @@ pub fn skt_toml(plan: &Plan, job: Option<&str>) -> String {
         }
     }
     if plan.method == Method::Abft {
-        text += "\n# a process column more than the grid has, for checksums\nmethod = \"abft\"\n";
+        text += &format!(
+            "\n# process columns more than the grid has, for checksums\nmethod = \"abft\"\nchecksum-columns = {}\n",
+            plan.checksum_columns
+        );
     }
     text
 }

@@ -9,8 +9,8 @@
 //! | work, encode | back to the last save | the same | work: the same; encode: fatal | start again | nothing, or start again |
 //! | flush | forward to the new save | back | fatal | - | - |
 //!
-//! With a column of checksums (abft) the first loss of a process is borne, and later ones of the same process column; any
-//! other, and every node, starts the run again. Where methods with saves go on in place, the loss of a process costs
+//! With columns of checksums (abft) the losses of processes are borne that are of no more process columns than those; one of
+//! another, and every node, starts the run again. Where methods with saves go on in place, the loss of a process costs
 //! that in place of detection and restart, as long as there are spare ranks. A process that is lost counts as a loss of
 //! its group, as if its memory were out of reach: the spare that takes its place may be on another node.
 //!
@@ -177,8 +177,8 @@ impl<'a> Plan<'a> {
             returning: BinaryHeap::new(),
         };
         let mut waiting = system.going_on.spare_ranks.unwrap_or(u64::MAX);
-        // The process column whose loss was borne.
-        let mut replaced = None;
+        // The process columns whose loss was borne.
+        let mut replaced = Vec::new();
         // The segment the run resumes from, and when it did; what went before in it is then counted as just done.
         let (mut at, mut since) = (0usize, 0.0);
         loop {
@@ -208,7 +208,7 @@ impl<'a> Plan<'a> {
                     continue;
                 }
                 out.anew += 1;
-                replaced = None;
+                replaced.clear();
             }
             let phase = if offset < segment.work {
                 Phase::Working
@@ -268,22 +268,22 @@ impl<'a> Plan<'a> {
 
     /// A failure where there are checksums, the next of `source`: when all go on, if it is borne and all that strike
     /// meanwhile are, too. Else that which is not borne is the next of `source`.
-    fn bear(
-        &self,
-        out: &mut Outcome,
-        source: &mut Source,
-        replaced: &mut Option<u64>,
-    ) -> Option<f64> {
+    fn bear(&self, out: &mut Outcome, source: &mut Source, replaced: &mut Vec<u64>) -> Option<f64> {
         let going_on = &self.scenario.system.going_on;
-        let columns = going_on.columns.unwrap_or(1);
+        let columns = going_on.columns?;
         loop {
             let event = source.peek()?;
-            let column = self.process_of(&event).map(|node| node % (columns + 1));
-            let twice = replaced.is_some_and(|r| Some(r) != column);
-            if column.is_none() || twice || out.failures >= MOST_FAILURES {
+            let column = self.process_of(&event)? % columns.all();
+            if out.failures >= MOST_FAILURES {
                 return None;
             }
-            *replaced = column;
+            // Of one that was lost the others stand idle.
+            if !replaced.contains(&column) {
+                if replaced.len() as u64 == columns.sums {
+                    return None;
+                }
+                replaced.push(column);
+            }
             source.take();
             out.failures += 1;
             let up = event.time + going_on.in_place.unwrap_or(0.0);
@@ -406,6 +406,7 @@ mod tests {
     use super::super::failures::{Failures, Trace};
     use super::super::{Domains, GoingOn, System};
     use super::*;
+    use crate::model::nonstop::Columns;
     use crate::model::profile::Schedule;
 
     fn system() -> System {
@@ -514,7 +515,7 @@ mod tests {
         let going_on = |processes| GoingOn {
             processes,
             in_place: Some(2.0),
-            columns: Some(3),
+            columns: Some(Columns { q: 3, sums: 1 }),
             ..GoingOn::NEVER
         };
         let system = System { going_on: going_on(1.0), ..system() };
@@ -554,6 +555,29 @@ mod tests {
         let nodes = System { going_on: going_on(0.0), ..system };
         let o = super::tests::run(Method::Abft, nodes, &[(40.0, 1)], None);
         assert_eq!((o.lost, o.wall, o.anew), (40.0, 40.0 + 13.0 + 100.0, 1));
+        adds_up(&o);
+    }
+
+    /// Four process columns, the last two with checksums; a loss costs 2 s.
+    #[test]
+    fn two_columns_of_checksums_bear_two() {
+        let columns = Some(Columns { q: 2, sums: 2 });
+        let going_on = GoingOn { processes: 1.0, in_place: Some(2.0), columns, ..GoingOn::NEVER };
+        let system = System { going_on, ..system() };
+        let run = |times: &[(f64, u64)]| run(Method::Abft, system.clone(), times, None);
+        // One after the other, with one that stood idle between them, and the checksums themselves.
+        for times in [[(40.0, 1), (50.0, 5), (70.0, 0)], [(40.0, 3), (50.0, 2), (70.0, 6)]] {
+            let o = run(&times);
+            assert_eq!((o.end, o.wall, o.lost, o.in_place), (End::Finished, 106.0, 0.0, 3));
+            adds_up(&o);
+        }
+        // The second while the first is gone on from: as long as from the second on.
+        let o = run(&[(40.0, 1), (41.0, 2)]);
+        assert_eq!((o.wall, o.lost, o.recoveries), (103.0, 0.0, 1));
+        adds_up(&o);
+        // A third is one too many: 66 s of work are gone at 70, 13 s to begin anew, and then there are two again.
+        let o = run(&[(40.0, 1), (60.0, 2), (70.0, 0), (100.0, 1), (110.0, 3)]);
+        assert_eq!((o.lost, o.wall, o.anew, o.in_place), (66.0, 187.0, 1, 4));
         adds_up(&o);
     }
 
@@ -605,12 +629,15 @@ mod tests {
         assert!(said(Method::Disk, in_place).contains("from memory"));
         assert!(said(Method::None, in_place).contains("no save"));
         assert!(said(Method::Abft, in_place).contains("--columns"));
-        let columns = GoingOn { columns: Some(3), ..in_place };
-        assert!(said(Method::SelfCheckpoint, columns).contains("no column of checksums"));
+        let with = |q, sums| GoingOn { columns: Some(Columns { q, sums }), ..in_place };
+        let columns = with(3, 1);
+        assert!(said(Method::SelfCheckpoint, columns).contains("no columns of checksums"));
         let waiting = GoingOn { spare_ranks: Some(1), ..columns };
         assert!(said(Method::Abft, waiting).contains("no spare ranks"));
-        let many = GoingOn { columns: Some(64), ..in_place };
-        assert!(said(Method::Abft, many).contains("Q+1"));
+        assert!(said(Method::Abft, with(64, 1)).contains("Q+R"));
+        assert!(said(Method::Abft, with(61, 4)).contains("Q+R"));
+        assert!(said(Method::Abft, with(3, 5)).contains("at most 4"));
+        assert!(said(Method::Abft, with(3, 0)).contains("at least 1"));
         let share = GoingOn { processes: 1.5, ..GoingOn::NEVER };
         assert!(said(Method::None, share).contains("between 0 and 1"));
     }

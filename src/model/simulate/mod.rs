@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::ModelError;
 use super::error::{Result, at_least, fraction, non_negative, positive};
 use super::memory::Method;
-use super::nonstop::column_factor;
+use super::nonstop::Columns;
 use super::profile::Schedule;
 pub use failures::{Age, Failures, Trace};
 pub use stats::{Summary, summarise};
@@ -46,8 +46,8 @@ pub struct GoingOn {
     pub in_place: Option<f64>,
     /// Ranks that wait inside the job, all again after a restart; None: as many as are needed.
     pub spare_ranks: Option<u64>,
-    /// Process columns that compute where one more keeps checksums.
-    pub columns: Option<u64>,
+    /// Process columns that compute, and those that keep checksums.
+    pub columns: Option<Columns>,
 }
 
 impl GoingOn {
@@ -62,8 +62,8 @@ impl GoingOn {
         }
         let refuse = |text: String| Err(ModelError::Data(text));
         match (method, self.columns) {
-            (Method::Abft, Some(q)) => {
-                column_factor(q)?;
+            (Method::Abft, Some(columns)) => {
+                columns.factor()?;
                 if self.in_place.is_none() || self.spare_ranks.is_some() {
                     return refuse(
                         "method abft goes on without a restart, so the time for that must be given; it has no spare ranks"
@@ -73,14 +73,14 @@ impl GoingOn {
             }
             (Method::Abft, None) => {
                 return refuse(
-                    "how many process columns there are beside the checksums' decides what method abft survives, and must be \
+                    "how many process columns there are beside those of checksums decides what method abft survives, and must be \
                      given (--columns)"
                         .into(),
                 );
             }
             (m, Some(_)) => {
                 return refuse(format!(
-                    "method {} has no column of checksums (--columns)",
+                    "method {} has no columns of checksums (--columns)",
                     m.name()
                 ));
             }
@@ -217,9 +217,9 @@ impl Scenario {
         }
         positive("the work of the run", self.schedule.work())?;
         s.going_on.check(self.method)?;
-        if let Some(q) = s.going_on.columns {
-            let columns = q.saturating_add(1);
-            at_least("the number of nodes", s.nodes, columns, "at least Q+1, one rank on each")?;
+        if let Some(columns) = s.going_on.columns {
+            let all = columns.all();
+            at_least("the number of nodes", s.nodes, all, "at least Q+R, one rank on each")?;
         }
         if !self.method.saves() && self.schedule.saves() > 0 {
             return Err(ModelError::Data(format!(

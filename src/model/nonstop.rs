@@ -187,12 +187,12 @@ impl Replacement {
         let mut rates = [Row::default(); SUMS_MAX + 1];
         // Seconds without work that a second of work entails.
         let mut idle = Row::default();
-        for j in 0..=last {
-            rates[j][j] = -strikes(j);
+        for (j, (row, idle)) in rates.iter_mut().zip(&mut idle).enumerate().take(last + 1) {
+            row[j] = -strikes(j);
             let mut comes = lost(j);
-            for k in j + 1..=last {
-                rates[j][k] = comes * through(k);
-                idle[j] += comes * within(k);
+            for (k, rate) in row.iter_mut().enumerate().take(last + 1).skip(j + 1) {
+                *rate = comes * through(k);
+                *idle += comes * within(k);
                 comes *= lost(k) * within(k);
             }
         }

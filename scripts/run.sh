@@ -71,7 +71,7 @@ fi
 plan=("$skt" plan --nodes "$ranks" --ranks-per-node 1 --cores "$threads" --memory "$((free_kib / ranks))KiB"
     --network 4GB/s --group "$group" --job run-sh --runs 0 --write "$here" --force)
 # The rate is measured, not guessed: what a core can do differs tenfold between machines.
-measured=(--launcher "${launcher[*]} -np {ranks}" --calibrate)
+measured=(--launch-command "${launcher[*]} -np {ranks}" --calibrate)
 # A plan keeps a tenth of its limit in hand.
 case $size in
     minute) plan+=(--time-limit "$((seconds_wanted * 10 / 9))s") ;;

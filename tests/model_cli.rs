@@ -301,7 +301,7 @@ fn calibration_runs_the_benchmark_and_reads_it() {
         "0",
         "--calibrate",
         "10s",
-        "--launcher",
+        "--launch-command",
     ];
     let text = stdout(&[&base[..], &[&launcher]].concat());
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -309,7 +309,7 @@ fn calibration_runs_the_benchmark_and_reads_it() {
     assert!((rate["r_inf"].as_f64().unwrap() / 100e9 - 1.0).abs() < 0.001, "{rate}");
     assert!((rate["n_half"].as_f64().unwrap() / 1000.0 - 1.0).abs() < 0.01, "{rate}");
     // What goes wrong is told.
-    assert!(refusal(&[&base[..], &["/nowhere/mpirun"]].concat(), 6).contains("--launcher"));
+    assert!(refusal(&[&base[..], &["/nowhere/mpirun"]].concat(), 6).contains("--launch-command"));
     assert!(refusal(&[&base[..], &["false"]].concat(), 6).contains("calibration failed"));
     assert!(refusal(&[&base[..], &["true"]].concat(), 6).contains("no result"));
 }

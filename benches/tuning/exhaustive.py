@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares what `skt-hpl tune` finds with the best of an exhaustive search on this machine.
 
-usage: benches/tuning/exhaustive.py [-n N] [--repeat R] [--budget TIME] [--tries T] [--program PATH] [--launcher WORDS]
+usage: benches/tuning/exhaustive.py [-n N] [--repeat R] [--budget TIME] [--tries T] [--program PATH] [--launch-command WORDS]
 
 Solves the whole problem with every combination of block size, grid, lookahead and NBMIN, R times in turn, and keeps
 the median of each. Then tunes T times, each in a folder of its own. What each try finds is run beside the best of the
@@ -33,7 +33,7 @@ def arguments():
     parser.add_argument("--budget", default="3min")
     parser.add_argument("--tries", type=int, default=3)
     parser.add_argument("--program", default="target/release/skt-hpl")
-    parser.add_argument("--launcher", default="mpirun -np {ranks} --bind-to none")
+    parser.add_argument("--launch-command", default="mpirun -np {ranks} --bind-to none")
     return parser.parse_args()
 
 
@@ -55,7 +55,7 @@ class Machine:
         """Seconds of each test of one job, in order."""
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder) / "run.json"
-            launcher = self.flags.launcher.replace("{ranks}", str(ranks)).replace("{per_node}", str(ranks)).split()
+            launcher = self.flags.launch_command.replace("{ranks}", str(ranks)).replace("{per_node}", str(ranks)).split()
             command = launcher + [self.program, "--threads", str(threads), "--json", str(out), "--threshold", "-1"] + words
             ran = subprocess.run(command, cwd=folder, env=self.env, capture_output=True, text=True)
             if ran.returncode != 0:
@@ -89,7 +89,7 @@ def tuned(machine, folder):
     """What a try found, as a job, and the seconds it took."""
     began = time.monotonic()
     command = [machine.program, "tune", "-n", str(machine.flags.n), "--budget", machine.flags.budget, "--write", folder,
-               "--launcher", machine.flags.launcher]
+               "--launch-command", machine.flags.launch_command]
     ran = subprocess.run(command, env=machine.env, capture_output=True, text=True)
     took = time.monotonic() - began
     if ran.returncode != 0:

@@ -170,7 +170,7 @@ pub struct PlanFlags {
     /// How to start the measurement; {ranks} stands for their number, {per_node} for those of a node [default: mpirun, with as
     /// many ranks on each node, not bound]
     #[arg(long, value_name = "WORDS", help_heading = OUTPUT)]
-    launcher: Option<String>,
+    launch_command: Option<String>,
 
     /// Program to measure [default: this one]
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
@@ -452,7 +452,8 @@ fn calibrate_in(
         .map_err(|e| environment(format!("cannot write {}: {e}", file.display())))?;
     let program = flags.program.clone().map_or_else(template::own_program, Ok)?;
     let ranks = inputs.nodes * inputs.ranks_per_node;
-    let launcher = flags.launcher.clone().unwrap_or_else(|| usual_words(inputs.nodes as usize));
+    let launcher =
+        flags.launch_command.clone().unwrap_or_else(|| usual_words(inputs.nodes as usize));
     let words = template::words(&launcher, ranks as usize, inputs.ranks_per_node as usize);
     let threads = (inputs.cores / inputs.ranks_per_node).max(1).to_string();
     eprintln!("skt-hpl plan: measuring for about {}", show_seconds(flags.calibrate.unwrap_or(0.0)));

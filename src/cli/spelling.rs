@@ -1,7 +1,8 @@
 //! Names that flags had before: still understood in this version, with a note that tells the name of now.
 //!
 //! One name means one thing in all commands. `--restart` says whether a run goes on from what is kept, so what a restart
-//! takes is `--restart-time`; `--spares` is a file of nodes, so their number is `--spare-nodes`.
+//! takes is `--restart-time`; `--spares` is a file of nodes, so their number is `--spare-nodes`; `--launcher` says which MPI's
+//! it is, so the words of a whole command are `--launch-command`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +12,8 @@ const RENAMED: &[(&str, &str, &str)] = &[
     ("plan", "--restart", "--restart-time"),
     ("plan", "--spares", "--spare-nodes"),
     ("plan", "--limit", "--time-limit"),
+    ("plan", "--launcher", "--launch-command"),
+    ("tune", "--launcher", "--launch-command"),
     ("model", "--restart", "--restart-time"),
     ("model", "--encode", "--encode-time"),
     ("simulate", "--restart", "--restart-time"),
@@ -67,6 +70,8 @@ mod tests {
             ),
             ("skt-hpl plan --limits 2h -- --limit", "skt-hpl plan --limits 2h -- --limit", 0),
             ("skt-hpl simulate --every 10min", "skt-hpl simulate --checkpoint 10min", 1),
+            ("skt-hpl tune --launcher srun", "skt-hpl tune --launch-command srun", 1),
+            ("skt-hpl run --launcher srun", "skt-hpl run --launcher srun", 0),
             ("skt-hpl", "skt-hpl", 0),
         ] {
             assert_eq!(of(line), (now.to_owned(), notes));

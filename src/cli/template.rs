@@ -22,7 +22,7 @@ pub fn words(launcher: &str, ranks: usize, per_node: usize) -> Vec<String> {
 /// What starts `program` by these words; its arguments are still to come.
 pub fn command(words: &[String], program: &Path) -> Result<Command, Refusal> {
     let Some((first, rest)) = words.split_first() else {
-        return Err(Refusal(Exit::Usage, "--launcher is empty".into()));
+        return Err(Refusal(Exit::Usage, "--launch-command is empty".into()));
     };
     let mut command = Command::new(first);
     command.args(rest).arg(program).stdin(Stdio::null());
@@ -34,7 +34,7 @@ pub fn command(words: &[String], program: &Path) -> Result<Command, Refusal> {
 /// The launcher itself could not be started.
 pub fn cannot_start(command: &Command, error: &std::io::Error) -> Refusal {
     let first = command.get_program().to_string_lossy();
-    let why = format!("cannot start `{first}`: {error}; say another with --launcher");
+    let why = format!("cannot start `{first}`: {error}; say another with --launch-command");
     Refusal(Exit::Environment, why)
 }
 
@@ -60,13 +60,13 @@ mod tests {
         let Err(Refusal(exit, why)) = command(&words(" ", 1, 1), Path::new("x")) else {
             panic!("nothing was refused");
         };
-        assert_eq!((exit, why.as_str()), (Exit::Usage, "--launcher is empty"));
+        assert_eq!((exit, why.as_str()), (Exit::Usage, "--launch-command is empty"));
         let mut none =
             command(&words("/no/such/launcher -n {ranks}", 1, 1), Path::new("x")).unwrap();
         let error = none.spawn().unwrap_err();
         let Refusal(exit, why) = cannot_start(&none, &error);
         assert_eq!(exit, Exit::Environment);
-        assert!(why.contains("/no/such/launcher") && why.contains("--launcher"), "{why}");
+        assert!(why.contains("/no/such/launcher") && why.contains("--launch-command"), "{why}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::job::{Job, PROGRAM, for_a_launcher, mpirun};
 fn tune(dir: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     let launcher = format!("{} -np {{ranks}}", mpirun());
-    command.args(["tune", "-n", "700", "--cores", "2", "--launcher", &launcher, "--write"]);
+    command.args(["tune", "-n", "700", "--cores", "2", "--launch-command", &launcher, "--write"]);
     command.arg(dir).args(flags).stdin(Stdio::null()).current_dir(dir);
     for_a_launcher(&mut command);
     command
@@ -80,8 +80,12 @@ fn for_launch(dir: &Path) -> Command {
 fn what_cannot_be_measured_is_said() {
     let folder = tempfile::tempdir().unwrap();
     for (flags, status, words) in [
-        (&["--launcher", "/no/such/launcher {ranks}"][..], 6, "say another with --launcher"),
-        (&["--launcher", "false"], 6, "the first job could not be run"),
+        (
+            &["--launch-command", "/no/such/launcher {ranks}"][..],
+            6,
+            "say another with --launch-command",
+        ),
+        (&["--launch-command", "false"], 6, "the first job could not be run"),
         (&["--nb", "0"], 2, "1 or more"),
         (&["-p", "1,2", "-q", "2"], 2, "in pairs"),
         (&["-p", "3", "-q", "5", "--ranks-per-node", "2"], 6, "no grid has so many ranks"),

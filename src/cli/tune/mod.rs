@@ -83,7 +83,7 @@ pub struct TuneFlags {
     /// How to start a job; {ranks} stands for the number of ranks, {per_node} for those of a node [default: mpirun, with as
     /// many ranks on each node, not bound]
     #[arg(long, value_name = "WORDS", help_heading = "The search")]
-    launcher: Option<String>,
+    launch_command: Option<String>,
 
     /// Program to measure [default: this one]
     #[arg(long, value_name = "FILE", help_heading = "The search")]
@@ -251,7 +251,7 @@ fn trial_size(wanted: usize, flags: &TuneFlags, cores: usize) -> usize {
 /// A search that goes on, or a new one.
 fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept, Refusal> {
     let file = dir.join(KEPT);
-    let launcher = flags.launcher.clone().unwrap_or_else(|| usual_words(domain.nodes));
+    let launcher = flags.launch_command.clone().unwrap_or_else(|| usual_words(domain.nodes));
     let fresh = Kept { domain, launcher, n, measured: Vec::new(), tuned: None };
     if flags.new {
         return Ok(fresh);

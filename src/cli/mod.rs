@@ -18,6 +18,7 @@ pub mod exit;
 mod glance;
 pub mod halt;
 mod held;
+mod json_flag;
 pub mod launcher_rank;
 pub mod launchers;
 mod level2;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::exit::{Exit, Refusal};
+use super::json_flag;
 use super::launchers::{typed, typed_for_run, usual_words};
 use super::template;
 use super::this_machine;
@@ -188,9 +189,9 @@ pub struct PlanFlags {
     #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json"], help_heading = OUTPUT)]
     layout: bool,
 
-    /// Print the plan as JSON
-    #[arg(long, help_heading = OUTPUT)]
-    json: bool,
+    /// JSON, into FILE; without one on stdout instead of the text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = OUTPUT)]
+    json: Option<Option<PathBuf>>,
 
     /// Runs to simulate for the chance to finish; 0 for none
     #[arg(long, value_name = "COUNT", default_value_t = 1000, help_heading = OUTPUT)]
@@ -247,18 +248,13 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
     let mut advice = planner::plan(&inputs)?;
     warnings.append(&mut advice.warnings);
     advice.warnings = warnings;
-    let mut text = if flags.json {
-        let mut json = serde_json::to_string_pretty(&advice)
-            .map_err(|e| Refusal(Exit::Environment, format!("cannot write JSON: {e}")))?;
-        json.push('\n');
-        json
-    } else {
+    let mut text = json_flag::answer(&flags.json, &advice, || {
         let measured = fitted.as_ref().map(|(f, _, s)| (f, s.as_slice()));
         describe(&inputs, &advice, measured)
-    };
+    })?;
     if let Some(dir) = &flags.write {
         write_files(dir, &advice, flags.force)?;
-        if !flags.json {
+        if !json_flag::instead(&flags.json) {
             let _ = writeln!(
                 text,
                 "\nWritten: {} and {}\n{}",

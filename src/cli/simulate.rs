@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use clap::{ArgGroup, Args};
 use serde_json::json;
 
-use super::exit::Exit;
+use super::exit::{Exit, Refusal};
+use super::json_flag;
 use crate::model::ModelError;
 use crate::model::figures::simulation_figure;
 use crate::model::fit::RateModel;
@@ -176,9 +177,9 @@ pub struct SimulateFlags {
     #[arg(long, value_name = "COUNT", help_heading = OUTPUT)]
     threads: Option<usize>,
 
-    /// Print JSON
-    #[arg(long, help_heading = OUTPUT)]
-    json: bool,
+    /// JSON, into FILE; without one on stdout instead of the text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = OUTPUT)]
+    json: Option<Option<PathBuf>>,
 
     /// Draw when runs finish and what their time went into
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
@@ -214,18 +215,16 @@ fn answer(flags: &SimulateFlags) -> Result<String, ModelError> {
         std::fs::write(file, simulation_figure(&outcomes, scenario.limit).svg())
             .map_err(|e| ModelError::Data(format!("cannot write {}: {e}", file.display())))?;
     }
-    if flags.json {
-        let text = json!({
-            "undisturbed_s": scenario.schedule.undisturbed(),
-            "work_s": scenario.schedule.work(),
-            "saves": scenario.schedule.saves(),
-            "seed": flags.seed,
-            "system": scenario.system,
-            "summary": summary,
-        });
-        return Ok(format!("{text:#}\n"));
-    }
-    Ok(describe(&scenario, &summary))
+    let document = json!({
+        "undisturbed_s": scenario.schedule.undisturbed(),
+        "work_s": scenario.schedule.work(),
+        "saves": scenario.schedule.saves(),
+        "seed": flags.seed,
+        "system": scenario.system,
+        "summary": summary,
+    });
+    json_flag::answer(&flags.json, &document, || describe(&scenario, &summary))
+        .map_err(|Refusal(_, why)| ModelError::Data(why))
 }
 
 fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use super::exit::Exit;
+use super::exit::{Exit, Refusal};
+use super::json_flag;
 use super::{held, say, shelved};
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::{self, Folder, read_whole};
@@ -24,9 +25,9 @@ pub struct StatusFlags {
     #[arg(long, value_name = "DIR")]
     pub level2: Option<PathBuf>,
 
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
+    /// JSON, into FILE; without one on stdout instead of the text
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    pub json: Option<Option<PathBuf>>,
 
     /// Show the supervised run again every second until it has ended
     #[arg(long, conflicts_with = "json")]
@@ -60,25 +61,30 @@ pub fn run(flags: &StatusFlags) -> ExitCode {
         Some((dir, Ok(jobs))) => Some((dir, jobs)),
         None => None,
     };
-    if flags.json {
-        let storage = storage.map(|(_, jobs)| jobs);
-        let page = Page { run, memory: held::survey(), storage };
-        let text = serde_json::to_string_pretty(&page).expect("plain values have a JSON form");
-        return super::print(format!("{text}\n").as_bytes());
-    }
     if flags.watch {
         return watch(&folder);
     }
-    let mut text = String::new();
-    if let Some(run) = run {
-        text += &run.page(unix_ms(), &Journal::held(&folder.journal()));
-        text += "\n";
+    let (dir, storage) = storage.unzip();
+    let page = Page { run, memory: held::survey(), storage };
+    let text = json_flag::answer(&flags.json, &page, || {
+        let mut text = String::new();
+        if let Some(run) = &page.run {
+            text += &run.page(unix_ms(), &Journal::held(&folder.journal()));
+            text += "\n";
+        }
+        text += &held::words(&page.memory);
+        if let Some((dir, jobs)) = dir.zip(page.storage.as_ref()) {
+            text += &shelved::words(dir, jobs);
+        }
+        text
+    });
+    match text {
+        Ok(text) => super::print(text.as_bytes()),
+        Err(Refusal(exit, why)) => {
+            say(why);
+            exit.into()
+        }
     }
-    text += &held::words(&held::survey());
-    if let Some((dir, jobs)) = storage {
-        text += &shelved::words(dir, &jobs);
-    }
-    super::print(text.as_bytes())
 }
 
 fn watch(folder: &Folder) -> ExitCode {

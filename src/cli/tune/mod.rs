@@ -18,6 +18,7 @@ use self::jobs::{Jobs, KEPT, Kept};
 use self::table::{Table, report};
 use self::written::{dat, launch_text, write};
 use super::exit::{Exit, Refusal};
+use super::json_flag;
 use super::launchers::usual_words;
 use super::template::own_program;
 use super::this_machine;
@@ -98,9 +99,9 @@ pub struct TuneFlags {
     #[arg(long, requires = "write", help_heading = "What comes of it")]
     new: bool,
 
-    /// Print the result as JSON
-    #[arg(long, help_heading = "What comes of it")]
-    json: bool,
+    /// JSON, into FILE; without one on stdout instead of the text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = "What comes of it")]
+    json: Option<Option<PathBuf>>,
 }
 
 pub fn run(flags: &TuneFlags) -> ExitCode {
@@ -142,18 +143,14 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
         jobs.kept.tuned = Some(tuned.clone());
         jobs.save().map_err(|why| Refusal(Exit::Environment, why))?;
         let engine = jobs.engine_of(&tuned.best);
-        let json = || {
-            serde_json::to_string_pretty(&tuned)
-                .map(|text| text + "\n")
-                .map_err(|e| Refusal(Exit::Environment, format!("cannot write JSON: {e}")))
-        };
-        let mut text = if flags.json { json()? } else { report(&tuned, wanted, &engine) };
+        let mut text = json_flag::answer(&flags.json, &tuned, || report(&tuned, wanted, &engine))?;
+        let document_alone = json_flag::instead(&flags.json);
         if flags.write.is_some() {
             let names = write(dir, &tuned, wanted, &jobs.kept.launcher, &program, domain.nodes)?;
-            if !flags.json {
+            if !document_alone {
                 text += &format!("\nWritten to {}: {}\n", dir.display(), names.join(", "));
             }
-        } else if !flags.json {
+        } else if !document_alone {
             text += &format!(
                 "\nStart it with\n  {}\nand this HPL.dat (--write DIR writes all of it):\n\n{}",
                 launch_text(&jobs.kept.launcher, &tuned.best, domain.nodes, &program),

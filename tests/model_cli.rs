@@ -321,7 +321,7 @@ fn every_figure_prints_and_draws() {
     for (name, _) in PRESETS {
         assert!(list.contains(name));
     }
-    for name in ["self-12", "unified-8a", "encoding"] {
+    for name in ["self-12", "unified-8a", "encoding", "self-table-3", "helpers-4"] {
         let svg = dir.path().join(name);
         let text = stdout(&["model", "figure", name, "--svg", svg.to_str().unwrap()]);
         assert!(text.lines().count() > 10);
@@ -489,7 +489,9 @@ fn the_pictures_of_the_documentation_are_current() {
         "self-11",
         "self-12",
         "self-14",
+        "self-groups",
         "encoding",
+        "encoding-8",
         "unified-8a",
         "hpl",
         "nonstop",

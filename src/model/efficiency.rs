@@ -68,6 +68,18 @@ pub fn with_fraction_at_least(e1: f64, k: f64) -> Result<f64> {
     with_fraction(e1, k, 1.0)
 }
 
+/// The model's `a` from two runs of one machine: efficiency `e1` with all memory, `e2` with the fraction `k` of it. Eq. 5 solved
+/// for a: (1 - sqrt(k) e1/e2) / ((1 - sqrt(k)) e1).
+pub fn coefficient(e1: f64, k: f64, e2: f64) -> Result<f64> {
+    share("the efficiency e1", e1)?;
+    share("the fraction k of memory", k)?;
+    share("the efficiency e2", e2)?;
+    let root = k.sqrt();
+    positive("the part of memory left out", 1.0 - root)?;
+    let a = (1.0 - root * e1 / e2) / ((1.0 - root) * e1);
+    positive("the coefficient a of the efficiency", a)
+}
+
 /// Linpack results (R_max, R_peak in Pflop/s) of the ten fastest machines of the June 2017 list, the
 /// public figures that the paper's Fig. 5 starts from.
 pub const TOP10_JUNE_2017: [(&str, f64, f64); 10] = [
@@ -132,8 +144,12 @@ mod tests {
             let low = with_fraction_at_least(e1, k).unwrap();
             prop_assert!(low < e1 && low > 0.0);
             prop_assert!(low <= with_fraction_at_least(e1, (k * 1.01).min(1.0)).unwrap());
-            // A real a makes the loss smaller than the bound says.
-            if a * e1 <= 1.0 { prop_assert!(with_fraction(e1, k, a).unwrap() >= low - 1e-12); }
+            // A real a makes the loss smaller than the bound says, and two runs tell it.
+            if a * e1 <= 1.0 {
+                let part = with_fraction(e1, k, a).unwrap();
+                prop_assert!(part >= low - 1e-12);
+                prop_assert!((coefficient(e1, k, part).unwrap() / a - 1.0).abs() < 1e-6);
+            }
             // Consistent with E itself.
             if a * e1 < 0.999 {
                 let through = Efficiency::through(n, e1, a).unwrap();
@@ -144,7 +160,7 @@ mod tests {
 
         #[test]
         fn never_nan(x in any::<f64>(), y in any::<f64>(), z in any::<f64>()) {
-            for v in [with_fraction(x, y, z), with_fraction_at_least(x, y),
+            for v in [with_fraction(x, y, z), with_fraction_at_least(x, y), coefficient(x, y, z),
                       Efficiency::new(x, y).and_then(|e| e.at(z)),
                       Efficiency::through(x, y, z).and_then(|e| e.at(x))].into_iter().flatten() {
                 prop_assert!(v.is_finite());

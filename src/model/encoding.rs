@@ -4,7 +4,7 @@
 //! (almost) the same for any p. The default choice of our solver rests on this comparison, and
 //! the planner prices its saves with [`striped_ring`].
 
-use super::error::{Result, at_least, finite, non_negative, positive};
+use super::error::{Result, at_least, finite, fraction, non_negative, positive};
 
 /// A network and the arithmetic at its ends. Sending x bytes takes `alpha + beta x` seconds, combining
 /// them `gamma x`.
@@ -19,6 +19,16 @@ pub struct Link {
 }
 
 impl Link {
+    /// In words, for the note of a figure.
+    pub fn told(&self) -> String {
+        format!(
+            "latency {:.1} us, {:.0} MB/s, arithmetic {:.0} MB/s",
+            self.alpha * 1e6,
+            1e-6 / self.beta,
+            1e-6 / self.gamma.max(1e-18)
+        )
+    }
+
     fn check(&self) -> Result<()> {
         non_negative("the latency alpha", self.alpha)?;
         positive("the time per byte beta", self.beta)?;
@@ -134,6 +144,48 @@ pub fn localised(losses: u64, bytes: f64, link: Link) -> Result<f64> {
     finite("the encoding time", encode + broadcast)
 }
 
+/// Share of the processes that compute nothing, where `losses` of them are set aside to keep the checksums of `members` others
+/// (sections 2.1, 4.1 and, a group at a time, 4.2).
+pub fn set_aside(members: u64, losses: u64) -> Result<f64> {
+    at_least("the number of computing processes", members, 1, "at least 1")?;
+    Ok(losses as f64 / (members as f64 + losses as f64))
+}
+
+/// Share of a machine lost when the share `idle` of it is set aside and what is left stops for `encode_s` seconds every
+/// `interval_s` seconds of work.
+pub fn lost(idle: f64, encode_s: f64, interval_s: f64) -> Result<f64> {
+    fraction("the share set aside", idle)?;
+    non_negative("the encoding time", encode_s)?;
+    positive("the interval between saves", interval_s)?;
+    finite("the share lost", 1.0 - (1.0 - idle) * (interval_s / (interval_s + encode_s)))
+}
+
+/// Regaining `struck` lost processes of `p` that compute, as eqs. 4 and 5 stand; the paper gives no formula for its time. Each
+/// of the right sides of eq. 4 is a weighted sum over the survivors that ends at its checksum process: a chain of
+/// p - struck + 1. Then it goes to all replacements, as a broadcast does in section 4.3, and each takes its own row of the
+/// inverse of A_r times them as they arrive.
+pub fn recovery_by_equations(p: u64, struck: u64, bytes: f64, link: Link) -> Result<f64> {
+    let survivors = survivors(p, struck)?;
+    let right_sides = chain_best(survivors + 1, bytes, Code::Weighted { losses: struck }, link)?;
+    let adding = Link { gamma: 2.0 * link.gamma, ..link };
+    let spread = struck as f64 * chain_best(struck + 1, bytes, Code::Plain, adding)?;
+    finite("the recovery time", right_sides + spread)
+}
+
+/// The same with the inverse of A_r taken into the weights: what a lost process had is itself one weighted sum of survivors and
+/// checksums, along a chain of p + 1 that ends at its replacement. This is what an encoding takes.
+pub fn recovery_by_sums(p: u64, struck: u64, bytes: f64, link: Link) -> Result<f64> {
+    survivors(p, struck)?;
+    chain_best(p.saturating_add(1), bytes, Code::Weighted { losses: struck }, link)
+}
+
+fn survivors(p: u64, struck: u64) -> Result<u64> {
+    at_least("the number of lost processes", struck, 1, "at least 1")?;
+    let least = struck.saturating_add(1);
+    at_least("the number of computing processes", p, least, "larger than the number lost")?;
+    Ok(p - struck)
+}
+
 /// Parity in stripes around a ring: each of `group` ranks with `bytes` of data passes partial checksums
 /// on, so that all links work all the time.
 ///
@@ -226,6 +278,44 @@ mod tests {
         assert!((chain_best(480, M, code, none).unwrap() / limit - 1.0).abs() < 1e-6);
     }
 
+    /// Four of 60 and of 480 processes, by hand, with B as above. Right sides: 4 (sqrt(B) + sqrt(55 alpha))^2 = 1.172591 s and,
+    /// with 475, 1.467650 s; each to four replacements: 4 (sqrt(B) + sqrt(3 alpha))^2 = 1.065069 s. As sums: the chain of 61 and
+    /// 481, 1.177729 s and 1.469635 s. Without latency 8 B = 2.0667 s and 4 B, for any number.
+    #[test]
+    fn recovery_of_figure_8_by_hand() {
+        for (p, equations, sums) in [(60, 2.237660, 1.177729), (480, 2.532719, 1.469635)] {
+            let ours = recovery_by_equations(p, 4, M, LINK).unwrap();
+            assert!((ours / equations - 1.0).abs() < 1e-6, "{p}: {ours}");
+            let ours = recovery_by_sums(p, 4, M, LINK).unwrap();
+            assert!((ours / sums - 1.0).abs() < 1e-6, "{p}: {ours}");
+        }
+        let none = Link { alpha: 0.0, ..LINK };
+        let limit = recovery_by_equations(480, 4, M, none).unwrap();
+        assert!((limit / 2.066667 - 1.0).abs() < 2e-5, "{limit}");
+        assert!(
+            recovery_by_sums(4, 4, M, LINK).is_err()
+                && recovery_by_equations(9, 0, M, LINK).is_err()
+        );
+    }
+
+    /// The four checkpoint processes of Fig. 8 beside 60 and 480 that compute: 4/64 and 4/484; beside groups of 16, 4/20. In all,
+    /// with an encoding every 600 s: 1 - 60/64 * 600/601.17646 and so on.
+    #[test]
+    fn what_dedicated_processes_cost() {
+        let code = Code::Weighted { losses: 4 };
+        for (p, aside, all) in [(60, 0.0625, 0.0643346), (480, 0.00826446, 0.0106869)] {
+            let idle = set_aside(p, 4).unwrap();
+            assert!((idle / aside - 1.0).abs() < 1e-6);
+            let ours = lost(idle, chain_best(p, M, code, LINK).unwrap(), 600.0).unwrap();
+            assert!((ours / all - 1.0).abs() < 1e-5, "{p}: {ours}");
+        }
+        assert_eq!(set_aside(16, 4).unwrap(), 0.2);
+        // Localised: a chain of 20 in 1.111923 s and a broadcast of 25 MB to five, (sqrt(beta m) + sqrt(3 alpha))^2 = 0.215464 s.
+        let local = localised(4, M, LINK).unwrap();
+        assert!((local / 1.327387 - 1.0).abs() < 1e-6, "{local}");
+        assert!((lost(0.0, local, 600.0).unwrap() / 0.00220743 - 1.0).abs() < 1e-5);
+    }
+
     #[test]
     fn one_dimension_does_not_depend_on_the_machine_and_localised_costs_one_more() {
         let k = 2;
@@ -275,7 +365,8 @@ mod tests {
             let code = Code::Weighted { losses: k };
             for v in [tree(p, b, code, link), chain(p, b, s, code, link), chain_best(p, b, code, link),
                       localised(k, b, link), striped_ring(p, k, b, link), striped_reduce(p, k, b, link),
-                      stable_storage(p, b, link)].into_iter().flatten() {
+                      stable_storage(p, b, link), recovery_by_equations(p, k, b, link), recovery_by_sums(p, k, b, link),
+                      set_aside(p, k), lost(alpha, b, s)].into_iter().flatten() {
                 prop_assert!(v.is_finite());
             }
         }

@@ -26,6 +26,7 @@ pub mod fit;
 pub mod helpers;
 pub mod hpl_dat;
 pub mod interval;
+pub mod measured;
 pub mod memory;
 pub mod nonstop;
 pub mod planner;

@@ -1083,7 +1083,7 @@ mod nodes {
                         let arrival = Arrival::gather(&world, &job.depot, first_there);
                         let positions = job.layout.positions();
                         // With too few ranks for the grid they only look.
-                        let mine = arrival.place(job.test, positions)[rank];
+                        let mine = arrival.place(job.test, positions, None)[rank];
                         let Some(me) = mine.filter(|_| size >= positions) else {
                             std::mem::forget(job);
                             return (arrival, None);
@@ -1134,7 +1134,7 @@ mod nodes {
         let arrival = ends[0].0.clone();
         assert!(ends.iter().all(|e| e.0 == arrival));
         assert_eq!((arrival.run, arrival.test), (Some(1 << 64), Some(0)));
-        let placed = arrival.place(0, 4);
+        let placed = arrival.place(0, 4, None);
         assert_eq!(placed, [Some(3), Some(1), Some(0), None, Some(2)]);
         for (rank, (_, end)) in ends.into_iter().enumerate() {
             match (placed[rank], end) {
@@ -1161,7 +1161,7 @@ mod nodes {
         assert!(matches!(ends[0].1, Some(End::Struck(_))));
         // Both are there now: the later copy wins, node 1's rank is left over.
         let ends = launch_on(&c, &[1, 0, 4, 2, 3], &[]);
-        assert_eq!(ends[0].0.place(0, 4), [None, Some(0), Some(1), Some(2), Some(3)]);
+        assert_eq!(ends[0].0.place(0, 4, None), [None, Some(0), Some(1), Some(2), Some(3)]);
         for (position, (_, end)) in ends.into_iter().skip(1).enumerate() {
             let Some(End::Done(bits, Some(4))) = end else { panic!("{end:?}") };
             assert!(bits == truth[position]);

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::holding::survey;
-use super::placement::{Found, Player, assign, prevailing, recast};
+use super::placement::{Found, Lying, Player, assign, prevailing, recast};
 use super::world::{NOTHING, World};
 use crate::memory::ledger::{Entry, Ledger};
 use crate::memory::{Depot, Part};
@@ -182,14 +182,13 @@ impl Arrival {
         }
     }
 
-    /// The position of each rank for a test: by its memory if it is the test that was found, by rank
-    /// otherwise. None for ranks that are left over.
-    pub fn place(&self, test: u32, positions: usize) -> Vec<Option<usize>> {
-        if self.test == Some(test) {
-            assign(positions, &self.nodes, &self.found)
-        } else {
-            (0..self.ranks).map(|rank| (rank < positions).then_some(rank)).collect()
-        }
+    /// The position of each rank for a test: by its memory if it is the test that was found, then by its files on
+    /// storage of nodes' own, by rank otherwise. None for ranks that are left over.
+    pub fn place(&self, test: u32, positions: usize, files: Option<Lying>) -> Vec<Option<usize>> {
+        let memory = Lying { nodes: &self.nodes, found: &self.found };
+        let memory = (self.test == Some(test)).then_some(memory);
+        let all: Vec<Lying> = memory.into_iter().chain(files).collect();
+        assign(positions, self.ranks, &all)
     }
 }
 
@@ -320,7 +319,7 @@ mod tests {
         let bytes = 4 * POSITIONS + 8 * (POSITIONS - PER_NODE);
         assert_eq!(world.gathered_bytes.get(), bytes);
 
-        let taken = arrival.place(TEST, POSITIONS);
+        let taken = arrival.place(TEST, POSITIONS, None);
         let mut seen = vec![false; POSITIONS];
         for (rank, position) in taken.iter().enumerate() {
             let position = position.expect("as many ranks as positions");
@@ -328,7 +327,7 @@ mod tests {
             let node = rank / PER_NODE;
             assert!(node == 17 || held_on(node).contains(&position), "{rank} at {position}");
         }
-        let next = arrival.place(TEST + 1, POSITIONS);
+        let next = arrival.place(TEST + 1, POSITIONS, None);
         assert!(next.iter().enumerate().all(|(rank, position)| *position == Some(rank)));
 
         let mut domains = vec![String::new(); POSITIONS];
@@ -361,7 +360,7 @@ mod tests {
         let arrival = Arrival::gather(&world, &depot, 0);
         assert_eq!((arrival.run, arrival.test), (None, None));
         assert_eq!((world.reduced_words.get(), world.gathered_bytes.get()), (1, 0));
-        let taken = arrival.place(0, POSITIONS - 1);
+        let taken = arrival.place(0, POSITIONS - 1, None);
         assert_eq!((taken[5], taken[POSITIONS - 1]), (Some(5), None));
     }
 }

@@ -2,15 +2,16 @@
 //!
 //! At a restart the launcher may have ordered nodes in any way. Each node lists the positions
 //! whose memory it holds; here, purely and the same on every rank, each held position goes to a
-//! process on the node that holds it, and what is left over goes to what is left over.
+//! process on the node that holds it, and what is left over goes to what is left over. Files on storage of a node's own
+//! draw what memory does not: so of a job with more ranks than positions, no node that has files needed stands idle.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// One position's memory on the node of some rank.
+/// One position's memory, or its file, on the node of some rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub position: usize,
-    /// Later runs compare greater; memory of an earlier run is never preferred.
+    /// Later runs compare greater; memory of an earlier run is never preferred. Of files, what the epoch is worth.
     pub run: u128,
     /// The last incarnation that memory took part in: of two copies the later one is taken.
     pub joined: u32,
@@ -33,44 +34,53 @@ pub fn prevailing(told: impl IntoIterator<Item = (u128, usize, u32)>) -> Option<
     ranked.max().map(|(_, _, run)| run)
 }
 
-/// The position of each rank, None for ranks that are left over.
-///
-/// `nodes[r]` is the node of rank r, `found[r]` what rank r saw on its node (ranks of one node may
-/// all report the same, or one may report for all). Without memory rank r gets position r.
-pub fn assign(positions: usize, nodes: &[usize], found: &[Vec<Found>]) -> Vec<Option<usize>> {
-    assert_eq!(nodes.len(), found.len());
-    let best = remembering(positions, nodes.iter().copied().zip(found));
-    let mut taken: Vec<Option<usize>> = vec![None; nodes.len()];
+/// What draws positions to nodes: `nodes[r]` is the node of rank r, `found[r]` what rank r saw on its node (ranks of one node
+/// may all report the same, or one may report for all).
+#[derive(Clone, Copy, Debug)]
+pub struct Lying<'a> {
+    pub nodes: &'a [usize],
+    pub found: &'a [Vec<Found>],
+}
+
+/// The position of each of so many ranks, None for those that are left over. What an earlier one of `all` draws no later one
+/// does; what none draws goes to the rank of its number, if that is free.
+pub fn assign(positions: usize, ranks: usize, all: &[Lying]) -> Vec<Option<usize>> {
+    let mut taken: Vec<Option<usize>> = vec![None; ranks];
     let mut placed = vec![false; positions];
-    // First those whose default process is on the right node, then any process there.
-    for (position, node) in best.iter().enumerate() {
-        if node.is_some() && nodes.get(position) == node.as_ref() {
-            taken[position] = Some(position);
-            placed[position] = true;
+    for &Lying { nodes, found } in all {
+        assert_eq!((nodes.len(), found.len()), (ranks, ranks));
+        let best = remembering(positions, nodes.iter().copied().zip(found));
+        // First those whose default process is on the right node, then any process there.
+        for (position, node) in best.iter().enumerate() {
+            let default = node.is_some() && nodes.get(position) == node.as_ref();
+            if default && !placed[position] && taken[position].is_none() {
+                taken[position] = Some(position);
+                placed[position] = true;
+            }
         }
-    }
-    // The ranks of each node that are free, the last first.
-    let mut free: HashMap<usize, Vec<usize>> = HashMap::new();
-    for rank in (0..nodes.len()).rev().filter(|&rank| taken[rank].is_none()) {
-        free.entry(nodes[rank]).or_default().push(rank);
-    }
-    for (position, node) in best.iter().enumerate() {
-        let Some(node) = node else { continue };
-        if !placed[position]
-            && let Some(rank) = free.get_mut(node).and_then(Vec::pop)
-        {
-            taken[rank] = Some(position);
-            placed[position] = true;
+        // The ranks of each node that are free, the last first.
+        let mut free: HashMap<usize, Vec<usize>> = HashMap::new();
+        for rank in (0..ranks).rev().filter(|&rank| taken[rank].is_none()) {
+            free.entry(nodes[rank]).or_default().push(rank);
+        }
+        for (position, node) in best.iter().enumerate() {
+            let Some(node) = node else { continue };
+            if !placed[position]
+                && let Some(rank) = free.get_mut(node).and_then(Vec::pop)
+            {
+                taken[rank] = Some(position);
+                placed[position] = true;
+            }
         }
     }
     // The rest: the default where it is free, then in order.
-    for position in 0..positions.min(nodes.len()) {
+    for position in 0..positions.min(ranks) {
         if !placed[position] && taken[position].is_none() {
             taken[position] = Some(position);
             placed[position] = true;
         }
     }
-    let mut free = (0..nodes.len()).filter(|&r| taken[r].is_none()).collect::<Vec<_>>().into_iter();
+    let mut free = (0..ranks).filter(|&r| taken[r].is_none()).collect::<Vec<_>>().into_iter();
     for position in (0..positions).filter(|&p| !placed[p]) {
         if let Some(rank) = free.next() {
             taken[rank] = Some(position);
@@ -176,32 +186,58 @@ mod tests {
         assert_eq!(prevailing([]), None);
     }
 
+    fn by_memory(positions: usize, nodes: &[usize], found: &[Vec<Found>]) -> Vec<Option<usize>> {
+        assign(positions, nodes.len(), &[Lying { nodes, found }])
+    }
+
+    /// Who would stand idle has the files, and the others have none, or memory.
+    #[test]
+    fn files_draw_what_memory_does_not() {
+        let nodes = [0, 1, 2, 3, 4, 5];
+        let none = vec![vec![]; 6];
+        let memory = Lying { nodes: &nodes, found: &none };
+        let lying =
+            vec![vec![], vec![], vec![], vec![held(1, 2)], vec![held(0, 2)], vec![held(1, 1)]];
+        let files = Lying { nodes: &nodes, found: &lying };
+        let taken = assign(4, 6, &[memory, files]);
+        assert_eq!(taken, [Some(3), None, Some(2), Some(1), Some(0), None]);
+        assert_eq!(assign(4, 6, &[files]), taken);
+        // Memory is where position 1 goes, and nobody else is moved for its file.
+        let in_memory = vec![vec![held(1, 1)], vec![], vec![], vec![], vec![], vec![]];
+        let memory = Lying { nodes: &nodes, found: &in_memory };
+        let taken = assign(4, 6, &[memory, files]);
+        assert_eq!(taken, [Some(1), None, Some(2), Some(3), Some(0), None]);
+    }
+
     #[test]
     fn without_memory_ranks_take_their_own_numbers() {
         let none = vec![vec![]; 5];
-        assert_eq!(assign(4, &[0, 0, 1, 1, 2], &none), [Some(0), Some(1), Some(2), Some(3), None]);
+        assert_eq!(
+            by_memory(4, &[0, 0, 1, 1, 2], &none),
+            [Some(0), Some(1), Some(2), Some(3), None]
+        );
     }
 
     #[test]
     fn memory_draws_its_position_wherever_the_launcher_put_the_node() {
         // Nodes come in another order, and node 9 is fresh in place of the one with position 1.
         let found = [vec![held(3, 1)], vec![held(0, 1)], vec![], vec![held(2, 1)]];
-        assert_eq!(assign(4, &[7, 5, 9, 6], &found), [Some(3), Some(0), Some(1), Some(2)]);
+        assert_eq!(by_memory(4, &[7, 5, 9, 6], &found), [Some(3), Some(0), Some(1), Some(2)]);
     }
 
     #[test]
     fn of_two_copies_the_later_wins() {
         let found = [vec![held(1, 1)], vec![held(0, 2)], vec![held(1, 2)]];
-        assert_eq!(assign(2, &[0, 1, 2], &found), [None, Some(0), Some(1)]);
+        assert_eq!(by_memory(2, &[0, 1, 2], &found), [None, Some(0), Some(1)]);
         let other_run = Found { position: 1, run: 2, joined: 1 };
         let found = [vec![held(1, 9)], vec![other_run]];
-        assert_eq!(assign(2, &[0, 1], &found), [Some(0), Some(1)]);
+        assert_eq!(by_memory(2, &[0, 1], &found), [Some(0), Some(1)]);
     }
 
     #[test]
     fn a_node_with_more_memory_than_processes_gives_some_up() {
         let found = [vec![held(0, 1), held(1, 1)], vec![]];
-        assert_eq!(assign(2, &[0, 1], &found), [Some(0), Some(1)]);
+        assert_eq!(by_memory(2, &[0, 1], &found), [Some(0), Some(1)]);
     }
 
     /// Four nodes with a position each, in groups of neighbours, and who stands by.
@@ -257,7 +293,7 @@ mod tests {
         let players: Vec<Player> =
             (0..6).map(|r| Player { node: r / 2, ..Player::default() }).collect();
         let taken = recast(4, &players, &vec![Vec::new(); 6]).unwrap();
-        assert_eq!(taken, assign(4, &[0, 0, 1, 1, 2, 2], &vec![Vec::new(); 6]));
+        assert_eq!(taken, by_memory(4, &[0, 0, 1, 1, 2, 2], &vec![Vec::new(); 6]));
     }
 
     proptest! {
@@ -296,6 +332,31 @@ mod tests {
             }
         }
 
+        /// Whatever lies where: no node stands idle that has what no other has.
+        #[test]
+        fn no_node_with_a_file_that_is_needed_stands_idle(
+            positions in 1usize..8, idle in 0usize..6, per_node in 1usize..4, seed: u64,
+        ) {
+            let ranks = positions + idle;
+            let mut state = seed | 1;
+            let mut random = |n: usize| {
+                state ^= state << 13; state ^= state >> 7; state ^= state << 17;
+                (state % n as u64) as usize
+            };
+            let nodes: Vec<usize> = (0..ranks).map(|r| r / per_node).collect();
+            let mut found = vec![Vec::new(); ranks];
+            let mut holders = Vec::new();
+            for position in (0..positions).filter(|_| random(3) > 0).collect::<Vec<_>>() {
+                let rank = random(ranks);
+                found[rank].push(held(position, 1));
+                holders.push(nodes[rank]);
+            }
+            let taken = assign(positions, ranks, &[Lying { nodes: &nodes, found: &found }]);
+            for node in holders {
+                prop_assert!((0..ranks).any(|rank| nodes[rank] == node && taken[rank].is_some()));
+            }
+        }
+
         #[test]
         fn every_position_is_taken_once_and_memory_is_followed(
             positions in 1usize..12, spare in 0usize..4, per_node in 1usize..4, seed: u64,
@@ -316,7 +377,7 @@ mod tests {
                     on_node.entry(nodes[rank]).or_insert_with(Vec::new).push(position);
                 }
             }
-            let taken = assign(positions, &nodes, &found);
+            let taken = by_memory(positions, &nodes, &found);
             let mut all: Vec<usize> = taken.iter().flatten().copied().collect();
             all.sort_unstable();
             prop_assert!(all.iter().copied().eq(0..positions));

@@ -368,7 +368,7 @@ impl Job<'_> {
             };
         };
         let players = story.players(number);
-        let Some(taken) = guardian.place(number, params, &players) else {
+        let Some(taken) = guardian.place((number, self.run.tests[number]), params, &players) else {
             return Err(story.too_few(comm.size(), positions));
         };
         if !players.is_empty() {

@@ -8,13 +8,20 @@ use super::agreement::{Ended, unanimous};
 use super::exit::Exit;
 use super::say;
 use crate::checkpoint::level2::{Storage, patiently};
+use crate::checkpoint::placement::Found;
 use crate::checkpoint::restore::new_run;
 use crate::comm::Comm;
 use crate::input::settings;
 use crate::outcome;
 use crate::storage::choice::{Kind, Stock};
-use crate::storage::names::dir_of;
+use crate::storage::names::{Key, dir_of};
 use crate::storage::{About, Shelf, Sight};
+
+/// Positions that have a file in a DIR, by epoch.
+type Files = Vec<(Key, Vec<u32>)>;
+
+/// What a rank tells of its DIR: the first rank that sees it, that one's failure domain, and from that one what lies there.
+type Told = (usize, String, Option<Result<(Stock, Files), String>>);
 
 /// The second level of one run, on one rank.
 pub struct Level2<'a> {
@@ -23,6 +30,10 @@ pub struct Level2<'a> {
     pub shelf: Shelf,
     /// The first rank of those that see this DIR.
     seat: usize,
+    /// Of every rank, the first rank of those that see its DIR, and, told by that one, which positions' files lie there, by
+    /// epoch. Empty where all nodes share one DIR.
+    seats: Vec<usize>,
+    files: Vec<Files>,
     /// What lay there when the run began; the same on every rank.
     pub stock: Stock,
     /// What could not be believed counts for the first test of a start alone: later ones cannot have left anything.
@@ -87,12 +98,15 @@ impl<'a> Level2<'a> {
             Sight::Shared => look(Shelf::sees, leads)?,
             Sight::Node => look(Shelf::is_apart, leads)?,
         }
-        let mut bytes = Vec::new();
-        if first {
+        let found = first.then(|| {
             let shelf = shelf.clone();
-            let found = patiently(move || shelf.survey());
-            bytes = serde_json::to_vec(&(domain, found)).expect("plain values have a JSON form");
-        }
+            patiently(move || {
+                let files = if sight == Sight::Node { shelf.files() } else { Vec::new() };
+                Ok((shelf.survey()?, files))
+            })
+        });
+        let mine: Told = (seat, domain.to_owned(), found);
+        let mut bytes = serde_json::to_vec(&mine).expect("plain values have a JSON form");
         let all = match sight {
             Sight::Shared => {
                 comm.broadcast_bytes(&mut bytes, 0);
@@ -100,11 +114,18 @@ impl<'a> Level2<'a> {
             }
             Sight::Node => comm.all_gather_bytes(&bytes),
         };
-        let mut stocks = Vec::new();
-        for bytes in all.iter().filter(|bytes| !bytes.is_empty()) {
-            let (node, stock): (String, Result<Stock, String>) =
+        let (mut stocks, mut seats, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        for bytes in &all {
+            let (seat, node, found): Told =
                 serde_json::from_slice(bytes).expect("ranks of one run are one program");
-            stocks.push((node, stock.map_err(&ended)?));
+            let mut here = Vec::new();
+            if let Some(found) = found {
+                let (stock, files) = found.map_err(&ended)?;
+                stocks.push((node, stock));
+                here = files;
+            }
+            seats.push(seat);
+            files.push(here);
         }
         let stock = match sight {
             Sight::Shared => stocks.swap_remove(0).1,
@@ -131,7 +152,33 @@ impl<'a> Level2<'a> {
                 say(format_args!("not used: the epoch in {folder} was never completed"));
             }
         }
-        Ok(Some(Self { settings: level2, shelf, seat, stock, first: Cell::new(true) }))
+        if sight == Sight::Shared {
+            // Everybody sees all of them.
+            (seats, files) = (Vec::new(), Vec::new());
+        }
+        let first = Cell::new(true);
+        Ok(Some(Self { settings: level2, shelf, seat, seats, files, stock, first }))
+    }
+
+    /// Whose files of test `number` lie with which rank, those of the best epoch preferred: a position goes where its file
+    /// is. None where that makes no difference. The same on every rank, those that are left over included.
+    pub fn files_of(&self, number: u32, digest: u64) -> Option<(&[usize], Vec<Vec<Found>>)> {
+        let stored = self.stock.for_test(number, digest);
+        if stored.is_empty() || self.seats.is_empty() {
+            return None;
+        }
+        let keys: Vec<Key> = stored.iter().map(About::key).collect();
+        let of_epoch = |(key, positions): &(Key, Vec<u32>)| {
+            let worth = keys.iter().rev().position(|known| known == key);
+            let found = |run: usize| {
+                let run = run as u128;
+                let at = |position: &u32| Found { position: *position as usize, run, joined: 0 };
+                positions.iter().map(at).collect::<Vec<Found>>()
+            };
+            worth.map(found).unwrap_or_default()
+        };
+        let found = |files: &Files| files.iter().flat_map(of_epoch).collect();
+        Some((&self.seats, self.files.iter().map(found).collect()))
     }
 
     /// Refuses what no test of this run can have left.

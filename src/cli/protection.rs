@@ -21,6 +21,7 @@ use super::{say, signs};
 use crate::checkpoint::groups::DomainFile;
 use crate::checkpoint::level2::patiently;
 use crate::checkpoint::mpi::{Group, Positions};
+use crate::checkpoint::placement::Lying;
 use crate::checkpoint::plan::Layout;
 use crate::checkpoint::restore::new_run;
 use crate::checkpoint::{
@@ -323,17 +324,20 @@ impl<'a> Guardian<'a> {
         found.map(|(_, record)| &record.outcome)
     }
 
-    /// The position of each rank in test `number`: where its node's memory is, if any. Of `players`, who have lost some
+    /// The position of each rank in test `number`: where its node's memory is, or its file. Of `players`, who have lost some
     /// of their number, each keeps its own. None if they are too few.
     pub fn place(
         &self,
-        number: usize,
+        (number, digest): (usize, u64),
         params: &TestParams,
         players: &[Player],
     ) -> Option<Vec<Option<usize>>> {
         let positions = params.p * params.q;
+        let level2 = self.level2.as_ref();
+        let files = level2.and_then(|level2| level2.files_of(number as u32, digest));
+        let files = files.as_ref().map(|(nodes, found)| Lying { nodes, found });
         match players {
-            [] => Some(self.arrival.place(number as u32, positions)),
+            [] => Some(self.arrival.place(number as u32, positions, files)),
             players => self.arrival.place_again(number as u32, positions, players),
         }
     }

@@ -14,6 +14,8 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 /// Behind the name of a file that is being written.
 const ASIDE: &str = ".aside";
 pub const MANIFEST: &str = "manifest";
@@ -38,7 +40,7 @@ pub(super) fn aside(path: &Path) -> PathBuf {
 }
 
 /// Which epoch of which run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     pub run: u128,
     pub test: u32,

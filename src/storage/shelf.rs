@@ -141,6 +141,14 @@ impl Shelf {
         found
     }
 
+    /// The positions of every epoch that have a file here, with a manifest or not.
+    pub fn files(&self) -> Vec<(Key, Vec<u32>)> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let epoch = |name: &str| names::parse_epoch_folder(name);
+        let keys = entries.filter_map(|entry| epoch(entry.file_name().to_str()?));
+        keys.map(|key| (key, self.positions(key))).collect()
+    }
+
     /// Makes the folder of an epoch; any rank may be the first.
     pub fn make_epoch(&self, key: Key) -> Result<(), String> {
         private_folder(&self.epoch(key))
@@ -403,7 +411,7 @@ mod tests {
         store(&one);
         let conclude = |about| shelf.conclude(about, Sight::Node, &[1], &Flow::default());
         conclude(&one).unwrap();
-        assert_eq!(shelf.positions(one.key()), [1]);
+        assert_eq!(shelf.files(), [(one.key(), vec![1])]);
         let stock = shelf.survey().unwrap();
         assert_eq!((stock.whole, stock.sights), (vec![one.clone()], vec![Sight::Node]));
         // A later epoch that is on its way already does not go with what is older.

@@ -30,7 +30,13 @@ impl std::ops::Deref for Apart {
 
 impl Apart {
     fn new(p: usize, q: usize, args: &[&str]) -> Self {
-        let scene = Scene::of(p, q, LONGER).protect(&["--checkpoint", "1"]).protect(args);
+        Self::with_idle(p, q, 0, args)
+    }
+
+    /// With so many nodes more than there are positions.
+    fn with_idle(p: usize, q: usize, idle: usize, args: &[&str]) -> Self {
+        let scene =
+            Scene::of(p, q, LONGER).idle(idle).protect(&["--checkpoint", "1"]).protect(args);
         let storage = tempfile::Builder::new().prefix("t-apart-").tempdir_in("/dev/shm").unwrap();
         let dir = storage.path().join("{domain}");
         let own = ["--level2", dir.to_str().unwrap(), "--level2-scope", "node"];
@@ -211,7 +217,7 @@ fn a_damaged_file_counts_as_lost() {
     }
 }
 
-/// The nodes come in another order: files go to where their positions are now.
+/// The nodes come in another order: positions go where their files are.
 #[test]
 fn nodes_in_another_order() {
     let scene = Apart::new(2, 2, &[]);
@@ -219,15 +225,42 @@ fn nodes_in_another_order() {
     scene.lose_all_and(&[2]);
     fs::write(scene.path("domains"), "rank:0 d3\nrank:1 d2\nrank:2 d0\nrank:3 d1\n").unwrap();
     scene.comes_back(&[2]);
-    // One of them damaged: its reader, which is elsewhere, finds that out.
-    scene.strike("pruned:0:2:kill");
-    scene.lose_all_and(&[]);
-    let file = |node: usize, position: usize| {
-        scene.epochs(node).last().unwrap().join(format!("p{position}"))
+}
+
+/// A node has two positions' files and one rank: one of the files goes to where its position is now.
+#[test]
+fn a_node_with_more_files_than_ranks_sends_them() {
+    let scene = Apart::new(2, 2, &[]);
+    let moved = |damaged: bool| {
+        scene.strike("pruned:0:2:kill");
+        scene.lose_all_and(&[]);
+        for epoch in scene.epochs(1) {
+            let there = scene.dir(0).join(epoch.strip_prefix(scene.dir(1)).unwrap());
+            if there.exists() && fs::rename(epoch.join("p1"), there.join("p1")).is_ok() && damaged {
+                flip(&there.join("p1"), 0.4);
+            }
+            fs::remove_dir_all(epoch).unwrap();
+        }
     };
-    flip(&file(0, 2), 0.4);
-    fs::write(scene.path("domains"), "rank:0 d0\nrank:1 d1\nrank:2 d2\nrank:3 d3\n").unwrap();
-    scene.comes_back(&[2]);
+    moved(false);
+    scene.comes_back(&[]);
+    // Damaged: its reader, which is elsewhere, finds that out.
+    moved(true);
+    scene.comes_back(&[1]);
+}
+
+/// More nodes than positions, in another order, so that two with files would have none; and one more has lost its storage,
+/// as many as the groups survive.
+#[test]
+fn nodes_with_files_are_not_left_idle() {
+    let scene = Apart::with_idle(2, 2, 2, &[]);
+    scene.strike("pruned:0:2:kill");
+    scene.lose_all_and(&[1]);
+    let domains = ["d4", "d5", "d1", "d0", "d2", "d3"];
+    let domains =
+        domains.iter().enumerate().map(|(rank, domain)| format!("rank:{rank} {domain}\n"));
+    fs::write(scene.path("domains"), domains.collect::<String>()).unwrap();
+    scene.comes_back(&[1]);
 }
 
 /// A stop ends on the storage of all nodes; `status` and `clean` know a node's part; what DIR is said to be must be so.

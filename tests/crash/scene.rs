@@ -114,6 +114,16 @@ impl Scene {
         self.protect(&["--nonstop", "--spare-ranks", &spares])
     }
 
+    /// With so many ranks more than there are positions, each a failure domain of its own.
+    #[allow(dead_code)] // not in tests/nonstop
+    pub fn idle(mut self, count: usize) -> Self {
+        let more = (self.ranks..self.ranks + count).map(|rank| format!("rank:{rank} d{rank}\n"));
+        let domains = fs::read_to_string(self.path("domains")).unwrap() + &more.collect::<String>();
+        fs::write(self.path("domains"), domains).unwrap();
+        self.ranks += count;
+        self
+    }
+
     /// With a process column more, of so many ranks, that keeps checksums.
     #[allow(dead_code)] // in tests/nonstop
     pub fn checksums(mut self, rows: usize) -> Self {

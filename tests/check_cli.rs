@@ -563,3 +563,20 @@ fn a_remote_shell_that_is_not_there_is_told_for_every_node() {
     }
     assert!(ran.err.contains("is --rsh right?"), "{}", ran.err);
 }
+
+/// A folder for the second level that is not there is told before anything starts, once for all nodes.
+#[test]
+fn a_second_level_without_its_folder_is_not_started() {
+    let case = Case::new()
+        .file("hosts", "n1\nn2\n")
+        .file("shell", "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+    let shell = case.dir.path().join("shell");
+    std::fs::set_permissions(&shell, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let words =
+        ["run", "--hosts", "hosts", "--rsh", shell.to_str().unwrap(), "-n", "64", "--nb", "32"];
+    let bench = ["-p", "1", "-q", "2", "--checkpoint", "1", "--level2", "/nowhere/at/all"];
+    let ran = case.run(&[&words[..], &bench].concat());
+    assert_eq!(ran.code, 6, "{}", ran.err);
+    let told = "not started, for lack of fit nodes: n1, n2: --level2 /nowhere/at/all: No such file";
+    assert!(ran.err.contains(told), "{}", ran.err);
+}

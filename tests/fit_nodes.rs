@@ -147,6 +147,43 @@ fn a_node_with_too_little_memory_is_named_with_both_figures() {
     assert!(errors(&out).contains("n2: /dev/shm has 0 MiB free"), "{}", errors(&out));
 }
 
+/// Two checkpoints must fit into each node's own folder, the parity of its group included.
+#[test]
+#[ignore = "needs root"]
+fn a_node_with_too_little_storage_of_its_own_is_named_with_both_figures() {
+    let lab = Lab::up("storage", 1, "200m");
+    let own = |node: usize| lab.dir.path().join(format!("own/n{node}"));
+    for node in 1..=5 {
+        std::fs::create_dir_all(own(node)).unwrap();
+        let size = if node == 2 { "3m" } else { "30m" };
+        let at = own(node);
+        let mount = format!("mount -t tmpfs -o size={size} tmpfs {}", at.display());
+        lab.vcluster(&["ssh", &format!("n{node}"), &mount]);
+    }
+    let dir = lab.dir.path().join("own/{domain}");
+    let bench = format!("{SMALL} --level2 {} --level2-scope node", dir.display());
+    // By hand: a quarter of 1000 times 1001 doubles, and a third of it as parity: 2.54 MiB, digests and blocks beside.
+    let out = lab.run("none", false, &bench);
+    let text = errors(&out);
+    assert_eq!(out.status.code(), Some(6), "{text}");
+    let said = regex::Regex::new(
+        r"n2: --level2 \S+/own/n2: a checkpoint there takes 3 MiB, .* (\d+) MiB are needed, (\d+) MiB are free",
+    );
+    let said = said.unwrap().captures(&text).unwrap_or_else(|| panic!("{text}"));
+    assert!(["5", "6"].contains(&&said[1]) && ["2", "3"].contains(&&said[2]), "{text}");
+    assert!(!text.contains("n1: --level2"), "{text}");
+    // The doctor finds the same; a spare takes the node's place.
+    let out = lab.command("doctor", true).args(bench.split(' ')).output().unwrap();
+    let told = String::from_utf8_lossy(&out.stdout);
+    assert!(
+        told.contains("n2: PROBLEM: --level2") && told.contains("1 problem(s) found"),
+        "{told}"
+    );
+    let out = lab.run("spare", true, &bench);
+    assert_eq!(out.status.code(), Some(0), "{}", errors(&out));
+    assert_eq!(lab.launched_on("spare"), ["n1", "n5", "n3", "n4"]);
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_node_on_which_mpi_does_not_start_is_found_before_the_first_launch() {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use skt_hpl::supervise::remember::events::{Event as Logged, unix_ms};
 use skt_hpl::supervise::remember::journal;
-use skt_hpl::supervise::talk::agent::facts;
+use skt_hpl::supervise::talk::agent::{Asked, facts};
 use skt_hpl::supervise::talk::branch::{Heard, Lines};
 use skt_hpl::supervise::talk::player::{Manner, Nodes, Player};
 use skt_hpl::supervise::talk::progress::{Doing, Progress};
@@ -168,7 +168,7 @@ pub fn simulate(socket: &Path, log: &Path, digest: &str) -> std::io::Result<()> 
         shm_free_bytes: 200 * gib,
         shm_is_memory: true,
         remove_ipc: None,
-        ..facts(None)
+        ..facts(&Asked::default())
     };
     Simulator {
         zero: Instant::now(),

@@ -1,16 +1,18 @@
 //! `skt-hpl agent` (hidden): what the supervisor starts on every node.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 
 use super::burnin;
 use super::exit::Exit;
+use super::shelved;
 use crate::blas;
 use crate::burnin::probe::Extent;
 use crate::supervise::start::trial::{self, Place, Said};
-use crate::supervise::talk::agent;
+use crate::supervise::talk::agent::{self, Asked};
 
 #[derive(Clone, Debug, Args)]
 pub struct AgentFlags {
@@ -29,6 +31,18 @@ pub struct AgentFlags {
     /// Instead of serving, load this BLAS, say what it is and end
     #[arg(long, value_name = "LIBRARY")]
     pub look_at_blas: Option<String>,
+
+    /// Where the run's second level of checkpoints goes: say what room this node has there
+    #[arg(long, value_name = "DIR", requires = "job")]
+    pub level2: Option<PathBuf>,
+
+    /// The name of the run's memory, and of its checkpoints there
+    #[arg(long, value_name = "NAME")]
+    pub job: Option<String>,
+
+    /// Instead of serving, say what room this node has there, and end
+    #[arg(long, value_name = "DIR", requires = "job")]
+    pub look_at_level2: Option<PathBuf>,
 
     /// The run it is started for, and the name of this node in it: a later agent knows its predecessor by them
     #[arg(long, requires = "node")]
@@ -50,7 +64,14 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
         println!("{}", told.expect("plain values have a JSON form"));
         return ExitCode::SUCCESS;
     }
-    match agent::run(flags.blas.as_deref()) {
+    let job = flags.job.clone().unwrap_or_default();
+    if let Some(dir) = &flags.look_at_level2 {
+        let told = serde_json::to_string(&shelved::room(dir, &job));
+        println!("{}", told.expect("plain values have a JSON form"));
+        return ExitCode::SUCCESS;
+    }
+    let storage = flags.level2.clone().map(|dir| (dir, job));
+    match agent::run(&Asked { blas: flags.blas.clone(), storage }) {
         Ok(()) => ExitCode::SUCCESS,
         // Nobody is left to tell: the supervisor has gone.
         Err(_) => Exit::Environment.into(),
@@ -61,7 +82,7 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
 fn trial_start() -> ExitCode {
     use mpi::collective::SystemOperation;
     use mpi::traits::{Communicator, CommunicatorCollectives};
-    let facts = agent::facts(None);
+    let facts = agent::facts(&Asked::default());
     print!("{}", trial::line(&Said::Started(Place::of(&facts))));
     // Pipes hold text back; a process that hangs in MPI must have spoken before.
     let _ = std::io::stdout().flush();

@@ -5,7 +5,6 @@
 //! does MPI start over all of them. `skt-hpl run` checks the same before its first launch.
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -78,8 +77,8 @@ fn tell(name: &str, findings: &[Finding]) -> usize {
     findings.iter().filter(|f| matches!(f, Finding::Problem(_))).count()
 }
 
-/// What the run would need of these hosts.
-fn needs(plan: &Plan, hosts: &[Host]) -> Result<(Needs, Option<Rules>), Refusal> {
+/// What the run would need of these hosts, which `tell` by themselves what room they have on storage, or are this node.
+fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules>), Refusal> {
     // On one node without a list, all ranks are on it.
     let slots: usize = hosts.iter().map(|h| h.slots).sum();
     run::enough_slots(plan.ranks, slots, hosts.len())?;
@@ -88,8 +87,9 @@ fn needs(plan: &Plan, hosts: &[Host]) -> Result<(Needs, Option<Rules>), Refusal>
     if let Some(protection) = &plan.loaded.settings.protection
         && let Some(level2) = &protection.level2
     {
-        match shelved::examine(level2, &protection.job, needs.epoch_bytes) {
+        match shelved::examine(level2, &protection.job, needs.epoch_bytes()) {
             Ok(told) => println!("{}: {told}", level2.dir.display()),
+            Err(_) if tell => {}
             Err(why) => return Err(Refusal(Exit::Environment, why)),
         }
     }
@@ -109,20 +109,20 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     };
     let own = own_program()?.to_string_lossy().into_owned();
     let planned = if flags.bench.is_empty() { None } else { Some(run::plan(&flags.bench)?) };
-    let blas = planned.as_ref().and_then(|plan| plan.loaded.settings.blas.clone());
+    let asked = planned.as_ref().map(|plan| run::asked(&plan.loaded)).unwrap_or_default();
     let Some(nodes) = flags.nodes.nodes()? else {
         return this_node(flags, planned.as_ref(), &own, &expected);
     };
     let (needs, ranks, rules) = match &planned {
         Some(plan) => {
-            let (needs, rules) = needs(plan, &nodes.hosts)?;
+            let (needs, rules) = needs(plan, &nodes.hosts, asked.storage.is_some())?;
             (needs.hosts, Some(plan.ranks), rules)
         }
         None => (Vec::new(), None, None),
     };
     let most = needs.iter().copied().reduce(Need::max);
     let run_id = format!("doctor-{}-{}", std::process::id(), unix_ms());
-    let agent = run::agent_words(Path::new(&own), blas.as_deref());
+    let agent = run::agent_words(&own, &asked);
     let mut cluster =
         Cluster::new(nodes.shell.clone(), agent, &nodes.hosts, &nodes.spares, &run_id, None);
     cluster
@@ -182,14 +182,17 @@ fn this_node<'a>(
     own: &str,
     expected: &dyn Fn(Option<Need>, Option<(Rules, &'a str)>) -> Expected<'a>,
 ) -> Result<usize, Refusal> {
-    let facts = facts(planned.and_then(|plan| plan.loaded.settings.blas.as_deref()));
+    let mut asked = planned.map(|plan| run::asked(&plan.loaded)).unwrap_or_default();
+    // What is asked of the ranks' storage `needs` finds out by itself.
+    asked.storage = None;
+    let facts = facts(&asked);
     println!("{}: {}", facts.host, facts.line());
     let mut ranks = 1;
     let mut need = None;
     let mut problems = 0;
     if let Some(plan) = planned {
         ranks = plan.ranks;
-        match needs(plan, &[Host::new(&facts.host, ranks)]) {
+        match needs(plan, &[Host::new(&facts.host, ranks)], false) {
             Ok((needs, _)) => need = needs.hosts.first().copied(),
             Err(Refusal(_, why)) => {
                 println!("{}: PROBLEM: {why}", facts.host);

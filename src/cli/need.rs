@@ -27,9 +27,14 @@ pub struct Needs {
     pub rank_bytes: Option<u64>,
     /// The group of each position, where something protects; of the test with the most.
     pub groups: Vec<usize>,
+}
+
+impl Needs {
     /// What a checkpoint of the largest test takes on storage: all of it, or, where each node has its own, the part of the
     /// node with the most.
-    pub epoch_bytes: u64,
+    pub fn epoch_bytes(&self) -> u64 {
+        self.hosts.iter().map(|need| need.stored_bytes).max().unwrap_or(0)
+    }
 }
 
 /// The needs of a run with so many ranks, filled in the order of the hosts.
@@ -37,10 +42,9 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
     let protection = loaded.settings.protection.as_ref();
     let store = protection.map_or(Store::Posix, |p| p.store);
     let mut needs = Needs {
-        hosts: vec![Need { store, named_bytes: 0, own_bytes: 0 }; hosts.len()],
+        hosts: vec![Need { store, named_bytes: 0, own_bytes: 0, stored_bytes: 0 }; hosts.len()],
         rank_bytes: None,
         groups: Vec::new(),
-        epoch_bytes: 0,
     };
     let places: Vec<usize> = hosts
         .iter()
@@ -58,7 +62,7 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
     };
     for test in loaded.largest_tests() {
         let working = loaded.settings.ranks(test.p, test.q).min(places.len());
-        let mut of_test = vec![(0u64, 0u64); hosts.len()];
+        let mut of_test = vec![(0u64, 0u64, 0u64); hosts.len()];
         // Absurd sizes fit nowhere; the exact sums would only overflow.
         let protection = protection.filter(|_| test.n > 0 && test.n < 1 << 30);
         let own = match protection {
@@ -87,26 +91,26 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
                 of_test[host].0 += bytes;
                 needs.rank_bytes = needs.rank_bytes.max(Some(bytes));
             }
-            let epoch_bytes = match protection.level2.as_ref().map(|level2| level2.scope) {
+            match protection.level2.as_ref().map(|level2| level2.scope) {
                 Some(Sight::Node) => {
-                    let mut of_node = vec![0; hosts.len()];
                     for (&host, buffers) in places.iter().zip(&all) {
-                        of_node[host] += file_bytes_with_parity(buffers);
+                        of_test[host].2 += file_bytes_with_parity(buffers);
                     }
-                    of_node.into_iter().max().unwrap_or(0)
                 }
-                _ => (0..layout.positions())
-                    .map(|at| file_bytes(&layout, at, ld(at), STATE_BYTES))
-                    .sum(),
-            };
-            needs.epoch_bytes = needs.epoch_bytes.max(epoch_bytes);
+                Some(Sight::Shared) => {
+                    let file = |at| file_bytes(&layout, at, ld(at), STATE_BYTES);
+                    let whole: u64 = (0..layout.positions()).map(file).sum();
+                    of_test.iter_mut().for_each(|of_host| of_host.2 = whole);
+                }
+                None => {}
+            }
             if working > needs.groups.len() {
                 needs.groups = group_of_each(&domains, protection)?;
             }
         }
-        for (need, (named_bytes, own_bytes)) in needs.hosts.iter_mut().zip(of_test) {
+        for (need, (named_bytes, own_bytes, stored_bytes)) in needs.hosts.iter_mut().zip(of_test) {
             // Tests run one after the other.
-            *need = need.max(Need { store, named_bytes, own_bytes });
+            *need = need.max(Need { store, named_bytes, own_bytes, stored_bytes });
         }
     }
     Ok(needs)
@@ -156,13 +160,20 @@ mod tests {
         }
         assert_eq!(needs.groups, [0, 0, 0, 0]);
         assert_eq!(needs.rank_bytes, needs.hosts.iter().map(|n| n.named_bytes).max());
-        // On storage lies the matrix alone, with a digest for each thousand words.
-        assert!((1.0..1.01).contains(&(needs.epoch_bytes as f64 / quarter / 4.0)), "{needs:?}");
+        assert_eq!(needs.epoch_bytes(), 0, "nothing goes to storage");
+        // On storage lies the matrix alone, with a digest for each thousand words; all of it on what all nodes share.
+        let shared = "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --level2 /x";
+        let shared = of_hosts(&self::loaded(shared), &hosts(&[1, 1, 1, 1]), 4).unwrap();
+        for need in &shared.hosts {
+            assert!((1.0..1.01).contains(&(need.stored_bytes as f64 / quarter / 4.0)), "{need:?}");
+        }
         // On a node's own storage a quarter, and the parity of it, a third as much.
         let own = "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --level2 /x --level2-scope node";
         let own = of_hosts(&self::loaded(own), &hosts(&[1, 1, 1, 1]), 4).unwrap();
-        let times = own.epoch_bytes as f64 / quarter;
-        assert!((1.33..1.37).contains(&times), "{times}");
+        for need in &own.hosts {
+            let times = need.stored_bytes as f64 / quarter;
+            assert!((1.32..1.37).contains(&times), "{times}");
+        }
         // Two ranks a node: pairs protect each other, which takes more; the fifth slot stays empty.
         let pairs = of_hosts(&loaded, &hosts(&[2, 3]), 4).unwrap();
         assert_eq!(pairs.groups, [0, 1, 0, 1]);

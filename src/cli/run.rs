@@ -15,6 +15,7 @@ use super::bench::{self, BenchFlags};
 use super::exit::{Exit, Refusal};
 use super::launchers::in_path;
 use super::need;
+use super::shelved;
 use super::template::own_program;
 use crate::blas::Library;
 use crate::blas::arithmetic::Rules;
@@ -32,6 +33,7 @@ use crate::supervise::start::hosts::{
 };
 use crate::supervise::start::launcher::Launcher;
 use crate::supervise::supervisor::{Settings, supervise};
+use crate::supervise::talk::agent::Asked;
 use crate::supervise::talk::cluster::FANOUT;
 use crate::supervise::talk::shell::{RemoteShell, quote, quote_all};
 use crate::supervise::tell::status::Problem;
@@ -289,17 +291,22 @@ pub(super) fn plan(arguments: &[OsString]) -> Result<Plan, Refusal> {
     Ok(Plan { loaded, ranks, problem, job })
 }
 
-/// What starts an agent on a node; `blas`: what the run's ranks are to load there.
-pub(super) fn agent_words(own: &Path, blas: Option<&str>) -> Vec<String> {
-    let mut words = vec![own.to_string_lossy().into_owned(), "agent".to_owned()];
-    if let Some(name) = blas {
-        // A path counts from the folder in which ranks start; agents start in another.
-        let whole = std::path::absolute(name).ok().filter(|_| name.contains('/'));
-        let name =
-            whole.map_or_else(|| name.to_owned(), |path| path.to_string_lossy().into_owned());
-        words.extend(["--blas".to_owned(), name]);
-    }
-    words
+/// What agents are to find out about their nodes for this run.
+pub(super) fn asked(loaded: &Loaded) -> Asked {
+    let settings = &loaded.settings;
+    // A path counts from the folder in which ranks start; agents start in another.
+    let whole = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+    let blas = settings.blas.clone().map(|name| match name.contains('/') {
+        true => whole(name.into()).to_string_lossy().into_owned(),
+        false => name,
+    });
+    let storage = settings.protection.as_ref().and_then(shelved::asked);
+    Asked { blas, storage: storage.map(|(dir, job)| (whole(dir), job)) }
+}
+
+/// What starts an agent on a node.
+pub(super) fn agent_words(own: &str, asked: &Asked) -> Vec<String> {
+    [own.to_owned(), "agent".to_owned()].into_iter().chain(asked.words()).collect()
 }
 
 /// What decides whether nodes compute the same bits; None where those are not promised.
@@ -416,7 +423,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     let deepest =
         planned.as_ref().and_then(|p| p.loaded.largest_tests().map(|test| test.depth as u64).max());
     let lead = deepest.map(life::lead);
-    let blas = planned.as_ref().and_then(|p| p.loaded.settings.blas.clone());
+    let mut asked = planned.as_ref().map(|p| asked(&p.loaded)).unwrap_or_default();
     let rounding = planned.as_ref().and_then(|p| rounding_rules(&p.loaded, &flags.export));
     let protection = planned.as_ref().and_then(|p| p.loaded.settings.protection.as_ref());
     // What lies on a node's own storage is of no use to others.
@@ -462,6 +469,9 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         && !env.iter().any(|(n, _)| n == "SKT_JOB")
     {
         eprintln!("skt-hpl run: goes on with the memory it began with: job {began}");
+        if let Some((_, job)) = &mut asked.storage {
+            job.clone_from(&began);
+        }
         job = Some(began);
     }
     if let Some(job) = &job
@@ -484,7 +494,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         extra,
         command,
         env,
-        agent: agent_words(&own, blas.as_deref()),
+        agent: agent_words(&own.to_string_lossy(), &asked),
         folder,
         job: flags.memory_name.clone().or(job),
         progress_shows,

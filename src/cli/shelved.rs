@@ -6,11 +6,12 @@ use serde::Serialize;
 
 use super::level2::words as of_epoch;
 use crate::input::memory_need::human;
-use crate::input::settings::Level2;
+use crate::input::settings::{Level2, Protection};
 use crate::lu::unix_seconds;
 use crate::storage::names::{Key, dir_of};
 use crate::storage::shelf::{self, free_bytes};
 use crate::storage::{Shelf, Sight, speed};
+use crate::supervise::talk::wire::Storage;
 
 /// One job's folder.
 #[derive(Debug, Serialize)]
@@ -138,30 +139,38 @@ pub fn clean(dir: &Path, job: &str) -> Result<String, String> {
     })
 }
 
+/// What room this node has in a DIR for the checkpoints of a job.
+pub fn room(dir: &Path, job: &str) -> Result<Storage, String> {
+    let at = here(dir);
+    Shelf::new(&at, job).check()?;
+    let free_bytes = free_bytes(&at)?;
+    let own = shelf::list_user(&at)?.into_iter().find(|listed| listed.job == job);
+    let held_bytes = own.map_or(0, |listed| listed.bytes);
+    Ok(Storage { dir: at.display().to_string(), free_bytes, held_bytes })
+}
+
+/// What nodes are asked to look at for a run with a second level: DIR and the job. None where they cannot tell what DIR is:
+/// it is named by failure domains, which follow ranks.
+pub fn asked(protection: &Protection) -> Option<(PathBuf, String)> {
+    let level2 = protection.level2.as_ref()?;
+    let follows = protection.domains.is_some() && dir_of(&level2.dir, "") != level2.dir;
+    (!follows).then(|| (level2.dir.clone(), protection.job.clone()))
+}
+
 /// What `doctor` says of a DIR for a run whose epochs have so many bytes, and whether that is a problem.
 pub fn examine(level2: &Level2, job: &str, epoch_bytes: u64) -> Result<String, String> {
-    let at = here(&level2.dir);
-    let shelf = Shelf::new(&at, job);
-    shelf.check()?;
-    let dir = at.display();
-    let free = free_bytes(&at)?;
-    // What this job has there goes as newer epochs come.
-    let own = shelf::list_user(&at)?.into_iter().find(|listed| listed.job == job);
-    let free = free + own.map_or(0, |listed| listed.bytes);
-    let speed = speed::measure(&at)?;
-    let (one, two) = (human(u128::from(epoch_bytes)), human(2 * u128::from(epoch_bytes)));
-    if u128::from(free) < 2 * u128::from(epoch_bytes) {
-        return Err(format!(
-            "--level2 {dir}: a checkpoint there has {one}, and the one before it stays until it is whole: {two} are \
-             needed, {} are free",
-            human(u128::from(free))
-        ));
+    let storage = room(&level2.dir, job)?;
+    let speed = speed::measure(Path::new(&storage.dir))?;
+    if let Some(why) = storage.lacking(epoch_bytes) {
+        return Err(why);
     }
+    let free = storage.free_bytes + storage.held_bytes;
+    let one = human(u128::from(epoch_bytes));
     let (of_what, others) = match level2.scope {
         Sight::Shared => ("", "all nodes together may be faster, as fast as the file system is"),
         Sight::Node => (
             " on the node with the most, parity included",
-            "the other nodes' own storage was not looked at",
+            "how fast the other nodes' own storage is was not measured",
         ),
     };
     Ok(format!(
@@ -195,6 +204,13 @@ mod tests {
         assert!(told.contains("a checkpoint has 1.0 MiB") && told.contains("/s"), "{told}");
         let why = examine(&level2(dir.path()), "x", 1 << 60).unwrap_err();
         assert!(why.contains("are free"), "{why}");
+        // What the job has there counts as room.
+        let shelf = Shelf::new(dir.path(), "x");
+        let before = room(dir.path(), "x").unwrap();
+        shelf.prepare("token").unwrap();
+        let after = room(dir.path(), "x").unwrap();
+        assert_eq!((before.held_bytes, after.held_bytes), (0, 5));
+        shelf.clean().unwrap();
         assert!(examine(&level2(Path::new("/nonexistent")), "x", 1).is_err());
         assert!(words(dir.path(), &survey(dir.path()).unwrap()).contains("nothing of yours"));
         assert!(clean(dir.path(), "x").unwrap().contains("nothing of yours"));

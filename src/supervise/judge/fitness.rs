@@ -16,6 +16,8 @@ pub struct Need {
     pub store: Store,
     pub named_bytes: u64,
     pub own_bytes: u64,
+    /// What a checkpoint takes on the storage that the node sees: its own part, or, where all nodes share one folder, all of it.
+    pub stored_bytes: u64,
 }
 
 impl Need {
@@ -25,6 +27,7 @@ impl Need {
             store: self.store,
             named_bytes: self.named_bytes.max(other.named_bytes),
             own_bytes: self.own_bytes.max(other.own_bytes),
+            stored_bytes: self.stored_bytes.max(other.stored_bytes),
         }
     }
 }
@@ -86,6 +89,14 @@ pub fn judge(facts: &Facts, expected: &Expected) -> Vec<Finding> {
         && let Some(text) = lacking(facts, need, expected.held_bytes)
     {
         problem(text);
+    }
+    if let Some(need) = expected.need.filter(|need| need.stored_bytes > 0) {
+        let lacking = match &facts.storage {
+            Some(Ok(storage)) => storage.lacking(need.stored_bytes),
+            Some(Err(why)) => Some(why.clone()),
+            None => None,
+        };
+        lacking.into_iter().for_each(problem);
     }
     let off_ms = facts.unix_ms.abs_diff(expected.unix_ms);
     if off_ms > CLOCK_OFF_MAX_MS {
@@ -158,6 +169,7 @@ fn lacking(facts: &Facts, need: &Need, held_bytes: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervise::talk::wire::Storage;
 
     fn good() -> Facts {
         Facts {
@@ -175,7 +187,7 @@ mod tests {
         }
     }
     fn expected(named_bytes: u64) -> Expected<'static> {
-        let need = Need { store: Store::Posix, named_bytes, own_bytes: 1 << 30 };
+        let need = Need { store: Store::Posix, named_bytes, own_bytes: 1 << 30, stored_bytes: 0 };
         Expected {
             version: "1",
             binary: "b",
@@ -259,9 +271,37 @@ mod tests {
     }
 
     #[test]
+    fn storage_has_room_for_two_checkpoints() {
+        let mut facts = good();
+        let dir = "/local".to_owned();
+        let mut storage = Storage { dir, free_bytes: 3 << 30, held_bytes: 1 << 30 };
+        let ask = |facts: &Facts, stored_bytes| {
+            let need = expected(0).need.map(|need| Need { stored_bytes, ..need });
+            judge(facts, &Expected { need, ..expected(0) })
+        };
+        assert_eq!(ask(&facts, 2 << 30), [], "nobody has looked");
+        facts.storage = Some(Ok(storage.clone()));
+        assert_eq!(ask(&facts, 2 << 30), []);
+        storage.held_bytes = 0;
+        facts.storage = Some(Ok(storage));
+        match &ask(&facts, 2 << 30)[..] {
+            [Finding::Problem(why)] => {
+                assert!(
+                    why.contains("takes 2048 MiB") && why.contains("3072 MiB are free"),
+                    "{why}"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+        facts.storage = Some(Err("--level2 /local: it is gone".to_owned()));
+        assert_eq!(ask(&facts, 1), [Finding::Problem("--level2 /local: it is gone".to_owned())]);
+        assert_eq!(ask(&facts, 0), [], "nothing goes there");
+    }
+
+    #[test]
     fn each_kind_of_memory_has_a_limit_of_its_own() {
         let ask = |facts: &Facts, store| {
-            let need = Need { store, named_bytes: 3 << 30, own_bytes: 1 << 30 };
+            let need = Need { store, named_bytes: 3 << 30, own_bytes: 1 << 30, stored_bytes: 0 };
             judge(facts, &Expected { need: Some(need), ..expected(0) })
         };
         let mut facts = good();

@@ -32,6 +32,11 @@ impl Supervisor<'_> {
             _ if placed => most.map(|need| Need { named_bytes: 0, own_bytes: 0, ..need }),
             _ => most,
         };
+        // Later it is for the ranks to say what becomes of storage: they go on in memory without it.
+        let need = need.map(|need| match self.state.incarnation {
+            0 => need,
+            _ => Need { stored_bytes: 0, ..need },
+        });
         Expected {
             version: env!("CARGO_PKG_VERSION"),
             binary: &self.binary,
@@ -163,20 +168,27 @@ impl Supervisor<'_> {
 
     /// Why the run cannot begin: which nodes will not do, and what to do about it.
     pub(super) fn unfit_words(&self) -> String {
-        let mut words = Vec::new();
+        // What is wrong, and where: a folder that all share is full for all of them.
+        let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
+        let mut add = |name: String, why: String| match reasons.iter_mut().find(|(w, _)| *w == why)
+        {
+            Some((_, names)) => names.push(name),
+            None => reasons.push((why, vec![name])),
+        };
         for node in &self.cluster.nodes {
             let name = &node.host.name;
             let spare =
                 if self.state.placed.iter().any(|h| h.name == *name) { "" } else { "spare " };
             match self.cluster.fitness(name, &self.expected(name)) {
                 Fitness::Fit { .. } => {}
-                Fitness::Unfit(why) => words.push(format!("{spare}{name}: {why}")),
+                Fitness::Unfit(why) => add(format!("{spare}{name}"), why),
                 Fitness::Lost { .. } => {
-                    let why = node.lost.as_deref().unwrap_or_default();
-                    words.push(format!("{spare}{name}: {why}"));
+                    add(format!("{spare}{name}"), node.lost.clone().unwrap_or_default());
                 }
             }
         }
+        let words: Vec<String> =
+            reasons.iter().map(|(why, names)| format!("{}: {why}", names.join(", "))).collect();
         format!(
             "not started, for lack of fit nodes: {}. Mend them, take them off the list, or give spares",
             words.join("; ")

@@ -16,6 +16,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use serde::de::DeserializeOwned;
 
 use super::branch::{Heard, MOST_TIMES};
 use super::link::{Links, room_for};
@@ -42,7 +43,7 @@ const CENSUS_EVERY: Duration = Duration::from_secs(10);
 /// While the launcher is at work, and no rank has shown up yet.
 const CENSUS_EVERY_AT_START: Duration = Duration::from_secs(1);
 const CENSUS_EVERY_AT_FIRST: Duration = Duration::from_millis(500);
-/// A BLAS that is not loaded by then will not be. Whoever called this agent waits longer for its first word.
+/// A BLAS that is not loaded by then will not be, nor will storage answer. Whoever called this agent waits longer for its first word.
 const LOOK_MOST: Duration = Duration::from_secs(5);
 const END_PATIENCE: Duration = Duration::from_secs(3);
 /// A process that does not listen to a request to stop is spared so long: a rank that still starts would die of
@@ -78,8 +79,32 @@ struct Ending {
     thread: std::thread::JoinHandle<(usize, usize)>,
 }
 
+/// What an agent is to find out about its node.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// The BLAS that the ranks will load.
+    pub blas: Option<String>,
+    /// Where a second level of checkpoints goes, and the job whose they are.
+    pub storage: Option<(PathBuf, String)>,
+}
+
+impl Asked {
+    /// The agent's arguments that say so.
+    pub fn words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        if let Some(name) = &self.blas {
+            words.extend(["--blas".to_owned(), name.clone()]);
+        }
+        if let Some((dir, job)) = &self.storage {
+            let dir = dir.to_string_lossy().into_owned();
+            words.extend(["--level2".to_owned(), dir, "--job".to_owned(), job.clone()]);
+        }
+        words
+    }
+}
+
 /// Runs until the input closes. The exit status is for the remote shell and means nothing.
-pub fn run(blas: Option<&str>) -> io::Result<()> {
+pub fn run(asked: &Asked) -> io::Result<()> {
     let mut agent = Agent {
         source: Heads::new(None),
         run_id: String::new(),
@@ -98,7 +123,7 @@ pub fn run(blas: Option<&str>) -> io::Result<()> {
     let mut links = Links::default();
     let own = |stream: BorrowedFd| stream.try_clone_to_owned();
     links.adopt(UP, own(io::stdin().as_fd())?, own(io::stdout().as_fd())?);
-    let mut up = vec![to_line(&FromAgent::Hello(Box::new(facts(blas))))];
+    let mut up = vec![to_line(&FromAgent::Hello(Box::new(facts(asked))))];
     loop {
         for text in up.drain(..) {
             super::branch::Lines::send(&mut links, UP, &text);
@@ -419,26 +444,31 @@ pub fn boot() -> String {
     format!("{}-{first}", processes::kernel())
 }
 
-/// What `--blas` names on this node: another process loads it, which may crash or hang.
-fn look_at_blas(name: &str) -> Result<String, String> {
+/// What another process of this program finds out about `what`, which it may hang or crash on.
+fn look<T: DeserializeOwned>(what: &str, words: &[&str]) -> Result<T, String> {
     let own = std::env::current_exe();
-    let told = own
-        .and_then(|own| ask(Command::new(own).args(["agent", "--look-at-blas", name]), LOOK_MOST));
+    let told = own.and_then(|own| ask(Command::new(own).arg("agent").args(words), LOOK_MOST));
     let why = match told {
         Ok((status, text)) => match serde_json::from_str(&text) {
             Ok(found) => return found,
-            Err(_) => format!("it ended with {status}"),
+            Err(_) => format!("whoever looked ended with {status}"),
         },
         Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-            format!("it did not load within {} s", LOOK_MOST.as_secs())
+            format!("that took longer than {} s", LOOK_MOST.as_secs())
         }
         Err(error) => error.to_string(),
     };
-    Err(format!("--blas {name} cannot be looked at: {why}"))
+    Err(format!("{what} cannot be looked at: {why}"))
 }
 
-/// What this node is like, and what the BLAS of that name is here.
-pub fn facts(blas: Option<&str>) -> Facts {
+/// What this node is like, and what it was asked to look at.
+pub fn facts(asked: &Asked) -> Facts {
+    let named = asked.blas.as_ref();
+    let named = named.map(|name| look(&format!("--blas {name}"), &["--look-at-blas", name]));
+    let storage = asked.storage.as_ref().map(|(dir, job)| {
+        let dir = dir.to_string_lossy();
+        look(&format!("--level2 {dir}"), &["--look-at-level2", &dir, "--job", job])
+    });
     let shm = shm();
     let (memory_bytes, memory_free_bytes) = memory();
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -449,7 +479,7 @@ pub fn facts(blas: Option<&str>) -> Facts {
         wire: WIRE_VERSION,
         version: env!("CARGO_PKG_VERSION").to_string(),
         binary: binary_digest(),
-        arithmetic: Arithmetic { named: blas.map(look_at_blas), ..Arithmetic::here() },
+        arithmetic: Arithmetic { named, ..Arithmetic::here() },
         host: host.to_string_lossy().into_owned(),
         boot: boot(),
         unix_ms: unix_ms(),
@@ -464,6 +494,7 @@ pub fn facts(blas: Option<&str>) -> Facts {
         remove_ipc: remove_ipc(),
         uid: nix::unistd::getuid().as_raw(),
         agent_resident_bytes: resident_pages * 4096,
+        storage,
     }
 }
 

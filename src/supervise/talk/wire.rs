@@ -199,6 +199,38 @@ pub struct Facts {
     pub uid: u32,
     /// Of the agent itself.
     pub agent_resident_bytes: u64,
+    /// Where a second level of checkpoints goes, if there is one, or why nothing can go there.
+    #[serde(default)]
+    pub storage: Option<Result<Storage, String>>,
+}
+
+/// A folder for a second level of checkpoints, as a node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Storage {
+    pub dir: String,
+    pub free_bytes: u64,
+    /// What this job has there: it goes as newer checkpoints come.
+    pub held_bytes: u64,
+}
+
+impl Storage {
+    /// What is wrong with it for checkpoints of so many bytes.
+    pub fn lacking(&self, epoch_bytes: u64) -> Option<String> {
+        let room = u128::from(self.free_bytes) + u128::from(self.held_bytes);
+        let needed = 2 * u128::from(epoch_bytes);
+        let mib = |bytes: u128| bytes.div_ceil(1 << 20);
+        let dir = &self.dir;
+        (room < needed).then(|| {
+            format!(
+                "--level2 {dir}: a checkpoint there takes {} MiB, and the one before it stays until it is whole: {} MiB \
+                 are needed, {} MiB are free; remove what lies there (skt-hpl status --level2 {dir} lists our own), or \
+                 name another folder",
+                mib(epoch_bytes.into()),
+                mib(needed),
+                room >> 20
+            )
+        })
+    }
 }
 
 impl Facts {

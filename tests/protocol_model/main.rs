@@ -11,11 +11,14 @@
 //! interchangeable, so states are sorted; and what no header vouches for is never read again after
 //! a relaunch, so it is forgotten.
 
+mod apart;
 mod system;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use system::{Act, Broken, Fate, Garbage, Mem, NOTHING, Pc, Protocol, RANKS, Rank, Run, Sys, peer};
+use system::{
+    Act, Broken, Fate, Garbage, Mem, NOTHING, Pc, Protocol, RANKS, Rank, Run, Storage, Sys, peer,
+};
 
 impl Model for Protocol {
     type State = Sys;
@@ -36,6 +39,9 @@ impl Model for Protocol {
                 writing: false,
                 file: None,
                 fresh: None,
+                shelf: [None; 3],
+                lists: None,
+                bare: false,
             }; RANKS],
             target: NOTHING,
             crashes: self.crashes,
@@ -65,14 +71,16 @@ impl Model for Protocol {
                 actions.push(Act::Crash { rank, memory: Fate::Kept });
             }
             let last = s.ranks[peer(rank)].gone;
-            if s.ranks[rank].mem.is_some() && (self.level2 || !last) {
+            let node = self.storage == Storage::Node;
+            let has = s.ranks[rank].mem.is_some() || node && !s.ranks[rank].bare;
+            if has && (self.storage != Storage::None || !last) {
                 actions.push(Act::Crash { rank, memory: Fate::Lost });
                 if s.ghosts > 0 {
                     actions.push(Act::Crash { rank, memory: Fate::CutOff });
                 }
             }
         }
-        if self.level2 && s.crashes > 0 {
+        if self.storage != Storage::None && s.crashes > 0 {
             actions.push(Act::PowerOff);
         }
         if s.anyone_dead() {
@@ -95,11 +103,14 @@ impl Model for Protocol {
                 let r = &mut s.ranks[rank];
                 r.dead = true;
                 if memory != Fate::Kept {
-                    let mem = r.mem.take()?;
+                    let mem = r.mem.take();
                     r.gone = true;
                     if memory == Fate::CutOff {
                         s.ghosts -= 1;
-                        r.ghost = Some(mem);
+                        r.ghost = mem;
+                    }
+                    if self.storage == Storage::Node {
+                        (r.shelf, r.lists, r.bare) = ([None; 3], None, true);
                     }
                 }
             }
@@ -108,6 +119,10 @@ impl Model for Protocol {
                 s.target = NOTHING;
                 s.forget_flight();
                 s.listing = None;
+                if self.storage == Storage::Node {
+                    s.whole = None;
+                    apart::forget(&mut s);
+                }
                 for r in &mut s.ranks {
                     if ghost_returns && let Some(old) = r.ghost.take() {
                         // Of two copies of a position the one that took part later is taken.
@@ -149,8 +164,9 @@ impl Model for Protocol {
                 }
             }
             Act::Write(rank) => self.write(&mut s, rank),
-            Act::Conclude => s.listing = s.flight.take(),
+            Act::Conclude => self.conclude(&mut s),
             Act::Manifest => self.manifest(&mut s),
+            Act::List(rank) => self.list(&mut s, rank),
             Act::GiveUp => s.forget_flight(),
         }
         Some(s.sorted())
@@ -172,7 +188,7 @@ impl Model for Protocol {
 /// Explores everything, or as much as it takes to find a fault.
 fn explore(model: Protocol) -> bool {
     let start = std::time::Instant::now();
-    let Protocol { epochs, crashes, ghosts, level2, broken } = model;
+    let Protocol { epochs, crashes, ghosts, storage, broken } = model;
     let checker = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
     let checker = checker.spawn_bfs().join();
     let fault = checker
@@ -184,7 +200,7 @@ fn explore(model: Protocol) -> bool {
             .iter()
             .all(|name| checker.discovery(name).is_some());
     println!(
-        "{broken:?}, {epochs} epochs, {crashes} crashes, {ghosts} old copies, storage {level2}: {states} states in \
+        "{broken:?}, {epochs} epochs, {crashes} crashes, {ghosts} old copies, storage {storage:?}: {states} states in \
          {:.1?}",
         start.elapsed()
     );
@@ -203,7 +219,7 @@ fn no_fault_over_three_epochs_with_two_crashes_and_an_old_copy() {
         epochs: 3,
         crashes: 2,
         ghosts: 1,
-        level2: false,
+        storage: Storage::None,
         broken: Broken::No
     }));
 }
@@ -214,7 +230,7 @@ fn no_fault_over_two_epochs_with_three_crashes_and_an_old_copy() {
         epochs: 2,
         crashes: 3,
         ghosts: 1,
-        level2: false,
+        storage: Storage::None,
         broken: Broken::No
     }));
 }
@@ -230,7 +246,7 @@ fn every_broken_variant_is_caught() {
         (Broken::NoPin, 3, 1),
     ] {
         assert!(
-            explore(Protocol { epochs: 2, crashes, ghosts, level2: false, broken }),
+            explore(Protocol { epochs: 2, crashes, ghosts, storage: Storage::None, broken }),
             "{broken:?} was not noticed"
         );
     }
@@ -240,7 +256,13 @@ fn every_broken_variant_is_caught() {
 #[test]
 fn no_fault_with_storage_whatever_is_lost() {
     for (epochs, crashes, ghosts) in [(3, 3, 0), (2, 2, 1)] {
-        assert!(!explore(Protocol { epochs, crashes, ghosts, level2: true, broken: Broken::No }));
+        assert!(!explore(Protocol {
+            epochs,
+            crashes,
+            ghosts,
+            storage: Storage::Shared,
+            broken: Broken::No
+        }));
     }
 }
 
@@ -252,8 +274,35 @@ fn every_broken_second_level_is_caught() {
         (Broken::PruneFirst, 1, 0),
     ] {
         assert!(
-            explore(Protocol { epochs: 3, crashes, ghosts, level2: true, broken }),
+            explore(Protocol { epochs: 3, crashes, ghosts, storage: Storage::Shared, broken }),
             "{broken:?} was not noticed"
         );
+    }
+}
+
+/// A node's DIR is lost with it: a node, a node and all memory, nodes of both groups, at any steps.
+#[test]
+fn no_fault_with_storage_of_each_nodes_own() {
+    for (epochs, crashes) in [(3, 1), (2, 2)] {
+        assert!(!explore(Protocol {
+            epochs,
+            crashes,
+            ghosts: 0,
+            storage: Storage::Node,
+            broken: Broken::No
+        }));
+    }
+}
+
+#[test]
+fn every_broken_storage_of_nodes_own_is_caught() {
+    for broken in [
+        Broken::FlushUnderHelper,
+        Broken::OwnManifestFirst,
+        Broken::PruneBeforeAll,
+        Broken::ParityLeftOut,
+    ] {
+        let model = Protocol { epochs: 2, crashes: 2, ghosts: 0, storage: Storage::Node, broken };
+        assert!(explore(model), "{broken:?} was not noticed");
     }
 }

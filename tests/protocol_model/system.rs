@@ -6,6 +6,8 @@ use skt_hpl::checkpoint::protocol::{
 };
 use skt_hpl::memory::header::{Claim, EpochId, Phase};
 
+use crate::apart::{self, Shelf};
+
 pub const RANKS: usize = 4;
 pub const GROUPS: [[usize; 2]; 2] = [[0, 1], [2, 3]];
 pub const NOTHING: EpochId = EpochId { epoch: 0, made: 0 };
@@ -94,13 +96,19 @@ pub struct Rank {
     /// Its file of the epoch that is whole on storage, and of the one on its way there.
     pub file: Option<Val>,
     pub fresh: Option<Val>,
+    /// What lies in its node's own DIR, and the manifest it is about to write there.
+    pub shelf: Shelf,
+    pub lists: Option<Stored>,
+    /// Its node was lost since all nodes had last listed an epoch.
+    pub bare: bool,
 }
 
 /// An epoch that goes to storage, or lies there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stored {
     pub id: EpochId,
     pub boundary: u64,
+    pub run: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -169,6 +177,8 @@ pub enum Act {
     Conclude,
     /// The manifest is written, and what is older goes.
     Manifest,
+    /// The same on one node.
+    List(usize),
     /// The epoch on its way is given up: a disk is full.
     GiveUp,
 }
@@ -196,6 +206,21 @@ pub enum Broken {
     ManifestFirst,
     /// The older epoch goes when the newer one begins.
     PruneFirst,
+    /// A node writes its manifest when its own file is whole, whatever the others' are.
+    OwnManifestFirst,
+    /// A node removes what is older when its own file is whole.
+    PruneBeforeAll,
+    /// Files have no parity in them.
+    ParityLeftOut,
+}
+
+/// Whether every epoch goes to storage, and who sees what lies there. With storage, any losses may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    None,
+    Shared,
+    /// Each node its own, which is lost with it.
+    Node,
 }
 
 #[derive(Clone)]
@@ -203,8 +228,7 @@ pub struct Protocol {
     pub epochs: u64,
     pub crashes: u8,
     pub ghosts: u8,
-    /// Whether every epoch goes to storage; then any losses may happen.
-    pub level2: bool,
+    pub storage: Storage,
     pub broken: Broken,
 }
 
@@ -274,11 +298,21 @@ impl Protocol {
         let peer_whole = s.ranks[peer(rank)]
             .mem
             .is_some_and(|mut m| m.b == Whole(target) && *m.check(target) == Whole(target));
+        let begins = s.flight.is_none()
+            && match self.storage {
+                Storage::None => false,
+                Storage::Shared => s.listing.is_none(),
+                // Rank 0's manifest must be written, and any rank may be that one.
+                Storage::Node => s.ranks.iter().any(|r| r.lists.is_none()),
+            };
         let r = &mut s.ranks[rank];
         if r.pc == Pc::Fetch {
             // The file becomes the matrix, of which an ordinary save makes the first epoch of a new run.
             let Some(stored) = s.whole else { unreachable!("decided for it") };
             s.bad |= r.file != Some(Whole(stored.id));
+            if self.storage == Storage::Node {
+                r.file = None;
+            }
             let mut m = Mem::blank(Claim::generating(incarnation), s.run);
             m.a = Whole(m.claim.next_epoch());
             r.mem = Some(m);
@@ -306,8 +340,8 @@ impl Protocol {
             Pc::Compute => {
                 let next = m.claim.next_epoch();
                 // Rank 0 says with the save that its epoch goes to storage.
-                if self.level2 && s.flight.is_none() && s.listing.is_none() {
-                    s.flight = Some(Stored { id: next, boundary: m.run.boundary(next) });
+                if begins {
+                    s.flight = Some(apart::stored(m.run, next));
                     if self.broken == Broken::PruneFirst {
                         s.whole = None;
                     }
@@ -414,7 +448,15 @@ impl Protocol {
         if s.listing.is_some() && s.ranks.iter().any(|r| !r.dead && r.pc != Pc::Start) {
             actions.push(Act::Manifest);
         }
-        let begun = |r: &Rank| r.writing || r.fresh.is_some();
+        for (rank, r) in s.ranks.iter().enumerate().filter(|(_, r)| !r.dead && r.pc != Pc::Start) {
+            if r.lists.is_some() {
+                actions.push(Act::List(rank));
+            }
+        }
+        let begun = |r: &Rank| {
+            let there = |of| r.shelf.iter().flatten().any(|file| file.of == of);
+            r.writing || r.fresh.is_some() || s.flight.is_some_and(there)
+        };
         if s.flight.is_none() || s.anyone_dead() || !s.ranks.iter().all(begun) {
             return;
         }
@@ -430,7 +472,22 @@ impl Protocol {
     pub fn write(&self, s: &mut Sys, rank: usize) {
         let r = &mut s.ranks[rank];
         r.writing = false;
-        r.fresh = r.mem.map(|m| m.b);
+        match (self.storage, s.flight) {
+            (Storage::Node, Some(of)) => self.write_apart(s, rank, of),
+            _ => r.fresh = r.mem.map(|m| m.b),
+        }
+    }
+
+    /// All files are whole: manifests are to be written.
+    pub fn conclude(&self, s: &mut Sys) {
+        let flight = s.flight.take();
+        match self.storage {
+            Storage::Node if self.broken != Broken::OwnManifestFirst => {
+                s.ranks.iter_mut().for_each(|r| r.lists = flight);
+            }
+            Storage::Node => {}
+            _ => s.listing = flight,
+        }
     }
 
     /// The manifest lists what files there are; the older epoch goes.
@@ -455,15 +512,31 @@ impl Protocol {
         let claims: Vec<Option<Claim>> =
             mine.iter().map(|m| m.map(|m| self.seen(m.claim))).collect();
         let run = s.run;
+        let found = apart::best(s);
+        if self.storage == Storage::Node {
+            s.whole = found.as_ref().map(|(of, _)| *of);
+        }
+        let due = match self.storage {
+            Storage::Node => apart::bears(s),
+            _ => s.ever,
+        };
         let stored = s.whole.map(|whole| whole.boundary);
         match decide_with(&self.setup(), &claims, |id| Some(run.boundary(id)), stored) {
             Decision::Fresh => {
                 // What was whole on storage is never lost.
-                s.bad |= s.ever;
+                s.bad |= due;
                 s.ranks.iter_mut().for_each(|r| r.pc = Pc::Generate);
             }
             Decision::Fetch => {
                 let stored = s.whole.expect("decided for it");
+                if let Some((of, plan)) = found {
+                    // All that is not rebuilt is read at this moment; a node that is lost meanwhile ends the start.
+                    for rank in 0..RANKS {
+                        let value = apart::fetched(s, of, rank);
+                        assert_eq!(plan.readers[rank].is_none(), plan.lost().contains(&rank));
+                        s.ranks[rank].file = Some(value);
+                    }
+                }
                 s.runs += 1;
                 s.run = Run { number: s.runs, offset: stored.boundary as u8 - 1 };
                 s.ranks.iter_mut().for_each(|r| r.pc = Pc::Fetch);
@@ -480,7 +553,7 @@ impl Protocol {
             Decision::Refuse(_) => {
                 let gone = |p: usize| s.ranks[p].gone || mine[p].is_none();
                 let tolerable = GROUPS.iter().all(|g| g.iter().filter(|&&p| gone(p)).count() <= 1);
-                s.bad |= tolerable || s.ever;
+                s.bad |= tolerable || due;
             }
         }
     }

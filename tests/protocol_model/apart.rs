@@ -1,0 +1,151 @@
+//! The second level where each node has a DIR of its own, which is lost with the node: files with the group's parity in them, a
+//! manifest of each node, and what they give back by `recall`.
+//!
+//! The claim: losses of nodes are counted from the last time that all nodes had written the manifest of one epoch. Up to
+//! `losses` of a group, whatever becomes of memory and at whatever step, are made good. Files that no manifest on any node
+//! vouches for are never read, so they are forgotten.
+
+use std::collections::BTreeSet;
+
+use skt_hpl::checkpoint::recall::{Recall, Seen, Told, recall};
+use skt_hpl::memory::header::EpochId;
+use skt_hpl::parity::Code;
+use skt_hpl::storage::Check;
+
+use crate::system::{
+    Broken, GROUPS, Garbage, Protocol, RANKS, Rank, Stored, Sys, Val, Whole, peer,
+};
+
+/// A position's file on its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Filed {
+    pub of: Stored,
+    pub data: Val,
+    pub parity: Val,
+    /// This node's manifest lists it.
+    pub listed: bool,
+}
+
+/// A node's DIR: a file of each of a few epochs.
+pub type Shelf = [Option<Filed>; 3];
+
+fn file_of(r: &Rank, of: Stored) -> Option<&Filed> {
+    r.shelf.iter().flatten().find(|file| file.of == of)
+}
+
+/// Epochs that a manifest on some node tells of, the best first.
+pub fn whole(s: &Sys) -> Vec<Stored> {
+    let listed = s.ranks.iter().flat_map(|r| r.shelf.iter().flatten()).filter(|file| file.listed);
+    let mut all: Vec<Stored> = listed.map(|file| file.of).collect();
+    all.sort_unstable_by_key(|of| std::cmp::Reverse((of.boundary, of.run, of.id)));
+    all.dedup();
+    all
+}
+
+/// What gives the best epoch back that can be: as the program does it, by the files there are.
+pub fn best(s: &Sys) -> Option<(Stored, Recall)> {
+    whole(s).into_iter().find_map(|of| {
+        let told: Vec<Told> = (0..RANKS)
+            .map(|seat| {
+                let group = seat / 2;
+                let members = GROUPS[group].map(|member| member as u32).to_vec();
+                let code = Code::Xor.to_byte();
+                let check = Check { group: group as u32, members, losses: 1, code, words: 1 };
+                let here = file_of(&s.ranks[seat], of).map(|_| Seen { position: seat, check });
+                Told { seat, seen: here.into_iter().collect() }
+            })
+            .collect();
+        Some((of, recall(RANKS, &told, &BTreeSet::new()).ok()?))
+    })
+}
+
+/// Whether losses since the last epoch that all nodes had listed leave one to go on from.
+pub fn bears(s: &Sys) -> bool {
+    s.ever && GROUPS.iter().all(|group| group.iter().filter(|&&p| s.ranks[p].bare).count() <= 1)
+}
+
+/// What a position's file, or the parity of its group, gives back of an epoch.
+pub fn fetched(s: &Sys, of: Stored, rank: usize) -> Val {
+    let whole = |rank: usize| file_of(&s.ranks[rank], of).filter(|file| file.data == Whole(of.id));
+    match (file_of(&s.ranks[rank], of), whole(peer(rank))) {
+        (Some(file), _) => file.data,
+        (None, Some(other)) => other.parity,
+        (None, None) => Garbage,
+    }
+}
+
+impl Protocol {
+    /// A helper brings checkpoint and checksum out of memory into its node's DIR: whatever is there by then.
+    pub fn write_apart(&self, s: &mut Sys, rank: usize, of: Stored) {
+        // Manifests may still be on their way.
+        let pending = s.ranks.iter().filter_map(|r| r.lists);
+        let vouched: Vec<Stored> = whole(s).into_iter().chain(pending).collect();
+        let r = &mut s.ranks[rank];
+        let (mut data, mut parity) = (Garbage, Garbage);
+        if let Some(m) = &mut r.mem {
+            (data, parity) = (m.b, *m.check(of.id));
+        }
+        if self.broken == Broken::ParityLeftOut {
+            parity = Garbage;
+        }
+        for place in &mut r.shelf {
+            if place.is_some_and(|file| !vouched.contains(&file.of)) {
+                *place = None;
+            }
+        }
+        let free = r.shelf.iter_mut().find(|place| place.is_none());
+        *free.expect("three epochs at most are worth something") =
+            Some(Filed { of, data, parity, listed: false });
+        match self.broken {
+            Broken::OwnManifestFirst => r.lists = Some(of),
+            Broken::PruneBeforeAll => prune(r, of),
+            _ => {}
+        }
+        r.shelf.sort_unstable();
+    }
+
+    /// A node's manifest, once all files on all nodes are whole; what is older goes from there.
+    pub fn list(&self, s: &mut Sys, rank: usize) {
+        let r = &mut s.ranks[rank];
+        let Some(of) = r.lists.take() else { unreachable!("not enabled") };
+        for file in r.shelf.iter_mut().flatten().filter(|file| file.of == of) {
+            file.listed = true;
+        }
+        prune(r, of);
+        r.shelf.sort_unstable();
+        let all = |r: &Rank| file_of(r, of).is_some_and(|file| file.listed);
+        if s.ranks.iter().all(all) {
+            s.ever = true;
+            s.ranks.iter_mut().for_each(|r| r.bare = false);
+        }
+    }
+}
+
+/// All but this epoch and later ones of its run.
+fn prune(r: &mut Rank, keep: Stored) {
+    let later = |of: Stored| of.run == keep.run && of.id >= keep.id;
+    for place in &mut r.shelf {
+        if place.is_some_and(|file| !later(file.of)) {
+            *place = None;
+        }
+    }
+}
+
+/// What nobody vouches for and nobody is writing is forgotten.
+pub fn forget(s: &mut Sys) {
+    let vouched = whole(s);
+    for r in &mut s.ranks {
+        r.lists = None;
+        for place in &mut r.shelf {
+            if place.is_some_and(|file| !vouched.contains(&file.of)) {
+                *place = None;
+            }
+        }
+        r.shelf.sort_unstable();
+    }
+}
+
+/// The number an epoch has after `run`'s offset.
+pub fn stored(run: crate::system::Run, id: EpochId) -> Stored {
+    Stored { id, boundary: run.boundary(id), run: run.number }
+}

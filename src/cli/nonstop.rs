@@ -282,11 +282,15 @@ impl Story {
         self.people.iter().map(|a| a.status.as_ref().and_then(|s| s.of(test))).collect()
     }
 
-    /// What ends this run, where a loss could not be made good by checksums.
+    /// What ends this launch, where a loss could not be made good by checksums: nothing is kept. Under a supervisor that is
+    /// a fault like others, after which it starts anew.
     pub fn is_lost(&self, why: &str) -> Ended {
         let notice = self.notice.as_ref().map(|n| format!("{n}. ")).unwrap_or_default();
-        let why = format!("{notice}The run cannot go on: {why}. Start it again; it begins anew");
-        Ended::new(Exit::Unrecoverable, why)
+        let (exit, then) = match own_run_id() {
+            Some(_) => (Exit::Environment, "It begins anew"),
+            None => (Exit::Unrecoverable, "Start it again; it begins anew"),
+        };
+        Ended::new(exit, format!("{notice}The run cannot go on: {why}. {then}"))
     }
 
     /// Who takes a position that somebody else had, in words.

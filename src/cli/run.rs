@@ -161,7 +161,7 @@ pub struct RunFlags {
     #[arg(long, value_name = "X", default_value_t = Thresholds::default().hang_factor, help_heading = "Detection")]
     pub hang_factor: f64,
 
-    /// ...but never before this time; under --nonstop not before 15 s
+    /// ...but never before this time; under --nonstop and --method abft not before 15 s
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "9s", help_heading = "Detection")]
     pub hang_min: Duration,
 
@@ -195,7 +195,7 @@ fn more_than_one(text: &str) -> Result<f64, String> {
     }
 }
 
-/// So long a rank's place may be vacant under `--nonstop`: what the ranks' detector takes at most, and as long
+/// So long a rank's place may be vacant under `--nonstop`, or a loss untold under `--method abft`: what the ranks' detector takes at most, and as long
 /// again for the rest.
 const IN_PLACE_MS: u64 = 15_000;
 
@@ -372,26 +372,25 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         None => Some(plan(&flags.bench)?),
         Some(_) => None,
     };
-    if planned.as_ref().is_some_and(|p| p.loaded.settings.checksums) {
-        return refuse(
-            Exit::BadInput,
-            "--method abft cannot be had under skt-hpl run, which starts a job again whose rank stays away; start it with \
-             Open MPI 5's mpirun --with-ft ulfm",
-        );
-    }
+    let checksums = planned.as_ref().is_some_and(|p| p.loaded.settings.checksums);
     if planned.as_ref().is_some_and(|p| p.job.is_none()) {
+        let fault = match checksums {
+            true => "every fault that checksums cannot bear, such as the loss of a node,",
+            false => "every fault",
+        };
         eprintln!(
-            "skt-hpl run: nothing will be saved, so every fault starts the test over; see --checkpoint"
+            "skt-hpl run: nothing will be saved, so {fault} starts the test over; see --checkpoint"
         );
     }
-    let nonstop = planned.as_ref().is_some_and(|p| p.loaded.settings.nonstop);
-    if nonstop {
+    let goes_on = planned.as_ref().is_some_and(|p| p.loaded.settings.goes_on());
+    if goes_on {
         let Some(words) = tool.goes_on() else {
             return refuse(
                 Exit::Environment,
                 format!(
-                    "--nonstop needs a launcher that lets a job go on without a lost rank: Open MPI 5's mpirun \
+                    "{} needs a launcher that lets a job go on without a lost rank: Open MPI 5's mpirun \
                      (scripts/setup.sh --with-openmpi5); this is {}",
+                    if checksums { "--method abft" } else { "--nonstop" },
                     tool.program.display()
                 ),
             );
@@ -499,19 +498,20 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         job: flags.memory_name.clone().or(job),
         progress_shows,
         lead,
-        in_place: nonstop,
+        in_place: goes_on,
+        stays_vacant: checksums,
         thresholds: Thresholds {
             silence_ms: ms(flags.silence),
             hang_factor: flags.hang_factor,
-            hang_min_ms: ms(flags.hang_min).max(if nonstop { IN_PLACE_MS } else { 0 }),
+            hang_min_ms: ms(flags.hang_min).max(if goes_on { IN_PLACE_MS } else { 0 }),
             // The others take one that is stopped for dead, and go on without it; if they do not, they stand still.
-            stopped_ms: if nonstop { ms(flags.patience) } else { ms(flags.hang_min) },
+            stopped_ms: if goes_on { ms(flags.patience) } else { ms(flags.hang_min) },
             patience_ms: ms(flags.patience),
             start_ms: ms(flags.start_patience),
             pace_factor: flags.slow_factor,
             pace_ms: ms(flags.slow_after),
-            // Another rank may take a dead one's place.
-            exit_grace_ms: if nonstop { IN_PLACE_MS } else { Thresholds::default().exit_grace_ms },
+            // Another rank, or checksums, may take a dead one's place.
+            exit_grace_ms: if goes_on { IN_PLACE_MS } else { Thresholds::default().exit_grace_ms },
             ..Thresholds::default()
         },
         beat_ms: ms(flags.heartbeat).clamp(50, 10_000),

@@ -1,6 +1,6 @@
-//! The progress of a test that is not protected, shown all the same where `skt-hpl run` watches.
+//! The progress of a test of which nothing is saved, shown all the same where `skt-hpl run` watches.
 //!
-//! A protected position publishes it in the head of its memory. Without protection no memory outlives the
+//! A position that saves publishes it in the head of its memory. Without that, and under `--method abft`, no memory outlives the
 //! process, and a hung rank would look like one that waits: so a head alone is made, under the name of the
 //! supervised run, and removed when the test is over.
 
@@ -8,12 +8,11 @@ use super::exit::Exit;
 use crate::comm::die;
 use crate::faults::{Point, hit};
 use crate::lu::{Context, Milestone, Observer};
-use crate::memory::header::{Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, Phase, Stage};
+use crate::memory::header::{
+    Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, Phase, SUMS, Stage,
+};
 use crate::memory::{Depot, Hold, MemoryError, Store};
 use crate::supervise::start::launcher::own_run_id;
-
-/// Stands for "none" where a header names a code, a method or a scope.
-const NONE: u8 = u8::MAX;
 
 /// What a milestone is called by faults on purpose, and by those who watch.
 pub(super) fn words(milestone: Milestone) -> (Point, Doing) {
@@ -27,9 +26,10 @@ pub(super) fn words(milestone: Milestone) -> (Point, Doing) {
 
 /// An observer that shows how far this rank has come, and tells another one.
 pub struct Signs<'w, O> {
-    hold: Hold,
-    head: Head,
-    position: usize,
+    /// None where nobody watches.
+    shown: Option<(Hold, Head)>,
+    /// Where faults on purpose strike, if they do here.
+    strikes: Option<usize>,
     watcher: &'w mut O,
 }
 
@@ -38,15 +38,40 @@ impl<'w, O> Signs<'w, O> {
     ///
     /// Ends the run if it cannot be shown: a supervisor would take that for a rank that hangs.
     pub fn show(context: &Context, number: usize, watcher: &'w mut O) -> Result<Self, &'w mut O> {
-        let Some(run) = own_run_id() else { return Err(watcher) };
-        let position = context.shape.grid.rank(context.shape.row, context.shape.col);
-        match make(&run, position, &header(context, number, position)) {
-            Ok((hold, head)) => Ok(Self { hold, head, position, watcher }),
-            Err(why) => die(
-                i32::from(Exit::NoSharedMemory.code()),
-                &format!("no place to show progress to skt-hpl run: {why}"),
-            ),
+        match shown(context, number, false) {
+            None => Err(watcher),
+            shown => Ok(Self { shown, strikes: Some(context.place), watcher }),
         }
+    }
+
+    /// The same of a test that checksums protect, beneath an observer where faults strike; `sums`: whether what lies in this
+    /// rank's memory are checksums.
+    pub fn beneath(context: &Context, number: usize, sums: bool, watcher: &'w mut O) -> Self {
+        Self { shown: shown(context, number, sums), strikes: None, watcher }
+    }
+
+    fn tick(&self, doing: Doing, iteration: u64) {
+        if let Some((_, head)) = &self.shown {
+            head.tick(doing, iteration);
+        }
+    }
+
+    fn strike(&self, point: Point) {
+        if let Some(position) = self.strikes {
+            hit(point, position);
+        }
+    }
+}
+
+/// A head for this rank's position; None where nobody watches.
+fn shown(context: &Context, number: usize, sums: bool) -> Option<(Hold, Head)> {
+    let run = own_run_id()?;
+    match make(&run, context.place, &header(context, number, sums)) {
+        Ok(made) => Some(made),
+        Err(why) => die(
+            i32::from(Exit::NoSharedMemory.code()),
+            &format!("no place to show progress to skt-hpl run: {why}"),
+        ),
     }
 }
 
@@ -62,13 +87,13 @@ fn make(run: &str, position: usize, header: &Header) -> Result<(Hold, Head), Mem
 }
 
 /// A header that holds nothing: it says whose progress this is.
-fn header(context: &Context, number: usize, position: usize) -> Header {
+fn header(context: &Context, number: usize, sums: bool) -> Header {
     let (params, shape) = (context.params, &context.shape);
     Header {
         id: Identity {
             run: 0,
             test: number as u32,
-            position: position as u32,
+            position: context.place as u32,
             n: params.n as u64,
             nb: params.nb as u64,
             p: params.p as u32,
@@ -80,12 +105,12 @@ fn header(context: &Context, number: usize, position: usize) -> Header {
             rows: shape.rows as u64,
             cols: shape.cols as u64,
             ld: shape.ld as u64,
-            group: 0,
+            group: shape.col as u32,
             members: Vec::new(),
             losses: 0,
-            code: NONE,
-            method: NONE,
-            scope: NONE,
+            code: if sums { SUMS } else { NO_CODE },
+            method: NO_CODE,
+            scope: NO_CODE,
             state_bytes: 0,
         },
         claim: Claim {
@@ -107,19 +132,22 @@ impl<O: Observer> Observer for Signs<'_, O> {
 
     fn reached(&mut self, milestone: Milestone) {
         let (point, doing) = words(milestone);
-        self.head.tick(doing, 0);
-        hit(point, self.position);
+        self.tick(doing, 0);
+        self.strike(point);
         self.watcher.reached(milestone);
     }
 
     fn iteration(&mut self, k: usize, blocks: usize, elapsed: f64) {
-        self.head.tick(Doing::Computing, k as u64);
-        hit(Point::Iteration, self.position);
+        self.tick(Doing::Computing, k as u64);
+        self.strike(Point::Iteration);
         self.watcher.iteration(k, blocks, elapsed);
     }
 
     fn multiplied(&mut self, seconds: f64, flops: f64) {
-        self.head.worked((seconds * 1e6) as u64, flops as u64);
+        if let Some((_, head)) = &self.shown {
+            head.worked((seconds * 1e6) as u64, flops as u64);
+        }
+        self.watcher.multiplied(seconds, flops);
     }
 
     fn solved(&mut self, x: &[f64]) {
@@ -129,6 +157,8 @@ impl<O: Observer> Observer for Signs<'_, O> {
 
 impl<O> Drop for Signs<'_, O> {
     fn drop(&mut self) {
-        self.hold.remove();
+        if let Some((hold, _)) = &mut self.shown {
+            hold.remove();
+        }
     }
 }

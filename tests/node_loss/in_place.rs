@@ -1,6 +1,6 @@
 //! A rank dies, and one that waits inside the job takes its place: no launcher, no other process is started. And a whole node goes,
 //! which its launcher does not survive: then the run is started again on a spare. Needs Open MPI 5; with any other launcher such a run
-//! is refused.
+//! is refused. The same where checksums take a process column's place (`--method abft`), but that a restart begins anew then.
 //!
 //! A rank that stops is taken for dead within seconds here, so who is to be lost with its node is the one that stops.
 
@@ -184,4 +184,83 @@ fn when_no_node_is_left_the_run_can_be_gone_on_with() {
     let end = plan().start().end();
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4", "n5"], "{}", end.told());
     lab.same_x("run", &end);
+}
+
+/// Positions 0 to 2 are the first row of the 2 x 3 grid, and 2 and 5 keep checksums.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn checksums_take_the_place_of_a_killed_ranks_column() {
+    let lab = Lab::up(6, 0);
+    let plan = lab.with_checksums("run");
+    if !goes_on() {
+        let end = plan.start().end();
+        assert_eq!(end.code, Some(6), "{}", end.told());
+        assert!(end.errors.contains("--method abft needs a launcher"), "{}", end.told());
+        return;
+    }
+    // Who stands idle is known after a second of the others' work.
+    let end = plan.orders("5000").faults("1@iteration:1:20:kill").start().end();
+    end.passed();
+    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+    assert!(end.of("fault").is_empty(), "{}", end.told());
+    let words = "the checksums take the place of process column 1; test 1 goes on from boundary";
+    assert!(end.errors.contains(words), "{}", end.told());
+    let [gone_on] = end.of("gone-on")[..] else { panic!("told once: {}", end.told()) };
+    let lost = serde_json::json!([{ "rank": 1, "node": "n2", "position": 1 }]);
+    assert_eq!((&gone_on["lost"], &gone_on["fault"]), (&lost, &1.into()), "{gone_on}");
+    assert!(gone_on["boundary"].as_u64().unwrap() >= 19, "{gone_on}");
+    assert!(end.errors.contains("and was made good in place (agreed"), "{}", end.told());
+    let status = lab.status("run");
+    for (node, part) in [
+        ("n1", "position 0"),
+        ("n2", "1 lost"),
+        ("n3", "position 2 in the place of process column 1"),
+        ("n4", "position 3"),
+        ("n5", "1 idle"),
+        ("n6", "position 5 in the place of process column 1"),
+    ] {
+        let line = status.lines().find(|line| line.trim_start().starts_with(node)).unwrap();
+        assert!(line.ends_with(&format!("1 rank(s)  {part}")), "{part}: {status}");
+    }
+    nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5", "n6"]);
+}
+
+/// It began anew, once, on these nodes.
+fn began_anew(lab: &Lab, end: &Ended, hosts: &[&str]) {
+    end.passed();
+    assert_eq!((end.of("launched").len(), end.faults().len()), (2, 1), "{}", end.told());
+    assert_eq!(end.hosts(), hosts, "{}", end.told());
+    assert_eq!(end.output.matches("PASSED").count(), 1, "{}", end.told());
+    nothing_left(lab, end, hosts);
+}
+
+/// A second process column, which one column of checksums cannot bear: that is a fault like others, and nobody has to start
+/// the run again by hand.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn what_checksums_cannot_bear_begins_anew() {
+    if !goes_on() {
+        return;
+    }
+    let lab = Lab::up(6, 0);
+    let faults = "1.1@iteration:1:20:kill,1.2@iteration:0:10:kill";
+    let end = lab.with_checksums("run").faults(faults).start().end();
+    began_anew(&lab, &end, &["n1", "n2", "n3", "n4", "n5", "n6"]);
+    let words = "process column 0 has lost a rank, and the checksums are used up";
+    assert!(end.errors.contains(words), "{}", end.told());
+    assert!(end.errors.contains("It begins anew"), "{}", end.told());
+}
+
+/// A whole node, which the launcher does not survive.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_node_lost_under_checksums_begins_anew() {
+    if !goes_on() {
+        return;
+    }
+    let lab = Lab::up(6, 1);
+    let run = lab.with_checksums("run").hold("1@iteration:1:20");
+    lab.vcluster(&["cut-off", "n2"]);
+    let end = run.end();
+    began_anew(&lab, &end, &["n1", "n7", "n3", "n4", "n5", "n6"]);
 }

@@ -368,6 +368,15 @@ impl Lab {
         plan.benchmark_flags(&["--nonstop", "--spare-ranks", "1"])
     }
 
+    /// The same problem with checksums, a rank a node: on six nodes with one process column of them.
+    pub fn with_checksums(&self, name: &str) -> Plan {
+        assert_eq!(self.working, 6, "a 2 x 2 grid and a column of two ranks");
+        let mut plan = self.supervised(name, 1);
+        plan.command.args(HELD);
+        plan.tail = PROBLEM.split(' ').map(String::from).collect();
+        plan.benchmark_flags(&["--method", "abft"])
+    }
+
     /// The same problem, and nothing is saved.
     pub fn unprotected(&self, name: &str) -> Plan {
         let mut plan = self.supervised(name, 1);

@@ -288,23 +288,29 @@ fn what_checksums_do_not_go_with_is_said() {
     );
 }
 
-/// Ranks killed from outside at random moments; `SKT_TEST_SOAK` for how many.
+/// Ranks killed from outside at random moments, as many as there are columns of checksums, wherever they are; `SKT_TEST_SOAK` for
+/// how often.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn whoever_dies_whenever() {
     for mut random in dice(2) {
         let (p, q) = [(2, 2), (1, 4), (2, 3), (3, 1)][random.below(4) as usize];
         let depth = random.below(2).to_string();
-        let scene = Scene::of(p, q, &["-n", "1201", "--nb", "16", "--depth", &depth]).checksums(p);
+        let columns = 1 + random.below(2) as usize;
+        let scene = Scene::of(p, q, &["-n", "1201", "--nb", "16", "--depth", &depth]);
+        let scene = scene.checksums(p * columns);
+        let scene = scene.protect(&["--checksum-columns", &columns.to_string()]);
         let mut running = scene.job().start();
         // Before the run has begun a loss ends it, as ever.
         running.await_out("EQUIL");
         let ranks = running.ranks();
-        std::thread::sleep(Duration::from_millis(random.below(800)));
-        if !running.over() {
-            let victim = &ranks[random.below(ranks.len() as u64) as usize];
-            println!("{p} x {q}: rank {}", victim.rank);
-            let _ = kill(victim.pid, Signal::SIGKILL);
+        for _ in 0..columns {
+            std::thread::sleep(Duration::from_millis(random.below(800)));
+            if !running.over() {
+                let victim = &ranks[random.below(ranks.len() as u64) as usize];
+                println!("{p} x {q}, {columns} beside: rank {}", victim.rank);
+                let _ = kill(victim.pid, Signal::SIGKILL);
+            }
         }
         let ran = running.end();
         // What is killed on its way out may still be told by the launcher's status.

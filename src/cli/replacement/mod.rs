@@ -11,7 +11,8 @@ mod model;
 use super::agreement::Ended;
 use super::exit::Exit;
 use super::nonstop::Story;
-use super::{say, signs};
+use super::say;
+use super::signs::{self, Signs};
 use crate::comm::Reduce;
 use crate::course::{Recorder, What};
 use crate::faults::{Point, hit};
@@ -99,6 +100,7 @@ pub fn solve(
         *held = Some(Held { test: number, seat, standing, exchanges: Vec::new(), way, told });
     }
     let Held { standing, way, told, .. } = held.as_mut().expect("who has a role has a part");
+    let mut shown = Signs::beneath(context, number, standing.holds_sums(), watcher);
     let replaced = |e: &Exchange| Replaced { column: e.col as u64, boundary: e.boundary as u64 };
     let exchanges = cast.from.as_ref().map_or(&[][..], |from| &from.exchanges);
     told.replaced = exchanges.iter().map(replaced).collect();
@@ -113,7 +115,7 @@ pub fn solve(
         cast,
         way,
         told,
-        watcher,
+        watcher: &mut shown,
     };
     let (outcome, regain_s) = standing.solve(context, cast.from.as_ref(), pool, &mut observer);
     told.regain_s = regain_s;

@@ -104,7 +104,7 @@ impl Hang {
         // those who stood still first.
         let rank = ranks
             .all()
-            .filter(|r| r.last.doing != Doing::Done && heard(r.node))
+            .filter(|r| r.last.doing != Doing::Done && !r.is_missed_by_nobody() && heard(r.node))
             .min_by_key(|r| (r.stopped_since_ms.is_none(), r.last.iteration, r.changed_ms))?;
         let struck_ms = if in_step { rank.changed_ms } else { latest_ms };
         let still_s = now_ms.saturating_sub(struck_ms) as f64 / 1e3;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory::header::EpochId;
 use crate::supervise::remember::events::FaultKind;
-use crate::supervise::talk::progress::{Doing, Progress, words};
+use crate::supervise::talk::progress::{Doing, Part, Progress, words};
 
 /// A rank as its node's agent sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,16 +52,27 @@ pub(super) struct Rank {
     died: Option<(u64, u64)>,
     /// When the one whose place it has taken was last known to live.
     before_ms: Option<u64>,
+    /// All go on without it.
+    excused: bool,
+    /// It has been through for a while, and others got on computing.
+    idle: bool,
 }
 
 impl Rank {
     pub fn is_dead(&self) -> bool {
         self.died.is_some()
     }
+    /// It is dead, and all go on without it.
+    pub fn is_missed_by_nobody(&self) -> bool {
+        self.excused && self.is_dead()
+    }
     pub fn is_through(&self) -> bool {
         self.died.is_some() || self.last.doing == Doing::Done
     }
 }
+
+/// Heartbeats of two nodes may be so far apart: who is through at the end is so before others are last seen to compute.
+const IDLE_MS: u64 = 1000;
 
 /// How many iterations back the usual time is looked for.
 const RECENT: usize = 8;
@@ -148,9 +159,10 @@ impl Ranks {
         (self.recent_ms.len() >= 3).then(|| self.recent_ms.iter().copied().max().unwrap_or(0))
     }
 
-    /// The first death that was noticed: when it struck, on which node, which position.
+    /// The first death that was noticed and not gone on from: when it struck, on which node, which position.
     pub fn first_death(&self) -> Option<(u64, usize, u32)> {
-        let died = self.ranks.values().filter_map(|r| Some((r.died?, r.node, r.last.position)));
+        let missed = self.ranks.values().filter(|r| !r.is_missed_by_nobody());
+        let died = missed.filter_map(|r| Some((r.died?, r.node, r.last.position)));
         let first = died.min_by_key(|((_, noticed_ms), ..)| *noticed_ms);
         first.map(|((struck_ms, _), node, position)| (struck_ms, node, position))
     }
@@ -161,13 +173,22 @@ impl Ranks {
         rank.died.map(|(lived_ms, _)| lived_ms).or(rank.before_ms)
     }
 
-    /// The positions of each node's ranks, without those that have died.
-    pub fn positions(&self) -> BTreeMap<usize, Vec<u32>> {
-        let mut positions: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
-        for rank in self.ranks.values().filter(|rank| !rank.is_dead()) {
-            positions.entry(rank.node).or_default().push(rank.last.position);
+    /// The positions of each node's ranks and their parts, without those that have died; where positions may stay `vacant`,
+    /// also without those that stand idle.
+    pub fn positions(&self, vacant: bool) -> BTreeMap<usize, Vec<(u32, Part)>> {
+        let mut positions: BTreeMap<usize, Vec<(u32, Part)>> = BTreeMap::new();
+        let has_part = |rank: &&Rank| !rank.is_dead() && !(vacant && rank.idle);
+        for rank in self.ranks.values().filter(has_part) {
+            positions.entry(rank.node).or_default().push((rank.last.position, rank.last.part));
         }
         positions
+    }
+
+    /// All go on without the rank that had this position: its death is no fault any more, seen before or later.
+    pub fn excuse(&mut self, position: u32) {
+        if let Some(rank) = self.ranks.get_mut(&position) {
+            rank.excused = true;
+        }
     }
 
     /// All ranks go on from an earlier iteration.
@@ -202,6 +223,15 @@ impl Ranks {
                 self.latest_ms = self.latest_ms.max(Some(now_ms));
             }
         }
+        // Who has had nothing to do for a while when others get on computing stands idle.
+        let gets_on = |rank: &Rank| {
+            !rank.is_dead() && rank.last.doing == Doing::Computing && rank.changed_ms == now_ms
+        };
+        if self.ranks.values().any(gets_on) {
+            for rank in self.ranks.values_mut().filter(|rank| rank.last.doing == Doing::Done) {
+                rank.idle |= now_ms.saturating_sub(rank.changed_ms) >= IDLE_MS;
+            }
+        }
         steps
     }
 
@@ -230,6 +260,8 @@ impl Ranks {
                 stopped_since_ms: None,
                 died: None,
                 before_ms: None,
+                excused: false,
+                idle: false,
             };
             self.ranks.insert(progress.position, rank);
             self.latest_ms = self.latest_ms.max(Some(now_ms));
@@ -248,6 +280,7 @@ impl Ranks {
             };
             rank.before_ms = Some(rank.died.take().map_or(heard_ms, |(lived_ms, _)| lived_ms));
             (rank.node, rank.pid) = (node, progress.pid);
+            rank.excused = false;
             self.on.entry(node).or_default().1.insert(progress.position);
         }
         rank.state = seen.state;
@@ -261,6 +294,7 @@ impl Ranks {
             }
             return;
         }
+        rank.idle &= progress.doing == Doing::Done;
         rank.stopped_since_ms = match seen.state {
             'T' | 't' => rank.stopped_since_ms.or(Some(now_ms)),
             _ => None,
@@ -331,7 +365,8 @@ impl Ranks {
         name: impl Fn(usize) -> String,
     ) -> Option<Breakage> {
         let long_ago = |r: &&Rank| {
-            r.died.is_some_and(|(_, noticed)| now_ms.saturating_sub(noticed) >= grace_ms)
+            !r.excused
+                && r.died.is_some_and(|(_, noticed)| now_ms.saturating_sub(noticed) >= grace_ms)
         };
         let rank = self.ranks.values().find(long_ago)?;
         let (struck_ms, _) = rank.died?;
@@ -405,6 +440,35 @@ mod tests {
         assert_eq!(ranks.iteration_ms(), Some(1000));
     }
 
+    /// Position 0 is lost, which nobody takes; 1, of the same process column, has no part any more; 2 goes on.
+    #[test]
+    fn who_is_gone_on_without_is_no_fault_and_who_stands_idle_has_no_position() {
+        for told_first in [true, false] {
+            let mut ranks = Ranks::default();
+            for node in 0..3u32 {
+                ranks.beat(0, node as usize, &[seen(node, 1, 5, 'R')]);
+            }
+            if told_first {
+                ranks.excuse(0);
+            }
+            ranks.beat(500, 0, &[seen(0, 1, 5, 'X')]);
+            assert_eq!(ranks.dead(9_000, 300, name).is_none(), told_first);
+            ranks.excuse(0);
+            ranks.beat(500, 1, &[]);
+            ranks.beat(1000, 2, &[seen(2, 9, 6, 'R')]);
+            assert_eq!(ranks.positions(true).len(), 2, "it may be the end");
+            ranks.beat(1500, 2, &[seen(2, 10, 7, 'R')]);
+            assert_eq!(ranks.positions(false).len(), 2);
+            assert_eq!((ranks.dead(9_000, 300, name), ranks.first_death()), (None, None));
+            assert_eq!(ranks.positions(true), BTreeMap::from([(2, vec![(2, Part::Own)])]));
+            // In another test another process has its place, and can die for all it is worth.
+            ranks.beat(2000, 1, &[seen(0, 1, 0, 'R'), seen(1, 9, 6, 'R')]);
+            assert_eq!(ranks.positions(true)[&1].len(), 2);
+            ranks.beat(2500, 1, &[seen(0, 1, 0, 'X'), seen(1, 9, 6, 'R')]);
+            assert!(ranks.dead(9_000, 300, name).is_some());
+        }
+    }
+
     #[test]
     fn a_death_is_dated_by_the_last_heartbeat_before_it() {
         let mut ranks = Ranks::default();
@@ -447,7 +511,7 @@ mod tests {
             assert_eq!(ranks.front_of(1), None);
             assert_eq!(ranks.front_of(4), Some((0, 4)));
             assert_eq!(ranks.last_lived_ms(1), Some(0));
-            assert_eq!(ranks.positions(), BTreeMap::from([(4, vec![1])]));
+            assert_eq!(ranks.positions(false), BTreeMap::from([(4, vec![(1, Part::Own)])]));
             ranks.set_back(9000, 2);
             assert_eq!(ranks.front(), (0, 2));
         }

@@ -115,6 +115,11 @@ impl Watch {
         self.ranks.set_back(now_ms, iteration);
     }
 
+    /// All go on without the rank that had this position, and nobody takes it.
+    pub fn excuse(&mut self, position: u32) {
+        self.ranks.excuse(position);
+    }
+
     /// The furthest iteration any rank has been seen at.
     pub fn iteration(&self) -> u64 {
         self.ranks.foremost()

@@ -39,8 +39,11 @@ pub struct Settings {
     pub progress_shows: bool,
     /// By how many iterations ranks can be ahead of each other, where the supervisor knows the benchmark.
     pub lead: Option<u64>,
-    /// Whether ranks stand by that take the places of others.
+    /// Whether the job goes on in its processes when it loses one.
     pub in_place: bool,
+    /// Whether a lost rank's position stays vacant then: checksums do its work, and what is left of its process column stands
+    /// idle. Otherwise ranks stand by that take the places of others.
+    pub stays_vacant: bool,
     pub thresholds: Thresholds,
     pub beat_ms: u64,
     /// Without a word from above for so long, an agent ends ranks that stand still.

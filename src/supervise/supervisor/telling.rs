@@ -102,7 +102,7 @@ impl Supervisor<'_> {
                     Some(positions) if role == NodeRole::Working => {
                         let here = self.cluster.find(name).and_then(|at| positions.get(&at));
                         let here = here.map_or(&[][..], |positions| positions);
-                        status::part(ranks, here, self.gone_from(name))
+                        status::part(ranks, here, self.gone_from(name), self.settings.stays_vacant)
                     }
                     _ => String::new(),
                 };

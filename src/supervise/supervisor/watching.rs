@@ -133,7 +133,7 @@ impl Supervisor<'_> {
                 ticked = Instant::now();
                 self.status.doing = words(watch.doing()).to_string();
                 if self.settings.in_place && !watch.ranks().is_empty() {
-                    self.positions = Some(watch.ranks().positions());
+                    self.positions = Some(watch.ranks().positions(self.settings.stays_vacant));
                 }
             }
             self.status.iteration = watch.iteration();
@@ -206,6 +206,10 @@ impl Supervisor<'_> {
                 if let Some(node) = self.cluster.find(&gone.node) {
                     self.cluster.tell_end_rank(node, gone.rank, self.state.incarnation + 1);
                 }
+            }
+            if self.settings.stays_vacant {
+                let lost = it.lost.iter().filter_map(|gone| gone.position);
+                lost.for_each(|position| watch.excuse(position as u32));
             }
             let noticed_ms = it.noticed_ms(well_ms, read_ms);
             // They may have come further since the last heartbeat.

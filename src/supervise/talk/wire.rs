@@ -138,8 +138,8 @@ impl Beat {
         let same_rank = |(a, b): (&RankSeen, &RankSeen)| {
             let (p, q) = (&a.progress, &b.progress);
             a.state == b.state
-                && (p.position, p.pid, p.doing, p.saved, p.test, p.n, p.nb)
-                    == (q.position, q.pid, q.doing, q.saved, q.test, q.n, q.nb)
+                && (p.position, p.pid, p.doing, p.saved, p.test, p.n, p.nb, p.part)
+                    == (q.position, q.pid, q.doing, q.saved, q.test, q.n, q.nb, q.part)
         };
         let same = (self.processes, self.stopped, self.held_bytes, self.held_positions)
             == (last.processes, last.stopped, last.held_bytes, last.held_positions)
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn what_moves_all_the_time_travels_in_few_bytes_and_brings_the_beat_up_to_date() {
-        use crate::supervise::talk::progress::{Doing, Progress};
+        use crate::supervise::talk::progress::{Doing, Part, Progress};
         let rank = |position, iteration, doing| RankSeen {
             progress: Progress {
                 position,
@@ -298,11 +298,14 @@ mod tests {
         assert!(text.len() < 50 * later.ranks.len(), "{text}");
         let mut known = first.clone();
         known.moves(&moved);
-        assert_eq!(known, Beat { memory_free_bytes: 1 << 36, ..later });
+        assert_eq!(known, Beat { memory_free_bytes: 1 << 36, ..later.clone() });
         // All else is told in full.
         assert_eq!(beat(12, Doing::Saving, 1 << 36).moved_since(&first), None);
         assert_eq!(beat(12, Doing::Computing, 1 << 35).moved_since(&first), None);
         assert_eq!(Beat { ranks: vec![], ..first.clone() }.moved_since(&first), None);
+        let mut replaced = later.clone();
+        replaced.ranks[1].progress.part = Part::InPlaceOf(1);
+        assert_eq!(replaced.moved_since(&first), None);
         assert_eq!(Beat { stopped: 1, ..first.clone() }.moved_since(&first), None);
     }
 }

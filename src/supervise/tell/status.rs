@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::timeline::{FaultTimes, WallTime};
 use crate::supervise::remember::journal::Held;
+use crate::supervise::talk::progress::Part;
 
 /// What the run is busy with, as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,16 +62,31 @@ impl Problem {
     }
 }
 
-/// What a node's ranks are there for: positions of some, of which so many others are `lost`, and the rest stands by.
-pub fn part(ranks: usize, positions: &[u32], lost: usize) -> String {
-    let mut words = Vec::new();
-    if !positions.is_empty() {
-        let word = if positions.len() == 1 { "position" } else { "positions" };
-        let all: Vec<String> = positions.iter().map(u32::to_string).collect();
-        words.push(format!("{word} {}", all.join(" ")));
+/// What a node's ranks are there for: positions of some, with what each of them does, so many others are `lost`, and the rest
+/// stands by; where lost positions stay `vacant`, it stands idle.
+pub fn part(ranks: usize, positions: &[(u32, Part)], lost: usize, vacant: bool) -> String {
+    let mut parts: Vec<(Part, Vec<String>)> = Vec::new();
+    for (position, part) in positions {
+        let position = position.to_string();
+        match parts.iter_mut().find(|(of, _)| of == part) {
+            Some((_, all)) => all.push(position),
+            None => parts.push((*part, vec![position])),
+        }
     }
+    let told = |(part, all): (Part, Vec<String>)| {
+        let word = if all.len() == 1 { "position" } else { "positions" };
+        let positions = format!("{word} {}", all.join(" "));
+        match part {
+            Part::Own => positions,
+            Part::Sums => format!("checksums at {positions}"),
+            Part::InPlaceOf(column) => {
+                format!("{positions} in the place of process column {column}")
+            }
+        }
+    };
+    let mut words: Vec<String> = parts.into_iter().map(told).collect();
     let rest = ranks.saturating_sub(positions.len() + lost);
-    for (count, word) in [(rest, "standing by"), (lost, "lost")] {
+    for (count, word) in [(rest, if vacant { "idle" } else { "standing by" }), (lost, "lost")] {
         if count > 0 {
             words.push(format!("{count} {word}"));
         }
@@ -343,10 +359,16 @@ mod tests {
 
     #[test]
     fn a_nodes_part_is_positions_who_stands_by_and_who_is_lost() {
-        assert_eq!(part(1, &[3], 0), "position 3");
-        assert_eq!(part(4, &[1, 3], 1), "positions 1 3, 1 standing by, 1 lost");
-        assert_eq!(part(1, &[], 0), "1 standing by");
-        assert_eq!(part(1, &[], 1), "1 lost");
+        let own = |position| (position, Part::Own);
+        assert_eq!(part(1, &[own(3)], 0, false), "position 3");
+        assert_eq!(part(4, &[own(1), own(3)], 1, false), "positions 1 3, 1 standing by, 1 lost");
+        assert_eq!(part(1, &[], 0, false), "1 standing by");
+        assert_eq!(part(1, &[], 1, false), "1 lost");
+        let with_sums = [own(0), (2, Part::Sums), (3, Part::InPlaceOf(1)), own(4), (6, Part::Sums)];
+        assert_eq!(
+            part(7, &with_sums, 1, true),
+            "positions 0 4, checksums at positions 2 6, position 3 in the place of process column 1, 1 idle, 1 lost"
+        );
     }
 
     #[test]

@@ -177,7 +177,7 @@ impl Ranks {
     /// also without those that stand idle.
     pub fn positions(&self, vacant: bool) -> BTreeMap<usize, Vec<(u32, Part)>> {
         let mut positions: BTreeMap<usize, Vec<(u32, Part)>> = BTreeMap::new();
-        let has_part = |rank: &&Rank| !rank.is_dead() && !(vacant && rank.idle);
+        let has_part = |rank: &&Rank| !(rank.is_dead() || vacant && rank.idle);
         for rank in self.ranks.values().filter(has_part) {
             positions.entry(rank.node).or_default().push((rank.last.position, rank.last.part));
         }

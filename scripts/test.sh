@@ -219,11 +219,11 @@ case $package_status in
 esac
 say "$package_words"
 
-# The sweep over the solver's options is run whole under the first, a third of it under the other; crash points are struck
-# one and all under the first, and in a sample under the other.
-tests "tests: Open MPI, BLIS" "${open_mpi[@]}" cargo test --locked --no-fail-fast
+# The sweep over the solver's options is spread over these two and Open MPI 5: a third each. Crash points are struck one and
+# all under the first, and in a sample under the other.
+tests "tests: Open MPI, BLIS" "${open_mpi[@]}" SKT_TEST_SHARE=1/3 cargo test --locked --no-fail-fast
 no_room "Open MPI" "${open_mpi[@]}" cargo test --locked
-tests "tests: MPICH, OpenBLAS" "${mpich[@]}" SKT_TEST_SHARE=1/3 SKT_TEST_SAMPLE=1 \
+tests "tests: MPICH, OpenBLAS" "${mpich[@]}" SKT_TEST_SHARE=2/3 SKT_TEST_SAMPLE=1 \
     cargo test --locked --no-fail-fast "${openblas[@]}" "${with_ranks[@]}" -- "${not_with_mpi[@]}"
 no_room "MPICH" "${mpich[@]}" cargo test --locked "${openblas[@]}"
 node_loss "MPICH" "${mpich[@]}" cargo test --locked --no-fail-fast "${openblas[@]}" -- "${not_with_launcher[@]}"
@@ -245,10 +245,11 @@ else
     skipped+=("$neon: $(neon_missing); scripts/setup.sh --with-neon")
 fi
 
-# The algorithms are the same, so a sample: that ranks start, end and are bound, and that nodes may be lost.
+# The algorithms are the same, so a sample: that ranks start, end and are bound, the rest of the sweep, and that nodes may be lost.
 openmpi5="tests: Open MPI 5, a sample"
 if [[ -x $(openmpi5_dir)/bin/mpicc ]]; then
-    tests "$openmpi5" "${open_mpi_5[@]}" cargo test --locked --no-fail-fast --test mpi -- binding:: output:: faults::
+    tests "$openmpi5" "${open_mpi_5[@]}" SKT_TEST_SHARE=3/3 cargo test --locked --no-fail-fast --test mpi -- \
+        binding:: output:: faults:: options::the_sweep
     tests "tests: Open MPI 5, going on without a restart" "${open_mpi_5[@]}" cargo test --locked --no-fail-fast --test nonstop -- --ignored --skip peers::member
     if [[ -z $(nodes_missing) ]]; then
         tests "$openmpi5, node loss" "${open_mpi_5[@]}" cargo test --locked --no-fail-fast --test node_loss -- \

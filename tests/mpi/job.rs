@@ -34,7 +34,7 @@ pub fn mpich() -> bool {
     })
 }
 
-/// The library to preload under MPICH; see `relax.c`.
+/// What keeps ranks that wait from burning the cores others need; see its source.
 fn relax() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -59,9 +59,8 @@ pub fn for_a_launcher(command: &mut Command) {
     }
     // Jobs run side by side and do not know of each other.
     command.env("SKT_PIN", "off");
-    if mpich() {
-        command.env("LD_PRELOAD", relax());
-    } else {
+    command.env("LD_PRELOAD", relax());
+    if !mpich() {
         command.envs([
             ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
             ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),

@@ -1,19 +1,44 @@
-/* Preloaded into ranks under MPICH over UCX, for two things that more ranks than cores bring out.
+/* Preloaded into ranks, for what more ranks than cores bring out.
  *
- * MPICH waits without ever giving the core away: each message then costs a slice of the scheduler. A
- * rank that has found nothing to do for a while sleeps a moment instead.
+ * Open MPI, told to, offers its core to others whenever it has found nothing to do, and asks again at once: ranks that wait for
+ * one that was stopped keep all cores busy, and the tests and builds beside them wait. MPICH over UCX never offers it:
+ * each message then costs a slice of the scheduler. A rank that has found nothing to do for a while sleeps a moment instead.
  *
- * MPI_Finalize closes the connections and then waits for the launcher in a plain read. Over TCP, closing
+ * MPICH's MPI_Finalize closes the connections and then waits for the launcher in a plain read. Over TCP, closing
  * one needs the peer to answer; a peer that was quicker sits in that read and never does (MPICH 4.0.2 with
  * UCX 1.13: one run in six never ended). Here it answers while it waits.
  *
- * It overrides functions of UCX that MPICH calls; where MPICH uses something else, it does nothing. */
+ * It overrides functions that the MPI library calls; where that uses something else, it does nothing. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+/* A moment, longer where the wait has been long. */
+static void rest(int idle) {
+    struct timespec moment = {0, idle < 400 ? 20000 : 500000};
+    nanosleep(&moment, 0);
+}
+
+/* Open MPI calls this after each look that found nothing. */
+int sched_yield(void) {
+    static __thread int idle;
+    static __thread long before;
+    struct timespec used;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    long now = used.tv_sec * 1000000000L + used.tv_nsec;
+    /* More than a look: it has worked in between. */
+    if (now - before > 30000)
+        idle = 0;
+    before = now;
+    if (++idle <= 100)
+        return syscall(SYS_sched_yield);
+    rest(idle);
+    return 0;
+}
 
 static void *worker_in_use;
 
@@ -31,9 +56,7 @@ unsigned ucp_worker_progress(void *worker) {
     if (done) {
         idle = 0;
     } else if (++idle > 200) {
-        struct timespec moment = {0, 20000};
-        idle = 100;
-        nanosleep(&moment, 0);
+        rest(idle);
     }
     return done;
 }

@@ -46,10 +46,19 @@ fn launcher_name(launcher: Launcher) -> &'static str {
     }
 }
 
-/// What keeps ranks of MPICH from burning the cores others need; see its source.
+/// What keeps ranks that wait from burning the cores others need; see its source.
 fn relax() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| preload("tests/mpi/relax.c"))
+}
+
+fn relaxed() -> String {
+    format!("LD_PRELOAD={}", relax().display())
+}
+
+/// The flags that have ranks started with these variables.
+fn exports(settings: impl IntoIterator<Item = String>) -> impl Iterator<Item = String> {
+    settings.into_iter().flat_map(|setting| ["--export".to_string(), setting])
 }
 
 /// A clock that can be set; see its source.
@@ -265,17 +274,18 @@ impl Lab {
     }
 
     /// What Open MPI must be told on nodes with one network that share cores.
-    pub fn openmpi_args(&self) -> String {
+    fn openmpi_args(&self) -> Vec<String> {
         let network = self.network();
         // Version 5 has another runtime, which has its own word for the network.
         let runtime = match major_version(&mpi_library()) {
             Some(5..) => "--prtemca prte_if_include",
             _ => "-mca oob_tcp_if_include",
         };
-        format!(
+        let words = format!(
             "--launcher-args=--mca btl self,tcp --mca btl_tcp_if_include {network} \
              {runtime} {network} --mca mpi_yield_when_idle 1 --bind-to none"
-        )
+        );
+        exports([relaxed()]).chain([words]).collect()
     }
 
     /// The same, for ranks that Open MPI's mpirun does not start.
@@ -285,18 +295,16 @@ impl Lab {
             "OMPI_MCA_btl=self,tcp".to_string(),
             format!("OMPI_MCA_btl_tcp_if_include={network}"),
             "OMPI_MCA_mpi_yield_when_idle=1".to_string(),
+            relaxed(),
         ];
-        settings.into_iter().flat_map(|setting| ["--export".to_string(), setting]).collect()
+        exports(settings).collect()
     }
 
     /// What MPICH must be told on nodes with one network that share cores.
     fn mpich_exports(&self) -> Vec<String> {
-        let settings = [
-            format!("LD_PRELOAD={}", relax().display()),
-            "UCX_TLS=tcp,self".to_string(),
-            "UCX_NET_DEVICES=eth0".to_string(),
-        ];
-        settings.into_iter().flat_map(|setting| ["--export".to_string(), setting]).collect()
+        let settings =
+            [relaxed(), "UCX_TLS=tcp,self".to_string(), "UCX_NET_DEVICES=eth0".to_string()];
+        exports(settings).collect()
     }
 
     /// A supervised run, without what is run.
@@ -315,7 +323,7 @@ impl Lab {
         command.arg("--rsh").arg(format!("ssh -F {}", self.ssh_config().display()));
         command.args(["--launcher", launcher_name(launcher())]);
         if launcher() == Launcher::Openmpi {
-            command.arg(self.openmpi_args());
+            command.args(self.openmpi_args());
         }
         let faults = self.path(&format!("{name}.faults"));
         Plan { command, state, faults, tail: Vec::new() }
@@ -402,7 +410,7 @@ impl Lab {
         match (launcher(), by) {
             (Launcher::Mpich, _) => command.args(self.mpich_exports()),
             (_, Launcher::Srun) => command.args(self.openmpi_exports()),
-            _ => command.arg(self.openmpi_args()),
+            _ => command.args(self.openmpi_args()),
         };
         let faults = self.path(&format!("{name}.faults"));
         Plan { command, state, faults, tail: benchmark_flags() }
@@ -432,7 +440,7 @@ impl Lab {
         command.args(["--launcher", launcher_name(launcher())]);
         match launcher() {
             Launcher::Mpich => command.args(self.mpich_exports()),
-            _ => command.arg(self.openmpi_args()),
+            _ => command.args(self.openmpi_args()),
         };
         let faults = self.path(&format!("{name}.faults"));
         Plan { command, state, faults, tail: benchmark_flags() }

@@ -312,7 +312,7 @@ impl Running {
             }
             if self.began.elapsed() > self.limit {
                 // With no rank left, Open MPI's mpirun was seen to block itself: 4.1 in PMIx_server_finalize when a rank
-                // had been killed, 5.0.11 on a lock of its own when ranks had ended with an error, once in 300 times on a
+                // had been killed, 5.0.11 on a lock of its own when ranks had ended with an error, once in some 700 times on a
                 // busy machine. That is its end, though it does not know, and nobody is told how the ranks ended.
                 let ended = self.ranks().is_empty();
                 kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).unwrap();

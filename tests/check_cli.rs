@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use regex::Regex;
+use skt_hpl::supervise::start::launcher::RUN_ID_VAR;
 use tempfile::TempDir;
 
 /// The lines of a file in the layout the reference ships.
@@ -563,6 +564,27 @@ fn a_remote_shell_that_is_not_there_is_told_for_every_node() {
     let told = "n1, n2, n3: cannot start /nowhere/ssh: ";
     assert_eq!(ran.err.matches(told).count(), 1, "{}", ran.err);
     assert!(ran.err.contains("is --rsh right?"), "{}", ran.err);
+}
+
+/// Who is called again while the run is under way does not look at storage, which may hang: the run goes on without it.
+#[test]
+fn an_agent_amid_a_run_does_not_look_at_storage() {
+    let run = format!("t-agent-{}", std::process::id());
+    let words =
+        ["agent", "--level2", "/nowhere/at/all", "--job", "j", "--run", &run, "--node", "n1"];
+    let hello = || {
+        let ran = Case::new().run(&words);
+        let line = ran.out.lines().next().unwrap_or_else(|| panic!("{}", ran.err)).to_owned();
+        let hello: serde_json::Value = serde_json::from_str(&line).unwrap();
+        hello["hello"]["storage"].clone()
+    };
+    assert!(hello()["Err"].as_str().unwrap().contains("/nowhere/at/all"));
+    let mut rank = std::process::Command::new("sleep");
+    let mut rank = rank.arg("60").env(RUN_ID_VAR, &run).spawn().unwrap();
+    let amid = hello();
+    rank.kill().unwrap();
+    rank.wait().unwrap();
+    assert!(amid.is_null(), "{amid}");
 }
 
 /// A folder for the second level that is not there is told before anything starts, once for all nodes.

@@ -13,6 +13,7 @@ use crate::blas;
 use crate::burnin::probe::Extent;
 use crate::supervise::start::trial::{self, Place, Said};
 use crate::supervise::talk::agent::{self, Asked};
+use crate::supervise::talk::processes;
 
 #[derive(Clone, Debug, Args)]
 pub struct AgentFlags {
@@ -70,7 +71,9 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
         println!("{}", told.expect("plain values have a JSON form"));
         return ExitCode::SUCCESS;
     }
-    let storage = flags.level2.clone().map(|dir| (dir, job));
+    // Whoever is called again amid a run must answer at once, and storage may hang: the run goes on without it.
+    let amid = flags.run.as_deref().is_some_and(|run| !processes::of_run(run, None).is_empty());
+    let storage = flags.level2.clone().filter(|_| !amid).map(|dir| (dir, job));
     match agent::run(&Asked { blas: flags.blas.clone(), storage }) {
         Ok(()) => ExitCode::SUCCESS,
         // Nobody is left to tell: the supervisor has gone.

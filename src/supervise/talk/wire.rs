@@ -10,7 +10,7 @@ use crate::blas::arithmetic::Arithmetic;
 pub use crate::supervise::judge::ranks::RankSeen;
 
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
-pub const WIRE_VERSION: u32 = 8;
+pub const WIRE_VERSION: u32 = 9;
 
 /// Which run to look after, and how the nodes below are to be reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

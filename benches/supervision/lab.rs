@@ -1,12 +1,14 @@
 //! The virtual cluster, and the processes on it as this machine sees them.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use skt_hpl::supervise::start::hosts::Host;
 
 /// Nodes to work; one more stands by.
 pub const WORKING: usize = 4;
@@ -17,6 +19,11 @@ pub struct Lab {
     state: PathBuf,
     pub ssh: String,
     pub network: String,
+}
+
+/// These nodes, with a rank each.
+pub fn hosts(numbers: RangeInclusive<usize>) -> Vec<Host> {
+    numbers.map(|n| Host::new(format!("n{n}"), 1)).collect()
 }
 
 /// What a process has used so far.
@@ -96,15 +103,19 @@ impl Lab {
             .collect())
     }
 
-    /// The rank of the benchmark on a node: the program, neither as an agent nor under a shell.
-    pub fn rank(&self, node: &str, program: &Path) -> Result<Pid, String> {
-        let found = self.processes(node, |words| {
+    /// The ranks of the benchmark on a node: the program, neither as an agent nor under a shell.
+    pub fn ranks(&self, node: &str, program: &Path) -> Result<Vec<i32>, String> {
+        self.processes(node, |words| {
             words.first() == Some(&program.as_os_str().as_encoded_bytes())
                 && words.get(1) != Some(&b"agent".as_slice())
-        })?;
-        match found[..] {
+        })
+    }
+
+    /// The only one there.
+    pub fn rank(&self, node: &str, program: &Path) -> Result<Pid, String> {
+        match self.ranks(node, program)?[..] {
             [pid] => Ok(Pid::from_raw(pid)),
-            _ => Err(format!("{} ranks on {node}, where one was looked for", found.len())),
+            ref found => Err(format!("{} ranks on {node}, where one was looked for", found.len())),
         }
     }
 

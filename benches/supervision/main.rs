@@ -31,7 +31,7 @@ use skt_hpl::comm::World;
 use skt_hpl::supervise::remember::events::Event;
 
 use flags::{Flags, Section};
-use lab::{Lab, Used, used};
+use lab::{Lab, Used, WORKING, hosts, used};
 use report::Report;
 use run::{Came, Stage, now_ms};
 use stats::{median, spread};
@@ -74,17 +74,22 @@ fn measure(flags: &Flags) -> Result<(), String> {
     // Nodes have a /tmp of their own; this folder they share.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
     let lab = Lab::up(&flags.shm)?;
-    let stage = Stage { flags, lab: &lab, tool, program, folder: folder.path() };
+    let Flags { n, nb, checkpoint, .. } = flags;
+    let benchmark = format!("-n {n} --nb {nb} -p 2 -q 2 --checkpoint {checkpoint}");
+    let benchmark = benchmark.split(' ').map(String::from).collect();
+    let (hosts, spares) = (hosts(1..=WORKING), hosts(WORKING + 1..=WORKING + 1));
+    let folder = folder.path();
+    let stage = Stage { lab: &lab, hosts, spares, benchmark, tool, program, folder };
     let reference = stage.supervised("undisturbed")?.end(|_| {})?;
     println!("undisturbed: {:.2} s, x {}", reference.seconds, reference.x);
     for kind in FAULTS {
         if flags.wants(kind.section) {
-            strikes(&stage, kind, &reference.x, &mut report)?;
+            strikes(flags, &stage, kind, &reference.x, &mut report)?;
             report.write()?;
         }
     }
     if flags.wants(Section::Cost) {
-        cost(&stage, &reference.x, &mut report)?;
+        cost(flags, &stage, &reference.x, &mut report)?;
     }
     report.verdicts();
     report.write()
@@ -138,9 +143,15 @@ struct Struck {
     iteration_s: f64,
 }
 
-fn strikes(stage: &Stage, kind: Kind, x: &str, report: &mut Report) -> Result<(), String> {
+fn strikes(
+    flags: &Flags,
+    stage: &Stage,
+    kind: Kind,
+    x: &str,
+    report: &mut Report,
+) -> Result<(), String> {
     let mut all: Vec<Struck> = Vec::new();
-    for turn in 1..=stage.flags.repeat {
+    for turn in 1..=flags.repeat {
         let name = format!("{}-{turn}", kind.name.replace(' ', "-"));
         let mut run = stage.supervised(&name)?;
         run.wait_for(2, |e| matches!(e, Event::Saved { .. }))?;
@@ -227,13 +238,13 @@ struct Watching {
     machine_share: f64,
 }
 
-fn cost(stage: &Stage, x: &str, report: &mut Report) -> Result<(), String> {
+fn cost(flags: &Flags, stage: &Stage, x: &str, report: &mut Report) -> Result<(), String> {
     let mut pairs: Vec<(f64, f64)> = Vec::new();
     let mut walls: Vec<(f64, f64)> = Vec::new();
     let mut watching: Vec<Watching> = Vec::new();
     // The first pair warms the machine up. The order changes from pair to pair, so that a machine that
     // grows slower or faster favours nobody.
-    for turn in 0..=stage.flags.pairs {
+    for turn in 0..=flags.pairs {
         let bare = |when: &str| -> Result<Came, String> {
             stage.bare(&format!("bare-{turn}{when}"))?.end(|_| {})
         };

@@ -14,16 +14,19 @@ use skt_hpl::supervise::start::room::Room;
 use skt_hpl::supervise::talk::shell::RemoteShell;
 use skt_hpl::supervise::tell::timeline::{FaultTimes, faults};
 
-use crate::flags::Flags;
-use crate::lab::{Lab, WORKING};
+use crate::lab::Lab;
 
 /// No run takes so long.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What is the same for all runs.
 pub struct Stage<'a> {
-    pub flags: &'a Flags,
     pub lab: &'a Lab,
+    /// The nodes that work from the beginning, with the ranks of each, and those that stand by.
+    pub hosts: Vec<Host>,
+    pub spares: Vec<Host>,
+    /// Words for the benchmark itself, beside those that every run has.
+    pub benchmark: Vec<String>,
     pub tool: Tool,
     pub program: PathBuf,
     pub folder: &'a Path,
@@ -48,55 +51,39 @@ fn words(text: &[&str]) -> Vec<String> {
 }
 
 impl Stage<'_> {
-    fn hosts(first: usize, last: usize) -> Vec<Host> {
-        (first..=last).map(|n| Host::new(format!("n{n}"), 1)).collect()
-    }
-
     /// Arguments for the launcher: virtual nodes have one network, and share this machine's cores.
     fn launcher_arguments(&self) -> Vec<String> {
         let network = &self.lab.network;
         match self.tool.kind {
-            Launcher::Openmpi => words(&[
-                "-mca",
-                "btl",
-                "self,tcp",
-                "-mca",
-                "btl_tcp_if_include",
-                network,
-                "-mca",
-                "oob_tcp_if_include",
-                network,
-                "-mca",
-                "mpi_yield_when_idle",
-                "1",
-                "--bind-to",
-                "none",
-            ]),
+            Launcher::Openmpi => {
+                let (runtime, its) = match self.tool.major {
+                    Some(5..) => ("--prtemca", "prte_if_include"),
+                    _ => ("--mca", "oob_tcp_if_include"),
+                };
+                words(&[
+                    "--mca",
+                    "btl",
+                    "self,tcp",
+                    "--mca",
+                    "btl_tcp_if_include",
+                    network,
+                    runtime,
+                    its,
+                    network,
+                    "--mca",
+                    "mpi_yield_when_idle",
+                    "1",
+                    "--bind-to",
+                    "none",
+                ])
+            }
             Launcher::Mpich | Launcher::Srun => Vec::new(),
         }
     }
 
     fn benchmark(&self) -> Vec<String> {
-        let Flags { n, nb, checkpoint, .. } = self.flags;
-        let (n, nb, k) = (n.to_string(), nb.to_string(), checkpoint.to_string());
-        words(&[
-            "-n",
-            &n,
-            "--nb",
-            &nb,
-            "-p",
-            "2",
-            "-q",
-            "2",
-            "--threads",
-            "1",
-            "--checkpoint",
-            &k,
-            "--job",
-            "supervision",
-            "--json",
-            "result.json",
-        ])
+        let always = words(&["--threads", "1", "--job", "supervision", "--json", "result.json"]);
+        [self.benchmark.clone(), always].concat()
     }
 
     fn prepare(&self, name: &str) -> Result<PathBuf, String> {
@@ -122,17 +109,19 @@ impl Stage<'_> {
         Ok(Run { child, folder })
     }
 
-    /// `skt-hpl run` on four nodes with a spare.
+    /// `skt-hpl run`.
     pub fn supervised(&self, name: &str) -> Result<Run, String> {
         let folder = self.prepare(name)?;
-        for (list, hosts) in
-            [("hosts", Self::hosts(1, WORKING)), ("spares", Self::hosts(WORKING + 1, WORKING + 1))]
-        {
-            let text: String = hosts.iter().map(|h| format!("{} slots=1\n", h.name)).collect();
-            fs::write(folder.join(list), text).map_err(|e| e.to_string())?;
-        }
         let mut command = Command::new(&self.program);
-        command.args(["run", "--hosts", "hosts", "--spares", "spares", "--state", "state"]);
+        command.args(["run", "--state", "state"]);
+        for (list, hosts) in [("hosts", &self.hosts), ("spares", &self.spares)] {
+            if !hosts.is_empty() {
+                let text: String =
+                    hosts.iter().map(|h| format!("{} slots={}\n", h.name, h.slots)).collect();
+                fs::write(folder.join(list), text).map_err(|e| e.to_string())?;
+                command.arg(format!("--{list}")).arg(list);
+            }
+        }
         command.arg("--rsh").arg(format!("ssh -F {}", self.lab.ssh));
         command.arg("--launcher-program").arg(&self.tool.program);
         command.arg(format!("--launcher-args={}", self.launcher_arguments().join(" ")));
@@ -149,8 +138,8 @@ impl Stage<'_> {
         let made = launch(&LaunchPlan {
             tool: &self.tool,
             room: Room::Enough,
-            hosts: &Self::hosts(1, WORKING),
-            ranks: WORKING,
+            hosts: &self.hosts,
+            ranks: self.hosts.iter().map(|host| host.slots).sum(),
             run_id: &format!("bare-{}-{name}", std::process::id()),
             incarnation: 1,
             command: &benchmark,

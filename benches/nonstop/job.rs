@@ -1,0 +1,76 @@
+//! One run of the benchmark under the launcher on this machine, and what its JSON document tells.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use skt_hpl::outcome::{Outcome, Verdict};
+use skt_hpl::report::json::Run as Document;
+use skt_hpl::supervise::start::launcher::{Tool, WITH_ULFM};
+
+/// What all runs have in common.
+pub struct Machine {
+    pub tool: Tool,
+    pub program: PathBuf,
+}
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub ranks: usize,
+    /// Whether the launcher is to let it go on without a rank.
+    pub goes_on: bool,
+    /// Words for the benchmark.
+    pub words: Vec<String>,
+    /// What is to strike; see docs/CHECKPOINT.md.
+    pub fault: Option<String>,
+}
+
+/// What came of it.
+pub struct Came {
+    pub outcome: Outcome,
+    /// Whether the fault has struck.
+    pub struck: bool,
+}
+
+impl Machine {
+    pub fn run(&self, job: &Job) -> Result<Came, String> {
+        let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
+        let (json, log) = (folder.path().join("run.json"), folder.path().join("faults"));
+        let mut command = Command::new(&self.tool.program);
+        if job.goes_on {
+            command.args(WITH_ULFM);
+        }
+        command.args(["-n", &job.ranks.to_string(), "--bind-to", "none", "--oversubscribe"]);
+        // Waiting ranks would otherwise burn the time that the others need.
+        command.args(["--mca", "mpi_yield_when_idle", "1"]).arg(&self.program);
+        command.args(&job.words).args(["--threads", "1"]).arg("--json").arg(&json);
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(|name| name.starts_with("SKT_")) {
+                command.env_remove(name);
+            }
+        }
+        if let Some(fault) = &job.fault {
+            command.env("SKT_FAULT", fault).env("SKT_FAULT_LOG", &log);
+        }
+        let done = command
+            .current_dir(folder.path())
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+            // A launcher that was killed leaves a folder of its number, with which the next one of that number does not start.
+            .env("PRTE_MCA_prte_tmpdir_base", folder.path())
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| format!("cannot start {command:?}: {e}"))?;
+        let said = String::from_utf8_lossy(&done.stderr);
+        let failed = |why: &str| format!("{command:?}: {why} ({}): {said}", done.status);
+        let text = std::fs::read_to_string(&json).map_err(|_| failed("no result"))?;
+        let document: Document = serde_json::from_str(&text).map_err(|e| failed(&e.to_string()))?;
+        let outcome = document.tests.into_iter().next().and_then(|test| test.outcome);
+        let outcome = outcome.ok_or_else(|| failed("no result in its JSON"))?;
+        if outcome.verdict != Verdict::Passed {
+            return Err(failed("the solution is wrong"));
+        }
+        let struck = std::fs::read_to_string(&log).is_ok_and(|log| !log.is_empty());
+        Ok(Came { outcome, struck })
+    }
+}

@@ -1,0 +1,371 @@
+//! `cargo bench --bench nonstop -- --help`: how soon a run goes on without a rank that died, and what it costs to be able to.
+//! docs/NONSTOP.md says what each number is and which of them have a target.
+//!
+//! When something happened is read from what the program itself tells: the supervisor's event log, the JSON document.
+
+// Cargo compiles a benchmark as a test even where it has a `main` of its own.
+#![cfg_attr(test, allow(dead_code, unused_imports))]
+
+mod course;
+mod flags;
+mod job;
+#[allow(dead_code)] // shared with the benchmark of supervision, which uses more of it
+#[path = "../supervision/lab.rs"]
+mod lab;
+mod moments;
+#[path = "../checkpoint/report.rs"]
+mod report;
+#[allow(dead_code)]
+#[path = "../supervision/run.rs"]
+mod run;
+#[allow(dead_code)]
+#[path = "../speed/stats.rs"]
+mod stats;
+
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use skt_hpl::cli::exit::Refusal;
+use skt_hpl::cli::run::NodeFlags;
+use skt_hpl::comm::World;
+use skt_hpl::faults::Point;
+use skt_hpl::outcome::{Checksums, Outcome};
+use skt_hpl::supervise::start::hosts::Host;
+
+use flags::{Flags, Section};
+use job::{Job, Machine};
+use lab::{Lab, WORKING, hosts};
+use moments::{Way, strikes};
+use report::Report;
+use run::Stage;
+use stats::{median, spread};
+
+/// The grid of all runs, and the process columns with checksums beside it.
+const P: usize = 2;
+const Q: usize = 2;
+const R: usize = 1;
+
+fn main() -> ExitCode {
+    match measure(&Flags::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("nonstop: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(flags: &Flags) -> Result<(), String> {
+    let nodes = NodeFlags { launcher_program: flags.mpirun.clone(), ..NodeFlags::default() };
+    let (tool, _) = nodes.launcher().map_err(|Refusal(_, why)| why)?;
+    if tool.goes_on().is_none() {
+        let library = World::library();
+        return Err(format!("this needs Open MPI 5, and is built for {library}"));
+    }
+    let program = std::fs::canonicalize(&flags.skt_hpl)
+        .map_err(|e| format!("{}: {e}", flags.skt_hpl.display()))?;
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let mut report = Report::new(cores, World::library(), flags.json.clone());
+    let machine = Machine { tool, program };
+    if flags.wants(Section::InPlace) || flags.wants(Section::Hot) {
+        moments_of_a_loss(flags, &machine, &mut report)?;
+    }
+    type Part = fn(&Flags, &Machine, &mut Report) -> Result<(), String>;
+    let parts: [(Section, Part); 3] =
+        [(Section::Cost, cost), (Section::Loss, loss), (Section::Residual, residuals)];
+    for (section, part) in parts {
+        if flags.wants(section) {
+            report.write()?;
+            part(flags, &machine, &mut report)?;
+        }
+    }
+    report.verdicts();
+    report.write()
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(String::from).collect()
+}
+
+fn moments_of_a_loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
+    // Nodes have a /tmp of their own; this folder they share.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
+    let lab = Lab::up(&flags.shm)?;
+    let Flags { n, nb, checkpoint, .. } = flags;
+    let problem = format!("-n {n} --nb {nb} -p {P} -q {Q}");
+    let stage = |hosts, spares, how: &str| Stage {
+        lab: &lab,
+        hosts,
+        spares,
+        benchmark: words(&format!("{problem} {how}")),
+        tool: machine.tool.clone(),
+        program: machine.program.clone(),
+        folder: folder.path(),
+    };
+    if flags.wants(Section::InPlace) {
+        // The rank that stands by is on the fifth node.
+        let how = format!("--checkpoint {checkpoint} --nonstop --spare-ranks 1");
+        let stage = stage(hosts(1..=WORKING + 1), Vec::new(), &how);
+        let way = Way { name: "in place", same_bits: true, going_on_s_max: 1.5 };
+        strikes(&stage, flags.repeat, &way, report)?;
+        report.write()?;
+    }
+    if flags.wants(Section::Hot) {
+        // Six ranks on four nodes.
+        let two = |n: usize| Host::new(format!("n{n}"), 2);
+        let all = [vec![two(1), two(2)], hosts(3..=WORKING)].concat();
+        let stage = stage(all, hosts(WORKING + 1..=WORKING + 1), "--method abft");
+        let way = Way { name: "hot replacement", same_bits: false, going_on_s_max: 1.0 };
+        strikes(&stage, flags.repeat, &way, report)?;
+    }
+    Ok(())
+}
+
+/// The problem of the benchmark, unprotected.
+fn plain(flags: &Flags) -> Job {
+    let Flags { n, nb, .. } = flags;
+    let words = words(&format!("-n {n} --nb {nb} -p {P} -q {Q}"));
+    Job { ranks: P * Q, goes_on: false, words, fault: None }
+}
+
+/// The same with columns of checksums.
+fn with_checksums(mut job: Job) -> Job {
+    job.ranks += P * R;
+    job.goes_on = true;
+    job.words.extend(words("--method abft"));
+    job
+}
+
+/// Runs both so often in turn, once more to warm the machine up: pairs of outcomes.
+fn in_turn(
+    machine: &Machine,
+    repeat: usize,
+    one: &Job,
+    other: &Job,
+) -> Result<Vec<[Outcome; 2]>, String> {
+    let mut pairs = Vec::new();
+    for turn in 0..=repeat {
+        // A machine that grows slower or faster favours nobody.
+        let pair = match turn % 2 {
+            0 => {
+                let first = machine.run(one)?;
+                [first, machine.run(other)?]
+            }
+            _ => {
+                let second = machine.run(other)?;
+                [machine.run(one)?, second]
+            }
+        };
+        if turn > 0 {
+            pairs.push(pair.map(|came| came.outcome));
+        }
+    }
+    Ok(pairs)
+}
+
+fn middle(values: &[f64]) -> f64 {
+    median(values).unwrap_or(f64::NAN)
+}
+
+fn checksums(outcome: &Outcome) -> Result<&Checksums, String> {
+    outcome.checksums.as_ref().ok_or("a run with checksums tells nothing of them".into())
+}
+
+fn cost(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
+    let work = (Q + R) as f64 / Q as f64;
+    let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
+    // Ranks on one node protect each other all the same.
+    let domains = folder.path().join("domains");
+    let lines: String = (0..=P * Q).map(|rank| format!("rank:{rank} d{rank}\n")).collect();
+    std::fs::write(&domains, lines).map_err(|e| format!("{}: {e}", domains.display()))?;
+    let saving = |mut job: Job, more: &str| {
+        let (checkpoint, name) = (flags.checkpoint, format!("bench-{}", std::process::id()));
+        job.words.extend(words(&format!("--checkpoint {checkpoint} --job {name}{more}")));
+        job.words.extend(["--domains".to_owned(), domains.display().to_string()]);
+        job
+    };
+    let standing_by = Job { ranks: P * Q + 1, goes_on: true, ..plain(flags) };
+    let rows = [
+        (
+            "--method abft / unprotected, by the work",
+            plain(flags),
+            with_checksums(plain(flags)),
+            work,
+            1.03,
+        ),
+        (
+            "--nonstop / without, self-checkpoint",
+            saving(plain(flags), ""),
+            saving(standing_by, " --nonstop --spare-ranks 1"),
+            1.0,
+            1.005,
+        ),
+    ];
+    let mut table = Vec::new();
+    for (name, without, with, work, most) in rows {
+        let pairs = in_turn(machine, flags.repeat, &without, &with)?;
+        let column = |at: usize| pairs.iter().map(|pair| pair[at].seconds).collect::<Vec<_>>();
+        let ratios: Vec<f64> = pairs.iter().map(|[a, b]| b.seconds / a.seconds / work).collect();
+        report.at_most(&format!("{name}, median of pairs"), middle(&ratios), most);
+        table.push(vec![
+            name.to_string(),
+            format!("{:.3}", middle(&column(0))),
+            format!("{:.3}", middle(&column(1))),
+            format!("{work}"),
+            format!("{:.4}", middle(&ratios)),
+            format!("{:.3}", spread(&ratios).unwrap_or(f64::NAN)),
+        ]);
+        report.keep(name, [column(0), column(1)]);
+        if with.words.iter().any(|word| word == "abft") {
+            memory(checksums(&pairs[0][1])?, report);
+        }
+    }
+    let heads = ["", "without, s", "with, s", "work", "with / without / work", "spread"];
+    let title = format!("Where nothing happens: {} pairs of runs, medians", flags.repeat);
+    report.table(&title, &heads, table);
+    Ok(())
+}
+
+/// The matrix's share of what a run with checksums keeps.
+fn memory(told: &Checksums, report: &mut Report) {
+    let (matrix, sums) = (told.matrix_bytes as f64, told.checksum_bytes as f64);
+    let whole = Q as f64 / (Q + R) as f64;
+    let name = "--method abft: memory for the matrix, beside an unprotected run's";
+    report.within(name, matrix / (matrix + sums), whole * 0.98, 1.0);
+}
+
+/// One loss, seconds.
+#[derive(serde::Serialize)]
+struct Cost {
+    boundary: u64,
+    iteration_s: f64,
+    expected_s: f64,
+    took_s: f64,
+    going_on_s: f64,
+    regain_s: f64,
+}
+
+impl Cost {
+    /// How much longer it took than without the lost column's work from there on, in iterations.
+    fn iterations(&self) -> f64 {
+        (self.took_s - self.expected_s) / self.iteration_s
+    }
+}
+
+/// What a loss costs beyond the work: until the boundary where it struck the run with a loss does what one with checksums does, and
+/// from there on, with a process column less, what an unprotected one does.
+fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
+    let blocks = flags.n.div_ceil(flags.nb);
+    let mut all = Vec::new();
+    for turn in 0..=flags.repeat {
+        let at = blocks * (1 + turn % 3) / 4;
+        // Of each of the first two process columns in turn.
+        let fault = Some(format!("1@iteration:{}:{at}:kill", turn % Q));
+        let struck = Job { fault, ..with_checksums(plain(flags)) };
+        let [unprotected, protected, struck] =
+            [plain(flags), with_checksums(plain(flags)), struck].map(|job| machine.run(&job));
+        let (unprotected, protected) = (unprotected?.outcome, protected?.outcome);
+        let struck = struck?;
+        let told = checksums(&struck.outcome)?;
+        let [replaced] = told.replaced[..] else {
+            return Err(format!("a loss at iteration {at} was not made good by checksums"));
+        };
+        let boundary = replaced.boundary;
+        let before = course::passed(&protected.course, boundary)?;
+        let after = unprotected.seconds - course::passed(&unprotected.course, boundary)?;
+        let next = course::passed(&protected.course, boundary + 1)?;
+        let cost = Cost {
+            boundary,
+            iteration_s: next - before,
+            expected_s: before + after,
+            took_s: struck.outcome.seconds,
+            going_on_s: told.going_on_s,
+            regain_s: told.regain_s,
+        };
+        // The first turn warms the machine up.
+        if turn > 0 {
+            all.push(cost);
+        }
+    }
+    let iterations: Vec<f64> = all.iter().map(Cost::iterations).collect();
+    report.at_most("a loss made good by checksums, iterations, median", middle(&iterations), 2.0);
+    let row = |cost: &Cost| {
+        let seconds = [cost.expected_s, cost.took_s, cost.going_on_s, cost.regain_s];
+        let seconds = seconds.map(|v| format!("{v:.3}"));
+        let iteration = format!("{:.4}", cost.iteration_s);
+        let mut row = vec![cost.boundary.to_string(), iteration];
+        row.extend(seconds);
+        row.push(format!("{:.1}", cost.iterations()));
+        row
+    };
+    let heads = [
+        "boundary",
+        "an iteration",
+        "expected",
+        "took",
+        "from notice to going on",
+        "regaining U",
+        "cost, iterations",
+    ];
+    report.table("A loss made good by checksums, seconds", &heads, all.iter().map(row).collect());
+    report.keep("loss", &all);
+    Ok(())
+}
+
+/// xorshift: the same numbers from the same seed on any machine.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n as u64) as usize
+    }
+}
+
+/// Blocks of the small problem.
+const BLOCKS: usize = 50;
+
+fn residuals(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+    let seed = flags.seed.unwrap_or(now).max(1);
+    println!("--seed {seed}");
+    let mut random = Random(seed);
+    let small = Flags { n: flags.small, nb: (flags.small / BLOCKS).max(1), ..flags.clone() };
+    let job = with_checksums(plain(&small));
+    let residual = |outcome: &Outcome| {
+        outcome.residual.as_ref().map(|residual| residual.scaled).ok_or("no residual".to_string())
+    };
+    let undisturbed = residual(&machine.run(&job)?.outcome)?;
+    let points: Vec<Point> = Point::ALL
+        .iter()
+        .copied()
+        .filter(|point| point.is_solvers() || *point == Point::Iteration)
+        .collect();
+    let (mut ratios, mut samples) = (Vec::new(), Vec::new());
+    while ratios.len() < flags.losses {
+        let point = points[random.below(points.len())].name();
+        let position = random.below(P * (Q + R));
+        let fault = format!("1@{point}:{position}:{}:kill", 1 + random.below(BLOCKS));
+        let came = machine.run(&Job { fault: Some(fault.clone()), ..job.clone() })?;
+        // Not everybody comes to every point so often.
+        if came.struck {
+            ratios.push(residual(&came.outcome)? / undisturbed);
+            samples.push((fault, ratios[ratios.len() - 1]));
+        }
+    }
+    let worst = ratios.iter().copied().fold(f64::NAN, f64::max);
+    report.at_most("residual after a loss / without, at worst", worst, 4.0);
+    let row = vec![
+        ratios.len().to_string(),
+        format!("{undisturbed:.3e}"),
+        format!("{:.2}", middle(&ratios)),
+        format!("{worst:.2}"),
+    ];
+    let heads = ["losses", "residual without", "median of the ratios", "worst"];
+    report.table(&format!("Losses at random, N = {}", flags.small), &heads, vec![row]);
+    report.keep("residuals", &samples);
+    Ok(())
+}

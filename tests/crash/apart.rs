@@ -179,7 +179,7 @@ fn coming_back_survives_a_strike_at_every_step() {
 fn a_damaged_file_counts_as_lost() {
     // In the front, the digests, the matrix, the parity; cut short; missing.
     let scene = Apart::new(2, 2, &[]);
-    let places = [Some(0.0015), Some(0.9), Some(0.4), Some(0.0002), None];
+    let places = [Some(0.0041), Some(0.9), Some(0.4), Some(0.0005), None];
     for (i, &at) in some(&places, 2).iter().enumerate() {
         scene.strike(&format!("manifest-whole:{}:2:kill", i % 4));
         let node = (i + 1) % 4;
@@ -203,11 +203,11 @@ fn a_damaged_file_counts_as_lost() {
             let other = scene
                 .dir((node + 1) % 4)
                 .join(other.strip_prefix(scene.dir(node)).expect("the same folders on each node"));
-            flip(&other, 0.0002);
+            flip(&other, 0.0005);
             let ran = scene.job().run().expect_code(4);
             assert!(ran.err.contains("is damaged"), "{}", ran.told());
             assert!(ran.err.contains("digests are not what"), "{}", ran.told());
-            flip(&other, 0.0002);
+            flip(&other, 0.0005);
         }
         // With parity in doubt only where it is needed, nothing is said of it.
         let lost = if at == Some(0.9) { vec![] } else { vec![node] };

@@ -141,7 +141,7 @@ fn random_kills_and_losses_from_a_seed() {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         now.as_nanos() as u64
     });
-    let runs = number("SKT_TEST_SOAK").unwrap_or(if sampled() { 5 } else { 30 });
+    let runs = number("SKT_TEST_SOAK").unwrap_or(if sampled() { 5 } else { 20 });
     println!("SKT_TEST_SEED={seed} SKT_TEST_SOAK={runs}");
     let mut starts = 0;
     for i in 0..runs {

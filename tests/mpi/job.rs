@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use skt_hpl::report::json::Run;
 use tempfile::TempDir;
 
 use crate::dat::Dat;
+use crate::ease::{NO_DEVICES, relax};
 
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
@@ -34,21 +35,6 @@ pub fn mpich() -> bool {
     })
 }
 
-/// What keeps ranks that wait from burning the cores others need; see its source.
-fn relax() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/relax.c");
-        let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("relax.so");
-        let done = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"])
-            .args([built.as_os_str(), source.as_ref(), "-ldl".as_ref()])
-            .status();
-        assert!(done.is_ok_and(|status| status.success()), "cc builds {source}");
-        built
-    })
-}
-
 /// What a launcher needs of its environment here.
 pub fn for_a_launcher(command: &mut Command) {
     // Settings of whoever runs the tests are not the tests' settings.
@@ -60,6 +46,7 @@ pub fn for_a_launcher(command: &mut Command) {
     // Jobs run side by side and do not know of each other.
     command.env("SKT_PIN", "off");
     command.env("LD_PRELOAD", relax());
+    command.envs(NO_DEVICES);
     if !mpich() {
         command.envs([
             ("OMPI_ALLOW_RUN_AS_ROOT", "1"),

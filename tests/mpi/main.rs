@@ -26,6 +26,8 @@ mod binding;
 mod blas;
 mod contract;
 mod dat;
+#[allow(dead_code)] // shared with the tests that lose nodes
+mod ease;
 mod faults;
 #[allow(dead_code)] // shared with the tests of checkpoints
 mod job;

@@ -14,6 +14,8 @@ use skt_hpl::supervise::remember::events::ProcessId;
 use skt_hpl::supervise::start::launcher::{Launcher, major_version};
 use skt_hpl::supervise::talk::processes::is_alive;
 
+use crate::ease::{NO_DEVICES, preload, relax};
+
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
 
@@ -44,12 +46,6 @@ fn launcher_name(launcher: Launcher) -> &'static str {
         Launcher::Mpich => "mpich",
         Launcher::Srun => "srun",
     }
-}
-
-/// What keeps ranks that wait from burning the cores others need; see its source.
-fn relax() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| preload("tests/mpi/relax.c"))
 }
 
 fn relaxed() -> String {
@@ -114,20 +110,6 @@ impl Stall {
     }
 }
 
-/// Builds what is loaded into processes before all else.
-fn preload(source: &str) -> PathBuf {
-    let source = repository().join(source);
-    let name = format!("{}-node-loss.so", source.file_stem().unwrap().display());
-    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let done = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O2", "-o"])
-        .args([built.as_os_str(), source.as_os_str()])
-        .arg("-ldl")
-        .status();
-    assert!(done.is_ok_and(|status| status.success()), "cc builds {}", source.display());
-    built
-}
-
 fn benchmark_flags() -> Vec<String> {
     format!("{PROBLEM} {PROTECTION}").split(' ').map(String::from).collect()
 }
@@ -141,6 +123,7 @@ fn forget_settings(command: &mut Command) {
     }
     // Nodes and tests share the cores, and do not know of each other.
     command.env("SKT_PIN", "off");
+    command.envs(NO_DEVICES);
 }
 
 /// A virtual cluster and a folder for runs on it.

@@ -35,6 +35,8 @@
 //! differs while a place is taken (`in_place`), not one of them.
 
 mod branches;
+#[path = "../mpi/ease.rs"]
+mod ease;
 mod halting;
 mod in_place;
 mod kinds;

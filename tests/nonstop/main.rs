@@ -16,6 +16,9 @@
 #[allow(dead_code)] // shared with the tests of the solver
 #[path = "../mpi/dat.rs"]
 mod dat;
+#[allow(dead_code)] // shared with the tests that lose nodes
+#[path = "../mpi/ease.rs"]
+mod ease;
 #[allow(dead_code)] // shared with the tests of the solver
 #[path = "../mpi/job.rs"]
 mod job;

@@ -1,0 +1,32 @@
+//! What makes a job of the tests cost less than it would elsewhere, and the libraries that are preloaded for that and more.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// For a launcher and its ranks: hwloc, which MPI libraries ask for cores, is not to look at PCI devices as well. No test
+/// has any use for them, and a quarter of the processor time of starting and ending a small job went there.
+pub const NO_DEVICES: [(&str, &str); 2] =
+    [("HWLOC_COMPONENTS", "-pci,-linuxio"), ("HWLOC_PLUGINS_PATH", "/nonexistent")];
+
+/// What keeps ranks that wait from burning the cores others need; see its source.
+pub fn relax() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| preload("tests/mpi/relax.c"))
+}
+
+/// Builds what is loaded into processes before all else.
+pub fn preload(source: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let built = folder.join(source.file_stem().unwrap()).with_extension("so");
+    // Another program of tests may have it in use: it is never changed in place.
+    let aside = built.with_extension(format!("so.{}", std::process::id()));
+    let done = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"])
+        .args([aside.as_os_str(), source.as_os_str(), "-ldl".as_ref()])
+        .status();
+    assert!(done.is_ok_and(|status| status.success()), "cc builds {}", source.display());
+    std::fs::rename(&aside, &built).unwrap();
+    built
+}

@@ -9,7 +9,7 @@ use crate::job::{Job, mpich};
 
 /// A problem that would take minutes: all the time is latency and memory traffic.
 fn endless() -> Dat {
-    Dat { ns: vec![7000], nbs: vec![1], grids: vec![(2, 2)], nbmins: vec![1], ..Dat::default() }
+    Dat { ns: vec![4000], nbs: vec![1], grids: vec![(2, 2)], nbmins: vec![1], ..Dat::default() }
 }
 
 #[test]

@@ -32,6 +32,7 @@ impl Probe<'_> {
             arithmetic: "none: the matrix is noise".into(),
             stored: stock.for_test(0, 0),
             fresh_run: new_run().max(stock.latest_run().unwrap_or(0) + 1),
+            in_place: false,
             damaged: stock.damaged,
             shelf,
         }))

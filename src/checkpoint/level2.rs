@@ -50,6 +50,8 @@ pub struct Storage {
     pub damaged: Vec<String>,
     /// The number of a run that goes on from there: greater than any that was found; rank 0's counts.
     pub fresh_run: u128,
+    /// This launch has lost ranks and goes on in place; the same on every rank.
+    pub in_place: bool,
 }
 
 /// What rank 0 says at a boundary, in bits.
@@ -140,6 +142,19 @@ impl Level2 {
         }
     }
 
+    /// Gives an epoch up that is on its way, and lets a manifest be finished, which prunes what is older: waits for both.
+    fn end(&mut self) {
+        if let Some((_, mut task)) = self.flight.take() {
+            task.give_up();
+            task.wait();
+        }
+        if let Some((.., task)) = &mut self.manifest {
+            // Whoever removes or reads what lies there must not meet it.
+            task.wait();
+        }
+        self.note_manifest();
+    }
+
     /// Rank 0's wishes at a boundary where `save` says whether a save is due.
     pub(super) fn wishes(&mut self, save: bool, seconds: f64) -> u64 {
         self.note_manifest();
@@ -188,6 +203,14 @@ impl Level2 {
             self.tally.put_off += 1;
             self.tally.put_off_s += since.elapsed().as_secs_f64();
         }
+    }
+}
+
+/// A rank that leaves its work because another is lost looks at memory and storage anew, in the same process. Nothing of what it
+/// had begun may still be at work there.
+impl Drop for Level2 {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -474,15 +497,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
     /// The test is over: whatever is still on its way is of no use any more.
     pub fn end_level2(&mut self) {
-        let Some(level2) = &mut self.level2 else { return };
-        if let Some((_, mut task)) = level2.flight.take() {
-            task.give_up();
-            task.wait();
+        if let Some(level2) = &mut self.level2 {
+            level2.end();
         }
-        if let Some((.., task)) = &mut level2.manifest {
-            // It removes older epochs; whoever removes all of them must not meet it.
-            task.wait();
-        }
-        level2.note_manifest();
     }
 }

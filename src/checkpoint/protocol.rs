@@ -236,6 +236,20 @@ pub fn decide_with(
     }
 }
 
+/// As [`decide_with`], in a launch that has lost ranks and goes on in place. What memory refuses there, a restart may still have of
+/// it, for that reaches what the lost ones hold on their own nodes: so storage does not stand in for it.
+pub fn decide_in_place(
+    setup: &Setup,
+    claims: &[Option<Claim>],
+    boundary: impl Fn(EpochId) -> Option<u64>,
+    stored: Option<u64>,
+) -> Decision {
+    match decide(setup, claims) {
+        refused @ Decision::Refuse(_) => refused,
+        _ => decide_with(setup, claims, boundary, stored),
+    }
+}
+
 fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     let Some(joined) = claims.iter().flatten().map(|c| c.joined).max() else {
         return Decision::Fresh;
@@ -597,7 +611,12 @@ mod tests {
         for claims in [lost, [None; 4], generating, torn] {
             assert_eq!(decide_with(&two(), &claims, at, Some(1)), Decision::Fetch, "{claims:?}");
             assert_eq!(decide_with(&two(), &claims, at, None), decide(&two(), &claims));
+            // In place only what nobody has saved in memory.
+            let alone = decide(&two(), &claims);
+            let wanted = if alone == Decision::Fresh { Decision::Fetch } else { alone };
+            assert_eq!(decide_in_place(&two(), &claims, at, Some(1)), wanted, "{claims:?}");
         }
+        assert_eq!(decide_in_place(&two(), &whole, at, Some(51)), Decision::Fetch);
         // Where it was taken nobody knows: memory.
         assert_eq!(decide_with(&two(), &whole, |_| None, Some(99)), restore(five, &[]));
     }

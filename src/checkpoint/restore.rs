@@ -14,7 +14,8 @@ use super::holding::{Holding, OpenHead, open_head};
 use super::level2::{Level2, Storage, seats};
 use super::plan::{Buffers, Layout, Scheme, SchemeError};
 use super::protocol::{
-    Decision, Method, Recovery, Refusal, Setup, Transitions, decide_with, is_settled,
+    Decision, Method, Recovery, Refusal, Setup, Transitions, decide_in_place, decide_with,
+    is_settled,
 };
 use super::save::Checkpointer;
 use super::taking::{Early, Memory, mark_of};
@@ -455,7 +456,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 headers.iter().map(|h| h.as_ref().map(|h| h.claim)).collect();
             let boundary = |target| boundary_of(&headers, target);
             let furthest = stored.first().map(|about| about.boundary);
-            let decision = decide_with(&setup, &claims, boundary, furthest);
+            let decision = match config.storage.as_ref().is_some_and(|storage| storage.in_place) {
+                true => decide_in_place(&setup, &claims, boundary, furthest),
+                false => decide_with(&setup, &claims, boundary, furthest),
+            };
             let recovery = match decision {
                 Decision::Fetch => {
                     // All of it is read beforehand where there is something to be given up for it, or to choose from.

@@ -206,8 +206,14 @@ impl<'a> Level2<'a> {
         })
     }
 
-    /// What the start of test `number` is told of the second level.
-    pub fn of_test(&self, number: u32, digest: u64, rounding: &str, fresh_run: u128) -> Storage {
+    /// What the start of test `number` is told of the second level. `in_place`: in a launch that has lost ranks.
+    pub fn of_test(
+        &self,
+        (number, digest): (u32, u64),
+        rounding: &str,
+        fresh_run: u128,
+        in_place: bool,
+    ) -> Storage {
         let first = self.first.replace(false);
         Storage {
             shelf: self.shelf.clone(),
@@ -218,6 +224,7 @@ impl<'a> Level2<'a> {
             stored: if first { self.stock.for_test(number, digest) } else { Vec::new() },
             damaged: if first { self.stock.damaged.clone() } else { Vec::new() },
             fresh_run,
+            in_place,
         }
     }
 }

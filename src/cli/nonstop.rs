@@ -53,9 +53,6 @@ pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Ended> {
                 "--nonstop needs --method self or double: single survives no loss during a save",
             );
         }
-        Some(protection) if protection.level2.is_some() => {
-            return bad("--nonstop cannot be had together with --level2: leave one out");
-        }
         Some(_) => {}
     }
     able("--nonstop")

@@ -324,8 +324,8 @@ impl<'a> Guardian<'a> {
         found.map(|(_, record)| &record.outcome)
     }
 
-    /// The position of each rank in test `number`: where its node's memory is, or its file. Of `players`, who have lost some
-    /// of their number, each keeps its own. None if they are too few.
+    /// The position of each rank in test `number`: where its node's memory is, or its file. Of `players`, who may lose some of
+    /// their number, each keeps its own. None if they are too few.
     pub fn place(
         &self,
         (number, digest): (usize, u64),
@@ -336,9 +336,12 @@ impl<'a> Guardian<'a> {
         let level2 = self.level2.as_ref();
         let files = level2.and_then(|level2| level2.files_of(number as u32, digest));
         let files = files.as_ref().map(|(nodes, found)| Lying { nodes, found });
-        match players {
-            [] => Some(self.arrival.place(number as u32, positions, files)),
-            players => self.arrival.place_again(number as u32, positions, players),
+        let nobody_keeps = players.iter().all(|player| player.kept.is_none());
+        // Who takes a lost one's position finds it in memory; a file draws where all begin.
+        let by_files = files.is_some() && nobody_keeps && players.len() >= positions;
+        match players.is_empty() || by_files {
+            true => Some(self.arrival.place(number as u32, positions, files)),
+            false => self.arrival.place_again(number as u32, positions, players),
         }
     }
 
@@ -380,7 +383,8 @@ impl<'a> Guardian<'a> {
             domain: self.domain.clone(),
             node: self.host.clone(),
             storage: self.level2.as_ref().map(|level2| {
-                level2.of_test(number as u32, digest, &self.rounding, self.fresh_run)
+                let in_place = max(context, story.losses.into()) > 0;
+                level2.of_test((number as u32, digest), &self.rounding, self.fresh_run, in_place)
             }),
         };
         set_phase("taking the memory of the run");

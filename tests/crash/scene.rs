@@ -115,7 +115,6 @@ impl Scene {
     }
 
     /// With so many ranks more than there are positions, each a failure domain of its own.
-    #[allow(dead_code)] // not in tests/nonstop
     pub fn idle(mut self, count: usize) -> Self {
         let more = (self.ranks..self.ranks + count).map(|rank| format!("rank:{rank} d{rank}\n"));
         let domains = fs::read_to_string(self.path("domains")).unwrap() + &more.collect::<String>();

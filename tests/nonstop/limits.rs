@@ -30,10 +30,11 @@ fn who_takes_the_place_is_lost_too_until_nobody_is_left() {
     scene.finish();
 }
 
-/// The ranks of these positions are killed at one moment, sealed for the second time, and their memory may go with them.
-fn at_once(scene: &Scene, positions: &[usize], lost: bool) -> Ran {
-    let faults: Vec<String> = positions.iter().map(|p| format!("1@sealed:{p}:2:stop")).collect();
-    let places: Vec<String> = positions.iter().map(|p| format!("sealed:{p}:2")).collect();
+/// The ranks of these positions are killed at one moment, at a point for the so many-th time, and their memory may go with them.
+pub fn at_once(scene: &Scene, positions: &[usize], point: &str, hit: usize, lost: bool) -> Ran {
+    let place = |position: &usize| format!("{point}:{position}:{hit}");
+    let places: Vec<String> = positions.iter().map(place).collect();
+    let faults: Vec<String> = places.iter().map(|place| format!("1@{place}:stop")).collect();
     let running = scene.start_with(&faults.join(","));
     let began = Instant::now();
     let halted = |rank: usize| running.ranks().iter().any(|r| r.rank == rank && r.halted());
@@ -58,10 +59,10 @@ fn at_once(scene: &Scene, positions: &[usize], lost: bool) -> Ran {
 #[ignore = "needs Open MPI 5"]
 fn several_at_once_are_one_loss_or_several() {
     let scene = Scene::new(2, 3).nonstop(3);
-    let ran = scene.expect_finished(at_once(&scene, &[0, 3, 5], false));
+    let ran = scene.expect_finished(at_once(&scene, &[0, 3, 5], "sealed", 2, false));
     assert!(in_place(&ran) >= 1, "{}", ran.told());
     let scene = Scene::new(2, 3).nonstop(2).protect(&["--losses", "2", "--group", "6"]);
-    let ran = scene.expect_finished(at_once(&scene, &[1, 4], true));
+    let ran = scene.expect_finished(at_once(&scene, &[1, 4], "sealed", 2, true));
     assert!(in_place(&ran) >= 1, "{}", ran.told());
 }
 
@@ -70,7 +71,7 @@ fn several_at_once_are_one_loss_or_several() {
 #[ignore = "needs Open MPI 5"]
 fn more_than_a_group_survives_ends_with_the_memory_kept() {
     let scene = Scene::new(2, 2).nonstop(2);
-    let ran = at_once(&scene, &[1, 2], true).expect_code(75);
+    let ran = at_once(&scene, &[1, 2], "sealed", 2, true).expect_code(75);
     assert!(ran.err.contains("cannot go on in place"), "{}", ran.told());
     scene.expect_refused(4, &["position 1", "position 2"]);
 }

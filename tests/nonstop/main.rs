@@ -8,6 +8,7 @@
 //! | `points` | every crash point, memory kept and lost; every step of going on, again; x bit for bit that of an undisturbed run |
 //! | `limits` | several at once, those who stand by, nobody left to take a place: the job ends so that a restart goes on |
 //! | `starting` | a rank that dies while MPI starts, which ends the job with a word |
+//! | `level2` | each step to storage and back beside going on in place; what lies there afterwards is whole |
 //! | `chance` | ranks killed from outside at random moments, from a printed seed |
 //! | `checksums` | `--method abft`: every step of the solver; what checksums can replace, and what is refused |
 //!
@@ -28,6 +29,7 @@ mod scene;
 
 mod chance;
 mod checksums;
+mod level2;
 mod limits;
 mod peers;
 mod points;

@@ -12,12 +12,12 @@ pub fn in_place(ran: &Ran) -> u32 {
 }
 
 /// These points and all between them.
-fn between(first: Point, last: Point) -> &'static [Point] {
+pub fn between(first: Point, last: Point) -> &'static [Point] {
     let at = |point| Point::ALL.iter().position(|p| *p == point).unwrap();
     &Point::ALL[at(first)..=at(last)]
 }
 
-/// Of a second level, which these runs do not have, and of the solver, which are struck in `checksums`.
+/// Of a second level and of the solver, which are struck in `level2` and `checksums`.
 fn elsewhere(point: &Point) -> bool {
     point.is_solvers()
         || between(Point::StreamBegin, Point::Pruned).contains(point)

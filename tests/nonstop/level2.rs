@@ -1,0 +1,153 @@
+//! A second level beside going on in place: ranks that die while an epoch is on its way to storage, and after; what lies there then
+//! is whole, and is what a restart goes on from where memory cannot.
+
+use std::fs;
+use std::path::PathBuf;
+
+use skt_hpl::faults::Point;
+use tempfile::TempDir;
+
+use crate::job::Ran;
+use crate::points::{between, in_place};
+use crate::scene::{Scene, resumed_at, whole};
+
+/// Long enough that several epochs get to storage.
+const LONGER: &[&str] = &["-n", "1503", "--nb", "10"];
+
+/// A run of four positions, and so many ranks more that stand by. Every save goes to storage, as soon as the one before is there.
+struct Stored {
+    scene: Scene,
+    storage: TempDir,
+}
+
+impl std::ops::Deref for Stored {
+    type Target = Scene;
+    fn deref(&self) -> &Scene {
+        &self.scene
+    }
+}
+
+impl Stored {
+    fn new(spares: usize, scope: &str) -> Self {
+        let storage = tempfile::Builder::new().prefix("t-stored-").tempdir_in("/dev/shm").unwrap();
+        let scene = Scene::of(2, 2, LONGER).idle(spares).nonstop(0);
+        let dirs = (0..scene.ranks).map(|rank| storage.path().join(format!("d{rank}")));
+        dirs.for_each(|dir| fs::create_dir(dir).unwrap());
+        let dir = match scope {
+            "node" => storage.path().join("{domain}"),
+            _ => storage.path().to_owned(),
+        };
+        let level2 = ["--level2", dir.to_str().unwrap(), "--level2-scope", scope];
+        let scene = scene.protect(&["--checkpoint", "1", "--level2-every", "1"]).protect(&level2);
+        Self { scene, storage }
+    }
+
+    /// What is left of the job in DIR and in the nodes' own.
+    fn folders(&self) -> Vec<PathBuf> {
+        let name = format!("skt-hpl.{}.{}", nix::unistd::getuid(), self.name);
+        let own = (0..self.ranks).map(|rank| self.storage.path().join(format!("d{rank}")));
+        let all = own.chain([self.storage.path().to_owned()]).map(|dir| dir.join(&name));
+        all.filter(|folder| folder.exists()).collect()
+    }
+
+    /// Epochs there that were concluded.
+    fn whole(&self) -> usize {
+        let epochs = self.folders().into_iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+        epochs.filter(|epoch| epoch.as_ref().unwrap().path().join("manifest").exists()).count()
+    }
+
+    fn lose_memory(&self) {
+        (0..4).for_each(|position| self.lose(position));
+        assert!(self.held().is_empty());
+    }
+
+    fn survive(&self, faults: &str) -> Ran {
+        let ran = self.scene.survive(faults);
+        assert!(self.folders().is_empty(), "{:?}: {}", self.folders(), ran.told());
+        ran
+    }
+
+    /// Started again, it goes on from storage and leaves nothing.
+    fn comes_back(&self) -> Ran {
+        assert!(self.whole() > 0, "{:?}", self.folders());
+        let ran = self.finish();
+        assert!(from_storage(&ran), "{}", ran.told());
+        assert!(self.folders().is_empty(), "{:?}: {}", self.folders(), ran.told());
+        ran
+    }
+}
+
+fn from_storage(ran: &Ran) -> bool {
+    ran.err.contains("it was read from")
+}
+
+/// A helper's process dies at any step to storage, that of the rank that writes the manifest included: its position is taken, and
+/// memory is what is gone on from.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn a_loss_on_the_way_to_storage_is_gone_on_from() {
+    let steps = between(Point::StreamBegin, Point::Pruned);
+    for (turn, &point) in steps.iter().enumerate() {
+        let of_first = !point.name().starts_with("stream");
+        for position in 0..4 {
+            let chosen = turn % 3 == 1 && position == if of_first { 0 } else { turn % 4 };
+            if (of_first && position > 0) || (!whole() && !chosen) {
+                continue;
+            }
+            let action = ["kill", "lose"][(turn + position) % 2];
+            let fault = format!("1@{}:{position}:2:{action}", point.name());
+            println!("{fault}");
+            let ran = Stored::new(1, "shared").survive(&fault);
+            assert_eq!(in_place(&ran), 1, "{fault}: {}", ran.told());
+            assert!(!from_storage(&ran), "{fault}: {}", ran.told());
+        }
+    }
+}
+
+/// Who takes the position writes its files from then on: when nobody is left, and all memory is gone, storage has a later epoch than
+/// the one that the loss struck.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn what_is_written_after_a_loss_is_whole() {
+    for (scope, place) in [("shared", "stream-half:1:2"), ("node", "stream-synced:2:2")] {
+        let stored = Stored::new(1, scope);
+        let ran = stored.strike(&format!("1@{place}:lose,2@iteration:0:60:kill"));
+        let ran = ran.expect_code(75);
+        let went_on = resumed_at(&ran).unwrap();
+        stored.lose_memory();
+        let ran = stored.comes_back();
+        assert!(resumed_at(&ran).unwrap() > went_on, "{scope}, {went_on}: {}", ran.told());
+    }
+}
+
+/// What was read from storage is not saved in memory yet, and a rank is lost: it is read again.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn coming_back_from_storage_survives_a_loss() {
+    for (scope, place) in [("shared", "fetch-half:1:1"), ("node", "encode-batch:3:1")] {
+        if scope == "node" && !whole() {
+            continue;
+        }
+        let stored = Stored::new(1, scope);
+        // Both of a group, which memory does not survive.
+        let ran =
+            stored.strike("1@iteration:0:60:lose,2@iteration:1:20:lose,2@iteration:0:20:lose");
+        assert!(ran.err.contains("The run cannot go on in place"), "{}", ran.told());
+        stored.lose_memory();
+        let ran = stored.survive(&format!("1@{place}:kill"));
+        assert!(from_storage(&ran), "{scope}: {}", ran.told());
+        assert_eq!(in_place(&ran), 1, "{scope}: {}", ran.told());
+    }
+}
+
+/// More of a group is gone than memory survives: storage has an epoch, but a restart may reach what the lost ones hold, so it is
+/// left to that.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn more_than_a_group_survives_is_left_to_a_restart() {
+    let stored = Stored::new(2, "shared");
+    let ran = crate::limits::at_once(&stored, &[1, 2], "iteration", 60, true).expect_code(75);
+    assert!(ran.err.contains("cannot go on in place"), "{}", ran.told());
+    assert!(!from_storage(&ran), "{}", ran.told());
+    stored.comes_back();
+}

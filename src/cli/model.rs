@@ -474,10 +474,8 @@ fn encodings(p: u64, size: f64, losses: u64, link: Link) -> Result<Answer, Model
 }
 
 fn helper_cores(cores: &[u64], copy: f64, encode: f64, every: f64) -> Result<Answer, ModelError> {
-    let mut text = format!(
-        "encoding inline costs {:.2} %\n",
-        100.0 * helpers::overhead_inline(encode, every)?
-    );
+    let mut text =
+        format!("encoding inline costs {:.2} %\n", 100.0 * helpers::overhead(encode, every)?);
     for c in cores {
         let _ = writeln!(
             text,
@@ -530,10 +528,7 @@ fn without_restart(flags: &NonstopFlags) -> Result<Answer, ModelError> {
 fn waste(flags: &WasteFlags) -> Result<Answer, ModelError> {
     let machine = Machine::from(flags.machine);
     let edition = if flags.printed { Edition::Printed } else { Edition::Recovered };
-    let mut platform = Platform::of(machine, edition);
-    if let Some(c) = flags.checkpoint {
-        platform = platform.with_checkpoint(c);
-    }
+    let platform = Platform::of(machine, edition).with_checkpoint(flags.checkpoint);
     let defaults = Defaults {
         rho: flags.rho,
         lambda: flags.lambda,

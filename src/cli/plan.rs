@@ -533,10 +533,7 @@ fn protection(plan: &Plan) -> String {
         Method::None => "none".into(),
         Method::Abft => format!(
             "{} of {} ranks with checksums, which bear{} the loss of {}",
-            match plan.checksum_columns {
-                1 => "a column".to_owned(),
-                sums => format!("{sums} columns"),
-            },
+            Columns::told(plan.checksum_columns),
             plan.shape.p,
             if plan.checksum_columns == 1 { "s" } else { "" },
             Columns::borne(plan.checksum_columns)
@@ -569,21 +566,19 @@ fn without_restart(c: &Comparison) -> String {
         let told = rate.map_or("never, or not possible".into(), show_flops);
         let _ = writeln!(t, "  {what:<28} {told:>16} expected");
     }
-    const CHECKSUMS: &str = "Checksums";
     // In place is never slower; where it gains nothing a restart is the simpler way.
     let gains = |a: Option<f64>, b: Option<f64>| a.unwrap_or(0.0) > 1.001 * b.unwrap_or(0.0);
     if [c.restart, c.in_place, c.abft] == [None; 3] {
         return t;
     }
     let best = if gains(c.abft, c.in_place) {
-        CHECKSUMS
+        "Checksums are"
     } else if gains(c.in_place, c.restart) {
-        "Self-checkpoint in place"
+        "Self-checkpoint in place is"
     } else {
-        "Self-checkpoint with restarts: going on in place gains less than 0.1 %, so it"
+        "Self-checkpoint with restarts: going on in place gains less than 0.1 %, so it is"
     };
-    let is = if best == CHECKSUMS { "are" } else { "is" };
-    let _ = writeln!(t, "  {best} {is} better here.");
+    let _ = writeln!(t, "  {best} better here.");
     let _ = match c.abft_from {
         Some(0.0) => {
             writeln!(t, "  Checksums are faster at these sizes even if every failure takes a node.")

@@ -244,6 +244,7 @@ fn collect(value: &Value, mut shape: Shape, found: &mut Vec<Sample>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::measured::{Row, TABLE_3};
     use super::*;
     use proptest::prelude::*;
 
@@ -305,16 +306,14 @@ WC00L2L1        2000    64     2     1               0.06             8.9000e+01
     /// The paper's Table 3, three sizes of one cluster without checkpoints: the model fits them to half a percent.
     #[test]
     fn fits_table_3_of_the_paper() {
-        let samples: Vec<_> = [(234_240.0, 2338.64), (154_880.0, 709.84), (129_280.0, 426.18)]
-            .iter()
-            .map(|&(n, t)| at(n, flops(n) / t))
-            .collect();
+        let [original, scr, skt] = [0, 4, 5].map(|i| &TABLE_3[i]);
+        let samples = [original, scr, skt].map(|row| at(row.n, flops(row.n) / row.seconds));
         let found = fit(&samples, None).unwrap();
         assert!(found.worst < 0.005, "{}", found.worst);
-        // Normalised efficiency of SKT-HPL and SCR: 94.49 % and 92.10 % of the original.
-        let r = |n| found.model.rate(n).unwrap();
-        assert!((r(154_880.0) / r(234_240.0) - 0.9449).abs() < 0.006);
-        assert!((r(129_280.0) / r(234_240.0) - 0.9210).abs() < 0.006);
+        let rate = |row: &Row| found.model.rate(row.n).unwrap();
+        for row in [scr, skt] {
+            assert!((rate(row) / rate(original) - row.normalised).abs() < 0.006, "{}", row.name);
+        }
     }
 
     #[test]

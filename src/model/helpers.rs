@@ -9,28 +9,20 @@ use super::error::{Result, at_least, finite, non_negative, positive};
 /// Share of the machine lost with helpers: one core of `cores` a node, and the copy to it each interval.
 pub fn overhead_with_helper(cores: u64, copy_s: f64, interval_s: f64) -> Result<f64> {
     at_least("the number of cores per node", cores, 1, "at least 1")?;
-    non_negative("the copying time", copy_s)?;
-    positive("the interval between saves", interval_s)?;
-    finite("the overhead", 1.0 / cores as f64 + copy_s / interval_s)
+    finite("the overhead", 1.0 / cores as f64 + overhead(copy_s, interval_s)?)
 }
 
-/// Share of the time lost where a core of each node is idle anyway and encodes (sections 5.2 and 5.3): the copy to it.
-pub fn overhead_on_idle_core(copy_s: f64, interval_s: f64) -> Result<f64> {
-    non_negative("the copying time", copy_s)?;
+/// Share of the time lost when the computing processes stop for so long at each save: to encode, or, where a core of each
+/// node is idle anyway and encodes (sections 5.2 and 5.3), for the copy to it.
+pub fn overhead(stop_s: f64, interval_s: f64) -> Result<f64> {
+    non_negative("the time that a save stops for", stop_s)?;
     positive("the interval between saves", interval_s)?;
-    finite("the overhead", copy_s / interval_s)
-}
-
-/// Share of the time lost when the computing processes encode themselves.
-pub fn overhead_inline(encode_s: f64, interval_s: f64) -> Result<f64> {
-    non_negative("the encoding time", encode_s)?;
-    positive("the interval between saves", interval_s)?;
-    finite("the overhead", encode_s / interval_s)
+    finite("the overhead", stop_s / interval_s)
 }
 
 /// The inequality of section 5.1: whether helpers cost less than encoding inline.
 pub fn helper_pays(cores: u64, copy_s: f64, encode_s: f64, interval_s: f64) -> Result<bool> {
-    Ok(overhead_with_helper(cores, copy_s, interval_s)? < overhead_inline(encode_s, interval_s)?)
+    Ok(overhead_with_helper(cores, copy_s, interval_s)? < overhead(encode_s, interval_s)?)
 }
 
 /// Helpers pay when saves are closer together than this, seconds: cores (encode - copy); zero when
@@ -62,8 +54,8 @@ mod tests {
     #[test]
     fn what_the_printed_percentages_say_of_each_other() {
         let (encode, copy) = (9.0, 2.0);
-        assert_eq!(overhead_inline(encode, 100.0).unwrap(), 0.09);
-        assert_eq!(overhead_on_idle_core(copy, 100.0).unwrap(), 0.02);
+        assert_eq!(overhead(encode, 100.0).unwrap(), 0.09);
+        assert_eq!(overhead(copy, 100.0).unwrap(), 0.02);
         assert!((overhead_with_helper(16, copy, 100.0).unwrap() - 0.0825).abs() < 1e-12);
         assert!(helper_pays(16, copy, encode, 100.0).unwrap());
         let encodings = break_even_interval(16, copy, encode).unwrap() / encode;
@@ -82,7 +74,7 @@ mod tests {
 
         #[test]
         fn never_nan(cores in any::<u64>(), a in any::<f64>(), b in any::<f64>()) {
-            for v in [overhead_with_helper(cores, a, b), overhead_on_idle_core(a, b), overhead_inline(a, b), break_even_interval(cores, a, b)].into_iter().flatten() {
+            for v in [overhead_with_helper(cores, a, b), overhead(a, b), break_even_interval(cores, a, b)].into_iter().flatten() {
                 prop_assert!(v.is_finite());
             }
         }

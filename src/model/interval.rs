@@ -4,7 +4,7 @@
 //! the work that is repeated, and the exact expectation for exponential failures, which does not. The
 //! planner and the simulation's own tests use the exact one.
 
-use super::error::{Result, finite, non_negative, positive};
+use super::error::{ModelError, Result, finite, non_negative, positive};
 
 /// Young's interval between saves, seconds: sqrt(2 M delta) with cost `delta` of a save and mean time
 /// `mtbf` between failures of the whole system.
@@ -92,6 +92,18 @@ pub fn segment_time(segment: Segment, down: f64, mtbf: f64) -> Result<f64> {
     let tries = ((segment.work + segment.encode) / mtbf).exp_m1();
     let flush = -(-segment.flush / mtbf).exp_m1();
     finite("the expected time of a segment", mtbf * (down / mtbf).exp() * (tries + flush))
+}
+
+/// The share of the rate that is left with a save of `save` seconds at the best interval, and with failures after each of
+/// which nothing is computed for `down` seconds and what came after the save is computed again.
+pub fn share_left(save: f64, down: f64, mtbf: f64) -> Result<f64> {
+    positive("the cost of a save", save)?;
+    let work = optimal(save, mtbf)?;
+    match segment_time(Segment { work, encode: save, flush: 0.0 }, down, mtbf) {
+        // Longer than a number can tell: nothing is left.
+        Err(ModelError::Overflow { .. }) => Ok(0.0),
+        time => Ok(work / time?),
+    }
 }
 
 #[cfg(test)]

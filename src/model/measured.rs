@@ -179,8 +179,12 @@ pub const TIANHE: [Large; 2] = [
     },
 ];
 
-/// Seconds of a save on Tianhe-2 (Fig. 15), and what the copying is of it at most (section 7.6).
+/// Seconds of a save on Tianhe-2, and of noticing a loss, starting anew and recovering (Fig. 15); and what the copying is of a
+/// save at most (section 7.6).
 pub const TIANHE_2_SAVE_S: f64 = 16.0;
+pub const TIANHE_2_DETECT_S: f64 = 63.0;
+pub const TIANHE_2_RESTART_S: f64 = 19.0;
+pub const TIANHE_2_RECOVER_S: f64 = 20.0;
 pub const TIANHE_2_COPY_S: f64 = 1.0;
 
 impl Large {

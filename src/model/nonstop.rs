@@ -9,7 +9,7 @@
 use super::ModelError;
 use super::encoding::{Code, Link, tree};
 use super::error::{Result, at_least, finite, fraction, non_negative, positive};
-use super::interval::{self, Segment};
+use super::interval;
 use crate::lu::SUMS_MAX;
 use serde::Serialize;
 
@@ -50,6 +50,11 @@ impl Columns {
     pub fn factor(self) -> Result<f64> {
         self.check()?;
         Ok((self.q as f64 + self.sums as f64) / self.q as f64)
+    }
+
+    /// So many of them, in words.
+    pub fn told(sums: u64) -> String {
+        if sums == 1 { "a column".to_owned() } else { format!("{sums} columns") }
     }
 
     /// How many process columns may be lost, in words.
@@ -232,13 +237,13 @@ pub struct Ways {
 impl Ways {
     /// Saves at the optimal interval, each failure a restart.
     pub fn by_restarts(&self, mtbf: f64) -> Result<f64> {
-        self.saved(mtbf, self.again + self.recover)
+        interval::share_left(self.save, self.again + self.recover, mtbf)
     }
 
     /// Saves at the optimal interval, the failures of processes gone on from in place.
     pub fn in_place(&self, failing: Failing) -> Result<f64> {
         let (in_place, restart) = (self.in_place + self.recover, self.again + self.recover);
-        self.saved(failing.mtbf, failing.mean_down(in_place, restart)?)
+        interval::share_left(self.save, failing.mean_down(in_place, restart)?, failing.mtbf)
     }
 
     /// Columns of checksums beside those that compute.
@@ -249,16 +254,6 @@ impl Ways {
             // Longer than a number can tell: nothing is left of the rate.
             Err(ModelError::Overflow { .. }) => Ok(0.0),
             time => Ok(self.work / time?),
-        }
-    }
-
-    fn saved(&self, mtbf: f64, down: f64) -> Result<f64> {
-        positive("the cost of a save", self.save)?;
-        let work = interval::optimal(self.save, mtbf)?;
-        let segment = Segment { work, encode: self.save, flush: 0.0 };
-        match interval::segment_time(segment, down, mtbf) {
-            Err(ModelError::Overflow { .. }) => Ok(0.0),
-            time => Ok(work / time?),
         }
     }
 }
@@ -348,7 +343,7 @@ pub(crate) fn no_groups() -> ModelError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::interval::segment_time;
+    use super::super::interval::{Segment, segment_time};
     use super::*;
     use proptest::prelude::*;
 

@@ -4,7 +4,7 @@
 use super::super::efficiency::with_fraction_at_least;
 use super::super::encoding::{striped_reduce, striped_ring};
 use super::super::error::Result;
-use super::super::interval::{self, Segment};
+use super::super::interval;
 use super::super::measured::{
     Large, Row, TABLE_3, TABLE_3_EVERY_S, TABLE_3_GROUP, TABLE_3_MEMORY_GB, TIANHE,
 };
@@ -130,12 +130,6 @@ pub(super) fn table_3() -> Result<Figure> {
     })
 }
 
-/// The share of the rate that saves of `save` seconds and repeated work leave at the best interval.
-fn left_by_saves(save: f64, mtbf: f64) -> Result<f64> {
-    let work = interval::optimal(save, mtbf)?;
-    Ok(work / interval::segment_time(Segment { work, encode: save, flush: 0.0 }, 0.0, mtbf)?)
-}
-
 /// Section 4.3: what a larger group gains and costs.
 pub(super) fn group_figure() -> Result<Figure> {
     let sizes: [u64; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
@@ -151,7 +145,8 @@ pub(super) fn group_figure() -> Result<Figure> {
         let tree = |g| striped_reduce(g, 1, m.data_of_rank(g)?, link);
         let ring = |g| striped_ring(g, 1, m.data_of_rank(g)?, link);
         let rate = |g, save| {
-            Ok(100.0 * m.normalised_at(share(g)?)? * left_by_saves(save, run.mtbf_system)?)
+            let left = interval::share_left(save, 0.0, run.mtbf_system)?;
+            Ok(100.0 * m.normalised_at(share(g)?)? * left)
         };
         memory.push(line(
             &format!("rate, {}", m.name),

@@ -97,12 +97,8 @@ pub(super) fn helpers_compared() -> Result<Figure> {
     const COPY: f64 = 2.0 / 9.0;
     let encodings = spread(4.0, 100.0, 80);
     let percent = |f: &dyn Fn(f64) -> Result<f64>| curve(&encodings, |x| Ok(100.0 * f(x)?));
-    let inline = || {
-        Ok::<_, super::ModelError>(dashed(
-            "inline",
-            percent(&|x| helpers::overhead_inline(1.0, x))?,
-        ))
-    };
+    let inline =
+        || Ok::<_, super::ModelError>(dashed("inline", percent(&|x| helpers::overhead(1.0, x))?));
     let mut aside = vec![inline()?];
     for cores in [8, 16, 32] {
         aside.push(line(
@@ -110,10 +106,7 @@ pub(super) fn helpers_compared() -> Result<Figure> {
             percent(&|x| helpers::overhead_with_helper(cores, COPY, x))?,
         ));
     }
-    let idle = vec![
-        inline()?,
-        line("an idle core", percent(&|x| helpers::overhead_on_idle_core(COPY, x))?),
-    ];
+    let idle = vec![inline()?, line("an idle core", percent(&|x| helpers::overhead(COPY, x))?)];
     let panel = |title: &str, series| Panel {
         title: title.into(),
         x: Axis::log("interval between saves, in encodings"),

@@ -3,6 +3,7 @@
 use super::super::ModelError;
 use super::super::error::Result;
 use super::super::memory::{Method, Scope};
+use super::super::nonstop::Columns;
 
 /// What distinguishes one alternative from another.
 #[derive(Clone, Copy)]
@@ -51,7 +52,7 @@ pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
     if columns <= sums {
         return Err(ModelError::DoesNotFit(format!(
             "{} of checksums (method abft) need{} {} ranks at least, {sums} of them for the checksums; there {} {ranks}",
-            if sums == 1 { "a column".into() } else { format!("{sums} columns") },
+            Columns::told(sums),
             if sums == 1 { "s" } else { "" },
             sums.saturating_add(1),
             if ranks == 1 { "is" } else { "are" },

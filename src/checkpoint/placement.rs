@@ -164,6 +164,8 @@ pub fn recast(
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rand_xoshiro::Xoshiro256StarStar;
+    use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
     fn held(position: usize, joined: u32) -> Found {
         Found { position, run: 1, joined }
@@ -296,16 +298,18 @@ mod tests {
         assert_eq!(taken, by_memory(4, &[0, 0, 1, 1, 2, 2], &vec![Vec::new(); 6]));
     }
 
+    /// A number below n at each throw.
+    fn dice(seed: u64) -> impl FnMut(usize) -> usize {
+        let mut state = Xoshiro256StarStar::seed_from_u64(seed);
+        move |n| (state.next_u64() % n as u64) as usize
+    }
+
     proptest! {
         #[test]
         fn after_a_loss_who_is_left_stays_and_every_position_is_taken_once(
             positions in 1usize..10, spares in 0usize..4, lost in 0usize..4, seed: u64,
         ) {
-            let mut state = seed | 1;
-            let mut random = |n: usize| {
-                state ^= state << 13; state ^= state >> 7; state ^= state << 17;
-                (state % n as u64) as usize
-            };
+            let mut random = dice(seed);
             let mut players: Vec<Player> = (0..positions + spares).map(|r| Player {
                 node: r / 2,
                 domain: format!("n{}", r / 2),
@@ -338,11 +342,7 @@ mod tests {
             positions in 1usize..8, idle in 0usize..6, per_node in 1usize..4, seed: u64,
         ) {
             let ranks = positions + idle;
-            let mut state = seed | 1;
-            let mut random = |n: usize| {
-                state ^= state << 13; state ^= state >> 7; state ^= state << 17;
-                (state % n as u64) as usize
-            };
+            let mut random = dice(seed);
             let nodes: Vec<usize> = (0..ranks).map(|r| r / per_node).collect();
             let mut found = vec![Vec::new(); ranks];
             let mut holders = Vec::new();
@@ -362,11 +362,7 @@ mod tests {
             positions in 1usize..12, spare in 0usize..4, per_node in 1usize..4, seed: u64,
         ) {
             let ranks = positions + spare;
-            let mut state = seed | 1;
-            let mut random = |n: usize| {
-                state ^= state << 13; state ^= state >> 7; state ^= state << 17;
-                (state % n as u64) as usize
-            };
+            let mut random = dice(seed);
             let nodes: Vec<usize> = (0..ranks).map(|r| r / per_node).collect();
             let mut found = vec![Vec::new(); ranks];
             let mut on_node = std::collections::HashMap::new();

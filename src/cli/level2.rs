@@ -20,8 +20,8 @@ use crate::storage::{About, Shelf, Sight};
 /// Positions that have a file in a DIR, by epoch.
 type Files = Vec<(Key, Vec<u32>)>;
 
-/// What a rank tells of its DIR: the first rank that sees it, that one's failure domain, and from that one what lies there.
-type Told = (usize, String, Option<Result<(Stock, Files), String>>);
+/// What a rank tells of its DIR: the first rank that sees it, and if it is that one, its failure domain and what lies there.
+type Told = (usize, Option<(String, Result<(Stock, Files), String>)>);
 
 /// The second level of one run, on one rank.
 pub struct Level2<'a> {
@@ -100,12 +100,13 @@ impl<'a> Level2<'a> {
         }
         let found = first.then(|| {
             let shelf = shelf.clone();
-            patiently(move || {
+            let found = patiently(move || {
                 let files = if sight == Sight::Node { shelf.files() } else { Vec::new() };
                 Ok((shelf.survey()?, files))
-            })
+            });
+            (domain.to_owned(), found)
         });
-        let mine: Told = (seat, domain.to_owned(), found);
+        let mine: Told = (seat, found);
         let mut bytes = serde_json::to_vec(&mine).expect("plain values have a JSON form");
         let all = match sight {
             Sight::Shared => {
@@ -116,10 +117,10 @@ impl<'a> Level2<'a> {
         };
         let (mut stocks, mut seats, mut files) = (Vec::new(), Vec::new(), Vec::new());
         for bytes in &all {
-            let (seat, node, found): Told =
+            let (seat, found): Told =
                 serde_json::from_slice(bytes).expect("ranks of one run are one program");
             let mut here = Vec::new();
-            if let Some(found) = found {
+            if let Some((node, found)) = found {
                 let (stock, files) = found.map_err(&ended)?;
                 stocks.push((node, stock));
                 here = files;

@@ -15,6 +15,7 @@ use clap::Args;
 
 use super::doctor::{self, DoctorFlags};
 use super::exit::{Exit, Refusal};
+use super::json_flag;
 use super::run::NodeFlags;
 use crate::burnin::document::{self, Document, Kind};
 use crate::burnin::probe::{self, Extent};
@@ -23,7 +24,7 @@ use crate::burnin::verdict::{Slow, Tolerance, Wrong};
 use crate::comm::World;
 use crate::memory::room;
 use crate::supervise::remember::events::unix_ms;
-use crate::supervise::remember::folder::{Folder, write_bytes};
+use crate::supervise::remember::folder::Folder;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::talk::processes::kernel;
 use crate::units::duration;
@@ -188,13 +189,9 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         .collect();
     document.findings.extend(document::hpl_findings(&document.hpl, &wrong_nodes));
     document.seconds = began.elapsed().as_secs_f64();
-    if let Some(path) = &flags.json {
-        let text = serde_json::to_vec_pretty(&document).expect("plain values have a JSON form");
-        write_bytes(path, &text).map_err(|error| {
-            Refusal(Exit::Environment, format!("cannot write {}: {error}", path.display()))
-        })?;
-    }
-    print!("{}", document.text());
+    // stdout tells how it goes all along, so the document is never there.
+    let file = flags.json.clone().map(Some);
+    print!("{}", json_flag::answer(&file, &document, || document.text())?);
     Ok(if document.findings.is_empty() { Exit::Passed } else { Exit::Suspect })
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory::header::EpochId;
 use crate::supervise::remember::events::FaultKind;
-use crate::supervise::talk::progress::{Doing, Part, Progress, words};
+use crate::supervise::talk::progress::{Doing, Progress, Role, words};
 
 /// A rank as its node's agent sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,11 +175,11 @@ impl Ranks {
 
     /// The positions of each node's ranks and their parts, without those that have died; where positions may stay `vacant`,
     /// also without those that stand idle.
-    pub fn positions(&self, vacant: bool) -> BTreeMap<usize, Vec<(u32, Part)>> {
-        let mut positions: BTreeMap<usize, Vec<(u32, Part)>> = BTreeMap::new();
+    pub fn positions(&self, vacant: bool) -> BTreeMap<usize, Vec<(u32, Role)>> {
+        let mut positions: BTreeMap<usize, Vec<(u32, Role)>> = BTreeMap::new();
         let has_part = |rank: &&Rank| !(rank.is_dead() || vacant && rank.idle);
         for rank in self.ranks.values().filter(has_part) {
-            positions.entry(rank.node).or_default().push((rank.last.position, rank.last.part));
+            positions.entry(rank.node).or_default().push((rank.last.position, rank.last.role));
         }
         positions
     }
@@ -460,7 +460,7 @@ mod tests {
             ranks.beat(1500, 2, &[seen(2, 10, 7, 'R')]);
             assert_eq!(ranks.positions(false).len(), 2);
             assert_eq!((ranks.dead(9_000, 300, name), ranks.first_death()), (None, None));
-            assert_eq!(ranks.positions(true), BTreeMap::from([(2, vec![(2, Part::Own)])]));
+            assert_eq!(ranks.positions(true), BTreeMap::from([(2, vec![(2, Role::Own)])]));
             // In another test another process has its place, and can die for all it is worth.
             ranks.beat(2000, 1, &[seen(0, 1, 0, 'R'), seen(1, 9, 6, 'R')]);
             assert_eq!(ranks.positions(true)[&1].len(), 2);
@@ -511,7 +511,7 @@ mod tests {
             assert_eq!(ranks.front_of(1), None);
             assert_eq!(ranks.front_of(4), Some((0, 4)));
             assert_eq!(ranks.last_lived_ms(1), Some(0));
-            assert_eq!(ranks.positions(false), BTreeMap::from([(4, vec![(1, Part::Own)])]));
+            assert_eq!(ranks.positions(false), BTreeMap::from([(4, vec![(1, Role::Own)])]));
             ranks.set_back(9000, 2);
             assert_eq!(ranks.front(), (0, 2));
         }

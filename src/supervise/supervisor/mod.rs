@@ -41,7 +41,7 @@ use crate::supervise::start::launcher::{LaunchPlan, launch};
 use crate::supervise::start::room::room;
 use crate::supervise::talk::agent::{binary_digest, boot};
 use crate::supervise::talk::cluster::{Cluster, News};
-use crate::supervise::talk::progress::Part;
+use crate::supervise::talk::progress::Role;
 use crate::supervise::tell::echo::Echo;
 use crate::supervise::tell::status::{Activity, Lines, Status};
 use crate::supervise::tell::{say, say_on, timeline, voice};
@@ -104,7 +104,7 @@ struct Supervisor<'a> {
     slow: BTreeMap<String, String>,
     lines: Lines,
     /// Of each node's ranks, where others stand by and it is known who does.
-    positions: Option<BTreeMap<usize, Vec<(u32, Part)>>>,
+    positions: Option<BTreeMap<usize, Vec<(u32, Role)>>>,
     /// What all incarnations have printed.
     echo: Echo,
     /// The most that any working node needs.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::memory::header::Doing;
 use crate::memory::header::{EpochId, Head, Identity, SUMS};
-use crate::memory::{Depot, Part as Piece, depot};
+use crate::memory::{Depot, Part, depot};
 
 /// What a rank is busy with, in a word for people.
 pub fn words(doing: Doing) -> &'static str {
@@ -27,7 +27,7 @@ pub fn words(doing: Doing) -> &'static str {
 /// What the rank of a position does, where checksums protect a test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Part {
+pub enum Role {
     /// Its own share of the matrix.
     #[default]
     Own,
@@ -37,12 +37,12 @@ pub enum Part {
     InPlaceOf(u32),
 }
 
-impl Part {
+impl Role {
     fn of(id: &Identity) -> Self {
         match (id.code, id.group) {
-            (SUMS, column) if column < id.q => Part::InPlaceOf(column),
-            (SUMS, _) => Part::Sums,
-            _ => Part::Own,
+            (SUMS, column) if column < id.q => Role::InPlaceOf(column),
+            (SUMS, _) => Role::Sums,
+            _ => Role::Own,
         }
     }
 }
@@ -67,7 +67,7 @@ pub struct Progress {
     pub busy_us: u64,
     pub flops: u64,
     #[serde(default)]
-    pub part: Part,
+    pub role: Role,
 }
 
 /// Where the agent gets progress from.
@@ -105,7 +105,7 @@ impl ProgressSource for Heads {
         self.found.retain(|h| self.job.as_ref().is_none_or(|job| *job == h.job));
         let look = |held: &depot::Held| {
             let depot = Depot::new(held.store, &held.job).ok()?;
-            let head = Head::new(depot.peek(held.position, Piece::Head).ok()?).ok()?;
+            let head = Head::new(depot.peek(held.position, Part::Head).ok()?).ok()?;
             let words = head.progress();
             let mut progress = Progress {
                 position: held.position,
@@ -121,15 +121,15 @@ impl ProgressSource for Heads {
                 progress.saved = header.claim.base.map(|id| (id, header.base.boundary));
                 (progress.n, progress.nb) = (header.id.n, header.id.nb);
                 progress.test = header.id.test;
-                progress.part = Part::of(&header.id);
+                progress.role = Role::of(&header.id);
             }
             Some(progress)
         };
-        self.found.iter().filter(|h| h.part == Piece::Head).filter_map(look).collect()
+        self.found.iter().filter(|h| h.part == Part::Head).filter_map(look).collect()
     }
 
     fn held(&self) -> (u64, usize) {
-        let heads = self.found.iter().filter(|h| h.part == Piece::Head).count();
+        let heads = self.found.iter().filter(|h| h.part == Part::Head).count();
         (self.found.iter().map(|h| h.bytes).sum(), heads)
     }
 }
@@ -145,10 +145,10 @@ mod tests {
         let id = |code, group| {
             let mut header = crate::memory::header::tests::sample();
             (header.id.code, header.id.group, header.id.q) = (code, group, 2);
-            Part::of(&header.id)
+            Role::of(&header.id)
         };
-        assert_eq!([id(NO_CODE, 1), id(0, 3)], [Part::Own; 2]);
-        assert_eq!([id(SUMS, 2), id(SUMS, 1)], [Part::Sums, Part::InPlaceOf(1)]);
+        assert_eq!([id(NO_CODE, 1), id(0, 3)], [Role::Own; 2]);
+        assert_eq!([id(SUMS, 2), id(SUMS, 1)], [Role::Sums, Role::InPlaceOf(1)]);
     }
 
     #[test]
@@ -157,10 +157,10 @@ mod tests {
         let other = format!("{name}-other");
         let ours = Depot::new(Store::Posix, &name).unwrap();
         let theirs = Depot::new(Store::Posix, &other).unwrap();
-        let head = Head::new(ours.create(3, Piece::Head, HEAD_BYTES).unwrap()).unwrap();
+        let head = Head::new(ours.create(3, Part::Head, HEAD_BYTES).unwrap()).unwrap();
         head.tick(Doing::Computing, 12);
-        let _a = ours.create(3, Piece::A, 1000).unwrap();
-        let _foreign = theirs.create(4, Piece::Head, HEAD_BYTES).unwrap();
+        let _a = ours.create(3, Part::A, 1000).unwrap();
+        let _foreign = theirs.create(4, Part::Head, HEAD_BYTES).unwrap();
         let mut heads = Heads::new(Some(name));
         let sample = heads.sample();
         let held = heads.held();

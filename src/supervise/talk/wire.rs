@@ -10,7 +10,7 @@ use crate::blas::arithmetic::Arithmetic;
 pub use crate::supervise::judge::ranks::RankSeen;
 
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
-pub const WIRE_VERSION: u32 = 9;
+pub const WIRE_VERSION: u32 = 10;
 
 /// Which run to look after, and how the nodes below are to be reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -138,8 +138,8 @@ impl Beat {
         let same_rank = |(a, b): (&RankSeen, &RankSeen)| {
             let (p, q) = (&a.progress, &b.progress);
             a.state == b.state
-                && (p.position, p.pid, p.doing, p.saved, p.test, p.n, p.nb, p.part)
-                    == (q.position, q.pid, q.doing, q.saved, q.test, q.n, q.nb, q.part)
+                && (p.position, p.pid, p.doing, p.saved, p.test, p.n, p.nb, p.role)
+                    == (q.position, q.pid, q.doing, q.saved, q.test, q.n, q.nb, q.role)
         };
         let same = (self.processes, self.stopped, self.held_bytes, self.held_positions)
             == (last.processes, last.stopped, last.held_bytes, last.held_positions)
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn what_moves_all_the_time_travels_in_few_bytes_and_brings_the_beat_up_to_date() {
-        use crate::supervise::talk::progress::{Doing, Part, Progress};
+        use crate::supervise::talk::progress::{Doing, Progress, Role};
         let rank = |position, iteration, doing| RankSeen {
             progress: Progress {
                 position,
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(beat(12, Doing::Computing, 1 << 35).moved_since(&first), None);
         assert_eq!(Beat { ranks: vec![], ..first.clone() }.moved_since(&first), None);
         let mut replaced = later.clone();
-        replaced.ranks[1].progress.part = Part::InPlaceOf(1);
+        replaced.ranks[1].progress.role = Role::InPlaceOf(1);
         assert_eq!(replaced.moved_since(&first), None);
         assert_eq!(Beat { stopped: 1, ..first.clone() }.moved_since(&first), None);
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::timeline::{FaultTimes, WallTime};
 use crate::supervise::remember::journal::Held;
-use crate::supervise::talk::progress::Part;
+use crate::supervise::talk::progress::Role;
 
 /// What the run is busy with, as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,8 +64,8 @@ impl Problem {
 
 /// What a node's ranks are there for: positions of some, with what each of them does, so many others are `lost`, and the rest
 /// stands by; where lost positions stay `vacant`, it stands idle.
-pub fn part(ranks: usize, positions: &[(u32, Part)], lost: usize, vacant: bool) -> String {
-    let mut parts: Vec<(Part, Vec<String>)> = Vec::new();
+pub fn part(ranks: usize, positions: &[(u32, Role)], lost: usize, vacant: bool) -> String {
+    let mut parts: Vec<(Role, Vec<String>)> = Vec::new();
     for (position, part) in positions {
         let position = position.to_string();
         match parts.iter_mut().find(|(of, _)| of == part) {
@@ -73,13 +73,13 @@ pub fn part(ranks: usize, positions: &[(u32, Part)], lost: usize, vacant: bool) 
             None => parts.push((*part, vec![position])),
         }
     }
-    let told = |(part, all): (Part, Vec<String>)| {
+    let told = |(part, all): (Role, Vec<String>)| {
         let word = if all.len() == 1 { "position" } else { "positions" };
         let positions = format!("{word} {}", all.join(" "));
         match part {
-            Part::Own => positions,
-            Part::Sums => format!("checksums at {positions}"),
-            Part::InPlaceOf(column) => {
+            Role::Own => positions,
+            Role::Sums => format!("checksums at {positions}"),
+            Role::InPlaceOf(column) => {
                 format!("{positions} in the place of process column {column}")
             }
         }
@@ -359,12 +359,12 @@ mod tests {
 
     #[test]
     fn a_nodes_part_is_positions_who_stands_by_and_who_is_lost() {
-        let own = |position| (position, Part::Own);
+        let own = |position| (position, Role::Own);
         assert_eq!(part(1, &[own(3)], 0, false), "position 3");
         assert_eq!(part(4, &[own(1), own(3)], 1, false), "positions 1 3, 1 standing by, 1 lost");
         assert_eq!(part(1, &[], 0, false), "1 standing by");
         assert_eq!(part(1, &[], 1, false), "1 lost");
-        let with_sums = [own(0), (2, Part::Sums), (3, Part::InPlaceOf(1)), own(4), (6, Part::Sums)];
+        let with_sums = [own(0), (2, Role::Sums), (3, Role::InPlaceOf(1)), own(4), (6, Role::Sums)];
         assert_eq!(
             part(7, &with_sums, 1, true),
             "positions 0 4, checksums at positions 2 6, position 3 in the place of process column 1, 1 idle, 1 lost"

@@ -173,6 +173,8 @@ pub enum Action {
     /// Its memory first, then itself.
     Lose,
     Stop,
+    /// Gets no further, though its process is well and its other threads go on.
+    Hang,
     Exit,
     Panic,
     /// Flip all bits of one byte of the position's named part.
@@ -266,6 +268,7 @@ impl FromStr for Fault {
             "kill" => Action::Kill,
             "lose" => Action::Lose,
             "stop" => Action::Stop,
+            "hang" => Action::Hang,
             "exit" => Action::Exit,
             "panic" => Action::Panic,
             other => match other
@@ -276,7 +279,7 @@ impl FromStr for Fault {
                 Some((part, offset)) => Action::Corrupt { part: part.into(), offset },
                 None => {
                     return Err(format!(
-                        "{other:?} is no action; there are kill, lose, stop, exit, panic, corrupt=PART:OFFSET"
+                        "{other:?} is no action; there are kill, lose, stop, hang, exit, panic, corrupt=PART:OFFSET"
                     ));
                 }
             },
@@ -421,6 +424,9 @@ fn strike(point: Point, position: usize, action: Action) {
         }
         Action::Stop => unsafe {
             libc::raise(libc::SIGSTOP);
+        },
+        Action::Hang => loop {
+            std::thread::sleep(std::time::Duration::from_secs(1));
         },
         Action::Exit => {
             // SAFETY: ends the process at once, without MPI's or anybody's exit handlers.

@@ -3,7 +3,8 @@
 //! A rank shows its progress in named memory: a beat at every boundary and every step. But making memory,
 //! generating, saving and checking take minutes each where a rank has hundreds of gigabytes, and whoever
 //! watches must not take that for a hang. So loops that may run long beat in between, from whatever thread;
-//! a rank that only waits for others does not. One load where nobody watches.
+//! a rank that only waits for others does not. Who waits where a loss would be survived says that by another count: what tells it from
+//! one that hangs. One load where nobody watches.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -16,6 +17,7 @@ struct Pulse(AtomicPtr<AtomicU64>);
 
 /// A process has one position at a time.
 static PULSE: Pulse = Pulse(AtomicPtr::new(null_mut()));
+static WAITS: Pulse = Pulse(AtomicPtr::new(null_mut()));
 
 impl Pulse {
     fn follow(&self, counter: &'static AtomicU64) {
@@ -31,15 +33,22 @@ impl Pulse {
     }
 }
 
-/// From now on this process's beats are counted here.
-pub fn follow(counter: &'static AtomicU64) {
-    PULSE.follow(counter);
+/// From now on this process's beats are counted in the first, its waiting in the second.
+pub fn follow(beats: &'static AtomicU64, waits: &'static AtomicU64) {
+    PULSE.follow(beats);
+    WAITS.follow(waits);
 }
 
 /// Something that takes its time has got on.
 #[inline]
 pub fn beat() {
     PULSE.beat();
+}
+
+/// This rank waits for others, and looks after them.
+#[inline]
+pub fn wait() {
+    WAITS.beat();
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use skt_hpl::supervise::talk::branch::{Heard, Lines};
 use skt_hpl::supervise::talk::player::{Manner, Nodes, Player};
 use skt_hpl::supervise::talk::progress::{Doing, Progress};
 use skt_hpl::supervise::talk::relay::Hands;
-use skt_hpl::supervise::talk::wire::{Attend, Beat, Facts, RankSeen};
+use skt_hpl::supervise::talk::wire::{Attend, Beat, Facts, RankSeen, Which};
 
 const MANNER: Manner = Manner { login_ms: 300, refused_ms: 4000, travel_ms: (1, 5) };
 
@@ -98,7 +98,7 @@ impl Hands for Node {
         self.position = None;
         self.ended.push(id);
     }
-    fn end_rank(&mut self, _: usize, _: u32) {}
+    fn end_rank(&mut self, _: Which, _: u32) {}
     fn halt(&mut self, _: bool) -> usize {
         0
     }

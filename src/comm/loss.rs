@@ -23,6 +23,7 @@ use mpi::ffi;
 use super::abort::die;
 use super::steps;
 use super::world::World;
+use crate::pulse;
 
 /// A process of the job is gone, and every rank has left what it was doing.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -258,6 +259,7 @@ pub(super) fn look(raw: ffi::MPI_Comm) {
     thread_local! {
         static LAST: Cell<Option<Instant>> = const { Cell::new(None) };
     }
+    pulse::wait();
     if steps::shields(raw, false) {
         return;
     }

@@ -31,6 +31,7 @@ pub const GROUP_MAX: usize = 240;
 const MAGIC: u64 = u64::from_le_bytes(*b"SKTHPL\r\n");
 const PUBLISHED_AT: usize = 0;
 const PROGRESS_AT: usize = 64;
+const WAITS_AT: usize = PROGRESS_AT + 56;
 /// Not zero once memory of the position could not be read any more (`bus`).
 const DAMAGED_AT: usize = 192;
 const SLOT_AT: [usize; 2] = [4096, 8192];
@@ -345,6 +346,8 @@ pub struct Progress {
     /// a slow processor from a rank that waits for one.
     pub busy_us: u64,
     pub flops: u64,
+    /// Counts up while it waits for others, where it looks after them meanwhile.
+    pub waits: u64,
 }
 
 /// What a rank is busy with, for `status` and the watchdog.
@@ -492,8 +495,9 @@ impl Head {
     /// This process's signs of life (`pulse`) are counted in this head from now on, even after its region
     /// has gone: they have a mapping of their own, a page that is never given back.
     pub fn take_pulse(&self) {
-        if let Some(counter) = self.region.lasting_word(PROGRESS_AT) {
-            pulse::follow(counter);
+        let [beats, waits] = [PROGRESS_AT, WAITS_AT].map(|at| self.region.lasting_word(at));
+        if let (Some(beats), Some(waits)) = (beats, waits) {
+            pulse::follow(beats, waits);
         }
     }
 
@@ -539,6 +543,7 @@ impl Head {
             at_unix_ms: self.word(PROGRESS_AT + 32).load(Ordering::Relaxed),
             busy_us: self.word(PROGRESS_AT + 40).load(Ordering::Relaxed),
             flops: self.word(PROGRESS_AT + 48).load(Ordering::Relaxed),
+            waits: self.word(WAITS_AT).load(Ordering::Relaxed),
         }
     }
 

@@ -78,6 +78,30 @@ fn a_stopped_rank_is_replaced_inside_the_job_and_ended() {
     nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5"]);
 }
 
+/// Its process is well, and gets nowhere: who does not say that it waits is ended by its agent, and replaced as one that died.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_hung_rank_is_ended_and_replaced_inside_the_job() {
+    if !goes_on() {
+        return;
+    }
+    let lab = Lab::up(5, 0);
+    let end = lab.hanging_in_place("run", "1s").faults("1@iteration:2:20:hang").start().end();
+    end.passed();
+    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+    assert!(end.of("fault").is_empty(), "{}", end.told());
+    let [gone_on] = end.of("gone-on")[..] else { panic!("told once: {}", end.told()) };
+    let lost = serde_json::json!([{ "rank": 2, "node": "n3", "position": 2 }]);
+    assert_eq!(gone_on["lost"], lost, "{}", end.told());
+    assert!(
+        end.errors.contains("its process is ended, so that the others go on"),
+        "{}",
+        end.told()
+    );
+    lab.same_x("run", &end);
+    nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5"]);
+}
+
 /// The run went on to the same x by one restart, with these nodes.
 fn restarted(lab: &Lab, end: &Ended, hosts: &[&str]) {
     assert_eq!(end.of("launched").len(), 2, "{}", end.told());

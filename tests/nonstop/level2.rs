@@ -12,7 +12,7 @@ use crate::points::{between, in_place};
 use crate::scene::{Scene, resumed_at, whole};
 
 /// Long enough that several epochs get to storage.
-const LONGER: &[&str] = &["-n", "1503", "--nb", "10"];
+const LONGER: &[&str] = &["-n", "903", "--nb", "10"];
 
 /// A run of four positions, and so many ranks more that stand by. Every save goes to storage, as soon as the one before is there.
 struct Stored {
@@ -115,7 +115,7 @@ fn a_loss_on_the_way_to_storage_is_gone_on_from() {
 fn what_is_written_after_a_loss_is_whole() {
     for (scope, place) in [("shared", "stream-half:1:2"), ("node", "stream-synced:2:2")] {
         let stored = Stored::new(1, scope);
-        let ran = stored.strike(&format!("1@{place}:lose,2@iteration:0:60:kill"));
+        let ran = stored.strike(&format!("1@{place}:lose,2@iteration:0:30:kill"));
         let ran = ran.expect_code(75);
         let went_on = resumed_at(&ran).unwrap();
         stored.lose_memory();

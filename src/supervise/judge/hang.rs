@@ -100,12 +100,15 @@ impl Hang {
         if !hangs {
             return None;
         }
-        // All wait for one. A stopped process is surely it; otherwise who is furthest behind, and of
-        // those who stood still first.
+        // All wait for one. A stopped process is surely it; otherwise who does not say that it waits, then who is furthest
+        // behind, and of those who stood still first.
         let rank = ranks
             .all()
             .filter(|r| r.last.doing != Doing::Done && !r.is_missed_by_nobody() && heard(r.node))
-            .min_by_key(|r| (r.stopped_since_ms.is_none(), r.last.iteration, r.changed_ms))?;
+            .min_by_key(|r| {
+                let waits = r.waits(now_ms);
+                (r.stopped_since_ms.is_none(), waits, r.last.iteration, r.changed_ms)
+            })?;
         let struck_ms = if in_step { rank.changed_ms } else { latest_ms };
         let still_s = now_ms.saturating_sub(struck_ms) as f64 / 1e3;
         let usual = usual_ms.map_or(String::new(), |ms| {

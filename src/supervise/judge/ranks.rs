@@ -47,6 +47,8 @@ pub(super) struct Rank {
     pub last: Progress,
     pub state: char,
     pub changed_ms: u64,
+    /// When it was last seen to wait for others.
+    waited_ms: Option<u64>,
     pub stopped_since_ms: Option<u64>,
     /// When it was last known to live, and when its end was noticed.
     died: Option<(u64, u64)>,
@@ -69,10 +71,17 @@ impl Rank {
     pub fn is_through(&self) -> bool {
         self.died.is_some() || self.last.doing == Doing::Done
     }
+    /// Whether it has lately said that it waits for others.
+    pub fn waits(&self, now_ms: u64) -> bool {
+        self.waited_ms.is_some_and(|at| now_ms.saturating_sub(at) < WAITS_MS)
+    }
 }
 
 /// Heartbeats of two nodes may be so far apart: who is through at the end is so before others are last seen to compute.
 const IDLE_MS: u64 = 1000;
+
+/// Who waits says so many times between two heartbeats; these may be late.
+const WAITS_MS: u64 = 5000;
 
 /// How many iterations back the usual time is looked for.
 const RECENT: usize = 8;
@@ -191,6 +200,17 @@ impl Ranks {
         }
     }
 
+    /// The process that has this position, and its node.
+    pub fn process_of(&self, position: u32) -> Option<(usize, u32)> {
+        self.ranks.get(&position).map(|rank| (rank.node, rank.pid))
+    }
+
+    /// All that are left get on from now: how long they waited for one that is gone says nothing about them.
+    pub fn get_on(&mut self, now_ms: u64) {
+        self.ranks.values_mut().for_each(|rank| rank.changed_ms = now_ms);
+        self.latest_ms = Some(now_ms);
+    }
+
     /// All ranks go on from an earlier iteration.
     pub fn set_back(&mut self, now_ms: u64, iteration: u64) {
         self.foremost = self.foremost.min(iteration);
@@ -257,6 +277,7 @@ impl Ranks {
                 last: progress,
                 state: seen.state,
                 changed_ms: now_ms,
+                waited_ms: None,
                 stopped_since_ms: None,
                 died: None,
                 before_ms: None,
@@ -300,6 +321,10 @@ impl Ranks {
             _ => None,
         };
         let last = rank.last;
+        if last.waits != progress.waits {
+            rank.waited_ms = Some(now_ms);
+            rank.last.waits = progress.waits;
+        }
         if (last.beat, last.iteration, last.doing)
             != (progress.beat, progress.iteration, progress.doing)
         {
@@ -403,6 +428,7 @@ impl Ranks {
         self.on.values_mut().for_each(|(heard_ms, _)| later(heard_ms));
         for rank in self.ranks.values_mut() {
             later(&mut rank.changed_ms);
+            rank.waited_ms.iter_mut().for_each(later);
             rank.stopped_since_ms.iter_mut().for_each(later);
             if let Some(died) = &mut rank.died {
                 later(&mut died.1);

@@ -41,6 +41,8 @@ pub enum Verdict {
     Ended { code: Option<i32>, struck_ms: u64, death: Option<(usize, u32)> },
     /// The run is broken. Given once; nothing more follows.
     Broken(Breakage),
+    /// A rank hangs, and the others can go on without it once this process of its is ended.
+    Hung { node: usize, pid: u32, detail: String },
     /// A node has become much slower than the others; given once a node and reason.
     Slow { node: usize, detail: String },
     /// Ranks compute for the first time in this incarnation.
@@ -71,6 +73,9 @@ pub struct Watch {
     over: bool,
     end_expected: bool,
     progress_shows: bool,
+    goes_on: bool,
+    /// A rank that hangs is being ended since then; what is wrong if nothing comes of it.
+    ending: Option<(u64, Breakage)>,
     seen_processes: bool,
 }
 
@@ -91,6 +96,8 @@ impl Watch {
             over: false,
             end_expected: false,
             progress_shows: false,
+            goes_on: false,
+            ending: None,
             seen_processes: false,
         }
     }
@@ -98,6 +105,12 @@ impl Watch {
     /// Every rank shows progress once MPI has started; of another program nobody knows.
     pub fn progress_shows(mut self, shows: bool) -> Self {
         self.progress_shows = shows;
+        self
+    }
+
+    /// The ranks go on without one that dies.
+    pub fn goes_on(mut self, goes_on: bool) -> Self {
+        self.goes_on = goes_on;
         self
     }
 
@@ -110,7 +123,14 @@ impl Watch {
         &self.ranks
     }
 
-    /// The ranks have lost some of their number and go on from here.
+    /// The ranks have lost some of their number and go on.
+    pub fn gone_on(&mut self, now_ms: u64) {
+        if self.ending.take().is_some() {
+            self.ranks.get_on(now_ms);
+        }
+    }
+
+    /// They go on from here.
     pub fn set_back(&mut self, now_ms: u64, iteration: u64) {
         self.ranks.set_back(now_ms, iteration);
     }
@@ -201,11 +221,28 @@ impl Watch {
         }
         let names = &self.names;
         let name = |node: usize| names[node].clone();
-        if let Some(breakage) = self.hang.find(now_ms, &self.ranks, heard, name) {
-            return self.broken(breakage);
+        if let Some((since_ms, breakage)) = &self.ending {
+            if now_ms.saturating_sub(*since_ms) >= t.exit_grace_ms {
+                return self.broken(breakage.clone());
+            }
+        } else if let Some(breakage) = self.hang.find(now_ms, &self.ranks, heard, name) {
+            return self.hung(now_ms, breakage);
         }
         let slow = self.speed.tick(now_ms).into_iter();
         slow.map(|(node, detail)| Verdict::Slow { node, detail }).collect()
+    }
+
+    /// Where the others can go on without it, its process is all that has to end.
+    fn hung(&mut self, now_ms: u64, breakage: Breakage) -> Vec<Verdict> {
+        let process = breakage.position.and_then(|position| self.ranks.process_of(position));
+        match process.filter(|_| self.goes_on && !self.end_expected) {
+            None => self.broken(breakage),
+            Some((node, pid)) => {
+                let detail = breakage.detail.clone();
+                self.ending = Some((now_ms, breakage));
+                vec![Verdict::Hung { node, pid, detail }]
+            }
+        }
     }
 
     fn not_started(&self, now_ms: u64) -> Option<Breakage> {
@@ -230,6 +267,7 @@ impl Watch {
 
     fn forgive(&mut self, gap_ms: u64) {
         self.started_ms += gap_ms;
+        self.ending.iter_mut().for_each(|(since_ms, _)| *since_ms += gap_ms);
         self.ranks.forgive(gap_ms);
         self.hang.forgive(gap_ms);
         self.speed.pause(self.ticked_ms);
@@ -257,6 +295,7 @@ mod tests {
         states: [char; 4],
         round_trip: [f64; 4],
         stuck: [Option<u64>; 4],
+        waiting: [bool; 4],
         saved: Option<(EpochId, u64)>,
     }
 
@@ -284,6 +323,7 @@ mod tests {
                 states: ['R'; 4],
                 round_trip: [1.0; 4],
                 stuck: [None; 4],
+                waiting: [false; 4],
                 saved: None,
             }
         }
@@ -318,6 +358,7 @@ mod tests {
                     iteration: at / 1000,
                     doing: self.own[node].unwrap_or(self.doing),
                     saved: self.saved,
+                    waits: if self.waiting[node] { self.now as u16 } else { 0 },
                     ..Progress::default()
                 },
                 state: self.states[node],
@@ -397,6 +438,53 @@ mod tests {
         assert_eq!(run.verdicts.len(), 1, "{:?}", run.verdicts);
         run.until(80_000);
         assert_eq!(run.breakage().1.position, Some(1));
+    }
+
+    /// Nodes 1 to 3 wait for node 0, which was the last to come as far.
+    #[test]
+    fn who_hangs_is_ended_where_the_others_can_go_on() {
+        for goes_on in [false, true] {
+            let mut run = Run::new();
+            run.watch.goes_on = goes_on;
+            run.watch.thresholds.exit_grace_ms = 15_000;
+            run.until(20_000).waiting = [false, true, true, true];
+            run.stuck = [Some(20_400), Some(20_000), Some(20_000), Some(20_000)];
+            run.until(32_000);
+            if !goes_on {
+                assert_eq!(run.breakage().1.position, Some(0), "who does not wait");
+                continue;
+            }
+            let Some((at, Verdict::Hung { node: 0, pid: 100, .. })) = run.verdicts.last() else {
+                panic!("{:?}", run.verdicts)
+            };
+            // One that does not die, or that nobody goes on without, breaks the run after a while.
+            let at = *at;
+            let mut vain = Run { watch: run.watch.clone(), verdicts: Vec::new(), ..run };
+            vain.until(at + 20_000);
+            assert_eq!(vain.breakage().1.kind, FaultKind::RankHung);
+            assert!((at + 15_000..at + 15_200).contains(&vain.breakage().0));
+        }
+    }
+
+    /// The next one that hangs is judged anew.
+    #[test]
+    fn who_goes_on_has_time_again() {
+        let mut run = Run::new();
+        run.watch.goes_on = true;
+        run.watch.thresholds.exit_grace_ms = 15_000;
+        run.until(20_000).stuck = [Some(20_000); 4];
+        run.until(35_000);
+        let hung = |run: &Run| {
+            run.verdicts.iter().filter(|(_, v)| matches!(v, Verdict::Hung { .. })).count()
+        };
+        assert_eq!(hung(&run), 1, "{:?}", run.verdicts);
+        let now = run.now;
+        run.watch.gone_on(now);
+        run.watch.set_back(now, 18);
+        run.until(now + 5_000);
+        assert_eq!(hung(&run), 1, "{:?}", run.verdicts);
+        run.until(now + 20_000);
+        assert_eq!(hung(&run), 2, "{:?}", run.verdicts);
     }
 
     #[test]

@@ -16,6 +16,8 @@ use crate::supervise::remember::events::{Event, FaultKind, steady_ms};
 use crate::supervise::start::job::{Job, Told as Announced};
 use crate::supervise::talk::cluster::News;
 use crate::supervise::talk::progress::words;
+use crate::supervise::talk::wire::Which;
+use crate::supervise::tell::say;
 use crate::supervise::tell::status::{Activity, Problem};
 
 /// How often the launcher's end and output are looked for.
@@ -45,7 +47,8 @@ impl Supervisor<'_> {
             .collect::<Result<_, _>>()?;
         let names: Vec<String> = self.cluster.nodes.iter().map(|n| n.host.name.clone()).collect();
         let mut watch = Watch::new(self.settings.thresholds, &names, self.now_ms())
-            .progress_shows(self.settings.progress_shows);
+            .progress_shows(self.settings.progress_shows)
+            .goes_on(self.settings.in_place);
         self.status.activity = match self.state.faults.is_empty() {
             true => Activity::Starting,
             false => Activity::Recovering,
@@ -173,6 +176,14 @@ impl Supervisor<'_> {
                     Verdict::Ended { code, struck_ms, death } => {
                         return Ok(End::Exit { code, struck_ms, death });
                     }
+                    Verdict::Hung { node, pid, detail } => {
+                        self.finish_line();
+                        say!(
+                            "skt-hpl run: {detail}; its process is ended, so that the others go on"
+                        );
+                        let below = incarnation + 1;
+                        self.cluster.tell_end_rank(node, Which::Process(pid), below);
+                    }
                     Verdict::Broken(breakage) => return Ok(End::Broken(breakage)),
                 }
             }
@@ -204,7 +215,8 @@ impl Supervisor<'_> {
             // One that was only stopped would stay, and the launcher would wait for it for ever.
             for gone in &it.lost {
                 if let Some(node) = self.cluster.find(&gone.node) {
-                    self.cluster.tell_end_rank(node, gone.rank, self.state.incarnation + 1);
+                    let below = self.state.incarnation + 1;
+                    self.cluster.tell_end_rank(node, Which::Launched(gone.rank), below);
                 }
             }
             if self.settings.stays_vacant {
@@ -226,6 +238,7 @@ impl Supervisor<'_> {
                 boundary: it.boundary,
                 detail: it.words,
             })?;
+            watch.gone_on(now);
             if let Some(boundary) = it.boundary {
                 watch.set_back(now, boundary);
                 self.computing_since = self.computing_since.map(|_| (Instant::now(), boundary));

@@ -25,7 +25,7 @@ use super::processes;
 use super::progress::{Heads, Progress, ProgressSource};
 use super::question::ask;
 use super::relay::{Hands, Relay};
-use super::wire::{Attend, Beat, Facts, FromAgent, WIRE_VERSION, to_line};
+use super::wire::{Attend, Beat, Facts, FromAgent, WIRE_VERSION, Which, to_line};
 use crate::blas::arithmetic::Arithmetic;
 use crate::cores;
 use crate::memory::{Depot, Store, depot, room};
@@ -218,14 +218,18 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
         self.ending = Some(Ending { id, done, thread });
     }
 
-    fn end_rank(&mut self, rank: usize, below: u32) {
-        let number = rank.to_string();
+    fn end_rank(&mut self, which: Which, below: u32) {
+        let is = |pid: u32, environ: &[u8]| match which {
+            Which::Process(number) => pid == number,
+            Which::Launched(rank) => {
+                let number = rank.to_string();
+                processes::variable(environ, OPEN_MPI_RANK_VAR) == Some(number.as_bytes())
+            }
+        };
         for pid in processes::of_run(&self.run_id, Some(below)) {
             let still = |pid| {
                 processes::environ(pid).is_some_and(|environ| {
-                    processes::is_of(&environ, &self.run_id, Some(below))
-                        && processes::variable(&environ, OPEN_MPI_RANK_VAR)
-                            == Some(number.as_bytes())
+                    processes::is_of(&environ, &self.run_id, Some(below)) && is(pid, &environ)
                 })
             };
             if still(pid) {

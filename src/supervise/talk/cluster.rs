@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::branch::{Branch, MOST_TIMES};
 use super::link::{Links, room_for};
 use super::shell::RemoteShell;
-use super::wire::{Attend, Beat, Charge, Facts, FromAgent, ToAgent};
+use super::wire::{Attend, Beat, Charge, Facts, FromAgent, ToAgent, Which};
 use crate::memory::Store;
 use crate::supervise::judge::fitness::{Expected, Finding, judge};
 use crate::supervise::judge::policy::Fitness;
@@ -500,8 +500,8 @@ impl Cluster {
     }
 
     /// Asks a node to end a rank of incarnations below `below` that the others have lost.
-    pub fn tell_end_rank(&mut self, node: usize, rank: usize, below: u32) {
-        let end = ToAgent::EndRank { rank, below };
+    pub fn tell_end_rank(&mut self, node: usize, which: Which, below: u32) {
+        let end = ToAgent::EndRank { which, below };
         self.branch.tell(Some(&[node as u32]), &end, &mut self.links);
     }
 

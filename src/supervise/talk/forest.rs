@@ -12,7 +12,7 @@ use super::branch::{Branch, Heard, MOST_TIMES};
 use super::player::{self, Manner, Player};
 use super::relay::Hands;
 use super::shell::RemoteShell;
-use super::wire::{Attend, Beat, Charge, Facts, FromAgent, ToAgent};
+use super::wire::{Attend, Beat, Charge, Facts, FromAgent, ToAgent, Which};
 use crate::supervise::judge::logins::Logins;
 use crate::supervise::judge::nodes::{Judged, Limits, Nodes, Told};
 
@@ -38,7 +38,7 @@ impl Hands for Node {
     fn end(&mut self, id: u64, _: Option<u32>, _: bool) {
         self.ended.push(id);
     }
-    fn end_rank(&mut self, _: usize, _: u32) {}
+    fn end_rank(&mut self, _: Which, _: u32) {}
     fn halt(&mut self, _: bool) -> usize {
         1
     }

@@ -66,6 +66,9 @@ pub struct Progress {
     /// Time the process has computed by itself, and the operations done in it.
     pub busy_us: u64,
     pub flops: u64,
+    /// Changes while it waits for others, where it can say so.
+    #[serde(default)]
+    pub waits: u16,
     #[serde(default)]
     pub role: Role,
 }
@@ -115,6 +118,7 @@ impl ProgressSource for Heads {
                 doing: Doing::from_word(words.doing)?,
                 busy_us: words.busy_us,
                 flops: words.flops,
+                waits: words.waits as u16,
                 ..Progress::default()
             };
             if let Ok(header) = head.read() {

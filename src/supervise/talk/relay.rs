@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::branch::{Branch, Heard, Lines, Told};
-use super::wire::{Attend, Beat, FromAgent, ToAgent, from_line, to_line};
+use super::wire::{Attend, Beat, FromAgent, ToAgent, Which, from_line, to_line};
 
 /// What an agent does on its own node.
 pub trait Hands {
@@ -16,8 +16,8 @@ pub trait Hands {
     fn beat(&mut self, seq: Option<u64>) -> Beat;
     /// Begins to end the run's processes; [`Relay::ended`] is called when that is done.
     fn end(&mut self, id: u64, below: Option<u32>, clean: bool);
-    /// Ends one rank of incarnations below `below`, by the launcher's number.
-    fn end_rank(&mut self, rank: usize, below: u32);
+    /// Ends one rank of incarnations below `below`.
+    fn end_rank(&mut self, which: Which, below: u32);
     fn halt(&mut self, now: bool) -> usize;
     /// Nobody has spoken for so long, which is half of the limit at least. True: it has been too long, the node is cut
     /// off, and the run's processes here are ended.
@@ -87,7 +87,7 @@ impl Relay {
                 self.flush(up);
             }
             ToAgent::End { id, below, clean } => hands.end(id, below, clean),
-            ToAgent::EndRank { rank, below } => hands.end_rank(rank, below),
+            ToAgent::EndRank { which, below } => hands.end_rank(which, below),
             ToAgent::Halt { now } => {
                 up.push(to_line(&FromAgent::Halting { told: hands.halt(now) }));
             }

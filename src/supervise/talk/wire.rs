@@ -52,9 +52,9 @@ pub enum ToAgent {
     Beat { seq: u64 },
     /// End the run's processes, of incarnations below `below` if given; with `clean`, remove its memory too.
     End { id: u64, below: Option<u32>, clean: bool },
-    /// End the rank that the launcher of an incarnation below `below` gave this number: the others have lost it, though its
-    /// process may only be stopped.
-    EndRank { rank: usize, below: u32 },
+    /// End one rank of an incarnation below `below`: the others have lost it, though its process may only be stopped, or are to go
+    /// on without it.
+    EndRank { which: Which, below: u32 },
     /// Ask the ranks to save and stop (`now`), or to stop after their next save.
     Halt { now: bool },
     /// Be in charge of these nodes, too.
@@ -99,6 +99,15 @@ pub enum FromAgent {
     Heard,
 }
 
+/// A rank among the processes of a run on its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Which {
+    /// By the number that the launcher gave it.
+    Launched(usize),
+    Process(u32),
+}
+
 /// A sign of life, and what goes on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Beat {
@@ -124,9 +133,9 @@ pub struct Beat {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved(Option<u32>, Vec<Counters>);
 
-/// A rank's position, heartbeat, iteration, own time and operations.
+/// A rank's position, heartbeat, iteration, own time and operations, and whether it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Counters(u32, u64, u64, u64, u64);
+struct Counters(u32, u64, u64, u64, u64, u16);
 
 /// Free memory that differs by less than such a part of it is the same.
 const FREE_PART: u64 = 64;
@@ -149,7 +158,7 @@ impl Beat {
             && like(self.memory_free_bytes, last.memory_free_bytes);
         let counters = |rank: &RankSeen| {
             let p = rank.progress;
-            Counters(p.position, p.beat, p.iteration, p.busy_us, p.flops)
+            Counters(p.position, p.beat, p.iteration, p.busy_us, p.flops, p.waits)
         };
         same.then(|| Moved(self.round_trip_ms, self.ranks.iter().map(counters).collect()))
     }
@@ -158,11 +167,12 @@ impl Beat {
     pub fn moves(&mut self, moved: &Moved) {
         let Moved(round_trip_ms, ranks) = moved;
         self.round_trip_ms = *round_trip_ms;
-        for Counters(position, beat, iteration, busy_us, flops) in ranks {
+        for Counters(position, beat, iteration, busy_us, flops, waits) in ranks {
             let progress = self.ranks.iter_mut().map(|rank| &mut rank.progress);
             for progress in progress.filter(|p| p.position == *position) {
                 (progress.beat, progress.iteration) = (*beat, *iteration);
                 (progress.busy_us, progress.flops) = (*busy_us, *flops);
+                progress.waits = *waits;
             }
         }
     }

@@ -130,7 +130,7 @@ pub struct Level2 {
     /// Epochs that are or were whole on storage.
     pub epochs: u64,
     pub bytes: u64,
-    /// From the commit of each to its manifest, while ranks computed.
+    /// From the commit of each to its manifest, while ranks computed; from its beginning, while they waited, where it is alone.
     pub write_s: f64,
     /// Saves in memory that were put off while an epoch was on its way, and by how long altogether.
     pub put_off: u64,
@@ -139,6 +139,9 @@ pub struct Level2 {
     pub wait_s: f64,
     /// How often the test went on from storage.
     pub fetched: u64,
+    /// Whether all checkpoints are there, and none in memory (method disk).
+    #[serde(default)]
+    pub alone: bool,
 }
 
 /// What columns of checksums did for a test, and what that took. Seconds of wall time, within the time that counts.

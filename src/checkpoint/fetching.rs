@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::holding::{row_is_sound, state_of};
 use super::level2::{Storage, troubles};
 use super::plan::{Buffers, Layout, STATE_ROW_WORDS, Scheme, Scope, TILE_WORDS, state_rows};
+use super::protocol::Method;
 use super::recall::{Recall, Seen, Told, recall};
 use super::restore::{Config, Test};
 use super::save::Checkpointer;
@@ -297,7 +298,7 @@ pub(super) struct Fetched {
 }
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Fills the matrix from storage and saves it in memory. An error is everybody's.
+    /// Fills the matrix from storage and saves it in memory, if the method does. An error is everybody's.
     pub(super) fn fetch(
         &mut self,
         (storage, about): (&Storage, &About),
@@ -313,7 +314,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             Way::Apart(apart) => self.bring_together((storage, about), apart, a, make_group)?,
         };
         hit(Point::FetchEnd, me);
-        self.save(about.boundary as usize, a.as_slice_f64_mut(), &fetched.state);
+        match self.scheme.method {
+            // Where it came from is whole.
+            Method::Disk => self.adopt(about),
+            _ => drop(self.save(about.boundary as usize, a.as_slice_f64_mut(), &fetched.state)),
+        }
         Ok(fetched)
     }
 

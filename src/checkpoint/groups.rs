@@ -205,7 +205,8 @@ pub fn worst_sharing(groups: &Groups, domains: &[String]) -> usize {
 /// Domains that hold more members of one group than it survives losses, and how many.
 pub fn crowded(groups: &Groups, domains: &[String], losses: usize) -> Vec<(String, usize)> {
     let mut worst: BTreeMap<&str, usize> = BTreeMap::new();
-    for group in groups {
+    // Who is alone protects nobody: nothing is lost with it that others would have made good.
+    for group in groups.iter().filter(|group| group.len() > 1) {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for &position in group {
             *counts.entry(&domains[position]).or_default() += 1;

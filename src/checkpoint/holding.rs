@@ -59,8 +59,10 @@ pub fn open_head(hold: &Hold, position: usize) -> Result<Option<OpenHead>, Memor
 pub struct Holding {
     pub head: Head,
     pub done: Ledger,
-    b: Region,
-    c: Region,
+    /// The copy; None where there is none in memory (disk).
+    b: Option<Region>,
+    /// The checksum; None where nobody makes one.
+    c: Option<Region>,
     /// The checksum of odd epochs: D (self), F (double). C is then that of even ones.
     d: Option<Region>,
     /// The second copy of method double.
@@ -192,14 +194,14 @@ impl Holding {
             let at = had.iter().position(|(part, _)| *part == wanted)?;
             Some(had.swap_remove(at).1)
         };
-        let always = "parts() lists A, B, C and S for every method";
+        let always = "parts() lists A and S for every method";
         let a = take(Part::A).expect(always);
         Ok((
             Self {
                 head,
                 done: Ledger::new(done),
-                b: take(Part::B).expect(always),
-                c: take(Part::C).expect(always),
+                b: take(Part::B),
+                c: take(Part::C),
                 s: take(Part::S).expect(always),
                 d: take(Part::D).or_else(|| take(Part::F)),
                 e: take(Part::E),
@@ -251,18 +253,27 @@ impl Holding {
         (!told.missing.is_empty()).then_some(told)
     }
 
-    /// The copy that holds, or will hold, this epoch once it is committed.
-    fn copy(&mut self, epoch: u64) -> (&mut [u64], &mut [u64]) {
+    /// The copy that holds, or will hold, this epoch once it is committed; empty where there is none.
+    fn copy(&mut self, epoch: u64) -> &mut [u64] {
         let words = self.buffers.data_words();
-        let checks = self.buffers.checksum_words();
-        let data = of_epoch(epoch, &mut self.b, &mut self.e);
-        let check = of_epoch(epoch, &mut self.c, &mut self.d);
-        (&mut data.words_mut()[..words], &mut check.words_mut()[..checks])
+        match of_epoch(epoch, &mut self.b, &mut self.e) {
+            Some(data) => &mut data.words_mut()[..words],
+            None => &mut [],
+        }
+    }
+
+    /// Its checksum.
+    fn check(&mut self, epoch: u64) -> &mut [u64] {
+        let words = self.buffers.checksum_words();
+        match of_epoch(epoch, &mut self.c, &mut self.d) {
+            Some(check) => &mut check.words_mut()[..words],
+            None => &mut [],
+        }
     }
 
     fn slot_range(&self, epoch: u64) -> std::ops::Range<usize> {
         let words = self.buffers.slot_words();
-        let start = (epoch % 2) as usize * words;
+        let start = (epoch % self.buffers.places() as u64) as usize * words;
         start..start + words
     }
 
@@ -299,10 +310,14 @@ impl Holding {
         state_of(&self.slot(epoch)[..room])
     }
 
-    /// Where a committed epoch lies until the next flush.
+    /// Where a committed epoch lies until the next flush; where there is no copy, the one that is being stored: in A, frozen.
     pub fn committed_parts(&self, epoch: u64) -> Committed {
         let odd = epoch % 2 == 1;
-        let data = if odd && self.e.is_some() { Part::E } else { Part::B };
+        let data = match &self.b {
+            None => Part::A,
+            Some(_) if odd && self.e.is_some() => Part::E,
+            Some(_) => Part::B,
+        };
         let check = match self.buffers.method {
             Method::SelfCheckpoint if odd => Part::D,
             Method::Double if odd => Part::F,
@@ -313,7 +328,7 @@ impl Holding {
 
     /// So many words that nobody needs before the first save, for whatever a start puts together; None if there are fewer.
     pub fn spare(&mut self, words: usize) -> Option<&mut [u64]> {
-        self.b.words_mut().get_mut(..words)
+        self.b.as_mut().or(self.c.as_mut())?.words_mut().get_mut(..words)
     }
 
     /// Calls `code` with this member's matrix rows and checksum, then with those of its small state.
@@ -329,13 +344,14 @@ impl Holding {
         let (parity_words, state_words) = (buffers.parity_words(), buffers.state_words());
         // Borrowed field by field: the parts are needed side by side.
         let check = of_epoch(epoch, &mut self.c, &mut self.d);
+        let check = check.map_or(&mut [][..], Region::words_mut);
         let copy = of_epoch(epoch, &mut self.b, &mut self.e);
-        let data = match a {
-            Some(a) => a,
-            None => &mut copy.words_mut()[..buffers.data_words()],
+        let data = match (a, copy) {
+            (Some(a), _) => a,
+            (None, Some(copy)) => &mut copy.words_mut()[..buffers.data_words()],
+            (None, None) => unreachable!("nothing is recovered from a copy that is not there"),
         };
-        let (parity, state_parity) =
-            check.words_mut()[..buffers.checksum_words()].split_at_mut(parity_words);
+        let (parity, state_parity) = check[..buffers.checksum_words()].split_at_mut(parity_words);
         let mut matrix = Share {
             data,
             rows: buffers.rows,
@@ -364,14 +380,14 @@ impl Holding {
     /// Copies the part of A that can have changed to this epoch's copy. `half` is called midway.
     pub fn copy_in(&mut self, epoch: u64, a: &[u64], from: Corner, half: impl FnMut()) {
         let buffers = self.buffers;
-        copy_rows(&buffers, a, self.copy(epoch).0, from, |_| true, half);
+        copy_rows(&buffers, a, self.copy(epoch), from, |_| true, half);
     }
 
     /// Copies this epoch's whole copy to A, rows that A has `taken` already apart.
     pub fn copy_out(&mut self, epoch: u64, a: &mut [u64], taken: &[bool], half: impl FnMut()) {
         let buffers = self.buffers;
         let from = Corner { row: 0, col: 0 };
-        copy_rows(&buffers, self.copy(epoch).0, a, from, |row| !taken[row], half);
+        copy_rows(&buffers, self.copy(epoch), a, from, |row| !taken[row], half);
     }
 
     /// Brings the checksum of `epoch` up to the epoch before it, where that one differs from the last but
@@ -382,10 +398,10 @@ impl Holding {
         if self.buffers.method != Method::SelfCheckpoint {
             return;
         }
-        let Some(d) = &mut self.d else { return };
+        let (Some(c), Some(d)) = (&mut self.c, &mut self.d) else { return };
         let (from, to) = match epoch % 2 {
-            1 => (&mut self.c, d),
-            _ => (d, &mut self.c),
+            1 => (c, d),
+            _ => (d, c),
         };
         let (from, to) = (from.words(), to.words_mut());
         // Rows from the first, columns from the right, as encoding has them.
@@ -428,7 +444,7 @@ impl Holding {
     /// root.
     pub fn seal_digests(&mut self, epoch: u64, mut digests: Digests) -> u64 {
         let buffers = self.buffers;
-        let check = self.copy(epoch).1;
+        let check = self.check(epoch);
         let tail = digest(&check[buffers.parity_words()..]);
         *digests.tables.last_mut().expect("slot_words() counts it") = tail;
         let slot = self.slot(epoch);
@@ -453,7 +469,7 @@ impl Holding {
         let data_fits = {
             let data = match a {
                 Some(a) => a,
-                None => &*self.copy(epoch).0,
+                None => &*self.copy(epoch),
             };
             (0..buffers.rows).all(|row| {
                 pulse::beat();
@@ -463,7 +479,7 @@ impl Holding {
                 })
             })
         };
-        let check = self.copy(epoch).1;
+        let check = self.check(epoch);
         data_fits
             && (0..buffers.parity_rows).all(|row| {
                 pulse::beat();
@@ -508,6 +524,21 @@ pub struct Digests {
 }
 
 impl Digests {
+    /// Takes the digests of all data that are new, where no code comes by.
+    pub fn see_data(&mut self, a: &[u64]) {
+        for row in self.from.row..self.buffers.rows {
+            pulse::beat();
+            let range = self.buffers.row(row);
+            self.note(&a[range], row * self.buffers.data_tiles(), self.from.col);
+        }
+    }
+
+    fn note(&mut self, line: &[u64], table: usize, first: usize) {
+        for tile in first / TILE_WORDS..line.len().div_ceil(TILE_WORDS) {
+            self.tables[table + tile] = digest(tile_of(line, tile));
+        }
+    }
+
     /// Takes the digests of a row that the code has just read or written, if it is new.
     pub fn see(&mut self, share: &Share, role: Role) {
         pulse::beat();
@@ -528,17 +559,19 @@ impl Digests {
             ),
             Role::Parity(_) => return,
         };
-        for tile in first / TILE_WORDS..line.len().div_ceil(TILE_WORDS) {
-            self.tables[table + tile] = digest(tile_of(line, tile));
-        }
+        self.note(line, table, first);
     }
 }
 
 /// Of two regions that epochs take in turn, this one's; where there is only one, that.
-fn of_epoch<'a>(epoch: u64, even: &'a mut Region, odd: &'a mut Option<Region>) -> &'a mut Region {
+fn of_epoch<'a>(
+    epoch: u64,
+    even: &'a mut Option<Region>,
+    odd: &'a mut Option<Region>,
+) -> Option<&'a mut Region> {
     match odd {
-        Some(odd) if epoch % 2 == 1 => odd,
-        _ => even,
+        Some(odd) if epoch % 2 == 1 => Some(odd),
+        _ => even.as_mut(),
     }
 }
 

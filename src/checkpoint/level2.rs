@@ -13,6 +13,8 @@
 //! boundary. To wait would cost all ranks all that time; to give the epoch up would mean that storage slower than the
 //! interval never gets one. What it costs is that the last save in memory grows older meanwhile, and that is told. A
 //! helper that moves nothing for a minute, or fails, is not waited for: the epoch is given up, everywhere.
+//!
+//! Under method disk there is no first level: each save is made here, and waited for (`disk`).
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -24,11 +26,12 @@ use super::plan::Buffers;
 use super::save::Checkpointer;
 use super::when::{Interval, Scheduler};
 use super::world::World;
-use crate::memory::header::{Doing, Header};
+use crate::memory::header::{Doing, EpochId, Identity};
 use crate::memory::{Depot, Part};
 use crate::outcome;
 use crate::parity::GroupComm;
 use crate::parity::digest::digest;
+use crate::storage::names::Key;
 use crate::storage::writing::{Flow, Stopped, write_position};
 use crate::storage::{About, Check, FORMAT, Front, Shelf, Sight};
 
@@ -95,12 +98,34 @@ pub(super) struct Level2 {
     put_off_since: Option<Instant>,
     /// When trouble was said last, if nothing has got to storage since: nobody needs to hear it again and again.
     said: Option<Instant>,
+    /// Where memory holds no checkpoint: what became of those here.
+    pub(super) alone: Option<Alone>,
     /// What it did in this process. Position 0 knows all of it.
     pub(super) tally: outcome::Level2,
 }
 
+/// The checkpoints of method disk, which are all there are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Alone {
+    /// The last one that was whole: what a fault leads back to.
+    pub(super) last: Option<Key>,
+    /// The greatest number that one was begun under, whatever became of it: a helper that is stuck in it must not meet another.
+    pub(super) tried: u64,
+    /// Whether the last save came to something.
+    pub(super) arrived: bool,
+}
+
+/// What became of an epoch that was waited for.
+pub(super) struct Awaited {
+    /// Whether all files of it are whole; the same on every rank.
+    pub(super) files: bool,
+    /// Whether this rank's manifest is; None where it writes none.
+    pub(super) listed: Option<bool>,
+}
+
 impl Level2 {
-    pub(super) fn new(storage: Storage, seats: &[usize], me: usize) -> Self {
+    /// `alone`: memory holds no checkpoint.
+    pub(super) fn new(storage: Storage, seats: &[usize], me: usize, alone: bool) -> Self {
         let scheduler = Scheduler::new(storage.every, 0, 0.0);
         let here = seats.iter().enumerate().filter(|(_, seat)| **seat == me);
         let lists = here.map(|(position, _)| position as u32).collect();
@@ -115,20 +140,19 @@ impl Level2 {
             stuck: Vec::new(),
             put_off_since: None,
             said: None,
-            tally: outcome::Level2::default(),
+            alone: alone.then(Alone::default),
+            tally: outcome::Level2 { alone, ..outcome::Level2::default() },
         }
     }
 
-    fn about(&self, header: &Header) -> About {
-        let id = &header.id;
-        let base = header.claim.base.expect("only what is committed is stored");
+    pub(super) fn about(&self, id: &Identity, epoch: EpochId, boundary: u64) -> About {
         About {
             format: FORMAT,
             run: id.run,
             test: id.test,
-            epoch: base.epoch,
-            made: base.made,
-            boundary: header.base.boundary,
+            epoch: epoch.epoch,
+            made: epoch.made,
+            boundary,
             n: id.n,
             nb: id.nb,
             p: id.p,
@@ -188,12 +212,33 @@ impl Level2 {
             return;
         }
         self.said = Some(Instant::now());
+        let protected = match self.alone {
+            None => "protected in memory as before; what was whole there stays",
+            Some(Alone { last: Some(_), .. }) => {
+                "protected by the checkpoint before it, which stays (--method disk keeps none in memory)"
+            }
+            Some(_) => {
+                "NOT PROTECTED: --method disk keeps no checkpoint in memory, and none is there yet"
+            }
+        };
         say(&format!(
-            "the checkpoint of boundary {} could not be written to {}: {why}. The run goes on, protected in memory as \
-             before; what was whole there stays, and later checkpoints are tried in their turn",
+            "the checkpoint of boundary {} could not be written to {}: {why}. The run goes on, {protected}; later \
+             checkpoints are tried in their turn",
             about.boundary,
             self.storage.shelf.dir().display(),
         ));
+    }
+
+    /// Nobody needs the epochs but the one to fall back on: the next one needs their room. Waits until they are gone, or a
+    /// minute for one that does not go.
+    pub(super) fn make_room(&mut self, keep: Option<Key>) {
+        let Some(&first) = self.lists.first() else { return };
+        let shelf = self.storage.shelf.clone();
+        let mut task = Task::start(move |_| {
+            shelf.prune_but(keep, first as usize);
+            Ok(())
+        });
+        task.wait();
     }
 
     /// A save has been committed.
@@ -408,16 +453,23 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let Some(level2) = &mut self.level2 else { return };
         level2.saved();
         if std::mem::take(&mut level2.begin_next) {
-            self.begin();
+            self.begin_committed();
         }
     }
 
-    fn begin(&mut self) {
+    fn begin_committed(&mut self) {
         let seconds = self.started.elapsed().as_secs_f64();
         let level2 = self.level2.as_mut().expect("somebody asked for it");
         level2.scheduler.saved(level2.saves, seconds, 0.0, 0.0);
+        let base = self.header.claim.base.expect("only what is committed is stored");
+        let about = level2.about(&self.header.id, base, self.header.base.boundary);
+        self.begin(about);
+    }
+
+    /// A helper sets out with the epoch that lies in memory.
+    pub(super) fn begin(&mut self, about: About) {
+        let level2 = self.level2.as_mut().expect("as above");
         level2.stuck.retain(|task| !task.is_over());
-        let about = level2.about(&self.header);
         let Committed { data, check, place } = self.holding.committed_parts(about.epoch);
         let buffers = self.holding.buffers;
         let id = &self.header.id;
@@ -454,6 +506,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// save. False if it did not get there, which rank 0 has said; None without a second level.
     pub fn store_now(&mut self) -> Option<bool> {
         let level2 = self.level2.as_mut()?;
+        if let Some(alone) = level2.alone {
+            // The save itself has brought it there, or not.
+            return Some(alone.arrived);
+        }
         let waiting = Instant::now();
         let boundary = self.header.base.boundary as usize;
         self.holding.head.tick(Doing::Saving, boundary as u64);
@@ -462,37 +518,42 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         level2.note_manifest();
         if level2.flight.is_none() {
-            self.begin();
+            self.begin_committed();
         }
-        let level2 = self.level2.as_mut().expect("as above");
-        let (about, task) = level2.flight.as_mut().expect("just begun");
-        let about = about.clone();
-        let mine = task.wait();
-        let mut whole = self.world.least(&[mine as u64])[0] == State::Done as u64;
-        match whole {
-            true => self.conclude(),
-            false => self.call_off(true),
-        }
-        let level2 = self.level2.as_mut().expect("as above");
-        if whole && !level2.lists.is_empty() {
-            if let Some((.., task)) = &mut level2.manifest {
-                task.wait();
-            }
-            let before = level2.tally.epochs;
-            level2.note_manifest();
-            whole = level2.tally.epochs > before;
-        }
+        let Awaited { files, listed } = self.await_flight();
+        let whole = files && listed != Some(false);
         let whole = self.world.least(&[u64::from(whole)]) == [1];
         let level2 = self.level2.as_mut().expect("as above");
         level2.tally.wait_s += waiting.elapsed().as_secs_f64();
         if whole && self.world.rank() == 0 {
             say(&format!(
-                "the checkpoint of boundary {} is on storage, in {}",
-                about.boundary,
+                "the checkpoint of boundary {boundary} is on storage, in {}",
                 level2.storage.shelf.dir().display()
             ));
         }
         Some(whole)
+    }
+
+    /// Waits for the epoch on its way, and for its manifest. All ranks together.
+    pub(super) fn await_flight(&mut self) -> Awaited {
+        let level2 = self.level2.as_mut().expect("an epoch was on its way");
+        let (_, task) = level2.flight.as_mut().expect("all ranks have one");
+        let mine = task.wait();
+        let files = self.world.least(&[mine as u64])[0] == State::Done as u64;
+        match files {
+            true => self.conclude(),
+            false => self.call_off(true),
+        }
+        let level2 = self.level2.as_mut().expect("as above");
+        let listed = (files && !level2.lists.is_empty()).then(|| {
+            if let Some((.., task)) = &mut level2.manifest {
+                task.wait();
+            }
+            let before = level2.tally.epochs;
+            level2.note_manifest();
+            level2.tally.epochs > before
+        });
+        Awaited { files, listed }
     }
 
     /// The test is over: whatever is still on its way is of no use any more.

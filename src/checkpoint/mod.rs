@@ -3,11 +3,12 @@
 //!
 //! `protocol` decides, purely, from headers; `plan`, `need`, `groups`, `placement` and `when` are pure too;
 //! `holding` is one position's memory, `taking` how a start comes by it; `save` and `restore` move the data; `level2` brings
-//! committed epochs to storage by means of a `helper`, `fetching` brings them back, as `recall` says, by `transfer`. The solver's side is
+//! committed epochs to storage by means of a `helper`, `disk` saves there alone, `fetching` brings them back, as `recall` says, by `transfer`. The solver's side is
 //! [`Arrival`] once a launch, then [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries, `finish` at the end.
 //! Nothing here knows what the matrix is for. `docs/CHECKPOINT.md` tells the whole story.
 
 pub mod arrival;
+mod disk;
 mod fetching;
 pub mod groups;
 mod helper;

@@ -131,6 +131,7 @@ pub struct Scheme {
     pub method: Method,
     pub scope: Scope,
     pub code: Code,
+    /// None at all where method disk writes to storage that all nodes share: each position is a group by itself.
     pub losses: usize,
 }
 
@@ -148,7 +149,8 @@ pub enum SchemeError {
 
 impl Scheme {
     pub fn check(&self) -> Result<(), SchemeError> {
-        if !(1..=LOSSES_MAX).contains(&self.losses) {
+        let least = if self.method == Method::Disk { 0 } else { 1 };
+        if !(least..=LOSSES_MAX).contains(&self.losses) {
             Err(SchemeError::Losses(self.losses))
         } else if self.losses > self.code.losses_max() {
             Err(SchemeError::Code(self.code, self.losses))
@@ -165,6 +167,7 @@ impl Scheme {
             Method::SelfCheckpoint => 2.0 + 2.0 * checksum,
             Method::Double => 3.0 + 2.0 * checksum,
             Method::Single => 2.0 + checksum,
+            Method::Disk => 1.0 + checksum,
         }
     }
 }
@@ -251,7 +254,12 @@ impl Buffers {
         self.pitch.div_ceil(TILE_WORDS)
     }
 
-    /// Words of one of the two places for the small state: state, digests of data, digests of parity,
+    /// Places for the small state: one for each of two epochs, or, where memory keeps none, one.
+    pub fn places(&self) -> usize {
+        if self.method == Method::Disk { 1 } else { 2 }
+    }
+
+    /// Words of one of the places for the small state: state, digests of data, digests of parity,
     /// one digest for the parity of the state.
     pub fn slot_words(&self) -> usize {
         self.state_words()
@@ -269,16 +277,18 @@ impl Buffers {
     pub fn parts(&self) -> Vec<(Part, usize)> {
         let data = self.data_words() * 8;
         let checksum = self.checksum_words() * 8;
-        let mut parts = vec![
-            (Part::A, data),
-            (Part::B, data),
-            (Part::C, checksum),
-            (Part::S, 2 * self.slot_words() * 8),
-        ];
+        let mut parts = vec![(Part::A, data), (Part::S, self.places() * self.slot_words() * 8)];
+        if self.method != Method::Disk {
+            parts.push((Part::B, data));
+        }
+        // Nobody's parity takes no memory.
+        if checksum > 0 {
+            parts.push((Part::C, checksum));
+        }
         match self.method {
             Method::SelfCheckpoint => parts.push((Part::D, checksum)),
             Method::Double => parts.extend([(Part::E, data), (Part::F, checksum)]),
-            Method::Single => {}
+            Method::Single | Method::Disk => {}
         }
         parts
     }

@@ -29,16 +29,20 @@ pub enum Method {
     Double,
     /// One copy: a loss while it is overwritten ends the run.
     Single,
+    /// None in memory: the matrix goes to storage, and what memory holds has been computed on since.
+    Disk,
 }
 
 impl Method {
-    pub const ALL: [Method; 3] = [Method::SelfCheckpoint, Method::Double, Method::Single];
+    pub const ALL: [Method; 4] =
+        [Method::SelfCheckpoint, Method::Double, Method::Single, Method::Disk];
 
     pub fn to_byte(self) -> u8 {
         match self {
             Method::SelfCheckpoint => 0,
             Method::Double => 1,
             Method::Single => 2,
+            Method::Disk => 3,
         }
     }
 
@@ -59,6 +63,8 @@ pub trait Transitions: Sized {
     fn sealed(self, method: Method, epoch: EpochId) -> Self;
     /// Past the barrier, and the checkpoint is what was sealed.
     fn committed(self) -> Self;
+    /// Method disk: the epoch is whole on storage. Memory holds nothing of it but the word that it was made.
+    fn stored(self, epoch: EpochId) -> Self;
     /// The recovery to `target` is agreed; nothing has been changed yet.
     fn pinned(self, joined: u32, target: EpochId) -> Self;
     /// The checkpoint is `target`, any other seal is void.
@@ -107,6 +113,10 @@ impl Transitions for Claim {
 
     fn committed(self) -> Self {
         Claim { stage: Stage::Saved, base: self.seal, seal: None, ..self }
+    }
+
+    fn stored(self, epoch: EpochId) -> Self {
+        Claim { stage: Stage::Saved, base: Some(epoch), seal: None, ..self }
     }
 
     fn pinned(self, joined: u32, target: EpochId) -> Self {
@@ -173,6 +183,10 @@ pub enum Refusal {
     Overwritten(usize),
     #[error("the memory of positions {0} and {1} does not fit together: {2}")]
     Inconsistent(usize, usize, String),
+    #[error(
+        "method disk keeps all its checkpoints on storage, where epoch {0} was whole, and there is none now"
+    )]
+    OnStorage(u64),
 }
 
 /// What the run was set up with.
@@ -250,7 +264,19 @@ pub fn decide_in_place(
     }
 }
 
+/// Method disk: no claim vouches for memory, which has been computed on since its last save. What a claim tells is that there
+/// was a checkpoint: then to begin anew is not for a program to decide.
+fn decide_disk(claims: &[Option<Claim>]) -> Decision {
+    match claims.iter().flatten().filter_map(|claim| claim.base).max() {
+        None => Decision::Fresh,
+        Some(last) => Decision::Refuse(Refusal::OnStorage(last.epoch)),
+    }
+}
+
 fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
+    if setup.method == Method::Disk {
+        return decide_disk(claims);
+    }
     let Some(joined) = claims.iter().flatten().map(|c| c.joined).max() else {
         return Decision::Fresh;
     };
@@ -400,6 +426,32 @@ mod tests {
 
     fn setup(method: Method, groups: &[&[usize]]) -> Setup {
         Setup { method, losses: 1, groups: groups.iter().map(|g| g.to_vec()).collect() }
+    }
+
+    /// Whatever memory claims, of whoever is left: it is never gone on from, and never given up for nothing.
+    #[test]
+    fn method_disk_goes_on_from_storage_alone() {
+        let setup = setup(Method::Disk, &[&[0], &[1]]);
+        let fresh = Some(Claim::generating(1));
+        let stored = |epoch| Some(Claim::generating(2).stored(id(epoch, 2)));
+        let all = [None, fresh, stored(1), stored(2)];
+        for one in all {
+            for other in all {
+                let claims = [one, other];
+                for at in [3, 90] {
+                    let decision = decide_with(&setup, &claims, |_| Some(40), Some(at));
+                    assert_eq!(decision, Decision::Fetch, "{claims:?}");
+                }
+                let told = claims.iter().flatten().filter_map(|c| c.base).max();
+                let alone = decide_with(&setup, &claims, |_| Some(40), None);
+                match told {
+                    None => assert_eq!(alone, Decision::Fresh),
+                    Some(last) => {
+                        assert_eq!(alone, Decision::Refuse(Refusal::OnStorage(last.epoch)));
+                    }
+                }
+            }
+        }
     }
 
     fn two() -> Setup {

@@ -420,7 +420,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let refuse = |refusal: Refusal, facts: &[Fact], headers: &[Option<Header>]| {
             Err(StartError::Refused { refusal, survey: words_about(facts, headers) })
         };
-        let setup_groups = if told {
+        // Memory that holds no checkpoint says nothing of groups that anybody needs.
+        let disk = config.scheme.method == Method::Disk;
+        let setup_groups = if told && !disk {
             match told_groups(&headers, positions) {
                 Some(groups) => groups,
                 None if config.storage.as_ref().is_some_and(|s| !s.stored.is_empty()) => {
@@ -463,7 +465,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let recovery = match decision {
                 Decision::Fetch => {
                     // All of it is read beforehand where there is something to be given up for it, or to choose from.
-                    let whole = told || stored.len() > 1;
+                    let whole = (told && !disk) || stored.len() > 1;
                     match look(&world, (&config, &test), &stored[0], &seats, whole) {
                         Ok(way) => {
                             fetched = Some((stored.swap_remove(0), way));
@@ -618,7 +620,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             scheduler: Scheduler::new(config.interval, 0, 0.0),
             copies: [None; 2],
             started: Instant::now(),
-            level2: config.storage.clone().map(|storage| Level2::new(storage, &seats, me)),
+            level2: config.storage.clone().map(|storage| Level2::new(storage, &seats, me, disk)),
             world,
         };
         this.holding.head.write(&this.header);

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use super::holding::{Holding, Reach, Renamed};
+use super::holding::{Digests, Holding, Reach, Renamed};
 use super::level2::{AT_ONCE, Level2, SAVE};
 use super::plan::{Corner, Layout, Scheme, Scope};
 use super::protocol::{Method, Transitions};
@@ -51,14 +51,14 @@ pub struct Checkpointer<W, G> {
     pub(super) encode: Encode,
     pub(super) scheduler: Scheduler,
     /// The boundary of the epoch that each of two is known to hold: copies with their checksums (method
-    /// double), checksums (method self).
+    /// double), checksums (method self). Method disk: the first is the boundary that checksum and digests are of.
     pub(super) copies: [Option<usize>; 2],
     pub(super) started: Instant,
     /// The second level, if there is one.
     pub(super) level2: Option<Level2>,
 }
 
-fn words(doubles: &mut [f64]) -> &mut [u64] {
+pub(super) fn words(doubles: &mut [f64]) -> &mut [u64] {
     // SAFETY: one size and alignment; any bits are a word, and any bits are a double.
     unsafe { std::slice::from_raw_parts_mut(doubles.as_mut_ptr().cast(), doubles.len()) }
 }
@@ -105,7 +105,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let elapsed = self.started.elapsed().as_secs_f64();
         let save = now || self.scheduler.due(boundary, elapsed, bytes as f64);
         let mut mine = if save { SAVE } else { 0 } | if now { AT_ONCE } else { 0 };
-        if let Some(level2) = &mut self.level2 {
+        // Beside saves in memory others are on their way; without those there is nothing to look after.
+        if let Some(level2) = self.level2.as_mut().filter(|level2| level2.alone.is_none()) {
             mine |= level2.wishes(save, elapsed);
         }
         let told = self.world.first_says(mine);
@@ -124,7 +125,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     }
 
     /// The corner and the group's window since `boundary`; all of it if there is none to build on.
-    fn reach(&self, boundary: Option<usize>) -> (Corner, Window) {
+    pub(super) fn reach(&self, boundary: Option<usize>) -> (Corner, Window) {
         let (at, scope) = match boundary {
             Some(boundary) => (boundary, self.scheme.scope),
             None => (0, Scope::Whole),
@@ -135,7 +136,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         )
     }
 
-    fn publish(&mut self) {
+    pub(super) fn publish(&mut self) {
         self.holding.head.write(&self.header);
     }
 
@@ -145,6 +146,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// # Panics
     /// If `state` is longer than `Config::state_bytes`, or `a` is not the matrix handed out at the start.
     pub fn save(&mut self, boundary: usize, a: &mut [f64], state: &[u8]) -> SaveReport {
+        if self.scheme.method == Method::Disk {
+            return self.save_on_disk(boundary, a, state);
+        }
         let begin = Instant::now();
         let position = self.position();
         let mut report = SaveReport { boundary, ..SaveReport::default() };
@@ -193,6 +197,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 self.holding.copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
                 hit(Point::FlushData, position);
             }
+            Method::Disk => unreachable!("it has saves of its own"),
         }
         report.copy_s += copied.elapsed().as_secs_f64();
 
@@ -205,18 +210,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             new_window.width,
         );
         let encoding = Instant::now();
-        let (coder, how, group) = (self.coder, self.encode, &self.group);
-        let state_window = self.holding.state_window();
-        self.holding.with_shares(epoch, Some(a), |share, is_state| {
-            let coder = coder.suited(is_state);
-            let window = if is_state { state_window } else { window };
-            let see = |share: &Share, role| {
-                if !is_state {
-                    digests.see(share, role);
-                }
-            };
-            coder.encode(group, how, share, window, see, || hit(Point::EncodeBatch, position));
-        });
+        self.encode(epoch, a, window, &mut digests);
         report.encode_s = encoding.elapsed().as_secs_f64();
         let digesting = Instant::now();
         let root = self.holding.seal_digests(epoch, digests);
@@ -256,6 +250,29 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let bytes = self.layout.bytes(0, copy_boundary.unwrap_or(0), self.scheme.scope);
         self.scheduler.saved(boundary, now, report.seconds, bytes as f64);
         report
+    }
+
+    /// Encodes the checksum of `epoch` from the frozen matrix, and takes the digests of what comes by.
+    pub(super) fn encode(
+        &mut self,
+        epoch: u64,
+        a: &mut [u64],
+        window: Window,
+        digests: &mut Digests,
+    ) {
+        let position = self.position();
+        let (coder, how, group) = (self.coder, self.encode, &self.group);
+        let state_window = self.holding.state_window();
+        self.holding.with_shares(epoch, Some(a), |share, is_state| {
+            let coder = coder.suited(is_state);
+            let window = if is_state { state_window } else { window };
+            let see = |share: &Share, role| {
+                if !is_state {
+                    digests.see(share, role);
+                }
+            };
+            coder.encode(group, how, share, window, see, || hit(Point::EncodeBatch, position));
+        });
     }
 
     /// Keeps a finished test's result with every position, so that a restart does not run it again.

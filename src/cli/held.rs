@@ -140,6 +140,9 @@ fn line(position: &Position) -> String {
     let blocks = h.n.div_ceil(h.nb.max(1));
     let held = match (h.claim.stage, h.claim.base, h.claim.seal, h.boundary) {
         (Stage::Overwriting, ..) => "its only copy was being overwritten".to_owned(),
+        (_, Some(base), _, Some(at)) if h.method == Some(Method::Disk) => {
+            format!("epoch {} (boundary {at}) is on storage, none in memory", base.epoch)
+        }
         (_, Some(base), _, Some(at)) => format!("holds epoch {} (boundary {at})", base.epoch),
         (_, None, Some(seal), _) => format!("holds epoch {}, sealed", seal.epoch),
         _ => "holds no epoch yet".to_owned(),
@@ -149,6 +152,7 @@ fn line(position: &Position) -> String {
     let protection = match h.group.len() {
         // Only the progress of an unprotected test under `skt-hpl run`.
         0 => "nothing is saved".to_owned(),
+        1 => format!("{held}; start {}", h.incarnation),
         members => format!(
             "{held}{recovering}; start {}, group of {members} for {} loss(es)",
             h.incarnation, h.losses

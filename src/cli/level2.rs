@@ -257,5 +257,6 @@ pub fn account(
     sum.put_off += now.put_off;
     sum.put_off_s += now.put_off_s;
     sum.wait_s += now.wait_s;
+    sum.alone = now.alone;
     Some(sum)
 }

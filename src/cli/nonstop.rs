@@ -53,6 +53,12 @@ pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Ended> {
                 "--nonstop needs --method self or double: single survives no loss during a save",
             );
         }
+        Some(protection) if protection.scheme.method == Method::Disk => {
+            return bad(
+                "--nonstop goes on from what ranks have in memory, and --method disk keeps no checkpoint there: take \
+                 --method self or double, or leave --nonstop out",
+            );
+        }
         Some(_) => {}
     }
     able("--nonstop")

@@ -467,8 +467,8 @@ fn write_files(dir: &Path, advice: &Advice, force: bool) -> Result<(), Refusal> 
     if advice.plan.method == Method::Disk {
         return Err(Refusal(
             Exit::BadInput,
-            "checkpoints to disk alone are a model so far: the program cannot run them, and the files would start an \
-             unprotected run. --method self with `skt-hpl --level2 DIR` keeps checkpoints on storage, too"
+            "a plan with checkpoints to disk alone is not written: nothing here says where they are to go. Take its N, \
+             and start it with `skt-hpl --method disk --level2 DIR --checkpoint auto`"
                 .into(),
         ));
     }

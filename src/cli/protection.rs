@@ -23,6 +23,7 @@ use crate::checkpoint::level2::patiently;
 use crate::checkpoint::mpi::{Group, Positions};
 use crate::checkpoint::placement::Lying;
 use crate::checkpoint::plan::Layout;
+use crate::checkpoint::protocol::Method;
 use crate::checkpoint::restore::new_run;
 use crate::checkpoint::{
     Arrival, Checkpointer, Config, Origin, Player, Renamed, Restart as Continue, StartError,
@@ -203,8 +204,8 @@ impl<'a> Guardian<'a> {
             this.arrival = gather();
         }
         this.level2 = match Level2::open(comm, node, settings, &this.domain) {
-            // What memory has needs no storage.
-            Err(Ended { why, .. }) if this.arrival.test.is_some() => {
+            // What memory has needs no storage; where nothing but storage has it, there is nothing to go on from.
+            Err(Ended { why, .. }) if this.arrival.test.is_some() && !this.on_disk_alone() => {
                 this.storage_gone = Some(why);
                 None
             }
@@ -215,6 +216,11 @@ impl<'a> Guardian<'a> {
             return Err(StartError::Nothing { job: settings.job.clone() }.into());
         }
         Ok(this)
+    }
+
+    /// Whether memory keeps no checkpoint.
+    fn on_disk_alone(&self) -> bool {
+        self.settings.scheme.method == Method::Disk
     }
 
     /// Sorts out the run that memory belongs to and the results it holds.
@@ -549,16 +555,21 @@ impl<'a> Guardian<'a> {
         let level2 = self.settings.level2.as_ref();
         let dir = level2.map(|level2| level2.dir.display().to_string());
         let own = level2.is_some_and(|level2| level2.scope == Sight::Node);
+        let memory = if self.on_disk_alone() { "" } else { " in memory and" };
         match (stored, dir) {
+            (Some(false), Some(dir)) if self.on_disk_alone() => format!(
+                "stopped as asked, but THE SAVE DID NOT GET TO {dir}; whatever lay there before is still there, and the same \
+                 command goes on from that. Its name is {job}: from another batch job add --job {job}"
+            ),
             (Some(true), Some(dir)) if own => format!(
-                "stopped as asked, after a save in memory and in {dir} of each node; the same command goes on, on these nodes, \
-                 {} of each group of which may be others by then. The name of both is {job}: from another batch job with \
+                "stopped as asked, after a save{memory} in {dir} of each node; the same command goes on, on these nodes, \
+                 {} of each group of which may be others by then. Its name is {job}: from another batch job with \
                  these nodes add --job {job}",
                 self.settings.scheme.losses
             ),
             (Some(true), Some(dir)) => format!(
-                "stopped as asked, after a save in memory and in {dir}; the same command goes on, on these nodes or any \
-                 others that see {dir}. The name of both is {job}: from another batch job add --job {job}"
+                "stopped as asked, after a save{memory} in {dir}; the same command goes on, on these nodes or any \
+                 others that see {dir}. Its name is {job}: from another batch job add --job {job}"
             ),
             (Some(false), Some(dir)) => format!(
                 "stopped as asked, after a save in memory; IT DID NOT GET TO {dir}, whatever lay there before is still \

@@ -194,7 +194,7 @@ fn tell_protection(outcome: &Outcome) {
     say(format_args!(
         "{:.2} s in {} attempt(s){}: {rest:.2} computing, {:.2} in {} save(s), {:.2} lost \
          since a save, {:.2} down, {:.2} restarting and restoring; {} of named memory at most a \
-         rank, groups of {} or more",
+         rank{}",
         outcome.seconds,
         p.attempts,
         in_place(p.in_place),
@@ -204,13 +204,25 @@ fn tell_protection(outcome: &Outcome) {
         p.down_s,
         p.restore_s,
         human(u128::from(p.memory_bytes_max)),
-        p.group_min
+        match p.group_min {
+            1 => String::new(),
+            members => format!(", groups of {members} or more"),
+        }
     ));
     let Some(level2) = &p.level2 else { return };
     let from = match level2.fetched {
         0 => String::new(),
         times => format!("; went on from there {times} time(s)"),
     };
+    if level2.alone {
+        say(format_args!(
+            "on storage, which has all checkpoints: {} epoch(s), {}, written in {:.2} s, while the ranks waited{from}",
+            level2.epochs,
+            human(u128::from(level2.bytes)),
+            level2.write_s
+        ));
+        return;
+    }
     say(format_args!(
         "on storage: {} epoch(s), {}, written in {:.2} s beside the computation; {} save(s) in memory put off by \
          {:.2} s altogether; {:.2} s waiting at stops{from}",

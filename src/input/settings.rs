@@ -133,7 +133,8 @@ pub enum Guarding {
 
 words!(method: Guarding {
     "self" => Guarding::Saves(Method::SelfCheckpoint), "double" => Guarding::Saves(Method::Double),
-    "single" => Guarding::Saves(Method::Single), "abft" => Guarding::Checksums,
+    "single" => Guarding::Saves(Method::Single), "disk" => Guarding::Saves(Method::Disk),
+    "abft" => Guarding::Checksums,
 });
 words!(scope: Scope {
     "corner" => Scope::Corner, "side" => Scope::Side, "whole" => Scope::Whole,
@@ -314,8 +315,9 @@ pub struct Overrides {
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = PROTECT)]
     pub mtbf: Option<f64>,
 
-    /// Checkpoint scheme: the matrix and one copy, two copies beside it, or one copy alone; or abft: no checkpoints, but a process
-    /// column more (P x (Q+1) ranks; see --checksum-columns), whose checksums take the place of a column that loses a rank; under Open
+    /// Checkpoint scheme: the matrix and one copy (self), two copies beside it (double), or one copy alone (single); or disk: no copy in
+    /// memory, nearly all of which is the matrix's then, but a save to the DIR of --level2 each time --checkpoint says, for which all
+    /// ranks wait; or abft: no checkpoints, but a process column more (P x (Q+1) ranks; see --checksum-columns), whose checksums take the place of a column that loses a rank; under Open
     /// MPI 5 with `mpirun --with-ft ulfm` [default: self]
     #[arg(long, value_name = "NAME", value_parser = method(), help_heading = PROTECT)]
     pub method: Option<Guarding>,
@@ -437,7 +439,53 @@ impl Overrides {
             ));
         }
         dat.grids = ps.into_iter().zip(qs).collect();
+        self.disk_has_what_it_needs()?;
         self.level2_has_a_first()
+    }
+
+    /// Method disk has nowhere but DIR to save to, and each save goes there.
+    fn disk_has_what_it_needs(&self) -> Result<(), Diagnostics> {
+        let saves = !matches!(self.checkpoint, Some(Saving::Off));
+        if self.method != Some(Guarding::Saves(Method::Disk)) || !saves {
+            return Ok(());
+        }
+        let refuse = |what: &str, help: &str| {
+            Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+        };
+        if self.level2.is_none() {
+            return refuse(
+                "method is disk, and nothing says where its checkpoints are to go",
+                "give --level2 DIR, a folder that all nodes share, or with --level2-scope node one on a disk of each node",
+            );
+        }
+        if self.level2_every.is_some() {
+            return refuse(
+                "method is disk, of which every save goes to DIR, and level2-every is set",
+                "say with --checkpoint how often to save, and leave --level2-every out",
+            );
+        }
+        let of_parity = [
+            ("losses", self.losses.is_some()),
+            ("group", self.group.is_some()),
+            ("code", self.code.is_some()),
+            ("encode", self.encode.is_some()),
+        ];
+        match of_parity.iter().find(|(_, set)| *set && !self.has_parity()) {
+            Some((name, _)) => refuse(
+                &format!(
+                    "method is disk, which keeps no parity on a DIR that all nodes share, and {name} is set"
+                ),
+                &format!(
+                    "any number of nodes may be lost there: leave --{name} out, or give --level2-scope node"
+                ),
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether parity is made at all: not of what all nodes can read, where nothing lies in memory.
+    fn has_parity(&self) -> bool {
+        self.method != Some(Guarding::Saves(Method::Disk)) || self.level2_scope == Some(Sight::Node)
     }
 
     /// A second level of checkpoints is one of those in memory; nobody who asks for it is to be left without.
@@ -580,7 +628,11 @@ impl Protection {
         if let Interval::Auto { mtbf_s } = &mut interval {
             *mtbf_s = set.mtbf.unwrap_or(MTBF_DEFAULT_S);
         }
-        let losses = set.losses.unwrap_or(1);
+        // Without parity each position is a group by itself, which survives nothing and need not.
+        let (losses, group) = match set.has_parity() {
+            true => (set.losses.unwrap_or(1), set.group),
+            false => (0, Some(1)),
+        };
         Some(Protection {
             interval,
             scheme: Scheme {
@@ -589,10 +641,10 @@ impl Protection {
                     Some(Guarding::Checksums) | None => Method::SelfCheckpoint,
                 },
                 scope: set.scope.unwrap_or(Scope::Corner),
-                code: set.code.unwrap_or(if losses == 1 { Code::Xor } else { Code::ReedSolomon }),
+                code: set.code.unwrap_or(if losses <= 1 { Code::Xor } else { Code::ReedSolomon }),
                 losses,
             },
-            group: set.group,
+            group,
             encode: set.encode.unwrap_or(Encode::Pipelined),
             store: set.store.unwrap_or(Store::Posix),
             job: set.job.clone().unwrap_or_else(|| job_name(|name| std::env::var(name).ok())),
@@ -733,6 +785,47 @@ mod tests {
         apply(Overrides { checkpoint: Some(Saving::Off), ..both }).unwrap();
         for bad in ["auto", "0", "", "soon"] {
             assert!(level2_every(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn method_disk_needs_a_dir_and_no_parity_where_all_see_it() {
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let disk = Overrides {
+            method: Some(Guarding::Saves(Method::Disk)),
+            checkpoint: Some(Saving::Every(Interval::Iterations(5))),
+            ..Overrides::default()
+        };
+        let why = apply(&disk).unwrap_err();
+        assert!(why.contains("--level2 DIR"), "{why}");
+        // Off for once, with a file of settings that speaks of it.
+        apply(&Overrides { checkpoint: Some(Saving::Off), ..disk.clone() }).unwrap();
+        let disk = Overrides { level2: Some("/scratch".into()), ..disk };
+        apply(&disk).unwrap();
+        let why = apply(&Overrides { checkpoint: None, ..disk.clone() }).unwrap_err();
+        assert!(why.contains("--checkpoint auto"), "{why}");
+        let every = Some(Interval::Iterations(2));
+        let why = apply(&Overrides { level2_every: every, ..disk.clone() }).unwrap_err();
+        assert!(why.contains("level2-every"), "{why}");
+
+        let protection = |set: &Overrides| Settings::from(set).protection.unwrap();
+        let shared = protection(&disk);
+        assert_eq!((shared.scheme.losses, shared.group), (0, Some(1)));
+        assert!(shared.scheme.check().is_ok() && shared.available_at_best() == 1.0);
+        let node = Overrides { level2_scope: Some(Sight::Node), ..disk.clone() };
+        let apart = protection(&node);
+        assert_eq!((apart.scheme.losses, apart.group), (1, None));
+        assert_eq!(apart.available_at_best(), 0.9375);
+        for set in [
+            Overrides { losses: Some(2), ..Overrides::default() },
+            Overrides { group: Some(4), ..Overrides::default() },
+            Overrides { code: Some(Code::Xor), ..Overrides::default() },
+            Overrides { encode: Some(Encode::Reduce), ..Overrides::default() },
+        ] {
+            let Overrides { losses, group, code, encode, .. } = set;
+            let why = apply(&Overrides { losses, group, code, encode, ..disk.clone() });
+            assert!(why.unwrap_err().contains("--level2-scope node"));
+            apply(&Overrides { losses, group, code, encode, ..node.clone() }).unwrap();
         }
     }
 

@@ -23,10 +23,12 @@ pub enum Role {
 }
 
 impl Stripes {
+    /// Without losses there is no parity.
+    ///
     /// # Panics
-    /// Unless 1 <= losses < size: settings are checked before a run.
+    /// Unless losses < size: settings are checked before a run.
     pub fn new(size: usize, losses: usize) -> Self {
-        assert!(losses >= 1 && losses < size, "{losses} losses in a group of {size}");
+        assert!(losses < size, "{losses} losses in a group of {size}");
         Self { size, losses }
     }
 

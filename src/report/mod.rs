@@ -180,6 +180,7 @@ pub(crate) mod test_values {
                     put_off_s: 0.25,
                     wait_s: 0.5,
                     fetched: 1,
+                    alone: false,
                 }),
             }),
             checksums: Some(Checksums {

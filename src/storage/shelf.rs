@@ -269,6 +269,16 @@ impl Shelf {
         self.prune_before(None, FIRST);
     }
 
+    /// Removes all epochs but one, as far as that can be done.
+    pub fn prune_but(&self, keep: Option<Key>, who: usize) {
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let key = entry.file_name().to_str().and_then(names::parse_epoch_folder);
+            if key.is_some_and(|key| keep != Some(key)) {
+                self.remove_epoch(&entry.path(), who);
+            }
+        }
+    }
+
     /// Removes all epochs but `keep` and later ones of its run, on which somebody may be at work already.
     fn prune_before(&self, keep: Option<Key>, who: usize) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {

@@ -491,10 +491,10 @@ fn status_and_clean_know_dir() {
 }
 
 /// A small file system of its own, as root.
-struct Small(PathBuf);
+pub struct Small(PathBuf);
 
 impl Small {
-    fn mount(at: &Path, bytes: u64) -> Self {
+    pub fn mount(at: &Path, bytes: u64) -> Self {
         fs::create_dir_all(at).unwrap();
         let size = format!("size={bytes}");
         let done =

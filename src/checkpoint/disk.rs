@@ -1,0 +1,123 @@
+//! Method disk: the matrix alone lies in memory, and a save brings it to storage while all ranks wait.
+//!
+//! It is the second level without a first: the same files, manifests, digests and parity, written straight from A at a
+//! drained boundary. So memory never vouches for the matrix, which has moved on since: after a fault of any rank everybody
+//! goes back to the last epoch that was whole there (`fetching`). The solver's side is `save` and `start`, as with any method.
+//!
+//! Two epochs have room in DIR: the one to fall back on, and the one that is being written. What is cut off is neither.
+
+use std::time::Instant;
+
+use super::level2::{Alone, Awaited};
+use super::protocol::Transitions;
+use super::save::{Checkpointer, SaveReport, words};
+use super::world::{NOTHING, World};
+use crate::faults::{Point, hit};
+use crate::memory::header::{Doing, EpochId, Mark};
+use crate::parity::GroupComm;
+use crate::storage::About;
+
+impl<W: World, G: GroupComm> Checkpointer<W, G> {
+    /// Brings the frozen matrix to storage. Where that comes to nothing, which is told, the run goes on and the epoch before
+    /// stays what a fault leads back to.
+    pub(super) fn save_on_disk(
+        &mut self,
+        boundary: usize,
+        a: &mut [f64],
+        state: &[u8],
+    ) -> SaveReport {
+        let begin = Instant::now();
+        let position = self.position();
+        self.tick(Doing::Saving, boundary);
+        hit(Point::SaveBegin, position);
+        let a = &mut words(a)[..self.holding.buffers.data_words()];
+        let made = self.header.claim.joined;
+        let alone = self.alone();
+        alone.tried = alone.tried.max(alone.last.map_or(0, |last| last.epoch)) + 1;
+        let next = EpochId { epoch: alone.tried, made };
+        let mut report = SaveReport { epoch: next.epoch, boundary, ..SaveReport::default() };
+
+        let root = self.describe(next.epoch, boundary, a, state, &mut report);
+        hit(Point::EncodeEnd, position);
+
+        let writing = Instant::now();
+        let last = self.alone().last;
+        let level2 = self.level2.as_mut().expect("method disk has storage");
+        level2.make_room(last);
+        // Nobody writes before there is room.
+        self.world.barrier();
+        hit(Point::BarrierPassed, position);
+        let level2 = self.level2.as_mut().expect("as above");
+        let about = level2.about(&self.header.id, next, boundary as u64);
+        let key = about.key();
+        report.bytes = self.holding.buffers.data_words() * 8;
+        self.begin(about);
+        let Awaited { files, listed } = self.await_flight();
+        // One manifest says of all files everywhere that they are whole, so one is enough.
+        let vote = if files && listed == Some(true) { 0 } else { NOTHING };
+        let arrived = self.world.least(&[vote]) == [0];
+        self.alone().arrived = arrived;
+        if arrived {
+            self.alone().last = Some(key);
+            self.header.base = Mark { boundary: boundary as u64, root };
+            self.header.claim = self.header.claim.stored(next);
+            self.publish();
+            hit(Point::Committed, position);
+        }
+        report.copy_s = writing.elapsed().as_secs_f64();
+        self.tick(Doing::Computing, boundary);
+
+        report.seconds = begin.elapsed().as_secs_f64();
+        let now = self.started.elapsed().as_secs_f64();
+        self.scheduler.saved(boundary, now, report.seconds, report.bytes as f64);
+        report
+    }
+
+    fn alone(&mut self) -> &mut Alone {
+        let level2 = self.level2.as_mut().and_then(|level2| level2.alone.as_mut());
+        level2.expect("method disk has storage")
+    }
+
+    /// Brings small state, checksum and digests up to the frozen matrix; the digest over all of it.
+    fn describe(
+        &mut self,
+        epoch: u64,
+        boundary: usize,
+        a: &mut [u64],
+        state: &[u8],
+        report: &mut SaveReport,
+    ) -> u64 {
+        let position = self.position();
+        self.holding.write_state(epoch, state);
+        hit(Point::SaveState, position);
+        let encoding = Instant::now();
+        let known = self.copies[0].take();
+        let (corner, window) = self.reach(known);
+        let parity_rows = self.coder.stripes.parity_rows(window.rows);
+        let mut digests =
+            self.holding.digests(known.map(|_| epoch), corner, parity_rows, window.width);
+        match self.scheme.losses {
+            0 => digests.see_data(a),
+            _ => self.encode(epoch, a, window, &mut digests),
+        }
+        report.encode_s = encoding.elapsed().as_secs_f64();
+        let digesting = Instant::now();
+        let root = self.holding.seal_digests(epoch, digests);
+        report.digest_s = digesting.elapsed().as_secs_f64();
+        self.copies[0] = Some(boundary);
+        root
+    }
+
+    /// The matrix has been read from this epoch, which stays what a fault leads back to until the next save.
+    pub(super) fn adopt(&mut self, about: &About) {
+        *self.alone() = Alone { last: Some(about.key()), tried: about.epoch, arrived: true };
+        let epoch = EpochId { epoch: about.epoch, made: self.header.claim.joined };
+        // Nobody checks memory against it: it only tells agents and `status` where the run is.
+        self.header.base = Mark { boundary: about.boundary, root: 0 };
+        self.header.claim = self.header.claim.stored(epoch);
+        self.publish();
+        hit(Point::Resumed, self.position());
+        self.world.barrier();
+        self.tick(Doing::Computing, about.boundary as usize);
+    }
+}

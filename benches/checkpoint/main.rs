@@ -139,7 +139,7 @@ impl<'a> Conductor<'a> {
     fn memory(&mut self) -> Result<(), String> {
         let mut rows = Vec::new();
         for (grid, group) in [((1, 2), 2), ((1, 3), 3), ((2, 2), 4)] {
-            for method in Method::ALL {
+            for method in Method::IN_MEMORY {
                 let scheme = Scheme { method, ..XOR };
                 let work = Work::Saves { rounds: 0 };
                 // Small blocks: the formula knows nothing of ranks that got a block more.

@@ -16,6 +16,7 @@ pub fn name(method: Method) -> &'static str {
         Method::SelfCheckpoint => "self",
         Method::Double => "double",
         Method::Single => "single",
+        Method::Disk => "disk",
     }
 }
 

@@ -37,6 +37,9 @@ impl Method {
     pub const ALL: [Method; 4] =
         [Method::SelfCheckpoint, Method::Double, Method::Single, Method::Disk];
 
+    /// Those that keep checkpoints in memory.
+    pub const IN_MEMORY: [Method; 3] = [Method::SelfCheckpoint, Method::Double, Method::Single];
+
     pub fn to_byte(self) -> u8 {
         match self {
             Method::SelfCheckpoint => 0,

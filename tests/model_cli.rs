@@ -21,9 +21,9 @@ fn refusal(args: &[&str], code: i32) -> String {
     String::from_utf8(output).unwrap()
 }
 
-/// What nobody has said is not written as if it were known.
+/// What nobody has said is not written as if it were known; with a DIR what is written runs so.
 #[test]
-fn a_plan_with_checkpoints_to_disk_alone_is_not_written() {
+fn a_plan_with_checkpoints_to_disk_alone_says_where_they_go() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().join("new");
     let words = ["plan", "--nodes", "64", "--memory", "64GB", "--cores", "24", "--mtbf", "5h"];
@@ -33,6 +33,17 @@ fn a_plan_with_checkpoints_to_disk_alone_is_not_written() {
     assert!(said.contains("--level2 DIR"), "{said}");
     assert!(!at.exists());
     stdout(&[&words[..], &disk].concat());
+
+    let storage = ["--level2", dir.path().to_str().unwrap()];
+    let text = stdout(&[&words[..], &disk, &storage, &written].concat());
+    assert!(text.contains("Start it there with") && text.contains("self-checkpoint"), "{text}");
+    let toml = std::fs::read_to_string(at.join("skt.toml")).unwrap();
+    assert!(toml.contains("method = \"disk\"") && toml.contains("level2 = "), "{toml}");
+    assert!(!toml.contains("losses") && !toml.contains("group"), "{toml}");
+    for file in ["HPL.dat", "skt.toml"] {
+        let check = stdout(&["check", at.join(file).to_str().unwrap()]);
+        assert!(check.contains("no fault found"), "{check}");
+    }
 }
 
 #[test]

@@ -208,7 +208,7 @@ proptest! {
             grid: on(14).then_some((int(6, 8), int(7, 8))), depth: int(3, 5),
             method: on(15).then_some(Method::ALL[(ints[0] % 6) as usize]),
             scope: Scope::Corner, group: on(16).then_some(int(6, 40)), losses: int(5, 4),
-            checksum_columns: on(19).then_some(int(1, 6)), measured: None, job: None, simulate: 0, threads: 1, seed: 1,
+            checksum_columns: on(19).then_some(int(1, 6)), measured: None, job: None, level2: None, simulate: 0, threads: 1, seed: 1,
         };
         if let Ok(advice) = plan(&inputs) {
             let json = serde_json::to_value(&advice.plan).unwrap();

@@ -155,6 +155,10 @@ pub struct PlanFlags {
     #[arg(long, value_name = "NAME", help_heading = RUN)]
     job: Option<String>,
 
+    /// Where checkpoints on storage go, a folder that all nodes share: those of method disk, or a second level of the others'
+    #[arg(long, value_name = "DIR", help_heading = RUN)]
+    level2: Option<PathBuf>,
+
     /// Take the rate from results of earlier runs: output of any HPL, or JSON
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     results: Vec<PathBuf>,
@@ -253,7 +257,7 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
         describe(&inputs, &advice, measured)
     })?;
     if let Some(dir) = &flags.write {
-        write_files(dir, &advice, flags.force)?;
+        write_files(dir, &inputs, &advice, flags.force)?;
         if !json_flag::instead(&flags.json) {
             let _ = writeln!(
                 text,
@@ -348,6 +352,7 @@ fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refus
         checksum_columns: flags.checksum_columns,
         measured: None,
         job: flags.job.clone(),
+        level2: flags.level2.clone(),
         simulate: flags.runs,
         threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
         seed: flags.seed,
@@ -463,12 +468,11 @@ fn calibrate_in(
     Ok(read(&String::from_utf8_lossy(&output.stdout)))
 }
 
-fn write_files(dir: &Path, advice: &Advice, force: bool) -> Result<(), Refusal> {
-    if advice.plan.method == Method::Disk {
+fn write_files(dir: &Path, inputs: &Inputs, advice: &Advice, force: bool) -> Result<(), Refusal> {
+    if advice.plan.method == Method::Disk && inputs.level2.is_none() {
         return Err(Refusal(
             Exit::BadInput,
-            "a plan with checkpoints to disk alone is not written: nothing here says where they are to go. Take its N, \
-             and start it with `skt-hpl --method disk --level2 DIR --checkpoint auto`"
+            "nothing says where the checkpoints of --method disk are to go: give --level2 DIR, a folder that all nodes share"
                 .into(),
         ));
     }
@@ -538,7 +542,7 @@ fn protection(plan: &Plan) -> String {
             if plan.checksum_columns == 1 { "s" } else { "" },
             Columns::borne(plan.checksum_columns)
         ),
-        Method::Disk => format!("{} of the matrix to disk", plan.scope.name()),
+        Method::Disk => format!("{} of the matrix to disk, nothing in memory beside it", plan.scope.name()),
         m => format!(
             "{}-checkpoint of the {}, groups of {} that survive {} loss{} each",
             m.name(),

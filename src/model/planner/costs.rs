@@ -76,6 +76,8 @@ impl Machine<'_> {
             fixed: if choice.method.saves() { barriers } else { 0.0 },
             recover: match choice.method {
                 Method::Abft => self.regain(n, choice)?,
+                // All of it is read once, as fast as it is written.
+                Method::Disk => encode,
                 _ => RECOVERY_FACTOR * encode + flush,
             },
             scope: choice.scope,

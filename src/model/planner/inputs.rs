@@ -1,5 +1,7 @@
 //! What the user told of the machine, of failures and of the run.
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 
 use super::super::ModelError;
@@ -66,6 +68,8 @@ pub struct Inputs {
     pub measured: Option<Measured>,
     /// Name the run's memory is kept under.
     pub job: Option<String>,
+    /// Where checkpoints on storage go: method disk's, or a second level of the others'.
+    pub level2: Option<PathBuf>,
     /// Runs to simulate for the chance to finish, 0 for none, and the threads and seed for it.
     pub simulate: usize,
     pub threads: usize,
@@ -104,6 +108,7 @@ impl Inputs {
             checksum_columns: None,
             measured: None,
             job: None,
+            level2: None,
             simulate: 1000,
             threads: 1,
             seed: 1,

@@ -22,7 +22,7 @@ use serde::Serialize;
 use super::ModelError;
 use super::error::Result;
 use super::hpl_dat::hpl_dat;
-use super::memory::Method;
+use super::memory::{Method, Scope};
 use super::nonstop::Columns;
 use super::simulate::Summary;
 use crate::memory::header::GROUP_MAX;
@@ -119,13 +119,26 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
                 .into()
         } else if checksums {
             "on one node checksums survive the crash of a process, not of the node".into()
+        } else if method == Method::Disk {
+            "checkpoints on a disk of this node survive what it survives".into()
         } else {
             "one node cannot be protected by others: nothing is saved".to_string()
         });
     }
-    if inputs.job.is_some() && !method.in_memory() {
+    if inputs.job.is_some() && !method.saves() {
+        warnings.push("--job has no effect: without saves nothing is kept under a name".into());
+    }
+    if inputs.level2.is_some() && !method.saves() {
+        warnings.push("--level2 has no effect: without saves nothing goes there".into());
+    } else if inputs.level2.is_some() && method.in_memory() {
         warnings.push(
-            "--job has no effect: without saves in memory nothing is kept under a name".into(),
+            "what goes to --level2 is written beside the computation: its time is not counted".into(),
+        );
+    }
+    if method == Method::Disk && (inputs.group.is_some() || inputs.losses != 1) {
+        warnings.push(
+            "--group and --losses have no effect: what all nodes can read needs no parity, and any of them may be lost"
+                .into(),
         );
     }
     if let Some(g) = inputs.group.filter(|g| *g > units) {
@@ -152,7 +165,8 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
     }
     let chosen = Choice {
         method,
-        scope: inputs.scope,
+        // To disk all of it goes, each time.
+        scope: if method == Method::Disk { Scope::Whole } else { inputs.scope },
         group,
         largest,
         losses: inputs.losses,
@@ -204,7 +218,7 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
     }
     let in_shared =
         (plan.rank.total() - plan.rank.base - plan.rank.work) * inputs.ranks_per_node as f64;
-    if method.in_memory() && in_shared > 0.5 * inputs.memory {
+    if method.saves() && in_shared > 0.5 * inputs.memory {
         warnings.push(format!(
             "{} of shared memory a node is more than half of it, the usual limit of /dev/shm: raise it \
              (mount -o remount,size=95% /dev/shm) or choose another store",
@@ -222,7 +236,7 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
             &[test.n],
             &format!("planned for {} nodes of {}", inputs.nodes, show_bytes(inputs.memory)),
         ),
-        skt_toml: skt_toml(&plan, inputs.job.as_deref()),
+        skt_toml: skt_toml(&plan, inputs.job.as_deref(), inputs.level2.as_deref()),
         plan,
         alternatives,
         without_restart,

@@ -1,5 +1,7 @@
 //! A plan in the solver's own words: its parameters, and skt.toml.
 
+use std::path::Path;
+
 use super::super::memory::{ALIGN, Method};
 use super::evaluate::Plan;
 use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
@@ -38,27 +40,33 @@ pub fn usual(n: usize, nb: usize, (p, q): (usize, usize)) -> TestParams {
 }
 
 /// skt.toml for a plan.
-pub fn skt_toml(plan: &Plan, job: Option<&str>) -> String {
+pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<&Path>) -> String {
     let mut text = String::from("# written by skt-hpl plan\n");
     text += &format!("threads = {}\n", plan.threads_per_rank);
-    if plan.method.in_memory() {
+    if plan.method.saves() {
         text += &format!(
             "\n[checkpoint]\n\
              # at the optimal interval for a failure of the system every so many seconds\n\
              every = \"auto\"\n\
              mtbf = \"{:.0}s\"\n\
              method = \"{}\"\n\
-             scope = \"{}\"\n\
-             code = \"{}\"\n\
-             losses = {}\n\
-             group = {}\n",
+             scope = \"{}\"\n",
             plan.mtbf_system.max(1.0),
             plan.method.name(),
             plan.scope.name(),
-            if plan.losses > 1 { "reed-solomon" } else { "xor" },
-            plan.losses,
-            plan.group_most,
         );
+        if plan.method.in_memory() {
+            text += &format!(
+                "code = \"{}\"\nlosses = {}\ngroup = {}\n",
+                if plan.losses > 1 { "reed-solomon" } else { "xor" },
+                plan.losses,
+                plan.group_most,
+            );
+        }
+        if let Some(dir) = level2 {
+            let dir = dir.to_string_lossy().into_owned();
+            text += &format!("level2 = {}\n", toml::Value::String(dir));
+        }
         if let Some(job) = job {
             text += &format!("job = {}\n", toml::Value::String(job.into()));
         }

@@ -4,11 +4,14 @@
 //! drained boundary. So memory never vouches for the matrix, which has moved on since: after a fault of any rank everybody
 //! goes back to the last epoch that was whole there (`fetching`). The solver's side is `save` and `start`, as with any method.
 //!
-//! Two epochs have room in DIR: the one to fall back on, and the one that is being written. What is cut off is neither.
+//! Two epochs have room in DIR and take turns: the one to fall back on, and the one before it, over which the next is written. It
+//! differs from the matrix only where something has changed since it was taken, so no more than that is written. It is given up
+//! first; what is cut off is neither.
 
+use std::ops::Range;
 use std::time::Instant;
 
-use super::level2::{Alone, Awaited};
+use super::level2::{Alone, Awaited, Place};
 use super::protocol::Transitions;
 use super::save::{Checkpointer, SaveReport, words};
 use super::world::{NOTHING, World};
@@ -16,6 +19,7 @@ use crate::faults::{Point, hit};
 use crate::memory::header::{Doing, EpochId, Mark};
 use crate::parity::GroupComm;
 use crate::storage::About;
+use crate::storage::writing::Over;
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Brings the frozen matrix to storage. Where that comes to nothing, which is told, the run goes on and the epoch before
@@ -33,7 +37,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let a = &mut words(a)[..self.holding.buffers.data_words()];
         let made = self.header.claim.joined;
         let alone = self.alone();
-        alone.tried = alone.tried.max(alone.last.map_or(0, |last| last.epoch)) + 1;
+        alone.tried = alone.tried.max(alone.last.map_or(0, |last| last.key.epoch)) + 1;
         let next = EpochId { epoch: alone.tried, made };
         let mut report = SaveReport { epoch: next.epoch, boundary, ..SaveReport::default() };
 
@@ -41,24 +45,30 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::EncodeEnd, position);
 
         let writing = Instant::now();
-        let last = self.alone().last;
+        // Whatever becomes of this save, the epoch that it is written over is gone.
+        let (last, spare) = (self.alone().last, self.alone().spare.take());
+        let spare = spare.filter(|spare| spare.boundary.is_some());
         let level2 = self.level2.as_mut().expect("method disk has storage");
-        level2.make_room(last);
+        level2.make_room(last.map(|last| last.key), spare.map(|spare| spare.key));
         // Nobody writes before there is room.
         self.world.barrier();
         hit(Point::BarrierPassed, position);
         let level2 = self.level2.as_mut().expect("as above");
         let about = level2.about(&self.header.id, next, boundary as u64);
         let key = about.key();
-        report.bytes = self.holding.buffers.data_words() * 8;
-        self.begin(about);
+        let since = spare.and_then(|spare| spare.boundary);
+        report.bytes = self.layout.bytes(position, since.unwrap_or(0), self.scheme.scope);
+        let over = spare.map(|spare| self.over(spare));
+        self.begin(about, over);
         let Awaited { files, listed } = self.await_flight();
         // One manifest says of all files everywhere that they are whole, so one is enough.
         let vote = if files && listed == Some(true) { 0 } else { NOTHING };
         let arrived = self.world.least(&[vote]) == [0];
         self.alone().arrived = arrived;
         if arrived {
-            self.alone().last = Some(key);
+            let alone = self.alone();
+            alone.spare = alone.last;
+            alone.last = Some(Place { key, boundary: Some(boundary) });
             self.header.base = Mark { boundary: boundary as u64, root };
             self.header.claim = self.header.claim.stored(next);
             self.publish();
@@ -69,8 +79,35 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
         report.seconds = begin.elapsed().as_secs_f64();
         let now = self.started.elapsed().as_secs_f64();
-        self.scheduler.saved(boundary, now, report.seconds, report.bytes as f64);
+        let bytes = self.layout.bytes(0, since.unwrap_or(0), self.scheme.scope);
+        self.scheduler.saved(boundary, now, report.seconds, bytes as f64);
         report
+    }
+
+    /// What differs from an epoch of this process's, in this position's file.
+    fn over(&self, spare: Place) -> Over {
+        let position = self.position();
+        let (corner, window) = self.reach(spare.boundary);
+        let buffers = self.holding.buffers;
+        let bytes = |words: Range<usize>| 8 * words.start as u64..8 * words.end as u64;
+        let row = |row: usize| {
+            let Range { start, end } = buffers.row(row);
+            bytes(start + corner.col..end)
+        };
+        let parity = self.coder.stripes.parity_rows(window.rows).min(buffers.parity_rows);
+        let state = buffers.parity_words()..buffers.checksum_words();
+        let level2 = self.level2.as_ref().expect("method disk has storage");
+        Over {
+            from: level2.file(spare.key, position as u32),
+            data: (corner.row..buffers.rows).map(row).collect(),
+            check: vec![bytes(0..parity * buffers.pitch), bytes(state)],
+        }
+    }
+
+    /// Up to which boundary the next save need not write.
+    pub(super) fn stored_before(&self) -> usize {
+        let alone = self.level2.as_ref().and_then(|level2| level2.alone);
+        alone.and_then(|alone| alone.spare).and_then(|spare| spare.boundary).unwrap_or(0)
     }
 
     fn alone(&mut self) -> &mut Alone {
@@ -110,7 +147,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
     /// The matrix has been read from this epoch, which stays what a fault leads back to until the next save.
     pub(super) fn adopt(&mut self, about: &About) {
-        *self.alone() = Alone { last: Some(about.key()), tried: about.epoch, arrived: true };
+        let level2 = self.level2.as_ref().expect("method disk has storage");
+        // On storage of their own nodes may hold other positions' files now, and groups have been divided anew.
+        let boundary = level2.is_shared().then_some(about.boundary as usize);
+        let last = Some(Place { key: about.key(), boundary });
+        *self.alone() = Alone { last, spare: None, tried: about.epoch, arrived: true };
         let epoch = EpochId { epoch: about.epoch, made: self.header.claim.joined };
         // Nobody checks memory against it: it only tells agents and `status` where the run is.
         self.header.base = Mark { boundary: about.boundary, root: 0 };

@@ -18,6 +18,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::helper::{State, Task};
@@ -32,7 +33,7 @@ use crate::outcome;
 use crate::parity::GroupComm;
 use crate::parity::digest::digest;
 use crate::storage::names::Key;
-use crate::storage::writing::{Flow, Stopped, write_position};
+use crate::storage::writing::{Flow, Over, Stopped, write_position};
 use crate::storage::{About, Check, FORMAT, Front, Shelf, Sight};
 
 /// Where the second level is, and when an epoch goes there.
@@ -108,11 +109,21 @@ pub(super) struct Level2 {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Alone {
     /// The last one that was whole: what a fault leads back to.
-    pub(super) last: Option<Key>,
+    pub(super) last: Option<Place>,
+    /// The one before: the next is written over it, where only what has changed since differs.
+    pub(super) spare: Option<Place>,
     /// The greatest number that one was begun under, whatever became of it: a helper that is stuck in it must not meet another.
     pub(super) tried: u64,
     /// Whether the last save came to something.
     pub(super) arrived: bool,
+}
+
+/// An epoch of method disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) key: Key,
+    /// Where it was taken; None where its files are not those of these ranks in these groups, to be written over by them.
+    pub(super) boundary: Option<usize>,
 }
 
 /// What became of an epoch that was waited for.
@@ -229,16 +240,30 @@ impl Level2 {
         ));
     }
 
-    /// Nobody needs the epochs but the one to fall back on: the next one needs their room. Waits until they are gone, or a
-    /// minute for one that does not go.
-    pub(super) fn make_room(&mut self, keep: Option<Key>) {
+    /// Whoever lists files gives up the epoch that is to be written over, and removes all but that and the one to fall back on: the
+    /// next one needs their room. Waits until that is done, or a minute if it gets nowhere.
+    pub(super) fn make_room(&mut self, keep: Option<Key>, over: Option<Key>) {
         let Some(&first) = self.lists.first() else { return };
         let shelf = self.storage.shelf.clone();
         let mut task = Task::start(move |_| {
-            shelf.prune_but(keep, first as usize);
+            if let Some(over) = over {
+                shelf.give_up(over, first as usize);
+            }
+            let keep: Vec<Key> = keep.into_iter().chain(over).collect();
+            shelf.prune_but(&keep, first as usize);
             Ok(())
         });
         task.wait();
+    }
+
+    /// A position's file of an epoch, on this rank's storage.
+    pub(super) fn file(&self, key: Key, position: u32) -> PathBuf {
+        self.storage.shelf.position(key, position)
+    }
+
+    /// Whether each rank finds its own file where it wrote it, whoever reads for whom.
+    pub(super) fn is_shared(&self) -> bool {
+        self.storage.sight == Sight::Shared
     }
 
     /// A save has been committed.
@@ -305,6 +330,8 @@ struct Errand {
     vouch: Range<usize>,
     /// The checksum, where it goes along.
     check: Option<(Part, Check)>,
+    /// What it is written over.
+    over: Option<Over>,
 }
 
 impl Errand {
@@ -349,7 +376,7 @@ impl Errand {
             check,
         };
         let path = self.shelf.position(key, self.position);
-        write_position(&path, &front, vouch, data.bytes(), parity, flow)
+        write_position(&path, &front, vouch, [data.bytes(), parity], self.over.as_ref(), flow)
     }
 }
 
@@ -391,8 +418,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let sight = level2.storage.sight;
         // What others have written no single manifest tells.
         let all = match sight {
-            Sight::Shared => None,
-            Sight::Node => {
+            Sight::Shared if level2.alone.is_none() => None,
+            _ => {
                 let all = self.world.allgather(&mine.to_le_bytes());
                 let bytes =
                     |told: &Vec<u8>| u64::from_le_bytes(told[..].try_into().expect("eight bytes"));
@@ -402,8 +429,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if !level2.lists.is_empty() {
             let (shelf, its) = (level2.storage.shelf.clone(), about.clone());
             let lists = level2.lists.clone();
+            let stays = level2.alone.and_then(|alone| alone.last).map(|last| last.key);
             let task = Task::start(move |flow| {
-                let listed = shelf.conclude(&its, sight, &lists, flow)?;
+                let listed = shelf.conclude(&its, sight, &lists, stays, flow)?;
                 Ok(all.unwrap_or(listed))
             });
             level2.manifest = Some((about, began, task));
@@ -463,11 +491,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         level2.scheduler.saved(level2.saves, seconds, 0.0, 0.0);
         let base = self.header.claim.base.expect("only what is committed is stored");
         let about = level2.about(&self.header.id, base, self.header.base.boundary);
-        self.begin(about);
+        self.begin(about, None);
     }
 
-    /// A helper sets out with the epoch that lies in memory.
-    pub(super) fn begin(&mut self, about: About) {
+    /// A helper sets out with the epoch that lies in memory, to make a file of it or to make another one that file.
+    pub(super) fn begin(&mut self, about: About, over: Option<Over>) {
         let level2 = self.level2.as_mut().expect("as above");
         level2.stuck.retain(|task| !task.is_over());
         let Committed { data, check, place } = self.holding.committed_parts(about.epoch);
@@ -492,6 +520,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             data,
             vouch,
             check,
+            over,
         };
         let stuck = !level2.stuck.is_empty();
         let task = Task::start(move |flow| match stuck {

@@ -465,10 +465,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let recovery = match decision {
                 Decision::Fetch => {
                     // All of it is read beforehand where there is something to be given up for it, or to choose from.
-                    let whole = (told && !disk) || stored.len() > 1;
+                    let whole = !disk && (told || stored.len() > 1);
                     match look(&world, (&config, &test), &stored[0], &seats, whole) {
                         Ok(way) => {
-                            fetched = Some((stored.swap_remove(0), way));
+                            fetched = Some((stored.remove(0), way));
                             break None;
                         }
                         Err(trouble) => {
@@ -627,22 +627,34 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let mut a = a;
         let origin = match recovery {
             None if fetched.is_some() => {
-                let (about, way) = fetched.take().expect("just seen");
                 let storage = config.storage.as_ref().expect("an epoch there was chosen");
-                match this.fetch((storage, &about), way, &mut a, make_group) {
-                    Ok(Fetched { state, rebuilt, wrong }) => Origin::Restored(Restored {
-                        boundary: about.boundary as usize,
-                        epoch: about.epoch,
-                        state,
-                        rebuilt,
-                        damaged: [unusable_positions(&facts), wrong].concat(),
-                        crowded,
-                        fetched: true,
-                    }),
-                    Err(trouble) => {
+                loop {
+                    let (about, way) = fetched.take().expect("just seen");
+                    match this.fetch((storage, &about), way, &mut a, &make_group) {
+                        Ok(Fetched { state, rebuilt, wrong }) => {
+                            break Origin::Restored(Restored {
+                                boundary: about.boundary as usize,
+                                epoch: about.epoch,
+                                state,
+                                rebuilt,
+                                damaged: [unusable_positions(&facts), wrong].concat(),
+                                crowded,
+                                fetched: true,
+                            });
+                        }
+                        Err(trouble) => unusable.push(trouble),
+                    }
+                    // Where nothing was given up for it, nothing was read beforehand: an older one may do.
+                    while disk && fetched.is_none() && !stored.is_empty() {
+                        let about = stored.remove(0);
+                        match look(&this.world, (&config, &test), &about, &seats, false) {
+                            Ok(way) => fetched = Some((about, way)),
+                            Err(trouble) => unusable.push(trouble),
+                        }
+                    }
+                    if fetched.is_none() {
                         // What was made of it is worth nothing.
                         Holding::discard(&this.depot, me, &mut this.hold);
-                        unusable.push(trouble);
                         return Err(unusable_storage(&config, &unusable, ""));
                     }
                 }

@@ -101,7 +101,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// asks before it looks ahead across the boundary. `now` forces a save (a clean stop is wanted);
     /// what rank 0 says counts. While an epoch is on its way to storage a save is put off, unless it is forced.
     pub fn due(&mut self, boundary: usize, now: bool) -> bool {
-        let bytes = self.layout.bytes(0, self.rectangle_boundary(), self.scheme.scope);
+        let since = match self.scheme.method {
+            Method::Disk => self.stored_before(),
+            _ => self.rectangle_boundary(),
+        };
+        let bytes = self.layout.bytes(0, since, self.scheme.scope);
         let elapsed = self.started.elapsed().as_secs_f64();
         let save = now || self.scheduler.due(boundary, elapsed, bytes as f64);
         let mut mine = if save { SAVE } else { 0 } | if now { AT_ONCE } else { 0 };

@@ -542,7 +542,9 @@ fn protection(plan: &Plan) -> String {
             if plan.checksum_columns == 1 { "s" } else { "" },
             Columns::borne(plan.checksum_columns)
         ),
-        Method::Disk => format!("{} of the matrix to disk, nothing in memory beside it", plan.scope.name()),
+        Method::Disk => {
+            format!("{} of the matrix to disk, nothing in memory beside it", plan.scope.name())
+        }
         m => format!(
             "{}-checkpoint of the {}, groups of {} that survive {} loss{} each",
             m.name(),

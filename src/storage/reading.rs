@@ -200,7 +200,8 @@ mod tests {
         // Less than a block, many blocks, more than a chunk.
         for rows in [1, 30, 4096 / 40, 40_000] {
             let (front, vouch, data) = sample(&about(1, 0, 1, 10), 1, rows);
-            write_position(&path, &front, &vouch, data.bytes(), &[], &Flow::default()).unwrap();
+            write_position(&path, &front, &vouch, [data.bytes(), &[]], None, &Flow::default())
+                .unwrap();
             assert!(read(&path, &front.about, 1).unwrap() == data.words(), "{rows}");
         }
     }
@@ -218,7 +219,8 @@ mod tests {
             Check { group: 0, members: vec![0, 1], losses: 1, code: 0, words: words as u64 };
         front.check = Some(check);
         let bytes = parity.bytes();
-        write_position(&path, &front, &vouch, data.bytes(), bytes, &Flow::default()).unwrap();
+        write_position(&path, &front, &vouch, [data.bytes(), bytes], None, &Flow::default())
+            .unwrap();
         assert!(read(&path, &front.about, 0).unwrap() == data.words());
         let source = Source::open(&path, &front.about, 0).unwrap();
         let mut into = Region::anonymous(words * 8).unwrap();
@@ -261,7 +263,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("p0");
             let (front, vouch, data) = sample(&about(1, 0, 1, 10), 0, 30);
-            write_position(&path, &front, &vouch, data.bytes(), &[], &Flow::default()).unwrap();
+            write_position(&path, &front, &vouch, [data.bytes(), &[]], None, &Flow::default()).unwrap();
             let mut bytes = fs::read(&path).unwrap();
             let at = (bytes.len() as f64 * at) as usize;
             bytes[at] ^= 1 << bit;

@@ -218,12 +218,13 @@ impl Shelf {
     }
 
     /// Declares an epoch whole, of which every position has said that its file is: what lies there of `positions` is looked
-    /// at from here, listed, and the list written. Then everything older goes. Returns the bytes of what is listed.
+    /// at from here, listed, and the list written. Then everything older goes, but what `stays`. Returns the bytes of what is listed.
     pub fn conclude(
         &self,
         about: &About,
         sight: Sight,
         positions: &[u32],
+        stays: Option<Key>,
         flow: &Flow,
     ) -> Result<u64, Stopped> {
         let key = about.key();
@@ -259,7 +260,10 @@ impl Shelf {
         // Who has been given up must not remove what others have begun since.
         flow.went_on(0)?;
         // What cannot be removed now is removed next time, and believed by nobody before this one.
-        self.prune_before(Some(key), first);
+        match stays {
+            None => self.prune_before(Some(key), first),
+            Some(stays) => self.prune_but(&[key, stays], first),
+        }
         hit(Point::Pruned, first);
         Ok(manifest.bytes())
     }
@@ -269,11 +273,17 @@ impl Shelf {
         self.prune_before(None, FIRST);
     }
 
-    /// Removes all epochs but one, as far as that can be done.
-    pub fn prune_but(&self, keep: Option<Key>, who: usize) {
+    /// An epoch's files are to be written over: nobody believes in it any more.
+    pub fn give_up(&self, key: Key, who: usize) {
+        self.disown(&self.epoch(key));
+        hit(Point::PruneHalf, who);
+    }
+
+    /// Removes all epochs but these, as far as that can be done.
+    pub fn prune_but(&self, keep: &[Key], who: usize) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let key = entry.file_name().to_str().and_then(names::parse_epoch_folder);
-            if key.is_some_and(|key| keep != Some(key)) {
+            if key.is_some_and(|key| !keep.contains(&key)) {
                 self.remove_epoch(&entry.path(), who);
             }
         }
@@ -292,11 +302,15 @@ impl Shelf {
 
     /// The manifest first: without it nobody believes the rest.
     fn remove_epoch(&self, folder: &Path, who: usize) {
+        self.disown(folder);
+        hit(Point::PruneHalf, who);
+        let _ = fs::remove_dir_all(folder);
+    }
+
+    fn disown(&self, folder: &Path) {
         if fs::remove_file(folder.join(MANIFEST)).is_ok() {
             let _ = sync_folder(folder);
         }
-        hit(Point::PruneHalf, who);
-        let _ = fs::remove_dir_all(folder);
     }
 
     /// Removes one position's part of an epoch that comes to nothing, and the folder with the last of them.
@@ -406,7 +420,7 @@ mod tests {
     }
 
     fn conclude(shelf: &Shelf, about: &About) -> Result<u64, Stopped> {
-        shelf.conclude(about, Sight::Shared, &[0, 1], &Flow::default())
+        shelf.conclude(about, Sight::Shared, &[0, 1], None, &Flow::default())
     }
 
     /// Where each node has its own DIR.
@@ -419,7 +433,7 @@ mod tests {
             write_small(&shelf.position(about.key(), 1), about, 1);
         };
         store(&one);
-        let conclude = |about| shelf.conclude(about, Sight::Node, &[1], &Flow::default());
+        let conclude = |about| shelf.conclude(about, Sight::Node, &[1], None, &Flow::default());
         conclude(&one).unwrap();
         assert_eq!(shelf.files(), [(one.key(), vec![1])]);
         let stock = shelf.survey().unwrap();
@@ -435,7 +449,7 @@ mod tests {
         // Who was given up removes nothing.
         let flow = Flow::default();
         flow.give_up();
-        assert!(shelf.conclude(&three, Sight::Node, &[1], &flow).is_err());
+        assert!(shelf.conclude(&three, Sight::Node, &[1], None, &flow).is_err());
         assert!(shelf.epoch(two.key()).exists());
     }
 

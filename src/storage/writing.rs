@@ -6,6 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -71,14 +72,53 @@ impl Flow {
     }
 }
 
-/// A file that is being written from its beginning, in whole blocks.
+/// A file that is being written in whole blocks, from its beginning or over what is there.
 pub(super) struct Target {
     file: File,
     path: PathBuf,
     /// Past the page cache.
     direct: bool,
     at: u64,
-    synced: u64,
+    /// Bytes that may lie in the page cache.
+    cached: u64,
+}
+
+/// A file of an epoch that nobody needs any more, to be made the one that is written: what both have alike is left as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Over {
+    pub from: PathBuf,
+    /// Bytes of the matrix, and of the parity, that differ: ascending, side by side at most.
+    pub data: Vec<Range<u64>>,
+    pub check: Vec<Range<u64>>,
+}
+
+/// So little between two pieces is written through: a further call costs more.
+const GAP_BYTES: u64 = 32 << 10;
+
+/// Whole blocks of a part of so many bytes that cover these ranges.
+fn in_blocks(ranges: &[Range<u64>], bytes: u64) -> Vec<Range<u64>> {
+    let block = BLOCK_BYTES as u64;
+    let mut found: Vec<Range<u64>> = Vec::new();
+    for range in ranges.iter().filter(|range| !range.is_empty()) {
+        let start = range.start / block * block;
+        let end = range.end.next_multiple_of(block).min(bytes);
+        match found.last_mut() {
+            Some(last) if start <= last.end + GAP_BYTES => last.end = last.end.max(end),
+            _ => found.push(start..end),
+        }
+    }
+    found
+}
+
+/// The same in pieces for one call each: two at least where there is more than a block, so that there is something between them.
+fn in_pieces(ranges: &[Range<u64>]) -> Vec<Range<usize>> {
+    let all: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    let piece = (all as usize / 2).next_multiple_of(BLOCK_BYTES).clamp(BLOCK_BYTES, CHUNK_BYTES);
+    let cut = |range: &Range<u64>| {
+        let (start, end) = (range.start as usize, range.end as usize);
+        (start..end).step_by(piece).map(move |at| at..end.min(at + piece))
+    };
+    ranges.iter().flat_map(cut).collect()
 }
 
 fn options() -> OpenOptions {
@@ -97,10 +137,23 @@ impl Target {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (make(0)?, false),
             made => (made?, true),
         };
-        Ok(Self { file, path: path.into(), direct, at: 0, synced: 0 })
+        Ok(Self { file, path: path.into(), direct, at: 0, cached: 0 })
     }
 
-    /// Appends whole blocks that lie at the beginning of a page.
+    /// Opens a file that is there, of this length.
+    fn open(path: &Path, bytes: u64) -> io::Result<Self> {
+        let open = |flags| options().custom_flags(flags).open(path);
+        let (file, direct) = match open(libc::O_DIRECT) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (open(0)?, false),
+            opened => (opened?, true),
+        };
+        match file.metadata()?.len() == bytes {
+            true => Ok(Self { file, path: path.into(), direct, at: 0, cached: 0 }),
+            false => Err(io::Error::other("it is not as long as it was written")),
+        }
+    }
+
+    /// Puts whole blocks that lie at the beginning of a page.
     pub(super) fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         debug_assert!(bytes.len().is_multiple_of(BLOCK_BYTES));
         let mut written = self.file.write_all_at(bytes, self.at);
@@ -112,13 +165,14 @@ impl Target {
         }
         written?;
         self.at += bytes.len() as u64;
-        if !self.direct && self.at - self.synced >= CACHED_BYTES {
+        self.cached += bytes.len() as u64;
+        if !self.direct && self.cached >= CACHED_BYTES {
             self.file.sync_data()?;
             // SAFETY: advice about a file that we hold open; nothing depends on it.
             unsafe {
                 libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED);
             }
-            self.synced = self.at;
+            self.cached = 0;
         }
         Ok(())
     }
@@ -130,23 +184,24 @@ impl Target {
 
 /// Writes the file of a position: `front`, then `vouch`, then the matrix, which is the beginning of `data`, then the parity if
 /// the front tells of any, the beginning of `check`; both lie at the beginning of a page. Its name it gets when it is whole and
-/// on the device. Returns its bytes.
+/// on the device. Returns the bytes that were written, which are all of its, or those that `over` leaves to be written.
 pub fn write_position(
     path: &Path,
     front: &Front,
     vouch: &[u64],
-    data: &[u8],
-    check: &[u8],
+    [data, check]: [&[u8]; 2],
+    over: Option<&Over>,
     flow: &Flow,
 ) -> Result<u64, Stopped> {
     let aside = names::aside(path);
     let failed = |what: &str, error: io::Error| {
         Stopped::Failed(format!("cannot {what} {}: {error}", aside.display()))
     };
-    let written = stream(&aside, front, vouch, [data, check], flow, &failed).and_then(|bytes| {
-        give_name(&aside, path).map_err(Stopped::Failed)?;
-        Ok(bytes)
-    });
+    let written =
+        stream(&aside, front, vouch, [data, check], over, flow, &failed).and_then(|bytes| {
+            give_name(&aside, path).map_err(Stopped::Failed)?;
+            Ok(bytes)
+        });
     match &written {
         Ok(_) => hit(Point::StreamWhole, front.position as usize),
         Err(_) => {
@@ -161,17 +216,27 @@ fn stream(
     front: &Front,
     vouch: &[u64],
     [data, check]: [&[u8]; 2],
+    over: Option<&Over>,
     flow: &Flow,
     failed: &dyn Fn(&str, io::Error) -> Stopped,
 ) -> Result<u64, Stopped> {
     let position = front.position as usize;
     hit(Point::StreamBegin, position);
-    let mut target = Target::create(aside).map_err(|e| failed("make", e))?;
+    let target = match over {
+        None => Target::create(aside),
+        // From here on it is nobody's.
+        Some(over) => {
+            fs::rename(&over.from, aside).and_then(|()| Target::open(aside, front.file_bytes()))
+        }
+    };
+    let mut target = target.map_err(|e| failed("make", e))?;
+    let mut written = 0;
     // What does not lie in whole pages is put together in memory that does.
     let room = Region::anonymous(CHUNK_BYTES.min(front.data_at() as usize).max(BLOCK_BYTES));
     let mut room = room.map_err(|e| Stopped::Failed(e.to_string()))?;
-    let mut put = |bytes: &[u8]| -> Result<(), Stopped> {
+    let mut put = |target: &mut Target, bytes: &[u8]| -> Result<(), Stopped> {
         target.put(bytes).map_err(|e| failed("write", e))?;
+        written += bytes.len() as u64;
         flow.went_on(bytes.len() as u64)
     };
     let room = room.bytes_mut();
@@ -181,42 +246,49 @@ fn stream(
         room[held..held + 8].copy_from_slice(&word.to_le_bytes());
         held += 8;
         if held == room.len() {
-            put(room)?;
+            put(&mut target, room)?;
             held = 0;
         }
     }
     let blocks = held.next_multiple_of(BLOCK_BYTES);
     room[held..blocks].fill(0);
-    put(&room[..blocks])?;
+    put(&mut target, &room[..blocks])?;
 
     let data = &data[..front.data_words() as usize * 8];
     let check = &check[..front.check.as_ref().map_or(0, |check| check.words as usize * 8)];
     for (part, bytes) in [data, check].into_iter().enumerate() {
+        let at = [front.data_at(), front.check_at()][part];
         let (whole, rest) = bytes.split_at(bytes.len() / BLOCK_BYTES * BLOCK_BYTES);
-        // Two chunks at least, so that there is something between them.
-        let chunk = (whole.len() / 2).next_multiple_of(BLOCK_BYTES).clamp(BLOCK_BYTES, CHUNK_BYTES);
-        let chunks = whole.len().div_ceil(chunk);
-        for (at, bytes) in whole.chunks(chunk).enumerate() {
-            if part == 0 && at == chunks / 2 {
+        let all = 0..whole.len() as u64;
+        let pieces = match over {
+            None => in_pieces(std::slice::from_ref(&all)),
+            Some(over) => in_pieces(&in_blocks([&over.data, &over.check][part], all.end)),
+        };
+        for (turn, piece) in pieces.iter().enumerate() {
+            if part == 0 && turn == pieces.len() / 2 {
                 hit(Point::StreamHalf, position);
             }
-            put(bytes)?;
+            target.at = at + piece.start as u64;
+            put(&mut target, &whole[piece.clone()])?;
         }
         if !rest.is_empty() {
             room[..rest.len()].copy_from_slice(rest);
             room[rest.len()..BLOCK_BYTES].fill(0);
-            put(&room[..BLOCK_BYTES])?;
+            target.at = at + all.end;
+            put(&mut target, &room[..BLOCK_BYTES])?;
         }
     }
     target.sync().map_err(|e| failed("sync", e))?;
     flow.went_on(0)?;
     hit(Point::StreamSynced, position);
-    debug_assert_eq!(target.at, front.file_bytes());
-    Ok(target.at)
+    debug_assert!(over.is_some() || written == front.file_bytes());
+    Ok(written)
 }
 
 #[cfg(test)]
 pub(super) mod tests {
+    use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
+
     use super::super::record::About;
     use super::*;
     use crate::parity::digest::digest;
@@ -245,7 +317,8 @@ pub(super) mod tests {
     pub(crate) fn write_small(path: &Path, about: &About, position: u32) {
         let (front, vouch, data) = sample(about, position, 30);
         let bytes =
-            write_position(path, &front, &vouch, data.bytes(), &[], &Flow::default()).unwrap();
+            write_position(path, &front, &vouch, [data.bytes(), &[]], None, &Flow::default())
+                .unwrap();
         assert_eq!(fs::metadata(path).unwrap().len(), bytes);
     }
 
@@ -257,12 +330,72 @@ pub(super) mod tests {
         let (front, vouch, data) = sample(&about, 0, 30);
         let flow = Flow::default();
         flow.give_up();
-        let stopped = write_position(&path, &front, &vouch, data.bytes(), &[], &flow);
+        let stopped = write_position(&path, &front, &vouch, [data.bytes(), &[]], None, &flow);
         assert_eq!(stopped, Err(Stopped::GivenUp));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         let nowhere = dir.path().join("gone/p0");
-        let stopped = write_position(&nowhere, &front, &vouch, data.bytes(), &[], &Flow::default());
+        let stopped =
+            write_position(&nowhere, &front, &vouch, [data.bytes(), &[]], None, &Flow::default());
         let Err(Stopped::Failed(why)) = stopped else { panic!("{stopped:?}") };
         assert!(why.contains("gone/p0.aside") && why.contains("No such file"), "{why}");
+    }
+
+    proptest! {
+        /// Whatever differs is covered, by whole blocks, in order, and no more is written than that needs.
+        #[test]
+        fn pieces_cover_what_differs(
+            rows in 1u64..60, ld in 1u64..3000, from in (0.0f64..1.0, 0.0f64..1.0),
+        ) {
+            let (row, col) = ((rows as f64 * from.0) as u64, (ld as f64 * from.1) as u64);
+            let wanted: Vec<Range<u64>> =
+                (row..rows).map(|row| (row * ld + col) * 8..(row + 1) * ld * 8).collect();
+            let bytes = rows * ld * 8 / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+            let blocks = in_blocks(&wanted, bytes);
+            let pieces = in_pieces(&blocks);
+            prop_assert!(blocks.windows(2).all(|pair| pair[0].end + GAP_BYTES < pair[1].start));
+            for range in wanted {
+                let inside = range.start.min(bytes)..range.end.min(bytes);
+                let covers = |b: &Range<u64>| b.start <= inside.start && inside.end <= b.end;
+                prop_assert!(inside.is_empty() || blocks.iter().any(covers), "{inside:?} {blocks:?}");
+            }
+            let whole = |piece: &Range<usize>| {
+                piece.start.is_multiple_of(BLOCK_BYTES) && piece.len().is_multiple_of(BLOCK_BYTES)
+            };
+            prop_assert!(pieces.iter().all(|piece| whole(piece) && piece.len() <= CHUNK_BYTES));
+            let cut: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+            prop_assert_eq!(cut, blocks.iter().map(|b| b.end - b.start).sum::<u64>());
+        }
+    }
+
+    /// An old file becomes the new one by what differs, and is the very file that would have been written anew.
+    #[test]
+    fn a_file_written_over_is_the_file_written_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = super::super::record::tests::about;
+        let (rows, ld) = (900, 40);
+        let (old, old_vouch, mut data) = sample(&of(1, 0, 1, 10), 0, rows);
+        let from = dir.path().join("old");
+        let flow = Flow::default();
+        write_position(&from, &old, &old_vouch, [data.bytes(), &[]], None, &flow).unwrap();
+        let mut differs = Vec::new();
+        for row in 700..rows {
+            data.words_mut()[row * ld + 10..(row + 1) * ld].iter_mut().for_each(|w| *w ^= 0x5555);
+            differs.push(((row * ld + 10) * 8) as u64..((row + 1) * ld * 8) as u64);
+        }
+        let vouch: Vec<u64> = data.words().chunks(ld).map(digest).collect();
+        let front = Front { about: of(1, 0, 3, 30), root: digest(&vouch), ..old };
+        let (over, anew) = (dir.path().join("over"), dir.path().join("anew"));
+        let all = write_position(&anew, &front, &vouch, [data.bytes(), &[]], None, &flow).unwrap();
+        let what = Over { from: from.clone(), data: differs, check: Vec::new() };
+        let some =
+            write_position(&over, &front, &vouch, [data.bytes(), &[]], Some(&what), &flow).unwrap();
+        assert!(some < all / 2, "{some} of {all}");
+        assert!(fs::read(&over).unwrap() == fs::read(&anew).unwrap() && !from.exists());
+        // One that is not as it was written is not used.
+        let what = Over { from: over.clone(), ..what };
+        File::options().write(true).open(&over).unwrap().set_len(8192).unwrap();
+        let stopped =
+            write_position(&from, &front, &vouch, [data.bytes(), &[]], Some(&what), &flow);
+        assert!(matches!(stopped, Err(Stopped::Failed(why)) if why.contains("not as long")));
     }
 }

@@ -209,13 +209,17 @@ fn what_lies_there_is_believed_if_it_is_sound_and_memory_never() {
     let ran = disk.strike("iteration:2:4:kill");
     assert_eq!((from_storage(&ran), resumed_at(&ran)), (true, Some(2)), "{}", ran.told());
 
-    let newest = disk.whole(0).pop().unwrap();
+    let there = disk.whole(0);
+    assert_eq!(there.len(), 2, "{there:?}");
+    let newest = there[1].clone();
     flip(&newest.join("p3"), 0.6);
+    flip(&there[0].join("p0"), 0.7);
     let ran = disk.job().run().expect_code(4);
-    for word in ["p3: row", "--restart never", "Nothing is removed"] {
+    for word in ["p3: row", "p0: row", "--restart never", "Nothing is removed"] {
         assert!(ran.err.contains(word), "{word}: {}", ran.told());
     }
     flip(&newest.join("p3"), 0.6);
+    flip(&there[0].join("p0"), 0.7);
     disk.strike("resumed:1:1:kill");
 
     let aside = disk.storage.path().join("aside");
@@ -255,7 +259,7 @@ fn all_nodes_off_and_a_stop() {
     let ran = running.end().expect_code(75);
     assert!(ran.err.contains("after a save in /dev/shm/t-disk-"), "{}", ran.told());
     assert!(from_storage(&ran) && resumed_at(&ran) == Some(6), "{}", ran.told());
-    assert_eq!(disk.whole(0).len(), 1);
+    assert_eq!(disk.whole(0).len(), 2);
     lose_all(&disk);
     let ran = disk.finish();
     assert!(resumed_at(&ran) > Some(14), "{}", ran.told());

@@ -115,7 +115,7 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
         add(
             "to disk".into(),
             "all memory, survives everything, slow saves",
-            Choice { method: Method::Disk, scope: Scope::Whole, ..*chosen },
+            Choice { method: Method::Disk, ..*chosen },
         );
     }
     add(
@@ -145,13 +145,11 @@ pub fn columns_of_checksums(sums: u64) -> String {
     if sums == 1 { "column of checksums".into() } else { format!("{sums} columns of checksums") }
 }
 
-/// The choice on a grid of all ranks: that of the ranks without checksums, where `chosen` has some. Saves are as asked for, where
-/// `chosen` makes them otherwise.
+/// The choice on a grid of all ranks: that of the ranks without checksums, where `chosen` has some.
 fn beside_checksums(machine: &Machine, chosen: &Choice) -> Choice {
-    let chosen = Choice { scope: machine.inputs.scope, ..*chosen };
     match chosen.method {
-        Method::Abft => Choice { grid: squarest_grid(machine.ranks), ..chosen },
-        _ => chosen,
+        Method::Abft => Choice { grid: squarest_grid(machine.ranks), ..*chosen },
+        _ => *chosen,
     }
 }
 

@@ -22,7 +22,7 @@ use serde::Serialize;
 use super::ModelError;
 use super::error::Result;
 use super::hpl_dat::hpl_dat;
-use super::memory::{Method, Scope};
+use super::memory::Method;
 use super::nonstop::Columns;
 use super::simulate::Summary;
 use crate::memory::header::GROUP_MAX;
@@ -132,7 +132,8 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
         warnings.push("--level2 has no effect: without saves nothing goes there".into());
     } else if inputs.level2.is_some() && method.in_memory() {
         warnings.push(
-            "what goes to --level2 is written beside the computation: its time is not counted".into(),
+            "what goes to --level2 is written beside the computation: its time is not counted"
+                .into(),
         );
     }
     if method == Method::Disk && (inputs.group.is_some() || inputs.losses != 1) {
@@ -165,8 +166,7 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
     }
     let chosen = Choice {
         method,
-        // To disk all of it goes, each time.
-        scope: if method == Method::Disk { Scope::Whole } else { inputs.scope },
+        scope: inputs.scope,
         group,
         largest,
         losses: inputs.losses,

@@ -12,6 +12,7 @@
 //! a relaunch, so it is forgotten.
 
 mod apart;
+mod disk;
 mod system;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};

@@ -1,0 +1,375 @@
+//! Method disk on storage that all share: every interleaving of its saves, of losses of ranks with memory kept or gone, and of
+//! power cuts, for three positions.
+//!
+//! `decide_with` and what headers claim are the program's; files are abstract: each is whole for some epoch, or is not. An epoch
+//! is written over the one before the last, and is whole only if that one was. The claim: a start goes on from the best epoch
+//! that was whole, with all its files, on all positions; never from memory, and never from nothing once there was one.
+
+use skt_hpl::checkpoint::protocol::{Decision, Method, Setup, Transitions, decide_with};
+use skt_hpl::memory::header::{Claim, EpochId};
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+const RANKS: usize = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Epoch {
+    boundary: u8,
+    /// The start that made it.
+    run: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct File {
+    of: Epoch,
+    named: bool,
+    /// What was written is what belongs there.
+    sound: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Pc {
+    Start,
+    Generate,
+    Fetch(Epoch),
+    Compute,
+    /// At a boundary, A frozen.
+    Frozen,
+    Room,
+    Open,
+    Half,
+    Written,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Rank {
+    pc: Pc,
+    claim: Option<Claim>,
+    /// The boundary A is at.
+    a: u8,
+    last: Option<Epoch>,
+    spare: Option<Epoch>,
+    files: [Option<File>; 4],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Sys {
+    ranks: [Rank; RANKS],
+    /// Epochs with a manifest.
+    whole: [Option<Epoch>; 4],
+    run: u8,
+    crashes: u8,
+    /// The furthest epoch that was ever whole.
+    reached: u8,
+    bad: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    No,
+    /// The last epoch is written over, not the one before.
+    OverLast,
+    /// The manifest is written when one file is whole.
+    ManifestFirst,
+    /// All go on, and to the next save, before there is a manifest.
+    NotAgreed,
+    /// What headers say is taken for what memory holds.
+    MemoryTrusted,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Act {
+    Step(usize),
+    Manifest,
+    /// The job ends; these positions' memory is gone (by bits).
+    Crash(u8),
+    Restart,
+}
+
+struct Disk {
+    epochs: u8,
+    crashes: u8,
+    broken: Broken,
+}
+
+fn place<T>(places: &mut [Option<T>], thing: T) {
+    let free = places.iter_mut().find(|place| place.is_none());
+    *free.expect("two epochs lie there, and one on its way") = Some(thing);
+}
+
+impl Sys {
+    fn best(&self) -> Option<Epoch> {
+        self.whole.iter().flatten().max().copied()
+    }
+
+    fn has(&self, epoch: Epoch) -> bool {
+        self.whole.contains(&Some(epoch))
+    }
+
+    /// All but these go, manifests first.
+    fn prune_but(&mut self, keep: [Option<Epoch>; 2]) {
+        let stays = |of: Epoch| keep.contains(&Some(of));
+        for place in &mut self.whole {
+            *place = place.filter(|of| stays(*of));
+        }
+        for place in self.ranks.iter_mut().flat_map(|r| &mut r.files) {
+            *place = place.filter(|file| stays(file.of));
+        }
+    }
+
+    /// Whether everybody has come as far as this at the boundary where rank `rank` is, or further.
+    fn all(&self, rank: usize, there: impl Fn(Pc) -> bool) -> bool {
+        let at = self.ranks[rank].a;
+        self.ranks.iter().all(|r| r.a > at || r.a == at && there(r.pc))
+    }
+}
+
+impl Disk {
+    fn next(&self, s: &Sys, rank: usize) -> Epoch {
+        Epoch { boundary: s.ranks[rank].a, run: s.run }
+    }
+
+    /// Past a boundary.
+    fn after(&self, boundary: u8) -> Pc {
+        if boundary == self.epochs { Pc::Done } else { Pc::Compute }
+    }
+
+    fn enabled(&self, s: &Sys, rank: usize) -> bool {
+        use Pc::*;
+        match s.ranks[rank].pc {
+            Start | Done => false,
+            // Pieces of what is factored come from everybody.
+            Compute => s.ranks.iter().all(|r| r.a >= s.ranks[rank].a),
+            Room => s.all(rank, |pc| matches!(pc, Room | Open | Half | Written | Done)),
+            Written if self.broken == Broken::NotAgreed => s.all(rank, |pc| pc == Written),
+            Written => {
+                s.has(self.next(s, rank))
+                    && s.all(rank, |pc| pc == Written || pc == Compute || pc == Done)
+            }
+            Generate | Fetch(_) | Frozen | Open | Half => true,
+        }
+    }
+
+    fn step(&self, s: &mut Sys, rank: usize) {
+        let next = self.next(s, rank);
+        let mut r = s.ranks[rank];
+        match r.pc {
+            Pc::Generate => r.pc = Pc::Compute,
+            Pc::Fetch(of) => {
+                let file = r.files.iter().flatten().find(|file| file.of == of && file.named);
+                s.bad |= file.is_none_or(|file| !file.sound);
+                let id = EpochId { epoch: of.boundary.into(), made: s.run.into() };
+                r.claim = r.claim.map(|claim| claim.stored(id));
+                (r.a, r.last, r.pc) = (of.boundary, Some(of), self.after(of.boundary));
+            }
+            Pc::Compute => {
+                r.a += 1;
+                r.pc = Pc::Frozen;
+            }
+            Pc::Frozen => {
+                r.pc = Pc::Room;
+                if rank == 0 {
+                    let over = if self.broken == Broken::OverLast { r.last } else { r.spare };
+                    for place in &mut s.whole {
+                        *place = place.filter(|of| Some(*of) != over);
+                    }
+                    s.prune_but([r.last, r.spare]);
+                    r.files = s.ranks[rank].files;
+                }
+            }
+            Pc::Room => {
+                s.bad |= s.ranks.iter().any(|other| other.a != r.a);
+                r.pc = Pc::Open;
+            }
+            Pc::Open => {
+                let over = if self.broken == Broken::OverLast { r.last } else { r.spare };
+                let old = r
+                    .files
+                    .iter_mut()
+                    .find(|place| place.is_some_and(|file| Some(file.of) == over));
+                // Where there is nothing to write over, all of it is written.
+                let base = old.and_then(Option::take).is_none_or(|file| file.sound);
+                place(&mut r.files, File { of: next, named: false, sound: base });
+                r.pc = Pc::Half;
+            }
+            Pc::Half => {
+                for file in r.files.iter_mut().flatten().filter(|file| file.of == next) {
+                    file.named = true;
+                }
+                r.pc = Pc::Written;
+            }
+            Pc::Written => {
+                let id = EpochId { epoch: next.boundary.into(), made: s.run.into() };
+                r.claim = r.claim.map(|claim| claim.stored(id));
+                (r.spare, r.last) = (r.last, Some(next));
+                r.pc = self.after(r.a);
+            }
+            Pc::Start | Pc::Done => unreachable!("not enabled"),
+        }
+        s.ranks[rank] = r;
+    }
+
+    /// Position 0 lists the files of the epoch it has written.
+    fn lists(&self, s: &Sys) -> Option<Epoch> {
+        let next = self.next(s, 0);
+        let written = |r: &Rank| r.files.iter().flatten().any(|file| file.of == next && file.named);
+        let ready = match self.broken {
+            Broken::ManifestFirst => written(&s.ranks[0]),
+            // Or never, if it has not come to it before the next boundary.
+            _ => s.ranks.iter().all(written),
+        };
+        (ready && !s.has(next)).then_some(next)
+    }
+
+    fn restart(&self, s: &mut Sys) {
+        s.run += 1;
+        let setup = Setup {
+            method: match self.broken {
+                Broken::MemoryTrusted => Method::SelfCheckpoint,
+                _ => Method::Disk,
+            },
+            losses: if self.broken == Broken::MemoryTrusted { RANKS - 1 } else { 0 },
+            groups: match self.broken {
+                Broken::MemoryTrusted => vec![(0..RANKS).collect()],
+                _ => (0..RANKS).map(|rank| vec![rank]).collect(),
+            },
+        };
+        let claims: Vec<Option<Claim>> = s.ranks.iter().map(|r| r.claim).collect();
+        let best = s.best();
+        let at = |id: EpochId| Some(id.epoch);
+        let decision = decide_with(&setup, &claims, at, best.map(|best| best.boundary.into()));
+        for r in &mut s.ranks {
+            (r.last, r.spare) = (None, None);
+            // What has no name is made anew before anything is written there.
+            for place in &mut r.files {
+                *place = place.filter(|file| file.named);
+            }
+            let fresh = Some(Claim::generating(s.run.into()));
+            match (&decision, best) {
+                (Decision::Fetch, Some(best)) => {
+                    s.bad |= best.boundary < s.reached;
+                    (r.claim, r.a, r.pc) = (fresh, 0, Pc::Fetch(best));
+                }
+                (Decision::Fresh, _) => {
+                    s.bad |= s.reached > 0;
+                    (r.claim, r.a, r.pc) = (fresh, 0, Pc::Generate);
+                }
+                // Memory is gone on from as it is.
+                (Decision::Restore(r2), _) => {
+                    s.bad |= u64::from(r.a) != r2.target.epoch;
+                    r.pc = Pc::Compute;
+                }
+                // There is always something to go on from, or nothing was whole.
+                _ => s.bad = true,
+            }
+        }
+    }
+}
+
+impl Model for Disk {
+    type State = Sys;
+    type Action = Act;
+
+    fn init_states(&self) -> Vec<Sys> {
+        let rank = Rank {
+            pc: Pc::Generate,
+            claim: Some(Claim::generating(1)),
+            a: 0,
+            last: None,
+            spare: None,
+            files: [None; 4],
+        };
+        let ranks = [rank; RANKS];
+        vec![Sys { ranks, whole: [None; 4], run: 1, crashes: self.crashes, reached: 0, bad: false }]
+    }
+
+    fn actions(&self, s: &Sys, actions: &mut Vec<Act>) {
+        if s.bad {
+            return;
+        }
+        if s.ranks.iter().all(|r| r.pc == Pc::Start) {
+            actions.push(Act::Restart);
+            return;
+        }
+        actions.extend((0..RANKS).filter(|&rank| self.enabled(s, rank)).map(Act::Step));
+        if self.lists(s).is_some() {
+            actions.push(Act::Manifest);
+        }
+        if s.crashes > 0 {
+            // Nobody's memory, one's, all.
+            actions.extend([0, 1, 2, 4, 7].map(Act::Crash));
+        }
+    }
+
+    fn next_state(&self, last: &Sys, action: Act) -> Option<Sys> {
+        let mut s = *last;
+        match action {
+            Act::Step(rank) => self.step(&mut s, rank),
+            Act::Manifest => {
+                let of = self.lists(&s)?;
+                place(&mut s.whole, of);
+                s.reached = s.reached.max(of.boundary);
+                let last = s.ranks[0].last;
+                s.prune_but([Some(of), last]);
+            }
+            Act::Crash(lost) => {
+                s.crashes -= 1;
+                for (rank, r) in s.ranks.iter_mut().enumerate() {
+                    r.pc = Pc::Start;
+                    if lost >> rank & 1 == 1 {
+                        (r.claim, r.a) = (None, u8::MAX);
+                    }
+                }
+            }
+            Act::Restart => self.restart(&mut s),
+        }
+        Some(s)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut all =
+            vec![Property::always("the last whole epoch, or no computing", |_, s: &Sys| !s.bad)];
+        if self.broken == Broken::No {
+            all.push(Property::sometimes("the end is reached after all crashes", |_, s: &Sys| {
+                s.crashes == 0 && s.ranks.iter().all(|r| r.pc == Pc::Done)
+            }));
+        }
+        all
+    }
+}
+
+/// Explores everything, or as much as it takes to find a fault.
+fn explore(model: Disk) -> bool {
+    let start = std::time::Instant::now();
+    let Disk { epochs, crashes, broken } = model;
+    let checker = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
+    let checker = checker.spawn_bfs().join();
+    let fault = checker.discovery("the last whole epoch, or no computing");
+    let states = checker.unique_state_count();
+    println!(
+        "method disk, {broken:?}, {epochs} epochs, {crashes} crashes: {states} states in {:.1?}",
+        start.elapsed()
+    );
+    let end = checker.discovery("the end is reached after all crashes").is_some();
+    if let (Broken::No, Some(path)) = (broken, &fault) {
+        println!("{:#?}", path.clone().into_actions());
+    }
+    assert!(broken != Broken::No || fault.is_some() || end, "the end was never reached");
+    fault.is_some()
+}
+
+#[test]
+fn no_fault_of_method_disk_whatever_is_lost() {
+    for (epochs, crashes) in [(5, 2), (4, 3)] {
+        assert!(!explore(Disk { epochs, crashes, broken: Broken::No }));
+    }
+}
+
+#[test]
+fn every_broken_method_disk_is_caught() {
+    for broken in
+        [Broken::OverLast, Broken::ManifestFirst, Broken::NotAgreed, Broken::MemoryTrusted]
+    {
+        assert!(explore(Disk { epochs: 4, crashes: 2, broken }), "{broken:?} was not noticed");
+    }
+}

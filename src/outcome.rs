@@ -28,6 +28,9 @@ pub struct Times {
     pub update: f64,
     /// The part of `update` spent swapping rows.
     pub laswp: f64,
+    /// The part of `laswp` spent waiting for rows of other process rows, with nothing else to do meanwhile.
+    #[serde(default)]
+    pub laswp_wait: f64,
     /// The part of `update` spent in the triangular solve.
     pub trsm: f64,
     /// The part of `update` spent multiplying.
@@ -44,7 +47,7 @@ pub struct Times {
 
 impl Times {
     /// All figures, to combine them over ranks.
-    pub fn to_array(self) -> [f64; 12] {
+    pub fn to_array(self) -> [f64; 13] {
         [
             self.rfact,
             self.pfact,
@@ -52,6 +55,7 @@ impl Times {
             self.bcast,
             self.update,
             self.laswp,
+            self.laswp_wait,
             self.trsm,
             self.gemm,
             self.solve,
@@ -62,9 +66,60 @@ impl Times {
     }
 
     /// The reverse of [`Times::to_array`].
-    pub fn from_array(a: [f64; 12]) -> Self {
-        let [rfact, pfact, mxswp, bcast, update, laswp, trsm, gemm, solve, save, other, total] = a;
-        Self { rfact, pfact, mxswp, bcast, update, laswp, trsm, gemm, solve, save, other, total }
+    pub fn from_array(a: [f64; 13]) -> Self {
+        let [
+            rfact,
+            pfact,
+            mxswp,
+            bcast,
+            update,
+            laswp,
+            laswp_wait,
+            trsm,
+            gemm,
+            solve,
+            save,
+            other,
+            total,
+        ] = a;
+        Self {
+            rfact,
+            pfact,
+            mxswp,
+            bcast,
+            update,
+            laswp,
+            laswp_wait,
+            trsm,
+            gemm,
+            solve,
+            save,
+            other,
+            total,
+        }
+    }
+}
+
+/// How much of the trailing update went in halves, counted over all ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halves {
+    /// Updates of a rank that were cut in two.
+    pub iterations: u64,
+    /// Of these, those whose first half's rows were under way during the update before.
+    pub early: u64,
+    /// Exchanges beside a multiplication that were through when it was.
+    pub hidden: u64,
+}
+
+impl Halves {
+    /// All counts, to combine them over ranks.
+    pub fn to_array(self) -> [u64; 3] {
+        [self.iterations, self.early, self.hidden]
+    }
+
+    /// The reverse of [`Halves::to_array`].
+    pub fn from_array([iterations, early, hidden]: [u64; 3]) -> Self {
+        Self { iterations, early, hidden }
     }
 }
 
@@ -203,6 +258,8 @@ pub struct Outcome {
     /// Absent where the threshold was zero or less.
     pub residual: Option<Residual>,
     pub verdict: Verdict,
+    #[serde(default)]
+    pub halves: Halves,
     /// Hash over the bits of x, in index order: 16 hex digits of XXH3-64.
     pub x_digest: String,
     pub threads: usize,

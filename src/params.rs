@@ -75,6 +75,21 @@ pub enum Pinning {
     Off,
 }
 
+/// Whether the trailing update goes in two halves: the rows of one are exchanged while the other is multiplied.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Halves {
+    /// Where a half takes long enough to multiply
+    #[default]
+    Auto,
+    /// Wherever there are two block columns
+    Always,
+    /// All rows are exchanged first
+    Never,
+}
+
 /// Which multiplication does the trailing update.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,

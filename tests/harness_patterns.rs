@@ -9,7 +9,7 @@ mod patterns;
 use patterns::{Expected, rate};
 use proptest::prelude::*;
 use regex::Regex;
-use skt_hpl::outcome::{Outcome, Residual, Times, Verdict};
+use skt_hpl::outcome::{Halves, Outcome, Residual, Times, Verdict};
 use skt_hpl::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 use skt_hpl::report::text::{Echo, TextReport, progress};
 
@@ -131,13 +131,14 @@ fn params() -> impl Strategy<Value = TestParams> {
 
 /// What can be said of a test that ran or did not, the rate one that all patterns can read.
 fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
-    let times = proptest::array::uniform12(0.0..1e5f64).prop_map(|t| Times {
+    let times = proptest::array::uniform13(0.0..1e5f64).prop_map(|t| Times {
         rfact: t[0],
         pfact: t[1],
         mxswp: t[2],
         bcast: t[3],
         update: t[4],
         laswp: t[5],
+        laswp_wait: t[12],
         trsm: t[6],
         gemm: t[7],
         solve: t[8],
@@ -167,6 +168,7 @@ fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
                     b_inf: 0.499776,
                 }),
                 verdict: if scaled < 16.0 { Verdict::Passed } else { Verdict::Failed },
+                halves: Halves::default(),
                 x_digest: "0123456789abcdef".into(),
                 threads: 2,
                 matrix_bytes_max: 1,

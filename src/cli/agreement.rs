@@ -15,6 +15,7 @@ use super::pins::Extent;
 use crate::blas::Engine;
 use crate::comm::{Comm, Reduce};
 use crate::faults;
+use crate::lu::Order;
 use crate::params;
 
 /// Why a run ends before its tests do.
@@ -97,9 +98,9 @@ pub struct Common {
 }
 
 impl Common {
-    /// Whether any rank can multiply while its main thread factors: all ranks then order their messages for it.
-    pub fn overlap(&self) -> bool {
-        self.threads.1 > 1
+    /// How all ranks order their messages: as suits the one with the most threads, which may multiply while its main thread factors.
+    pub fn order(&self, halves: params::Halves) -> Order {
+        Order { threads: self.threads.1, halves }
     }
 }
 

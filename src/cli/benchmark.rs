@@ -387,8 +387,9 @@ impl Job<'_> {
         let guardian = self.guardian.as_ref().filter(|_| params.n > 0);
         let with_checksums = loaded.settings.checksums && params.n > 0;
         let position = cast.seats[comm.rank()];
-        let (engine, overlap) = (self.run.common.engine, self.run.common.overlap());
-        let mut context = Context::seated(comm, params, engine, overlap, position, cast.sums);
+        let engine = self.run.common.engine;
+        let order = self.run.common.order(loaded.settings.halves);
+        let mut context = Context::seated(comm, params, engine, order, position, cast.sums);
         if context.is_none() {
             // Who stands idle needs nothing of what it had.
             self.kept.held = None;

@@ -23,7 +23,7 @@ use crate::checkpoint::protocol::Method;
 use crate::checkpoint::when::Interval;
 use crate::lu::SUMS_MAX;
 use crate::memory::Store;
-use crate::params::{Bcast, Engine, Fact, Form, Mapping, Pinning, Rng, Swap};
+use crate::params::{Bcast, Engine, Fact, Form, Halves, Mapping, Pinning, Rng, Swap};
 use crate::parity::{Code, Encode};
 use crate::storage::Sight;
 use crate::units::seconds;
@@ -292,6 +292,11 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", ignore_case = true, help_heading = RUN)]
     pub engine: Option<Engine>,
 
+    /// Update the trailing matrix in two halves, and exchange the rows of one with the other process rows while the other is multiplied:
+    /// `auto` where a half takes long enough, `always`, or `never`. No bit of a result depends on it [default: auto]
+    #[arg(long, value_name = "WHEN", ignore_case = true, help_heading = RUN)]
+    pub halves: Option<Halves>,
+
     /// Call this BLAS instead of the one the program is built with: a file or a name that the loader finds, such as
     /// libmkl_rt.so.3 or /opt/aocl/lib/libblis.so
     #[arg(long, value_name = "LIBRARY", help_heading = RUN)]
@@ -539,6 +544,8 @@ pub struct Settings {
     pub threads: Option<usize>,
     pub pin: Pinning,
     pub engine: Engine,
+    #[serde(default)]
+    pub halves: Halves,
     /// The BLAS that was named in place of the linked one.
     pub blas: Option<String>,
     pub preflight: bool,
@@ -671,6 +678,7 @@ impl From<&Overrides> for Settings {
             threads: set.threads,
             pin: set.pin.unwrap_or_default(),
             engine: set.engine.unwrap_or_default(),
+            halves: set.halves.unwrap_or_default(),
             blas: set.blas.clone(),
             preflight: set.preflight.unwrap_or(true),
             power_command: set.power_command.clone(),

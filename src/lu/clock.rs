@@ -14,6 +14,8 @@ pub enum Part {
     Pivot,
     Broadcast,
     Swap,
+    /// Waiting for rows of other process rows, with nothing else to do.
+    SwapWait,
     Triangle,
     Multiply,
     Solve,
@@ -22,7 +24,7 @@ pub enum Part {
     Other,
 }
 
-const PARTS: usize = 10;
+const PARTS: usize = 11;
 
 /// A stopwatch that is always charging one part.
 pub struct Clock {
@@ -62,13 +64,15 @@ impl Clock {
         let total = (self.since - self.start).as_secs_f64();
         let s = |part: Part| self.seconds[part as usize];
         let pfact = s(Part::Base) + s(Part::Pivot);
+        let laswp = s(Part::Swap) + s(Part::SwapWait);
         Times {
             rfact: s(Part::Recursion) + pfact,
             pfact,
             mxswp: s(Part::Pivot),
             bcast: s(Part::Broadcast),
-            update: s(Part::Swap) + s(Part::Triangle) + s(Part::Multiply),
-            laswp: s(Part::Swap),
+            update: laswp + s(Part::Triangle) + s(Part::Multiply),
+            laswp,
+            laswp_wait: s(Part::SwapWait),
             trsm: s(Part::Triangle),
             gemm: s(Part::Multiply),
             solve: s(Part::Solve),
@@ -86,9 +90,15 @@ mod tests {
     #[test]
     fn the_parts_add_up() {
         let mut clock = Clock::start();
-        for part in
-            [Part::Recursion, Part::Pivot, Part::Multiply, Part::Swap, Part::Solve, Part::Save]
-        {
+        for part in [
+            Part::Recursion,
+            Part::Pivot,
+            Part::Multiply,
+            Part::Swap,
+            Part::SwapWait,
+            Part::Solve,
+            Part::Save,
+        ] {
             let before = clock.enter(part);
             std::thread::sleep(std::time::Duration::from_millis(2));
             clock.enter(before);
@@ -98,6 +108,7 @@ mod tests {
         let sum = t.rfact + t.bcast + t.update + t.solve + t.save + t.other;
         assert!((sum - t.total).abs() < 1e-9, "{t:?}");
         assert!((t.laswp + t.trsm + t.gemm - t.update).abs() < 1e-12);
+        assert!(t.laswp_wait >= 0.002 && t.laswp >= t.laswp_wait + 0.002);
         assert!(t.mxswp >= 0.002 && t.pfact >= t.mxswp && t.rfact >= t.pfact + 0.002);
     }
 }

@@ -1,21 +1,35 @@
 //! What every step of one test needs to know: parameters, place in the grid, whom to talk to.
 
+use super::halves;
 use super::need::Lengths;
 use super::roles::SUMS_MAX;
 use crate::blas::Engine;
 use crate::comm::Comm;
 use crate::grid::ProcessGrid;
 use crate::matrix::Shape;
-use crate::params::TestParams;
+use crate::params::{Halves, TestParams};
+
+/// In which order ranks send their messages. It is no matter of one rank's threads or wishes: all ranks of the grid must order alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The most threads of any rank.
+    pub threads: usize,
+    pub halves: Halves,
+}
+
+impl Order {
+    /// Whether messages are ordered so that ranks with threads multiply while they factor.
+    pub fn overlap(&self) -> bool {
+        self.threads > 1
+    }
+}
 
 /// One test, seen from one rank of its grid.
 pub struct Context<'a> {
     pub params: &'a TestParams,
     pub shape: Shape,
     pub engine: Engine,
-    /// Whether messages are ordered so that ranks with threads multiply while they factor. It is no matter of
-    /// this rank's threads: all ranks of the grid must order alike.
-    pub overlap: bool,
+    pub order: Order,
     /// All ranks of the grid, by row-major grid position, those that keep sums included.
     pub grid: Comm,
     /// The ranks of this process row that have columns of the matrix: a rank's number is its process column. Who keeps
@@ -45,12 +59,12 @@ impl<'a> Context<'a> {
         world: &Comm,
         params: &'a TestParams,
         engine: Engine,
-        overlap: bool,
+        order: Order,
         position: Option<(usize, usize)>,
     ) -> Option<Self> {
         let grid = ProcessGrid { p: params.p, q: params.q, mapping: params.mapping };
         let seat = position.map(|(row, col)| Seat { row, col, place: grid.rank(row, col) });
-        Self::seated(world, params, engine, overlap, seat, 0)
+        Self::seated(world, params, engine, order, seat, 0)
     }
 
     /// As [`Context::new`]; with `sums` columns beyond those of the grid keep sums.
@@ -58,7 +72,7 @@ impl<'a> Context<'a> {
         world: &Comm,
         params: &'a TestParams,
         engine: Engine,
-        overlap: bool,
+        order: Order,
         seat: Option<Seat>,
         sums: usize,
     ) -> Option<Self> {
@@ -73,7 +87,7 @@ impl<'a> Context<'a> {
             params,
             shape: Shape::new(params, (row, col)),
             engine,
-            overlap,
+            order,
             grid,
             row: along_row,
             wide,
@@ -90,6 +104,11 @@ impl<'a> Context<'a> {
     /// The place a launcher's rank has by the mapping.
     pub fn position_of(params: &TestParams, rank: usize) -> Option<(usize, usize)> {
         ProcessGrid { p: params.p, q: params.q, mapping: params.mapping }.coordinates(rank)
+    }
+
+    /// The local column at which those that panel `k` is applied to are cut in two, if they are.
+    pub fn cut(&self, k: usize) -> Option<usize> {
+        halves::cut(&self.shape, self.params.depth, self.engine, self.order, k)
     }
 
     /// How long this rank's work arrays are with so many threads.

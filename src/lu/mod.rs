@@ -6,6 +6,7 @@
 //! | which rows move where | `pivots` | plindx |
 //! | who sends which row to whom | `exchange` | pdlaswp00, pdlaswp01, spread, roll |
 //! | carry the exchange out | `swap` | pdlaswp |
+//! | which columns are exchanged while others are multiplied | `halves` | |
 //! | bring columns up to date | `update` | pdupdate |
 //! | drive all of it, with lookahead | `pipeline` | pdgesvK2 |
 //! | back substitution | `solve` | pdtrsv |
@@ -24,6 +25,7 @@ mod clock;
 mod context;
 mod exchange;
 mod factor;
+mod halves;
 pub mod need;
 mod panel;
 mod pipeline;
@@ -40,7 +42,7 @@ mod update;
 
 pub use arrays::own_part;
 pub use clock::{Clock, Part};
-pub use context::{Context, Seat};
+pub use context::{Context, Order, Seat};
 pub use pipeline::{DEPTH_IN_STEPS, Halt, Milestone, Observer, Silent};
 pub use roles::{Exchange, Progress, SUMS_MAX, weight};
 pub use sample::time_stretches;

@@ -8,7 +8,7 @@
 use super::factor::{candidate_len, leading_dimension};
 use super::panel::Layout;
 use super::swap::array_len;
-use super::{residual, solve};
+use super::{halves, residual, solve};
 use crate::blas::Engine;
 use crate::grid::ProcessGrid;
 use crate::matrix::{HugeBuffer, Shape};
@@ -30,9 +30,11 @@ pub struct Lengths {
     pub scratch: usize,
     /// A message of the search for a pivot; there are two.
     pub candidate: usize,
-    /// An array of rows under way between process rows; there are three.
-    pub swap: usize,
-    /// U for the columns of the panel that is next, and for the rest.
+    /// An array of rows under way between process rows, for the columns of the panel that is next and for the rest; there are
+    /// three of each.
+    pub swap_ahead: usize,
+    pub swap_rest: usize,
+    /// U for the columns of the panel that is next, and for the rest, which may be cut in two.
     pub ahead: usize,
     pub rest: usize,
     /// Back substitution, the work arrays still there; x included.
@@ -50,6 +52,7 @@ impl Lengths {
     ) -> Self {
         let width = shape.nb.min(shape.n);
         let blocks = shape.n.div_ceil(shape.nb);
+        let across = shape.grid.p > 1;
         Self {
             slots: depth.saturating_add(1).min(blocks.max(1)),
             message: Layout::new(engine, align, width, shape.rows).len,
@@ -57,11 +60,13 @@ impl Lengths {
             panel: leading_dimension(shape.rows, align) * width,
             scratches: threads,
             scratch: engine.scratch_len(width),
-            candidate: if shape.grid.p > 1 { candidate_len(width) } else { 0 },
-            swap: if shape.grid.p > 1 { array_len(width, shape.cols) } else { 0 },
+            candidate: if across { candidate_len(width) } else { 0 },
             // The last panel's columns may have the right-hand side beside them.
+            swap_ahead: if across { array_len(width, width + 1) } else { 0 },
+            swap_rest: if across { array_len(width, shape.cols) } else { 0 },
             ahead: engine.upper_len(width, width + 1),
-            rest: engine.upper_len(width, shape.cols),
+            rest: engine.upper_len(width, shape.cols)
+                + if across { halves::slack(engine, width) } else { 0 },
             solve: solve::room(shape),
             verify: residual::room(shape),
         }
@@ -71,7 +76,8 @@ impl Lengths {
     pub fn work_bytes(&self) -> u128 {
         let slot = buffer_bytes(self.message) + buffer_bytes(self.triangle);
         let scratch = self.scratches as u128 * self.scratch as u128;
-        let alone = scratch + 2 * self.candidate as u128 + 3 * self.swap as u128;
+        let swap = self.swap_ahead as u128 + self.swap_rest as u128;
+        let alone = scratch + 2 * self.candidate as u128 + 3 * swap;
         self.slots as u128 * slot
             + [self.panel, self.ahead, self.rest].map(buffer_bytes).iter().sum::<u128>()
             + alone * DOUBLE_BYTES

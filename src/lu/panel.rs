@@ -5,6 +5,7 @@
 //! process row have the same rows, so the layout one of them packs serves the others.
 
 use std::io;
+use std::sync::Arc;
 
 use super::context::Context;
 use super::need::Lengths;
@@ -46,7 +47,7 @@ pub struct Panel {
     message: HugeBuffer,
     triangle: HugeBuffer,
     /// What the pivots ask for; there once the message has arrived.
-    pub moves: Option<RowMoves>,
+    pub moves: Option<Arc<RowMoves>>,
 }
 
 impl Panel {
@@ -102,13 +103,18 @@ impl Panel {
         self.message()[at..].as_mut_ptr()
     }
 
+    /// Whether block column `k`'s message is here, though perhaps not yet passed on. Where it comes from elsewhere it has been begun.
+    pub fn is_here(&self, k: usize) -> bool {
+        self.k == k && self.broadcast.as_ref().is_none_or(Broadcast::arrived)
+    }
+
     /// Derives what the update needs from a message that is here.
     pub fn open(&mut self, context: &Context) {
         if self.moves.is_some() {
             return;
         }
         let pivots: Vec<usize> = self.pivots().iter().map(|&row| row as usize).collect();
-        self.moves = Some(RowMoves::compose(self.k * context.params.nb, &pivots));
+        self.moves = Some(Arc::new(RowMoves::compose(self.k * context.params.nb, &pivots)));
         // SAFETY: the slot has room for both forms of the triangle.
         unsafe { self.triangle(context).lay(context.engine) }
     }

@@ -4,29 +4,39 @@
 //! k + DEPTH is factored first: its columns are brought up to date ahead of the rest, so that its
 //! broadcast is under way while the rest is multiplied. Where a rank has threads, its main thread
 //! factors while the others already multiply. Whether any rank has decides the order of messages, on all
-//! ranks alike (`Context::overlap`): a rank without threads then factors a little later than it could.
+//! ranks alike (`Context::order`): a rank without threads then factors a little later than it could.
 //!
 //! A *boundary* k is the moment when all updates before panel k are done everywhere. The pipeline
 //! passes through a clean boundary only where the observer asks for one, because there no panel may
 //! be factored ahead.
 
+use std::cell::RefCell;
 use std::io;
+use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use super::clock::{Clock, Part};
 use super::context::Context;
 use super::factor::Factor;
+use super::halves;
 use super::panel::Panel;
 use super::roles::Progress;
 use super::swap::Swapper;
-use super::update::{Multiplication, prepare};
+use super::update::{Columns, Multiplication, from_rest, prepare, solve};
 use crate::comm::{Broadcast, Step, Steps};
 use crate::faults::{Point, hit};
 use crate::matrix::HugeBuffer;
+use crate::outcome::Halves;
 use crate::threads::Pool;
 
 const TAG: i32 = 16;
 /// Broadcasts of successive panels carry tags of their own, so that they cannot be mixed up.
 const TAGS: usize = 64;
+/// Exchanges of rows that may be under way side by side have a tag each.
+const NEAR_TAG: i32 = 2;
+const FAR_TAG: i32 = 4;
+/// How long the main thread waits for rows, at a time, for each of the others: they go on multiplying.
+const PATIENCE: Duration = Duration::from_micros(20);
 
 /// Whether to go on from a boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,10 +116,14 @@ impl Observer for Silent {}
 pub struct Work {
     panels: Vec<Panel>,
     factor: Factor,
-    swapper: Swapper,
-    /// U for the columns of the panel that is next, and for the rest.
+    /// For the columns of the panel that is next, and for the rest, whose exchange may be under way meanwhile.
+    near: Swapper,
+    far: Swapper,
+    /// U for the same.
     ahead: HugeBuffer,
     rest: HugeBuffer,
+    /// What was done in halves so far.
+    pub halves: Halves,
 }
 
 impl Work {
@@ -119,22 +133,26 @@ impl Work {
         Ok(Self {
             panels: panels.collect::<io::Result<_>>()?,
             factor: Factor::new(&lengths, pool)?,
-            swapper: Swapper::new(&lengths),
+            near: Swapper::new(lengths.swap_ahead, NEAR_TAG),
+            far: Swapper::new(lengths.swap_rest, FAR_TAG),
             ahead: HugeBuffer::touched(lengths.ahead, pool)?,
             rest: HugeBuffer::touched(lengths.rest, pool)?,
+            halves: Halves::default(),
         })
     }
 
-    /// Ends what is under way of an attempt that was lost; panels that are here stay.
-    pub fn give_up_broadcasts(&mut self) {
+    /// Ends the messages under way of an attempt that was lost; panels that are here stay.
+    pub fn give_up_messages(&mut self) {
         self.panels.iter_mut().for_each(|panel| panel.broadcast = None);
+        self.near.give_up();
+        self.far.give_up();
     }
 
     /// Bytes of all of it, as it is.
     pub fn bytes(&self) -> u64 {
         let panels: u64 = self.panels.iter().map(Panel::bytes).sum();
         let upper = self.ahead.bytes() + self.rest.bytes();
-        panels + self.factor.bytes() + self.swapper.bytes() + upper
+        panels + self.factor.bytes() + self.near.bytes() + self.far.bytes() + upper
     }
 }
 
@@ -148,8 +166,19 @@ struct Run<'a, O> {
     observer: &'a mut O,
     /// Operations of the multiplications done.
     flops: f64,
+    early: Early,
     /// There where each process column is to have done all of an iteration or nothing of it.
     steps: Option<InSteps<'a>>,
+}
+
+/// Rows that travel while others are multiplied.
+#[derive(Default)]
+struct Early {
+    /// The panel whose rows may be under way before its iteration: the ranks of the process column have begun to exchange them
+    /// or will, whoever has the panel.
+    panel: Option<usize>,
+    /// Whether this rank has begun to exchange what is next.
+    begun: bool,
 }
 
 /// A factorisation in steps: what a process column begins together it ends together.
@@ -178,7 +207,8 @@ pub unsafe fn factorise<O: Observer>(
 ) -> Halt {
     let blocks = context.params.blocks();
     let depth = context.params.depth;
-    let mut run = Run { context, a, work, pool, clock, observer, flops: 0.0, steps: None };
+    let early = Early::default();
+    let mut run = Run { context, a, work, pool, clock, observer, flops: 0.0, early, steps: None };
     // Panels before `factored` are; `drain` is a boundary no panel may be factored across.
     let mut factored = start;
     let mut asked = start;
@@ -193,6 +223,7 @@ pub unsafe fn factorise<O: Observer>(
         }
         if drain == Some(k) {
             drain = None;
+            debug_assert!(run.early.panel.is_none(), "no panel is factored across a drain");
             run.finish_broadcasts();
             let before = run.clock.enter(Part::Save);
             let halt = run.observer.boundary(k, a);
@@ -203,6 +234,7 @@ pub unsafe fn factorise<O: Observer>(
         }
         run.observer.iteration(k, blocks, run.clock.elapsed());
         if run.observer.leaves(k) {
+            run.finish_early();
             run.finish_broadcasts();
             return Halt::Stop;
         }
@@ -259,7 +291,8 @@ pub unsafe fn factorise_in_steps<O: Observer>(
     let (blocks, depth) = (context.params.blocks(), context.params.depth);
     assert!(depth <= DEPTH_IN_STEPS, "refused beforehand");
     let steps = Some(InSteps { steps: Steps::begin(&context.column), progress, quiet: false });
-    let mut run = Run { context, a, work, pool, clock, observer, flops: 0.0, steps };
+    let early = Early::default();
+    let mut run = Run { context, a, work, pool, clock, observer, flops: 0.0, early, steps };
     let mut factored = start;
     if ready {
         run.share(start);
@@ -298,7 +331,8 @@ pub unsafe fn catch_up_in_steps(
     let steps = Some(InSteps { steps: Steps::begin(&context.column), progress, quiet: true });
     let (mut clock, mut observer) = (Clock::start(), Silent);
     let (clock, observer) = (&mut clock, &mut observer);
-    let mut run = Run { context, a, work, pool, clock, observer, flops: 0.0, steps };
+    let early = Early::default();
+    let mut run = Run { context, a, work, pool, clock, observer, flops: 0.0, early, steps };
     let next = ahead.then_some(k + 1);
     run.iterate(k, next, k + 1 + usize::from(ahead));
     let last = run.steps.as_ref().map(|own| own.steps.step());
@@ -389,18 +423,11 @@ impl<O: Observer> Run<'_, O> {
             self.await_panel(earlier);
             let slot = self.slot(earlier);
             let work = &mut *self.work;
+            let (panel, u) = (&work.panels[slot], work.ahead.as_mut_ptr());
+            let columns = Columns::new(self.context, panel.width, self.a, cols.clone(), u);
             // SAFETY: the whole local matrix, these columns, and a buffer of a panel's width.
             left = Some(unsafe {
-                prepare(
-                    self.context,
-                    &work.panels[slot],
-                    self.a,
-                    cols.clone(),
-                    &mut work.ahead,
-                    &mut work.swapper,
-                    self.pool,
-                    self.clock,
-                )
+                prepare(self.context, panel, &columns, &mut work.near, self.pool, self.clock)
             });
         }
         left
@@ -462,7 +489,7 @@ impl<O: Observer> Run<'_, O> {
         let ours = next.filter(|&next| self.owns_column(next));
         // With threads the rest is prepared before the panel is factored, so that they can multiply
         // meanwhile; where no rank has any, the panel goes first, so that others wait less for it.
-        let overlap = self.context.overlap;
+        let overlap = self.context.order.overlap();
         if let Some(next) = ours {
             if let Some(multiplication) = self.catch_up(k, next) {
                 self.multiply(&multiplication);
@@ -489,68 +516,34 @@ impl<O: Observer> Run<'_, O> {
             true => shape.col_from_block(k),
             false => shape.col_map.count_below(first, shape.col),
         };
-        let cols = first..shape.cols;
-        let slot = self.slot(k);
-        let work = &mut *self.work;
-        // SAFETY: the whole local matrix, columns nobody else touches, and U's buffer.
-        let rest = unsafe {
-            prepare(
-                self.context,
-                &work.panels[slot],
-                self.a,
-                cols,
-                &mut work.rest,
-                &mut work.swapper,
-                self.pool,
-                self.clock,
-            )
-        };
+        let parts = self.parts(k, first);
+        let cut = (parts.len() > 1).then(|| parts[0].cols.start);
+        // While the last part is multiplied, the next iteration's first may be on its way.
+        let then = cut.filter(|_| !in_steps && factored > k + 1).and_then(|cut| {
+            let next = self.context.cut(k + 1).filter(|&next| next >= cut)?;
+            Some((k + 1, self.parts(k + 1, next).swap_remove(0)))
+        });
+        if cut.is_some() {
+            self.work.halves.iterations += 1;
+        }
+        let Early { panel, begun } = std::mem::take(&mut self.early);
+        let early = begun && panel == Some(k);
+        self.work.halves.early += u64::from(early);
+        self.exchange(k, &parts[0], early);
         if in_steps {
             hit(Point::MultiplyBegin, self.context.place);
         }
-        self.flops += rest.flops();
-        let before = self.clock.enter(Part::Multiply);
-        let context = self.context;
-        let a = self.a;
-        let clock = std::cell::RefCell::new(&mut *self.clock);
-        let panels = std::cell::RefCell::new(&mut work.panels);
-        let factor = &mut work.factor;
-        let next_slot = next.map(|next| next % panels.borrow().len());
-        let mates = match ours {
-            Some(next) if overlap => {
-                mates(self.pool.threads(), context.width(next), rest.columns())
+        let lead = ours.filter(|_| overlap);
+        match parts.get(1) {
+            None => self.update(k, &parts[0], lead, None),
+            Some(left) => {
+                self.update(k, &parts[0], lead, Some((k, left)));
+                self.early.begun = false;
+                self.exchange(k, left, true);
+                self.update(k, left, None, then.as_ref().map(|(k, columns)| (*k, columns)));
             }
-            _ => 0,
-        };
-        self.pool.spread(
-            rest.tasks(),
-            |task| rest.run(task),
-            mates,
-            |crew| {
-                if let (Some(_), true, Some(slot)) = (ours, overlap, next_slot) {
-                    let mut panels = panels.borrow_mut();
-                    // SAFETY: the panel's columns are not among those the tasks work on.
-                    unsafe {
-                        factor.run(context, &mut panels[slot], a, crew, &mut clock.borrow_mut());
-                    }
-                    if !quiet {
-                        start_broadcast(context, &mut panels[slot]);
-                        hit(Point::PanelSent, context.place);
-                    }
-                }
-            },
-            || {
-                // Pass on what has come in while we multiply.
-                for panel in panels.borrow_mut().iter_mut() {
-                    if let Some(broadcast) = &mut panel.broadcast
-                        && broadcast.complete(context.along())
-                    {
-                        panel.broadcast = None;
-                    }
-                }
-            },
-        );
-        self.clock.enter(before);
+        }
+        self.early.panel = then.map(|(next, _)| next);
         if let Some(own) = &mut self.steps {
             own.progress.applied = k + 1;
             if let Some(next) = ours {
@@ -562,6 +555,146 @@ impl<O: Observer> Run<'_, O> {
             hit(Point::StepEnd, self.context.place);
         }
     }
+
+    /// The columns from `first` on that panel `k` is applied to, in the parts and the order in which they are multiplied.
+    fn parts(&mut self, k: usize, first: usize) -> Vec<Columns> {
+        let (context, width) = (self.context, self.context.width(k));
+        let cut = context.cut(k);
+        let halves = halves::parts(first..context.shape.cols, cut);
+        let wide = context.shape.cols - from_rest(&context.shape, context.params.depth, k);
+        let (u, len) = (self.work.rest.as_mut_ptr(), self.work.rest.as_slice().len());
+        let column = |(i, cols): (usize, Range<usize>)| {
+            let of = context.engine.upper_len(width, cols.len());
+            let at = if cut.is_some() && i == 0 { halves::right_at(len, of) } else { 0 };
+            // SAFETY: within the buffer.
+            let mut columns = Columns::new(context, width, self.a, cols, unsafe { u.add(at) });
+            if cut.is_some() {
+                columns.wide = wide;
+            }
+            columns
+        };
+        halves.into_iter().enumerate().map(column).collect()
+    }
+
+    /// Has the rows of `columns` exchanged as panel `k` asks for. `begun`: that is under way, or through already.
+    fn exchange(&mut self, k: usize, columns: &Columns, begun: bool) {
+        let slot = self.slot(k);
+        let before = self.clock.enter(Part::Swap);
+        let work = &mut *self.work;
+        if begun {
+            work.halves.hidden += u64::from(!work.far.under_way());
+        } else {
+            let request = columns.request(&work.panels[slot]);
+            // SAFETY: the whole local matrix, columns nobody else touches, and U's buffer.
+            unsafe { work.far.begin(self.context, request, Some(self.pool)) };
+        }
+        work.far.finish(self.context, self.pool, self.clock);
+        self.clock.enter(before);
+    }
+
+    /// Ends the exchange that may be under way before its iteration, which does not come.
+    fn finish_early(&mut self) {
+        let Early { panel, begun } = std::mem::take(&mut self.early);
+        if let Some(k) = panel {
+            self.await_panel(k);
+            let cut = self.context.cut(k).expect("what is early is one half");
+            let columns = self.parts(k, cut).swap_remove(0);
+            self.exchange(k, &columns, begun);
+        }
+    }
+
+    /// Applies panel `k` to `columns`, whose rows have been exchanged. `lead`: the panel to be factored meanwhile. `soon`: a
+    /// panel, and the columns whose rows are exchanged meanwhile as it asks for, from when it is here.
+    fn update(
+        &mut self,
+        k: usize,
+        columns: &Columns,
+        lead: Option<usize>,
+        soon: Option<(usize, &Columns)>,
+    ) {
+        let (context, slot, quiet) = (self.context, self.slot(k), self.quiet());
+        let slots = self.work.panels.len();
+        let work = &mut *self.work;
+        // SAFETY: the whole local matrix, columns nobody else touches, and U's buffer.
+        let rest = unsafe {
+            let often = soon.is_some();
+            solve(context, &work.panels[slot], columns, often, self.pool, self.clock)
+        };
+        if let Some((_, columns)) = soon.filter(|(of, _)| *of == k) {
+            // All threads help to copy what is sent first.
+            let before = self.clock.enter(Part::Swap);
+            let request = columns.request(&work.panels[slot]);
+            // SAFETY: as above; the multiplication does not touch these.
+            unsafe { work.far.begin(context, request, Some(self.pool)) };
+            self.early.begun = true;
+            self.clock.enter(before);
+        }
+        self.flops += rest.flops();
+        let before = self.clock.enter(Part::Multiply);
+        let threads = self.pool.threads();
+        let mates = lead.map_or(0, |next| mates(threads, context.width(next), rest.columns()));
+        let a = self.a;
+        let clock = RefCell::new(&mut *self.clock);
+        let panels = RefCell::new(&mut work.panels);
+        let (factor, far) = (&mut work.factor, RefCell::new(&mut work.far));
+        let begun = RefCell::new(&mut self.early.begun);
+        // Rows that may travel meanwhile do.
+        let look_after_rows = || {
+            let Some((of, columns)) = soon else { return };
+            let (mut far, mut begun) = (far.borrow_mut(), begun.borrow_mut());
+            if **begun && !far.under_way() {
+                return;
+            }
+            let mut clock = clock.borrow_mut();
+            let before = clock.enter(Part::Swap);
+            let panel = &mut panels.borrow_mut()[of % slots];
+            if !**begun && panel.is_here(of) {
+                panel.open(context);
+                // SAFETY: as above.
+                unsafe { far.begin(context, columns.request(panel), None) };
+                **begun = true;
+            }
+            let patience = PATIENCE * (threads as u32 - 1);
+            let mut since = Instant::now();
+            while far.under_way() {
+                if far.advance(context) {
+                    since = Instant::now();
+                } else if since.elapsed() >= patience {
+                    break;
+                }
+            }
+            clock.enter(before);
+        };
+        self.pool.spread(
+            rest.tasks(),
+            |task| rest.run(task),
+            mates,
+            |crew| {
+                if let Some(next) = lead {
+                    let panel = &mut panels.borrow_mut()[next % slots];
+                    // SAFETY: the panel's columns are not among those the tasks work on.
+                    unsafe { factor.run(context, panel, a, crew, &mut clock.borrow_mut()) };
+                    if !quiet {
+                        start_broadcast(context, panel);
+                        hit(Point::PanelSent, context.place);
+                    }
+                }
+                look_after_rows();
+            },
+            || {
+                // Pass on what has come in while we multiply.
+                for panel in panels.borrow_mut().iter_mut() {
+                    if let Some(broadcast) = &mut panel.broadcast
+                        && broadcast.complete(context.along())
+                    {
+                        panel.broadcast = None;
+                    }
+                }
+                look_after_rows();
+            },
+        );
+        self.clock.enter(before);
+    }
 }
 
 /// How many workers help to factor a panel of `width` columns while the others multiply it into `columns`.
@@ -571,7 +704,7 @@ impl<O: Observer> Run<'_, O> {
 /// has two for each of the panel's (28 and 84 GFLOP/s a thread on a Xeon of the Sapphire Rapids generation, `width` 256),
 /// so one thread needs the share 2 `width` / `columns` of the others' time. The crew is such that they need twice as
 /// long.
-fn mates(threads: usize, width: usize, columns: usize) -> usize {
+pub(super) fn mates(threads: usize, width: usize, columns: usize) -> usize {
     let crew = (4 * width * threads).div_ceil(columns + 4 * width);
     crew.clamp(1, threads) - 1
 }

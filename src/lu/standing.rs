@@ -132,7 +132,7 @@ impl Standing {
         // What is left to do of the last step is done in the role in which it was begun.
         context.shape = self.local.shape;
         if let Some(work) = &mut self.work {
-            work.give_up_broadcasts();
+            work.give_up_messages();
             if self.progress.applied < from.boundary {
                 set_phase("catching up after a loss");
                 debug_assert_eq!(self.progress.applied + 1, from.boundary);

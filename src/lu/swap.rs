@@ -3,35 +3,71 @@
 //! Afterwards the upper block holds the pivoted rows of U in all process rows, and displaced rows
 //! lie where they belong. The block's own rows in A still hold what they held: the update writes U
 //! there once it is solved.
+//!
+//! An exchange is begun, advanced between pieces of other work, and finished. What is begun and finished at once is the
+//! same exchange with nothing in between.
 
+use super::clock::{Clock, Part};
 use super::context::Context;
 use super::exchange::{self, Holdings, Round};
-use super::need::Lengths;
 use super::pivots::RowMoves;
 use crate::blas::UpperBlock;
+use crate::comm::Pending;
 use crate::faults::{Point, hit};
 use crate::params::Swap;
 use crate::threads::{Pool, Shareable};
 use std::ops::Range;
-
-const TAG: i32 = 2;
+use std::sync::Arc;
 
 /// Bytes that one array of rows under way may take: columns are exchanged in chunks of that size,
 /// so that the memory for it does not grow with the matrix.
 const CHUNK_BYTES: usize = 2 << 20;
 
-/// Work arrays of the exchange between process rows.
+/// One exchange at a time between process rows, and its work arrays. Two of them may be under way side by side if they have
+/// tags of their own.
 pub struct Swapper {
+    /// What is under way; before the arrays, which its messages use: fields are dropped in order.
+    way: Option<Way>,
+    tag: i32,
     /// Displaced rows that are only passing through.
     transit: Vec<f64>,
     out: Vec<f64>,
     into: Vec<f64>,
 }
 
+/// What is to be exchanged.
+pub struct Request {
+    pub moves: Arc<RowMoves>,
+    /// Block column of the panel that asks for them.
+    pub k: usize,
+    /// The whole local matrix.
+    pub a: Shareable<f64>,
+    pub cols: Range<usize>,
+    /// Has as many columns.
+    pub upper: UpperBlock,
+    /// Columns that decide which way rows go, where that is left to their number.
+    pub wide: usize,
+}
+
+/// An exchange under way: messages of one round, of one chunk of columns.
+struct Way {
+    /// Before all that its messages use.
+    pending: Pending,
+    request: Request,
+    holdings: Holdings,
+    rounds: Vec<Round>,
+    /// The first column of the chunk, and how many it has.
+    first: usize,
+    len: usize,
+    /// The round whose messages are under way; none before the chunk has been begun.
+    round: Option<usize>,
+}
+
 impl Swapper {
-    pub fn new(lengths: &Lengths) -> Self {
-        let array = || Vec::with_capacity(lengths.swap);
-        Self { transit: array(), out: array(), into: array() }
+    /// With arrays of so many doubles; `tag` is its messages'.
+    pub fn new(len: usize, tag: i32) -> Self {
+        let array = || Vec::with_capacity(len);
+        Self { way: None, tag, transit: array(), out: array(), into: array() }
     }
 
     /// Bytes of the work arrays.
@@ -39,113 +75,150 @@ impl Swapper {
         (self.transit.capacity() + self.out.capacity() + self.into.capacity()) as u64 * 8
     }
 
-    /// Exchanges columns `cols` of `a` by `moves`. The upper block has as many columns.
-    ///
-    /// # Safety
-    /// `a` is the whole local matrix; nobody else touches those columns; `u` is valid.
-    #[allow(clippy::too_many_arguments)] // the step's natural inputs
-    pub unsafe fn run(
-        &mut self,
-        context: &Context,
-        moves: &RowMoves,
-        k: usize,
-        a: *mut f64,
-        cols: Range<usize>,
-        u: &UpperBlock,
-        pool: &mut Pool,
-    ) {
-        // SAFETY: passed on from the caller.
-        unsafe {
-            u.clear_edges();
-            if context.params.p == 1 {
-                within(context, moves, a, cols, u, pool);
-            } else {
-                self.across(context, moves, k, a, cols, u, pool);
-            }
-        }
+    /// Whether an exchange has been begun and is not through.
+    pub fn under_way(&self) -> bool {
+        self.way.is_some()
     }
 
-    #[allow(clippy::too_many_arguments)] // private continuation of `run`
-    unsafe fn across(
-        &mut self,
-        context: &Context,
-        moves: &RowMoves,
-        k: usize,
-        a: *mut f64,
-        cols: Range<usize>,
-        u: &UpperBlock,
-        pool: &mut Pool,
-    ) {
+    /// Ends what is under way of an attempt that was lost.
+    pub fn give_up(&mut self) {
+        self.way = None;
+    }
+
+    /// Begins an exchange, and sends what is sent first. With no threads of `pool` to help, this thread copies alone.
+    ///
+    /// # Safety
+    /// The pointers of `request` are valid, and nobody else touches its columns or its upper block until the exchange is through.
+    pub unsafe fn begin(&mut self, context: &Context, request: Request, pool: Option<&mut Pool>) {
+        assert!(self.way.is_none(), "one exchange at a time");
+        // SAFETY: passed on from the caller.
+        unsafe { request.upper.clear_edges() };
+        if request.cols.is_empty() {
+            return;
+        }
+        if context.params.p == 1 {
+            // SAFETY: passed on from the caller.
+            unsafe { within(context, &request, pool) };
+            return;
+        }
         let shape = &context.shape;
         let me = shape.row;
-        let root = shape.row_map.owner(k * shape.nb);
+        let root = shape.row_map.owner(request.k * shape.nb);
         let mut holdings = Holdings {
             root,
             sources: vec![Vec::new(); context.params.p],
             displaced: vec![Vec::new(); context.params.p],
         };
-        for (i, &row) in moves.sources.iter().enumerate() {
+        for (i, &row) in request.moves.sources.iter().enumerate() {
             holdings.sources[shape.row_map.owner(row)].push(i);
         }
-        for (i, &(_, to)) in moves.displaced.iter().enumerate() {
+        for (i, &(_, to)) in request.moves.displaced.iter().enumerate() {
             holdings.displaced[shape.row_map.owner(to)].push(i);
         }
         let binary = match context.params.swap {
             Swap::BinaryExchange => true,
             Swap::Long => false,
-            Swap::Mix => cols.len() <= context.params.swap_threshold,
+            Swap::Mix => request.wide <= context.params.swap_threshold,
         };
         let rounds = if binary {
             exchange::binary(&holdings, me)
         } else {
             exchange::long(&holdings, me, context.params.equilibrate)
         };
-        let step = chunk_cols(u.k);
-        let mut at = cols.start;
-        while at < cols.end {
-            let len = step.min(cols.end - at);
-            // SAFETY: passed on from the caller.
-            unsafe {
-                let u_first = at - cols.start;
-                self.chunk(context, moves, &holdings, &rounds, a, (at, len), u, u_first, pool)
-            };
-            at += len;
+        let first = request.cols.start;
+        let len = chunk_cols(request.upper.k).min(request.cols.len());
+        let pending = Pending::default();
+        let mut way = Way { pending, request, holdings, rounds, first, len, round: None };
+        // SAFETY: as the caller vouches, until the exchange is through.
+        if unsafe { self.next(context, &mut way, pool) } {
+            self.way = Some(way);
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // private continuation of `across`
-    unsafe fn chunk(
+    /// Does what can be done without waiting, alone; whether that was anything.
+    pub fn advance(&mut self, context: &Context) -> bool {
+        let Some(mut way) = self.way.take() else { return false };
+        let moved = way.pending.test();
+        // SAFETY: vouched for when it was begun.
+        if !moved || unsafe { self.arrived(context, &mut way, None) } {
+            self.way = Some(way);
+        }
+        moved
+    }
+
+    /// Waits until the exchange that is under way, if any, is through.
+    pub fn finish(&mut self, context: &Context, pool: &mut Pool, clock: &mut Clock) {
+        while let Some(mut way) = self.way.take() {
+            let before = clock.enter(Part::SwapWait);
+            way.pending.wait();
+            clock.enter(before);
+            // SAFETY: vouched for when it was begun.
+            if unsafe { self.arrived(context, &mut way, Some(&mut *pool)) } {
+                self.way = Some(way);
+            }
+        }
+    }
+
+    /// The messages of the round at hand have arrived: puts what came where it belongs and begins what is next. Whether there is
+    /// anything.
+    unsafe fn arrived(
         &mut self,
         context: &Context,
-        moves: &RowMoves,
-        holdings: &Holdings,
-        rounds: &[Round],
-        a: *mut f64,
-        (first, cols): (usize, usize),
-        u: &UpperBlock,
-        u_first: usize,
-        pool: &mut Pool,
-    ) {
-        let shape = &context.shape;
-        let me = shape.row;
-        let u = *u;
-        let a = Shareable::new(a);
-        // SAFETY: rows of ours, in the chunk's columns.
-        let row =
-            |global: usize| unsafe { a.get().add(shape.row_map.local(global) * shape.ld + first) };
-        // Row `i` of a message, to fill or to empty.
-        let line = |message: Shareable<f64>, i: usize| {
-            // SAFETY: messages are as long as their parcels.
-            unsafe { message.get().add(i * cols) }
-        };
+        way: &mut Way,
+        mut pool: Option<&mut Pool>,
+    ) -> bool {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            self.take_in(context, way, pool.as_deref_mut());
+            self.next(context, way, pool)
+        }
+    }
+
+    /// Begins the round after the one at hand, or the next chunk; nothing is left where it says no.
+    unsafe fn next(
+        &mut self,
+        context: &Context,
+        way: &mut Way,
+        mut pool: Option<&mut Pool>,
+    ) -> bool {
+        loop {
+            let round = match way.round {
+                Some(round) => round + 1,
+                None => {
+                    // SAFETY: passed on from the caller.
+                    unsafe { self.open_chunk(context, way, pool.as_deref_mut()) };
+                    0
+                }
+            };
+            if round < way.rounds.len() {
+                way.round = Some(round);
+                // SAFETY: passed on from the caller.
+                unsafe { self.send_out(context, way, pool) };
+                return true;
+            }
+            way.round = None;
+            way.first += way.len;
+            way.len = way.len.min(way.request.cols.end - way.first);
+            if way.len == 0 {
+                return false;
+            }
+        }
+    }
+
+    /// What of a chunk needs no message: own rows of U, and displaced rows that stay in this process row.
+    unsafe fn open_chunk(&mut self, context: &Context, way: &Way, mut pool: Option<&mut Pool>) {
+        let Way { request, holdings, len, .. } = way;
+        let (cols, moves, u) = (*len, &request.moves, request.upper);
+        let me = context.shape.row;
+        let row = way.rows(context);
         self.transit.resize(moves.displaced.len() * cols, 0.0);
-        let transit = Shareable::new(self.transit.as_mut_ptr());
         // The upper block gathers the rows of U as they come, and is where they are passed on
         // from. Displaced rows go straight from the root's block into messages and from messages
         // to their places: those places hold nothing any more that U is still waiting for.
         let mine = &holdings.sources[me];
+        let u_first = way.u_first();
         // SAFETY: each row of U has one source, here and below, and nobody else writes to it.
-        by_all(pool, mine.len(), cols, |j| unsafe {
+        by_all(pool.as_deref_mut(), mine.len(), cols, |j| unsafe {
             u.put_row(mine[j], u_first, cols, row(moves.sources[mine[j]]));
         });
         if me == holdings.root {
@@ -157,69 +230,117 @@ impl Swapper {
             });
         }
         hit(Point::SwapHalf, context.place);
-        for round in rounds {
-            if let Some((_, parcel)) = &round.send {
-                self.out.resize(parcel.len() * cols, 0.0);
-                let out = Shareable::new(self.out.as_mut_ptr());
-                let upper = parcel.upper.len();
-                // SAFETY: each row of the message is filled once, from what is only read.
-                by_all(pool, parcel.len(), cols, |j| unsafe {
-                    let to = line(out, j);
-                    if j < upper {
-                        u.get_row(parcel.upper[j], u_first, cols, to);
-                    } else {
-                        let i = parcel.displaced[j - upper];
-                        let from = match me == holdings.root {
-                            true => row(moves.displaced[i].0),
-                            false => line(transit, i),
-                        };
-                        std::ptr::copy_nonoverlapping(from.cast_const(), to, cols);
-                    }
-                });
+    }
+
+    /// Begins to send and to receive what the round at hand asks for.
+    unsafe fn send_out(&mut self, context: &Context, way: &mut Way, pool: Option<&mut Pool>) {
+        let (cols, u_first) = (way.len, way.u_first());
+        let (moves, u) = (&way.request.moves, way.request.upper);
+        let round = &way.rounds[way.round.expect("a round is at hand")];
+        let row = way.rows(context);
+        let transit = Shareable::new(self.transit.as_mut_ptr());
+        let is_root = context.shape.row == way.holdings.root;
+        if let Some((from, parcel)) = &round.recv {
+            self.into.resize(parcel.len() * cols, 0.0);
+            // SAFETY: nobody touches the array before the message has arrived, nor drops it before the pending
+            // message.
+            unsafe {
+                let (data, len) = (self.into.as_mut_ptr(), self.into.len());
+                context.column.start_recv(data, len, *from, self.tag, &mut way.pending);
             }
-            if let Some((_, parcel)) = &round.recv {
-                self.into.resize(parcel.len() * cols, 0.0);
-            }
-            context.column.exchange(
-                round.send.as_ref().map(|(to, _)| (&self.out[..], *to)),
-                round.recv.as_ref().map(|(from, _)| (&mut self.into[..], *from)),
-                TAG,
-            );
-            if let Some((_, parcel)) = &round.recv {
-                let into = Shareable::new(self.into.as_mut_ptr());
-                let upper = parcel.upper.len();
-                // SAFETY: each row goes to a place of its own.
-                by_all(pool, parcel.len(), cols, |j| unsafe {
-                    let from = line(into, j);
-                    if j < upper {
-                        u.put_row(parcel.upper[j], u_first, cols, from);
-                    } else {
-                        let i = parcel.displaced[j - upper];
-                        let to = moves.displaced[i].1;
-                        let to = match shape.row_map.owner(to) == me {
-                            true => row(to),
-                            false => line(transit, i),
-                        };
-                        std::ptr::copy_nonoverlapping(from.cast_const(), to, cols);
-                    }
-                });
+        }
+        if let Some((to, parcel)) = &round.send {
+            self.out.resize(parcel.len() * cols, 0.0);
+            let out = Shareable::new(self.out.as_mut_ptr());
+            let upper = parcel.upper.len();
+            // SAFETY: each row of the message is filled once, from what is only read.
+            by_all(pool, parcel.len(), cols, |j| unsafe {
+                let to = line(out, j, cols);
+                if j < upper {
+                    u.get_row(parcel.upper[j], u_first, cols, to);
+                } else {
+                    let i = parcel.displaced[j - upper];
+                    let from = match is_root {
+                        true => row(moves.displaced[i].0),
+                        false => line(transit, i, cols),
+                    };
+                    std::ptr::copy_nonoverlapping(from.cast_const(), to, cols);
+                }
+            });
+            // SAFETY: as above.
+            unsafe {
+                let (data, len) = (self.out.as_ptr(), self.out.len());
+                context.column.start_send(data, len, *to, self.tag, &mut way.pending);
             }
         }
     }
+
+    /// Puts what the round at hand has received where it belongs.
+    unsafe fn take_in(&mut self, context: &Context, way: &Way, pool: Option<&mut Pool>) {
+        let (cols, u_first) = (way.len, way.u_first());
+        let (moves, u) = (&way.request.moves, way.request.upper);
+        let round = &way.rounds[way.round.expect("a round is at hand")];
+        let Some((_, parcel)) = &round.recv else { return };
+        let shape = &context.shape;
+        let row = way.rows(context);
+        let transit = Shareable::new(self.transit.as_mut_ptr());
+        let into = Shareable::new(self.into.as_mut_ptr());
+        let upper = parcel.upper.len();
+        // SAFETY: each row goes to a place of its own.
+        by_all(pool, parcel.len(), cols, |j| unsafe {
+            let from = line(into, j, cols);
+            if j < upper {
+                u.put_row(parcel.upper[j], u_first, cols, from);
+            } else {
+                let i = parcel.displaced[j - upper];
+                let to = moves.displaced[i].1;
+                let to = match shape.row_map.owner(to) == shape.row {
+                    true => row(to),
+                    false => line(transit, i, cols),
+                };
+                std::ptr::copy_nonoverlapping(from.cast_const(), to, cols);
+            }
+        });
+    }
 }
 
-/// Copies `rows` rows of `cols` columns, shared out to the threads by what is worth waking one for.
-fn by_all(pool: &mut Pool, rows: usize, cols: usize, copy: impl Fn(usize) + Sync) {
+impl Way {
+    /// Where the chunk begins in the upper block.
+    fn u_first(&self) -> usize {
+        self.first - self.request.cols.start
+    }
+
+    /// Where the chunk's part of a row of ours, by its global number, lies in A.
+    fn rows(&self, context: &Context) -> impl Fn(usize) -> *mut f64 + Sync + use<> {
+        let (a, first, shape) = (self.request.a, self.first, context.shape);
+        // SAFETY: rows of ours, in the chunk's columns.
+        move |global| unsafe { a.get().add(shape.row_map.local(global) * shape.ld + first) }
+    }
+}
+
+/// Row `i` of a message with rows of `cols` doubles, to fill or to empty.
+///
+/// # Safety
+/// The message has that row.
+unsafe fn line(message: Shareable<f64>, i: usize, cols: usize) -> *mut f64 {
+    // SAFETY: within the message.
+    unsafe { message.get().add(i * cols) }
+}
+
+/// Copies `rows` rows of `cols` columns, shared out to the threads, if there are any, by what is worth waking one for.
+fn by_all(pool: Option<&mut Pool>, rows: usize, cols: usize, copy: impl Fn(usize) + Sync) {
     /// Doubles that a thread copies in some ten microseconds.
     const WORTHWHILE: usize = 8 << 10;
-    let at_once = (WORTHWHILE / cols.max(1)).max(rows.div_ceil(4 * pool.threads())).max(1);
-    if pool.threads() == 1 || rows <= at_once {
-        (0..rows).for_each(copy);
-        return;
+    let threads = pool.as_ref().map_or(1, |pool| pool.threads());
+    let at_once = (WORTHWHILE / cols.max(1)).max(rows.div_ceil(4 * threads)).max(1);
+    match pool {
+        Some(pool) if threads > 1 && rows > at_once => {
+            pool.run(rows.div_ceil(at_once), |task| {
+                (task * at_once..((task + 1) * at_once).min(rows)).for_each(&copy);
+            });
+        }
+        _ => (0..rows).for_each(copy),
     }
-    pool.run(rows.div_ceil(at_once), |task| {
-        (task * at_once..((task + 1) * at_once).min(rows)).for_each(&copy);
-    });
 }
 
 /// Doubles that an array of rows under way takes at most, with panels up to `width` wide: no message has more
@@ -235,19 +356,12 @@ fn chunk_cols(nb: usize) -> usize {
 }
 
 /// The exchange where one process row has all rows: straight between A and the upper block.
-unsafe fn within(
-    context: &Context,
-    moves: &RowMoves,
-    a: *mut f64,
-    cols: Range<usize>,
-    u: &UpperBlock,
-    pool: &mut Pool,
-) {
+unsafe fn within(context: &Context, request: &Request, pool: Option<&mut Pool>) {
+    let Request { moves, a, cols, upper, .. } = request;
     let shape = context.shape;
-    let strips = Strips::new(cols.len(), u.column_unit().max(8), pool.threads());
-    let a = Shareable::new(a);
-    let u = *u;
-    pool.run(strips.count, |task| {
+    let threads = pool.as_ref().map_or(1, |pool| pool.threads());
+    let strips = Strips::new(cols.len(), upper.column_unit().max(8), threads);
+    let copy = |task: usize| {
         let strip = strips.get(task);
         // SAFETY: tasks have columns of their own. U is read out before displaced rows are
         // written, and those come from the block's rows, which nothing here writes.
@@ -256,13 +370,17 @@ unsafe fn within(
                 a.get().add(shape.row_map.local(row) * shape.ld + cols.start + strip.start)
             };
             for (i, &source) in moves.sources.iter().enumerate() {
-                u.put_row(i, strip.start, strip.len(), at(source));
+                upper.put_row(i, strip.start, strip.len(), at(source));
             }
             for &(from, to) in &moves.displaced {
                 std::ptr::copy_nonoverlapping(at(from), at(to), strip.len());
             }
         }
-    });
+    };
+    match pool {
+        Some(pool) => pool.run(strips.count, copy),
+        None => (0..strips.count).for_each(copy),
+    }
 }
 
 /// Columns cut into strips for the threads.

@@ -9,10 +9,10 @@ use super::context::Context;
 use super::pipeline::{Halt, Milestone, Observer, Work, factorise};
 use super::residual;
 use super::solve::{back_substitute, room};
-use crate::comm::{Reduce, set_phase};
+use crate::comm::{Reduce, Wire, set_phase};
 use crate::course::Course;
 use crate::matrix::{Generator, Local, Storage};
-use crate::outcome::{Outcome, Times, Verdict};
+use crate::outcome::{Halves, Outcome, Times, Verdict};
 use crate::threads::Pool;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -109,7 +109,10 @@ pub(super) fn conclude<O: Observer>(
     observer.reached(Milestone::Solved);
     observer.solved(&x);
     let (times, times_mean) = gather_times(context, own);
-    let work_bytes = work.take().map_or(0, |work| work.bytes()) + 8 * room(&context.shape) as u64;
+    let work = work.take();
+    let work_bytes = work.as_ref().map_or(0, Work::bytes) + 8 * room(&context.shape) as u64;
+    let halves = work.map(|work| work.halves).unwrap_or_default().to_array();
+    let halves = Halves::from_array(combine(context, halves, Reduce::Sum));
     set_phase("checking the solution");
     let residual =
         (params.threshold > 0.0).then(|| residual::check(context, &generator(context), &x, pool));
@@ -133,6 +136,7 @@ pub(super) fn conclude<O: Observer>(
         times_mean,
         residual,
         verdict,
+        halves,
         x_digest: digest(context, &x),
         threads: pool.threads(),
         matrix_bytes_max: sizes[0] as u64,
@@ -150,7 +154,11 @@ pub fn unix_seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
 }
 
-fn combine<const LEN: usize>(context: &Context, mut values: [f64; LEN], op: Reduce) -> [f64; LEN] {
+fn combine<T: Wire, const LEN: usize>(
+    context: &Context,
+    mut values: [T; LEN],
+    op: Reduce,
+) -> [T; LEN] {
     context.grid.all_reduce(&mut values, op);
     values
 }

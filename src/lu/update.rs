@@ -5,9 +5,9 @@ use std::ops::Range;
 use super::clock::{Clock, Part};
 use super::context::Context;
 use super::panel::Panel;
-use super::swap::{Strips, Swapper};
+use super::swap::{Request, Strips, Swapper};
 use crate::blas::{LowerBlock, UpperBlock};
-use crate::matrix::{HugeBuffer, Shape};
+use crate::matrix::Shape;
 use crate::threads::{Pool, Shareable};
 
 /// The multiplication left to do for a range of columns: tasks that may run in any order.
@@ -46,37 +46,82 @@ impl Multiplication {
     }
 }
 
-/// Prepares the update of columns `cols` by `panel`: afterwards rows are swapped, U is solved, in
+/// Columns of the local matrix that are brought up to date with a panel, and room for their U.
+#[derive(Clone)]
+pub struct Columns {
+    pub a: Shareable<f64>,
+    pub cols: Range<usize>,
+    pub upper: UpperBlock,
+    /// As in [`Request`].
+    pub wide: usize,
+}
+
+impl Columns {
+    /// `a` is the whole local matrix, `u` has room for these columns under a panel of `width`.
+    pub fn new(
+        context: &Context,
+        width: usize,
+        a: *mut f64,
+        cols: Range<usize>,
+        u: *mut f64,
+    ) -> Self {
+        let wide = cols.len();
+        let upper = UpperBlock { engine: context.engine, k: width, cols: wide, data: u };
+        Self { a: Shareable::new(a), cols, upper, wide }
+    }
+
+    /// What `panel`, which has been opened, asks to be exchanged of them.
+    pub fn request(&self, panel: &Panel) -> Request {
+        let moves = panel.moves.as_ref().expect("the panel has been opened").clone();
+        let Self { a, cols, upper, wide } = self.clone();
+        Request { moves, k: panel.k, a, cols, upper, wide }
+    }
+}
+
+/// Prepares the update of `columns` by `panel`: afterwards rows are swapped, U is solved, in
 /// A where this process row owns it, and the multiplication is left to do.
 ///
 /// # Safety
-/// `a` is the whole local matrix; nobody else touches `cols`; `u` has room for them.
-#[allow(clippy::too_many_arguments)] // the step's natural inputs
+/// The pointers of `columns` are valid, and nobody else touches what they stand for.
 pub unsafe fn prepare(
     context: &Context,
     panel: &Panel,
-    a: *mut f64,
-    cols: Range<usize>,
-    u: &mut HugeBuffer,
+    columns: &Columns,
     swapper: &mut Swapper,
+    pool: &mut Pool,
+    clock: &mut Clock,
+) -> Multiplication {
+    let before = clock.enter(Part::Swap);
+    // SAFETY: passed on from the caller.
+    unsafe { swapper.begin(context, columns.request(panel), Some(pool)) };
+    swapper.finish(context, pool, clock);
+    clock.enter(before);
+    // SAFETY: passed on from the caller; the rows are there.
+    unsafe { solve(context, panel, columns, false, pool, clock) }
+}
+
+/// The rest of [`prepare`] where the rows of `columns` have been exchanged. `often`: between the tasks somebody has to look
+/// after messages.
+///
+/// # Safety
+/// As for [`prepare`].
+pub unsafe fn solve(
+    context: &Context,
+    panel: &Panel,
+    columns: &Columns,
+    often: bool,
     pool: &mut Pool,
     clock: &mut Clock,
 ) -> Multiplication {
     let shape = &context.shape;
     let width = panel.width;
-    let upper =
-        UpperBlock { engine: context.engine, k: width, cols: cols.len(), data: u.as_mut_ptr() };
+    let Columns { a, cols, upper, .. } = columns.clone();
     let lower = panel.lower(context);
-    let before = clock.enter(Part::Swap);
     if !cols.is_empty() {
-        let moves = panel.moves.as_ref().expect("the panel has been opened");
-        // SAFETY: passed on from the caller.
-        unsafe { swapper.run(context, moves, panel.k, a, cols.clone(), &upper, pool) };
-        clock.enter(Part::Triangle);
+        let before = clock.enter(Part::Triangle);
         let triangle = panel.triangle(context);
         let owner = shape.row_map.owner(panel.k * shape.nb) == shape.row;
         let first_row = shape.row_from_block(panel.k);
-        let target = Shareable::new(a);
         let strips = if context.engine.cuts_freely() {
             Strips::new(cols.len(), upper.column_unit(), pool.threads()).all()
         } else {
@@ -91,21 +136,21 @@ pub unsafe fn prepare(
                 upper.solve(&triangle, strip.clone());
                 if owner {
                     for i in 0..width {
-                        let row = target.get().add((first_row + i) * shape.ld + first_col);
+                        let row = a.get().add((first_row + i) * shape.ld + first_col);
                         upper.get_row(i, strip.start, strip.len(), row.add(strip.start));
                     }
                 }
             }
         });
+        clock.enter(before);
     }
-    clock.enter(before);
     // SAFETY: row `first_below` is at most one past the last.
-    let c = unsafe { a.add(panel.first_below * shape.ld + cols.start) };
+    let c = unsafe { a.get().add(panel.first_below * shape.ld + cols.start) };
     let c = Shareable::new(c);
     let (row_unit, ld) = (lower.row_unit(), shape.ld);
     let row_blocks = lower.rows.div_ceil(row_unit);
     let strips = if context.engine.cuts_freely() {
-        wide_strips(&upper, row_blocks, pool.threads())
+        wide_strips(&upper, row_blocks, often, pool.threads())
     } else {
         blas_strips(shape, context.params.depth, panel.k, &cols)
     };
@@ -118,17 +163,26 @@ pub unsafe fn prepare(
 const STRIPS: usize = 16;
 const WIDEST_BLOCKS: usize = 6;
 
+/// The first of the local columns that are not looked ahead at, however far that goes, while panel `k` is applied.
+pub fn from_rest(shape: &Shape, depth: usize, k: usize) -> usize {
+    shape.col_map.count_below(((k + depth + 1) * shape.nb).min(shape.n), shape.col)
+}
+
 /// The strips in which a BLAS brings `cols` up to date with panel `k`, counted from where `cols` begins.
 ///
 /// A BLAS chooses its kernels by the shape of a call, and they round differently. A run which drains its pipeline at
 /// other boundaries, as after a failure, or has other threads, must come to the same bits: so how columns are cut
 /// depends on `k` and the lookahead alone. Those that may be looked ahead at are by themselves, whether or not they are,
 /// and so is the right-hand side.
-fn blas_strips(shape: &Shape, depth: usize, k: usize, cols: &Range<usize>) -> Vec<Range<usize>> {
+pub fn blas_strips(
+    shape: &Shape,
+    depth: usize,
+    k: usize,
+    cols: &Range<usize>,
+) -> Vec<Range<usize>> {
     let owner = shape.col_map.owner(shape.n) == shape.col;
     let right_hand_side = if owner { shape.col_map.local(shape.n) } else { shape.cols };
-    // From here on nobody looks ahead.
-    let rest = shape.col_map.count_below(((k + depth + 1) * shape.nb).min(shape.n), shape.col);
+    let rest = from_rest(shape, depth, k);
     let blocks = right_hand_side.saturating_sub(rest).div_ceil(shape.nb);
     let wide = (blocks / STRIPS).clamp(1, WIDEST_BLOCKS) * shape.nb;
     let mut strips = Vec::new();
@@ -148,12 +202,20 @@ fn blas_strips(shape: &Shape, depth: usize, k: usize, cols: &Range<usize>) -> Ve
     strips
 }
 
-/// Strips of columns for the packed engine: wide ones for speed, at least a few tasks for each thread.
-fn wide_strips(upper: &UpperBlock, row_blocks: usize, threads: usize) -> Vec<Range<usize>> {
+/// Strips of columns for the packed engine: wide ones for speed, at least a few tasks for each thread; narrower ones where
+/// messages are looked after between tasks, which then take about a millisecond each.
+fn wide_strips(
+    upper: &UpperBlock,
+    row_blocks: usize,
+    often: bool,
+    threads: usize,
+) -> Vec<Range<usize>> {
     const WIDEST: usize = 1920;
+    const OFTEN: usize = 480;
+    let widest = if often { OFTEN } else { WIDEST };
     let unit = upper.column_unit();
     let units = upper.cols.div_ceil(unit);
-    let mut width = (WIDEST / unit).min(units.max(1));
+    let mut width = (widest / unit).min(units.max(1));
     if threads > 1 {
         while width > 4 && row_blocks * units.div_ceil(width) < 12 * threads {
             width = width.div_ceil(2);

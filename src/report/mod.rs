@@ -46,7 +46,7 @@ pub(crate) mod test_values {
     use super::machine::{Kind, Machine, Make};
     use crate::course::{Course, Recorder, What};
     use crate::outcome::{
-        Checksums, Level2, Outcome, Power, Protection, Replaced, Residual, Times, Verdict,
+        Checksums, Halves, Level2, Outcome, Power, Protection, Replaced, Residual, Times, Verdict,
     };
     use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 
@@ -95,6 +95,7 @@ pub(crate) mod test_values {
             bcast: 0.0,
             update: 5.0,
             laswp: 0.25,
+            laswp_wait: 0.125,
             trsm: 0.25,
             gemm: 4.5,
             solve: 0.0625,
@@ -157,6 +158,7 @@ pub(crate) mod test_values {
             times_mean: times(),
             residual: Some(residual()),
             verdict: Verdict::Passed,
+            halves: Halves { iterations: 240, early: 236, hidden: 470 },
             x_digest: "0123456789abcdef".into(),
             threads: 2,
             matrix_bytes_max: 192_000_000,

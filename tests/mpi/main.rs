@@ -4,6 +4,7 @@
 //! | file | what is proved |
 //! |---|---|
 //! | `options` | every combination of algorithmic options solves; which of them may change a bit of x |
+//! | `halves` | the update in two halves is really taken, and changes no bit of x |
 //! | `sizes` | no N, NB and grid are too small or too odd |
 //! | `contract` | the reference's matrix, to the printed digit; the other generator; memory; times |
 //! | `oracle` | x element by element against LAPACK, and the faults only code can provoke |
@@ -29,6 +30,7 @@ mod dat;
 #[allow(dead_code)] // shared with the tests that lose nodes
 mod ease;
 mod faults;
+mod halves;
 #[allow(dead_code)] // shared with the tests of checkpoints
 mod job;
 mod options;

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use skt_hpl::blas::{Engine, set_library_threads};
 use skt_hpl::comm::{World, set_phase};
 use skt_hpl::grid::ProcessGrid;
-use skt_hpl::lu::{Context, Observer, Seat, Silent, Standing, Start, solve_test, weight};
+use skt_hpl::lu::{Context, Observer, Order, Seat, Silent, Standing, Start, solve_test, weight};
 use skt_hpl::matrix::{Generator, HugeBuffer, Local, Shape};
 use skt_hpl::outcome::Verdict;
 use skt_hpl::params::{self, Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
@@ -91,11 +91,16 @@ fn problem(n: usize, nb: usize, (p, q): (usize, usize)) -> TestParams {
     }
 }
 
+/// As ranks with so many threads order their messages, the update in halves wherever it can be.
+fn order(threads: usize) -> Order {
+    Order { threads, halves: params::Halves::Always }
+}
+
 /// x of one system, complete at all ranks of its grid; nothing at the others.
 fn solve(world: &World, params: &TestParams, engine: Engine, pool: &mut Pool) -> Option<Vec<f64>> {
     let comm = world.comm();
     let position = Context::position_of(params, comm.rank());
-    let context = Context::new(comm, params, engine, pool.threads() > 1, position)?;
+    let context = Context::new(comm, params, engine, order(pool.threads()), position)?;
     let mut local = Local::new(context.shape, HugeBuffer::new(context.shape.len()).unwrap());
     let mut keep = Keep::default();
     let outcome = solve_test(&context, &mut local, Start::Fresh, pool, &mut keep).unwrap().unwrap();
@@ -226,7 +231,8 @@ fn sums(world: &World) {
             let wide = ProcessGrid { p, q: q + columns, mapping: params.mapping };
             let place = comm.rank();
             let seat = wide.coordinates(place).map(|(row, col)| Seat { row, col, place });
-            let context = Context::seated(comm, &params, engine, false, seat, columns);
+            let context =
+                Context::seated(comm, &params, engine, order(turn % 2 + 1), seat, columns);
             let Some(mut context) = context else { continue };
             let mut standing = Standing::new(&context, &mut pool).unwrap();
             let (outcome, _) = standing.solve(&mut context, None, &mut pool, &mut Silent);
@@ -289,7 +295,7 @@ fn panic_in_factorisation(world: &World, place: &str) {
     let comm = world.comm();
     let position = Context::position_of(&params, comm.rank());
     let engine = Engine::select(params::Engine::Auto).unwrap();
-    let context = Context::new(comm, &params, engine, false, position).unwrap();
+    let context = Context::new(comm, &params, engine, order(1), position).unwrap();
     let mut local = Local::new(context.shape, HugeBuffer::new(context.shape.len()).unwrap());
     let mut watcher = Panic { here: comm.rank() == rank, at, thread: words.len() > 2 };
     let pool = Mutex::new(Pool::new(1));

@@ -16,7 +16,7 @@ use crate::cli::pins;
 use crate::cli::say;
 use crate::comm::{Comm, World, set_phase};
 use crate::lu::{Context, time_stretches};
-use crate::params::{Engine, Pinning, TestParams};
+use crate::params::{Engine, Halves, Pinning, TestParams};
 
 /// Times stretches of factorisations, for `skt-hpl tune`
 #[derive(Debug, Args)]
@@ -107,7 +107,8 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
     set_phase("timing parts of a factorisation");
     for Trial { test, stretches } in &trials {
         let position = Context::position_of(test, comm.rank());
-        let context = Context::new(comm, test, engine, common.overlap(), position);
+        let order = common.order(Halves::Auto);
+        let context = Context::new(comm, test, engine, order, position);
         let timed = context.map(|context| time_stretches(&context, stretches, &mut pool));
         // Rank 0 has a place in every grid.
         match timed {

@@ -1,0 +1,181 @@
+//! Where the columns of an update are cut in two, so that the rows of one half travel while the other is multiplied: pure.
+//!
+//! The right half is multiplied first, and the left half's rows are exchanged meanwhile. While the left half is
+//! multiplied, the right one is up to date already: so its rows for the next panel may travel, as soon as that panel is here. The cut moves to the
+//! right with the matrix that is left, so what is exchanged early has always been multiplied before.
+//!
+//! All ranks of a process column cut alike, since they exchange with one another: by sizes and by what the whole run has
+//! agreed on, and not by what is looked ahead at the moment, which the next iteration alone knows. When a rank
+//! begins to exchange is its own affair.
+
+use super::context::Order;
+use super::pipeline::mates;
+use super::update::{blas_strips, from_rest};
+use crate::blas::Engine;
+use crate::matrix::Shape;
+use crate::params::Halves;
+use std::ops::Range;
+
+/// Operations of a thread in half of an update from which on cutting pays, about a millisecond: an exchange has some
+/// messages, one after the other, each with microseconds of its own, and threads meet once more.
+const WORTHWHILE: f64 = 5e7;
+
+/// The local column at which those that panel `k` is applied to are cut, if they are: there are some on both sides.
+pub fn cut(shape: &Shape, depth: usize, engine: Engine, order: Order, k: usize) -> Option<usize> {
+    if shape.grid.p == 1 || order.halves == Halves::Never {
+        return None;
+    }
+    let rest = from_rest(shape, depth, k);
+    let middle = rest.midpoint(shape.cols);
+    let cut = match engine.cuts_freely() {
+        // At a block column, where rows of C begin at a cache line for most NB.
+        true => middle.next_multiple_of(shape.nb),
+        false => {
+            let strips = blas_strips(shape, depth, k, &(rest..shape.cols));
+            rest + strips.iter().map(|strip| strip.start).find(|&at| rest + at >= middle)?
+        }
+    };
+    let there = rest < cut && cut < shape.cols;
+    (there && (order.halves == Halves::Always || pays(shape, depth, order, k, cut))).then_some(cut)
+}
+
+/// Whether the right half, which is no wider than the left one, keeps the threads busy for long enough.
+fn pays(shape: &Shape, depth: usize, order: Order, k: usize, cut: usize) -> bool {
+    let right = shape.cols - cut;
+    // Process rows differ by a block; they must not come to different conclusions.
+    let rows = shape.n.saturating_sub((k + 1) * shape.nb) / shape.grid.p;
+    let operations = 2.0 * rows as f64 * right as f64 * shape.nb as f64;
+    // The panel that is factored beside it has half of the columns to hide behind.
+    let next = k + depth;
+    let factors = depth > 0
+        && next * shape.nb < shape.n
+        && order.overlap()
+        && shape.col_map.owner(next * shape.nb) == shape.col;
+    operations >= WORTHWHILE * order.threads as f64
+        && !(factors && mates(order.threads, shape.nb, right) > 0)
+}
+
+/// Where the upper block of the right half begins in a buffer of `len` doubles, with `of` doubles: at the end, while that of the left
+/// half begins at 0. So the next iteration's right half has room beside this one's left half, with
+/// [`slack`] more than one for all columns takes.
+pub fn right_at(len: usize, of: usize) -> usize {
+    (len - of) / LINE * LINE
+}
+
+/// A cache line in doubles.
+const LINE: usize = 8;
+
+/// Doubles more, where columns are cut, than an upper block of all columns takes.
+pub fn slack(engine: Engine, width: usize) -> usize {
+    engine.upper_len(width, 1) + LINE
+}
+
+/// The halves in the order in which they are multiplied; where nothing is cut, all in one.
+pub fn parts(cols: Range<usize>, cut: Option<usize>) -> Vec<Range<usize>> {
+    match cut {
+        Some(cut) => vec![cut..cols.end, cols.start..cut],
+        None => vec![cols],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::ProcessGrid;
+    use crate::params::Mapping;
+    use proptest::prelude::*;
+
+    fn shape(n: usize, nb: usize, (p, q): (usize, usize), place: (usize, usize)) -> Shape {
+        Shape::of(n, nb, ProcessGrid { p, q, mapping: Mapping::Row }, place)
+    }
+
+    fn order(threads: usize, halves: Halves) -> Order {
+        Order { threads, halves }
+    }
+
+    proptest! {
+        /// All ranks of a process column cut alike, also those that keep sums; there is something on both sides; what is multiplied by a
+        /// BLAS is cut as it would be anyway.
+        #[test]
+        fn process_rows_cut_alike_and_as_the_engine_does(
+            n in 1usize..900, nb in 1usize..40, p in 2usize..5, q in 1usize..4, depth in 0usize..4,
+            threads in 1usize..4, sums in 0usize..2,
+        ) {
+            for engine in Engine::runnable() {
+                for (col, k) in (0..q + sums).flat_map(|col| (0..n.div_ceil(nb)).map(move |k| (col, k))) {
+                    for halves in [Halves::Auto, Halves::Always, Halves::Never] {
+                        let order = order(threads, halves);
+                        let cut_at = |row| cut(&shape(n, nb, (p, q), (row, col)), depth, engine, order, k);
+                        let first = cut_at(0);
+                        prop_assert!((1..p).all(|row| cut_at(row) == first));
+                        let shape = shape(n, nb, (p, q), (0, col));
+                        let Some(cut) = first else { continue };
+                        prop_assert!(halves != Halves::Never);
+                        let rest = from_rest(&shape, depth, k);
+                        prop_assert!(rest < cut && cut < shape.cols);
+                        if !engine.cuts_freely() {
+                            let at = |cols: Range<usize>| -> Vec<Range<usize>> {
+                                let strips = blas_strips(&shape, depth, k, &cols);
+                                strips.iter().map(|s| s.start + cols.start..s.end + cols.start).collect()
+                            };
+                            let both = [at(rest..cut), at(cut..shape.cols)].concat();
+                            prop_assert_eq!(both, at(rest..shape.cols));
+                        }
+                    }
+                }
+            }
+        }
+
+        /// What one iteration's left half and the next one's right half gather lies side by side, in the room that is counted.
+        #[test]
+        fn upper_blocks_that_are_there_together_do_not_meet(
+            n in 1usize..900, nb in 1usize..40, p in 2usize..4, q in 1usize..4, depth in 1usize..4,
+        ) {
+            for engine in Engine::runnable() {
+                for (col, k) in (0..q).flat_map(|col| (0..n.div_ceil(nb)).map(move |k| (col, k))) {
+                    let shape = shape(n, nb, (p, q), (0, col));
+                    let order = order(1, Halves::Always);
+                    let width = nb.min(n);
+                    let len = engine.upper_len(width, shape.cols) + slack(engine, width);
+                    let cut_at = |k| cut(&shape, depth, engine, order, k);
+                    let Some(now) = cut_at(k) else { continue };
+                    let of = |cols: usize| engine.upper_len(width, cols);
+                    let left = of(now - shape.col_from_block(k));
+                    prop_assert!(left <= right_at(len, of(shape.cols - now)));
+                    if let Some(next) = cut_at(k + 1).filter(|&next| next >= now) {
+                        prop_assert!(left <= right_at(len, of(shape.cols - next)));
+                    }
+                    // Our own kernels always go on early, as long as anything is cut.
+                    if engine.cuts_freely() {
+                        prop_assert!(cut_at(k + 1).is_none_or(|next| next >= now));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn it_pays_where_a_half_takes_long_and_hides_the_panel() {
+        let engine = Engine::runnable()[0];
+        let cuts = |(n, nb, grid), threads| {
+            let shape = shape(n, nb, grid, (0, 0));
+            let order = order(threads, Halves::Auto);
+            (0..n / nb).filter(|&k| cut(&shape, 1, engine, order, k).is_some()).count()
+        };
+        let blocks = 8000 / 192;
+        assert_eq!(cuts((8000, 192, (1, 2)), 1), 0, "nobody to exchange with");
+        let alone = cuts((8000, 192, (2, 1)), 1);
+        assert!(alone > blocks / 2 && alone < blocks, "{alone} of {blocks}");
+        // Its own panel has half of the columns to hide behind.
+        assert!(cuts((8000, 192, (2, 1)), 2) < alone);
+        assert_eq!(cuts((8000, 192, (2, 1)), 64), 0);
+        assert!(cuts((80_000, 192, (2, 2)), 16) > 80_000 / 192 / 2);
+        assert_eq!(cuts((500, 64, (2, 2)), 1), 0);
+    }
+
+    #[test]
+    fn the_right_half_comes_first() {
+        assert_eq!(parts(3..20, Some(8)), [8..20, 3..8]);
+        assert_eq!(parts(3..20, None), [3..20]);
+    }
+}

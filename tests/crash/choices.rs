@@ -112,7 +112,7 @@ fn memory_of_system_v() {
 #[test]
 fn column_mapping_and_every_depth() {
     for (depth, mapping) in [("0", "column"), ("1", "row"), ("2", "column")] {
-        let problem = ["--depth", depth, "--pmap", mapping];
+        let problem = ["--depth", depth, "--pmap", mapping, "--halves", "always"];
         let scene = Scene::of(2, 3, &["-n", "305", "--nb", "12"]).solver(&problem);
         let scene = scene.protect(&["--checkpoint", "2"]);
         scene.strike("flush-data:4:5:kill");

@@ -8,7 +8,9 @@ use std::sync::Mutex;
 use skt_hpl::blas::{Engine, set_library_threads};
 use skt_hpl::comm::{World, set_phase};
 use skt_hpl::grid::ProcessGrid;
-use skt_hpl::lu::{Context, Observer, Order, Seat, Silent, Standing, Start, solve_test, weight};
+use skt_hpl::lu::{
+    Context, Observer, Order, Seat, Silent, Standing, Start, solve_test, time_stretches, weight,
+};
 use skt_hpl::matrix::{Generator, HugeBuffer, Local, Shape};
 use skt_hpl::outcome::Verdict;
 use skt_hpl::params::{self, Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
@@ -172,8 +174,26 @@ fn compare(world: &World) {
             }
         }
     }
+    leave_early(world, &mut pools);
     if world.comm().rank() == 0 {
         println!("{count} systems compared");
+    }
+}
+
+/// A factorisation that is left while rows of the next iteration travel leaves nothing under way: another begins in its place.
+fn leave_early(world: &World, pools: &mut [Pool]) {
+    for (depth, grid) in [(1, (4, 1)), (2, (2, 3)), (0, (3, 2))] {
+        let params = TestParams { depth, ..problem(97, 8, grid) };
+        for pool in &mut *pools {
+            let position = Context::position_of(&params, world.comm().rank());
+            let engine = Engine::select(params::Engine::Auto).unwrap();
+            let order = order(pool.threads());
+            let Some(context) = Context::new(world.comm(), &params, engine, order, position) else {
+                continue;
+            };
+            let timed = time_stretches(&context, &[0..1, 2..5, 3..4, 8..12], pool).unwrap();
+            assert_eq!(timed.len(), 4);
+        }
     }
 }
 

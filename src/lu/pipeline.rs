@@ -234,8 +234,9 @@ pub unsafe fn factorise<O: Observer>(
         }
         run.observer.iteration(k, blocks, run.clock.elapsed());
         if run.observer.leaves(k) {
-            run.finish_early();
+            // First what all ranks wait for in the same order.
             run.finish_broadcasts();
+            run.finish_early();
             return Halt::Stop;
         }
         // Everything that may be factored by now but the last is factored on its own, which

@@ -123,11 +123,11 @@ impl Watch {
         &self.ranks
     }
 
-    /// The ranks have lost some of their number and go on.
-    pub fn gone_on(&mut self, now_ms: u64) {
-        if self.ending.take().is_some() {
-            self.ranks.get_on(now_ms);
-        }
+    /// The ranks have lost some of their number and go on. Where one had to be ended for it: since when it hung.
+    pub fn gone_on(&mut self, now_ms: u64) -> Option<u64> {
+        let (_, breakage) = self.ending.take()?;
+        self.ranks.get_on(now_ms);
+        Some(breakage.struck_ms)
     }
 
     /// They go on from here.
@@ -479,7 +479,8 @@ mod tests {
         };
         assert_eq!(hung(&run), 1, "{:?}", run.verdicts);
         let now = run.now;
-        run.watch.gone_on(now);
+        assert_eq!(run.watch.gone_on(now), Some(20_000));
+        assert_eq!(run.watch.gone_on(now), None);
         run.watch.set_back(now, 18);
         run.until(now + 5_000);
         assert_eq!(hung(&run), 1, "{:?}", run.verdicts);

@@ -209,9 +209,10 @@ impl Supervisor<'_> {
         while let Some((it, read_ms)) = job.gone_on().get(self.state.gone_on_last).cloned() {
             let now = self.now_ms();
             let own = |at_ms: u64| steady_ms().saturating_sub(now.saturating_sub(at_ms));
+            let hung_ms = watch.gone_on(now).map(own);
             let positions = it.lost.iter().filter_map(|gone| gone.position);
             let lived = positions.filter_map(|p| watch.ranks().last_lived_ms(p as u32)).map(own);
-            let well_ms = lived.min();
+            let well_ms = lived.chain(hung_ms).min();
             // One that was only stopped would stay, and the launcher would wait for it for ever.
             for gone in &it.lost {
                 if let Some(node) = self.cluster.find(&gone.node) {
@@ -238,7 +239,6 @@ impl Supervisor<'_> {
                 boundary: it.boundary,
                 detail: it.words,
             })?;
-            watch.gone_on(now);
             if let Some(boundary) = it.boundary {
                 watch.set_back(now, boundary);
                 self.computing_since = self.computing_since.map(|_| (Instant::now(), boundary));

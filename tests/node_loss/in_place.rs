@@ -86,7 +86,9 @@ fn a_hung_rank_is_ended_and_replaced_inside_the_job() {
         return;
     }
     let lab = Lab::up(5, 0);
-    let end = lab.hanging_in_place("run", "1s").faults("1@iteration:2:20:hang").start().end();
+    // It may hang before three iterations were seen to take their time; then patience is the measure.
+    let when = ["--hang-min", "1s", "--patience", "20s"];
+    let end = lab.hanging_in_place("run", &when).faults("1@iteration:2:20:hang").start().end();
     end.passed();
     assert_eq!(end.of("launched").len(), 1, "{}", end.told());
     assert!(end.of("fault").is_empty(), "{}", end.told());

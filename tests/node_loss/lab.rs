@@ -352,14 +352,14 @@ impl Lab {
 
     /// The benchmark on four nodes, and a rank on the fifth that waits inside the job.
     pub fn in_place(&self, name: &str) -> Plan {
-        self.hanging_in_place(name, HELD_MIN)
+        self.hanging_in_place(name, &HELD)
     }
 
-    /// The same where a rank counts as hung after this time without progress.
-    pub fn hanging_in_place(&self, name: &str, hang_min: &str) -> Plan {
+    /// The same with words of its own on when a rank counts as hung.
+    pub fn hanging_in_place(&self, name: &str, when: &[&str]) -> Plan {
         assert_eq!(self.working, 5, "a 2 x 2 grid and a spare rank");
         let mut plan = self.supervised(name, 1);
-        plan.command.args(["--hang-min", hang_min]);
+        plan.command.args(when);
         plan.tail = benchmark_flags();
         plan.benchmark_flags(&["--nonstop", "--spare-ranks", "1"])
     }

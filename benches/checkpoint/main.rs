@@ -29,6 +29,7 @@ use skt_hpl::checkpoint::plan::{Scheme, Scope};
 use skt_hpl::checkpoint::protocol::Method;
 use skt_hpl::comm::World;
 use skt_hpl::parity::{Code, Encode};
+use skt_hpl::storage::Sight;
 
 use flags::{Flags, Section};
 use job::Mpi;
@@ -133,6 +134,7 @@ impl<'a> Conductor<'a> {
             work,
             job: self.job.clone(),
             storage: None,
+            sight: Sight::Shared,
         }
     }
 
@@ -280,6 +282,7 @@ impl<'a> Conductor<'a> {
         let title = format!("To storage and back, N = {}, 1x2", self.flags.n);
         self.report.table(&title, &heads, vec![row]);
         self.report.keep("storage", &found);
+        self.storage_of_nodes_own()?;
 
         let (n, nb) = (self.flags.n, self.flags.nb);
         let every = (n.div_ceil(nb) / 4).max(1).to_string();
@@ -322,6 +325,40 @@ impl<'a> Conductor<'a> {
         for (kind, runs) in ["without", "with"].iter().zip(&runs) {
             self.report.keep(&format!("run, {kind} a second level"), runs);
         }
+        Ok(())
+    }
+
+    /// The same where each rank stands for a node with a folder of its own: parity goes along, and one of them is lost.
+    fn storage_of_nodes_own(&mut self) -> Result<(), String> {
+        let work = Work::Stores { rounds: self.flags.repeat };
+        let spec = self.spec(self.flags.n, (1, 2), 2, work);
+        let dir = Some(self.flags.storage.clone());
+        let found = self.launcher.probe(&Spec { storage: dir, sight: Sight::Node, ..spec })?;
+        let write = middle(&found, |r| r.store_s / r.dd_write_s);
+        let back = middle(&found, |r| r.restore_s / (r.dd_read_s + r.save_s));
+        let bereft = middle(&found, |r| r.bereft_s / r.restore_s);
+        self.report.at_most("to nodes' own storage, with parity / dd", write, 1.2);
+        let row = vec![
+            format!("{:.0}", mb(found.stored_bytes)),
+            format!("{:.2}", found.stored_bytes as f64 / found.matrices_bytes as f64),
+            format!("{write:.2}"),
+            ms(middle(&found, |r| r.restore_s)),
+            format!("{back:.2}"),
+            ms(middle(&found, |r| r.bereft_s)),
+            format!("{bereft:.2}"),
+        ];
+        let heads = [
+            "MB",
+            "times the matrix",
+            "write / dd",
+            "back, ms",
+            "back / (read + save)",
+            "back without one node's, ms",
+            "without one / with all",
+        ];
+        let title = format!("To storage of each node's own and back, N = {}, 1x2", self.flags.n);
+        self.report.table(&title, &heads, vec![row]);
+        self.report.keep("storage of nodes' own", &found);
         Ok(())
     }
 

@@ -21,6 +21,7 @@ use skt_hpl::comm::{Comm, Reduce, World};
 use skt_hpl::memory::{Depot, Part, Region, Store};
 use skt_hpl::params::{Mapping, Rng};
 use skt_hpl::parity::Encode;
+use skt_hpl::storage::Sight;
 
 /// Words in one message of the reference: as many as in one of the encoder's.
 const MESSAGE_WORDS: usize = 32 * 1024;
@@ -39,8 +40,9 @@ pub struct Spec {
     pub work: Work,
     /// Job names begin with this: two benchmarks at once do not meet.
     pub job: String,
-    /// The folder of the second level, for [`Work::Stores`].
+    /// The folder of the second level, for [`Work::Stores`]; or in it one of each rank's own.
     pub storage: Option<PathBuf>,
+    pub sight: Sight,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +52,8 @@ pub enum Work {
     Saves { rounds: usize },
     /// The same number of saves, and restores of one lost member.
     Restores { rounds: usize },
-    /// The same number of saves that go to storage, and come back from there.
+    /// The same number of saves that go to storage, and come back from there; where each rank has a folder of its own, also
+    /// without one of them.
     Stores { rounds: usize },
     /// One save at every `step`-th boundary, as in a run.
     Run { step: usize },
@@ -76,6 +79,8 @@ pub struct Round {
     pub store_s: f64,
     pub dd_write_s: f64,
     pub dd_read_s: f64,
+    /// Coming back from storage without one rank's folder.
+    pub bereft_s: f64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -8,26 +8,40 @@ use skt_hpl::checkpoint::level2::Storage;
 use skt_hpl::checkpoint::restore::new_run;
 use skt_hpl::checkpoint::when::Interval;
 use skt_hpl::memory::Part;
+use skt_hpl::storage::choice::Stock;
 use skt_hpl::storage::{Shelf, Sight};
 
 use super::{Found, Probe, Protected};
 
 impl Probe<'_> {
+    /// This rank's: of a folder that all see, or of its own.
     fn shelf(&self) -> Option<Shelf> {
-        self.spec.storage.as_ref().map(|dir| Shelf::new(dir, &self.spec.job))
+        let dir = self.spec.storage.as_ref()?;
+        let rank = self.comm.rank();
+        Some(match self.spec.sight {
+            Sight::Shared => Shelf::new(dir, &self.spec.job),
+            Sight::Node => {
+                Shelf::new(&dir.join(format!("{}.{rank}", self.spec.job)), &self.spec.job)
+            }
+        })
     }
 
     /// What a start is told of the second level.
     pub(super) fn level2(&self) -> Result<Option<Storage>, String> {
         let Some(shelf) = self.shelf() else { return Ok(None) };
-        if self.comm.rank() == 0 {
+        let rank = self.comm.rank();
+        let sight = self.spec.sight;
+        if sight == Sight::Node {
+            std::fs::create_dir_all(shelf.dir()).map_err(|e| e.to_string())?;
+        }
+        if rank == 0 || sight == Sight::Node {
             shelf.prepare("bench")?;
         }
         self.comm.barrier();
-        let stock = shelf.survey()?;
+        let stock = self.stock(&shelf)?;
         Ok(Some(Storage {
-            sight: Sight::Shared,
-            seat: 0,
+            sight,
+            seat: if sight == Sight::Node { rank as u64 } else { 0 },
             every: Interval::Seconds(1e9),
             arithmetic: "none: the matrix is noise".into(),
             stored: stock.for_test(0, 0),
@@ -36,6 +50,20 @@ impl Probe<'_> {
             damaged: stock.damaged,
             shelf,
         }))
+    }
+
+    /// What lies there, the same on every rank.
+    fn stock(&self, shelf: &Shelf) -> Result<Stock, String> {
+        let mine = shelf.survey()?;
+        if self.spec.sight == Sight::Shared {
+            return Ok(mine);
+        }
+        let bytes = serde_json::to_vec(&mine).map_err(|e| e.to_string())?;
+        let all = self.comm.all_gather_bytes(&bytes);
+        let told = |(rank, bytes): (usize, &Vec<u8>)| {
+            Ok((rank.to_string(), serde_json::from_slice(bytes).map_err(|e| e.to_string())?))
+        };
+        Ok(Stock::merged(all.iter().enumerate().map(told).collect::<Result<_, String>>()?))
     }
 
     /// Saves that go to storage and, all memory gone, come back from there.
@@ -53,58 +81,83 @@ impl Probe<'_> {
             this.store_s = self.timed(|| {
                 started.checkpointer.store_now();
             });
-            let files = self.files()?;
-            found.stored_bytes = files.iter().map(|(_, bytes)| bytes).sum();
+            let (mine, bytes) = self.file()?;
+            found.stored_bytes = self.total(bytes);
             // The same bytes, of the same kind of memory, by dd: one for each rank, as the helpers are.
             let depot = &self.depot;
-            let source = PathBuf::from("/dev/shm").join(depot.name(rank as u32, Part::B));
             let copy = dir.join(format!("dd.{rank}"));
             let mut copied = Ok(());
-            this.dd_write_s =
-                self.timed(|| copied = dd(&source, &copy, &["oflag=direct", "conv=fsync"]));
+            let parts: &[Part] = match self.spec.sight {
+                Sight::Shared => &[Part::B],
+                Sight::Node => &[Part::B, Part::C],
+            };
+            this.dd_write_s = self.timed(|| {
+                copied = parts.iter().try_for_each(|part| {
+                    let source = PathBuf::from("/dev/shm").join(depot.name(rank as u32, *part));
+                    dd(&source, &copy, &["oflag=direct", "conv=fsync"])
+                });
+            });
             let _ = std::fs::remove_file(&copy);
             copied?;
 
-            let before = started.a.words().first().copied();
-            drop(started);
-            self.depot.unlink_position(rank as u32);
-            self.comm.barrier();
-            let mut again = None;
-            this.restore_s = self.timed(|| again = Some(self.start()));
-            started = again.expect("timed() calls it")?;
-            match &started.origin {
-                Origin::Restored(r) if r.fetched => {}
-                other => return Err(format!("it came back from elsewhere: {other:?}")),
-            }
-            if started.a.words().first().copied() != before {
-                return Err(format!("position {rank} did not come back as it was"));
-            }
-            let (mine, _) = &files[rank];
+            (started, this.restore_s) = self.comes_back(started)?;
             let null = Path::new("/dev/null");
             let mut read = Ok(());
-            this.dd_read_s = self.timed(|| read = dd(mine, null, &["iflag=direct"]));
+            this.dd_read_s = self.timed(|| read = dd(&mine, null, &["iflag=direct"]));
             read?;
+            if self.spec.sight == Sight::Node {
+                if rank == round % self.comm.size() {
+                    let own = self.shelf().expect("there is a folder");
+                    std::fs::remove_dir_all(own.dir()).map_err(|e| e.to_string())?;
+                }
+                (started, this.bereft_s) = self.comes_back(started)?;
+            }
             this.fresh_s = self.fresh_everywhere()?;
             if round > 0 {
                 found.rounds.push(this);
             }
         }
         self.comm.barrier();
-        if rank == 0 {
-            self.shelf().expect("there is a folder").clean()?;
+        let shelf = self.shelf().expect("there is a folder");
+        if rank == 0 || self.spec.sight == Sight::Node {
+            shelf.clean()?;
+        }
+        if self.spec.sight == Sight::Node {
+            std::fs::remove_dir(shelf.dir()).map_err(|e| e.to_string())?;
         }
         Ok(started)
     }
 
-    /// Files of the epoch that is whole, by position, with their bytes.
-    fn files(&self) -> Result<Vec<(PathBuf, u64)>, String> {
+    /// All memory is gone, and the start after that goes on from storage; how long it takes.
+    fn comes_back(&self, started: Protected) -> Result<(Protected, f64), String> {
+        let rank = self.comm.rank();
+        let before = started.a.words().first().copied();
+        drop(started);
+        self.depot.unlink_position(rank as u32);
+        self.comm.barrier();
+        let mut again = None;
+        let seconds = self.timed(|| again = Some(self.start()));
+        let started = again.expect("timed() calls it")?;
+        match &started.origin {
+            Origin::Restored(r) if r.fetched => {}
+            other => return Err(format!("it came back from elsewhere: {other:?}")),
+        }
+        if started.a.words().first().copied() != before {
+            return Err(format!("position {rank} did not come back as it was"));
+        }
+        Ok((started, seconds))
+    }
+
+    /// This position's file of the epoch that is whole, and its bytes.
+    fn file(&self) -> Result<(PathBuf, u64), String> {
         let shelf = self.shelf().expect("there is a folder");
-        let stock = shelf.survey()?;
+        let stock = self.stock(&shelf)?;
         let about = stock.for_test(0, 0).into_iter().next().ok_or("nothing got to storage")?;
+        let position = self.comm.rank() as u32;
         let manifest = shelf.manifest(about.key())?.ok_or("the manifest is gone")?;
-        let file =
-            |f: &skt_hpl::storage::record::File| (shelf.position(about.key(), f.position), f.bytes);
-        Ok(manifest.files.iter().map(file).collect())
+        let file = manifest.files.iter().find(|file| file.position == position);
+        let file = file.ok_or("the manifest does not list this position's file")?;
+        Ok((shelf.position(about.key(), position), file.bytes))
     }
 }
 

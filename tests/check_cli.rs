@@ -566,6 +566,17 @@ fn a_remote_shell_that_is_not_there_is_told_for_every_node() {
     assert!(ran.err.contains("is --rsh right?"), "{}", ran.err);
 }
 
+/// Open MPI would say that it has no way to start anything, and not why.
+#[test]
+fn a_space_in_the_path_of_the_state_is_told_before_anything_begins() {
+    let case = Case::new().file("hosts", "n1\n");
+    let words = ["run", "--hosts", "hosts", "--rsh", "/nowhere/ssh", "--launcher", "openmpi"];
+    let bench = ["--state", "a run", "-n", "64", "--nb", "32", "-p", "1", "-q", "1"];
+    let ran = case.run(&[&words[..], &bench].concat());
+    assert!(ran.code == 2 && ran.err.contains("a run, has a space in it"), "{}", ran.err);
+    assert!(!case.dir.path().join("a run").exists());
+}
+
 /// Who is called again while the run is under way does not look at storage, which may hang: the run goes on without it.
 #[test]
 fn an_agent_amid_a_run_does_not_look_at_storage() {

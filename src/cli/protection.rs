@@ -389,7 +389,7 @@ impl<'a> Guardian<'a> {
             domain: self.domain.clone(),
             node: self.host.clone(),
             storage: self.level2.as_ref().map(|level2| {
-                let in_place = max(context, story.losses.into()) > 0;
+                let in_place = max(context, story.has_lost.into()) > 0;
                 level2.of_test((number as u32, digest), &self.rounding, self.fresh_run, in_place)
             }),
         };

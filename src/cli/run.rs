@@ -461,6 +461,15 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     }
     // A batch system's variables are kept from the ranks, and the default name comes from them. In another
     // batch job it would be another one: a run that goes on keeps the name it began with.
+    let state = std::path::absolute(&flags.state).unwrap_or_else(|_| flags.state.clone());
+    if !tool.can_use(&state) {
+        let why = format!(
+            "the path of --state, {}, has a space in it: there lies what Open MPI's mpirun reaches nodes with, and it takes that \
+             path apart at spaces. Give a --state whose whole path has none",
+            state.display()
+        );
+        return refuse(Exit::Usage, why);
+    }
     let folder = Folder::new(&flags.state);
     let mut job = planned.and_then(|p| p.job);
     if let Some(began) = began_as(&folder).filter(|_| job.is_some() && !flags.new)

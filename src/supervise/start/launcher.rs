@@ -91,6 +91,11 @@ impl Tool {
         self.kind == Launcher::Openmpi && self.major.is_some_and(|major| major >= 5)
     }
 
+    /// Whether it can start the remote shell's script from this folder: Open MPI takes its path apart at spaces.
+    pub fn can_use(&self, folder: &Path) -> bool {
+        self.kind != Launcher::Openmpi || !folder.to_string_lossy().contains(char::is_whitespace)
+    }
+
     /// What it must be told so that a job goes on without a lost rank. None where it cannot.
     pub fn goes_on(&self) -> Option<&'static [&'static str]> {
         self.is_prrte().then_some(WITH_ULFM)
@@ -383,6 +388,13 @@ mod tests {
         let hydra = tool(Launcher::Mpich, 4);
         let made = launch(&plan_with(&hydra, &shell, &parts));
         assert!(made.files[0].1.contains("n9:2\n"));
+    }
+
+    #[test]
+    fn open_mpi_alone_minds_a_space_in_a_path() {
+        let can = |at: &str| tools().map(|tool| tool.can_use(Path::new(at)));
+        assert_eq!(can("/home/me/a run"), [false, false, true, true]);
+        assert_eq!(can("/home/me/a-run"), [true; 4]);
     }
 
     #[test]

@@ -14,3 +14,5 @@ mod kernels;
 mod stats;
 #[path = "../benches/speed/table.rs"]
 mod table;
+#[path = "../benches/speed/usual.rs"]
+mod usual;

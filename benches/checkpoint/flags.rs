@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use crate::usual::Usual;
+
 /// Measures what protection costs: memory, saves, restores, and a run that nothing happens to
 ///
 /// Each figure is a quotient of two things measured in turn in the same run, so that a slow hour of
@@ -35,14 +37,8 @@ pub struct Flags {
     #[arg(long, value_name = "DIR", default_value = env!("CARGO_TARGET_TMPDIR"), hide_default_value = true)]
     pub storage: PathBuf,
 
-    /// Write everything measured, single samples included, to FILE
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// The program under test
-    #[arg(long, value_name = "PROGRAM", env = "SKT_HPL_BIN",
-          default_value = env!("CARGO_BIN_EXE_skt-hpl"), hide_default_value = true)]
-    pub skt_hpl: PathBuf,
+    #[command(flatten)]
+    pub usual: Usual,
 
     /// The launcher, if not the one of the MPI library this is linked with
     #[arg(long, value_name = "PROGRAM", env = "MPIRUN")]
@@ -51,10 +47,6 @@ pub struct Flags {
     /// What the benchmark asks of itself under the launcher
     #[arg(long, hide = true)]
     pub probe: Option<String>,
-
-    /// Cargo adds this
-    #[arg(long, hide = true)]
-    pub bench: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

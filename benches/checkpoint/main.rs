@@ -21,6 +21,8 @@ mod report;
 #[allow(dead_code)]
 #[path = "../speed/stats.rs"]
 mod stats;
+#[path = "../speed/usual.rs"]
+mod usual;
 
 use std::process::ExitCode;
 
@@ -91,11 +93,10 @@ impl<'a> Conductor<'a> {
                 program: flags.mpirun.clone().unwrap_or_else(|| mpi.launcher().into()),
                 mpi,
                 cores,
-                skt_hpl: std::fs::canonicalize(&flags.skt_hpl)
-                    .map_err(|e| format!("{}: {e}", flags.skt_hpl.display()))?,
+                skt_hpl: flags.usual.program()?,
             },
             job: format!("bench-{}", std::process::id()),
-            report: Report::new(cores, library, flags.json.clone()),
+            report: Report::new(cores, library, flags.usual.json.clone()),
         })
     }
 

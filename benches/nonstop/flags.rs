@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use crate::usual::Usual;
+
 /// Measures going on without a restart: how soon, what it costs where nothing happens, what a loss costs
 ///
 /// Needs Open MPI 5 and the machine for itself; the moments of a loss also root, for virtual nodes (scripts/vcluster). Each ratio is of
@@ -47,22 +49,12 @@ pub struct Flags {
     #[arg(long, value_name = "SIZE", default_value = "1g")]
     pub shm: String,
 
-    /// Write everything measured, single samples included, to FILE
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// The program under test
-    #[arg(long, value_name = "PROGRAM", env = "SKT_HPL_BIN",
-          default_value = env!("CARGO_BIN_EXE_skt-hpl"), hide_default_value = true)]
-    pub skt_hpl: PathBuf,
+    #[command(flatten)]
+    pub usual: Usual,
 
     /// The launcher, if not the one of the MPI library this is linked with
     #[arg(long, value_name = "PROGRAM", env = "MPIRUN")]
     pub mpirun: Option<PathBuf>,
-
-    /// Cargo adds this
-    #[arg(long, hide = true)]
-    pub bench: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

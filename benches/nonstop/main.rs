@@ -21,11 +21,15 @@ mod run;
 #[allow(dead_code)]
 #[path = "../speed/stats.rs"]
 mod stats;
+#[path = "../speed/usual.rs"]
+mod usual;
 
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
+use rand_xoshiro::Xoshiro256StarStar;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use skt_hpl::cli::exit::Refusal;
 use skt_hpl::cli::run::NodeFlags;
 use skt_hpl::comm::World;
@@ -63,10 +67,9 @@ fn measure(flags: &Flags) -> Result<(), String> {
         let library = World::library();
         return Err(format!("this needs Open MPI 5, and is built for {library}"));
     }
-    let program = std::fs::canonicalize(&flags.skt_hpl)
-        .map_err(|e| format!("{}: {e}", flags.skt_hpl.display()))?;
+    let program = flags.usual.program()?;
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let mut report = Report::new(cores, World::library(), flags.json.clone());
+    let mut report = Report::new(cores, World::library(), flags.usual.json.clone());
     let machine = Machine { tool, program };
     if flags.wants(Section::InPlace) || flags.wants(Section::Hot) {
         moments_of_a_loss(flags, &machine, &mut report)?;
@@ -313,26 +316,16 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
     Ok(())
 }
 
-/// xorshift: the same numbers from the same seed on any machine.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n as u64) as usize
-    }
-}
-
 /// Blocks of the small problem.
 const BLOCKS: usize = 50;
 
 fn residuals(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-    let seed = flags.seed.unwrap_or(now).max(1);
+    let seed = flags.seed.unwrap_or(now);
     println!("--seed {seed}");
-    let mut random = Random(seed);
+    // The same numbers from the same seed on any machine.
+    let mut random = Xoshiro256StarStar::seed_from_u64(seed);
+    let mut below = |n: usize| (random.next_u64() % n as u64) as usize;
     let small = Flags { n: flags.small, nb: (flags.small / BLOCKS).max(1), ..flags.clone() };
     let job = with_checksums(plain(&small));
     let residual = |outcome: &Outcome| {
@@ -346,9 +339,9 @@ fn residuals(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<()
         .collect();
     let (mut ratios, mut samples) = (Vec::new(), Vec::new());
     while ratios.len() < flags.losses {
-        let point = points[random.below(points.len())].name();
-        let position = random.below(P * (Q + R));
-        let fault = format!("1@{point}:{position}:{}:kill", 1 + random.below(BLOCKS));
+        let point = points[below(points.len())].name();
+        let position = below(P * (Q + R));
+        let fault = format!("1@{point}:{position}:{}:kill", 1 + below(BLOCKS));
         let came = machine.run(&Job { fault: Some(fault.clone()), ..job.clone() })?;
         // Not everybody comes to every point so often.
         if came.struck {

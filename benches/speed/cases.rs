@@ -6,6 +6,8 @@ use clap::Parser;
 use serde::Serialize;
 use skt_hpl::params::Engine;
 
+use crate::usual::Usual;
+
 /// Measures skt-hpl against what this machine can do, and against the reference
 ///
 /// For each case, one after the other and as often as --repeat says: the peak of fused
@@ -55,14 +57,8 @@ pub struct Flags {
     #[arg(long, value_name = "TIMES", default_value = "3", value_parser = positive)]
     pub repeat: usize,
 
-    /// Write everything measured, single samples included, to FILE
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// The program under test
-    #[arg(long, value_name = "PROGRAM", env = "SKT_HPL_BIN",
-          default_value = env!("CARGO_BIN_EXE_skt-hpl"), hide_default_value = true)]
-    pub skt_hpl: PathBuf,
+    #[command(flatten)]
+    pub usual: Usual,
 
     /// The launcher, if not the one of the MPI library this is linked with
     #[arg(long, value_name = "PROGRAM", env = "MPIRUN")]
@@ -71,10 +67,6 @@ pub struct Flags {
     /// Only say what would be run
     #[arg(long)]
     pub dry_run: bool,
-
-    /// Cargo adds this
-    #[arg(long, hide = true)]
-    pub bench: bool,
 }
 
 const ENVIRONMENT: &str = "Environment:

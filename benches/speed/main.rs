@@ -14,6 +14,7 @@ mod kernels;
 mod race;
 mod stats;
 mod table;
+mod usual;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -52,7 +53,7 @@ struct Programs(Vec<(Who, PathBuf)>);
 
 impl Programs {
     fn find(flags: &Flags) -> Result<Self, String> {
-        let mut programs = vec![(Who::SktHpl, flags.skt_hpl.clone())];
+        let mut programs = vec![(Who::SktHpl, flags.usual.skt_hpl.clone())];
         for (who, variable) in [(Who::Reference, "XHPL"), (Who::Plain, "XHPL_PLAIN")] {
             if let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) {
                 programs.push((who, PathBuf::from(path)));
@@ -123,7 +124,7 @@ fn measure(flags: &Flags, blas: String) -> Result<usize, String> {
     for case in cases {
         let measured = measure_case(flags.repeat, case, &launcher, &programs, side)?;
         document.cases.push(measured);
-        if let Some(path) = &flags.json {
+        if let Some(path) = &flags.usual.json {
             // After each case: what was measured is not lost if a later one is interrupted.
             let mut text = serde_json::to_string_pretty(&document).map_err(|e| e.to_string())?;
             text.push('\n');

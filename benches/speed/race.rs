@@ -177,7 +177,7 @@ fn multiply(
 }
 
 fn solve(flags: &Flags, launcher: &Launcher, cases: &[Case]) -> Result<(Rates, usize), String> {
-    let mut programs = vec![(OURS.to_owned(), Who::SktHpl, flags.skt_hpl.clone())];
+    let mut programs = vec![(OURS.to_owned(), Who::SktHpl, flags.usual.skt_hpl.clone())];
     programs.extend(references().into_iter().map(|(name, path)| (name, Who::Reference, path)));
     for (_, _, path) in &mut programs {
         *path = crate::found(path)?;

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use crate::usual::Usual;
+
 /// Measures supervision: how soon what is noticed, how soon the run computes again, and what watching costs
 ///
 /// Nodes are virtual ones on this machine (scripts/vcluster), the solver is the real one, and times are
@@ -44,18 +46,8 @@ pub struct Flags {
     #[arg(long, value_name = "SIZE", default_value = "1g")]
     pub shm: String,
 
-    /// Write everything measured, single samples included, to FILE
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// The program under test
-    #[arg(long, value_name = "PROGRAM", env = "SKT_HPL_BIN",
-          default_value = env!("CARGO_BIN_EXE_skt-hpl"), hide_default_value = true)]
-    pub skt_hpl: PathBuf,
-
-    /// Cargo adds this
-    #[arg(long, hide = true)]
-    pub bench: bool,
+    #[command(flatten)]
+    pub usual: Usual,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

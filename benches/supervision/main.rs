@@ -18,6 +18,8 @@ mod run;
 #[allow(dead_code)]
 #[path = "../speed/stats.rs"]
 mod stats;
+#[path = "../speed/usual.rs"]
+mod usual;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -62,10 +64,9 @@ fn main() -> ExitCode {
 fn measure(flags: &Flags) -> Result<(), String> {
     let library = World::library();
     let (tool, _) = NodeFlags::default().launcher().map_err(|Refusal(_, why)| why)?;
-    let program = std::fs::canonicalize(&flags.skt_hpl)
-        .map_err(|e| format!("{}: {e}", flags.skt_hpl.display()))?;
+    let program = flags.usual.program()?;
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let mut report = Report::new(cores, library, flags.json.clone());
+    let mut report = Report::new(cores, library, flags.usual.json.clone());
     if !flags.agents.is_empty() {
         many::measure(&program, &flags.agents, &mut report)?;
         report.verdicts();

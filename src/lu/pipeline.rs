@@ -207,8 +207,7 @@ pub unsafe fn factorise<O: Observer>(
 ) -> Halt {
     let blocks = context.params.blocks();
     let depth = context.params.depth;
-    let early = Early::default();
-    let mut run = Run { context, a, work, pool, clock, observer, flops: 0.0, early, steps: None };
+    let mut run = Run::new(context, a, work, (pool, clock), observer, None);
     // Panels before `factored` are; `drain` is a boundary no panel may be factored across.
     let mut factored = start;
     let mut asked = start;
@@ -292,8 +291,7 @@ pub unsafe fn factorise_in_steps<O: Observer>(
     let (blocks, depth) = (context.params.blocks(), context.params.depth);
     assert!(depth <= DEPTH_IN_STEPS, "refused beforehand");
     let steps = Some(InSteps { steps: Steps::begin(&context.column), progress, quiet: false });
-    let early = Early::default();
-    let mut run = Run { context, a, work, pool, clock, observer, flops: 0.0, early, steps };
+    let mut run = Run::new(context, a, work, (pool, clock), observer, steps);
     let mut factored = start;
     if ready {
         run.share(start);
@@ -332,15 +330,26 @@ pub unsafe fn catch_up_in_steps(
     let steps = Some(InSteps { steps: Steps::begin(&context.column), progress, quiet: true });
     let (mut clock, mut observer) = (Clock::start(), Silent);
     let (clock, observer) = (&mut clock, &mut observer);
-    let early = Early::default();
-    let mut run = Run { context, a, work, pool, clock, observer, flops: 0.0, early, steps };
+    let mut run = Run::new(context, a, work, (pool, clock), observer, steps);
     let next = ahead.then_some(k + 1);
     run.iterate(k, next, k + 1 + usize::from(ahead));
     let last = run.steps.as_ref().map(|own| own.steps.step());
     drop(last);
 }
 
-impl<O: Observer> Run<'_, O> {
+impl<'a, O: Observer> Run<'a, O> {
+    fn new(
+        context: &'a Context<'a>,
+        a: *mut f64,
+        work: &'a mut Work,
+        (pool, clock): (&'a mut Pool, &'a mut Clock),
+        observer: &'a mut O,
+        steps: Option<InSteps<'a>>,
+    ) -> Self {
+        let early = Early::default();
+        Self { context, a, work, pool, clock, observer, flops: 0.0, early, steps }
+    }
+
     /// Passes on panel `k`, which is factored.
     fn share(&mut self, k: usize) {
         let slot = self.slot(k);

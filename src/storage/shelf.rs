@@ -281,20 +281,18 @@ impl Shelf {
 
     /// Removes all epochs but these, as far as that can be done.
     pub fn prune_but(&self, keep: &[Key], who: usize) {
-        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            let key = entry.file_name().to_str().and_then(names::parse_epoch_folder);
-            if key.is_some_and(|key| !keep.contains(&key)) {
-                self.remove_epoch(&entry.path(), who);
-            }
-        }
+        self.prune_where(|key| !keep.contains(&key), who);
     }
 
     /// Removes all epochs but `keep` and later ones of its run, on which somebody may be at work already.
     fn prune_before(&self, keep: Option<Key>, who: usize) {
+        self.prune_where(|key| keep.is_none_or(|keep| key.run != keep.run || key < keep), who);
+    }
+
+    fn prune_where(&self, goes: impl Fn(Key) -> bool, who: usize) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let key = entry.file_name().to_str().and_then(names::parse_epoch_folder);
-            let Some(key) = key else { continue };
-            if keep.is_none_or(|keep| key.run != keep.run || key < keep) {
+            if key.is_some_and(&goes) {
                 self.remove_epoch(&entry.path(), who);
             }
         }

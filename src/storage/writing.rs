@@ -129,26 +129,25 @@ fn options() -> OpenOptions {
 
 impl Target {
     pub(super) fn create(path: &Path) -> io::Result<Self> {
-        let make = |flags| {
-            let mut options = options();
-            options.create(true).truncate(true).custom_flags(flags).open(path)
-        };
-        let (file, direct) = match make(libc::O_DIRECT) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (make(0)?, false),
-            made => (made?, true),
+        Self::with(options().create(true).truncate(true), path)
+    }
+
+    /// Past the page cache where the file system can do that.
+    fn with(options: &mut OpenOptions, path: &Path) -> io::Result<Self> {
+        let (file, direct) = match options.custom_flags(libc::O_DIRECT).open(path) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                (options.custom_flags(0).open(path)?, false)
+            }
+            opened => (opened?, true),
         };
         Ok(Self { file, path: path.into(), direct, at: 0, cached: 0 })
     }
 
     /// Opens a file that is there, of this length.
     fn open(path: &Path, bytes: u64) -> io::Result<Self> {
-        let open = |flags| options().custom_flags(flags).open(path);
-        let (file, direct) = match open(libc::O_DIRECT) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (open(0)?, false),
-            opened => (opened?, true),
-        };
-        match file.metadata()?.len() == bytes {
-            true => Ok(Self { file, path: path.into(), direct, at: 0, cached: 0 }),
+        let target = Self::with(&mut options(), path)?;
+        match target.file.metadata()?.len() == bytes {
+            true => Ok(target),
             false => Err(io::Error::other("it is not as long as it was written")),
         }
     }

@@ -11,9 +11,11 @@ use skt_hpl::faults::Point;
 use tempfile::TempDir;
 
 use crate::job::{PROGRAM, Ran};
-use crate::level2::{LONGER, ask, epochs_in, flip, from_storage, lose_all, whole_in};
+use crate::level2::{ask, flip};
 use crate::points::of_level2;
-use crate::scene::{Scene, rebuilt, resumed_at, sampled, whole};
+use crate::scene::{
+    LONGER, Scene, epochs_in, from_storage, lose_all, rebuilt, resumed_at, sampled, whole, whole_in,
+};
 
 /// A run of one rank a node, each of which sees the folder of its own failure domain.
 struct Apart {

@@ -10,8 +10,10 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::job::{PROGRAM, Ran};
-use crate::level2::{ask, epochs_in, flip, from_storage, lose_all, whole_in};
-use crate::scene::{SMALL, Scene, rebuilt, resumed_at, sampled};
+use crate::level2::{ask, flip};
+use crate::scene::{
+    SMALL, Scene, epochs_in, from_storage, lose_all, rebuilt, resumed_at, sampled, whole_in,
+};
 
 /// Boundaries for a chain of strikes with two saves to each start.
 const LONG: &[&str] = &["-n", "603", "--nb", "10"];

@@ -14,10 +14,10 @@ use tempfile::TempDir;
 
 use crate::job::{PROGRAM, Ran, Running};
 use crate::points::of_level2;
-use crate::scene::{SMALL, Scene, resumed_at, sampled};
-
-/// Long enough that several epochs get to storage.
-pub const LONGER: &[&str] = &["-n", "903", "--nb", "10"];
+use crate::scene::{
+    LONGER, SMALL, Scene, epochs_in, folder_in, from_storage, lose_all, resumed_at, sampled,
+    whole_in,
+};
 
 /// A run with a second level, on a file system that syncs at once: so that there is much to strike at in a short run.
 struct Stored {
@@ -61,32 +61,6 @@ fn stored(p: usize, q: usize) -> Stored {
     Stored::of(Scene::of(p, q, LONGER).protect(&["--checkpoint", "1"]), "1")
 }
 
-/// All nodes are gone, or the job has ended and its memory with it.
-pub fn lose_all(scene: &Scene) {
-    (0..scene.ranks).for_each(|position| scene.lose(position));
-    assert!(scene.held().is_empty());
-}
-
-/// A job's folder in DIR.
-fn folder_in(dir: &Path, scene: &Scene) -> PathBuf {
-    dir.join(format!("skt-hpl.{}.{}", nix::unistd::getuid(), scene.name))
-}
-
-/// Folders of epochs there, whole or not.
-pub fn epochs_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder_in(dir, scene)).into_iter().flatten().flatten();
-    let mut found: Vec<PathBuf> = entries.map(|e| e.path()).filter(|path| path.is_dir()).collect();
-    found.sort();
-    found
-}
-
-/// Those that were concluded.
-pub fn whole_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
-    let mut found = epochs_in(dir, scene);
-    found.retain(|epoch| epoch.join("manifest").exists());
-    found
-}
-
 fn folder(scene: &Stored) -> PathBuf {
     folder_in(scene.storage.path(), scene)
 }
@@ -97,10 +71,6 @@ fn epochs(scene: &Stored) -> Vec<PathBuf> {
 
 fn whole(scene: &Stored) -> Vec<PathBuf> {
     whole_in(scene.storage.path(), scene)
-}
-
-pub fn from_storage(ran: &Ran) -> bool {
-    ran.err.contains("it was read from")
 }
 
 /// What the account in the run's JSON says of the second level.

@@ -6,14 +6,10 @@
 
 use skt_hpl::faults::Point;
 
-use crate::scene::{Scene, sampled, whole};
+use crate::scene::{Scene, between, sampled, whole};
 
 /// Points of the second level, which these runs do not have; `level2` strikes there.
 pub fn of_level2() -> Vec<Point> {
-    let between = |first: Point, last: Point| {
-        let at = |point: Point| Point::ALL.iter().position(|p| *p == point).unwrap();
-        &Point::ALL[at(first)..=at(last)]
-    };
     let to = between(Point::StreamBegin, Point::Pruned);
     let back = between(Point::FetchBegin, Point::FetchEnd);
     [to, back].concat()
@@ -32,9 +28,7 @@ fn forward() -> Vec<Point> {
 
 /// Points of a recovery that has nothing to finish.
 fn backward() -> Vec<Point> {
-    let first = Point::ALL.iter().position(|p| *p == Point::AgreeBegin).unwrap();
-    let last = Point::ALL.iter().position(|p| *p == Point::Resumed).unwrap();
-    let all = Point::ALL[first..=last].iter().copied();
+    let all = between(Point::AgreeBegin, Point::Resumed).iter().copied();
     all.filter(|p| !finishing().contains(p) && !of_level2().contains(p)).collect()
 }
 

@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use skt_hpl::faults::Point;
 use skt_hpl::memory::{Depot, Store};
 use skt_hpl::outcome::Verdict;
 use skt_hpl::report::json::Test;
+use skt_hpl::storage::names::parse_epoch_folder;
 use tempfile::TempDir;
 
 use crate::job::{Job, PROGRAM, Ran, Running};
@@ -21,6 +23,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// A small problem with many boundaries, N no multiple of NB.
 pub const SMALL: &[&str] = &["-n", "301", "--nb", "10"];
+
+/// Long enough that several epochs get to storage.
+pub const LONGER: &[&str] = &["-n", "903", "--nb", "10"];
 
 /// Whether every case is to be run, not a sample.
 pub fn whole() -> bool {
@@ -400,6 +405,43 @@ impl Scene {
         assert!(before == (self.held(), contents(&self.name)), "memory changed: {}", ran.told());
         ran
     }
+}
+
+/// All nodes are gone, or the job has ended and its memory with it.
+pub fn lose_all(scene: &Scene) {
+    (0..scene.ranks).for_each(|position| scene.lose(position));
+    assert!(scene.held().is_empty());
+}
+
+/// A job's folder in DIR.
+pub fn folder_in(dir: &Path, scene: &Scene) -> PathBuf {
+    dir.join(format!("skt-hpl.{}.{}", nix::unistd::getuid(), scene.name))
+}
+
+/// Folders of epochs there, whole or not, in the order in which they were begun.
+pub fn epochs_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder_in(dir, scene)).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries.map(|e| e.path()).filter(|path| path.is_dir()).collect();
+    found.sort_by_key(|path| path.file_name().and_then(|name| parse_epoch_folder(name.to_str()?)));
+    found
+}
+
+/// Those that were concluded.
+pub fn whole_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
+    let mut found = epochs_in(dir, scene);
+    found.retain(|epoch| epoch.join("manifest").exists());
+    found
+}
+
+/// Whether it went on from storage.
+pub fn from_storage(ran: &Ran) -> bool {
+    ran.err.contains("it was read from")
+}
+
+/// These points and all between them.
+pub fn between(first: Point, last: Point) -> &'static [Point] {
+    let at = |point| Point::ALL.iter().position(|p| *p == point).unwrap();
+    &Point::ALL[at(first)..=at(last)]
 }
 
 /// The boundary a run went on from.

@@ -9,7 +9,7 @@ use rand_xoshiro::Xoshiro256StarStar;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use skt_hpl::faults::Point;
 
-use crate::scene::{SMALL, Scene, sampled};
+use crate::scene::{SMALL, Scene, between, sampled};
 
 struct Dice(Xoshiro256StarStar);
 
@@ -27,11 +27,6 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
-fn between(point: Point, first: Point, last: Point) -> bool {
-    let place = |point: Point| Point::ALL.iter().position(|p| *p == point);
-    (place(first)..=place(last)).contains(&place(point))
-}
-
 /// Points that a start may come to.
 fn points(again: bool, lost: bool) -> Vec<Point> {
     let not_here = crate::points::of_level2();
@@ -40,7 +35,7 @@ fn points(again: bool, lost: bool) -> Vec<Point> {
         name if name.starts_with("rebuil") => lost,
         "agree-begin" | "agreed" => true,
         name if name.starts_with("generate") => !again,
-        _ => again || !between(*point, Point::Pinned, Point::Resumed),
+        _ => again || !between(Point::Pinned, Point::Resumed).contains(point),
     };
     Point::ALL.iter().copied().filter(of).collect()
 }
@@ -94,7 +89,8 @@ fn run(dice: &mut Dice) -> (String, usize) {
             running.end()
         } else {
             let point = dice.one_of(&points(starts > 2, lost));
-            let hits = if between(point, Point::Iteration, Point::Committed) { 25 } else { 1 };
+            let hits =
+                if between(Point::Iteration, Point::Committed).contains(&point) { 25 } else { 1 };
             let (position, hit) = (dice.below(p * q), 1 + dice.below(hits));
             let fault = format!("{}:{position}:{hit}:kill", point.name());
             story += &fault;

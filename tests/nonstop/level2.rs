@@ -8,11 +8,10 @@ use skt_hpl::faults::Point;
 use tempfile::TempDir;
 
 use crate::job::Ran;
-use crate::points::{between, in_place};
-use crate::scene::{Scene, resumed_at, whole};
-
-/// Long enough that several epochs get to storage.
-const LONGER: &[&str] = &["-n", "903", "--nb", "10"];
+use crate::points::in_place;
+use crate::scene::{
+    LONGER, Scene, between, folder_in, from_storage, lose_all, resumed_at, whole, whole_in,
+};
 
 /// A run of four positions, and so many ranks more that stand by. Every save goes to storage, as soon as the one before is there.
 struct Stored {
@@ -44,21 +43,19 @@ impl Stored {
 
     /// What is left of the job in DIR and in the nodes' own.
     fn folders(&self) -> Vec<PathBuf> {
-        let name = format!("skt-hpl.{}.{}", nix::unistd::getuid(), self.name);
-        let own = (0..self.ranks).map(|rank| self.storage.path().join(format!("d{rank}")));
-        let all = own.chain([self.storage.path().to_owned()]).map(|dir| dir.join(&name));
+        let all = self.dirs().into_iter().map(|dir| folder_in(&dir, &self.scene));
         all.filter(|folder| folder.exists()).collect()
+    }
+
+    /// Each node's own, and that of all.
+    fn dirs(&self) -> Vec<PathBuf> {
+        let own = (0..self.ranks).map(|rank| self.storage.path().join(format!("d{rank}")));
+        own.chain([self.storage.path().to_owned()]).collect()
     }
 
     /// Epochs there that were concluded.
     fn whole(&self) -> usize {
-        let epochs = self.folders().into_iter().flat_map(|folder| fs::read_dir(folder).unwrap());
-        epochs.filter(|epoch| epoch.as_ref().unwrap().path().join("manifest").exists()).count()
-    }
-
-    fn lose_memory(&self) {
-        (0..4).for_each(|position| self.lose(position));
-        assert!(self.held().is_empty());
+        self.dirs().iter().map(|dir| whole_in(dir, &self.scene).len()).sum()
     }
 
     /// Nothing is left but on these nodes, whose only rank has died.
@@ -79,10 +76,6 @@ impl Stored {
         assert!(self.folders().is_empty(), "{:?}: {}", self.folders(), ran.told());
         ran
     }
-}
-
-fn from_storage(ran: &Ran) -> bool {
-    ran.err.contains("it was read from")
 }
 
 /// A helper's process dies at any step to storage, that of the rank that writes the manifest included: its position is taken, and
@@ -118,7 +111,7 @@ fn what_is_written_after_a_loss_is_whole() {
         let ran = stored.strike(&format!("1@{place}:lose,2@iteration:0:30:kill"));
         let ran = ran.expect_code(75);
         let went_on = resumed_at(&ran).unwrap();
-        stored.lose_memory();
+        lose_all(&stored);
         let ran = stored.comes_back();
         assert!(resumed_at(&ran).unwrap() > went_on, "{scope}, {went_on}: {}", ran.told());
     }
@@ -139,7 +132,7 @@ fn coming_back_from_storage_survives_a_loss() {
         let ran =
             stored.strike("1@iteration:0:60:lose,2@iteration:1:20:lose,2@iteration:0:20:lose");
         assert!(ran.err.contains("The run cannot go on in place"), "{}", ran.told());
-        stored.lose_memory();
+        lose_all(&stored);
         let ran = stored.survive(&format!("1@{place}:kill"), dead);
         assert!(from_storage(&ran), "{scope}: {}", ran.told());
         assert_eq!(in_place(&ran), 1, "{scope}: {}", ran.told());

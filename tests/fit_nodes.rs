@@ -241,7 +241,7 @@ fn a_node_that_computes_slowly_is_named_and_kept() {
     assert!(named[0]["detail"].as_str().unwrap().contains("position 2"), "{named:?}");
     assert!(!events.iter().any(|e| e["event"] == "fault"), "{text}");
     // Where no terminal shows the progress, lines tell it; and the end tells the result.
-    assert!(text.contains("GFLOP/s") && text.contains("nodes 4 working 0 spare 0 lost"), "{text}");
+    assert!(text.contains("Gflop/s") && text.contains("nodes 4 working 0 spare 0 lost"), "{text}");
     assert!(text.contains("result: WR11C2R4 N=9000") && text.contains("PASSED"), "{text}");
 }
 

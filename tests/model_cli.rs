@@ -60,7 +60,7 @@ fn a_written_plan_passes_the_check() {
         "groups of 16",
         "self-checkpoint of the corner",
         "double checkpoint",
-        "Mind",
+        "Warnings",
         "Written:",
     ] {
         assert!(text.contains(part), "{part}\n{text}");

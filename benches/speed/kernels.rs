@@ -1,6 +1,6 @@
 //! What the machine can do: the peak of its multipliers, the library's DGEMM, our multiplication.
 //!
-//! All of them use the cores that the case uses, at the same time. Rates are in GFLOP/s.
+//! All of them use the cores that the case uses, at the same time. Rates are in Gflop/s.
 
 use std::hint::black_box;
 use std::sync::Barrier;

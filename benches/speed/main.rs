@@ -211,7 +211,7 @@ fn introduction(document: &Document) -> String {
     let or_none = |name: &Option<String>| name.clone().unwrap_or_else(|| "none".into());
     format!(
         "processor: {}, {} cores\nBLAS: {}\nMPI: {}\nmultiplications: m = n = {}, k = NB\n\
-         reference (XHPL): {}\nplain reference (XHPL_PLAIN): {}\nmedians of {}, in GFLOP/s",
+         reference (XHPL): {}\nplain reference (XHPL_PLAIN): {}\nmedians of {}, in Gflop/s",
         machine.processor,
         machine.cores,
         machine.blas,

@@ -121,13 +121,13 @@ pub fn run(
     let side = kernels::side(room::available_bytes());
     let multiplications = multiply(flags, launcher, &peers, &ks, side)?;
     println!(
-        "\nC(m x n) -= A B, m = n = {side}, k = NB, {} threads; medians of {}, GFLOP/s\n",
+        "\nC(m x n) -= A B, m = n = {side}, k = NB, {} threads; medians of {}, Gflop/s\n",
         launcher.cores, flags.repeat
     );
     println!("{}", multiplications.markdown("k"));
     println!("the best of our kernels / the best DGEMM: {}", multiplications.ratio(is_ours));
     let (solutions, failures) = solve(flags, launcher, cases)?;
-    println!("\nwhole runs; medians of {}, GFLOP/s\n", flags.repeat);
+    println!("\nwhole runs; medians of {}, Gflop/s\n", flags.repeat);
     println!("{}", solutions.markdown("N, NB, P x Q, threads"));
     println!("skt-hpl at its best / the best reference at its best: {}", solutions.ratio(is_ours));
     if let (Some(own), Some(other)) =

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::cases::Case;
 use crate::stats::{median, ratio, spread};
 
-/// All samples of one quantity, in GFLOP/s and in the order they were taken in.
+/// All samples of one quantity, in Gflop/s and in the order they were taken in.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Samples {
     pub median: Option<f64>,

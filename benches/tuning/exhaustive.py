@@ -114,7 +114,7 @@ def main():
     for key in order[:5] + order[-1:]:
         ranks, threads, grid, nb, depth, nbmin = key
         print(f"  NB {nb}, {grid[0]} x {grid[1]}, {threads} thread(s), DEPTH {depth}, NBMIN {nbmin}: "
-              f"{flops / seconds[key] / 1e9:.1f} GFLOP/s")
+              f"{flops / seconds[key] / 1e9:.1f} Gflop/s")
     ranks, threads, grid, nb, depth, nbmin = order[0]
     best = (ranks, threads, words(flags.n, nb, grid, depth, nbmin))
     good = True

@@ -261,7 +261,7 @@ impl Document {
             let _ = writeln!(
                 text,
                 "\n{:<16} {:>19} {:>19}   {:<24}",
-                "node", "GFLOP/s   of peers", "copy GB/s of peers", "slowest link"
+                "node", "Gflop/s   of peers", "copy GB/s of peers", "slowest link"
             );
             for node in &self.nodes {
                 let slowest = self
@@ -289,7 +289,7 @@ impl Document {
             let passed = self.hpl.iter().filter(|run| run.status == Some(0)).count();
             let _ = writeln!(
                 text,
-                "\nHPL: {} run(s) of N = {}, {passed} passed, {:.1} GFLOP/s",
+                "\nHPL: {} run(s) of N = {}, {passed} passed, {:.1} Gflop/s",
                 self.hpl.len(),
                 self.hpl[0].n,
                 median(&rates)

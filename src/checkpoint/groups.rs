@@ -13,7 +13,7 @@ use crate::memory::header::GROUP_MAX;
 /// Chosen where the nodes allow it: larger groups gain little memory and are hit more often.
 pub const GROUP_DEFAULT: usize = 16;
 
-/// Why groups as asked for cannot be had.
+/// Why groups as asked for cannot be formed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum GroupError {
     #[error(
@@ -22,7 +22,7 @@ pub enum GroupError {
     )]
     TooFewDomains { losses: usize, domains: usize, best: String },
     #[error(
-        "groups of {wanted} cannot be had: {busiest} of the {positions} positions are in failure \
+        "groups of {wanted} cannot be formed: {busiest} of the {positions} positions are in failure \
          domain {name:?}, so a group of positions from different domains has at most {most} members; {best}"
     )]
     TooLarge {

@@ -214,7 +214,7 @@ impl Holding {
     }
 
     /// Looks whether all parts can still be found by their names, and puts those that cannot under them again; A
-    /// only where it is `frozen`. What was found and what could not be mended, None if all is well.
+    /// only where it is `frozen`. What was found and what could not be put right, None if all is well.
     pub fn look_after_names(
         &mut self,
         depot: &Depot,

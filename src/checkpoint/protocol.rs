@@ -639,7 +639,7 @@ mod tests {
         }
     }
 
-    /// Memory where it is as far, storage where memory is not to be had or is an old copy.
+    /// Memory where it is as far, storage where memory is not available or is an old copy.
     #[test]
     fn storage_is_for_what_memory_cannot_give() {
         let (five, six) = (id(5, 1), id(6, 1));

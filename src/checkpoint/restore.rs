@@ -132,8 +132,8 @@ pub enum StartError {
     Scheme(#[from] SchemeError),
     #[error(transparent)]
     Groups(#[from] GroupError),
-    /// Shared memory cannot be had: what each rank that failed says.
-    #[error("shared memory cannot be had: {0}")]
+    /// Shared memory cannot be allocated: what each rank that failed says.
+    #[error("shared memory cannot be allocated: {0}")]
     Memory(String),
     /// More is lost than the checkpoints can make good.
     #[error("{refusal}.\n{survey}The memory is kept; `skt-hpl clean` removes it.")]

@@ -21,7 +21,7 @@ pub(super) fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
     }
 }
 
-/// All parts of a position and its matrix, or why they cannot be had.
+/// All parts of a position and its matrix, or why they cannot be taken.
 pub(super) type Made = Result<(Holding, Region), MemoryError>;
 
 /// This position, and memory made anew there while the others still check theirs: making it can take as long as

@@ -84,7 +84,7 @@ pub fn decide(
     let rate = |i: usize| format!("{} {:.1}", engines[i].name(), slowest[i] as f64 / 1000.0);
     let others: Vec<String> = (0..engines.len()).filter(|&i| i != winner).map(rate).collect();
     let told = format!(
-        "engine: {} GFLOP/s a rank, {how} at NB = {nb}; {}",
+        "engine: {} Gflop/s a rank, {how} at NB = {nb}; {}",
         rate(winner),
         others.join(", ")
     );

@@ -43,7 +43,7 @@ impl Exit {
             Exit::Usage => "the command line is not understood",
             Exit::ResidualFailed => "a residual check FAILED",
             Exit::Unrecoverable => "more was lost than can be recovered; the memory is kept",
-            Exit::NoSharedMemory => "shared memory cannot be had",
+            Exit::NoSharedMemory => "shared memory cannot be allocated",
             Exit::Environment => {
                 "the launcher or the environment cannot be used, or had no memory for a test"
             }

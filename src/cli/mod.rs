@@ -146,7 +146,7 @@ During a run:
 After a run:
   report       Report what finished runs come to: text here, and an HTML page
   clean        Remove a protected run's memory from this node
-Beside it:
+Other commands:
   model        Print or plot the models behind the plan
   simulate     Simulate whole runs under failures
   man          Print a man page, or write all of them

@@ -317,8 +317,8 @@ impl Story {
     /// What ends this launch, where a loss could not be made good in place: a restart can still do it, with nodes and ranks
     /// of its own. Under a supervisor that is a fault like others, after which it starts again.
     pub fn gives_up(&self, ended: Ended) -> Ended {
-        let mends = matches!(ended.exit, Exit::Unrecoverable | Exit::NoSharedMemory);
-        if !self.has_lost || !mends {
+        let restartable = matches!(ended.exit, Exit::Unrecoverable | Exit::NoSharedMemory);
+        if !self.has_lost || !restartable {
             return ended;
         }
         self.resumable(&ended.why)
@@ -352,8 +352,8 @@ mod tests {
         story.comes_to(2);
         for exit in Exit::ALL {
             let ended = story.gives_up(Ended::new(exit, "why"));
-            let mends = matches!(exit, Exit::Unrecoverable | Exit::NoSharedMemory);
-            assert_eq!(ended.exit, if mends { Exit::Stopped } else { exit });
+            let restartable = matches!(exit, Exit::Unrecoverable | Exit::NoSharedMemory);
+            assert_eq!(ended.exit, if restartable { Exit::Stopped } else { exit });
             let before = Story::default().gives_up(Ended::new(exit, "why"));
             assert_eq!(before, Ended::new(exit, "why"), "nobody was lost");
         }

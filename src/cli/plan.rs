@@ -741,7 +741,7 @@ fn describe(inputs: &Inputs, advice: &Advice, measured: Option<(&Fit, &[Sample])
     }
     row("cost", format!("{:.1} node hours", node_hours(plan, inputs.nodes)));
 
-    let _ = writeln!(t, "\nBeside it");
+    let _ = writeln!(t, "\nAlternatives");
     let _ = writeln!(
         t,
         "  {:<24} {:>9} {:>8} {:>16} {:>16} {:>10} {:>9}",
@@ -774,7 +774,7 @@ fn describe(inputs: &Inputs, advice: &Advice, measured: Option<(&Fit, &[Sample])
         t += &without_restart(comparison);
     }
     if !advice.warnings.is_empty() {
-        let _ = writeln!(t, "\nMind");
+        let _ = writeln!(t, "\nWarnings");
         for w in &advice.warnings {
             let _ = writeln!(t, "  - {w}");
         }

@@ -681,7 +681,7 @@ impl<O> Guard<'_, O> {
     fn look_after_names(&mut self, frozen: bool) {
         self.looked = Instant::now();
         let Some(found) = self.checkpointer.look_after_names(frozen) else { return };
-        // What cannot be mended, or waits for a save, is found each time.
+        // What cannot be put right, or waits for a save, is found each time.
         let known = self.said.as_ref().is_some_and(|(before, at)| {
             let same = *before == found || (found.later && found.missing == [Part::A]);
             same && at.elapsed() < SAY_EVERY

@@ -24,7 +24,7 @@ use crate::units::{seconds, seconds_or_none, show_seconds};
 const WORK: &str = "The run: HPL of order N, or any work saved at even intervals";
 const PROTECTION: &str = "Protection";
 const FAILURES: &str = "Failures";
-const CARE: &str = "Care";
+const REPAIR: &str = "Repair";
 const OUTPUT: &str = "Output";
 
 /// Durations are written `90s`, `30min`, `5h`, `3d`, `5y`. `skt-hpl plan` tells suitable values for a machine.
@@ -130,39 +130,39 @@ pub struct SimulateFlags {
     process_share: f64,
 
     /// Time to go on without a restart after such a failure, --recover not counted [default: a restart; for abft 1s]
-    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, help_heading = CARE)]
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, help_heading = REPAIR)]
     in_place: Option<f64>,
 
     /// Ranks that wait to take the places of lost ones, for --in-place [default: enough]
-    #[arg(long, value_name = "K", requires = "in_place", help_heading = CARE)]
+    #[arg(long, value_name = "K", requires = "in_place", help_heading = REPAIR)]
     spare_ranks: Option<u64>,
 
     /// Spare nodes [default: enough]
-    #[arg(long = "spare-nodes", value_name = "COUNT", help_heading = CARE)]
+    #[arg(long = "spare-nodes", value_name = "COUNT", help_heading = REPAIR)]
     spares: Option<u64>,
 
     /// Time until a failed node is a spare again [default: never]
-    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = CARE)]
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = REPAIR)]
     repair: Option<f64>,
 
     /// Time until a failure is noticed
-    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "60s", help_heading = CARE)]
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "60s", help_heading = REPAIR)]
     detect: f64,
 
     /// Time to replace nodes and start again
-    #[arg(long = "restart-time", value_name = "TIME", value_parser = seconds_or_none, default_value = "20s", help_heading = CARE)]
+    #[arg(long = "restart-time", value_name = "TIME", value_parser = seconds_or_none, default_value = "20s", help_heading = REPAIR)]
     restart: f64,
 
     /// Time to rebuild what was lost
-    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "20s", help_heading = CARE)]
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "20s", help_heading = REPAIR)]
     recover: f64,
 
     /// Time to generate the matrix again
-    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "10s", help_heading = CARE)]
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "10s", help_heading = REPAIR)]
     regenerate: f64,
 
     /// Wall time after which a run is given up
-    #[arg(long = "time-limit", value_name = "TIME", value_parser = seconds, help_heading = CARE)]
+    #[arg(long = "time-limit", value_name = "TIME", value_parser = seconds, help_heading = REPAIR)]
     limit: Option<f64>,
 
     /// Runs

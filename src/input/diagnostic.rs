@@ -1,4 +1,4 @@
-//! One fault of one input, told so that a person can mend it.
+//! One fault of one input, told so that a person can correct it.
 //!
 //! The readers of HPL.dat, `skt.toml`, the environment and the command line make [`Diagnostic`]s;
 //! `cli` prints them. They are plain values with all their text inside, so rank 0 can find a fault

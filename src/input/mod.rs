@@ -49,7 +49,7 @@ impl Loaded {
     }
 }
 
-/// A file's bytes, or why they cannot be had.
+/// A file's bytes, or why they cannot be read.
 pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostics> {
     std::fs::read(path).map_err(|error| {
         Diagnostics::from(Diagnostic::error(

@@ -711,7 +711,7 @@ impl<'a, O: Observer> Run<'a, O> {
 ///
 /// The others should not wait for the panel, and threads that factor together do less each than one alone. A rank's
 /// rows count in both alike. An operation of the panel takes up to four times as long as one of the multiplication, which
-/// has two for each of the panel's (28 and 84 GFLOP/s a thread on a Xeon of the Sapphire Rapids generation, `width` 256),
+/// has two for each of the panel's (28 and 84 Gflop/s a thread on a Xeon of the Sapphire Rapids generation, `width` 256),
 /// so one thread needs the share 2 `width` / `columns` of the others' time. The crew is such that they need twice as
 /// long.
 pub(super) fn mates(threads: usize, width: usize, columns: usize) -> usize {

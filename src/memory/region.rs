@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(region.words()[17], 2.5f64.to_bits());
     }
 
-    /// The kernel's answer for a page that cannot be had, which is what a poisoned one has too.
+    /// The kernel's answer for a page that it cannot give, which is what a poisoned one has too.
     #[test]
     fn a_page_that_cannot_be_touched_is_an_error_and_no_signal() {
         let file = tempfile::tempfile().unwrap();

@@ -172,7 +172,7 @@ pub(crate) mod tests {
                     ("sys/fs/cgroup/step/memory.max", max),
                     ("sys/fs/cgroup/step/memory.high", "3221225472\n"),
                     ("sys/fs/cgroup/step/memory.current", "2147483648\n"),
-                    // What lies in /dev/shm is in `shmem`, and not to be had back.
+                    // What lies in /dev/shm is in `shmem`, and does not come back.
                     ("sys/fs/cgroup/step/memory.stat", "shmem 2147483648\ninactive_file 0\n"),
                 ])
                 .path(),

@@ -271,7 +271,7 @@ fn no_room(problem: &[&str], size: &str) {
     // MPICH has segments of its own there, but for messages over the network it needs none.
     let job = scene.job().env("MPIR_CVAR_NOLOCAL", "1").env("UCX_TLS", "self,tcp");
     let ran = job.under(&["unshare", "-m", "sh", "-c", mount, "sh"]).run().expect_code(5);
-    assert_eq!(ran.err.matches("shared memory cannot be had").count(), 1, "{}", ran.told());
+    assert_eq!(ran.err.matches("shared memory cannot be allocated").count(), 1, "{}", ran.told());
     let numbers =
         regex::Regex::new(r"\d+ bytes are wanted, \d+ bytes are free in /dev/shm").unwrap();
     assert!(numbers.is_match(&ran.err), "{}", ran.told());

@@ -21,7 +21,7 @@ fn expected(run: &Run) -> Expected {
     }
 }
 
-/// Large enough for a rate that harnesses read: they do not know those below 1 GFLOP/s.
+/// Large enough for a rate that harnesses read: they do not know those below 1 Gflop/s.
 fn measured() -> Dat {
     Dat {
         ns: vec![1500, 2000],

@@ -140,7 +140,7 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         bench: Vec::new(),
     })?;
     if looked > 0 {
-        let why = format!("not begun: {looked} problem(s) are to be mended first");
+        let why = format!("not begun: correct {looked} problem(s) first");
         return Err(Refusal(Exit::Environment, why));
     }
     let tolerance = Tolerance {

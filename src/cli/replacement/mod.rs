@@ -30,7 +30,7 @@ pub use cast::{Cast, Status, cast, listed};
 pub fn fits(loaded: &Loaded) -> Result<(), Ended> {
     let settings = &loaded.settings;
     let why = if settings.protection.is_some() {
-        "--method abft saves nothing, so it cannot be had together with --checkpoint: leave one out"
+        "--method abft saves nothing, so it does not go together with --checkpoint: leave one out"
     } else if settings.spare_ranks > 0 {
         "under --method abft nobody stands by: leave --spare-ranks out; it has more process columns instead (--checksum-columns)"
     } else if loaded.dat.depths.iter().any(|&depth| depth > DEPTH_IN_STEPS) {

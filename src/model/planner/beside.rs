@@ -22,7 +22,7 @@ pub struct Alternative {
 pub struct Comparison {
     /// Share of failures that end a process and leave its node.
     pub process_share: f64,
-    /// Expected flop/s; None where that practically never ends or cannot be had.
+    /// Expected flop/s; None where that practically never ends or is impossible.
     pub restart: Option<f64>,
     pub in_place: Option<f64>,
     pub abft: Option<f64>,

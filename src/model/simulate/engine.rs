@@ -648,8 +648,8 @@ mod tests {
         let o = run(Method::SelfCheckpoint, few.clone(), &[(40.0, 1), (70.0, 20)], None);
         assert_eq!((o.end, o.wall), (End::NoSpare, 73.0));
         adds_up(&o);
-        let mended = System { repair: Some(50.0), ..few };
-        let o = run(Method::SelfCheckpoint, mended, &[(40.0, 1), (70.0, 20)], None);
+        let repaired = System { repair: Some(50.0), ..few };
+        let o = run(Method::SelfCheckpoint, repaired, &[(40.0, 1), (70.0, 20)], None);
         assert_eq!((o.end, o.wait), (End::Finished, 90.0 - 73.0));
         adds_up(&o);
     }

@@ -84,7 +84,7 @@ pub fn finished_words(code: u8) -> &'static str {
         STATUS_PASSED => "the run is finished",
         3 => "a residual check FAILED",
         STATUS_LOSS => "more was lost than can be recovered; the memory is kept",
-        _ => "shared memory cannot be had",
+        _ => "shared memory cannot be allocated",
     }
 }
 

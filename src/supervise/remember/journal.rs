@@ -178,7 +178,7 @@ impl Journal {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Held::No,
             Err(error) => return Held::Unknown(error.to_string()),
         };
-        // A shared lock: an exclusive one cannot be had over NFS for a file that is open for reading only.
+        // A shared lock: NFS refuses an exclusive one for a file that is open for reading only.
         let locked = Flock::lock(file, FlockArg::LockSharedNonblock);
         held_by(locked.map(drop).map_err(|(_, errno)| errno))
     }

@@ -96,7 +96,7 @@ pub fn judge(
         text => format!(" ({text})"),
     };
 
-    // What no MPI can mend comes first.
+    // What no MPI can correct comes first.
     let private: Vec<usize> = said
         .iter()
         .filter_map(|s| match s {

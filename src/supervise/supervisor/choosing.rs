@@ -190,7 +190,7 @@ impl Supervisor<'_> {
         let words: Vec<String> =
             reasons.iter().map(|(why, names)| format!("{}: {why}", names.join(", "))).collect();
         format!(
-            "not started, for lack of fit nodes (mend them, take them off the list, or give spares): {}",
+            "not started, for lack of fit nodes (repair them, take them off the list, or give spares): {}",
             words.join("; ")
         )
     }

@@ -183,7 +183,7 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
         self.run_id = attend.run_id.clone();
         self.source = S::from(attend.job.clone());
         self.job = attend.job.clone();
-        // What cannot be had shows when a connection cannot be made, with its own words.
+        // What is missing shows when a connection cannot be made, with its own words.
         let _ = room_for(MOST_TIMES * attend.fanout);
         processes::end_predecessors(&attend.run_id, &attend.node);
     }

@@ -223,7 +223,7 @@ impl Status {
             let _ = write!(text, ", {}", self.doing);
         }
         if self.gflops > 0.0 {
-            let _ = write!(text, ", {:.1} GFLOP/s", self.gflops);
+            let _ = write!(text, ", {:.1} Gflop/s", self.gflops);
         }
         if let Some(left) = self.left_s {
             let _ = write!(text, ", {} left", duration(left));
@@ -397,7 +397,7 @@ mod tests {
         };
         assert_eq!(
             status.line(4000),
-            " 87.5 % iteration 5, 12.5 GFLOP/s, 1 min 15 s left, saved at 4 (3 s ago), \
+            " 87.5 % iteration 5, 12.5 Gflop/s, 1 min 15 s left, saved at 4 (3 s ago), \
              nodes 1 working 1 spare 1 lost"
         );
         assert!(status.page(4000, &Held::No).contains("NOT supervised"));

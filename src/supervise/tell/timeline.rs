@@ -370,7 +370,7 @@ pub fn results(output: &str) -> Vec<String> {
         if timed {
             let [_, n, nb, p, q, seconds, gflops] = fields[..] else { continue };
             found.push(format!(
-                "{} N={n} NB={nb} grid {p}x{q}: {seconds} s, {gflops} GFLOP/s",
+                "{} N={n} NB={nb} grid {p}x{q}: {seconds} s, {gflops} Gflop/s",
                 fields[0]
             ));
         } else if line.starts_with("||Ax-b||")
@@ -543,7 +543,7 @@ mod tests {
         let result = results(OUTPUT);
         let text = report(&records(), &result, 99_000);
         for part in [
-            "result: WR11C2R4 N=3000 NB=64 grid 2x2: 0.41 s, 4.3597e+01 GFLOP/s, PASSED",
+            "result: WR11C2R4 N=3000 NB=64 grid 2x2: 0.41 s, 4.3597e+01 Gflop/s, PASSED",
             "node silent",
             "n2",
             "3.5 s",

@@ -104,7 +104,7 @@ fn run(dice: &mut Dice) -> (String, usize) {
         }
         // It was struck; it did not refuse, nor fail.
         assert!(!matches!(ended.code, Some(2..=6)), "{story}: {}", ended.told());
-        let worries = ["panicked", "is kept", "cannot be had"];
+        let worries = ["panicked", "is kept", "cannot be allocated"];
         assert!(!worries.iter().any(|word| ended.err.contains(word)), "{story}: {}", ended.told());
         if victims.is_empty() {
             for group in scene.groups() {

@@ -281,6 +281,43 @@ fn results_of_earlier_runs_set_the_rate() {
     assert!(refusal(&["plan", "--results", "/nowhere"], 1).contains("/nowhere"));
 }
 
+/// Parts of runs with one thread and with two say what more of them would reach.
+#[test]
+fn many_cores_from_the_parts_of_few() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, tests: &[(u64, u64, u64, f64)]| {
+        let tests: Vec<_> = tests
+            .iter()
+            .map(|&(n, threads, depth, part)| {
+                serde_json::json!({
+                    "params": {"n": n, "nb": 200, "p": 1, "q": 1, "depth": depth},
+                    "outcome": {"threads": threads, "protection": null, "times": {
+                        "rfact": part, "laswp": part, "trsm": part, "gemm": 10.0 * part, "solve": part, "total": 15.0 * part,
+                    }},
+                })
+            })
+            .collect();
+        let path = dir.path().join(name);
+        std::fs::write(&path, serde_json::json!({ "tests": tests }).to_string()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let few = file("few.json", &[(8000, 1, 0, 1.0), (16000, 1, 0, 8.0), (8000, 2, 0, 0.5)]);
+    let args = ["model", "cores", "--cores", "16", "-n", "40000", "--results"];
+    assert!(refusal(&[&args[..], &[&few]].concat(), 1).contains("--threads 2"));
+    let more = file("more.json", &[(16000, 2, 0, 4.0), (16000, 2, 1, 4.0)]);
+    let text = stdout(&[&args[..], &[&few, "--results", &more]].concat());
+    // All parts are shared, so memory that serves eight of sixteen cores is what makes the difference.
+    let rows: Vec<f64> = text
+        .lines()
+        .filter(|line| line.contains("40000 "))
+        .filter_map(|line| line.split_whitespace().nth(3)?.parse().ok())
+        .collect();
+    assert!(rows.len() == 2 && rows[0] < rows[1] && rows[1] < 1.0, "{rows:?}\n{text}");
+    assert!(text.contains("not a measurement"), "{text}");
+    let other = file("other.json", &[]);
+    assert!(refusal(&[&args[..], &[&other]].concat(), 1).contains("other.json"));
+}
+
 /// The calibration runs a program by a launcher; here a script stands for both and prints what the benchmark would.
 #[test]
 fn calibration_runs_the_benchmark_and_reads_it() {

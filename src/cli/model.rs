@@ -1,13 +1,14 @@
 //! `skt-hpl model`: the formulas, printed or plotted, for the papers' machines or one's own.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::exit::Exit;
 use crate::model::ModelError;
+use crate::model::cores::{self, Memory, Paces};
 use crate::model::encoding::{self, Code, Link};
 use crate::model::figures::{self, PRESETS};
 use crate::model::fit::{fit, read};
@@ -139,6 +140,27 @@ enum Topic {
         /// Time between saves
         #[arg(long, value_parser = seconds)]
         interval: f64,
+    },
+    /// One rank with many cores, from the parts of runs with few
+    Cores {
+        /// JSON documents of one rank: two sizes with one thread and two with more, DEPTH 0; those with DEPTH 1 are compared
+        #[arg(long, value_name = "FILE", required = true)]
+        results: Vec<PathBuf>,
+        /// Threads of the rank, one a core
+        #[arg(long, value_delimiter = ',', default_value = "16,64,128", value_name = "COUNT,..")]
+        cores: Vec<u64>,
+        /// Sizes to tell the rate for
+        #[arg(
+            short,
+            long,
+            value_delimiter = ',',
+            default_value = "40000,80000,160000",
+            value_name = "N,.."
+        )]
+        n: Vec<u64>,
+        /// Cores whose copying the memory serves at once [default: 8, and all of them]
+        #[arg(long, value_name = "COUNT")]
+        memory_cores: Option<u64>,
     },
     /// Self-checkpoint by restarts and in place, and columns of checksums, beside each other (hot-replacement, section III)
     Nonstop(NonstopFlags),
@@ -294,17 +316,86 @@ fn answer(topic: &Topic) -> Result<Answer, ModelError> {
         Topic::Helpers { cores, copy, encode, interval } => {
             helper_cores(cores, *copy, *encode, *interval)
         }
+        Topic::Cores { results, cores, n, memory_cores } => {
+            many_cores(results, cores, n, *memory_cores)
+        }
         Topic::Nonstop(flags) => without_restart(flags),
         Topic::Waste(flags) => waste(flags),
     }
 }
 
+/// What a file of results says, which should be any.
+fn text_of(file: &Path) -> Result<String, ModelError> {
+    let bytes = std::fs::read(file)
+        .map_err(|e| ModelError::Data(format!("cannot read {}: {e}", file.display())))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn many_cores(
+    results: &[PathBuf],
+    cores: &[u64],
+    sizes: &[u64],
+    memory_cores: Option<u64>,
+) -> Result<Answer, ModelError> {
+    let mut runs = Vec::new();
+    for file in results {
+        let found = cores::read(&text_of(file)?);
+        if found.is_empty() {
+            let why = "holds no test of one rank without protection in JSON";
+            return Err(ModelError::Data(format!("{} {why}", file.display())));
+        }
+        runs.extend(found);
+    }
+    let paces = Paces::fit(&runs)?;
+    let mut text = format!(
+        "NB = {}: a core multiplies at {}\n\n        N  threads  DEPTH      measured, s      expected, s\n",
+        paces.nb,
+        show_flops(paces.rate)
+    );
+    for run in runs.iter().filter(|run| run.nb == paces.nb) {
+        let expected = paces.expected(run.n, run.threads as u64, run.depth, Memory::All)?;
+        let _ = writeln!(
+            text,
+            "{:>9} {:>8} {:>6} {:>16.3} {:>16.3}",
+            run.n, run.threads, run.depth, run.total, expected.seconds
+        );
+    }
+    let served = match memory_cores {
+        Some(cores) => vec![Memory::Of(cores as f64)],
+        None => vec![Memory::Of(8.0), Memory::All],
+    };
+    text += "\nA model, not a measurement: one rank, DEPTH 1, each core as fast as those measured. Parts in % of the time\n\
+             \n        N  threads  memory for  of DGEMM  multiply  panels   swaps  triangles  last tasks   solve   other\n";
+    for (&n, &threads) in sizes.iter().flat_map(|n| cores.iter().map(move |cores| (n, cores))) {
+        for memory in &served {
+            let n = n as f64;
+            let e = paces.expected(n, threads, 1, *memory)?;
+            let part = |seconds: f64| 100.0 * seconds / e.seconds;
+            let memory = match memory {
+                Memory::Of(served) => format!("{served}"),
+                Memory::All => "all".into(),
+            };
+            let _ = writeln!(
+                text,
+                "{n:>9} {threads:>8} {memory:>11} {:>9.3} {:>9.1} {:>7.1} {:>7.1} {:>10.1} {:>11.1} {:>7.1} {:>7.1}",
+                e.of_multiplication(n, threads as f64, paces.rate),
+                part(e.multiplication),
+                part(e.panels),
+                part(e.swaps),
+                part(e.triangles),
+                part(e.last_tasks),
+                part(e.solve),
+                part(e.other),
+            );
+        }
+    }
+    Ok((text, None))
+}
+
 fn efficiency(results: &[PathBuf], sizes: &[u64], peak: Option<f64>) -> Result<Answer, ModelError> {
     let mut samples = Vec::new();
     for file in results {
-        let bytes = std::fs::read(file)
-            .map_err(|e| ModelError::Data(format!("cannot read {}: {e}", file.display())))?;
-        let found = read(&String::from_utf8_lossy(&bytes));
+        let found = read(&text_of(file)?);
         if found.is_empty() {
             return Err(ModelError::Data(format!("{} holds no result", file.display())));
         }

@@ -43,7 +43,7 @@ mod update;
 pub use arrays::own_part;
 pub use clock::{Clock, Part};
 pub use context::{Context, Order, Seat};
-pub use pipeline::{DEPTH_IN_STEPS, Halt, Milestone, Observer, Silent};
+pub use pipeline::{DEPTH_IN_STEPS, Halt, Milestone, Observer, Silent, mates};
 pub use roles::{Exchange, Progress, SUMS_MAX, weight};
 pub use sample::time_stretches;
 pub use standing::{From, Standing};

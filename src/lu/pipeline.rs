@@ -714,7 +714,7 @@ impl<'a, O: Observer> Run<'a, O> {
 /// has two for each of the panel's (28 and 84 Gflop/s a thread on a Xeon of the Sapphire Rapids generation, `width` 256),
 /// so one thread needs the share 2 `width` / `columns` of the others' time. The crew is such that they need twice as
 /// long.
-pub(super) fn mates(threads: usize, width: usize, columns: usize) -> usize {
+pub fn mates(threads: usize, width: usize, columns: usize) -> usize {
     let crew = (4 * width * threads).div_ceil(columns + 4 * width);
     crew.clamp(1, threads) - 1
 }

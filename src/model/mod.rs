@@ -19,6 +19,7 @@
 //!
 //! Units are seconds, bytes, flops and their quotients throughout, unless a name says otherwise.
 
+pub mod cores;
 pub mod efficiency;
 pub mod encoding;
 pub mod figures;

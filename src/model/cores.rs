@@ -1,0 +1,425 @@
+//! What one rank with many cores is expected to reach, from the parts of runs with few.
+//!
+//! With DEPTH 0 a rank does one thing at a time, with all its threads, and tells how long each part took. From such runs with
+//! one thread and with more follows how much of a part all threads share and how much they do not; the pipeline's
+//! own order, with DEPTH 1, says what of it hides behind the multiplication. What no run with few cores can show is how
+//! many of them the memory serves at once: [`Memory`] is told that, or takes it as given that it serves all.
+
+use serde_json::Value;
+
+use super::ModelError;
+use super::error::{Result, finite, positive};
+use super::fit::flops;
+use crate::lu::mates;
+
+/// Iterations of a test, at most: more are a slip of the pen.
+const ITERATIONS_MOST: f64 = 1e7;
+
+/// Rows of C that a task takes, with NB near 256 and 1 MiB of second-level cache.
+const TASK_ROWS: f64 = 192.0;
+/// Columns of a task, at most, and how many tasks there are at least for each thread.
+const TASK_COLUMNS: f64 = 1920.0;
+const TASKS_LEAST: f64 = 12.0;
+
+/// What a run with one rank spent on each part, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parts {
+    pub n: f64,
+    pub nb: f64,
+    pub threads: f64,
+    pub depth: u64,
+    pub panels: f64,
+    pub swaps: f64,
+    pub triangles: f64,
+    pub multiplication: f64,
+    pub solve: f64,
+    pub total: f64,
+}
+
+/// All tests of a JSON document of the benchmark that one rank solved without protection.
+pub fn read(text: &str) -> Vec<Parts> {
+    let document: Value = serde_json::from_str(text).unwrap_or_default();
+    let tests = document["tests"].as_array().cloned().unwrap_or_default();
+    let parts = |test: &Value| {
+        let (params, outcome) = (&test["params"], &test["outcome"]);
+        let one = params["p"] == 1 && params["q"] == 1 && outcome["protection"].is_null();
+        let time = |name: &str| outcome["times"][name].as_f64();
+        let parts = Parts {
+            n: params["n"].as_f64()?,
+            nb: params["nb"].as_f64()?,
+            threads: outcome["threads"].as_f64()?,
+            depth: params["depth"].as_u64()?,
+            panels: time("rfact")?,
+            swaps: time("laswp")?,
+            triangles: time("trsm")?,
+            multiplication: time("gemm")?,
+            solve: time("solve")?,
+            total: time("total")?,
+        };
+        let sound = parts.n >= 1.0 && parts.nb >= 1.0 && parts.threads >= 1.0 && parts.total > 0.0;
+        (one && sound).then_some(parts)
+    };
+    tests.iter().filter_map(parts).collect()
+}
+
+/// A pace: what every thread waits for, and what they share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Pace {
+    together: f64,
+    shared: f64,
+}
+
+impl Pace {
+    /// Through one measurement with one thread and one with `threads`.
+    fn through(one: f64, threads: f64, more: f64) -> Self {
+        let shared = ((one - more) / (1.0 - 1.0 / threads)).clamp(0.0, one.max(0.0));
+        Self { together: (one - shared).max(0.0), shared }
+    }
+
+    fn at(self, threads: f64) -> f64 {
+        self.together + self.shared / threads
+    }
+}
+
+/// How fast the parts go, by what they are proportional to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Paces {
+    pub nb: f64,
+    /// Operations of the multiplication that a thread does in a second, where all multiply.
+    pub rate: f64,
+    /// A panel: for each of its columns, and for each element of it.
+    column: Pace,
+    element: Pace,
+    /// Rows that are swapped and triangles that are solved: for each element of the matrix.
+    swaps: Pace,
+    triangles: Pace,
+    /// Back substitution: for each element.
+    solve: Pace,
+    /// Whatever else an iteration takes.
+    other: f64,
+}
+
+/// How many cores' copying the memory serves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Memory {
+    All,
+    Of(f64),
+}
+
+impl Memory {
+    fn threads(self, threads: f64) -> f64 {
+        match self {
+            Memory::All => threads,
+            Memory::Of(served) => threads.min(served),
+        }
+    }
+}
+
+/// What a run is expected to take, in seconds, and what of it is not multiplication on all cores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Expected {
+    pub seconds: f64,
+    /// The multiplication, if all threads did nothing else and waited for nobody.
+    pub multiplication: f64,
+    /// Panels: the time that threads spend on them and that others wait for them.
+    pub panels: f64,
+    pub swaps: f64,
+    pub triangles: f64,
+    /// Threads without a task while others finish their last.
+    pub last_tasks: f64,
+    pub solve: f64,
+    pub other: f64,
+}
+
+impl Expected {
+    /// Its rate as a part of what the multiplication alone reaches with all threads.
+    pub fn of_multiplication(&self, n: f64, threads: f64, rate: f64) -> f64 {
+        flops(n) / self.seconds / (threads * rate)
+    }
+}
+
+impl Paces {
+    /// From runs with DEPTH 0: two sizes with one thread and the same two with more.
+    pub fn fit(runs: &[Parts]) -> Result<Self> {
+        let plain: Vec<&Parts> = runs.iter().filter(|run| run.depth == 0).collect();
+        let lacks = |what: String| Err(ModelError::Data(what));
+        let Some(first) = plain.first() else {
+            return lacks(
+                "no run of one rank with DEPTH 0 is there, whose parts would tell how fast each is"
+                    .into(),
+            );
+        };
+        for run in &plain {
+            iterations(run.n, run.nb)?;
+        }
+        if plain.iter().any(|run| run.nb != first.nb) {
+            return lacks("the runs with DEPTH 0 differ in NB: give those of one".into());
+        }
+        let threads = plain.iter().map(|run| run.threads).fold(1.0, f64::max);
+        let sizes = |threads: f64| {
+            let mut found: Vec<&Parts> =
+                plain.iter().copied().filter(|run| run.threads == threads).collect();
+            found.sort_by(|a, b| a.n.total_cmp(&b.n));
+            (found.len() > 1 && found[0].n < found[found.len() - 1].n).then_some(found)
+        };
+        let (Some(one), Some(more)) = (sizes(1.0), sizes(threads).filter(|_| threads > 1.0)) else {
+            return lacks(
+                "two sizes are needed with one thread and two with more, all with DEPTH 0: \
+                 skt-hpl -n 4000,8000 --depth 0 --threads 1 --json one.json, and --threads 2"
+                    .into(),
+            );
+        };
+        let nb = first.nb;
+        // A panel's time is a for each column and b for each element; its elements are N^2/2 in all.
+        let panels = |runs: &[&Parts]| {
+            let (small, large) = (runs[0], runs[runs.len() - 1]);
+            let elements = |run: &Parts| run.n * run.n / 2.0;
+            let det = small.n * elements(large) - large.n * elements(small);
+            let column = (small.panels * elements(large) - large.panels * elements(small)) / det;
+            let column = column.max(0.0);
+            (column, ((large.panels - column * large.n) / elements(large)).max(0.0))
+        };
+        let ((column_1, element_1), (column_t, element_t)) = (panels(&one), panels(&more));
+        let (one, more) = (one[one.len() - 1], more[more.len() - 1]);
+        let pace = |time: fn(&Parts) -> f64, of: fn(f64) -> f64| {
+            Pace::through(time(one) / of(one.n), threads, time(more) / of(more.n))
+        };
+        let square: fn(f64) -> f64 = |n| n * n;
+        let told =
+            |run: &Parts| run.panels + run.swaps + run.triangles + run.multiplication + run.solve;
+        let other = (more.total - told(more)).max(0.0) / (more.n / nb).ceil();
+        Ok(Self {
+            nb,
+            rate: positive(
+                "the rate of the multiplication",
+                multiplied(more.n, nb) / more.multiplication / threads,
+            )?,
+            // A column costs more with more threads, who wait for each other, as often as not: that part is not shared.
+            column: Pace { together: column_1.max(column_t), shared: 0.0 },
+            element: Pace::through(element_1, threads, element_t),
+            swaps: pace(|run| run.swaps, square),
+            triangles: pace(|run| run.triangles, square),
+            solve: pace(|run| run.solve, square),
+            other,
+        })
+    }
+
+    /// A test of one rank with so many threads, with DEPTH 0 or 1.
+    pub fn expected(&self, n: f64, threads: u64, depth: u64, memory: Memory) -> Result<Expected> {
+        let blocks = iterations(n, self.nb)?;
+        let t = positive("the number of threads", threads as f64)?;
+        let nb = self.nb;
+        let copying = memory.threads(t);
+        let panel = |rows: f64, width: f64, crew: f64| {
+            width * (self.column.at(crew) + rows * self.element.at(memory.threads(crew).min(crew)))
+        };
+        let mut all = Expected {
+            seconds: 0.0,
+            multiplication: 0.0,
+            panels: 0.0,
+            swaps: 0.0,
+            triangles: 0.0,
+            last_tasks: 0.0,
+            solve: n * n * self.solve.at(copying),
+            other: blocks as f64 * self.other,
+        };
+        for k in 0..blocks {
+            let width = nb.min(n - k as f64 * nb);
+            let rows = n - k as f64 * nb - width;
+            if k == 0 || depth == 0 {
+                all.panels += panel(rows + width, width, t);
+            }
+            // Swapped and solved rows of U: a strip of NB rows over all columns on the right.
+            let strip = width * rows;
+            all.swaps += 2.0 * strip * self.swaps.at(copying);
+            all.triangles += 2.0 * strip * self.triangles.at(t);
+            let next = if depth == 0 { 0.0 } else { nb.min(rows) };
+            let rest = 2.0 * rows * width * (rows - next) / self.rate;
+            all.multiplication += 2.0 * rows * width * rows / self.rate / t;
+            let strips = ((rows - next) / TASK_COLUMNS).ceil();
+            let tasks = ((rows / TASK_ROWS).ceil() * strips).max(TASKS_LEAST * t);
+            if threads > 1 {
+                all.last_tasks += rest / tasks / 2.0 * (t - 1.0) / t;
+            }
+            if next > 0.0 {
+                let crew = 1 + mates(threads as usize, next as usize, (rows - next) as usize);
+                let crew = crew as f64;
+                let takes = panel(rows, next, crew);
+                // Whoever is not of the crew multiplies meanwhile, and is through before it or after.
+                let whole =
+                    if takes * (t - crew) >= rest { takes } else { (rest + crew * takes) / t };
+                all.panels += whole - rest / t;
+            }
+        }
+        all.seconds = finite(
+            "the time",
+            all.multiplication
+                + all.panels
+                + all.swaps
+                + all.triangles
+                + all.last_tasks
+                + all.solve
+                + all.other,
+        )?;
+        Ok(all)
+    }
+}
+
+fn iterations(n: f64, nb: f64) -> Result<u64> {
+    let blocks = positive("the order N", n)? / positive("NB", nb)?;
+    if blocks > ITERATIONS_MOST {
+        return Err(ModelError::Data(format!("N = {n} with NB = {nb} is too large a problem")));
+    }
+    Ok(blocks.ceil() as u64)
+}
+
+/// Operations of all multiplications of a test.
+fn multiplied(n: f64, nb: f64) -> f64 {
+    let blocks = (n / nb).ceil() as u64;
+    let rows = |k: u64| (n - (k + 1) as f64 * nb).max(0.0);
+    (0..blocks).map(|k| 2.0 * nb * rows(k) * rows(k)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A machine whose paces are known, run by the model itself.
+    fn truth() -> Paces {
+        Paces {
+            nb: 200.0,
+            rate: 50e9,
+            column: Pace { together: 1e-6, shared: 0.0 },
+            element: Pace { together: 1e-9, shared: 4e-9 },
+            swaps: Pace { together: 1e-10, shared: 2e-10 },
+            triangles: Pace { together: 0.0, shared: 2e-9 },
+            solve: Pace { together: 1e-10, shared: 3e-10 },
+            other: 1e-5,
+        }
+    }
+
+    fn ran(paces: &Paces, n: f64, threads: u64, depth: u64) -> Parts {
+        let e = paces.expected(n, threads, depth, Memory::All).unwrap();
+        Parts {
+            n,
+            nb: paces.nb,
+            threads: threads as f64,
+            depth,
+            panels: e.panels,
+            swaps: e.swaps,
+            triangles: e.triangles,
+            multiplication: e.multiplication,
+            solve: e.solve,
+            total: e.seconds - e.last_tasks,
+        }
+    }
+
+    /// Panels have N^2/2 elements but for their own triangles, which the fit leaves out: hence the two per cent.
+    #[test]
+    fn recovers_the_paces_it_was_made_from() {
+        let paces = truth();
+        let runs: Vec<Parts> = [(8000.0, 1), (16000.0, 1), (8000.0, 2), (16000.0, 2)]
+            .map(|(n, threads)| ran(&paces, n, threads, 0))
+            .to_vec();
+        let found = Paces::fit(&runs).unwrap();
+        assert!((found.rate / paces.rate - 1.0).abs() < 1e-9);
+        for threads in [1, 2, 16] {
+            let expect = |p: &Paces| p.expected(40_000.0, threads, 1, Memory::All).unwrap();
+            let (a, b) = (expect(&found), expect(&paces));
+            assert!((a.seconds / b.seconds - 1.0).abs() < 0.02, "{threads}: {a:?} {b:?}");
+        }
+    }
+
+    /// One thread hides nothing; what a crew does while others multiply costs the sum of both, divided by all.
+    #[test]
+    fn by_hand() {
+        let paces = Paces {
+            nb: 100.0,
+            rate: 1e9,
+            column: Pace { together: 0.0, shared: 0.0 },
+            element: Pace { together: 0.0, shared: 1e-6 },
+            swaps: Pace { together: 0.0, shared: 0.0 },
+            triangles: Pace { together: 0.0, shared: 0.0 },
+            solve: Pace { together: 0.0, shared: 0.0 },
+            other: 0.0,
+        };
+        // Three panels of 300, 200 and 100 rows: 30,000, 20,000 and 10,000 elements, a microsecond each.
+        let one = paces.expected(300.0, 1, 0, Memory::All).unwrap();
+        assert!((one.panels - 0.06).abs() < 1e-12);
+        // 2 x 100 x (200^2 + 100^2) operations.
+        assert!((one.multiplication - 0.01).abs() < 1e-12 && one.last_tasks == 0.0);
+        assert!((one.seconds - 0.07).abs() < 1e-12);
+        let ahead = paces.expected(300.0, 1, 1, Memory::All).unwrap();
+        assert!((ahead.seconds - one.seconds).abs() < 1e-12, "one thread does it all itself");
+        // With two, the crew of the second panel is both: 100 columns are left beside 4 x 100.
+        assert_eq!(mates(2, 100, 100), 1);
+        let two = paces.expected(300.0, 2, 1, Memory::All).unwrap();
+        // The first panel 0.015, the next two with what they hide: 0.01 of panel and 0.004 left to multiply, then 0.005.
+        let hidden = (0.004 + 2.0 * 0.01) / 2.0 - 0.002 + 0.005;
+        assert!((two.panels - 0.015 - hidden).abs() < 1e-12, "{two:?}");
+        // Memory that serves one core alone makes the panel as slow as with one.
+        let slow = paces.expected(300.0, 2, 0, Memory::Of(1.0)).unwrap();
+        assert!((slow.panels - 0.06).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_does_not_suffice_is_told() {
+        let paces = truth();
+        let refused = |runs: &[Parts]| Paces::fit(runs).unwrap_err().to_string();
+        assert!(refused(&[]).contains("DEPTH 0"));
+        assert!(refused(&[ran(&paces, 8000.0, 1, 1)]).contains("DEPTH 0"));
+        let runs = [(8000.0, 1), (16000.0, 1), (8000.0, 2)].map(|(n, t)| ran(&paces, n, t, 0));
+        assert!(refused(&runs).contains("--threads 2"));
+        let mut mixed = runs.to_vec();
+        mixed[2].nb = 100.0;
+        assert!(refused(&mixed).contains("differ in NB"));
+    }
+
+    #[test]
+    fn reads_what_one_rank_solved() {
+        let test = |p: u32, protection: &str| {
+            format!(
+                r#"{{"params":{{"n":1000,"nb":64,"p":{p},"q":1,"depth":0}},"outcome":{{"threads":2,"protection":{protection},
+                "times":{{"rfact":0.1,"laswp":0.2,"trsm":0.3,"gemm":0.4,"solve":0.5,"total":1.6}}}}}}"#
+            )
+        };
+        let text = format!(
+            r#"{{"tests":[{},{},{}]}}"#,
+            test(1, "null"),
+            test(2, "null"),
+            test(1, r#"{"attempts":1}"#)
+        );
+        let found = read(&text);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].n, found[0].threads, found[0].depth), (1000.0, 2.0, 0));
+        assert_eq!((found[0].panels, found[0].swaps, found[0].total), (0.1, 0.2, 1.6));
+        assert!(read("no JSON").is_empty() && read("{}").is_empty());
+    }
+
+    proptest! {
+        /// More cores are never slower where nothing but the last tasks waits for them, and no part is below zero.
+        #[test]
+        fn parts_add_up_and_are_none_below_zero(n in 1.0..30_000.0f64, threads in 1u64..200, depth in 0u64..2, served in 1.0..64.0f64) {
+            for memory in [Memory::All, Memory::Of(served)] {
+                let e = truth().expected(n.round().max(1.0), threads, depth, memory).unwrap();
+                for part in [e.multiplication, e.panels, e.swaps, e.triangles, e.last_tasks, e.solve, e.other] {
+                    prop_assert!(part >= -1e-12, "{e:?}");
+                }
+                prop_assert!(e.seconds >= e.multiplication);
+            }
+        }
+
+        #[test]
+        fn fits_are_finite_or_refused(raw in proptest::collection::vec((any::<f64>(), any::<f64>(), 1u64..3), 0..6)) {
+            let runs: Vec<Parts> = raw.iter().map(|&(n, s, t)| Parts {
+                n, nb: 64.0, threads: t as f64, depth: 0, panels: s, swaps: s, triangles: s, multiplication: s, solve: s, total: s,
+            }).collect();
+            if let Ok(paces) = Paces::fit(&runs) {
+                if let Ok(e) = paces.expected(1000.0, 16, 1, Memory::All) {
+                    prop_assert!(e.seconds.is_finite());
+                }
+            }
+        }
+    }
+}

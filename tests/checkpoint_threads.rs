@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use skt_hpl::checkpoint::layout::ChecksumLayout;
 use skt_hpl::checkpoint::plan::{Layout, Scheme, Scope};
 use skt_hpl::checkpoint::protocol::{Method, Refusal};
 use skt_hpl::checkpoint::world::threads::ThreadWorld;
@@ -61,6 +62,7 @@ fn job(p: usize, q: usize, method: Method, losses: usize) -> Job {
             scope: Scope::Corner,
             code: if losses == 1 { Code::Xor } else { Code::ReedSolomon },
             losses,
+            layout: ChecksumLayout::Striped,
         },
         group: None,
         encode: Encode::Pipelined,
@@ -405,10 +407,14 @@ fn second_faults_in_every_step_of_recovery() {
 fn two_losses_in_a_group_with_reed_solomon() {
     let base = job(2, 3, Method::SelfCheckpoint, 2);
     every_second_fault_is_survived(&base, true);
-    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    any_two_of_six_may_be_lost(&base);
+}
+
+fn any_two_of_six_may_be_lost(base: &Job) {
+    let truth = finished(with_job(base, |job| launch(job, &[])));
     for first in 0..6 {
         for second in 0..first {
-            with_job(&base, |job| {
+            with_job(base, |job| {
                 launch(job, &[(first, Point::FlushHalf, 2)]);
                 lose(job, first);
                 lose(job, second);
@@ -416,6 +422,69 @@ fn two_losses_in_a_group_with_reed_solomon() {
             });
         }
     }
+}
+
+fn laid_out(p: usize, q: usize, losses: usize, layout: ChecksumLayout) -> Job {
+    let mut base = job(p, q, Method::SelfCheckpoint, losses);
+    base.scheme.layout = layout;
+    base
+}
+
+#[test]
+fn localised_checksums_survive_every_point_and_second_faults() {
+    let pairs = laid_out(2, 2, 1, ChecksumLayout::Localised);
+    every_point_is_survived(&pairs, 1);
+    every_second_fault_is_survived(&pairs, true);
+    let six = laid_out(2, 3, 2, ChecksumLayout::Localised);
+    every_second_fault_is_survived(&six, true);
+    any_two_of_six_may_be_lost(&six);
+    let mut reduced = six.clone();
+    reduced.encode = Encode::Reduce;
+    any_two_of_six_may_be_lost(&reduced);
+    let mut double = reduced.clone();
+    double.scheme.method = Method::Double;
+    any_two_of_six_may_be_lost(&double);
+}
+
+/// The rows of the grid, which are longer than its columns: one may be lost of each at the same time.
+#[test]
+fn rows_of_the_grid_survive_every_point_and_a_loss_in_each() {
+    let base = laid_out(2, 3, 1, ChecksumLayout::Grid);
+    every_point_is_survived(&base, 1);
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    for first in 0..3 {
+        for second in 3..6 {
+            with_job(&base, |job| {
+                launch(job, &[(first, Point::EncodeEnd, 2)]);
+                lose(job, first);
+                lose(job, second);
+                assert!(finished(launch(job, &[])) == truth);
+            });
+        }
+    }
+    with_job(&base, |job| {
+        launch(job, &[(1, Point::Iteration, 7)]);
+        lose(job, 0);
+        lose(job, 2);
+        let why = refused(launch(job, &[]));
+        assert!(why.contains("[0, 2]"), "{why}");
+    });
+}
+
+#[test]
+fn memory_of_another_layout_is_refused_by_name() {
+    let base = laid_out(2, 3, 1, ChecksumLayout::Striped);
+    with_job(&base, |job| {
+        launch(job, &[(1, Point::Iteration, 7)]);
+        for layout in [ChecksumLayout::Grid, ChecksumLayout::Localised] {
+            let mut other = job.clone();
+            other.scheme.layout = layout;
+            let why = refused(launch(&other, &[]));
+            let words = format!("--layout striped, and this one asks for {}", layout.name());
+            assert!(why.contains(&words), "{why}");
+        }
+        finished(launch(job, &[]));
+    });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! as plans must when a machine grows.
 
 use proptest::prelude::*;
-use skt_hpl::checkpoint::groups::divide;
+use skt_hpl::checkpoint::layout::ChecksumLayout;
 use skt_hpl::checkpoint::plan::{Buffers, Layout, Scheme};
 use skt_hpl::checkpoint::protocol;
 use skt_hpl::checkpoint::when::Interval;
@@ -17,7 +17,7 @@ use skt_hpl::model::planner::{
     squarest_with_checksums,
 };
 use skt_hpl::params::{Engine, Mapping, Rng, TestParams};
-use skt_hpl::parity::Code;
+use skt_hpl::parity::{Code, Spread};
 use skt_hpl::units::{GIB, HOUR_S, YEAR_S};
 
 fn quick(nodes: u64, cores: u64, memory: f64) -> Inputs {
@@ -80,6 +80,7 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
             assert_eq!(protection.scheme.losses as u64, losses);
             assert_eq!(protection.group, Some(plan.group_most as usize));
             assert_eq!(protection.scheme.scope, plan.scope);
+            assert_eq!(protection.scheme.layout, plan.layout);
             let Interval::Auto { mtbf_s } = protection.interval else { panic!("auto") };
             assert!((mtbf_s / plan.mtbf_system.max(1.0) - 1.0).abs() < 0.5);
             // The methods are the solver's where it has them.
@@ -148,16 +149,23 @@ proptest! {
     fn groups_and_memory_are_the_solvers(
         nodes in 2u64..40, rpn in 1u64..4, gib in 4.0..40.0f64, losses in 1u64..3,
         method in prop::sample::select(vec![Method::SelfCheckpoint, Method::Double, Method::Single]),
+        how in prop::sample::select(ChecksumLayout::ALL.to_vec()),
+        group in prop::option::of(2u64..20),
     ) {
         prop_assume!(nodes > losses + 1);
-        let inputs = Inputs { ranks_per_node: rpn, losses, method: Some(method), ..quick(nodes, 8, gib * GIB) };
+        // Groups of a wanted size are as `--group` has them; that of striped ones is chosen elsewhere, too.
+        let group = group.filter(|&g| how != ChecksumLayout::Striped && g <= nodes);
+        let inputs = Inputs {
+            ranks_per_node: rpn,
+            losses,
+            method: Some(method),
+            layout: how,
+            group,
+            ..quick(nodes, 8, gib * GIB)
+        };
         let Ok(advice) = plan(&inputs) else { return Ok(()) };
         let plan = advice.plan;
         let domains: Vec<String> = (0..nodes * rpn).map(|r| format!("n{}", r / rpn)).collect();
-        let groups = divide(&domains, Some(plan.group_most as usize), losses as usize).unwrap();
-        let smallest = groups.iter().map(Vec::len).min().unwrap() as u64;
-        let largest = groups.iter().map(Vec::len).max().unwrap() as u64;
-        prop_assert!(smallest >= plan.group && largest <= plan.group_most, "{smallest}..{largest} {}..{}", plan.group, plan.group_most);
         let shape = plan.shape;
         let layout = Layout { n: shape.n as usize, nb: shape.nb as usize, p: shape.p as usize, q: shape.q as usize, mapping: Mapping::Row };
         let scheme = Scheme {
@@ -169,7 +177,13 @@ proptest! {
             scope: Scope::Corner,
             code: if losses > 1 { Code::ReedSolomon } else { Code::Xor },
             losses: losses as usize,
+            layout: plan.layout,
         };
+        let size = Some(plan.group_most as usize);
+        let groups = how.groups(&layout, &domains, size, scheme.losses).unwrap();
+        let smallest = groups.iter().map(Vec::len).min().unwrap() as u64;
+        let largest = groups.iter().map(Vec::len).max().unwrap() as u64;
+        prop_assert!(smallest >= plan.group && largest <= plan.group_most, "{smallest}..{largest} {}..{}", plan.group, plan.group_most);
         let fullest = groups
             .iter()
             .flat_map(|members| members.iter().map(move |m| (members, *m)))
@@ -210,6 +224,7 @@ proptest! {
             grid: on(14).then_some((int(6, 8), int(7, 8))), depth: int(3, 5),
             method: on(15).then_some(Method::ALL[(ints[0] % 6) as usize]),
             scope: Scope::Corner, group: on(16).then_some(int(6, 40)), losses: int(5, 4),
+            layout: ChecksumLayout::ALL[(ints[1] % 3) as usize],
             checksum_columns: on(19).then_some(int(1, 6)), measured: None, job: None, level2: None, simulate: 0, threads: 1, seed: 1,
         };
         if let Ok(advice) = plan(&inputs) {
@@ -261,7 +276,7 @@ fn memory_is_counted_as_the_solver_counts() {
         depth: test.depth as u64,
     };
     let means = Means { engine: Engine::Auto, threads: 8 };
-    let bare = rank_memory(shape, 8, Method::None, 1, 1).unwrap();
+    let bare = rank_memory(shape, 8, Method::None, Spread::Rotated, (1, 1)).unwrap();
     let solver = memory_need::rank_bytes(&test, means) - memory_need::PROCESS_BYTES;
     assert_eq!((bare.matrix + bare.work) as u128, solver);
     assert_eq!(RANK_BASE_MOST as u128, memory_need::PROCESS_BYTES);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use skt_hpl::units::bytes;
 
 use crate::usual::Usual;
 
@@ -29,9 +30,21 @@ pub struct Flags {
     #[arg(long, value_name = "TIMES", default_value = "5")]
     pub repeat: usize,
 
-    /// Only these parts, of: memory, save, restore, storage, pipeline, run, scopes, codes, groups
+    /// Only these parts, of: memory, save, restore, storage, pipeline, run, scopes, codes, groups, layouts
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     pub only: Vec<Section>,
+
+    /// Ranks up to which layouts are compared; those that are more than cores take turns
+    #[arg(long, value_name = "COUNT", default_value = "16")]
+    pub ranks: usize,
+
+    /// Losses up to which layouts are compared
+    #[arg(long, value_name = "COUNT", default_value = "3")]
+    pub losses: usize,
+
+    /// Part of the matrix that each rank has where layouts are compared
+    #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "8MB")]
+    pub each: f64,
 
     /// Folder of the second level, on the device that is to be measured
     #[arg(long, value_name = "DIR", default_value = env!("CARGO_TARGET_TMPDIR"), hide_default_value = true)]
@@ -60,6 +73,7 @@ pub enum Section {
     Scopes,
     Codes,
     Groups,
+    Layouts,
 }
 
 impl Flags {

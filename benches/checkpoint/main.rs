@@ -27,9 +27,11 @@ mod usual;
 use std::process::ExitCode;
 
 use clap::Parser;
+use skt_hpl::checkpoint::layout::ChecksumLayout;
 use skt_hpl::checkpoint::plan::{Scheme, Scope};
 use skt_hpl::checkpoint::protocol::Method;
 use skt_hpl::comm::World;
+use skt_hpl::model::planner::squarest_grid;
 use skt_hpl::parity::{Code, Encode};
 use skt_hpl::storage::Sight;
 
@@ -65,8 +67,13 @@ struct Conductor<'a> {
     report: Report,
 }
 
-const XOR: Scheme =
-    Scheme { method: Method::SelfCheckpoint, scope: Scope::Corner, code: Code::Xor, losses: 1 };
+const XOR: Scheme = Scheme {
+    method: Method::SelfCheckpoint,
+    scope: Scope::Corner,
+    code: Code::Xor,
+    losses: 1,
+    layout: ChecksumLayout::Striped,
+};
 
 /// Medians of what `of` picks from the rounds.
 fn middle(found: &Found, of: impl Fn(&Round) -> f64) -> f64 {
@@ -102,7 +109,7 @@ impl<'a> Conductor<'a> {
 
     fn measure(&mut self) -> Result<(), String> {
         type Part<'a> = fn(&mut Conductor<'a>) -> Result<(), String>;
-        let sections: [(Section, Part<'a>); 9] = [
+        let sections: [(Section, Part<'a>); 10] = [
             (Section::Memory, Self::memory),
             (Section::Save, Self::saves),
             (Section::Restore, Self::restores),
@@ -112,6 +119,7 @@ impl<'a> Conductor<'a> {
             (Section::Scopes, Self::scopes),
             (Section::Codes, Self::codes),
             (Section::Groups, Self::groups),
+            (Section::Layouts, Self::layouts),
         ];
         for (section, part) in sections {
             if self.flags.wants(section) {
@@ -129,7 +137,7 @@ impl<'a> Conductor<'a> {
             nb: self.flags.nb,
             p: grid.0,
             q: grid.1,
-            group,
+            group: Some(group),
             scheme: XOR,
             encode: Encode::Pipelined,
             work,
@@ -572,5 +580,67 @@ impl<'a> Conductor<'a> {
         let heads = ["G", "encode", "encode, ms", "save, ms"];
         self.report.table(&format!("Sizes of groups, N = {}, 1x8", self.flags.small), &heads, rows);
         Ok(())
+    }
+
+    /// The layouts of checksums beside each other: the paper's tables are over processes and losses, by tree and by pipeline.
+    fn layouts(&mut self) -> Result<(), String> {
+        let (most, losses) = (self.flags.ranks, self.flags.losses);
+        let mut rows = Vec::new();
+        for ranks in [8, 12, 16, 24, 32, 48, 64].into_iter().filter(|&ranks| ranks <= most) {
+            for losses in 1..=losses {
+                for layout in ChecksumLayout::ALL {
+                    let mut row = self.laid_out(ranks, losses, layout)?;
+                    rows.append(&mut row);
+                }
+            }
+        }
+        let heads = [
+            "ranks", "grid", "losses", "layout", "group", "encode", "encode, ms", "encode / send", "spread",
+        ];
+        let title = format!("Layouts, {:.1} MB of the matrix a rank", self.flags.each / 1e6);
+        self.report.table(&title, &heads, rows);
+        Ok(())
+    }
+
+    /// One layout on so many ranks, each with as much of the matrix, by both ways to encode; none where it cannot be had.
+    fn laid_out(
+        &mut self,
+        ranks: usize,
+        losses: usize,
+        layout: ChecksumLayout,
+    ) -> Result<Vec<Vec<String>>, String> {
+        let grid = squarest_grid(ranks as u64);
+        let grid = (grid.0 as usize, grid.1 as usize);
+        let n = ((self.flags.each / 8.0 * ranks as f64).sqrt()) as usize;
+        let code = if losses == 1 { Code::Xor } else { Code::ReedSolomon };
+        let scheme = Scheme { code, losses, layout, ..XOR };
+        let work = Work::Saves { rounds: self.flags.repeat };
+        let spec = Spec { scheme, group: None, ..self.spec(n, grid, 0, work) };
+        // Every rank stands for a node.
+        let domains: Vec<String> = (0..ranks).map(|rank| format!("node {rank}")).collect();
+        let Ok(groups) = layout.groups(&spec.layout(), &domains, None, losses) else {
+            return Ok(Vec::new());
+        };
+        let members = groups.iter().map(Vec::len).max().unwrap_or(0);
+        let mut rows = Vec::new();
+        for encode in [Encode::Pipelined, Encode::Reduce] {
+            let found = self.launcher.probe(&Spec { encode, ..spec.clone() })?;
+            let times: Vec<f64> = found.rounds.iter().map(|round| round.encode_s).collect();
+            let name = format!("{encode:?}").to_lowercase();
+            rows.push(vec![
+                ranks.to_string(),
+                format!("{} x {}", grid.0, grid.1),
+                losses.to_string(),
+                layout.name().into(),
+                members.to_string(),
+                name.clone(),
+                ms(middle(&found, |round| round.encode_s)),
+                format!("{:.2}", middle(&found, |round| round.encode_s / round.send_s)),
+                format!("{:.2}", stats::spread(&times).unwrap_or(f64::NAN)),
+            ]);
+            let what = format!("layout {}, {ranks} ranks, {losses} losses, {name}", layout.name());
+            self.report.keep(&what, &found);
+        }
+        Ok(rows)
     }
 }

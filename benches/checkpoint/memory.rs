@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use skt_hpl::checkpoint::plan::{Buffers, Layout, Scheme, Scope};
+use skt_hpl::checkpoint::plan::{Buffers, Layout, Scheme};
 use skt_hpl::checkpoint::protocol::Method;
 use skt_hpl::memory::Part;
 use skt_hpl::params::Mapping;
-use skt_hpl::parity::Code;
+
+use super::XOR;
 
 /// Matrix, copies and checksums.
 const COUNTED: [Part; 6] = [Part::A, Part::B, Part::C, Part::D, Part::E, Part::F];
@@ -32,7 +33,7 @@ pub fn available() -> Vec<Vec<String>> {
     let layout = Layout { n: 40_000, nb: 192, p: 4, q: 4, mapping: Mapping::Row };
     let mut rows = Vec::new();
     for method in Method::ALL {
-        let scheme = Scheme { method, scope: Scope::Corner, code: Code::Xor, losses: 1 };
+        let scheme = Scheme { method, ..XOR };
         for group in [2, 3, 4, 8, 16] {
             let (mut matrix, mut all) = (0, 0);
             for first in (0..=16 - group).step_by(group) {

@@ -34,7 +34,8 @@ pub struct Spec {
     pub nb: usize,
     pub p: usize,
     pub q: usize,
-    pub group: usize,
+    /// None: as the layout has them.
+    pub group: Option<usize>,
     pub scheme: Scheme,
     pub encode: Encode,
     pub work: Work,
@@ -43,6 +44,13 @@ pub struct Spec {
     /// The folder of the second level, for [`Work::Stores`]; or in it one of each rank's own.
     pub storage: Option<PathBuf>,
     pub sight: Sight,
+}
+
+impl Spec {
+    pub fn layout(&self) -> Layout {
+        let Spec { n, nb, p, q, .. } = *self;
+        Layout { n, nb, p, q, mapping: Mapping::Row }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,7 +134,7 @@ type Protected = Started<Positions, Group>;
 
 impl<'a> Probe<'a> {
     fn new(spec: &'a Spec, comm: &'a Comm) -> Result<Self, String> {
-        let layout = Layout { n: spec.n, nb: spec.nb, p: spec.p, q: spec.q, mapping: Mapping::Row };
+        let layout = spec.layout();
         let depot = Depot::new(Store::Posix, &spec.job).map_err(|e| e.to_string())?;
         let ld = layout.shape(comm.rank()).1.next_multiple_of(8);
         Ok(Self { spec, comm, depot, layout, ld, run: new_run() })
@@ -137,7 +145,7 @@ impl<'a> Probe<'a> {
         let config = Config {
             depot: self.depot.clone(),
             scheme: self.spec.scheme,
-            group: Some(self.spec.group),
+            group: self.spec.group,
             encode: self.spec.encode,
             interval: Interval::Iterations(1),
             restart: Restart::Auto,

@@ -213,6 +213,7 @@ mod tests {
     use super::super::protocol::{Decision, Method, Setup, Transitions, decide};
     use super::*;
     use crate::memory::Store;
+    use crate::parity::Spread;
     use crate::memory::header::{Claim, EpochId};
 
     const POSITIONS: usize = 1_000_000;
@@ -334,7 +335,7 @@ mod tests {
         for (rank, position) in taken.iter().enumerate() {
             domains[position.unwrap()] = format!("n{}", rank / PER_NODE);
         }
-        let groups = divide(&domains, None, 1).unwrap();
+        let groups = divide(&domains, None, 1, Spread::Rotated).unwrap();
         assert_eq!(groups.len(), POSITIONS / 16);
         assert_eq!(worst_sharing(&groups, &domains), 1);
 

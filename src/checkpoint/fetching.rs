@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::holding::{row_is_sound, state_of};
+use super::layout::ChecksumLayout;
 use super::level2::{Storage, troubles};
 use super::plan::{Buffers, Layout, STATE_ROW_WORDS, Scheme, Scope, TILE_WORDS, state_rows};
 use super::protocol::Method;
@@ -127,10 +128,12 @@ fn buffers_then(
     check: &Check,
     (position, ld, state_bytes): (usize, usize, usize),
 ) -> Result<Buffers, String> {
-    let scheme = Scheme { losses: check.losses as usize, ..*scheme };
+    let lies = ChecksumLayout::from_byte(check.layout).unwrap_or(scheme.layout);
+    let scheme = Scheme { losses: check.losses as usize, layout: lies, ..*scheme };
     let members: Vec<usize> = check.members.iter().map(|&member| member as usize).collect();
     let known = members.iter().all(|&member| member < layout.positions());
-    if !known || !members.contains(&position) || !(1..members.len()).contains(&scheme.losses) {
+    let large_enough = lies.spread().members_least(scheme.losses) <= members.len();
+    if !known || !members.contains(&position) || scheme.losses == 0 || !large_enough {
         return Err("its group cannot be one of this run's".into());
     }
     let buffers = Buffers::new(layout, &members, position, ld, &scheme, state_bytes);
@@ -401,7 +404,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 let members: Vec<usize> =
                     group.check.members.iter().map(|&member| member as usize).collect();
                 let comm = make_group(world, group.check.group as usize, place, &members);
-                let stripes = Stripes::new(members.len(), group.check.losses as usize);
+                let spread = group.layout.spread();
+                let stripes = Stripes::new(spread, members.len(), group.check.losses as usize);
                 let coder = Coder { code: group.code, stripes };
                 let (of_matrix, of_state) = parity.split_at_mut(then.parity_words());
                 let between = || hit(Point::RebuildBatch, me);

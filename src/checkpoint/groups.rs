@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use crate::memory::header::GROUP_MAX;
+use crate::parity::Spread;
 
 /// Chosen where the nodes allow it: larger groups gain little memory and are hit more often.
 pub const GROUP_DEFAULT: usize = 16;
@@ -17,10 +18,10 @@ pub const GROUP_DEFAULT: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum GroupError {
     #[error(
-        "surviving {losses} losses in each group needs at least {} failure domains, and there {}; {best}",
-        losses + 1, count(*domains)
+        "surviving {losses} losses in each group{} needs at least {least} failure domains, and there {}; {best}",
+        with(*spread), count(*domains)
     )]
-    TooFewDomains { losses: usize, domains: usize, best: String },
+    TooFewDomains { losses: usize, spread: Spread, least: usize, domains: usize, best: String },
     #[error(
         "groups of {wanted} cannot be formed: {busiest} of the {positions} positions are in failure \
          domain {name:?}, so a group of positions from different domains has at most {most} members; {best}"
@@ -33,15 +34,35 @@ pub enum GroupError {
         name: String,
         best: String,
     },
-    #[error("a group of {size} cannot survive {losses} losses; it needs at least {} members", losses + 1)]
-    TooSmall { size: usize, losses: usize },
-    #[error("a group has at most {GROUP_MAX} members, {0} were asked for")]
+    #[error("a group of {size} cannot survive {losses} losses; it needs at least {least} members")]
+    TooSmall { size: usize, losses: usize, least: usize },
+    #[error("a group has at most {GROUP_MAX} members, and here it would have {0}")]
     TooMany(usize),
     #[error(
         "failure domain {name:?} has {busiest} of the {positions} positions: spread over groups of \
-         different domains that leaves no group able to survive {losses} losses; {best}"
+         different domains that leaves no group able to survive {losses} losses{}; {best}", with(*spread)
     )]
-    Lopsided { name: String, busiest: usize, positions: usize, losses: usize, best: String },
+    Lopsided {
+        name: String,
+        busiest: usize,
+        positions: usize,
+        losses: usize,
+        spread: Spread,
+        best: String,
+    },
+    #[error(
+        "--layout grid makes groups of the columns or of the rows of the {p} x {q} grid, to survive {losses} \
+         losses in each, and neither will do: {columns}; {rows}. Take another grid or --pmap, fewer ranks a \
+         node, fewer --losses, or --layout striped"
+    )]
+    NoLines { p: usize, q: usize, losses: usize, columns: String, rows: String },
+}
+
+fn with(spread: Spread) -> &'static str {
+    match spread {
+        Spread::Rotated => "",
+        Spread::Copied => " with --layout localised",
+    }
 }
 
 fn count(domains: usize) -> String {
@@ -55,13 +76,15 @@ fn count(domains: usize) -> String {
 pub type Groups = Vec<Vec<usize>>;
 
 /// Divides positions into groups. `domains[i]` names the failure domain of position i; `size` is
-/// the wanted group size, or None for the default. Every group survives `losses` lost domains.
+/// the wanted group size, or None for the default. Every group survives `losses` lost domains with parity spread so.
 pub fn divide(
     domains: &[String],
     size: Option<usize>,
     losses: usize,
+    spread: Spread,
 ) -> Result<Groups, GroupError> {
     let positions = domains.len();
+    let least = spread.members_least(losses).max(1);
     // Domains in the order of their first position; positions of each in order.
     let mut order: Vec<&str> = Vec::new();
     let mut of: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -76,15 +99,17 @@ pub fn divide(
         if size > GROUP_MAX {
             return Err(GroupError::TooMany(size));
         }
-        if size <= losses {
-            return Err(GroupError::TooSmall { size, losses });
+        if size < least {
+            return Err(GroupError::TooSmall { size, losses, least });
         }
     }
-    if order.len() <= losses {
+    if order.len() < least {
         return Err(GroupError::TooFewDomains {
             losses,
+            spread,
+            least,
             domains: order.len(),
-            best: best(&of, order.len()),
+            best: best(&of, order.len(), spread),
         });
     }
     let (busiest_name, busiest) = of
@@ -96,13 +121,14 @@ pub fn divide(
     // from one domain: so there are at least `busiest` groups, and the rest has to fill them.
     let least_groups = busiest.max(1);
     let most = positions / least_groups;
-    if most <= losses {
+    if most < least {
         return Err(GroupError::Lopsided {
             name: busiest_name.into(),
             busiest,
             positions,
             losses,
-            best: best(&of, order.len()),
+            spread,
+            best: best(&of, order.len(), spread),
         });
     }
     let groups = match size {
@@ -121,22 +147,29 @@ pub fn divide(
             // As many groups as leave none larger than asked, but none too small to be of use.
             positions.div_ceil(wanted).max(least_groups)
         }
-        None => positions.div_ceil(GROUP_DEFAULT).max(least_groups),
+        None => {
+            let wanted = match spread {
+                Spread::Rotated => GROUP_DEFAULT,
+                // More members take no less memory.
+                Spread::Copied => least,
+            };
+            positions.div_ceil(wanted).max(least_groups)
+        }
     };
     // With sizes as even as possible the smallest must still survive the losses.
-    let groups = groups.min(positions / (losses + 1)).max(least_groups);
+    let groups = groups.min(positions / least).max(least_groups);
 
     // Cut the domains into runs of neighbours, one group after the other: deal positions, domain by
     // domain, to the groups. Dealing in turn never gives one group two of a domain as long as
     // no domain has more positions than there are groups.
-    let blocks = neighbours(&order, &of, groups, losses);
+    let blocks = neighbours(&order, &of, groups, least);
     let mut result: Groups = Vec::new();
     for block in blocks {
         let block_positions: usize = block.iter().map(|d| of[d].len()).sum();
         let block_busiest = block.iter().map(|d| of[d].len()).max().unwrap_or(1);
         let share = (block_positions * groups / positions.max(1))
             .max(block_busiest)
-            .min(block_positions / (losses + 1))
+            .min(block_positions / least)
             .max(block_busiest);
         let mut dealt: Groups = vec![Vec::new(); share];
         for (turn, position) in block.iter().flat_map(|d| &of[d]).enumerate() {
@@ -144,7 +177,10 @@ pub fn divide(
         }
         result.extend(dealt);
     }
-    Ok(result)
+    match result.iter().map(Vec::len).max() {
+        Some(largest) if largest > GROUP_MAX => Err(GroupError::TooMany(largest)),
+        _ => Ok(result),
+    }
 }
 
 /// Runs of neighbouring domains that can be divided by themselves, so that groups stay close. Cuts
@@ -154,12 +190,12 @@ fn neighbours<'a>(
     order: &[&'a str],
     of: &BTreeMap<&str, Vec<usize>>,
     groups: usize,
-    losses: usize,
+    least: usize,
 ) -> Vec<Vec<&'a str>> {
     let each = of[order[0]].len();
     let regular = order.iter().all(|d| of[d].len() == each);
     let runs = groups / each;
-    if !regular || runs <= 1 || order.len() / runs <= losses {
+    if !regular || runs <= 1 || order.len() / runs < least {
         return vec![order.to_vec()];
     }
     // Sizes as even as possible: the first runs take one domain more.
@@ -175,10 +211,12 @@ fn neighbours<'a>(
 }
 
 /// What could be had instead, in words.
-fn best(of: &BTreeMap<&str, Vec<usize>>, domains: usize) -> String {
+fn best(of: &BTreeMap<&str, Vec<usize>>, domains: usize, spread: Spread) -> String {
     let positions: usize = of.values().map(Vec::len).sum();
     let busiest = of.values().map(Vec::len).max().unwrap_or(1).max(1);
-    let most = (positions / busiest).min(domains).saturating_sub(1);
+    let members = (positions / busiest).min(domains);
+    let bearable = |losses: &usize| spread.members_least(*losses) <= members;
+    let most = (1..=members).take_while(bearable).last().unwrap_or(0);
     match most {
         0 => "no loss can be survived here: use more nodes (or name finer failure domains), \
               or run without --checkpoint"
@@ -276,11 +314,19 @@ mod tests {
         of.iter().map(|d| format!("n{d}")).collect()
     }
 
+    fn rotated(
+        domains: &[String],
+        size: Option<usize>,
+        losses: usize,
+    ) -> Result<Groups, GroupError> {
+        divide(domains, size, losses, Spread::Rotated)
+    }
+
     #[test]
     fn groups_of_sixteen_neighbours_where_there_are_enough_nodes() {
         // 64 nodes, two ranks each, dealt node by node.
         let domains: Vec<String> = (0..128).map(|r| format!("n{}", r / 2)).collect();
-        let groups = divide(&domains, None, 1).unwrap();
+        let groups = rotated(&domains, None, 1).unwrap();
         assert_eq!(groups.len(), 8);
         assert!(groups.iter().all(|g| g.len() == 16));
         assert_eq!(groups[0], (0..16).map(|i| 2 * i).collect::<Vec<_>>());
@@ -299,27 +345,27 @@ mod tests {
 
     #[test]
     fn four_nodes_of_one_rank_are_one_group_and_of_four_ranks_four() {
-        let groups = divide(&names(&[0, 1, 2, 3]), None, 1).unwrap();
+        let groups = rotated(&names(&[0, 1, 2, 3]), None, 1).unwrap();
         assert_eq!(groups, [[0, 1, 2, 3]]);
         let cyclic: Vec<usize> = (0..16).map(|r| r % 4).collect();
-        let groups = divide(&names(&cyclic), None, 2).unwrap();
+        let groups = rotated(&names(&cyclic), None, 2).unwrap();
         assert_eq!(groups.len(), 4);
         assert_eq!(worst_sharing(&groups, &names(&cyclic)), 1);
-        let groups = divide(&names(&[0, 1, 2, 3]), Some(2), 1).unwrap();
+        let groups = rotated(&names(&[0, 1, 2, 3]), Some(2), 1).unwrap();
         assert_eq!(groups, [[0, 1], [2, 3]]);
     }
 
     #[test]
     fn what_cannot_be_had_is_refused_with_the_best_that_can() {
-        let error = divide(&names(&[0, 0, 0, 0]), None, 1).unwrap_err().to_string();
+        let error = rotated(&names(&[0, 0, 0, 0]), None, 1).unwrap_err().to_string();
         assert!(error.contains("there is 1") && error.contains("no loss"), "{error}");
-        let error = divide(&names(&[0, 1, 2, 0, 1, 2]), None, 3).unwrap_err().to_string();
+        let error = rotated(&names(&[0, 1, 2, 0, 1, 2]), None, 3).unwrap_err().to_string();
         assert!(error.contains("--losses 2"), "{error}");
-        let error = divide(&names(&[0, 0, 0, 1]), None, 1).unwrap_err().to_string();
+        let error = rotated(&names(&[0, 0, 0, 1]), None, 1).unwrap_err().to_string();
         assert!(error.contains("\"n0\""), "{error}");
-        let error = divide(&names(&[0, 0, 1, 1]), Some(4), 1).unwrap_err().to_string();
+        let error = rotated(&names(&[0, 0, 1, 1]), Some(4), 1).unwrap_err().to_string();
         assert!(error.contains("--group 2"), "{error}");
-        assert!(matches!(divide(&names(&[0, 1, 2]), Some(2), 2), Err(GroupError::TooSmall { .. })));
+        assert!(matches!(rotated(&names(&[0, 1, 2]), Some(2), 2), Err(GroupError::TooSmall { .. })));
     }
 
     proptest! {
@@ -329,7 +375,7 @@ mod tests {
             size in proptest::option::of(2usize..20),
         ) {
             let domains = names(&raw);
-            if let Ok(groups) = divide(&domains, size, losses) {
+            if let Ok(groups) = rotated(&domains, size, losses) {
                 let mut all: Vec<usize> = groups.iter().flatten().copied().collect();
                 all.sort_unstable();
                 prop_assert!(all.iter().copied().eq(0..domains.len()));
@@ -344,11 +390,13 @@ mod tests {
         /// With equally many ranks on each node, whatever can work does.
         #[test]
         fn regular_clusters_are_refused_only_for_want_of_nodes(
-            nodes in 1usize..40, each in 1usize..5, losses in 1usize..4, cyclic: bool,
+            nodes in 1usize..40, each in 1usize..5, losses in 1usize..4, cyclic: bool, copied: bool,
         ) {
+            let spread = if copied { Spread::Copied } else { Spread::Rotated };
             let raw: Vec<usize> = (0..nodes * each)
                 .map(|r| if cyclic { r % nodes } else { r / each }).collect();
-            prop_assert_eq!(divide(&names(&raw), None, losses).is_ok(), nodes > losses);
+            let can = nodes >= spread.members_least(losses);
+            prop_assert_eq!(divide(&names(&raw), None, losses, spread).is_ok(), can);
         }
     }
 

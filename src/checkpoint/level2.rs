@@ -505,7 +505,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let check = apart.then(|| {
             let words = buffers.checksum_words() as u64;
             let (members, losses) = (id.members.clone(), id.losses.into());
-            (check, Check { group: id.group, members, losses, code: id.code, words })
+            let Identity { group, code, layout, .. } = *id;
+            (check, Check { group, members, losses, code, layout, words })
         });
         let vouch = match apart {
             true => place,

@@ -1,7 +1,7 @@
 //! Saving and restoring rectangles of a local matrix so that node loss costs no more than the work
 //! since the last save.
 //!
-//! `protocol` decides, purely, from headers; `plan`, `need`, `groups`, `placement` and `when` are pure too;
+//! `protocol` decides, purely, from headers; `plan`, `need`, `groups`, `layout`, `placement` and `when` are pure too;
 //! `holding` is one position's memory, `taking` how a start comes by it; `save` and `restore` move the data; `level2` brings
 //! committed epochs to storage by means of a `helper`, `disk` saves there alone, `fetching` brings them back, as `recall` says, by `transfer`. The solver's side is
 //! [`Arrival`] once a launch, then [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries, `finish` at the end.
@@ -13,6 +13,7 @@ mod fetching;
 pub mod groups;
 mod helper;
 mod holding;
+pub mod layout;
 pub mod level2;
 pub mod mpi;
 pub mod need;

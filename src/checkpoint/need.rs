@@ -5,7 +5,7 @@
 //! others have generated their matrices already. The figures are those of the very buffers a rank
 //! makes ([`Buffers::parts`]), with head and results.
 
-use super::groups::{GroupError, divide};
+use super::groups::GroupError;
 use super::holding::LEDGER_BYTES;
 use super::plan::{Buffers, Layout, STATE_ROW_WORDS, Scheme, TILE_WORDS, state_rows};
 use crate::memory::header::HEAD_BYTES;
@@ -25,7 +25,7 @@ pub fn buffers_of_each(
     state_bytes: usize,
 ) -> Result<Vec<Buffers>, GroupError> {
     let mut all = vec![None; layout.positions()];
-    for members in divide(domains, group, scheme.losses)? {
+    for members in scheme.layout.groups(layout, domains, group, scheme.losses)? {
         for &position in &members {
             let ld = ld(position);
             all[position] = Some(Buffers::new(layout, &members, position, ld, scheme, state_bytes));
@@ -62,14 +62,20 @@ pub fn file_bytes(layout: &Layout, position: usize, ld: usize, state_bytes: usiz
 
 #[cfg(test)]
 mod tests {
+    use super::super::layout::ChecksumLayout;
     use super::super::plan::Scope;
     use super::super::protocol::Method;
     use super::*;
     use crate::params::Mapping;
     use crate::parity::Code;
 
-    const SCHEME: Scheme =
-        Scheme { method: Method::SelfCheckpoint, scope: Scope::Corner, code: Code::Xor, losses: 1 };
+    const SCHEME: Scheme = Scheme {
+        method: Method::SelfCheckpoint,
+        scope: Scope::Corner,
+        code: Code::Xor,
+        losses: 1,
+        layout: ChecksumLayout::Striped,
+    };
 
     fn layout(n: usize, p: usize, q: usize) -> Layout {
         Layout { n, nb: 64, p, q, mapping: Mapping::Row }

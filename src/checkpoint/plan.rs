@@ -6,9 +6,11 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::layout::ChecksumLayout;
 use super::protocol::Method;
 use crate::grid::Cyclic;
 use crate::memory::Part;
+use crate::memory::header::GROUP_MAX;
 use crate::params::{Mapping, TestParams};
 use crate::parity::code::LOSSES_MAX;
 use crate::parity::exchange::Window;
@@ -72,7 +74,7 @@ impl Layout {
         self.n.div_ceil(self.nb)
     }
 
-    fn place(&self, position: usize) -> (usize, usize) {
+    pub(super) fn place(&self, position: usize) -> (usize, usize) {
         match self.mapping {
             Mapping::Row => (position / self.q, position % self.q),
             Mapping::Column => (position % self.p, position / self.p),
@@ -133,6 +135,8 @@ pub struct Scheme {
     pub code: Code,
     /// None at all where method disk writes to storage that all nodes share: each position is a group by itself.
     pub losses: usize,
+    #[serde(default)]
+    pub layout: ChecksumLayout,
 }
 
 /// A choice no code can serve.
@@ -145,24 +149,37 @@ pub enum SchemeError {
         n => format!("{n} losses"),
     })]
     Code(Code, usize),
+    #[error(
+        "--layout {name} has groups of {members} members for {losses} losses, and a group has at most {GROUP_MAX}: \
+         --losses is at most {most} with it",
+        losses = .1, name = .0.name(), members = .0.spread().members_least(*.1), most = .0.losses_max()
+    )]
+    Layout(ChecksumLayout, usize),
 }
 
 impl Scheme {
+    /// The stripes of a group of so many members.
+    pub fn stripes(&self, members: usize) -> Stripes {
+        Stripes::new(self.layout.spread(), members, self.losses)
+    }
+
     pub fn check(&self) -> Result<(), SchemeError> {
         let least = if self.method == Method::Disk { 0 } else { 1 };
         if !(least..=LOSSES_MAX).contains(&self.losses) {
             Err(SchemeError::Losses(self.losses))
         } else if self.losses > self.code.losses_max() {
             Err(SchemeError::Code(self.code, self.losses))
+        } else if self.losses > self.layout.losses_max() {
+            Err(SchemeError::Layout(self.layout, self.losses))
         } else {
             Ok(())
         }
     }
 
     /// Share of the memory that is left for the matrix with groups of `size` (the paper's equations
-    /// 6 to 8, for any number of losses).
+    /// 6 to 8, for any number of losses and layout).
     pub fn available(&self, size: usize) -> f64 {
-        let checksum = self.losses as f64 / (size - self.losses) as f64;
+        let checksum = self.layout.spread().parity_share(size, self.losses);
         1.0 / match self.method {
             Method::SelfCheckpoint => 2.0 + 2.0 * checksum,
             Method::Double => 3.0 + 2.0 * checksum,
@@ -208,7 +225,7 @@ impl Buffers {
     ) -> Self {
         let (rows, cols) = layout.shape(position);
         let whole = layout.window(members, 0, Scope::Whole);
-        let stripes = Stripes::new(members.len(), scheme.losses);
+        let stripes = scheme.stripes(members.len());
         let state_rows = state_rows(state_bytes);
         Self {
             rows,
@@ -308,7 +325,8 @@ mod tests {
     }
 
     fn scheme(method: Method, losses: usize) -> Scheme {
-        Scheme { method, scope: Scope::Corner, code: Code::ReedSolomon, losses }
+        let layout = ChecksumLayout::Striped;
+        Scheme { method, scope: Scope::Corner, code: Code::ReedSolomon, losses, layout }
     }
 
     proptest! {
@@ -337,11 +355,14 @@ mod tests {
 
     #[test]
     fn memory_is_what_the_formula_says() {
-        for (losses, size) in [(1, 2), (1, 4), (1, 16), (2, 16), (4, 8)] {
+        let striped = [(1, 2), (1, 4), (1, 16), (2, 16), (4, 8)];
+        let copied = [(1, 2), (2, 6), (3, 12), (3, 16)].map(|of| (ChecksumLayout::Localised, of));
+        let striped = striped.map(|of| (ChecksumLayout::Striped, of));
+        for (how, (losses, size)) in striped.into_iter().chain(copied) {
             let layout = layout(12_000, 128, 4, 4);
             let members: Vec<usize> = (0..size).collect();
             for method in Method::ALL {
-                let scheme = scheme(method, losses);
+                let scheme = Scheme { layout: how, ..scheme(method, losses) };
                 for position in [0, size - 1] {
                     let (rows, cols) = layout.shape(position);
                     let buffers = Buffers::new(&layout, &members, position, cols, &scheme, 8192);
@@ -349,7 +370,7 @@ mod tests {
                     let real = buffers.total_bytes() as f64;
                     assert!(
                         (real / ideal - 1.0).abs() < 0.05,
-                        "{method:?} m={losses} G={size}: {real} for {ideal}"
+                        "{method:?} {how:?} m={losses} G={size}: {real} for {ideal}"
                     );
                 }
             }
@@ -389,5 +410,12 @@ mod tests {
         assert_eq!(ask(Code::ReedSolomon, 17), Err(SchemeError::Losses(17)));
         assert_eq!(ask(Code::Weighted, 5), Err(SchemeError::Code(Code::Weighted, 5)));
         assert_eq!(ask(Code::Xor, 0), Err(SchemeError::Losses(0)));
+        let localised = |losses| {
+            let layout = ChecksumLayout::Localised;
+            Scheme { layout, ..scheme(Method::SelfCheckpoint, losses) }.check()
+        };
+        assert!(localised(15).is_ok());
+        let why = localised(16).unwrap_err().to_string();
+        assert!(why.contains("groups of 272") && why.contains("at most 15"), "{why}");
     }
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::layout::ChecksumLayout;
 use super::protocol::Refusal;
 use crate::parity::Code;
 use crate::storage::Check;
@@ -31,6 +32,7 @@ pub struct Told {
 pub struct Stored {
     pub check: Check,
     pub code: Code,
+    pub layout: ChecksumLayout,
     /// Members, by their place in it, whose files are gone.
     pub lost: Vec<usize>,
 }
@@ -73,8 +75,8 @@ impl Recall {
 }
 
 /// What all files of a group say alike.
-fn made(check: &Check) -> (&[u32], u32, u8) {
-    (&check.members, check.losses, check.code)
+fn made(check: &Check) -> (&[u32], u32, u8, u8) {
+    (&check.members, check.losses, check.code, check.layout)
 }
 
 /// The verdict on an epoch of so many `positions`, of which the ranks have `told`. Files in `bad`, by DIR and position,
@@ -133,7 +135,9 @@ pub fn recall(
             members.enumerate().filter(|(_, m)| is_lost(m)).map(|(place, _)| place).collect();
         let code =
             Code::from_byte(check.code).ok_or("its parity is in a code that is not known")?;
-        stored.push(Stored { check: check.clone(), code, lost });
+        let layout = ChecksumLayout::from_byte(check.layout)
+            .ok_or("its parity is in a layout that is not known")?;
+        stored.push(Stored { check: check.clone(), code, layout, lost });
     }
     Ok(Recall { readers, groups: stored })
 }
@@ -147,7 +151,7 @@ mod tests {
         let group = (position / size) as u32;
         let first = position / size * size;
         let members = (first..first + size).map(|m| m as u32).collect();
-        Seen { position, check: Check { group, members, losses, code: 2, words: 9 } }
+        Seen { position, check: Check { group, members, losses, code: 2, layout: 0, words: 9 } }
     }
 
     /// Each rank has a DIR of its own, with these positions' files.

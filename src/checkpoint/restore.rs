@@ -11,6 +11,7 @@ use thiserror::Error;
 use super::fetching::{Fetched, look};
 use super::groups::{self, GroupError, Groups};
 use super::holding::{Holding, OpenHead, open_head};
+use super::layout::ChecksumLayout;
 use super::level2::{Level2, Storage, seats};
 use super::plan::{Buffers, Layout, Scheme, SchemeError};
 use super::protocol::{
@@ -27,7 +28,7 @@ use crate::memory::{Depot, MemoryError, Part, Region};
 use crate::params::Rng;
 use crate::parity::exchange::Coder;
 use crate::parity::stripes::Role;
-use crate::parity::{Encode, GroupComm, Share, Stripes};
+use crate::parity::{Encode, GroupComm, Share};
 use crate::storage::Sight;
 
 /// What to do with memory an earlier process left.
@@ -230,6 +231,7 @@ fn belongs(header: &Header, test: &Test, config: &Config) -> bool {
         && id.code == s.code.to_byte()
         && id.method == s.method.to_byte()
         && id.scope == s.scope.to_byte()
+        && id.layout == s.layout.to_byte()
         && id.state_bytes == config.state_bytes as u64
         && id.members.contains(&id.position)
         && id.members.iter().all(|&m| (m as usize) < l.positions())
@@ -402,11 +404,20 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             if headers.iter().flatten().all(|h| h.id.test < test.index) {
                 headers.iter_mut().for_each(|h| *h = None);
             } else {
+                let id = &other.id;
+                let settings = match ChecksumLayout::from_byte(id.layout) {
+                    Some(layout) if layout != config.scheme.layout => format!(
+                        "with --layout {}, and this one asks for {}",
+                        layout.name(),
+                        config.scheme.layout.name()
+                    ),
+                    _ => "or other settings of the same problem".into(),
+                };
                 return Err(StartError::Other {
                     job: config.depot.job().into(),
                     what: format!(
-                        "test {}, N = {}, NB = {}, grid {} x {}, or other settings of the same problem",
-                        other.id.test, other.id.n, other.id.nb, other.id.p, other.id.q
+                        "test {}, N = {}, NB = {}, grid {} x {}, {settings}",
+                        id.test, id.n, id.nb, id.p, id.q
                     ),
                 });
             }
@@ -414,7 +425,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
         let domains: Vec<String> = facts.iter().map(|f| f.domain.clone()).collect();
         let fresh_groups = || {
-            groups::divide(&domains, config.group, config.scheme.losses).map_err(StartError::from)
+            let Scheme { layout, losses, .. } = config.scheme;
+            layout.groups(&test.layout, &domains, config.group, losses).map_err(StartError::from)
         };
         let told = headers.iter().any(Option::is_some);
         let refuse = |refusal: Refusal, facts: &[Fact], headers: &[Option<Header>]| {
@@ -569,12 +581,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             code: config.scheme.code.to_byte(),
             method: config.scheme.method.to_byte(),
             scope: config.scheme.scope.to_byte(),
+            layout: config.scheme.layout.to_byte(),
             state_bytes: config.state_bytes as u64,
         };
-        let coder = Coder {
-            code: config.scheme.code,
-            stripes: Stripes::new(members.len(), config.scheme.losses),
-        };
+        let stripes = config.scheme.stripes(members.len());
+        let coder = Coder { code: config.scheme.code, stripes };
         let lost = recovery.as_ref().is_none_or(|r| r.lost.contains(&me));
         let (holding, a) = match memory {
             Memory::Open(open) if !lost => {

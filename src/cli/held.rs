@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::exit::Exit;
 use super::{say, shelved};
+use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::protocol::Method;
 use crate::input::memory_need::human;
 use crate::lu::unix_seconds;
@@ -40,6 +41,8 @@ pub struct Known {
     pub method: Option<Method>,
     pub group: Vec<u32>,
     pub losses: u8,
+    /// Where the group's checksums lie.
+    pub layout: Option<ChecksumLayout>,
     pub incarnation: u32,
     pub claim: Claim,
     /// Boundary of the checkpoint that is held.
@@ -107,6 +110,7 @@ fn known(header: Header, progress: crate::memory::header::Progress) -> Known {
         method: Method::from_byte(id.method),
         group: id.members,
         losses: id.losses,
+        layout: ChecksumLayout::from_byte(id.layout),
         incarnation: header.claim.joined,
         claim: header.claim,
         boundary: header.claim.base.map(|_| header.base.boundary),
@@ -154,8 +158,13 @@ fn line(position: &Position) -> String {
         0 => "nothing is saved".to_owned(),
         1 => format!("{held}; start {}", h.incarnation),
         members => format!(
-            "{held}{recovering}; start {}, group of {members} for {} loss(es)",
-            h.incarnation, h.losses
+            "{held}{recovering}; start {}, group of {members} for {} loss(es){}",
+            h.incarnation,
+            h.losses,
+            match h.layout {
+                None | Some(ChecksumLayout::Striped) => String::new(),
+                Some(layout) => format!(", checksums {}", layout.words()),
+            }
         ),
     };
     let sign = h.silent_s.map_or(String::new(), |s| format!(", last sign of life {s:.0} s ago"));

@@ -558,7 +558,22 @@ fn encodings(p: u64, size: f64, losses: u64, link: Link) -> Result<Answer, Model
         encoding::chain_best(p, size, code, link),
         format!("  in segments of {}", show_bytes(segment)),
     );
-    row("localised", encoding::localised(losses, size, link), String::new());
+    let least = losses.saturating_mul(losses.saturating_add(1));
+    let groups = |g: u64| format!("  in groups of {g}");
+    row("one-dimensional, chain", encoding::one_dimensional(16, size, code, link), groups(16));
+    row("one-dimensional, tree", encoding::tree(16, size, code, link), groups(16));
+    row("localised, chain", encoding::localised(losses, size, link), groups(least));
+    row("localised, tree", encoding::localised_tree(losses, size, link), groups(least));
+    row(
+        "ours, localised, ring",
+        encoding::localised_ring(least, losses, size, link),
+        groups(least),
+    );
+    row(
+        "ours, localised, MPI_Reduce",
+        encoding::localised_reduce(least, losses, size, link),
+        groups(least),
+    );
     row("stripes around a ring", encoding::striped_ring(p, losses, size, link), String::new());
     row("stripes by MPI_Reduce", encoding::striped_reduce(p, losses, size, link), String::new());
     Ok((text, Some(figures::encoding_figure(link, size, losses)?)))

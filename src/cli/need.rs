@@ -6,7 +6,6 @@
 //! the launchers do.
 
 use super::protection::{STATE_BYTES, read_domains};
-use crate::checkpoint::groups::divide;
 use crate::checkpoint::need::{buffers_of_each, file_bytes, file_bytes_with_parity, memory_bytes};
 use crate::checkpoint::plan::Layout;
 use crate::cores;
@@ -105,7 +104,7 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
                 None => {}
             }
             if working > needs.groups.len() {
-                needs.groups = group_of_each(&domains, protection)?;
+                needs.groups = group_of_each(&layout, &domains, protection)?;
             }
         }
         for (need, (named_bytes, own_bytes, stored_bytes)) in needs.hosts.iter_mut().zip(of_test) {
@@ -116,9 +115,14 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
     Ok(needs)
 }
 
-fn group_of_each(domains: &[String], protection: &Protection) -> Result<Vec<usize>, String> {
+fn group_of_each(
+    layout: &Layout,
+    domains: &[String],
+    protection: &Protection,
+) -> Result<Vec<usize>, String> {
     let mut groups = vec![0; domains.len()];
-    let divided = divide(domains, protection.group, protection.scheme.losses);
+    let Protection { scheme, group, .. } = protection;
+    let divided = scheme.layout.groups(layout, domains, *group, scheme.losses);
     for (number, members) in divided.map_err(|e| e.to_string())?.into_iter().enumerate() {
         members.into_iter().for_each(|position| groups[position] = number);
     }

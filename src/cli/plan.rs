@@ -11,6 +11,7 @@ use super::json_flag;
 use super::launchers::{typed, typed_for_run, usual_words};
 use super::template;
 use super::this_machine;
+use crate::checkpoint::layout::ChecksumLayout;
 use crate::cores;
 use crate::model::fit::{Fit, Sample, fit, read};
 use crate::model::hpl_dat::hpl_dat;
@@ -146,6 +147,10 @@ pub struct PlanFlags {
     /// Losses each group survives
     #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = RUN)]
     losses: u64,
+
+    /// Where checksums lie: striped, grid or localised (the run's --layout)
+    #[arg(long, value_name = "LAYOUT", default_value = "striped", help_heading = RUN)]
+    checksum_layout: ChecksumLayout,
 
     /// Process columns that keep checksums, up to 4, of method abft and of what others are compared with [default: 1]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..=Columns::SUMS_MAX), help_heading = RUN)]
@@ -349,6 +354,7 @@ fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refus
         scope: flags.scope,
         group: flags.group,
         losses: flags.losses,
+        layout: flags.checksum_layout,
         checksum_columns: flags.checksum_columns,
         measured: None,
         job: flags.job.clone(),
@@ -546,9 +552,14 @@ fn protection(plan: &Plan) -> String {
             format!("{} of the matrix to disk, nothing in memory beside it", plan.scope.name())
         }
         m => format!(
-            "{}-checkpoint of the {}, groups of {} that survive {} loss{} each",
+            "{}-checkpoint of the {}, {}groups of {} that survive {} loss{} each",
             m.name(),
             plan.scope.name(),
+            match plan.layout {
+                ChecksumLayout::Striped => "",
+                ChecksumLayout::Grid => "rows or columns of the grid as ",
+                ChecksumLayout::Localised => "localised checksums, ",
+            },
             plan.group,
             plan.losses,
             if plan.losses == 1 { "" } else { "es" }

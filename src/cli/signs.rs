@@ -111,6 +111,7 @@ fn header(context: &Context, number: usize, sums: bool) -> Header {
             code: if sums { SUMS } else { NO_CODE },
             method: NO_CODE,
             scope: NO_CODE,
+            layout: NO_CODE,
             state_bytes: 0,
         },
         claim: Claim {

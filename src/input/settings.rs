@@ -18,6 +18,7 @@ use super::diagnostic::{Diagnostic, Diagnostics};
 use super::hpl_dat::{HplDat, Output};
 use super::job_name::{LENGTH_MAX, job_name};
 use crate::checkpoint::groups::GROUP_DEFAULT;
+use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::plan::{Scheme, Scope};
 use crate::checkpoint::protocol::Method;
 use crate::checkpoint::when::Interval;
@@ -142,6 +143,10 @@ words!(scope: Scope {
 words!(code: Code {
     "xor" => Code::Xor, "sum" => Code::Sum, "reed-solomon" => Code::ReedSolomon,
     "weighted" => Code::Weighted,
+});
+words!(layout: ChecksumLayout {
+    "striped" => ChecksumLayout::Striped, "grid" => ChecksumLayout::Grid,
+    "localised" => ChecksumLayout::Localised,
 });
 words!(level2_scope: Sight { "shared" => Sight::Shared, "node" => Sight::Node });
 words!(encode: Encode { "reduce" => Encode::Reduce, "pipelined" => Encode::Pipelined });
@@ -339,9 +344,15 @@ pub struct Overrides {
     #[arg(long, value_name = "COUNT", value_parser = size::<1>, help_heading = PROTECT)]
     pub losses: Option<usize>,
 
-    /// Positions that protect each other [default: up to 16]
+    /// Positions that protect each other [default: up to 16; with --layout localised K (K+1) for K losses]
     #[arg(long, value_name = "COUNT", value_parser = size::<2>, help_heading = PROTECT)]
     pub group: Option<usize>,
+
+    /// Where checksums lie: in turn with all members of a group (striped); the same in groups that are rows or columns of the
+    /// process grid (grid); or each checksum whole with more members than may be lost (localised), which takes as much memory as
+    /// the matrix does [default: striped]
+    #[arg(long, value_name = "NAME", value_parser = layout(), help_heading = PROTECT)]
+    pub layout: Option<ChecksumLayout>,
 
     /// How checksums are made: by MPI_Reduce, or passed round the group in segments
     /// [default: pipelined]
@@ -473,6 +484,7 @@ impl Overrides {
             ("losses", self.losses.is_some()),
             ("group", self.group.is_some()),
             ("code", self.code.is_some()),
+            ("layout", self.layout.is_some()),
             ("encode", self.encode.is_some()),
         ];
         match of_parity.iter().find(|(_, set)| *set && !self.has_parity()) {
@@ -626,7 +638,8 @@ impl Protection {
     /// The largest share of the memory that can be left for the matrix: with groups of the size
     /// asked for, or of the default size where the nodes allow it.
     pub fn available_at_best(&self) -> f64 {
-        let size = self.group.unwrap_or(GROUP_DEFAULT).max(self.scheme.losses + 1);
+        let Scheme { layout, losses, .. } = self.scheme;
+        let size = self.group.unwrap_or(GROUP_DEFAULT).max(layout.spread().members_least(losses));
         self.scheme.available(size)
     }
 
@@ -650,6 +663,7 @@ impl Protection {
                 scope: set.scope.unwrap_or(Scope::Corner),
                 code: set.code.unwrap_or(if losses <= 1 { Code::Xor } else { Code::ReedSolomon }),
                 losses,
+                layout: set.layout.unwrap_or_default(),
             },
             group,
             encode: set.encode.unwrap_or(Encode::Pipelined),
@@ -828,12 +842,13 @@ mod tests {
             Overrides { losses: Some(2), ..Overrides::default() },
             Overrides { group: Some(4), ..Overrides::default() },
             Overrides { code: Some(Code::Xor), ..Overrides::default() },
+            Overrides { layout: Some(ChecksumLayout::Grid), ..Overrides::default() },
             Overrides { encode: Some(Encode::Reduce), ..Overrides::default() },
         ] {
-            let Overrides { losses, group, code, encode, .. } = set;
-            let why = apply(&Overrides { losses, group, code, encode, ..disk.clone() });
+            let Overrides { losses, group, code, layout, encode, .. } = set;
+            let why = apply(&Overrides { losses, group, code, layout, encode, ..disk.clone() });
             assert!(why.unwrap_err().contains("--level2-scope node"));
-            apply(&Overrides { losses, group, code, encode, ..node.clone() }).unwrap();
+            apply(&Overrides { losses, group, code, layout, encode, ..node.clone() }).unwrap();
         }
     }
 

@@ -22,7 +22,7 @@ use crate::params::{Mapping, Rng};
 use crate::pulse;
 
 /// Raised with every change of anything written to named memory.
-pub const LAYOUT_VERSION: u32 = 4;
+pub const LAYOUT_VERSION: u32 = 5;
 /// Size of the `head` part.
 pub const HEAD_BYTES: usize = 16 * 1024;
 /// A group's member list has to fit the slot.
@@ -119,6 +119,8 @@ pub struct Identity {
     pub code: u8,
     pub method: u8,
     pub scope: u8,
+    /// Where the group's parity lies.
+    pub layout: u8,
     /// Room for the small state, in bytes.
     pub state_bytes: u64,
 }
@@ -235,6 +237,7 @@ impl Header {
         w.u8(id.code);
         w.u8(id.method);
         w.u8(id.scope);
+        w.u8(id.layout);
         w.u64(id.state_bytes);
         w.u32(self.claim.joined);
         w.u8(match self.claim.stage {
@@ -299,6 +302,7 @@ impl Header {
             code: r.u8()?,
             method: r.u8()?,
             scope: r.u8()?,
+            layout: r.u8()?,
             state_bytes: r.u64()?,
             members: Vec::new(),
         };
@@ -584,6 +588,7 @@ pub(crate) mod tests {
                 code: 2,
                 method: 1,
                 scope: 0,
+                layout: 2,
                 state_bytes: 4096,
             },
             claim: Claim {

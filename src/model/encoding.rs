@@ -228,6 +228,45 @@ pub fn striped_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result
     )
 }
 
+/// Localised checksums as our solver makes them: each of the k in pieces around a ring of `group`, all links at work, in G - 1 steps;
+/// of each a rank then has the G-th part that ended with it, and sends to every other member the piece of what that one
+/// holds: (G-1) (k (alpha + (beta + gamma) bytes/G) + alpha + beta bytes/G).
+pub fn localised_ring(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
+    let (g, k, arithmetic) = localised_group(group, losses, bytes, link)?;
+    let piece = bytes / g;
+    let sum = link.alpha + (link.beta + arithmetic * link.gamma) * piece;
+    let passing = link.alpha + link.beta * piece;
+    finite("the encoding time", (g - 1.0) * (k * sum + passing))
+}
+
+/// The same with each piece's sum by a binary tree: G k reductions, then the pieces from member to member.
+pub fn localised_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
+    let (g, k, arithmetic) = localised_group(group, losses, bytes, link)?;
+    let piece = bytes / g;
+    let sum = link.alpha + (link.beta + arithmetic * link.gamma) * piece;
+    let passing = link.alpha + link.beta * piece;
+    finite("the encoding time", g * k * levels(group) * sum + (g - 1.0) * passing)
+}
+
+fn localised_group(group: u64, losses: u64, bytes: f64, link: Link) -> Result<(f64, f64, f64)> {
+    at_least("the number of losses", losses, 1, "at least 1")?;
+    let least = losses.saturating_mul(losses.saturating_add(1));
+    at_least("the group size", group, least, "k (k+1) for k losses at least")?;
+    positive("the checkpoint size", bytes)?;
+    link.check()?;
+    Ok((group as f64, losses as f64, if losses == 1 { 1.0 } else { 2.0 }))
+}
+
+/// The paper's localised scheme where both its parts go by binary trees, for which it prints no formula: the encoding as in eq. 6
+/// over k(k+1) processes, and each checksum to the k + 1 that keep it in ceil(log2 (k+1)) rounds.
+pub fn localised_tree(losses: u64, bytes: f64, link: Link) -> Result<f64> {
+    at_least("the number of losses", losses, 1, "at least 1")?;
+    let holders = losses.saturating_add(1);
+    let code = Code::Weighted { losses };
+    let encode = tree(losses.saturating_mul(holders), bytes, code, link)?;
+    finite("the encoding time", encode + levels(holders) * (link.alpha + link.beta * bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,6 +361,75 @@ mod tests {
         let flat = one_dimensional(k * (k + 1), M, Code::Weighted { losses: k }, LINK).unwrap();
         let local = localised(k, M, LINK).unwrap();
         assert!(local > flat && local < flat * (k as f64 + 1.2) / k as f64);
+    }
+
+    /// 25 MB a process, by hand. With beta m = 0.208333 s and B = beta m + gamma m = 0.233333 s for one loss, 0.258333 s for two: pairs
+    /// (alpha + B/2) + (alpha + beta m/2) = 0.220873 s; six for two losses 5 (2 (alpha + B/6) + alpha + beta m/6) =
+    /// 0.604467 s, and by trees of three levels 36 (alpha + B/6) + 5 (alpha + beta m/6) = 1.724431 s.
+    #[test]
+    fn localised_as_the_solver_makes_it_by_hand() {
+        let close = |ours: f64, by_hand: f64| assert!((ours / by_hand - 1.0).abs() < 1e-5, "{ours}");
+        close(localised_ring(2, 1, M, LINK).unwrap(), 0.220873);
+        close(localised_ring(6, 2, M, LINK).unwrap(), 0.604467);
+        close(localised_reduce(6, 2, M, LINK).unwrap(), 1.724431);
+        // The paper's: a tree of 6, 2 * 2 * 3 (B + alpha) = 3.10024 s, and two rounds of beta m + alpha, 0.416707 s.
+        close(localised_tree(2, M, LINK).unwrap(), 3.516947);
+        // Without latency and arithmetic k + 1 times the data, less what a rank has already: eq. 9's limit.
+        let bare = Link { alpha: 0.0, gamma: 0.0, ..LINK };
+        let most = 3.0 * bare.beta * M;
+        close(localised_ring(600, 2, M, bare).unwrap(), most * 599.0 / 600.0);
+        assert!(localised_ring(5, 2, M, LINK).is_err() && localised_reduce(2, 0, M, LINK).is_err());
+    }
+
+    /// The table of docs/MODELS.md, from the formulas evaluated apart from this program: 25 MB a process over processes and losses.
+    /// Tree and chain over all, tree and chain in groups of 16, localised tree and chain; ours: stripes of 16 by trees and round
+    /// the ring, localised by trees and round the ring.
+    #[test]
+    fn layouts_over_processes_and_losses() {
+        let localised_for = |k: u64| -> [f64; 4] {
+            match k {
+                1 => [0.7251, 0.4667, 0.3376, 0.2209],
+                2 => [3.5169, 0.7474, 1.7244, 0.6045],
+                _ => [10.9592, 1.3274, 5.3730, 1.1815],
+            }
+        };
+        for (k, p, rest) in [
+            (1, 8, [1.4001, 0.2440, 1.4001, 0.2440, 0.8005, 0.2335]),
+            (1, 16, [1.8668, 0.2498, 1.8668, 0.2498, 0.9968, 0.2336]),
+            (1, 64, [2.8002, 0.2686, 1.8668, 0.2498, 0.9968, 0.2336]),
+            (1, 480, [4.2004, 0.3374, 1.8668, 0.2498, 0.9968, 0.2336]),
+            (2, 8, [3.1002, 0.5392, 3.1002, 0.5392, 2.0676, 0.6029]),
+            (2, 16, [4.1337, 0.5512, 4.1337, 0.5512, 2.3645, 0.5539]),
+            (2, 64, [6.2005, 0.5907, 4.1337, 0.5512, 2.3645, 0.5539]),
+            (2, 480, [9.3007, 0.7346, 4.1337, 0.5512, 2.3645, 0.5539]),
+            (4, 8, [6.2005, 1.0784, 6.2005, 1.0784, 6.2019, 1.8085]),
+            (4, 16, [8.2673, 1.1025, 8.2673, 1.1025, 5.5162, 1.2920]),
+            (4, 64, [12.4010, 1.1815, 8.2673, 1.1025, 5.5162, 1.2920]),
+            (4, 480, [18.6014, 1.4691, 8.2673, 1.1025, 5.5162, 1.2920]),
+        ] {
+            let code = if k == 1 { Code::Plain } else { Code::Weighted { losses: k } };
+            let g = p.min(16);
+            let ours = [
+                tree(p, M, code, LINK),
+                chain_best(p, M, code, LINK),
+                tree(g, M, code, LINK),
+                one_dimensional(g, M, code, LINK),
+                striped_reduce(g, k, M, LINK),
+                striped_ring(g, k, M, LINK),
+            ];
+            let group = k * (k + 1);
+            let local = [
+                localised_tree(k, M, LINK),
+                localised(k, M, LINK),
+                localised_reduce(group, k, M, LINK),
+                localised_ring(group, k, M, LINK),
+            ];
+            let all = ours.into_iter().zip(rest);
+            for (ours, by_hand) in all.chain(local.into_iter().zip(localised_for(k))) {
+                let ours = ours.unwrap();
+                assert!((ours - by_hand).abs() < 6e-5, "{k} {p}: {ours} {by_hand}");
+            }
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::nonstop::{Columns, no_groups};
 pub use crate::checkpoint::plan::Scope;
 use crate::lu::need::{Means, Problem};
 use crate::params::Engine;
+use crate::parity::Spread;
 
 /// How the state is kept so that it outlives a loss: the solver's three methods with saves, its columns of checksums, and
 /// two to compare them with.
@@ -109,24 +110,39 @@ impl std::str::FromStr for Scope {
     }
 }
 
-fn group(g: u64, m: u64) -> Result<(f64, f64)> {
+/// What a checksum takes of what it protects, in groups of `g` that survive `m` losses.
+fn checksum_share(spread: Spread, g: u64, m: u64) -> Result<f64> {
     at_least("the number of losses m", m, 1, "at least 1")?;
-    at_least("the group size G", g, m.saturating_add(1), "larger than the number of losses m")?;
-    Ok((g as f64, m as f64))
+    match spread {
+        Spread::Rotated => {
+            let least = m.saturating_add(1);
+            at_least("the group size G", g, least, "larger than the number of losses m")?;
+            Ok(m as f64 / (g - m) as f64)
+        }
+        Spread::Copied => {
+            let least = m.saturating_mul(m.saturating_add(1));
+            at_least("the group size G", g, least, "m (m+1) at least for localised checksums")?;
+            Ok(1.0)
+        }
+    }
 }
 
 /// Memory taken for each unit of application data, in groups of `g` that survive `m` losses. The
 /// inverses of eqs. 6, 7 and 8, generalised from one loss: a checksum takes m/(G-m) of what it protects. Columns of
 /// checksums have no groups, so they are refused here: see [`Columns::factor`].
 pub fn memory_factor(method: Method, g: u64, m: u64) -> Result<f64> {
+    memory_factor_of(method, Spread::Rotated, g, m)
+}
+
+/// The same where checksums may lie otherwise: localised ones take as much as what they protect.
+pub fn memory_factor_of(method: Method, spread: Spread, g: u64, m: u64) -> Result<f64> {
     if method == Method::Abft {
         return Err(no_groups());
     }
     if !method.in_memory() {
         return Ok(1.0);
     }
-    let (g, m) = group(g, m)?;
-    let checksum = m / (g - m);
+    let checksum = checksum_share(spread, g, m)?;
     finite(
         "the memory factor",
         match method {
@@ -203,14 +219,14 @@ pub struct Shape {
 }
 
 /// Memory of the fullest rank of our solver: matrix and work arrays by the very lengths it makes them with
-/// ([`Problem`]), protection by [`memory_factor`] or [`Columns::factor`]. `m`: losses that groups of `g` survive,
+/// ([`Problem`]), protection by [`memory_factor_of`] or [`Columns::factor`]. `m`: losses that groups of `g` survive,
 /// or columns of checksums.
 pub fn rank_memory(
     shape: Shape,
     threads: u64,
     method: Method,
-    g: u64,
-    m: u64,
+    spread: Spread,
+    (g, m): (u64, u64),
 ) -> Result<RankMemory> {
     let Shape { n, nb, p, q, depth } = shape;
     at_least("the order N", n, 1, "at least 1")?;
@@ -246,8 +262,7 @@ pub fn rank_memory(
         matrix /= Columns { q, sums: m }.factor()?;
         (0.0, m as f64 / q as f64)
     } else if method.in_memory() {
-        let (g, m) = group(g, m)?;
-        let checksum = m / (g - m);
+        let checksum = checksum_share(spread, g, m)?;
         match method {
             Method::SelfCheckpoint => (1.0, 2.0 * checksum),
             Method::Double => (2.0, 2.0 * checksum),
@@ -296,7 +311,7 @@ mod tests {
         for (q, sums) in [(1u64, 1u64), (3, 1), (7, 1), (32, 1), (1, 2), (7, 3), (32, 4)] {
             let shape = Shape { n: 192 * q * 20, nb: 192, p: 2, q, depth: 1 };
             let (none, abft) = [Method::None, Method::Abft]
-                .map(|m| rank_memory(shape, 1, m, 1, sums).unwrap())
+                .map(|m| rank_memory(shape, 1, m, Spread::Rotated, (1, sums)).unwrap())
                 .into();
             let share = abft.matrix / (abft.matrix + abft.checksums);
             assert!((share - q as f64 / (q + sums) as f64).abs() < 1e-12, "{q} {sums} {share}");
@@ -311,6 +326,18 @@ mod tests {
         assert!(!Method::Abft.saves() && !Method::Abft.in_memory());
     }
 
+    /// By hand: A, B and two checksums as large as they are, 2 + 2; a third copy with double; one checksum with single.
+    #[test]
+    fn localised_checksums_take_a_whole_matrix_each() {
+        for (g, m) in [(2, 1), (6, 2), (7, 2), (20, 4)] {
+            let factor = |method| memory_factor_of(method, Spread::Copied, g, m).unwrap();
+            let all = [Method::SelfCheckpoint, Method::Double, Method::Single].map(factor);
+            assert_eq!(all, [4.0, 5.0, 3.0]);
+        }
+        let said = memory_factor_of(Method::SelfCheckpoint, Spread::Copied, 5, 2).unwrap_err();
+        assert!(said.to_string().contains("m (m+1)"), "{said}");
+    }
+
     /// Resident memory of the fullest rank of four real runs, bytes: within 1 per cent.
     #[test]
     fn measured_runs() {
@@ -321,7 +348,7 @@ mod tests {
             (8_000, 2, Method::SelfCheckpoint, 1_109_495_808.0),
         ] {
             let shape = Shape { n, nb: 192, p: 1, q, depth: 1 };
-            let foreseen = rank_memory(shape, 3 - q, method, 2, 1).unwrap().total();
+            let foreseen = rank_memory(shape, 3 - q, method, Spread::Rotated, (2, 1)).unwrap().total();
             println!("N={n} 1 x {q} {method:?}: {foreseen} foreseen, {measured} measured");
             assert!((foreseen / measured - 1.0).abs() < 0.01, "{n} {q} {method:?} {foreseen}");
         }
@@ -357,7 +384,7 @@ mod tests {
         #[test]
         fn parts_add_up_to_the_factor(n in 1u64..100_000, nb in 1u64..300, p in 1u64..9, q in 1u64..9, g in 2u64..20) {
             let shape = Shape { n, nb, p, q, depth: 1 };
-            let r = rank_memory(shape, 1, Method::SelfCheckpoint, g, 1).unwrap();
+            let r = rank_memory(shape, 1, Method::SelfCheckpoint, Spread::Rotated, (g, 1)).unwrap();
             let factor = memory_factor(Method::SelfCheckpoint, g, 1).unwrap();
             prop_assert!((r.matrix + r.checkpoint + r.checksums - factor * r.matrix).abs() <= 1e-9 * r.total());
             // All ranks together hold at least the whole matrix.

@@ -3,15 +3,16 @@
 //! Two ways to encode. `Reduce` is the paper's: one MPI_Reduce for each stripe holder. `Pipelined`
 //! sends segments round the ring of the group, every member adding its row as a segment passes
 //! and every member being the end of one stripe: a byte of data is sent once for each parity row
-//! whatever the size of the group. Rebuilding is a chain of the same segments that ends at the
-//! lost member. All members of a group call the same function with the same window.
+//! whatever the size of the group. Where a parity has several holders, the members at which its sums end then
+//! pass them on, all to all: each holder receives its parity once. Rebuilding is a chain of the same segments that
+//! ends at the lost member. All members of a group call the same function with the same window.
 
 use serde::{Deserialize, Serialize};
 
 use super::code::Code;
 use super::comm::GroupComm;
 use super::plan::{self, Combine};
-use super::stripes::{Role, Stripes};
+use super::stripes::{Role, Spread, Stripes};
 use crate::memory::{Region, huge};
 
 /// How rows travel while encoding.
@@ -99,27 +100,37 @@ impl Segment<'_> {
     }
 }
 
-/// Buffers of one message each: what is sent, what is received, and what is sent next.
+/// Buffers of one message each: what is sent, what is received, what is sent next; and what is to be passed on.
 struct Scratch<'a> {
     going: &'a mut [u64],
     coming: &'a mut [u64],
     ahead: &'a mut [u64],
+    /// The sums that ended here, one after the other, until all parities of a batch have.
+    ended: &'a mut [u64],
 }
 
 impl<'a> Scratch<'a> {
-    /// Room for all three, in huge pages where there are any: a transport that copies from one process to
+    /// Room for all of them, in huge pages where there are any: a transport that copies from one process to
     /// another looks every page up. For little data clearing a huge page would take longer than that.
-    fn room(words: usize) -> Region {
-        let bytes = 3 * words * 8;
+    fn room(words: usize, ended: usize) -> Region {
+        let bytes = (3 + ended) * words * 8;
         let bytes = if bytes < huge::HUGE / 8 { bytes } else { bytes.next_multiple_of(huge::HUGE) };
-        Region::anonymous(bytes).expect("memory for three messages")
+        Region::anonymous(bytes).expect("memory for a few messages")
     }
 
     fn new(room: &'a mut Region, words: usize) -> Self {
         let (going, rest) = room.words_mut().split_at_mut(words);
         let (coming, rest) = rest.split_at_mut(words);
-        Self { going, coming, ahead: &mut rest[..words] }
+        let (ahead, ended) = rest.split_at_mut(words);
+        Self { going, coming, ahead, ended }
     }
+}
+
+/// What is encoded at a time: a batch of cycles of one parity.
+struct Round<'a> {
+    parity: usize,
+    /// A segment for each member to be the end of.
+    segments: Vec<Segment<'a>>,
 }
 
 impl Coder {
@@ -138,26 +149,25 @@ impl Coder {
         me: usize,
         segment: &Segment,
         buffer: &mut [u64],
-        replace: bool,
+        mut replace: bool,
     ) {
         let width = segment.width;
-        let weight = segment.combine.weights[me];
-        if weight.is_zero() {
-            if replace {
-                buffer.fill(0);
+        for &(within, weight) in &segment.combine.terms[me] {
+            for (cycle, line) in segment.cycles.clone().zip(buffer.chunks_exact_mut(width)) {
+                let row = share.row(self.stripes.of_cycle(within, cycle), width);
+                // Short members are padded at the front.
+                let (front, back) = line.split_at_mut(width - row.len());
+                if replace {
+                    front.fill(0);
+                    weight.set(row, back);
+                } else {
+                    weight.add(row, back);
+                }
             }
-            return;
+            replace = false;
         }
-        for (cycle, line) in segment.cycles.clone().zip(buffer.chunks_exact_mut(width)) {
-            let row = share.row(self.stripes.row(me, segment.combine.slot, cycle), width);
-            // Short members are padded at the front.
-            let (front, back) = line.split_at_mut(width - row.len());
-            if replace {
-                front.fill(0);
-                weight.set(row, back);
-            } else {
-                weight.add(row, back);
-            }
+        if replace {
+            buffer.fill(0);
         }
     }
 
@@ -165,29 +175,26 @@ impl Coder {
     fn deliver(
         &self,
         share: &mut Share,
-        me: usize,
-        segment: &Segment,
-        buffer: &[u64],
+        (within, cycles): (Role, &std::ops::Range<usize>),
+        (buffer, width): (&[u64], usize),
         seen: &mut impl FnMut(&Share, Role),
     ) {
-        let width = segment.width;
-        for (cycle, line) in segment.cycles.clone().zip(buffer.chunks_exact(width)) {
-            let row = share.row_mut(self.stripes.row(me, segment.combine.slot, cycle), width);
+        for (cycle, line) in cycles.clone().zip(buffer.chunks_exact(width)) {
+            let row = share.row_mut(self.stripes.of_cycle(within, cycle), width);
             row.copy_from_slice(&line[width - row.len()..]);
         }
-        self.show(share, me, segment, seen);
+        self.show(share, (within, cycles), seen);
     }
 
-    /// Tells of this member's rows of a segment, while they are in the cache.
+    /// Tells of these rows of this member's, while they are in the cache.
     fn show(
         &self,
         share: &Share,
-        me: usize,
-        segment: &Segment,
+        (within, cycles): (Role, &std::ops::Range<usize>),
         seen: &mut impl FnMut(&Share, Role),
     ) {
-        for cycle in segment.cycles.clone() {
-            seen(share, self.stripes.row(me, segment.combine.slot, cycle));
+        for cycle in cycles.clone() {
+            seen(share, self.stripes.of_cycle(within, cycle));
         }
     }
 
@@ -219,44 +226,43 @@ impl Coder {
             return;
         }
         assert_eq!(comm.size(), self.stripes.size);
+        let (me, losses) = (comm.rank(), self.stripes.losses);
+        let passes_on = self.stripes.spread == Spread::Copied;
         // Taken once: buffers of this size would be mapped and faulted in anew for every batch.
         let words = self.message_words(window);
-        let mut room = Scratch::room(words);
+        let mut room = Scratch::room(words, if passes_on { losses } else { 0 });
         let mut scratch = Scratch::new(&mut room, words);
         let ranges: Vec<_> = self.batches(window).collect();
-        for parity in 0..self.stripes.losses {
-            let plan = plan::encode(self.code, self.stripes, parity);
-            let batch = |number: usize| -> Option<Vec<Segment>> {
-                let cycles = ranges.get(number)?;
-                let segment =
-                    |combine| Segment { combine, cycles: cycles.clone(), width: window.width };
-                Some(plan.iter().map(segment).collect())
+        let plans: Vec<Vec<Combine>> =
+            (0..losses).map(|parity| plan::encode(self.code, self.stripes, parity)).collect();
+        let round = |number: usize| -> Option<Round> {
+            // What is to be passed on has to wait for the other parities of its batch.
+            let (parity, range) = match passes_on {
+                true => (number % losses, number / losses),
+                false => (number / ranges.len(), number % ranges.len()),
             };
-            // Every further parity row reads the same data again.
-            let mut once = |share: &Share, role: Role| {
-                if parity == 0 || matches!(role, Role::Parity(_)) {
-                    seen(share, role);
+            let (plan, cycles) = (plans.get(parity)?, ranges.get(range)?);
+            let segment =
+                |combine| Segment { combine, cycles: cycles.clone(), width: window.width };
+            Some(Round { parity, segments: plan.iter().map(segment).collect() })
+        };
+        let (mut number, mut now) = (0, round(0));
+        if let (Encode::Pipelined, Some(first)) = (how, &now) {
+            self.begin(share, me, first, scratch.going, &mut seen);
+        }
+        while let Some(this) = now {
+            let next = round(number + 1);
+            match how {
+                Encode::Pipelined => {
+                    self.ring(comm, share, &this, next.as_ref(), &mut scratch, &mut seen);
                 }
-            };
-            let (mut number, mut now) = (0, batch(0));
-            if let (Encode::Pipelined, Some(first)) = (how, &now) {
-                self.begin(share, comm.rank(), first, scratch.going, &mut once);
+                Encode::Reduce => self.reduce(comm, share, &this, &mut scratch, &mut seen),
             }
-            while let Some(segments) = now {
-                let next = batch(number + 1);
-                match how {
-                    Encode::Pipelined => {
-                        self.ring(comm, share, &segments, next.as_deref(), &mut scratch, &mut once);
-                    }
-                    Encode::Reduce => {
-                        for segment in &segments {
-                            self.reduce(comm, share, segment, scratch.going, &mut once);
-                        }
-                    }
-                }
-                between();
-                (number, now) = (number + 1, next);
+            if passes_on && this.parity + 1 == losses {
+                self.pass_on(comm, share, &this.segments[me], &mut scratch, &mut seen);
             }
+            between();
+            (number, now) = (number + 1, next);
         }
     }
 
@@ -265,46 +271,48 @@ impl Coder {
         &self,
         share: &Share,
         me: usize,
-        batch: &[Segment],
+        round: &Round,
         buffer: &mut [u64],
         seen: &mut impl FnMut(&Share, Role),
     ) {
+        let batch = &round.segments;
         let first = &batch[(me + batch.len() - 1) % batch.len()];
         self.contribute(share, me, first, &mut buffer[..first.words()], true);
-        self.show_data(share, me, first, seen);
+        self.show_first(share, me, (round, first), seen);
     }
 
     /// All members' combinations at once, each arriving at its own target after G - 1 steps. Begins with
-    /// what `begin` has put into `going`, and while the last messages travel begins the next batch.
+    /// what `begin` has put into `going`, and while the last messages travel begins the next round.
     fn ring<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
         share: &mut Share,
-        batch: &[Segment],
-        next: Option<&[Segment]>,
+        round: &Round,
+        next: Option<&Round>,
         scratch: &mut Scratch,
         seen: &mut impl FnMut(&Share, Role),
     ) {
         let (size, me) = (comm.size(), comm.rank());
         let (to, from) = ((me + 1) % size, (me + size - 1) % size);
-        let segment = |target: usize| &batch[target % size];
+        let segment = |target: usize| &round.segments[target % size];
         let words = segment(me).words();
         for step in 0..size - 2 {
             let (going, coming) = (&scratch.going[..words], &mut scratch.coming[..words]);
             comm.sendrecv(Some((going, to)), Some((coming, from)));
             let passing = segment(me + 2 * size - 2 - step);
             self.contribute(share, me, passing, coming, false);
-            self.show_data(share, me, passing, seen);
+            self.show_first(share, me, (round, passing), seen);
             std::mem::swap(&mut scratch.going, &mut scratch.coming);
         }
-        // What arrives last is complete: this member holds its parity, and adds nothing to it. Rows that lie
-        // one after the other it can receive where they belong.
+        // What arrives last lacks this member's own row at most. Where there is none it is complete, and rows that
+        // lie one after the other can be received where they belong.
         let mine = segment(me);
-        let in_place = self.run_of_parity(share, me, mine);
+        let in_place = self.run_of_parity(share, mine);
         let parity = std::mem::take(&mut share.parity);
-        let into = match &in_place {
-            Some(range) => &mut parity[range.clone()],
-            None => &mut scratch.coming[..words],
+        let into = match (&in_place, mine.combine.row) {
+            (Some(range), _) => &mut parity[range.clone()],
+            (None, Some(_)) => &mut scratch.coming[..words],
+            (None, None) => &mut scratch.ended[round.parity * words..][..words],
         };
         comm.sendrecv_while(Some((&scratch.going[..words], to)), Some((into, from)), &mut || {
             if let Some(next) = next {
@@ -312,23 +320,59 @@ impl Coder {
             }
         });
         share.parity = parity;
-        match in_place {
-            Some(_) => self.show(share, me, mine, seen),
-            None => self.deliver(share, me, mine, &scratch.coming[..words], seen),
+        match (mine.combine.row, in_place) {
+            (Some(row), Some(_)) => self.show(share, (row, &mine.cycles), seen),
+            (Some(row), None) => {
+                let rows = (&scratch.coming[..words], mine.width);
+                self.deliver(share, (row, &mine.cycles), rows, seen);
+            }
+            (None, _) => {
+                let sum = &mut scratch.ended[round.parity * words..][..words];
+                self.contribute(share, me, mine, sum, false);
+                self.show_first(share, me, (round, mine), seen);
+            }
         }
         std::mem::swap(&mut scratch.going, &mut scratch.ahead);
     }
 
-    /// Where a segment's parity rows of this member lie, if nothing lies between them.
-    fn run_of_parity(
+    /// The sums of a batch go from the members at which they ended to those that hold them.
+    fn pass_on<G: GroupComm + ?Sized>(
         &self,
-        share: &Share,
-        me: usize,
-        segment: &Segment,
-    ) -> Option<std::ops::Range<usize>> {
+        comm: &G,
+        share: &mut Share,
+        mine: &Segment,
+        scratch: &mut Scratch,
+        seen: &mut impl FnMut(&Share, Role),
+    ) {
+        let (size, me, words) = (comm.size(), comm.rank(), mine.words());
+        // Of the segments, which lie in the order of the members, each ended at its own.
+        let held = |member: usize, slot: usize| {
+            let held = self.stripes.parity(member, slot);
+            held.expect("where sums are passed on each member holds some of every stripe")
+        };
+        for step in 0..size {
+            let (to, from) = ((me + step) % size, (me + size - step) % size);
+            let (parity, row) = held(to, me);
+            let going = &scratch.ended[parity * words..][..words];
+            let within = (Role::Parity(held(me, from).1), &mine.cycles);
+            if step == 0 {
+                debug_assert_eq!(Role::Parity(row), within.0);
+                self.deliver(share, within, (going, mine.width), seen);
+            } else {
+                let coming = &mut scratch.coming[..words];
+                comm.sendrecv(Some((going, to)), Some((coming, from)));
+                self.deliver(share, within, (&*coming, mine.width), seen);
+            }
+        }
+    }
+
+    /// Where a segment's parity rows of this member, the target's, lie, if nothing lies between them.
+    fn run_of_parity(&self, share: &Share, segment: &Segment) -> Option<std::ops::Range<usize>> {
         let rows = segment.cycles.len();
-        let close = rows == 1 || self.stripes.losses == 1 && segment.width == share.pitch;
-        match self.stripes.row(me, segment.combine.slot, segment.cycles.start) {
+        let stripes = self.stripes;
+        let each = stripes.parity_rows(1);
+        let close = rows == 1 || each == 1 && segment.width == share.pitch;
+        match stripes.of_cycle(segment.combine.row?, segment.cycles.start) {
             Role::Parity(row) if close => {
                 let start = share.parity_range(row, segment.width).start;
                 Some(start..start + rows * segment.width)
@@ -337,11 +381,7 @@ impl Coder {
         }
     }
 
-    fn is_parity(&self, me: usize, segment: &Segment) -> bool {
-        matches!(self.stripes.role(me, segment.combine.slot), Role::Parity(_))
-    }
-
-    /// Tells of the data rows that went into a segment, if this member's are data there.
+    /// Tells of the rows of data that this member has added to a segment.
     fn show_data(
         &self,
         share: &Share,
@@ -349,35 +389,56 @@ impl Coder {
         segment: &Segment,
         seen: &mut impl FnMut(&Share, Role),
     ) {
-        if !self.is_parity(me, segment) {
-            self.show(share, me, segment, seen);
+        for &(within, _) in &segment.combine.terms[me] {
+            if matches!(within, Role::Data(_)) {
+                self.show(share, (within, &segment.cycles), seen);
+            }
         }
     }
 
+    /// The same while encoding, once: every further parity reads the same data again.
+    fn show_first(
+        &self,
+        share: &Share,
+        me: usize,
+        (round, segment): (&Round, &Segment),
+        seen: &mut impl FnMut(&Share, Role),
+    ) {
+        if round.parity == 0 {
+            self.show_data(share, me, segment, seen);
+        }
+    }
+
+    /// The same as the ring, by a reduction for each member.
     fn reduce<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
         share: &mut Share,
-        segment: &Segment,
-        buffer: &mut [u64],
+        round: &Round,
+        scratch: &mut Scratch,
         seen: &mut impl FnMut(&Share, Role),
     ) {
         let me = comm.rank();
-        let buffer = &mut buffer[..segment.words()];
-        self.contribute(share, me, segment, buffer, true);
-        self.show_data(share, me, segment, seen);
-        let root = segment.combine.target;
-        if !self.code.exact() {
-            // SAFETY: doubles and words have one size and alignment, and any bits are a double.
-            let doubles = unsafe {
-                std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<f64>(), buffer.len())
-            };
-            comm.reduce_sum(doubles, root);
-        } else {
-            comm.reduce_xor(buffer, root);
-        }
-        if me == root {
-            self.deliver(share, me, segment, buffer, seen);
+        for segment in &round.segments {
+            let words = segment.words();
+            let buffer = &mut scratch.going[..words];
+            self.contribute(share, me, segment, buffer, true);
+            self.show_first(share, me, (round, segment), seen);
+            let root = segment.combine.target;
+            if !self.code.exact() {
+                // SAFETY: doubles and words have one size and alignment, and any bits are a double.
+                let doubles = unsafe {
+                    std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<f64>(), buffer.len())
+                };
+                comm.reduce_sum(doubles, root);
+            } else {
+                comm.reduce_xor(buffer, root);
+            }
+            match segment.combine.row {
+                _ if me != root => {}
+                Some(row) => self.deliver(share, (row, &segment.cycles), (&*buffer, segment.width), seen),
+                None => scratch.ended[round.parity * words..][..words].copy_from_slice(buffer),
+            }
         }
     }
 
@@ -401,8 +462,10 @@ impl Coder {
             return true;
         }
         let (size, me) = (comm.size(), comm.rank());
+        let own = |segment: &Segment| segment.combine.row.expect("who lost it takes it");
+        let gives_parity = |segment: &Segment| matches!(own(segment), Role::Parity(_));
         let words = self.message_words(window);
-        let mut room = Scratch::room(words);
+        let mut room = Scratch::room(words, 0);
         for &target in lost {
             // The chain: survivors in ring order after the target, then the target itself.
             let mut chain: Vec<usize> = (1..size)
@@ -442,8 +505,8 @@ impl Coder {
                 } else if last {
                     // Parity that is received where it belongs is out of reach of this member's own work.
                     let range = now
-                        .filter(|_| !before.is_some_and(|s| self.is_parity(me, s)))
-                        .and_then(|s| self.run_of_parity(share, me, s));
+                        .filter(|_| !before.is_some_and(|s| gives_parity(s)))
+                        .and_then(|s| self.run_of_parity(share, s));
                     let parity = match range {
                         Some(_) => std::mem::take(&mut share.parity),
                         None => &mut [],
@@ -453,12 +516,16 @@ impl Coder {
                         (None, now) => now.map(|s| &mut coming[..s.words()]),
                     };
                     let recv = into.map(|into| (into, chain[place - 1]));
-                    comm.sendrecv_while(None, recv, &mut || match before {
-                        Some(before) if in_place => self.show(share, me, before, &mut seen),
-                        Some(before) => {
-                            self.deliver(share, me, before, &ready[..before.words()], &mut seen);
+                    comm.sendrecv_while(None, recv, &mut || {
+                        let Some(before) = before else { return };
+                        let to = (own(before), &before.cycles);
+                        match in_place {
+                            true => self.show(share, to, &mut seen),
+                            false => {
+                                let rows = (&ready[..before.words()], before.width);
+                                self.deliver(share, to, rows, &mut seen);
+                            }
                         }
-                        None => {}
                     });
                     in_place = range.is_some();
                     if in_place {
@@ -575,19 +642,26 @@ mod tests {
 
     #[test]
     fn both_ways_of_encoding_agree_and_any_loss_is_rebuilt() {
-        let shapes = [(7, 5), (6, 5), (7, 4), (5, 3), (7, 5)];
-        for (code, losses) in [
-            (Code::Xor, 1),
-            (Code::Sum, 1),
-            (Code::ReedSolomon, 1),
-            (Code::ReedSolomon, 2),
-            (Code::ReedSolomon, 3),
-            (Code::ReedSolomon, 4),
-            (Code::Weighted, 1),
-            (Code::Weighted, 3),
+        let shapes = [(7, 5), (6, 5), (7, 4), (5, 3), (7, 5), (6, 4), (7, 5)];
+        for (spread, size, code, losses) in [
+            (Spread::Rotated, 5, Code::Xor, 1),
+            (Spread::Rotated, 5, Code::Sum, 1),
+            (Spread::Rotated, 5, Code::ReedSolomon, 1),
+            (Spread::Rotated, 5, Code::ReedSolomon, 2),
+            (Spread::Rotated, 5, Code::ReedSolomon, 3),
+            (Spread::Rotated, 5, Code::ReedSolomon, 4),
+            (Spread::Rotated, 5, Code::Weighted, 1),
+            (Spread::Rotated, 5, Code::Weighted, 3),
+            (Spread::Copied, 2, Code::Xor, 1),
+            (Spread::Copied, 3, Code::Xor, 1),
+            (Spread::Copied, 3, Code::Sum, 1),
+            (Spread::Copied, 6, Code::ReedSolomon, 2),
+            (Spread::Copied, 7, Code::ReedSolomon, 2),
+            (Spread::Copied, 7, Code::Weighted, 2),
         ] {
-            let coder = Coder { code, stripes: Stripes::new(shapes.len(), losses) };
-            let mut owns = group(coder, &shapes, 99);
+            let shapes = &shapes[..size];
+            let coder = Coder { code, stripes: Stripes::new(spread, size, losses) };
+            let mut owns = group(coder, shapes, 99);
             let window = whole(&owns);
             let mut reduced = owns.clone();
             together(&mut owns, |comm, share| {
@@ -616,6 +690,49 @@ mod tests {
         }
     }
 
+    /// The groups of a `Copied` spread, a segment of several cycles: each holder has the parity of everything, the same words
+    /// as the other holders.
+    #[test]
+    fn all_holders_of_a_parity_hold_the_same() {
+        for (size, losses) in [(2, 1), (4, 1), (6, 2), (8, 2), (12, 3)] {
+            let shapes = vec![(40, 3000); size];
+            let stripes = Stripes::new(Spread::Copied, size, losses);
+            let coder = Coder { code: Code::ReedSolomon, stripes };
+            let mut owns = group(coder, &shapes, 3);
+            let window = whole(&owns);
+            let seen = std::sync::Mutex::new(vec![Vec::new(); size]);
+            together(&mut owns, |comm, share| {
+                let mut here = Vec::new();
+                let see = |_: &Share, role: Role| here.push(role);
+                coder.encode(comm, Encode::Pipelined, share, window, see, || ());
+                seen.lock().unwrap()[comm.rank()] = here;
+            });
+            for (member, own) in owns.iter().enumerate() {
+                assert_eq!(own.parity, owns[member % losses].parity, "{size} {losses} {member}");
+                assert!(member < losses || owns[member - 1].parity != own.parity || losses == 1);
+            }
+            for (row, words) in owns[0].parity.chunks(3000).enumerate().take(40) {
+                let sum = |col: usize| {
+                    let at = |own: &Own| own.data[(own.rows - 1 - row) * own.ld + col];
+                    owns.iter().map(at).fold(0, |a, b| a ^ b)
+                };
+                assert!(words.iter().enumerate().all(|(col, &word)| word == sum(col)));
+            }
+            // Each row is told once.
+            for mut seen in seen.into_inner().unwrap() {
+                let told = seen.len();
+                seen.sort_by_key(|role| match *role {
+                    Role::Data(row) => (0, row),
+                    Role::Parity(row) => (1, row),
+                });
+                seen.dedup();
+                assert_eq!(told, seen.len());
+                let cycles = 40usize.div_ceil(size);
+                assert_eq!(told, 2 * cycles * size);
+            }
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
         /// Encoding only the corner that changed gives the parity of the whole.
@@ -623,10 +740,15 @@ mod tests {
         fn encoding_a_corner_keeps_the_parity_of_everything(
             size in 2usize..6, losses in 1usize..4, seed: u64,
             rows in 1usize..20, cols in 1usize..12, cut_rows in 0usize..20, cut_cols in 0usize..12,
-            ragged in proptest::collection::vec((0usize..3, 0usize..3), 6), pipelined: bool,
+            ragged in proptest::collection::vec((0usize..3, 0usize..3), 9), pipelined: bool,
+            copied: bool,
         ) {
-            let losses = losses.min(size - 1);
-            let coder = Coder { code: Code::ReedSolomon, stripes: Stripes::new(size, losses) };
+            let (spread, size, losses) = match copied {
+                true if size < 4 => (Spread::Copied, size, 1),
+                true => (Spread::Copied, 2 + size, 2),
+                false => (Spread::Rotated, size, losses.min(size - 1)),
+            };
+            let coder = Coder { code: Code::ReedSolomon, stripes: Stripes::new(spread, size, losses) };
             let shapes: Vec<(usize, usize)> = (0..size)
                 .map(|i| (rows + ragged[i].0, cols + ragged[i].1)).collect();
             let how = if pipelined { Encode::Pipelined } else { Encode::Reduce };
@@ -654,7 +776,7 @@ mod tests {
     #[test]
     fn segments_longer_than_one_message_arrive_whole() {
         let shapes = [(40, 9000), (39, 9000), (40, 8999)];
-        let coder = Coder { code: Code::Xor, stripes: Stripes::new(3, 1) };
+        let coder = Coder { code: Code::Xor, stripes: Stripes::new(Spread::Rotated, 3, 1) };
         let mut owns = group(coder, &shapes, 5);
         let window = whole(&owns);
         assert!(coder.batches(window).count() > 5);

@@ -16,4 +16,4 @@ pub mod stripes;
 pub use code::Code;
 pub use comm::GroupComm;
 pub use exchange::{Encode, Share};
-pub use stripes::Stripes;
+pub use stripes::{Spread, Stripes};

@@ -7,16 +7,21 @@ use super::code::{Code, Weight, byte_weight, real_weight};
 use super::field::{Field, invert};
 use super::stripes::{Role, Stripes};
 
-/// In every cycle, `target`'s row of stripe `slot` is the sum of `weights[i]` times member i's row.
+/// In every cycle, the sum of weighted rows of the members, which ends at `target` and is a row of a stripe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Combine {
     pub target: usize,
-    pub slot: usize,
-    pub weights: Vec<Weight>,
+    /// Which of the target's rows it is, by its number within the cycle; None where others take it.
+    pub row: Option<Role>,
+    /// Which of each member's rows go in, by their numbers within the cycle, and how often.
+    pub terms: Vec<Terms>,
 }
 
-/// The combinations that make parity row `parity` of all stripes, indexed by the member that holds
-/// them: each member is the target of exactly one.
+/// What one member adds to a combination: of a stripe it may have a row of data and one of parity.
+pub type Terms = Vec<(Role, Weight)>;
+
+/// The combinations that make parity `parity` of all stripes, indexed by the member at which they end:
+/// each member is the target of exactly one.
 pub fn encode(code: Code, stripes: Stripes, parity: usize) -> Vec<Combine> {
     match code {
         Code::Xor | Code::ReedSolomon => Weights { stripes, of: byte_weight }.encode(parity),
@@ -39,101 +44,157 @@ struct Weights<W> {
     of: W,
 }
 
+/// Weights of a stripe's rows of data and of its rows of parity, by member.
+#[derive(Clone)]
+struct OfStripe<F> {
+    data: Vec<F>,
+    parity: Vec<F>,
+}
+
 impl<F: Field + Into<Weight>, W: Fn(usize, usize) -> F> Weights<W> {
     fn encode(&self, parity: usize) -> Vec<Combine> {
         let stripes = self.stripes;
         (0..stripes.size)
             .map(|target| {
-                let slot = stripes.slot_held(target, parity);
-                combine(target, slot, self.of_parity(slot, parity))
+                let slot = stripes.slot_ended(target, parity);
+                // Where a parity has several holders they take it from where the sum ends.
+                let alone = stripes.holders(slot, parity).eq([target]);
+                let row = stripes.parity(target, slot).filter(|_| alone);
+                let row = row.map(|(_, row)| Role::Parity(row));
+                self.combine(target, slot, row, self.of_parity(slot, parity))
             })
             .collect()
     }
 
     fn rebuild(&self, lost: &[usize]) -> Option<Vec<Combine>> {
-        if lost.len() > self.stripes.losses {
+        let stripes = self.stripes;
+        if lost.len() > stripes.losses {
             return None;
         }
         let mut plan = Vec::new();
-        for &target in lost {
-            for slot in 0..self.stripes.size {
-                plan.push(combine(target, slot, self.of_lost(lost, target, slot)?));
+        for slot in 0..stripes.size {
+            let data: Vec<usize> =
+                lost.iter().copied().filter(|&x| stripes.data(x, slot).is_some()).collect();
+            let rows = self.of_lost_data(lost, &data, slot)?;
+            for (&target, weights) in data.iter().zip(&rows) {
+                let row = stripes.data(target, slot).map(Role::Data);
+                plan.push(self.combine(target, slot, row, weights.clone()));
+            }
+            for &target in lost {
+                let Some((parity, row)) = stripes.parity(target, slot) else { continue };
+                let weights = self.of_lost_parity(lost, slot, parity, data.iter().zip(&rows));
+                plan.push(self.combine(target, slot, Some(Role::Parity(row)), weights));
             }
         }
         Some(plan)
     }
 
-    fn of_parity(&self, slot: usize, parity: usize) -> Vec<F> {
-        (0..self.stripes.size)
-            .map(|member| match self.stripes.role(member, slot) {
-                Role::Data(_) => (self.of)(parity, member),
-                Role::Parity(_) => F::ZERO,
-            })
-            .collect()
+    fn zeros(&self) -> Vec<F> {
+        vec![F::ZERO; self.stripes.size]
     }
 
-    fn of_lost(&self, lost: &[usize], target: usize, slot: usize) -> Option<Vec<F>> {
+    fn of_parity(&self, slot: usize, parity: usize) -> OfStripe<F> {
+        let weight = |member| match self.stripes.data(member, slot) {
+            Some(_) => (self.of)(parity, member),
+            None => F::ZERO,
+        };
+        OfStripe { data: (0..self.stripes.size).map(weight).collect(), parity: self.zeros() }
+    }
+
+    /// Who has a parity of a stripe of those that are left.
+    fn left(&self, lost: &[usize], slot: usize, parity: usize) -> Option<usize> {
+        self.stripes.holders(slot, parity).find(|holder| !lost.contains(holder))
+    }
+
+    /// The rows that the members of `data`, all lost, have in a stripe, from survivors' rows.
+    fn of_lost_data(
+        &self,
+        lost: &[usize],
+        data: &[usize],
+        slot: usize,
+    ) -> Option<Vec<OfStripe<F>>> {
         let stripes = self.stripes;
-        let is_lost = |member: usize| lost.contains(&member);
-        let is_data = |member: &usize| matches!(stripes.role(*member, slot), Role::Data(_));
-        let lost_data: Vec<usize> = lost.iter().copied().filter(is_data).collect();
-        // As many equations as there are unknowns, from parity rows that survived.
-        let equations: Vec<usize> = (0..stripes.losses)
-            .filter(|&p| !is_lost(stripes.holder(slot, p)))
-            .take(lost_data.len())
+        // As many equations as there are unknowns, of parity that is left: its number, and who has it.
+        let equations: Vec<(usize, usize)> = (0..stripes.losses)
+            .filter_map(|parity| Some((parity, self.left(lost, slot, parity)?)))
+            .take(data.len())
             .collect();
-        if equations.len() < lost_data.len() {
+        if equations.len() < data.len() {
             return None;
         }
-        let equation = |&p: &usize| lost_data.iter().map(|&x| (self.of)(p, x)).collect();
+        let equation = |&(p, _): &(usize, usize)| data.iter().map(|&x| (self.of)(p, x)).collect();
         let mut solve: Vec<Vec<F>> = equations.iter().map(equation).collect();
         if !invert(&mut solve) {
             return None;
         }
-        // Row of the lost data member number `unknown`, as weights over survivors: what is left of each
-        // equation when the survivors' data are taken away.
-        let data_row = |unknown: usize| -> Vec<F> {
-            (0..stripes.size)
-                .map(|member| {
-                    if is_lost(member) {
-                        return F::ZERO;
-                    }
-                    match stripes.role(member, slot) {
-                        Role::Parity(p) => equations
-                            .iter()
-                            .position(|&e| e == p)
-                            .map_or(F::ZERO, |e| solve[unknown][e]),
-                        Role::Data(_) => {
-                            equations.iter().enumerate().fold(F::ZERO, |left, (e, &p)| {
-                                left.minus(solve[unknown][e].times((self.of)(p, member)))
-                            })
-                        }
-                    }
-                })
-                .collect()
-        };
-        match stripes.role(target, slot) {
-            Role::Data(_) => Some(data_row(lost_data.iter().position(|&x| x == target)?)),
-            Role::Parity(parity) => {
-                let mut weights = self.of_parity(slot, parity);
-                for (unknown, &member) in lost_data.iter().enumerate() {
-                    let factor = std::mem::replace(&mut weights[member], F::ZERO);
-                    for (w, d) in weights.iter_mut().zip(data_row(unknown)) {
-                        *w = w.plus(factor.times(d));
+        // What is left of each equation when the survivors' data are taken away.
+        let row = |solved: &Vec<F>| {
+            let mut weights = OfStripe { data: self.zeros(), parity: self.zeros() };
+            for (&factor, &(parity, holder)) in solved.iter().zip(&equations) {
+                weights.parity[holder] = factor;
+                for member in (0..stripes.size).filter(|member| !lost.contains(member)) {
+                    if stripes.data(member, slot).is_some() {
+                        let gone = factor.times((self.of)(parity, member));
+                        weights.data[member] = weights.data[member].minus(gone);
                     }
                 }
-                Some(weights)
+            }
+            weights
+        };
+        Some(solve.iter().map(row).collect())
+    }
+
+    /// A row of parity that is lost: another's copy, or what it is made of, with `rows` for the data that are lost too.
+    fn of_lost_parity<'a>(
+        &self,
+        lost: &[usize],
+        slot: usize,
+        parity: usize,
+        rows: impl Iterator<Item = (&'a usize, &'a OfStripe<F>)>,
+    ) -> OfStripe<F>
+    where
+        F: 'a,
+    {
+        if let Some(holder) = self.left(lost, slot, parity) {
+            let mut copy = OfStripe { data: self.zeros(), parity: self.zeros() };
+            copy.parity[holder] = F::ONE;
+            return copy;
+        }
+        let mut weights = self.of_parity(slot, parity);
+        for (&member, row) in rows {
+            let factor = std::mem::replace(&mut weights.data[member], F::ZERO);
+            for (all, new) in [(&mut weights.data, &row.data), (&mut weights.parity, &row.parity)] {
+                for (w, &d) in all.iter_mut().zip(new) {
+                    *w = w.plus(factor.times(d));
+                }
             }
         }
+        weights
     }
-}
 
-fn combine<F: Into<Weight>>(target: usize, slot: usize, weights: Vec<F>) -> Combine {
-    Combine { target, slot, weights: weights.into_iter().map(Into::into).collect() }
+    fn combine(
+        &self,
+        target: usize,
+        slot: usize,
+        row: Option<Role>,
+        weights: OfStripe<F>,
+    ) -> Combine {
+        let stripes = self.stripes;
+        let all = weights.data.into_iter().zip(weights.parity).enumerate();
+        let terms = all.map(|(member, (of_data, of_parity))| {
+            let data = stripes.data(member, slot).map(|row| (Role::Data(row), of_data.into()));
+            let parity = stripes.parity(member, slot);
+            let parity = parity.map(|(_, row)| (Role::Parity(row), of_parity.into()));
+            let takes_part = |(_, weight): &(Role, Weight)| !weight.is_zero();
+            data.into_iter().chain(parity).filter(takes_part).collect()
+        });
+        Combine { target, row, terms: terms.collect() }
+    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::super::stripes::{Spread, tests::all};
     use super::*;
 
     /// All sets of at most `most` numbers below `size`.
@@ -152,9 +213,35 @@ pub(crate) mod tests {
 
     const LOST_BY_ROUNDING: f64 = 1e-8;
 
+    /// A member's rows of one cycle, a word each.
+    #[derive(Clone, PartialEq, Debug)]
+    struct Rows {
+        data: Vec<u64>,
+        parity: Vec<u64>,
+    }
+
+    impl Rows {
+        fn at(&mut self, role: Role) -> &mut u64 {
+            match role {
+                Role::Data(row) => &mut self.data[row],
+                Role::Parity(row) => &mut self.parity[row],
+            }
+        }
+    }
+
+    fn sum(rows: &mut [Rows], c: &Combine) -> u64 {
+        let mut sum = [0u64];
+        for (member, terms) in rows.iter_mut().zip(&c.terms) {
+            for &(role, weight) in terms {
+                weight.add(&[*member.at(role)], &mut sum);
+            }
+        }
+        sum[0]
+    }
+
     /// One stripe cycle, a word a row: encode, lose every possible set, rebuild, compare.
-    fn survives_every_loss(code: Code, size: usize, losses: usize) {
-        let stripes = Stripes::new(size, losses);
+    fn survives_every_loss(code: Code, stripes: Stripes) {
+        let Stripes { size, losses, .. } = stripes;
         let value = |member: usize, row: usize| -> u64 {
             let x = (member * 31 + row * 7 + 1) as u64;
             match code {
@@ -162,45 +249,48 @@ pub(crate) mod tests {
                 _ => x.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             }
         };
-        let mut rows: Vec<Vec<u64>> = (0..size)
-            .map(|member| {
-                (0..size)
-                    .map(|slot| match stripes.role(member, slot) {
-                        Role::Data(d) => value(member, d),
-                        Role::Parity(_) => 0,
-                    })
-                    .collect()
+        let (per_cycle, parity_rows) = (stripes.rows_per_cycle(), stripes.parity_rows(1));
+        let mut rows: Vec<Rows> = (0..size)
+            .map(|member| Rows {
+                data: (0..per_cycle).map(|row| value(member, row)).collect(),
+                parity: vec![0; parity_rows],
             })
             .collect();
-        let combine = |rows: &[Vec<u64>], c: &Combine| {
-            let mut sum = [0u64];
-            for (member, &weight) in c.weights.iter().enumerate() {
-                weight.add(&rows[member][c.slot..][..1], &mut sum);
-            }
-            sum[0]
-        };
         for parity in 0..losses {
             for c in encode(code, stripes, parity) {
-                rows[c.target][c.slot] = combine(&rows, &c);
+                let word = sum(&mut rows, &c);
+                let slot = stripes.slot_ended(c.target, parity);
+                for holder in stripes.holders(slot, parity) {
+                    let (number, row) = stripes.parity(holder, slot).unwrap();
+                    assert_eq!(number, parity);
+                    rows[holder].parity[row] = word;
+                }
+                let own = stripes.parity(c.target, slot).map(|(_, row)| Role::Parity(row));
+                assert_eq!(c.row, own.filter(|_| stripes.spread == Spread::Rotated));
             }
         }
         for lost in subsets(size, losses) {
             let mut damaged = rows.clone();
             for &member in &lost {
-                damaged[member].fill(f64::NAN.to_bits());
+                damaged[member].data.fill(f64::NAN.to_bits());
+                damaged[member].parity.fill(f64::NAN.to_bits());
             }
             for c in rebuild(code, stripes, &lost).unwrap() {
-                assert!(lost.iter().all(|&x| c.weights[x].is_zero()));
-                damaged[c.target][c.slot] = combine(&damaged, &c);
+                assert!(lost.iter().all(|&x| c.terms[x].is_empty()));
+                let word = sum(&mut damaged, &c);
+                *damaged[c.target].at(c.row.unwrap()) = word;
             }
-            let what = format!("{code:?} G={size} m={losses} lost {lost:?}");
+            let what = format!("{code:?} {stripes:?} lost {lost:?}");
             // Sums of small whole numbers are exact.
             if code != Code::Weighted {
                 assert_eq!(damaged, rows, "{what}");
                 continue;
             }
-            for (got, want) in damaged.iter().flatten().zip(rows.iter().flatten()) {
-                let (got, want) = (f64::from_bits(*got), f64::from_bits(*want));
+            let words = |rows: &[Rows]| -> Vec<u64> {
+                rows.iter().flat_map(|r| r.data.iter().chain(&r.parity)).copied().collect()
+            };
+            for (got, want) in words(&damaged).into_iter().zip(words(&rows)) {
+                let (got, want) = (f64::from_bits(got), f64::from_bits(want));
                 // Numbers of up to a thousand.
                 assert!((got - want).abs() < LOST_BY_ROUNDING, "{what}: {got} for {want}");
             }
@@ -213,12 +303,14 @@ pub(crate) mod tests {
     fn weights_lose_four_digits_at_most_in_groups_of_up_to_16() {
         for size in 2..=16 {
             let losses = Code::Weighted.losses_max().min(size - 1);
+            let stripes = Stripes::new(Spread::Rotated, size, losses);
             for lost in subsets(size, losses).iter().filter(|lost| lost.len() == losses) {
-                for c in rebuild(Code::Weighted, Stripes::new(size, losses), lost).unwrap() {
+                for c in rebuild(Code::Weighted, stripes, lost).unwrap() {
                     let growth: f64 = c
-                        .weights
+                        .terms
                         .iter()
-                        .map(|w| match w {
+                        .flatten()
+                        .map(|(_, w)| match w {
                             Weight::Real(w) => w.abs(),
                             Weight::Byte(_) => panic!("{w:?}"),
                         })
@@ -231,18 +323,18 @@ pub(crate) mod tests {
 
     #[test]
     fn any_losses_up_to_the_limit_are_rebuilt_whatever_members_they_hit() {
-        for size in 2..10 {
-            survives_every_loss(Code::Xor, size, 1);
-            survives_every_loss(Code::Sum, size, 1);
-            for losses in 1..size {
-                survives_every_loss(Code::ReedSolomon, size, losses);
-            }
-            for losses in 1..size.min(Code::Weighted.losses_max() + 1) {
-                survives_every_loss(Code::Weighted, size, losses);
+        for stripes in all(13) {
+            for code in Code::ALL {
+                let small = stripes.size < 10 || stripes.spread == Spread::Copied;
+                if small && stripes.losses <= code.losses_max() {
+                    survives_every_loss(code, stripes);
+                }
             }
         }
-        survives_every_loss(Code::ReedSolomon, 12, 6);
-        survives_every_loss(Code::ReedSolomon, 16, 4);
-        survives_every_loss(Code::ReedSolomon, 64, 2);
+        for (size, losses) in [(9, 8), (9, 5), (12, 6), (16, 4), (64, 2)] {
+            let stripes = Stripes::new(Spread::Rotated, size, losses);
+            survives_every_loss(Code::ReedSolomon, stripes);
+        }
+        survives_every_loss(Code::ReedSolomon, Stripes::new(Spread::Copied, 20, 4));
     }
 }

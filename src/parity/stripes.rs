@@ -1,24 +1,61 @@
 //! Which member of a group holds what of which stripe: pure arithmetic.
 //!
 //! A member's data is a stack of rows, counted from the *bottom* of its local matrix: what changes
-//! late in a factorisation lies there, for every member, however sizes differ. G - m rows of each
-//! member make a cycle of G stripes. In stripe t the members t, t+1, .., t+m-1 (mod G) hold parity,
-//! the others one row of data each. So each member holds m parity rows for each G - m rows of data, and
-//! however far the corner has shrunk, memory and traffic are the same for all.
+//! late in a factorisation lies there, for every member, however sizes differ. So however far the corner has
+//! shrunk, memory and traffic are the same for all.
+//!
+//! `Spread::Rotated`: G - m rows of each member make a cycle of G stripes. In stripe t the members t, t+1, .., t+m-1
+//! (mod G) hold parity, the others one row of data each. So each member holds m parity rows for each G - m rows of data.
+//!
+//! `Spread::Copied`: G rows of each member make a cycle of G stripes. In every stripe each member holds a row of data and, of
+//! the parity whose number is its own modulo m, a row beside it. So each member holds as much parity as data, and in a group
+//! of m(m+1) each parity is there m+1 times: whichever m members are lost, one copy of each is left.
 
-/// The rotation for a group of `size` members that survives `losses` lost ones.
+use serde::{Deserialize, Serialize};
+
+/// How the parity of a group lies over its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Spread {
+    /// Each member holds its share of all parities.
+    Rotated,
+    /// Each member holds one parity whole.
+    Copied,
+}
+
+impl Spread {
+    /// Members that a group must have to survive so many losses.
+    pub fn members_least(self, losses: usize) -> usize {
+        match self {
+            Spread::Rotated => losses + 1,
+            Spread::Copied => losses * (losses + 1),
+        }
+    }
+
+    /// Words of parity beside each word of data.
+    pub fn parity_share(self, size: usize, losses: usize) -> f64 {
+        match self {
+            _ if losses == 0 => 0.0,
+            Spread::Rotated => losses as f64 / (size - losses) as f64,
+            Spread::Copied => 1.0,
+        }
+    }
+}
+
+/// The stripes of a group of `size` members that survives `losses` lost ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stripes {
     pub size: usize,
     pub losses: usize,
+    pub spread: Spread,
 }
 
-/// What a member holds in one stripe.
+/// One of a member's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The row with this number within the cycle's G - m.
+    /// The row of data with this number.
     Data(usize),
-    /// The parity row with this number.
+    /// The row of parity with this number.
     Parity(usize),
 }
 
@@ -26,15 +63,27 @@ impl Stripes {
     /// Without losses there is no parity.
     ///
     /// # Panics
-    /// Unless losses < size: settings are checked before a run.
-    pub fn new(size: usize, losses: usize) -> Self {
-        assert!(losses < size, "{losses} losses in a group of {size}");
-        Self { size, losses }
+    /// If the group is too small to survive the losses: settings are checked before a run.
+    pub fn new(spread: Spread, size: usize, losses: usize) -> Self {
+        assert!(size >= spread.members_least(losses), "{losses} losses in a group of {size}");
+        Self { size, losses, spread }
     }
 
     /// Data rows of one member in one cycle.
     pub fn rows_per_cycle(&self) -> usize {
-        self.size - self.losses
+        match self.spread {
+            Spread::Rotated => self.size - self.losses,
+            Spread::Copied => self.size,
+        }
+    }
+
+    /// Parity rows of one member in one cycle.
+    fn parity_per_cycle(&self) -> usize {
+        match self.spread {
+            Spread::Rotated => self.losses,
+            Spread::Copied if self.losses == 0 => 0,
+            Spread::Copied => self.size,
+        }
     }
 
     /// Cycles that cover `rows` data rows.
@@ -44,87 +93,138 @@ impl Stripes {
 
     /// Parity rows a member holds for `rows` data rows of the tallest member.
     pub fn parity_rows(&self, rows: usize) -> usize {
-        self.cycles(rows) * self.losses
+        self.cycles(rows) * self.parity_per_cycle()
     }
 
-    /// Member holding parity row `parity` of stripe `slot` of each cycle.
-    pub fn holder(&self, slot: usize, parity: usize) -> usize {
-        (slot + parity) % self.size
+    /// Members that hold parity row `parity` of stripe `slot` of each cycle.
+    pub fn holders(&self, slot: usize, parity: usize) -> impl Iterator<Item = usize> {
+        let (first, step) = match self.spread {
+            Spread::Rotated => ((slot + parity) % self.size, self.size),
+            Spread::Copied => (parity, self.losses),
+        };
+        (first..self.size).step_by(step)
     }
 
-    /// The stripe whose parity row `parity` is held by `member`.
-    pub fn slot_held(&self, member: usize, parity: usize) -> usize {
-        (member + self.size - parity) % self.size
-    }
-
-    pub fn role(&self, member: usize, slot: usize) -> Role {
-        let behind = (slot + self.size - member - 1) % self.size;
-        if behind < self.rows_per_cycle() {
-            Role::Data(behind)
-        } else {
-            Role::Parity((member + self.size - slot) % self.size)
+    /// The stripe of parity `parity` of which `member` is the end of the sum: each member of one.
+    pub fn slot_ended(&self, member: usize, parity: usize) -> usize {
+        match self.spread {
+            Spread::Rotated => (member + self.size - parity) % self.size,
+            Spread::Copied => member,
         }
     }
 
-    /// Where a member's part of stripe `slot` of cycle `cycle` is: as data or as parity, which row.
-    pub fn row(&self, member: usize, slot: usize, cycle: usize) -> Role {
-        match self.role(member, slot) {
-            Role::Data(d) => Role::Data(cycle * self.rows_per_cycle() + d),
-            Role::Parity(p) => Role::Parity(cycle * self.losses + p),
+    /// The row of data that a member has in a stripe, by its number within the cycle.
+    pub fn data(&self, member: usize, slot: usize) -> Option<usize> {
+        match self.spread {
+            Spread::Rotated => {
+                let behind = (slot + self.size - member - 1) % self.size;
+                (behind < self.rows_per_cycle()).then_some(behind)
+            }
+            Spread::Copied => Some(slot),
+        }
+    }
+
+    /// The row of parity that a member has in a stripe: which parity it is, and its number within the cycle.
+    pub fn parity(&self, member: usize, slot: usize) -> Option<(usize, usize)> {
+        match self.spread {
+            Spread::Rotated => {
+                let parity = (member + self.size - slot) % self.size;
+                (parity < self.losses).then_some((parity, parity))
+            }
+            Spread::Copied => (self.losses > 0).then(|| (member % self.losses, slot)),
+        }
+    }
+
+    /// The row of a cycle that has this number within it.
+    pub fn of_cycle(&self, within: Role, cycle: usize) -> Role {
+        match within {
+            Role::Data(row) => Role::Data(cycle * self.rows_per_cycle() + row),
+            Role::Parity(row) => Role::Parity(cycle * self.parity_per_cycle() + row),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Groups of up to `most` members, and what they can survive.
+    pub(crate) fn all(most: usize) -> impl Iterator<Item = Stripes> {
+        [Spread::Rotated, Spread::Copied].into_iter().flat_map(move |spread| {
+            (2..=most).flat_map(move |size| {
+                let fit = (1..size.min(5)).filter(move |&m| spread.members_least(m) <= size);
+                fit.map(move |losses| Stripes::new(spread, size, losses))
+            })
+        })
+    }
 
     #[test]
     fn every_row_is_in_one_stripe_and_every_stripe_has_its_parity() {
-        for size in 2..12 {
-            for losses in 1..size.min(5) {
-                let stripes = Stripes::new(size, losses);
-                for slot in 0..size {
-                    let holders: Vec<usize> =
-                        (0..losses).map(|p| stripes.holder(slot, p)).collect();
-                    for member in 0..size {
-                        match stripes.role(member, slot) {
-                            Role::Parity(p) => {
-                                assert_eq!(holders[p], member);
-                                assert_eq!(stripes.slot_held(member, p), slot);
-                            }
-                            Role::Data(_) => assert!(!holders.contains(&member)),
-                        }
+        for stripes in all(13) {
+            let Stripes { size, losses, spread } = stripes;
+            for slot in 0..size {
+                for member in 0..size {
+                    let holds = |p: usize| stripes.holders(slot, p).any(|holder| holder == member);
+                    let held: Vec<usize> = (0..losses).filter(|&p| holds(p)).collect();
+                    match stripes.parity(member, slot) {
+                        Some((parity, _)) => assert_eq!(held, [parity]),
+                        None => assert!(held.is_empty()),
+                    }
+                    let both = spread == Spread::Copied;
+                    assert_eq!(stripes.data(member, slot).is_some(), both || held.is_empty());
+                }
+                for parity in 0..losses {
+                    let copies = stripes.holders(slot, parity).count();
+                    match spread {
+                        Spread::Rotated => assert_eq!(copies, 1),
+                        Spread::Copied => assert!(copies > losses, "{stripes:?}"),
                     }
                 }
-                for member in 0..size {
-                    let mut data = Vec::new();
-                    let mut parity = Vec::new();
-                    for cycle in 0..3 {
-                        for slot in 0..size {
-                            match stripes.row(member, slot, cycle) {
+            }
+            for parity in 0..losses {
+                let mut ended: Vec<usize> =
+                    (0..size).map(|member| stripes.slot_ended(member, parity)).collect();
+                if spread == Spread::Rotated {
+                    for (member, &slot) in ended.iter().enumerate() {
+                        assert!(stripes.holders(slot, parity).eq([member]));
+                    }
+                }
+                ended.sort_unstable();
+                assert!(ended.into_iter().eq(0..size));
+            }
+            for member in 0..size {
+                let (mut data, mut parity) = (Vec::new(), Vec::new());
+                for cycle in 0..3 {
+                    for slot in 0..size {
+                        let within = stripes.data(member, slot).map(Role::Data);
+                        let beside = stripes.parity(member, slot).map(|(_, row)| Role::Parity(row));
+                        for within in within.into_iter().chain(beside) {
+                            match stripes.of_cycle(within, cycle) {
                                 Role::Data(row) => data.push(row),
                                 Role::Parity(row) => parity.push(row),
                             }
                         }
                     }
-                    data.sort();
-                    parity.sort();
-                    assert!(data.iter().copied().eq(0..3 * (size - losses)));
-                    assert!(parity.iter().copied().eq(0..3 * losses));
                 }
+                data.sort_unstable();
+                parity.sort_unstable();
+                assert!(data.into_iter().eq(0..3 * stripes.rows_per_cycle()));
+                let rows = stripes.parity_rows(3 * stripes.rows_per_cycle());
+                assert!(parity.into_iter().eq(0..rows));
             }
         }
     }
 
     #[test]
     fn parity_takes_its_share_and_hardly_more() {
-        for (size, losses) in [(2, 1), (16, 1), (16, 2), (7, 3)] {
-            let stripes = Stripes::new(size, losses);
+        let rotated = [(2, 1), (16, 1), (16, 2), (7, 3)].map(|group| (Spread::Rotated, group));
+        let copied = [(2, 1), (6, 2), (7, 2), (20, 4)].map(|group| (Spread::Copied, group));
+        for (spread, (size, losses)) in rotated.into_iter().chain(copied) {
+            let stripes = Stripes::new(spread, size, losses);
             let rows = 5000;
-            let ideal = rows as f64 * losses as f64 / (size - losses) as f64;
+            let ideal = rows as f64 * spread.parity_share(size, losses);
             let real = stripes.parity_rows(rows) as f64;
-            assert!(real >= ideal && real < ideal * 1.01 + losses as f64);
+            assert!(real >= ideal && real < ideal * 1.01 + losses as f64, "{stripes:?}");
         }
     }
 }

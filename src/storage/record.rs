@@ -83,6 +83,9 @@ pub struct Check {
     pub losses: u32,
     /// The code's number in headers.
     pub code: u8,
+    /// The layout's, by which the parity lies with them.
+    #[serde(default)]
+    pub layout: u8,
     /// Words of this member's parity, of the matrix and of the small state.
     pub words: u64,
 }
@@ -283,7 +286,7 @@ pub(crate) mod tests {
         assert_eq!(Manifest::from_text(whole.to_text().as_bytes()), Ok(whole));
         // Of the largest group there can be.
         let members = (1_000_000..1_000_240).collect();
-        let check = Check { group: 1 << 20, members, losses: 16, code: 2, words: 1 << 40 };
+        let check = Check { group: 1 << 20, members, losses: 16, code: 2, layout: 2, words: 1 << 40 };
         let front = Front { check: Some(check), ..front() };
         assert_eq!(Front::from_block(&front.to_block()), Ok(front));
     }

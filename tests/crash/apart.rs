@@ -107,6 +107,8 @@ fn memory_is_gone_and_nodes_with_their_storage() {
         ((2, 2), &["--group", "2"], &[1, 2]),
         ((2, 2), &["--losses", "3", "--encode", "reduce"], &[0, 1, 2]),
         ((2, 3), &["--losses", "2"], &[0, 4]),
+        ((2, 3), &["--losses", "2", "--layout", "localised"], &[1, 4]),
+        ((2, 3), &["--layout", "grid"], &[2, 3]),
     ];
     for (grid, args, lost) in some(cases, 2) {
         let scene = Apart::new(grid.0, grid.1, args);

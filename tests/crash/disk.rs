@@ -199,6 +199,22 @@ fn every_step_is_survived_on_storage_of_nodes_own() {
     assert!(from_storage(&ran) && rebuilt(&ran) == Some(vec![2]), "{}", ran.told());
 }
 
+/// The same files with other layouts of the parity in them.
+#[test]
+fn a_node_and_its_storage_with_each_layout_of_checksums() {
+    for (layout, node) in [("localised", 2), ("grid", 1)] {
+        let args = ["--checkpoint", "3", "--layout", layout];
+        let disk = Disk::new(Scene::of(2, 2, SMALL).protect(&args), true);
+        disk.strike("stream-half:0:5:kill");
+        disk.lose_what(0, Gone::Node(node));
+        let ran = disk.finish();
+        assert!(from_storage(&ran) && rebuilt(&ran) == Some(vec![node]), "{}", ran.told());
+        if sampled() {
+            return;
+        }
+    }
+}
+
 /// One file damaged: the epoch before stands in where it is there still; otherwise all is named and kept. Storage that is
 /// emptied under what memory says was there is no reason to begin anew.
 #[test]

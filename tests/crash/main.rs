@@ -8,6 +8,7 @@
 //! | `limits` | as many losses as are tolerated, and one more |
 //! | `windows` | the windows the first implementation lost data in, by number |
 //! | `choices` | every method, scope, code, encoding, store, mapping and depth |
+//! | `layouts` | layouts of checksums: as many losses as each tolerates, one more; memory of another layout |
 //! | `damage` | flipped, truncated, swapped, old and foreign memory; no room |
 //! | `jobs` | sweeps, names, requests to stop, `status` and `clean` |
 //! | `apart` | the second level where each node's DIR dies with it: all memory and storage of nodes lost, every step struck, damage, nodes in another order |
@@ -36,6 +37,7 @@ mod choices;
 mod damage;
 mod disk;
 mod jobs;
+mod layouts;
 mod level2;
 mod limits;
 mod many;

@@ -139,8 +139,14 @@ impl Scene {
     /// From now on with threads that keep to cores of their own (`auto`), or to none (`off`).
     #[allow(dead_code)] // not in tests/nonstop
     pub fn pin(&mut self, when: &str) {
-        self.env.retain(|(name, _)| name != "SKT_PIN");
-        self.env.push(("SKT_PIN".into(), when.into()));
+        self.also("SKT_PIN", when);
+    }
+
+    /// From now on with this variable.
+    #[allow(dead_code)] // not in tests/nonstop
+    pub fn also(&mut self, name: &str, value: &str) {
+        self.env.retain(|(known, _)| known != name);
+        self.env.push((name.into(), value.into()));
     }
 
     /// With this safeguard left out.

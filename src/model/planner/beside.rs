@@ -2,12 +2,14 @@
 
 use serde::Serialize;
 
+use super::super::error::Result;
 use super::super::fit::flops;
 use super::super::memory::{Method, Scope};
 use super::super::nonstop::Columns;
-use super::choice::{Choice, even_groups, squarest_grid, squarest_with_checksums};
+use super::choice::{Choice, GROUP_WANTED, even_groups, groups_of, squarest_grid, squarest_with_checksums};
 use super::evaluate::Plan;
 use super::machine::Machine;
+use crate::checkpoint::layout::ChecksumLayout;
 
 /// Another way to run, or why there is none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -43,7 +45,9 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
             && choice.grid == taken.grid
             && choice.in_place == taken.in_place
             && (!choice.method.in_memory()
-                || (choice.group == taken.group && choice.losses == taken.losses))
+                || (choice.group == taken.group
+                    && choice.losses == taken.losses
+                    && choice.layout == taken.layout))
             && (choice.method != Method::Abft || choice.sums == taken.sums);
         if !same {
             list.push((what, why, choice));
@@ -57,10 +61,14 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
             "survives a loss at any time, with one copy",
             with(Method::SelfCheckpoint),
         );
+        let striped = chosen.layout == ChecksumLayout::Striped;
         for (wanted, why) in [
             (8, "smaller groups: fewer double losses, less memory"),
             (32, "larger groups: a little more memory, more double losses"),
-        ] {
+        ]
+        .into_iter()
+        .filter(|_| striped)
+        {
             let (g, largest) = even_groups(units, wanted);
             if g > chosen.losses && units >= wanted {
                 add(
@@ -70,7 +78,21 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
                 );
             }
         }
-        if chosen.group > 2 * (chosen.losses + 1) {
+        let groups = even_groups(units, machine.inputs.group.unwrap_or(GROUP_WANTED));
+        if !striped && groups.0 > chosen.losses {
+            add(
+                "self, striped checksums".into(),
+                "groups of any nodes, checksums in turn with all of them: the least memory",
+                Choice {
+                    method: Method::SelfCheckpoint,
+                    layout: ChecksumLayout::Striped,
+                    group: groups.0,
+                    largest: groups.1,
+                    ..*chosen
+                },
+            );
+        }
+        if striped && chosen.group > 2 * (chosen.losses + 1) {
             add(
                 format!("self, {} losses", chosen.losses + 1),
                 "survives one more loss in each group, for parity and arithmetic",
@@ -124,11 +146,13 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
         Choice { method: Method::None, ..*chosen },
     );
     let (p, q) = chosen.grid;
-    if p % 2 == 0 && p > 1 {
+    let flatter = Choice { grid: (p / 2, q * 2), ..*chosen };
+    let flatter = if p % 2 == 0 && p > 1 { regrouped(machine, flatter, units).ok() } else { None };
+    if let Some(flatter) = flatter {
         add(
             format!("grid {} x {}", p / 2, q * 2),
             "flatter: cheaper pivoting on slow networks (the rate model does not tell grids apart)",
-            Choice { grid: (p / 2, q * 2), ..*chosen },
+            flatter,
         );
     }
     list.into_iter()
@@ -138,6 +162,17 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
             plan: machine.evaluate(&choice).map_err(|e| e.to_string()),
         })
         .collect()
+}
+
+/// The choice with the groups of its grid, where those are of rows or columns.
+fn regrouped(machine: &Machine, choice: Choice, units: u64) -> Result<Choice> {
+    if choice.layout != ChecksumLayout::Grid {
+        return Ok(choice);
+    }
+    let nodes = (units, machine.ranks / units);
+    let wanted = machine.inputs.group;
+    let (group, largest) = groups_of(choice.layout, choice.grid, nodes, wanted, choice.losses)?;
+    Ok(Choice { group, largest, ..choice })
 }
 
 /// So many, in words.

@@ -2,8 +2,12 @@
 
 use super::super::ModelError;
 use super::super::error::Result;
-use super::super::memory::{Method, Scope};
+use super::super::memory::{Method, RankMemory, Scope, Shape, rank_memory};
 use super::super::nonstop::Columns;
+use crate::checkpoint::layout::ChecksumLayout;
+
+/// The group size of the paper: larger ones save little memory.
+pub(super) const GROUP_WANTED: u64 = 16;
 
 /// What distinguishes one alternative from another.
 #[derive(Clone, Copy)]
@@ -14,6 +18,8 @@ pub(super) struct Choice {
     pub(super) group: u64,
     pub(super) largest: u64,
     pub(super) losses: u64,
+    /// Of checksums.
+    pub(super) layout: ChecksumLayout,
     /// Of the ranks that compute.
     pub(super) grid: (u64, u64),
     /// Process columns that keep checksums beside that grid under method abft.
@@ -23,6 +29,11 @@ pub(super) struct Choice {
 }
 
 impl Choice {
+    pub(super) fn rank_memory(&self, shape: Shape, threads: u64) -> Result<RankMemory> {
+        let groups = (self.group, self.borne());
+        rank_memory(shape, threads, self.method, self.layout.spread(), groups)
+    }
+
     /// How much may be lost: members of a group, or process columns.
     pub(super) fn borne(&self) -> u64 {
         if self.method == Method::Abft { self.sums } else { self.losses }
@@ -65,6 +76,51 @@ pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
 pub fn even_groups(nodes: u64, most: u64) -> (u64, u64) {
     let groups = nodes.div_ceil(most.max(1)).max(1);
     (nodes / groups, nodes.div_ceil(groups))
+}
+
+/// Sizes of the groups that a layout makes of `nodes` with so many ranks each, in the order of the ranks: (smallest, largest), of
+/// `wanted` members at most where that can be.
+pub fn groups_of(
+    layout: ChecksumLayout,
+    (p, q): (u64, u64),
+    (nodes, ranks_per_node): (u64, u64),
+    wanted: Option<u64>,
+    losses: u64,
+) -> Result<(u64, u64)> {
+    let least = layout.spread().members_least(losses as usize) as u64;
+    let even = |members: u64, wanted: u64| {
+        let groups = members.div_ceil(wanted.max(least)).min(members / least).max(1);
+        (members / groups, members.div_ceil(groups))
+    };
+    let short = |what: String| Err(ModelError::DoesNotFit(what));
+    if let Some(wanted) = wanted.filter(|&w| layout != ChecksumLayout::Striped && w < least) {
+        return short(format!(
+            "a group of {wanted} with {} checksums cannot survive {losses} losses; it needs at least {least} members",
+            layout.name()
+        ));
+    }
+    match layout {
+        ChecksumLayout::Striped => Ok(even_groups(nodes, wanted.unwrap_or(GROUP_WANTED))),
+        ChecksumLayout::Localised if nodes < least => short(format!(
+            "localised checksums for {losses} losses need groups of {least} nodes, and there are {nodes}"
+        )),
+        ChecksumLayout::Localised => Ok(even(nodes, wanted.unwrap_or(least))),
+        ChecksumLayout::Grid => {
+            // Ranks of a node are neighbours in a row of the grid.
+            let wanted = wanted.unwrap_or(GROUP_WANTED);
+            let columns = (p >= least && q >= ranks_per_node).then(|| even(p, wanted));
+            let rows = (q >= least && ranks_per_node == 1).then(|| even(q, wanted));
+            match (columns, rows) {
+                (Some(columns), Some(rows)) if rows.0 > columns.0 => Ok(rows),
+                (Some(groups), _) | (_, Some(groups)) => Ok(groups),
+                (None, None) => short(format!(
+                    "neither rows nor columns of a {p} x {q} grid with {ranks_per_node} ranks a node can be groups that survive \
+                     {losses} losses: each needs {least} members on nodes of their own; take another grid, fewer ranks a node, or \
+                     striped checksums"
+                )),
+            }
+        }
+    }
 }
 
 /// The largest block size of those that perform well which still leaves each process a dozen blocks a side.

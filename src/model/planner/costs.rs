@@ -1,14 +1,15 @@
 //! What a choice costs on a machine: memory of a node, saves, recovery, time with failures.
 
 use super::super::ModelError;
-use super::super::encoding::{Link, striped_ring};
+use super::super::encoding::{Link, localised_ring, striped_ring};
 use super::super::error::Result;
 use super::super::fit::RateModel;
-use super::super::memory::{Method, RANK_BASE_BYTES, RANK_BASE_MOST, Shape, rank_memory};
+use super::super::memory::{Method, RANK_BASE_BYTES, RANK_BASE_MOST, Shape};
 use super::super::nonstop::{Columns, Failing, Repair, Replacement};
 use super::super::profile::{Every, Run, SaveCost, Schedule};
 use super::choice::{Choice, block_size};
 use super::machine::Machine;
+use crate::parity::Spread;
 use crate::units::YEAR_S;
 
 /// Recovery takes longer than a save as 20 s to 16 s on Tianhe-2 (*self-checkpoint*, Fig. 15).
@@ -37,7 +38,7 @@ impl Machine<'_> {
 
     pub(super) fn node_memory(&self, shape: Shape, choice: &Choice) -> Result<f64> {
         let threads = self.threads_per_rank();
-        let rank = rank_memory(shape, threads, choice.method, choice.group, choice.borne())?;
+        let rank = choice.rank_memory(shape, threads)?;
         Ok(rank.total() * self.inputs.ranks_per_node as f64)
     }
 
@@ -58,7 +59,11 @@ impl Machine<'_> {
                 // A node's ranks share its port; combining reads two operands and writes one.
                 let link =
                     Link { alpha: self.latency, beta: 1.0 / self.network, gamma: 1.5 / self.copy };
-                (striped_ring(members, choice.losses, data, link)?, data / self.copy)
+                let encode = match choice.layout.spread() {
+                    Spread::Rotated => striped_ring,
+                    Spread::Copied => localised_ring,
+                };
+                (encode(members, choice.losses, data, link)?, data / self.copy)
             }
             Method::Disk => {
                 let disk = self.inputs.disk.ok_or_else(|| {

@@ -7,13 +7,14 @@ use super::super::error::Result;
 use super::super::fit::{RateModel, flops};
 use super::super::interval::Segment;
 use super::super::memory::{
-    Method, RANK_BASE_MOST, RankMemory, Scope, Shape, memory_factor, rank_memory,
+    Method, RANK_BASE_MOST, RankMemory, Scope, Shape, memory_factor_of,
 };
 use super::super::nonstop::Columns;
 use super::super::reliability::{failure_while_saving, survives};
 use super::super::simulate::{self, Failures, GoingOn, Placement, Scenario, Summary, System};
 use super::choice::Choice;
 use super::machine::Machine;
+use crate::checkpoint::layout::ChecksumLayout;
 use crate::lu::DEPTH_IN_STEPS;
 use crate::units::{HOUR_S, show_bytes, show_seconds};
 
@@ -34,6 +35,8 @@ pub struct Plan {
     pub group: u64,
     pub group_most: u64,
     pub losses: u64,
+    /// Where checksums lie.
+    pub layout: ChecksumLayout,
     /// Process columns that keep checksums.
     pub checksum_columns: u64,
     /// Of the fullest rank, and of a node against what it may take.
@@ -97,7 +100,8 @@ impl Machine<'_> {
     pub(super) fn evaluate(&self, choice: &Choice) -> Result<Plan> {
         let inputs = self.inputs;
         if choice.method.in_memory() {
-            memory_factor(choice.method, choice.group, choice.losses)?;
+            let spread = choice.layout.spread();
+            memory_factor_of(choice.method, spread, choice.group, choice.losses)?;
         }
         if choice.method == Method::Abft && inputs.depth > DEPTH_IN_STEPS as u64 {
             return Err(ModelError::DoesNotFit(format!(
@@ -196,7 +200,7 @@ impl Machine<'_> {
             (saves > 0).then(|| (f(&segments[0]), f(&segments[saves - 1])))
         };
         let threads = self.threads_per_rank();
-        let rank = rank_memory(shape, threads, choice.method, choice.group, choice.borne())?;
+        let rank = choice.rank_memory(shape, threads)?;
         Ok(Plan {
             shape,
             ranks: self.ranks,
@@ -206,6 +210,7 @@ impl Machine<'_> {
             group: if choice.method.in_memory() { choice.group } else { 1 },
             group_most: if choice.method.in_memory() { choice.largest } else { 1 },
             losses: if choice.method.in_memory() { choice.losses } else { 0 },
+            layout: choice.layout,
             checksum_columns: if choice.method == Method::Abft { choice.sums } else { 0 },
             rank,
             node_memory: rank.total() * inputs.ranks_per_node as f64,

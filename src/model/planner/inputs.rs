@@ -9,6 +9,7 @@ use super::super::error::{Result, at_least, fraction, non_negative, positive};
 use super::super::fit::Fit;
 use super::super::memory::{Method, Scope};
 use super::super::nonstop::Columns;
+use crate::checkpoint::layout::ChecksumLayout;
 use crate::parity::code::LOSSES_MAX;
 
 /// Mean time between failures, as the user knows it.
@@ -63,6 +64,8 @@ pub struct Inputs {
     pub scope: Scope,
     pub group: Option<u64>,
     pub losses: u64,
+    /// Where checksums lie.
+    pub layout: ChecksumLayout,
     /// Process columns that keep checksums, of method abft and of what is compared with it.
     pub checksum_columns: Option<u64>,
     pub measured: Option<Measured>,
@@ -105,6 +108,7 @@ impl Inputs {
             scope: Scope::Corner,
             group: None,
             losses: 1,
+            layout: ChecksumLayout::Striped,
             checksum_columns: None,
             measured: None,
             job: None,
@@ -126,6 +130,14 @@ impl Inputs {
         if self.losses > LOSSES_MAX as u64 {
             return Err(ModelError::Data(format!(
                 "the number of losses must be at most {LOSSES_MAX}, but it is {}",
+                self.losses
+            )));
+        }
+        if self.losses > self.layout.losses_max() as u64 {
+            return Err(ModelError::Data(format!(
+                "{} checksums go with {} losses at most, but {} are asked for",
+                self.layout.name(),
+                self.layout.losses_max(),
                 self.losses
             )));
         }

@@ -25,12 +25,13 @@ use super::hpl_dat::hpl_dat;
 use super::memory::Method;
 use super::nonstop::Columns;
 use super::simulate::Summary;
+use crate::checkpoint::layout::ChecksumLayout;
 use crate::memory::header::GROUP_MAX;
 use crate::units::{show_bytes, show_seconds};
 
 pub use beside::{Alternative, Comparison, columns_of_checksums};
 pub use calibration::calibration_sizes;
-pub use choice::{even_groups, squarest_grid, squarest_with_checksums};
+pub use choice::{even_groups, groups_of, squarest_grid, squarest_with_checksums};
 pub use evaluate::{Plan, node_hours};
 pub use inputs::{Inputs, Measured, Mtbf};
 pub use written::{skt_toml, test_params, usual};
@@ -38,9 +39,6 @@ pub use written::{skt_toml, test_params, usual};
 use beside::{alternatives, compare};
 use choice::Choice;
 use machine::Machine;
-
-/// The group size of the paper: larger ones save little memory.
-const GROUP_WANTED: u64 = 16;
 
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -136,6 +134,12 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
                 .into(),
         );
     }
+    if !method.in_memory() && inputs.layout != ChecksumLayout::Striped {
+        warnings.push(
+            "--checksum-layout has no effect: without checkpoints in memory there are no groups"
+                .into(),
+        );
+    }
     if method == Method::Disk && (inputs.group.is_some() || inputs.losses != 1) {
         warnings.push(
             "--group and --losses have no effect: what all nodes can read needs no parity, and any of them may be lost"
@@ -147,7 +151,10 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
             "a group of {g} needs {g} nodes, and there are {units}; at most --group {units}"
         )));
     }
-    let (group, largest) = even_groups(units, inputs.group.unwrap_or(GROUP_WANTED));
+    let ranks_per_unit = machine.ranks / units;
+    let layout = if method.in_memory() { inputs.layout } else { ChecksumLayout::Striped };
+    let (group, largest) =
+        groups_of(layout, grid, (units, ranks_per_unit), inputs.group, inputs.losses)?;
     if method.in_memory() && group <= inputs.losses {
         return Err(ModelError::DoesNotFit(format!(
             "groups of {group} cannot survive {} losses; use more nodes, fewer --losses or --method disk",
@@ -170,6 +177,7 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
         group,
         largest,
         losses: inputs.losses,
+        layout,
         grid,
         sums,
         in_place: false,

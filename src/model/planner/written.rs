@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::super::memory::{ALIGN, Method};
 use super::evaluate::Plan;
+use crate::checkpoint::layout::ChecksumLayout;
 use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 
 /// The plan as the solver's own parameters.
@@ -62,6 +63,9 @@ pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<&Path>) -> String
                 plan.losses,
                 plan.group_most,
             );
+            if plan.layout != ChecksumLayout::Striped {
+                text += &format!("layout = \"{}\"\n", plan.layout.name());
+            }
         }
         if let Some(dir) = level2 {
             let dir = dir.to_string_lossy().into_owned();

@@ -1,0 +1,292 @@
+//! Where checksums lie: which positions make a group, and what of its parity each of them holds.
+//!
+//! The layouts of the encoding paper (papers/001, sections 4.2 and 4.3) beside our own. Each is one way to divide
+//! positions into groups and one [`Spread`] of the parity within a group; all else is the same for all.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::groups::{GROUP_DEFAULT, GroupError, Groups, divide};
+use super::plan::Layout;
+use crate::memory::header::GROUP_MAX;
+use crate::parity::Spread;
+
+/// The user's choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChecksumLayout {
+    /// Groups over any failure domains, the parity in turn with each member.
+    #[default]
+    Striped,
+    /// The same within groups that are rows or columns of the process grid.
+    Grid,
+    /// Groups of m(m+1), in which each member holds one of the m parities whole.
+    Localised,
+}
+
+impl ChecksumLayout {
+    pub const ALL: [ChecksumLayout; 3] =
+        [ChecksumLayout::Striped, ChecksumLayout::Grid, ChecksumLayout::Localised];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ChecksumLayout::Striped => "striped",
+            ChecksumLayout::Grid => "grid",
+            ChecksumLayout::Localised => "localised",
+        }
+    }
+
+    /// Of checksums: that they lie so.
+    pub fn words(self) -> &'static str {
+        match self {
+            ChecksumLayout::Striped => "striped",
+            ChecksumLayout::Grid => "along the grid",
+            ChecksumLayout::Localised => "localised",
+        }
+    }
+
+    pub fn to_byte(self) -> u8 {
+        match self {
+            ChecksumLayout::Striped => 0,
+            ChecksumLayout::Grid => 1,
+            ChecksumLayout::Localised => 2,
+        }
+    }
+
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|layout| layout.to_byte() == byte)
+    }
+
+    pub fn spread(self) -> Spread {
+        match self {
+            ChecksumLayout::Striped | ChecksumLayout::Grid => Spread::Rotated,
+            ChecksumLayout::Localised => Spread::Copied,
+        }
+    }
+
+    /// Losses that a group, which cannot have any number of members, can be made to survive.
+    pub fn losses_max(self) -> usize {
+        let fits = |losses: &usize| self.spread().members_least(*losses) <= GROUP_MAX;
+        (1..GROUP_MAX).take_while(fits).last().unwrap_or(0)
+    }
+
+    /// Divides the positions of a problem into groups. `domains[i]` names the failure domain of position i; `size` is the
+    /// wanted size of a group, or None for what the layout has by itself. Every group survives `losses` lost domains.
+    pub fn groups(
+        self,
+        layout: &Layout,
+        domains: &[String],
+        size: Option<usize>,
+        losses: usize,
+    ) -> Result<Groups, GroupError> {
+        match self {
+            ChecksumLayout::Grid if losses > 0 => lines(layout, domains, size, losses),
+            _ => divide(domains, size, losses, self.spread()),
+        }
+    }
+}
+
+impl std::str::FromStr for ChecksumLayout {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = Self::ALL.into_iter().find(|layout| layout.name() == text);
+        named.ok_or_else(|| format!("`{text}` is none of striped, grid, localised"))
+    }
+}
+
+/// Groups of the rows or of the columns of the grid, whichever have the larger ones; of columns where both do. Lines longer than a
+/// group is to be are cut into runs of neighbours.
+fn lines(
+    layout: &Layout,
+    domains: &[String],
+    size: Option<usize>,
+    losses: usize,
+) -> Result<Groups, GroupError> {
+    let least = Spread::Rotated.members_least(losses);
+    match size {
+        Some(size) if size > GROUP_MAX => return Err(GroupError::TooMany(size)),
+        Some(size) if size < least => {
+            return Err(GroupError::TooSmall { size, losses, least });
+        }
+        _ => {}
+    }
+    let wanted = size.unwrap_or(GROUP_DEFAULT).max(least);
+    let mut of_rows = vec![Vec::new(); layout.p];
+    let mut of_columns = vec![Vec::new(); layout.q];
+    for position in 0..layout.positions() {
+        let (row, column) = layout.place(position);
+        of_rows[row].push(position);
+        of_columns[column].push(position);
+    }
+    let [columns, rows] = [("columns", of_columns), ("rows", of_rows)].map(|(name, lines)| {
+        let groups: Groups = lines.iter().flat_map(|line| runs(line, wanted, least)).collect();
+        match trouble(&groups, domains, least) {
+            None => Ok(groups),
+            Some(why) => Err(format!("its {name} cannot be groups: {why}")),
+        }
+    });
+    let smallest = |groups: &Groups| groups.iter().map(Vec::len).min().unwrap_or(0);
+    match (columns, rows) {
+        (Ok(columns), Ok(rows)) if smallest(&rows) > smallest(&columns) => Ok(rows),
+        (Ok(groups), _) | (_, Ok(groups)) => Ok(groups),
+        (Err(columns), Err(rows)) => {
+            Err(GroupError::NoLines { p: layout.p, q: layout.q, losses, columns, rows })
+        }
+    }
+}
+
+/// A line in runs of neighbours, as even as possible, of `wanted` members at most where that leaves each `least`.
+fn runs(line: &[usize], wanted: usize, least: usize) -> Vec<Vec<usize>> {
+    let parts = line.len().div_ceil(wanted).min(line.len() / least).max(1);
+    let (short, longer) = (line.len() / parts, line.len() % parts);
+    let mut rest = line;
+    (0..parts)
+        .map(|part| {
+            let (run, behind) = rest.split_at(short + usize::from(part < longer));
+            rest = behind;
+            run.to_vec()
+        })
+        .collect()
+}
+
+/// Why these groups would not survive what they are to.
+fn trouble(groups: &Groups, domains: &[String], least: usize) -> Option<String> {
+    for group in groups {
+        if group.len() < least {
+            let have = group.len();
+            let s = if have == 1 { "" } else { "s" };
+            return Some(format!("with {have} position{s} they are too short, {least} are needed"));
+        }
+        let mut first = BTreeMap::new();
+        for &position in group {
+            if let Some(before) = first.insert(&domains[position], position) {
+                return Some(format!(
+                    "positions {before} and {position} of one are both in failure domain {:?}",
+                    domains[position]
+                ));
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::groups::worst_sharing;
+    use super::*;
+    use crate::params::Mapping;
+    use proptest::prelude::*;
+
+    fn layout(p: usize, q: usize, mapping: Mapping) -> Layout {
+        Layout { n: 100, nb: 10, p, q, mapping }
+    }
+
+    fn names(of: impl Iterator<Item = usize>) -> Vec<String> {
+        of.map(|d| format!("n{d}")).collect()
+    }
+
+    fn grid(p: usize, q: usize, domains: &[String], size: Option<usize>, losses: usize) -> Groups {
+        ChecksumLayout::Grid.groups(&layout(p, q, Mapping::Row), domains, size, losses).unwrap()
+    }
+
+    #[test]
+    fn the_longer_lines_whose_members_are_apart_are_the_groups() {
+        let apart = names(0..8);
+        assert_eq!(grid(2, 4, &apart, None, 1), [[0, 1, 2, 3], [4, 5, 6, 7]]);
+        let square = names(0..4);
+        assert_eq!(grid(2, 2, &square, None, 1), [[0, 2], [1, 3]]);
+        // Two ranks a node: neighbours in a row share one.
+        let pairs = names((0..8).map(|rank| rank / 2));
+        assert_eq!(grid(2, 4, &pairs, None, 1), [[0, 4], [1, 5], [2, 6], [3, 7]]);
+        // A line of 40: in runs of at most 16, or of what was asked for.
+        let long = names(0..80);
+        let sizes = |size, losses| -> Vec<usize> {
+            grid(2, 40, &long, size, losses).iter().map(Vec::len).collect()
+        };
+        assert_eq!(sizes(None, 1), [14, 13, 13, 14, 13, 13]);
+        assert_eq!(sizes(Some(10), 4), [10; 8]);
+        assert_eq!(sizes(Some(3), 2), [4, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3].repeat(2));
+        assert_eq!(sizes(None, 16), [20; 4]);
+    }
+
+    #[test]
+    fn a_grid_without_lines_that_will_do_is_refused_with_both_reasons() {
+        let ask = |p, q, domains: &[String], size, losses| {
+            let layout = layout(p, q, Mapping::Row);
+            ChecksumLayout::Grid.groups(&layout, domains, size, losses).unwrap_err().to_string()
+        };
+        let why = ask(2, 4, &names((0..8).map(|rank| rank % 2)), None, 1);
+        for word in ["columns", "rows", "positions 0 and 2", "\"n0\"", "--layout striped"] {
+            assert!(why.contains(word), "{word}: {why}");
+        }
+        let why = ask(2, 4, &names((0..8).map(|rank| rank / 2)), None, 2);
+        assert!(why.contains("with 2 positions they are too short, 3 are needed"), "{why}");
+        assert!(ask(2, 4, &names(0..8), Some(2), 3).contains("at least 4 members"));
+        assert!(ask(2, 4, &names(0..8), Some(500), 1).contains("at most 240"));
+    }
+
+    #[test]
+    fn localised_groups_have_a_copy_of_each_checksum_more_than_may_be_lost() {
+        let groups = |count: usize, size, losses| {
+            let domains = names(0..count);
+            let layout = layout(1, count, Mapping::Row);
+            ChecksumLayout::Localised.groups(&layout, &domains, size, losses)
+        };
+        let sizes = |count, size, losses| -> Vec<usize> {
+            groups(count, size, losses).unwrap().iter().map(Vec::len).collect()
+        };
+        assert_eq!(sizes(12, None, 2), [6, 6]);
+        assert_eq!(sizes(17, None, 2), [9, 8]);
+        assert_eq!(sizes(6, None, 1), [2, 2, 2]);
+        assert_eq!(sizes(12, Some(12), 2), [12]);
+        let why = groups(5, None, 2).unwrap_err().to_string();
+        assert!(why.contains("at least 6 failure domains") && why.contains("--losses 1"), "{why}");
+        let why = groups(12, Some(4), 2).unwrap_err().to_string();
+        assert!(why.contains("at least 6 members"), "{why}");
+        assert_eq!(ChecksumLayout::Localised.losses_max(), 15);
+        assert_eq!(ChecksumLayout::Striped.losses_max(), GROUP_MAX - 1);
+        // 15 losses take groups of 240, which cannot be larger.
+        assert!(matches!(groups(241, None, 15), Err(GroupError::TooMany(241))));
+    }
+
+    proptest! {
+        #[test]
+        fn every_position_is_in_one_group_of_different_domains(
+            p in 1usize..6, q in 1usize..12, each in 1usize..4, losses in 1usize..4,
+            size in proptest::option::of(2usize..20), column: bool, which in 0usize..3,
+        ) {
+            let mapping = if column { Mapping::Column } else { Mapping::Row };
+            let domains = names((0..p * q).map(|rank| rank / each));
+            let asked = ChecksumLayout::ALL[which];
+            if let Ok(groups) = asked.groups(&layout(p, q, mapping), &domains, size, losses) {
+                let mut all: Vec<usize> = groups.iter().flatten().copied().collect();
+                all.sort_unstable();
+                prop_assert!(all.iter().copied().eq(0..p * q));
+                prop_assert_eq!(worst_sharing(&groups, &domains), 1);
+                let least = asked.spread().members_least(losses);
+                prop_assert!(groups.iter().all(|group| (least..=GROUP_MAX).contains(&group.len())));
+                if asked == ChecksumLayout::Grid {
+                    let places = |group: &Vec<usize>| -> Vec<(usize, usize)> {
+                        group.iter().map(|&m| layout(p, q, mapping).place(m)).collect()
+                    };
+                    for places in groups.iter().map(places) {
+                        let one_row = places.iter().all(|place| place.0 == places[0].0);
+                        let one_column = places.iter().all(|place| place.1 == places[0].1);
+                        prop_assert!(one_row || one_column);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn layouts_have_bytes_and_names() {
+        for layout in ChecksumLayout::ALL {
+            assert_eq!(ChecksumLayout::from_byte(layout.to_byte()), Some(layout));
+            assert_eq!(layout.name().parse(), Ok(layout));
+        }
+        assert_eq!(ChecksumLayout::from_byte(9), None);
+        assert!("dedicated".parse::<ChecksumLayout>().unwrap_err().contains("striped"));
+    }
+}

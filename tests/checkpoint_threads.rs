@@ -5,6 +5,7 @@
 //! unwind too, as MPI_Abort would end them; memory stays or is removed; the same test is started
 //! again and must end with the very bits of an undisturbed run.
 
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -431,10 +432,7 @@ fn laid_out(p: usize, q: usize, losses: usize, layout: ChecksumLayout) -> Job {
 }
 
 #[test]
-fn localised_checksums_survive_every_point_and_second_faults() {
-    let pairs = laid_out(2, 2, 1, ChecksumLayout::Localised);
-    every_point_is_survived(&pairs, 1);
-    every_second_fault_is_survived(&pairs, true);
+fn localised_checksums_survive_second_faults_and_any_two_losses() {
     let six = laid_out(2, 3, 2, ChecksumLayout::Localised);
     every_second_fault_is_survived(&six, true);
     any_two_of_six_may_be_lost(&six);
@@ -448,9 +446,8 @@ fn localised_checksums_survive_every_point_and_second_faults() {
 
 /// The rows of the grid, which are longer than its columns: one may be lost of each at the same time.
 #[test]
-fn rows_of_the_grid_survive_every_point_and_a_loss_in_each() {
+fn rows_of_the_grid_survive_a_loss_in_each() {
     let base = laid_out(2, 3, 1, ChecksumLayout::Grid);
-    every_point_is_survived(&base, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     for first in 0..3 {
         for second in 3..6 {
@@ -477,7 +474,8 @@ fn memory_of_another_layout_is_refused_by_name() {
     with_job(&base, |job| {
         launch(job, &[(1, Point::Iteration, 7)]);
         for layout in [ChecksumLayout::Grid, ChecksumLayout::Localised] {
-            let mut other = job.clone();
+            // Dropped, it would remove the memory.
+            let mut other = ManuallyDrop::new(job.clone());
             other.scheme.layout = layout;
             let why = refused(launch(&other, &[]));
             let words = format!("--layout striped, and this one asks for {}", layout.name());

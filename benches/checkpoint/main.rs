@@ -595,7 +595,15 @@ impl<'a> Conductor<'a> {
             }
         }
         let heads = [
-            "ranks", "grid", "losses", "layout", "group", "encode", "encode, ms", "encode / send", "spread",
+            "ranks",
+            "grid",
+            "losses",
+            "layout",
+            "group",
+            "encode",
+            "encode, ms",
+            "encode / send",
+            "spread",
         ];
         let title = format!("Layouts, {:.1} MB of the matrix a rank", self.flags.each / 1e6);
         self.report.table(&title, &heads, rows);

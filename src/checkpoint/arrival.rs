@@ -213,8 +213,8 @@ mod tests {
     use super::super::protocol::{Decision, Method, Setup, Transitions, decide};
     use super::*;
     use crate::memory::Store;
-    use crate::parity::Spread;
     use crate::memory::header::{Claim, EpochId};
+    use crate::parity::Spread;
 
     const POSITIONS: usize = 1_000_000;
     const PER_NODE: usize = 4;

@@ -162,7 +162,7 @@ pub fn divide(
     // Cut the domains into runs of neighbours, one group after the other: deal positions, domain by
     // domain, to the groups. Dealing in turn never gives one group two of a domain as long as
     // no domain has more positions than there are groups.
-    let blocks = neighbours(&order, &of, groups, least);
+    let blocks = neighbours(&order, &of, groups, (spread, least));
     let mut result: Groups = Vec::new();
     for block in blocks {
         let block_positions: usize = block.iter().map(|d| of[d].len()).sum();
@@ -190,11 +190,16 @@ fn neighbours<'a>(
     order: &[&'a str],
     of: &BTreeMap<&str, Vec<usize>>,
     groups: usize,
-    least: usize,
+    (spread, least): (Spread, usize),
 ) -> Vec<Vec<&'a str>> {
     let each = of[order[0]].len();
     let regular = order.iter().all(|d| of[d].len() == each);
-    let runs = groups / each;
+    let more = groups.div_ceil(each);
+    let runs = match spread {
+        // Smaller groups take no more memory, and lose two members more seldom.
+        Spread::Copied if more > 0 && order.len() / more >= least => more,
+        _ => groups / each,
+    };
     if !regular || runs <= 1 || order.len() / runs < least {
         return vec![order.to_vec()];
     }
@@ -365,7 +370,10 @@ mod tests {
         assert!(error.contains("\"n0\""), "{error}");
         let error = rotated(&names(&[0, 0, 1, 1]), Some(4), 1).unwrap_err().to_string();
         assert!(error.contains("--group 2"), "{error}");
-        assert!(matches!(rotated(&names(&[0, 1, 2]), Some(2), 2), Err(GroupError::TooSmall { .. })));
+        assert!(matches!(
+            rotated(&names(&[0, 1, 2]), Some(2), 2),
+            Err(GroupError::TooSmall { .. })
+        ));
     }
 
     proptest! {

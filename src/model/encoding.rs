@@ -368,7 +368,8 @@ mod tests {
     /// 0.604467 s, and by trees of three levels 36 (alpha + B/6) + 5 (alpha + beta m/6) = 1.724431 s.
     #[test]
     fn localised_as_the_solver_makes_it_by_hand() {
-        let close = |ours: f64, by_hand: f64| assert!((ours / by_hand - 1.0).abs() < 1e-5, "{ours}");
+        let close =
+            |ours: f64, by_hand: f64| assert!((ours / by_hand - 1.0).abs() < 1e-5, "{ours}");
         close(localised_ring(2, 1, M, LINK).unwrap(), 0.220873);
         close(localised_ring(6, 2, M, LINK).unwrap(), 0.604467);
         close(localised_reduce(6, 2, M, LINK).unwrap(), 1.724431);

@@ -348,7 +348,8 @@ mod tests {
             (8_000, 2, Method::SelfCheckpoint, 1_109_495_808.0),
         ] {
             let shape = Shape { n, nb: 192, p: 1, q, depth: 1 };
-            let foreseen = rank_memory(shape, 3 - q, method, Spread::Rotated, (2, 1)).unwrap().total();
+            let foreseen =
+                rank_memory(shape, 3 - q, method, Spread::Rotated, (2, 1)).unwrap().total();
             println!("N={n} 1 x {q} {method:?}: {foreseen} foreseen, {measured} measured");
             assert!((foreseen / measured - 1.0).abs() < 0.01, "{n} {q} {method:?} {foreseen}");
         }

@@ -436,7 +436,9 @@ impl Coder {
             }
             match segment.combine.row {
                 _ if me != root => {}
-                Some(row) => self.deliver(share, (row, &segment.cycles), (&*buffer, segment.width), seen),
+                Some(row) => {
+                    self.deliver(share, (row, &segment.cycles), (&*buffer, segment.width), seen)
+                }
                 None => scratch.ended[round.parity * words..][..words].copy_from_slice(buffer),
             }
         }

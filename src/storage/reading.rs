@@ -215,8 +215,14 @@ mod tests {
         let (rows, pitch, words) = (10, 70, 764);
         let mut parity = Region::anonymous(words * 8).unwrap();
         parity.words_mut().iter_mut().enumerate().for_each(|(i, word)| *word = i as u64 * 977);
-        let check =
-            Check { group: 0, members: vec![0, 1], losses: 1, code: 0, layout: 0, words: words as u64 };
+        let check = Check {
+            group: 0,
+            members: vec![0, 1],
+            losses: 1,
+            code: 0,
+            layout: 0,
+            words: words as u64,
+        };
         front.check = Some(check);
         let bytes = parity.bytes();
         write_position(&path, &front, &vouch, [data.bytes(), bytes], None, &Flow::default())

@@ -286,7 +286,8 @@ pub(crate) mod tests {
         assert_eq!(Manifest::from_text(whole.to_text().as_bytes()), Ok(whole));
         // Of the largest group there can be.
         let members = (1_000_000..1_000_240).collect();
-        let check = Check { group: 1 << 20, members, losses: 16, code: 2, layout: 2, words: 1 << 40 };
+        let check =
+            Check { group: 1 << 20, members, losses: 16, code: 2, layout: 2, words: 1 << 40 };
         let front = Front { check: Some(check), ..front() };
         assert_eq!(Front::from_block(&front.to_block()), Ok(front));
     }

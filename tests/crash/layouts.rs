@@ -87,7 +87,12 @@ fn a_loss_in_each_line_of_the_grid() {
     let cases: [Case; 3] = [
         ((2, 3), &[], [&[0, 1, 2], &[3, 4, 5]], "encode-end"),
         ((3, 2), &["--method", "double"], [&[0, 2, 4], &[1, 3, 5]], "flush-half"),
-        ((2, 3), &["--pmap", "column", "--encode", "reduce"], [&[0, 2, 4], &[1, 3, 5]], "committed"),
+        (
+            (2, 3),
+            &["--pmap", "column", "--encode", "reduce"],
+            [&[0, 2, 4], &[1, 3, 5]],
+            "committed",
+        ),
     ];
     for ((p, q), args, groups, point) in cases {
         let scene = Scene::new(p, q).protect(GRID).protect(args);

@@ -50,7 +50,8 @@ pub fn best(s: &Sys) -> Option<(Stored, Recall)> {
                 let group = seat / 2;
                 let members = GROUPS[group].map(|member| member as u32).to_vec();
                 let code = Code::Xor.to_byte();
-                let check = Check { group: group as u32, members, losses: 1, code, layout: 0, words: 1 };
+                let check =
+                    Check { group: group as u32, members, losses: 1, code, layout: 0, words: 1 };
                 let here = file_of(&s.ranks[seat], of).map(|_| Seen { position: seat, check });
                 Told { seat, seen: here.into_iter().collect() }
             })

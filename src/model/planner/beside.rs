@@ -6,7 +6,9 @@ use super::super::error::Result;
 use super::super::fit::flops;
 use super::super::memory::{Method, Scope};
 use super::super::nonstop::Columns;
-use super::choice::{Choice, GROUP_WANTED, even_groups, groups_of, squarest_grid, squarest_with_checksums};
+use super::choice::{
+    Choice, GROUP_WANTED, even_groups, groups_of, squarest_grid, squarest_with_checksums,
+};
 use super::evaluate::Plan;
 use super::machine::Machine;
 use crate::checkpoint::layout::ChecksumLayout;

@@ -6,9 +6,7 @@ use super::super::ModelError;
 use super::super::error::Result;
 use super::super::fit::{RateModel, flops};
 use super::super::interval::Segment;
-use super::super::memory::{
-    Method, RANK_BASE_MOST, RankMemory, Scope, Shape, memory_factor_of,
-};
+use super::super::memory::{Method, RANK_BASE_MOST, RankMemory, Scope, Shape, memory_factor_of};
 use super::super::nonstop::Columns;
 use super::super::reliability::{failure_while_saving, survives};
 use super::super::simulate::{self, Failures, GoingOn, Placement, Scenario, Summary, System};

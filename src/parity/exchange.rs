@@ -507,7 +507,7 @@ impl Coder {
                 } else if last {
                     // Parity that is received where it belongs is out of reach of this member's own work.
                     let range = now
-                        .filter(|_| !before.is_some_and(|s| gives_parity(s)))
+                        .filter(|_| !before.is_some_and(&gives_parity))
                         .and_then(|s| self.run_of_parity(share, s));
                     let parity = match range {
                         Some(_) => std::mem::take(&mut share.parity),

@@ -35,6 +35,11 @@ macro_rules! points {
                 match self { $(Point::$name => $text,)* }
             }
 
+            /// Steps of a save whose checksum helpers make, which no other save comes to.
+            pub fn is_helpers(self) -> bool {
+                matches!(self, Point::EncodeLeft | Point::EncodeFound)
+            }
+
             /// Steps of the solver itself, which has them under any protection; `tests/nonstop` strikes there.
             pub fn is_solvers(self) -> bool {
                 let place = |point| Point::ALL.iter().position(|p| *p == point);
@@ -76,10 +81,14 @@ points! {
     SaveBegin = "save-begin",
     /// The small state is in its spare place.
     SaveState = "save-state",
+    /// The copy is made; a helper is about to encode it, and the rank to go on.
+    EncodeLeft = "encode-left",
     /// Between two batches of rows being encoded.
     EncodeBatch = "encode-batch",
     /// The checksum is complete, the header does not say so yet.
     EncodeEnd = "encode-end",
+    /// The rank has found that its helper is done; the header does not say so yet.
+    EncodeFound = "encode-found",
     /// Sealed, before the barrier.
     Sealed = "sealed",
     /// Past the barrier, nothing overwritten yet.

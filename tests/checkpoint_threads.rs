@@ -9,9 +9,10 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use skt_hpl::checkpoint::layout::ChecksumLayout;
-use skt_hpl::checkpoint::plan::{Layout, Scheme, Scope};
+use skt_hpl::checkpoint::plan::{Encoding, Layout, Scheme, Scope};
 use skt_hpl::checkpoint::protocol::{Method, Refusal};
 use skt_hpl::checkpoint::world::threads::ThreadWorld;
 use skt_hpl::checkpoint::{
@@ -21,8 +22,8 @@ use skt_hpl::faults::{self, Action, Fault, Point, Struck};
 use skt_hpl::memory::header::{Head, HeaderFault};
 use skt_hpl::memory::{Depot, Part, Store};
 use skt_hpl::params::{Mapping, Rng};
+use skt_hpl::parity::Code;
 use skt_hpl::parity::comm::threads::{Member, PeerDied, Post};
-use skt_hpl::parity::{Code, Encode};
 
 #[derive(Clone)]
 struct Job {
@@ -30,7 +31,7 @@ struct Job {
     layout: Layout,
     scheme: Scheme,
     group: Option<usize>,
-    encode: Encode,
+    encode: Encoding,
     every: usize,
     restart: Restart,
     test: u32,
@@ -38,6 +39,8 @@ struct Job {
     run: u128,
     /// Nobody begins an iteration before everybody has ended the one before.
     lockstep: bool,
+    /// What an iteration takes at least.
+    pace: Duration,
     #[cfg(debug_assertions)]
     sabotage: Option<faults::Sabotage>,
 }
@@ -66,12 +69,13 @@ fn job(p: usize, q: usize, method: Method, losses: usize) -> Job {
             layout: ChecksumLayout::Striped,
         },
         group: None,
-        encode: Encode::Pipelined,
+        encode: Encoding::Pipelined,
         every: 2,
         restart: Restart::Auto,
         test: 0,
         run: 1 << 64,
         lockstep: false,
+        pace: Duration::ZERO,
         #[cfg(debug_assertions)]
         sabotage: None,
     }
@@ -165,6 +169,7 @@ fn rank_main(job: &Job, run: u128, me: usize, world: ThreadWorld, groups: Arc<Po
         if job.lockstep {
             ck.world().barrier();
         }
+        std::thread::sleep(job.pace);
         // One iteration: everything in the corner changes, in a way that depends on the past.
         let corner = job.layout.corner(me, k, Scope::Corner);
         random = mix(random + k as u64);
@@ -268,7 +273,7 @@ fn forward() -> Vec<Point> {
         .filter(|p| !backward().contains(p))
         .filter(|p| !matches!(p, Point::SolveBegin | Point::VerifyBegin))
         // There is no second level here: `tests/crash` has it, with processes.
-        .filter(|p| !second_level().contains(p) && !p.is_solvers())
+        .filter(|p| !second_level().contains(p) && !p.is_solvers() && !p.is_helpers())
         // After CleanBegin the result is recorded and there is nothing to come back to.
         .filter(|p| !matches!(p, Point::CleanBegin | Point::CleanHalf | Point::Told))
         .collect()
@@ -346,12 +351,17 @@ fn every_point_is_survived(base: &Job, hits: u64) {
 fn every_second_fault_is_survived(base: &Job, second_loses: bool) {
     let mut came_to = Vec::new();
     let truth = finished(with_job(base, |job| launch(job, &[])));
-    for first in [Point::Iteration, Point::EncodeEnd, Point::FlushHalf, Point::Committed] {
+    // A helper is no thread that is struck here.
+    let encoded = if base.encode.by_helper() { Point::EncodeFound } else { Point::EncodeEnd };
+    // Nor is it fast everywhere, so that there may be no third save.
+    let hit = if base.encode.by_helper() { 2 } else { 3 };
+    for first in [Point::Iteration, encoded, Point::FlushHalf, Point::Committed] {
         for point in backward() {
             for position in 0..base.layout.positions() {
                 with_job(base, |job| {
                     let victim = 1;
-                    assert!(struck(&launch(job, &[(victim, first, 3)]), first));
+                    let ends = launch(job, &[(victim, first, hit)]);
+                    assert!(struck(&ends, first), "{}: {ends:?}", first.name());
                     lose(job, victim);
                     let ends = launch(job, &[(position, point, 1)]);
                     if !struck(&ends, point) {
@@ -389,13 +399,58 @@ fn self_checkpoint_survives_every_point_on_two_by_three_by_column() {
     let mut base = job(2, 3, Method::SelfCheckpoint, 1);
     base.layout.mapping = Mapping::Column;
     base.group = Some(3);
-    base.encode = Encode::Reduce;
+    base.encode = Encoding::Reduce;
     every_point_is_survived(&base, 1);
 }
 
 #[test]
 fn double_checkpoint_survives_every_point() {
     every_point_is_survived(&job(2, 2, Method::Double, 1), 3);
+}
+
+/// With more boundaries: what a save leaves to helpers is found done at a later one.
+fn helped() -> Job {
+    let mut base = job(2, 2, Method::Double, 1);
+    (base.encode, base.layout.n, base.every) = (Encoding::Helper, 161, 1);
+    base.pace = Duration::from_millis(1);
+    base
+}
+
+/// Steps of helpers themselves are struck in `tests/crash`.
+#[test]
+fn helpers_that_encode_leave_no_step_of_their_ranks_open() {
+    let base = helped();
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    for point in [
+        Point::SaveBegin,
+        Point::SaveState,
+        Point::FlushHalf,
+        Point::FlushData,
+        Point::EncodeLeft,
+        Point::Iteration,
+        Point::EncodeFound,
+        Point::Sealed,
+        Point::BarrierPassed,
+        Point::FlushEnd,
+        Point::Committed,
+    ] {
+        for (position, lost, hit) in (0..4).flat_map(|p| [(p, p % 2 == 0, 1), (p, p % 2 == 1, 2)]) {
+            with_job(&base, |job| {
+                let ends = launch(job, &[(position, point, hit)]);
+                assert!(struck(&ends, point), "{} did not fire: {ends:?}", point.name());
+                if lost {
+                    lose(job, position);
+                }
+                let again = finished(launch(job, &[]));
+                assert!(again == truth, "{} at {position}, lost {lost}", point.name());
+            });
+        }
+    }
+}
+
+#[test]
+fn second_faults_after_saves_by_helpers() {
+    every_second_fault_is_survived(&helped(), false);
 }
 
 #[test]
@@ -447,7 +502,7 @@ fn localised_checksums_survive_second_faults_and_any_two_losses() {
     }
     any_two_of_six_may_be_lost(&six);
     let mut reduced = six.clone();
-    reduced.encode = Encode::Reduce;
+    reduced.encode = Encoding::Reduce;
     any_two_of_six_may_be_lost(&reduced);
     let mut double = reduced.clone();
     double.scheme.method = Method::Double;

@@ -225,7 +225,7 @@ proptest! {
             method: on(15).then_some(Method::ALL[(ints[0] % 6) as usize]),
             scope: Scope::Corner, group: on(16).then_some(int(6, 40)), losses: int(5, 4),
             layout: ChecksumLayout::ALL[(ints[1] % 3) as usize],
-            checksum_columns: on(19).then_some(int(1, 6)), measured: None, job: None, level2: None, simulate: 0, threads: 1, seed: 1,
+            helpers: on(20), checksum_columns: on(19).then_some(int(1, 6)), measured: None, job: None, level2: None, simulate: 0, threads: 1, seed: 1,
         };
         if let Ok(advice) = plan(&inputs) {
             let json = serde_json::to_value(&advice.plan).unwrap();
@@ -498,4 +498,33 @@ fn a_name_for_memory_that_is_not_kept_is_told() {
         plan(&inputs).unwrap().warnings.iter().any(|w| w.contains("--job has no effect"))
     };
     assert!(told(Some(Method::None)) && !told(None));
+}
+
+/// Helpers: no more memory than method double has, the copy alone to stop for, and section 5.1's word on a core kept for them.
+#[test]
+fn helpers_that_encode_make_saves_cheaper() {
+    let mtbf = Some(Mtbf::System(6.0 * HOUR_S));
+    let own = Inputs { mtbf, method: Some(Method::Double), ..quick(64, 24, 64e9) };
+    let helped = Inputs { helpers: true, ..own.clone() };
+    let (without, with) = (plan(&own).unwrap(), plan(&helped).unwrap());
+    assert_eq!((without.plan.shape, without.plan.helpers), (with.plan.shape, None));
+    let helpers = with.plan.helpers.unwrap();
+    let (first, _) = with.plan.save_cost.unwrap();
+    // One rank a node: of 24 cores the helper takes one while it encodes.
+    let stop = helpers.copy + helpers.encode / 24.0;
+    assert!(first < 1.01 * stop && first > 0.5 * stop, "{first} {stop}");
+    assert!(first < without.plan.save_cost.unwrap().0);
+    assert!(with.plan.saving < without.plan.saving);
+    assert!((helpers.break_even - 24.0 * (helpers.encode - helpers.copy)).abs() < 1e-9);
+    let (interval, _) = with.plan.interval.unwrap();
+    assert_eq!(helpers.core_pays, Some(interval < helpers.break_even));
+    assert!(
+        with.skt_toml.contains("method = \"double\"")
+            && with.skt_toml.contains("encode = \"helper\"")
+    );
+    assert!(!without.skt_toml.contains("encode"));
+    for method in Method::ALL.into_iter().filter(|method| *method != Method::Double) {
+        let why = plan(&Inputs { method: Some(method), ..helped.clone() }).unwrap_err();
+        assert!(method == Method::Disk || why.to_string().contains("--method double"), "{why}");
+    }
 }

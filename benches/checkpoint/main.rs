@@ -28,11 +28,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use skt_hpl::checkpoint::layout::ChecksumLayout;
-use skt_hpl::checkpoint::plan::{Scheme, Scope};
+use skt_hpl::checkpoint::plan::{Encoding, Scheme, Scope};
 use skt_hpl::checkpoint::protocol::Method;
 use skt_hpl::comm::World;
 use skt_hpl::model::planner::squarest_grid;
-use skt_hpl::parity::{Code, Encode};
+use skt_hpl::parity::Code;
 use skt_hpl::storage::Sight;
 
 use flags::{Flags, Section};
@@ -139,7 +139,7 @@ impl<'a> Conductor<'a> {
             q: grid.1,
             group: Some(group),
             scheme: XOR,
-            encode: Encode::Pipelined,
+            encode: Encoding::Pipelined,
             work,
             job: self.job.clone(),
             storage: None,
@@ -216,6 +216,45 @@ impl<'a> Conductor<'a> {
             "save / (copy + send)",
         ];
         self.report.table("One save of everything, ms", &heads, rows);
+        self.saves_by_helpers()
+    }
+
+    /// What ranks stop for where helpers encode: the copy, beside the same rectangle copied; and what they stop for where they
+    /// encode themselves.
+    fn saves_by_helpers(&mut self) -> Result<(), String> {
+        let mut rows = Vec::new();
+        for (grid, group) in [((1, 2), 2), ((2, 2), 4)] {
+            let work = Work::Saves { rounds: self.flags.repeat };
+            let scheme = Scheme { method: Method::Double, ..XOR };
+            let spec = Spec { scheme, ..self.spec(self.flags.n, grid, group, work) };
+            let own = self.launcher.probe(&spec)?;
+            let found = self.launcher.probe(&Spec { encode: Encoding::Helper, ..spec })?;
+            let ratio = middle(&found, |r| r.save_s / r.copy_s);
+            let what = format!("a save's stop with --encode helper / copy, G = {group}");
+            self.report.at_most(&what, ratio, 1.2);
+            rows.push(vec![
+                format!("{}x{}", grid.0, grid.1),
+                group.to_string(),
+                format!("{:.0}", mb(found.matrix_bytes)),
+                ms(middle(&own, |r| r.save_s)),
+                ms(middle(&found, |r| r.save_s)),
+                ms(middle(&found, |r| r.copy_s)),
+                ms(middle(&found, |r| r.left_s)),
+                format!("{ratio:.2}"),
+            ]);
+            self.report.keep(&format!("saves by helpers, G = {group}"), &found);
+        }
+        let heads = [
+            "grid",
+            "G",
+            "MB",
+            "save, pipelined",
+            "stop, helper",
+            "copy",
+            "left to helpers",
+            "stop / copy",
+        ];
+        self.report.table("One save of everything, method double, ms", &heads, rows);
         Ok(())
     }
 
@@ -509,7 +548,7 @@ impl<'a> Conductor<'a> {
             (Code::ReedSolomon, 2),
             (Code::Weighted, 2),
         ] {
-            for encode in [Encode::Pipelined, Encode::Reduce] {
+            for encode in [Encoding::Pipelined, Encoding::Reduce] {
                 let scheme = Scheme { code, losses, ..XOR };
                 let work = Work::Saves { rounds: self.flags.repeat };
                 let spec = self.spec(self.flags.small, (2, 2), 4, work);
@@ -565,7 +604,7 @@ impl<'a> Conductor<'a> {
     fn groups(&mut self) -> Result<(), String> {
         let mut rows = Vec::new();
         for group in [2, 4, 8] {
-            for encode in [Encode::Pipelined, Encode::Reduce] {
+            for encode in [Encoding::Pipelined, Encoding::Reduce] {
                 let work = Work::Saves { rounds: self.flags.repeat };
                 let spec = self.spec(self.flags.small, (1, 8), group, work);
                 let found = self.launcher.probe(&Spec { encode, ..spec })?;
@@ -631,7 +670,7 @@ impl<'a> Conductor<'a> {
         };
         let members = groups.iter().map(Vec::len).max().unwrap_or(0);
         let mut rows = Vec::new();
-        for encode in [Encode::Pipelined, Encode::Reduce] {
+        for encode in [Encoding::Pipelined, Encoding::Reduce] {
             let found = self.launcher.probe(&Spec { encode, ..spec.clone() })?;
             let times: Vec<f64> = found.rounds.iter().map(|round| round.encode_s).collect();
             let name = format!("{encode:?}").to_lowercase();

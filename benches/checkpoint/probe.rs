@@ -13,14 +13,13 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use skt_hpl::checkpoint::mpi::{Group, Positions};
-use skt_hpl::checkpoint::plan::{Layout, Scheme};
+use skt_hpl::checkpoint::plan::{Encoding, Layout, Scheme};
 use skt_hpl::checkpoint::restore::new_run;
 use skt_hpl::checkpoint::when::Interval;
 use skt_hpl::checkpoint::{Checkpointer, Config, Origin, Restart, SaveReport, Started, Test};
 use skt_hpl::comm::{Comm, Reduce, World};
 use skt_hpl::memory::{Depot, Part, Region, Store};
 use skt_hpl::params::{Mapping, Rng};
-use skt_hpl::parity::Encode;
 use skt_hpl::storage::Sight;
 
 /// Words in one message of the reference: as many as in one of the encoder's.
@@ -37,7 +36,7 @@ pub struct Spec {
     /// None: as the layout has them.
     pub group: Option<usize>,
     pub scheme: Scheme,
-    pub encode: Encode,
+    pub encode: Encoding,
     pub work: Work,
     /// Job names begin with this: two benchmarks at once do not meet.
     pub job: String,
@@ -79,6 +78,8 @@ pub struct Round {
     pub copy_s: f64,
     /// The rectangle sent to the next member and received from the one before.
     pub send_s: f64,
+    /// What a save leaves to helpers, from its end on, where the ranks do nothing but wait for it.
+    pub left_s: f64,
     pub restore_s: f64,
     /// Fresh memory of the size the lost member needs, made under another name: a part of restoring
     /// that is the system's alone.
@@ -112,7 +113,13 @@ pub struct Found {
 
 /// Runs on every rank.
 pub fn run(spec: &Spec) -> Result<(), String> {
-    let world = World::init(false);
+    let world = match spec.encode.by_helper() {
+        true => World::with_helpers(),
+        false => World::init(false),
+    };
+    if spec.encode.by_helper() && !world.lets_helpers_talk() {
+        return Err("this MPI library does not let helpers call it".into());
+    }
     let comm = world.comm();
     let found = Probe::new(spec, comm)?.measure()?;
     if comm.rank() == 0 {
@@ -250,8 +257,10 @@ impl<'a> Probe<'a> {
         let mut report = SaveReport::default();
         let save_s =
             self.timed(|| report = started.checkpointer.save(boundary, a, b"state of the probe"));
+        let left_s = self.timed(|| started.checkpointer.finish_save());
         let round = Round {
             save_s,
+            left_s,
             encode_s: self.slowest(report.encode_s),
             digest_s: self.slowest(report.digest_s),
             barrier_s: self.slowest(report.barrier_s),

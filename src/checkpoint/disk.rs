@@ -125,21 +125,21 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         report: &mut SaveReport,
     ) -> u64 {
         let position = self.position();
-        self.holding.write_state(epoch, state);
+        self.holding.saved().write_state(epoch, state);
         hit(Point::SaveState, position);
         let encoding = Instant::now();
         let known = self.copies[0].take();
         let (corner, window) = self.reach(known);
         let parity_rows = self.coder.stripes.parity_rows(window.rows);
         let mut digests =
-            self.holding.digests(known.map(|_| epoch), corner, parity_rows, window.width);
+            self.holding.saved().digests(known.map(|_| epoch), corner, parity_rows, window.width);
         match self.scheme.losses {
             0 => digests.see_data(a),
             _ => self.encode(epoch, a, window, &mut digests),
         }
         report.encode_s = encoding.elapsed().as_secs_f64();
         let digesting = Instant::now();
-        let root = self.holding.seal_digests(epoch, digests);
+        let root = self.holding.saved().seal_digests(epoch, digests);
         report.digest_s = digesting.elapsed().as_secs_f64();
         self.copies[0] = Some(boundary);
         root

@@ -12,7 +12,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::holding::{row_is_sound, state_of};
 use super::layout::ChecksumLayout;
 use super::level2::{Storage, troubles};
 use super::plan::{Buffers, Layout, STATE_ROW_WORDS, Scheme, Scope, TILE_WORDS, state_rows};
@@ -20,6 +19,7 @@ use super::protocol::Method;
 use super::recall::{Recall, Seen, Told, recall};
 use super::restore::{Config, Test};
 use super::save::Checkpointer;
+use super::saved::{row_is_sound, state_of};
 use super::transfer::{Coming, send_file};
 use super::world::World;
 use crate::faults::{Point, hit};
@@ -365,7 +365,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let then = then.and_then(|buffers| {
                 // Parity is needed only now; what the first save will write lies idle until then.
                 let words = buffers.checksum_words();
-                if self.holding.spare(words).is_none() && room.is_none() {
+                if self.holding.saved().spare(words).is_none() && room.is_none() {
                     room = Some(Region::anonymous(words * 8).map_err(|e| e.to_string())?);
                 }
                 Ok(buffers)
@@ -378,7 +378,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let then = then.expect("nobody has trouble");
             let words = then.checksum_words();
             let Self { world, holding, .. } = self;
-            let parity = match (holding.spare(words), &mut room) {
+            let parity = match (holding.saved().spare(words), &mut room) {
                 (Some(spare), _) => spare,
                 (None, Some(room)) => room.words_mut(),
                 (None, None) => unreachable!("room was made"),

@@ -1,4 +1,4 @@
-//! A thread that does one thing on storage while its rank computes, and is looked after without ever being waited for
+//! A thread that does one thing while its rank computes. One that works on storage is looked after without ever being waited for
 //! longer than it moves: a file system that hangs must not take the run with it.
 
 use std::sync::Arc;
@@ -32,15 +32,24 @@ pub(super) enum State {
     Done,
 }
 
+/// Starts a helper of that name: what it shows of its progress, and itself.
+pub(super) fn start<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce(&Flow) -> T + Send + 'static,
+) -> (Arc<Flow>, std::io::Result<JoinHandle<T>>) {
+    let flow = Arc::new(Flow::default());
+    let its = flow.clone();
+    let thread = Builder::new().name(name.into()).spawn(move || {
+        // It begins on the core of whoever starts it, which has work of its own there.
+        cores::unpin();
+        work(&its)
+    });
+    (flow, thread)
+}
+
 impl<T: Send + 'static> Task<T> {
     pub(super) fn start(work: impl FnOnce(&Flow) -> Result<T, Stopped> + Send + 'static) -> Self {
-        let flow = Arc::new(Flow::default());
-        let its = flow.clone();
-        let thread = Builder::new().name("level-two".into()).spawn(move || {
-            // It begins on the core of whoever starts it, which has work of its own there.
-            cores::unpin();
-            work(&its)
-        });
+        let (flow, thread) = start("level-two", work);
         let now = Instant::now();
         let (thread, result) = match thread {
             Ok(thread) => (Some(thread), None),

@@ -22,8 +22,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::helper::{State, Task};
-use super::holding::Committed;
-use super::plan::Buffers;
+use super::plan::{Buffers, Committed};
 use super::save::Checkpointer;
 use super::when::{Interval, Scheduler};
 use super::world::World;
@@ -65,7 +64,7 @@ pub(super) const AT_ONCE: u64 = 2;
 /// Everybody looks how the helpers do.
 const LOOK: u64 = 4;
 /// What the save commits goes to storage.
-const STORE: u64 = 8;
+pub(super) const STORE: u64 = 8;
 
 /// For each position the first one that sees the same DIR.
 pub(super) fn seats(world: &impl World, storage: &Storage) -> Vec<usize> {
@@ -266,7 +265,12 @@ impl Level2 {
         self.storage.sight == Sight::Shared
     }
 
-    /// A save has been committed.
+    /// Whether what is being saved goes to storage when it is committed; asked once.
+    pub(super) fn begins_next(&mut self) -> bool {
+        std::mem::take(&mut self.begin_next)
+    }
+
+    /// A save has been made.
     pub(super) fn saved(&mut self) {
         self.saves += 1;
         if let Some(since) = self.put_off_since.take() {
@@ -480,12 +484,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     pub(super) fn begin_if_due(&mut self) {
         let Some(level2) = &mut self.level2 else { return };
         level2.saved();
-        if std::mem::take(&mut level2.begin_next) {
+        if level2.begins_next() {
             self.begin_committed();
         }
     }
 
-    fn begin_committed(&mut self) {
+    /// A helper sets out with what lies committed in memory.
+    pub(super) fn begin_committed(&mut self) {
         let seconds = self.started.elapsed().as_secs_f64();
         let level2 = self.level2.as_mut().expect("somebody asked for it");
         level2.scheduler.saved(level2.saves, seconds, 0.0, 0.0);
@@ -498,7 +503,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     pub(super) fn begin(&mut self, about: About, over: Option<Over>) {
         let level2 = self.level2.as_mut().expect("as above");
         level2.stuck.retain(|task| !task.is_over());
-        let Committed { data, check, place } = self.holding.committed_parts(about.epoch);
+        let Committed { data, check, place } = self.holding.buffers.committed_parts(about.epoch);
         let buffers = self.holding.buffers;
         let id = &self.header.id;
         let apart = level2.storage.sight == Sight::Node;
@@ -535,6 +540,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Brings what memory holds to storage before the run stops, and waits for it. All ranks together, right after a
     /// save. False if it did not get there, which rank 0 has said; None without a second level.
     pub fn store_now(&mut self) -> Option<bool> {
+        self.finish_save();
         let level2 = self.level2.as_mut()?;
         if let Some(alone) = level2.alone {
             // The save itself has brought it there, or not.

@@ -2,12 +2,13 @@
 //! since the last save.
 //!
 //! `protocol` decides, purely, from headers; `plan`, `need`, `groups`, `layout`, `placement` and `when` are pure too;
-//! `holding` is one position's memory, `taking` how a start comes by it; `save` and `restore` move the data; `level2` brings
+//! `holding` is one position's memory, `saved` what lies in it, `taking` how a start comes by it; `save` and `restore` move the data, `aside` where helpers encode; `level2` brings
 //! committed epochs to storage by means of a `helper`, `disk` saves there alone, `fetching` brings them back, as `recall` says, by `transfer`. The solver's side is
 //! [`Arrival`] once a launch, then [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries, `finish` at the end.
 //! Nothing here knows what the matrix is for. `docs/CHECKPOINT.md` tells the whole story.
 
 pub mod arrival;
+mod aside;
 mod disk;
 mod fetching;
 pub mod groups;
@@ -23,6 +24,7 @@ pub mod protocol;
 pub mod recall;
 pub mod restore;
 pub mod save;
+mod saved;
 mod taking;
 mod transfer;
 pub mod when;

@@ -1,7 +1,7 @@
 //! The world and the groups of saving, over MPI.
 
 use super::World;
-use crate::comm::{Comm, Reduce};
+use crate::comm::{Comm, Elsewhere, Reduce};
 use crate::parity::GroupComm;
 
 const TAG: i32 = 8;
@@ -91,6 +91,49 @@ impl GroupComm for Group {
 
     fn reduce_sum(&self, buffer: &mut [f64], root: usize) {
         reduce(&self.0, buffer, root, Reduce::Sum);
+    }
+
+    fn for_helper(&self) -> Option<Box<dyn GroupComm + Send>> {
+        Some(Box::new(OfHelpers(self.0.elsewhere()?)))
+    }
+}
+
+/// The helpers of a group's members.
+struct OfHelpers(Elsewhere);
+
+impl GroupComm for OfHelpers {
+    fn rank(&self) -> usize {
+        self.0.comm().rank()
+    }
+
+    fn size(&self) -> usize {
+        self.0.comm().size()
+    }
+
+    fn sendrecv(&self, send: Option<(&[u64], usize)>, recv: Option<(&mut [u64], usize)>) {
+        self.0.exchange_while(send, recv, TAG, || ());
+    }
+
+    fn sendrecv_while(
+        &self,
+        send: Option<(&[u64], usize)>,
+        recv: Option<(&mut [u64], usize)>,
+        work: &mut dyn FnMut(),
+    ) {
+        self.0.exchange_while(send, recv, TAG, work);
+    }
+
+    fn reduce_xor(&self, buffer: &mut [u64], root: usize) {
+        reduce(self.0.comm(), buffer, root, Reduce::Xor);
+    }
+
+    fn reduce_sum(&self, buffer: &mut [f64], root: usize) {
+        reduce(self.0.comm(), buffer, root, Reduce::Sum);
+    }
+
+    /// It is theirs already.
+    fn for_helper(&self) -> Option<Box<dyn GroupComm + Send>> {
+        None
     }
 }
 

@@ -14,7 +14,7 @@ use crate::memory::header::GROUP_MAX;
 use crate::params::{Mapping, TestParams};
 use crate::parity::code::LOSSES_MAX;
 use crate::parity::exchange::Window;
-use crate::parity::{Code, Stripes};
+use crate::parity::{Code, Encode, Stripes};
 
 /// What part of the matrix a save covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -41,6 +41,32 @@ impl Scope {
 
     pub fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|s| s.to_byte() == byte)
+    }
+}
+
+/// How checksums are made, and by whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encoding {
+    /// By one MPI_Reduce for each holder of a stripe.
+    Reduce,
+    /// Passed round the group in segments.
+    Pipelined,
+    /// The same, by a helper of each rank from the copy of the matrix, while the ranks go on.
+    Helper,
+}
+
+impl Encoding {
+    /// How rows travel.
+    pub fn how(self) -> Encode {
+        match self {
+            Encoding::Reduce => Encode::Reduce,
+            Encoding::Pipelined | Encoding::Helper => Encode::Pipelined,
+        }
+    }
+
+    pub fn by_helper(self) -> bool {
+        self == Encoding::Helper
     }
 }
 
@@ -199,6 +225,17 @@ pub fn state_rows(state_bytes: usize) -> usize {
     (8 + state_bytes).div_ceil(8 * STATE_ROW_WORDS)
 }
 
+/// The parts of a committed epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// With the matrix.
+    pub data: Part,
+    /// With its checksum.
+    pub check: Part,
+    /// Its words in `S`: small state, digests of data, digests of parity.
+    pub place: std::ops::Range<usize>,
+}
+
 /// The buffers of one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
@@ -288,6 +325,29 @@ impl Buffers {
     /// Words of what vouches for the matrix of an epoch: small state and digests of data, at the beginning of its place.
     pub fn vouch_words(&self) -> usize {
         self.state_words() + self.rows * self.data_tiles()
+    }
+
+    /// Where in S an epoch's small state and digests lie.
+    pub fn slot_range(&self, epoch: u64) -> std::ops::Range<usize> {
+        let words = self.slot_words();
+        let start = (epoch % self.places() as u64) as usize * words;
+        start..start + words
+    }
+
+    /// Where a committed epoch lies until the next flush; where there is no copy, the one that is being stored: in A, frozen.
+    pub fn committed_parts(&self, epoch: u64) -> Committed {
+        let odd = epoch % 2 == 1;
+        let data = match self.method {
+            Method::Disk => Part::A,
+            Method::Double if odd => Part::E,
+            _ => Part::B,
+        };
+        let check = match self.method {
+            Method::SelfCheckpoint if odd => Part::D,
+            Method::Double if odd => Part::F,
+            _ => Part::C,
+        };
+        Committed { data, check, place: self.slot_range(epoch) }
     }
 
     /// The parts of named memory and their bytes, without head and results.

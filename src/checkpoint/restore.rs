@@ -13,7 +13,7 @@ use super::groups::{self, GroupError, Groups};
 use super::holding::{Holding, OpenHead, open_head};
 use super::layout::ChecksumLayout;
 use super::level2::{Level2, Storage, seats};
-use super::plan::{Buffers, Layout, Scheme, SchemeError};
+use super::plan::{Buffers, Encoding, Layout, Scheme, SchemeError};
 use super::protocol::{
     Decision, Method, Recovery, Refusal, Setup, Transitions, decide_in_place, decide_with,
     is_settled,
@@ -28,7 +28,8 @@ use crate::memory::{Depot, MemoryError, Part, Region};
 use crate::params::Rng;
 use crate::parity::exchange::Coder;
 use crate::parity::stripes::Role;
-use crate::parity::{Encode, GroupComm, Share};
+use crate::parity::{GroupComm, Share};
+use crate::pulse;
 use crate::storage::Sight;
 
 /// What to do with memory an earlier process left.
@@ -61,7 +62,7 @@ pub struct Config {
     pub scheme: Scheme,
     /// Wanted group size; None for the default.
     pub group: Option<usize>,
-    pub encode: Encode,
+    pub encode: Encoding,
     pub interval: Interval,
     pub restart: Restart,
     /// Room for the small state of a save, the same on every rank.
@@ -614,6 +615,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         };
         let kept = headers[me].clone().filter(|_| !lost);
         let mut this = Checkpointer {
+            unfinished: None,
             group,
             depot: config.depot.clone(),
             holding,
@@ -722,7 +724,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if recovery.finish.contains(&me) {
             if self.scheme.method == Method::SelfCheckpoint {
                 let whole = super::plan::Corner { row: 0, col: 0 };
-                self.holding.copy_in(target.epoch, &a.words()[..words], whole, || {
+                self.holding.saved().copy_in(target.epoch, &a.words()[..words], whole, || {
                     hit(Point::FinishHalf, me)
                 });
             }
@@ -748,13 +750,14 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if !lost_members.is_empty() {
             hit(Point::RebuildBegin, me);
             let whole = self.layout.window(&members, 0, super::plan::Scope::Whole);
-            let state_window = self.holding.state_window();
+            let state_window = self.holding.saved().state_window();
             let (coder, group) = (self.coder, &self.group);
             let buffers = self.holding.buffers;
             let all = super::plan::Corner { row: 0, col: 0 };
-            let mut digests =
-                lost.then(|| self.holding.digests(None, all, buffers.parity_rows, buffers.pitch));
-            self.holding.with_shares(target.epoch, None, |share, is_state| {
+            let mut digests = lost.then(|| {
+                self.holding.saved().digests(None, all, buffers.parity_rows, buffers.pitch)
+            });
+            self.holding.saved().with_shares(target.epoch, None, |share, is_state| {
                 let coder = coder.suited(is_state);
                 let window = if is_state { state_window } else { whole };
                 let see = |share: &Share, role| {
@@ -773,12 +776,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                     }
                 };
                 let possible = coder.rebuild(group, share, window, &lost_members, see, || {
+                    pulse::beat();
                     hit(Point::RebuildBatch, me)
                 });
                 assert!(possible, "decide() counted the losses of every group");
             });
             if let Some(digests) = digests {
-                let root = self.holding.seal_digests(target.epoch, digests);
+                let root = self.holding.saved().seal_digests(target.epoch, digests);
                 hit(Point::RebuildEnd, me);
                 // Sums of real numbers come back only up to rounding.
                 if self.scheme.code.exact() && known.is_some_and(|known| known != root) {
@@ -810,10 +814,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         hit(Point::AgreedAgain, me);
         let rest = &mut a.words_mut()[..words];
-        self.holding.copy_out(target.epoch, rest, &taken, || hit(Point::RestoreHalf, me));
+        self.holding.saved().copy_out(target.epoch, rest, &taken, || hit(Point::RestoreHalf, me));
         self.copies = [None; 2];
         self.copies[(target.epoch % 2) as usize] = Some(mark.boundary as usize);
-        let state = self.holding.read_state(target.epoch);
+        let state = self.holding.saved().read_state(target.epoch);
         hit(Point::RestoreEnd, me);
         self.header.claim = self.header.claim.resumed();
         self.holding.head.write(&self.header);

@@ -5,18 +5,21 @@
 
 use std::time::Instant;
 
-use super::holding::{Digests, Holding, Reach, Renamed};
-use super::level2::{AT_ONCE, Level2, SAVE};
-use super::plan::{Corner, Layout, Scheme, Scope};
+use super::aside::{Change, Unfinished};
+use super::holding::{Holding, Renamed};
+use super::level2::{AT_ONCE, Level2, SAVE, STORE};
+use super::plan::{Corner, Encoding, Layout, Scheme, Scope};
 use super::protocol::{Method, Transitions};
+use super::saved::{Coding, Digests, Reach};
 use super::when::Scheduler;
 use super::world::World;
 use crate::faults::{Point, Sabotage, hit, sabotaged};
 use crate::memory::header::{Doing, Header, Mark};
 use crate::memory::ledger::Entry;
 use crate::memory::{Depot, Hold};
+use crate::parity::GroupComm;
 use crate::parity::exchange::{Coder, Window};
-use crate::parity::{Encode, GroupComm, Share};
+use crate::pulse;
 
 /// What one save did and where its time went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -38,6 +41,8 @@ pub struct SaveReport {
 
 /// One rank's protection of one test.
 pub struct Checkpointer<W, G> {
+    /// What the last save has left to helpers. First, so that it is over before what it works on goes.
+    pub(super) unfinished: Option<Unfinished>,
     pub(super) world: W,
     pub(super) group: G,
     pub(super) depot: Depot,
@@ -48,7 +53,7 @@ pub struct Checkpointer<W, G> {
     pub(super) layout: Layout,
     pub(super) scheme: Scheme,
     pub(super) coder: Coder,
-    pub(super) encode: Encode,
+    pub(super) encode: Encoding,
     pub(super) scheduler: Scheduler,
     /// The boundary of the epoch that each of two is known to hold: copies with their checksums (method
     /// double), checksums (method self). Method disk: the first is the boundary that checksum and digests are of.
@@ -99,7 +104,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
     /// Whether to save at boundary `k`; the same answer on every rank, so all must ask. The solver
     /// asks before it looks ahead across the boundary. `now` forces a save (a clean stop is wanted);
-    /// what rank 0 says counts. While an epoch is on its way to storage a save is put off, unless it is forced.
+    /// what rank 0 says counts. While helpers encode the last epoch, or one is on its way to storage, a save is put off, unless it is
+    /// forced.
     pub fn due(&mut self, boundary: usize, now: bool) -> bool {
         let since = match self.scheme.method {
             Method::Disk => self.stored_before(),
@@ -113,8 +119,14 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if let Some(level2) = self.level2.as_mut().filter(|level2| level2.alone.is_none()) {
             mine |= level2.wishes(save, elapsed);
         }
+        mine |= self.wishes_of_helpers(now);
+        if self.unfinished.as_ref().is_some_and(|unfinished| unfinished.stores) {
+            // One epoch at a time, and this one comes first.
+            mine &= !STORE;
+        }
         let told = self.world.first_says(mine);
-        self.attend(told) && told & SAVE != 0
+        let free = self.attend_helpers(told, told & AT_ONCE != 0);
+        free && self.attend(told) && told & SAVE != 0
     }
 
     /// Puts memory whose names somebody removed under them again. Called between iterations, and with `frozen` before
@@ -175,7 +187,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let shape = self.layout.shape(position);
         report.bytes = (shape.0 - corner.row) * (shape.1 - corner.col) * 8;
 
-        self.holding.write_state(epoch, state);
+        self.holding.saved().write_state(epoch, state);
         hit(Point::SaveState, position);
 
         let copied = Instant::now();
@@ -188,26 +200,33 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                     rows: self.coder.stripes.parity_rows(window.rows),
                     width: window.width,
                 };
-                self.holding.carry_checksum(epoch, rows(stale), rows(window));
+                self.holding.saved().carry_checksum(epoch, rows(stale), rows(window));
             }
             Method::Double => {
                 self.copies[(epoch % 2) as usize] = None;
-                self.holding.copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
+                self.holding.saved().copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
                 hit(Point::FlushData, position);
             }
             Method::Single => {
                 self.header.claim = self.header.claim.overwriting();
                 self.publish();
-                self.holding.copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
+                self.holding.saved().copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
                 hit(Point::FlushData, position);
             }
             Method::Disk => unreachable!("it has saves of its own"),
         }
         report.copy_s += copied.elapsed().as_secs_f64();
 
+        if self.has_helpers() {
+            let (before, corner, since) = (base, new_corner, new_window);
+            self.leave_to_helper(next, boundary, Change { window, before, corner, since });
+            self.account(begin, copy_boundary, &mut report);
+            return report;
+        }
+
         // Digests are taken of rows as the code comes by: reading them once more from memory would
         // cost as much as encoding.
-        let mut digests = self.holding.digests(
+        let mut digests = self.holding.saved().digests(
             base,
             new_corner,
             self.coder.stripes.parity_rows(new_window.rows),
@@ -217,7 +236,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.encode(epoch, a, window, &mut digests);
         report.encode_s = encoding.elapsed().as_secs_f64();
         let digesting = Instant::now();
-        let root = self.holding.seal_digests(epoch, digests);
+        let root = self.holding.saved().seal_digests(epoch, digests);
         report.digest_s = digesting.elapsed().as_secs_f64();
         hit(Point::EncodeEnd, position);
 
@@ -235,25 +254,35 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
         let copied = Instant::now();
         if self.scheme.method == Method::SelfCheckpoint {
-            self.holding.copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
+            self.holding.saved().copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
             hit(Point::FlushData, position);
         }
-        self.copies[(epoch % 2) as usize] = Some(boundary);
         report.copy_s += copied.elapsed().as_secs_f64();
-        hit(Point::FlushEnd, position);
+        self.commit(boundary);
+        self.begin_if_due();
+        self.account(begin, copy_boundary, &mut report);
+        report
+    }
 
+    /// What is sealed becomes the checkpoint, and its checksum counts with it.
+    pub(super) fn commit(&mut self, boundary: usize) {
+        let position = self.position();
+        let sealed = self.header.claim.seal.expect("what is committed was sealed");
+        self.copies[(sealed.epoch % 2) as usize] = Some(boundary);
+        hit(Point::FlushEnd, position);
         self.header.base = self.header.seal;
         self.header.claim = self.header.claim.committed();
         self.publish();
         hit(Point::Committed, position);
-        self.begin_if_due();
-        self.tick(Doing::Computing, boundary);
+    }
 
+    /// The ranks go on: how long they have stood still for what has changed since `copy_boundary`.
+    fn account(&mut self, begin: Instant, copy_boundary: Option<usize>, report: &mut SaveReport) {
+        self.tick(Doing::Computing, report.boundary);
         report.seconds = begin.elapsed().as_secs_f64();
         let now = self.started.elapsed().as_secs_f64();
         let bytes = self.layout.bytes(0, copy_boundary.unwrap_or(0), self.scheme.scope);
-        self.scheduler.saved(boundary, now, report.seconds, bytes as f64);
-        report
+        self.scheduler.saved(report.boundary, now, report.seconds, bytes as f64);
     }
 
     /// Encodes the checksum of `epoch` from the frozen matrix, and takes the digests of what comes by.
@@ -265,17 +294,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         digests: &mut Digests,
     ) {
         let position = self.position();
-        let (coder, how, group) = (self.coder, self.encode, &self.group);
-        let state_window = self.holding.state_window();
-        self.holding.with_shares(epoch, Some(a), |share, is_state| {
-            let coder = coder.suited(is_state);
-            let window = if is_state { state_window } else { window };
-            let see = |share: &Share, role| {
-                if !is_state {
-                    digests.see(share, role);
-                }
-            };
-            coder.encode(group, how, share, window, see, || hit(Point::EncodeBatch, position));
+        let coding = Coding { coder: self.coder, how: self.encode.how(), window };
+        let group = &self.group;
+        self.holding.saved().encode(group, coding, epoch, Some(a), digests, || {
+            pulse::beat();
+            hit(Point::EncodeBatch, position);
         });
     }
 
@@ -290,6 +313,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// every rank has recorded the result.
     pub fn finish(mut self) {
         let position = self.position();
+        self.await_helper();
         self.end_level2();
         self.world.barrier();
         hit(Point::CleanBegin, position);

@@ -122,7 +122,7 @@ impl Memory {
         let words = holding.buffers.data_words();
         let workspace =
             (finish && config.scheme.method == Method::SelfCheckpoint).then(|| &a.words()[..words]);
-        match holding.verify(epoch, mark.root, workspace) {
+        match holding.saved().verify(epoch, mark.root, workspace) {
             true => Ok(()),
             false => Err(format!("its memory of epoch {epoch} is not what its header says")),
         }

@@ -51,7 +51,10 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let finding = preflight::run(settings.preflight.unwrap_or(true));
     // Threads are ours: the library's own would get in each other's way.
     set_library_threads(1);
-    let mut world = World::init(settings.goes_on());
+    let mut world = match settings.helpers_talk() {
+        true => World::with_helpers(),
+        false => World::init(settings.goes_on()),
+    };
     if let Some(siblings) = siblings {
         siblings.end();
     }
@@ -83,6 +86,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     proposal.needs(armed.map_err(|why| Ended::new(Exit::BadInput, why)));
     proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
     proposal.needs(nonstop::fits(&loaded, &world));
+    proposal.needs(helpers_fit(&loaded, &world));
     proposal.needs(room(&node, &loaded, threads).map_err(|why| Ended::new(Exit::BadInput, why)));
     let ground = protection.and_then(|p| proposal.needs(Ground::prepare(p, comm.rank())));
     let mut pool = pins::pool(threads, &pins);
@@ -162,6 +166,22 @@ fn room(node: &Comm, loaded: &Loaded, threads: usize) -> Result<(), String> {
     let means = Means { engine: loaded.settings.engine, threads };
     let on = OnNode { ranks: node.size(), copies, checksums: loaded.settings.sums(), means };
     fits(loaded.largest_tests(), on, available).map_err(|why| why.to_string())
+}
+
+/// Whether this MPI lets helpers talk beside their ranks, where some are to; the same on every rank of a sound job.
+fn helpers_fit(loaded: &Loaded, world: &World) -> Result<(), Ended> {
+    let talk = loaded.settings.protection.as_ref().is_some_and(|p| p.encode.by_helper());
+    match talk && !world.lets_helpers_talk() {
+        false => Ok(()),
+        true => Err(Ended::new(
+            Exit::Environment,
+            format!(
+                "--encode helper: this MPI library does not let helpers call it beside their ranks ({}): take one that grants \
+                 MPI_THREAD_MULTIPLE, or give --encode pipelined",
+                World::library()
+            ),
+        )),
+    }
 }
 
 /// Results that depend on which rank computes them are no results to protect: a restart would come to others.

@@ -18,7 +18,7 @@ use crate::model::hpl_dat::hpl_dat;
 use crate::model::memory::{Method, Scope};
 use crate::model::nonstop::Columns;
 use crate::model::planner::{
-    self, Advice, Comparison, Inputs, Measured, Mtbf, Plan, calibration_sizes,
+    self, Advice, Comparison, Helpers, Inputs, Measured, Mtbf, Plan, calibration_sizes,
     columns_of_checksums, node_hours, test_params,
 };
 use crate::supervise::start::launcher::{Launcher, WITH_ULFM};
@@ -151,6 +151,9 @@ pub struct PlanFlags {
     /// Where checksums lie: striped, grid or localised (the run's --layout)
     #[arg(long, value_name = "LAYOUT", default_value = "striped", help_heading = RUN)]
     checksum_layout: ChecksumLayout,
+    /// Who makes the checksums: the ranks, passing segments round the group, or helpers while the ranks go on (method double)
+    #[arg(long, value_name = "NAME", default_value = "pipelined", value_parser = ["pipelined", "helper"], help_heading = RUN)]
+    encode: String,
 
     /// Process columns that keep checksums, up to 4, of method abft and of what others are compared with [default: 1]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..=Columns::SUMS_MAX), help_heading = RUN)]
@@ -355,6 +358,7 @@ fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refus
         group: flags.group,
         losses: flags.losses,
         layout: flags.checksum_layout,
+        helpers: flags.encode == "helper",
         checksum_columns: flags.checksum_columns,
         measured: None,
         job: flags.job.clone(),
@@ -567,6 +571,22 @@ fn protection(plan: &Plan) -> String {
     }
 }
 
+/// What helpers do of a save, and whether a core should be kept free for them.
+fn by_helpers(helpers: &Helpers, cores: u64) -> String {
+    let even = show_seconds(helpers.break_even);
+    format!(
+        "encode the matrix in {} beside the computation, which stops for {} to copy it; a core kept free for them in each node, of \
+         {cores}, pays {}",
+        show_seconds(helpers.encode),
+        show_seconds(helpers.copy),
+        match helpers.core_pays {
+            Some(true) => format!("here, and wherever saves are less than {even} apart"),
+            Some(false) => format!("where saves are less than {even} apart, so not here"),
+            None => format!("where saves are less than {even} apart"),
+        }
+    )
+}
+
 /// Which way to go on is better here, and what that hangs on.
 fn without_restart(c: &Comparison) -> String {
     let mut t = format!(
@@ -693,6 +713,9 @@ fn describe(inputs: &Inputs, advice: &Advice, measured: Option<(&Fit, &[Sample])
         );
     } else if plan.method.saves() {
         row("saves", "none: the run is shorter than the optimal interval".into());
+    }
+    if let Some(helpers) = &plan.helpers {
+        row("helpers", by_helpers(helpers, inputs.cores));
     }
     row(
         "time",

@@ -1,5 +1,7 @@
 //! A communicator, its messages and its collectives, for the three element types we send.
 
+use std::time::Duration;
+
 use mpi::ffi;
 
 use super::abort::{check, check_on, die};
@@ -98,6 +100,37 @@ pub struct Comm {
     owned: bool,
 }
 
+/// A communicator for another thread than the one that started MPI: there where the library lets any thread call it. One thread
+/// at a time talks over it, and it must be kept until nobody does.
+pub struct Elsewhere(Comm);
+
+// SAFETY: to the library a communicator is a plain value, and `Comm::elsewhere` gives one only where any thread may use it.
+unsafe impl Send for Elsewhere {}
+
+/// Between two looks of a thread that waits beside one that computes: it is to take no core from that.
+const ASIDE: Duration = Duration::from_micros(20);
+
+impl Elsewhere {
+    pub fn comm(&self) -> &Comm {
+        &self.0
+    }
+
+    /// As [`Comm::exchange_while`], but a core is free while nothing comes.
+    pub fn exchange_while<T: Wire>(
+        &self,
+        out: Option<(&[T], usize)>,
+        into: Option<(&mut [T], usize)>,
+        tag: i32,
+        work: impl FnOnce(),
+    ) {
+        self.0.exchange_with(out, into, tag, work, |pending| {
+            while !pending.test() {
+                std::thread::sleep(ASIDE);
+            }
+        });
+    }
+}
+
 /// Messages under way. Completed by [`Pending::wait`] or by [`Pending::test`] saying so; where a lost peer is survived,
 /// at the latest when it is dropped, so their buffers must be dropped after it.
 #[derive(Default)]
@@ -106,6 +139,16 @@ pub struct Pending {
     requests: Vec<ffi::MPI_Request>,
     /// What they were begun on, all of them.
     on: Option<ffi::MPI_Comm>,
+}
+
+/// Whether MPI was started so that any thread may call it.
+pub(super) fn any_thread_may_call() -> bool {
+    let mut provided = 0;
+    // SAFETY: MPI is up, or there would be no communicator; a constant of the library.
+    unsafe {
+        check(ffi::MPI_Query_thread(&mut provided), "asking which threads may call MPI");
+        provided >= ffi::RSMPI_THREAD_MULTIPLE
+    }
 }
 
 /// Ends the process if it is dropped: a panic must not free a buffer that messages still go to.
@@ -132,6 +175,12 @@ impl Comm {
     /// `raw` must be a valid communicator that nobody else frees.
     pub(super) unsafe fn owned(raw: ffi::MPI_Comm) -> Self {
         unsafe { Self::wrap(raw, true) }
+    }
+
+    /// The same communicator for another thread; None where the library was not asked for that, or does not let any thread
+    /// call it.
+    pub fn elsewhere(&self) -> Option<Elsewhere> {
+        any_thread_may_call().then(|| Elsewhere(self.alias()))
     }
 
     /// The same communicator, which stays whoever's it is.
@@ -279,6 +328,18 @@ impl Comm {
         tag: i32,
         work: impl FnOnce(),
     ) {
+        self.exchange_with(out, into, tag, work, Pending::wait);
+    }
+
+    /// As [`Self::exchange_while`], waiting by `wait`, which returns when all have completed.
+    fn exchange_with<T: Wire>(
+        &self,
+        out: Option<(&[T], usize)>,
+        into: Option<(&mut [T], usize)>,
+        tag: i32,
+        work: impl FnOnce(),
+        wait: impl FnOnce(&mut Pending),
+    ) {
         let mut pending = Pending::default();
         if let Some((data, from)) = into {
             // SAFETY: `data` stays borrowed by this call until the wait below.
@@ -291,7 +352,7 @@ impl Comm {
         let landed = Landing;
         work();
         std::mem::forget(landed);
-        pending.wait();
+        wait(&mut pending);
     }
 
     /// Begins to send `len` elements at `data`.

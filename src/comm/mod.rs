@@ -17,7 +17,7 @@ mod world;
 
 pub use abort::{die, phase, set_phase};
 pub use broadcast::Broadcast;
-pub use communicator::{Comm, Pending, Reduce, Wire};
+pub use communicator::{Comm, Elsewhere, Pending, Reduce, Wire};
 pub use loss::Lost;
 pub use steps::{Step, Steps};
 pub use world::World;

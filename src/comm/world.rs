@@ -9,7 +9,7 @@ use std::time::Duration;
 use mpi::ffi;
 
 use super::abort::{arm, check, disarm};
-use super::communicator::Comm;
+use super::communicator::{Comm, any_thread_may_call};
 use super::loss::{self, Lost};
 
 /// All ranks of the job that are left. Made once; dropping it finalises MPI.
@@ -27,6 +27,16 @@ impl World {
     /// Starts MPI. Only the calling thread may use it afterwards. Losses can be survived only if that is said now
     /// (`survives`), as far as this library can at all.
     pub fn init(survives: bool) -> Self {
+        Self::start(survives, false)
+    }
+
+    /// Starts MPI so that helpers may talk beside the calling thread, as far as this library lets them
+    /// ([`Comm::elsewhere`]). Never otherwise: in a library that expects calls from any thread each call takes longer.
+    pub fn with_helpers() -> Self {
+        Self::start(false, true)
+    }
+
+    fn start(survives: bool, helpers: bool) -> Self {
         let survives = survives && loss::library_goes_on();
         if survives {
             loss::watch_each_other();
@@ -40,7 +50,7 @@ impl World {
             ffi::MPI_Init_thread(
                 std::ptr::null_mut(),
                 std::ptr::null_mut(),
-                if survives { several } else { one },
+                if survives || helpers { several } else { one },
                 &mut provided,
             )
         };
@@ -64,6 +74,11 @@ impl World {
 
     pub fn comm(&self) -> &Comm {
         &self.comm
+    }
+
+    /// Whether helpers may talk beside the thread that started MPI.
+    pub fn lets_helpers_talk(&self) -> bool {
+        any_thread_may_call()
     }
 
     /// Why losses cannot be survived, in words that say what would help; None if they can.

@@ -19,13 +19,13 @@ use super::hpl_dat::{HplDat, Output};
 use super::job_name::{LENGTH_MAX, job_name};
 use crate::checkpoint::groups::GROUP_DEFAULT;
 use crate::checkpoint::layout::ChecksumLayout;
-use crate::checkpoint::plan::{Scheme, Scope};
+use crate::checkpoint::plan::{Encoding, Scheme, Scope};
 use crate::checkpoint::protocol::Method;
 use crate::checkpoint::when::Interval;
 use crate::lu::SUMS_MAX;
 use crate::memory::Store;
 use crate::params::{Bcast, Engine, Fact, Form, Halves, Mapping, Pinning, Rng, Swap};
-use crate::parity::{Code, Encode};
+use crate::parity::Code;
 use crate::storage::Sight;
 use crate::units::seconds;
 
@@ -149,7 +149,9 @@ words!(layout: ChecksumLayout {
     "localised" => ChecksumLayout::Localised,
 });
 words!(level2_scope: Sight { "shared" => Sight::Shared, "node" => Sight::Node });
-words!(encode: Encode { "reduce" => Encode::Reduce, "pipelined" => Encode::Pipelined });
+words!(encode: Encoding {
+    "reduce" => Encoding::Reduce, "pipelined" => Encoding::Pipelined, "helper" => Encoding::Helper,
+});
 words!(store: Store {
     "posix" => Store::Posix, "sysv" => Store::SysV, "hugetlbfs" => Store::HugeTlbfs,
 });
@@ -354,10 +356,10 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", value_parser = layout(), help_heading = PROTECT)]
     pub layout: Option<ChecksumLayout>,
 
-    /// How checksums are made: by MPI_Reduce, or passed round the group in segments
-    /// [default: pipelined]
+    /// How checksums are made: by MPI_Reduce, passed round the group in segments, or so by a helper of each rank while the rank goes
+    /// on (helper, with --method double): then a save stops the ranks for the copy alone [default: pipelined]
     #[arg(long, value_name = "NAME", value_parser = encode(), help_heading = PROTECT)]
-    pub encode: Option<Encode>,
+    pub encode: Option<Encoding>,
 
     /// The kind of memory that outlives the process [default: posix]
     #[arg(long, value_name = "NAME", value_parser = store(), help_heading = PROTECT)]
@@ -455,8 +457,42 @@ impl Overrides {
             ));
         }
         dat.grids = ps.into_iter().zip(qs).collect();
+        self.helpers_have_a_copy()?;
         self.disk_has_what_it_needs()?;
         self.level2_has_a_first()
+    }
+
+    /// Helpers encode what ranks go on from, so there must be a copy of it beside the last checkpoint; and of a save.
+    fn helpers_have_a_copy(&self) -> Result<(), Diagnostics> {
+        if self.encode != Some(Encoding::Helper) || matches!(self.checkpoint, Some(Saving::Off)) {
+            return Ok(());
+        }
+        let saves = "encode is helper, which leaves a part of each save to helpers";
+        let (what, help) = if self.method == Some(Guarding::Checksums) {
+            (format!("{saves}, and method abft makes none"), "leave --encode out")
+        } else if self.checkpoint.is_none() {
+            (format!("{saves}, and checkpoint is not set"), "give --checkpoint auto as well")
+        } else if self.nonstop == Some(true) {
+            (
+                "encode is helper, and nonstop is set: a helper that waits for a lost rank's cannot be brought back".into(),
+                "give --encode pipelined, or leave --nonstop out and let `skt-hpl run` start again",
+            )
+        } else if self.method != Some(Guarding::Saves(Method::Double)) {
+            let why = match self.method {
+                Some(Guarding::Saves(Method::Disk)) => "disk saves from the matrix itself",
+                Some(Guarding::Saves(Method::Single)) => "single writes over its only copy",
+                _ => "self encodes from the matrix itself",
+            };
+            (
+                format!(
+                    "encode is helper, which needs a copy of the matrix beside the last checkpoint, and method {why}"
+                ),
+                "give --method double, which has that (`skt-hpl plan` says how much memory is left), or --encode pipelined",
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
     }
 
     /// Method disk has nowhere but DIR to save to, and each save goes there.
@@ -596,6 +632,12 @@ impl Settings {
 }
 
 impl Overrides {
+    /// Whether helpers talk to each other by MPI, which must be known before it starts.
+    pub fn helpers_talk(&self) -> bool {
+        let saves = !matches!(self.checkpoint, None | Some(Saving::Off));
+        saves && self.encode == Some(Encoding::Helper)
+    }
+
     /// As [`Settings::goes_on`], which must be known before MPI starts.
     pub fn goes_on(&self) -> bool {
         self.nonstop == Some(true) || self.method == Some(Guarding::Checksums)
@@ -609,7 +651,7 @@ pub struct Protection {
     pub scheme: Scheme,
     /// `None`: the default size.
     pub group: Option<usize>,
-    pub encode: Encode,
+    pub encode: Encoding,
     pub store: Store,
     pub job: String,
     pub restart: Restart,
@@ -666,7 +708,7 @@ impl Protection {
                 layout: set.layout.unwrap_or_default(),
             },
             group,
-            encode: set.encode.unwrap_or(Encode::Pipelined),
+            encode: set.encode.unwrap_or(Encoding::Pipelined),
             store: set.store.unwrap_or(Store::Posix),
             job: set.job.clone().unwrap_or_else(|| job_name(|name| std::env::var(name).ok())),
             restart: set.restart.unwrap_or_default(),
@@ -843,12 +885,46 @@ mod tests {
             Overrides { group: Some(4), ..Overrides::default() },
             Overrides { code: Some(Code::Xor), ..Overrides::default() },
             Overrides { layout: Some(ChecksumLayout::Grid), ..Overrides::default() },
-            Overrides { encode: Some(Encode::Reduce), ..Overrides::default() },
+            Overrides { encode: Some(Encoding::Reduce), ..Overrides::default() },
         ] {
             let Overrides { losses, group, code, layout, encode, .. } = set;
             let why = apply(&Overrides { losses, group, code, layout, encode, ..disk.clone() });
             assert!(why.unwrap_err().contains("--level2-scope node"));
             apply(&Overrides { losses, group, code, layout, encode, ..node.clone() }).unwrap();
+        }
+    }
+
+    #[test]
+    fn helpers_need_a_copy_of_their_own_and_a_save() {
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let double = Overrides {
+            encode: Some(Encoding::Helper),
+            method: Some(Guarding::Saves(Method::Double)),
+            checkpoint: Some(Saving::Every(Interval::Iterations(5))),
+            ..Overrides::default()
+        };
+        apply(&double).unwrap();
+        assert!(double.helpers_talk());
+        assert_eq!(Settings::from(&double).protection.unwrap().encode, Encoding::Helper);
+        // Off for once, with a file of settings that speaks of it.
+        let off = Overrides { checkpoint: Some(Saving::Off), ..double.clone() };
+        apply(&off).unwrap();
+        assert!(!off.helpers_talk());
+        let why = |set: Overrides| apply(&set).unwrap_err();
+        assert!(why(Overrides { checkpoint: None, ..double.clone() }).contains("--checkpoint"));
+        assert!(why(Overrides { nonstop: Some(true), ..double.clone() }).contains("nonstop"));
+        let abft = Some(Guarding::Checksums);
+        assert!(why(Overrides { method: abft, ..double.clone() }).contains("abft makes none"));
+        for (method, says) in [
+            (None, "self encodes"),
+            (Some(Method::SelfCheckpoint), "self encodes"),
+            (Some(Method::Single), "its only copy"),
+            (Some(Method::Disk), "disk saves"),
+        ] {
+            let method = method.map(Guarding::Saves);
+            let level2 = Some("/scratch".into());
+            let why = why(Overrides { method, level2, ..double.clone() });
+            assert!(why.contains(says) && why.contains("--method double"), "{why}");
         }
     }
 

@@ -28,6 +28,10 @@ pub trait GroupComm {
 
     /// Leaves in the root's buffer the sum of all members' buffers, read as doubles.
     fn reduce_sum(&self, buffer: &mut [f64], root: usize);
+
+    /// The same members, for this rank's helper to talk to the others' while the rank itself does not: a thread beside it.
+    /// None where only the rank may talk.
+    fn for_helper(&self) -> Option<Box<dyn GroupComm + Send>>;
 }
 
 /// Members as threads of one process: what tests and examples run on.
@@ -144,6 +148,9 @@ pub mod threads {
             for (x, word) in buffer.iter_mut().zip(words) {
                 *x = f64::from_bits(word);
             }
+        }
+        fn for_helper(&self) -> Option<Box<dyn GroupComm + Send>> {
+            Some(Box::new(self.clone()))
         }
     }
 }

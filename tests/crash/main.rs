@@ -12,6 +12,7 @@
 //! | `damage` | flipped, truncated, swapped, old and foreign memory; no room |
 //! | `jobs` | sweeps, names, requests to stop, `status` and `clean` |
 //! | `apart` | the second level where each node's DIR dies with it: all memory and storage of nodes lost, every step struck, damage, nodes in another order |
+//! | `aside` | saves whose checksums helpers make: each step of ranks and helpers, recoveries, storage beside them, stops |
 //! | `disk` | method disk: each step of its saves and of coming back, storage damaged, emptied, full; all nodes off at once |
 //! | `level2` | each step to storage and back, all memory lost; damaged, foreign and unfinished files; storage full or gone |
 //! | `negative` | the program with a safeguard left out (builds with debug assertions): the tests must notice |
@@ -33,6 +34,7 @@ mod ease;
 mod job;
 
 mod apart;
+mod aside;
 mod choices;
 mod damage;
 mod disk;

@@ -21,7 +21,7 @@ fn forward() -> Vec<Point> {
         .iter()
         .copied()
         .filter(|p| !backward().contains(p) && !finishing().contains(p))
-        .filter(|p| !of_level2().contains(p) && !p.is_solvers())
+        .filter(|p| !of_level2().contains(p) && !p.is_solvers() && !p.is_helpers())
         .filter(|p| *p != Point::CleanHalf)
         .collect()
 }
@@ -55,6 +55,8 @@ fn every_point_is_on_one_list() {
     all.extend(of_level2());
     // A save knows nothing of them.
     all.extend(Point::ALL.iter().copied().filter(|p| p.is_solvers()));
+    // `aside` has them.
+    all.extend(Point::ALL.iter().copied().filter(|p| p.is_helpers()));
     all.push(Point::CleanHalf);
     assert_eq!(all.len(), Point::ALL.len());
 }

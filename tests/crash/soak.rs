@@ -31,7 +31,7 @@ fn number(name: &str) -> Option<u64> {
 fn points(again: bool, lost: bool) -> Vec<Point> {
     let not_here = crate::points::of_level2();
     let of = |point: &Point| match point.name() {
-        _ if not_here.contains(point) || point.is_solvers() => false,
+        _ if not_here.contains(point) || point.is_solvers() || point.is_helpers() => false,
         name if name.starts_with("rebuil") => lost,
         "agree-begin" | "agreed" => true,
         name if name.starts_with("generate") => !again,
@@ -44,8 +44,13 @@ fn points(again: bool, lost: bool) -> Vec<Point> {
 fn run(dice: &mut Dice) -> (String, usize) {
     let (p, q) = dice.one_of(&[(2, 2), (2, 2), (2, 3)]);
     let mut protect = vec!["--checkpoint", dice.one_of(&["1", "2", "5"])];
-    protect.extend(dice.one_of(&[&[][..], &["--method", "double"], &["--scope", "side"]]));
-    protect.extend(dice.one_of(&[&[][..], &["--encode", "reduce"], &["--code", "reed-solomon"]]));
+    let helped = ["--method", "double", "--encode", "helper"];
+    protect.extend(dice.one_of(&[&[][..], &["--method", "double"], &["--scope", "side"], &helped]));
+    let other = match protect.contains(&"helper") {
+        true => &[][..],
+        false => &["--encode", "reduce"],
+    };
+    protect.extend(dice.one_of(&[&[][..], other, &["--code", "reed-solomon"]]));
     let losses = match (p * q, dice.below(2)) {
         (6, 0) => 2,
         _ => 1,

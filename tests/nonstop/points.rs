@@ -14,6 +14,7 @@ pub fn in_place(ran: &Ran) -> u32 {
 /// Of a second level and of the solver, which are struck in `level2` and `checksums`.
 fn elsewhere(point: &Point) -> bool {
     point.is_solvers()
+        || point.is_helpers()
         || between(Point::StreamBegin, Point::Pruned).contains(point)
         || between(Point::FetchBegin, Point::FetchEnd).contains(point)
 }

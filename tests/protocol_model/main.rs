@@ -12,6 +12,7 @@
 //! a relaunch, so it is forgotten.
 
 mod apart;
+mod aside;
 mod disk;
 mod system;
 

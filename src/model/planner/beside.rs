@@ -39,13 +39,14 @@ pub struct Comparison {
 
 pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec<Alternative> {
     // What is not said of an alternative is as chosen, on a grid of all ranks.
-    let chosen = &beside_checksums(machine, taken);
+    let chosen = &Choice { helpers: false, ..beside_checksums(machine, taken) };
     let mut list: Vec<(String, &str, Choice)> = Vec::new();
     let mut add = |what: String, why, choice: Choice| {
         let same = choice.method == taken.method
             && choice.scope == taken.scope
             && choice.grid == taken.grid
             && choice.in_place == taken.in_place
+            && choice.helpers == taken.helpers
             && (!choice.method.in_memory()
                 || (choice.group == taken.group
                     && choice.losses == taken.losses
@@ -107,6 +108,11 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
             with(Method::Double),
         );
         add(
+            "double, helpers encode".into(),
+            "--encode helper: a save stops the ranks for the copy alone",
+            Choice { helpers: true, ..with(Method::Double) },
+        );
+        add(
             "single checkpoint".into(),
             "a little more memory, but a loss during a save is fatal",
             with(Method::Single),
@@ -115,7 +121,7 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
             add(
                 "whole matrix saved".into(),
                 "what saving only the corner is worth",
-                Choice { scope: Scope::Whole, ..*chosen },
+                Choice { scope: Scope::Whole, helpers: taken.helpers, ..*chosen },
             );
         }
     }
@@ -148,7 +154,7 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
         Choice { method: Method::None, ..*chosen },
     );
     let (p, q) = chosen.grid;
-    let flatter = Choice { grid: (p / 2, q * 2), ..*chosen };
+    let flatter = Choice { grid: (p / 2, q * 2), helpers: taken.helpers, ..*chosen };
     let flatter = if p % 2 == 0 && p > 1 { regrouped(machine, flatter, units).ok() } else { None };
     if let Some(flatter) = flatter {
         add(
@@ -195,6 +201,7 @@ pub(super) fn compare(machine: &Machine, chosen: &Choice) -> Comparison {
     let restart = Choice {
         method: Method::SelfCheckpoint,
         in_place: false,
+        helpers: false,
         ..beside_checksums(machine, chosen)
     };
     let in_place = Choice { in_place: true, ..restart };

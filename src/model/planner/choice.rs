@@ -20,6 +20,8 @@ pub(super) struct Choice {
     pub(super) losses: u64,
     /// Of checksums.
     pub(super) layout: ChecksumLayout,
+    /// Whether helpers encode.
+    pub(super) helpers: bool,
     /// Of the ranks that compute.
     pub(super) grid: (u64, u64),
     /// Process columns that keep checksums beside that grid under method abft.

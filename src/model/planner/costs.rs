@@ -48,22 +48,24 @@ impl Machine<'_> {
         Ok(self.node_memory(self.shape(n, choice), choice)? + most <= self.budget)
     }
 
+    /// Seconds to encode the whole matrix and to copy it, in memory.
+    pub(super) fn in_memory(&self, n: u64, choice: &Choice) -> Result<(f64, f64)> {
+        let data = 8.0 * n as f64 * (n as f64 + 1.0) / self.inputs.nodes as f64;
+        // A node's ranks share its port; combining reads two operands and writes one.
+        let link = Link { alpha: self.latency, beta: 1.0 / self.network, gamma: 1.5 / self.copy };
+        let encode = match choice.layout.spread() {
+            Spread::Rotated => striped_ring,
+            Spread::Copied => localised_ring,
+        };
+        Ok((encode(choice.group.max(1), choice.losses, data, link)?, data / self.copy))
+    }
+
     fn cost(&self, n: u64, choice: &Choice) -> Result<SaveCost> {
-        let nodes = self.inputs.nodes as f64;
         let all = 8.0 * n as f64 * (n as f64 + 1.0);
-        let data = all / nodes;
-        let members = choice.group.max(1);
         let barriers = 10.0 * self.latency * (self.ranks as f64).log2().max(1.0);
         let (encode, flush) = match choice.method {
             Method::SelfCheckpoint | Method::Double | Method::Single => {
-                // A node's ranks share its port; combining reads two operands and writes one.
-                let link =
-                    Link { alpha: self.latency, beta: 1.0 / self.network, gamma: 1.5 / self.copy };
-                let encode = match choice.layout.spread() {
-                    Spread::Rotated => striped_ring,
-                    Spread::Copied => localised_ring,
-                };
-                (encode(members, choice.losses, data, link)?, data / self.copy)
+                self.in_memory(n, choice)?
             }
             Method::Disk => {
                 let disk = self.inputs.disk.ok_or_else(|| {
@@ -75,14 +77,22 @@ impl Machine<'_> {
             }
             Method::Abft | Method::None => (0.0, 0.0),
         };
+        let inputs = self.inputs;
         let cost = SaveCost {
-            encode,
+            // Nobody stops for what helpers encode; each takes a core meanwhile.
+            encode: match choice.helpers {
+                true => encode * (inputs.ranks_per_node as f64 / inputs.cores as f64).min(1.0),
+                false => encode,
+            },
             flush,
             fixed: if choice.method.saves() { barriers } else { 0.0 },
             recover: match choice.method {
                 Method::Abft => self.regain(n, choice)?,
                 // All of it is read once, as fast as it is written.
                 Method::Disk => encode,
+                // Who is lost before helpers are done costs the interval before as well: on average, over all moments, as much
+                // work as encoding takes.
+                _ if choice.helpers => RECOVERY_FACTOR * encode + flush + encode,
                 _ => RECOVERY_FACTOR * encode + flush,
             },
             scope: choice.scope,

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::super::ModelError;
 use super::super::error::Result;
 use super::super::fit::{RateModel, flops};
+use super::super::helpers::{break_even_interval, helper_pays};
 use super::super::interval::Segment;
 use super::super::memory::{Method, RANK_BASE_MOST, RankMemory, Scope, Shape, memory_factor_of};
 use super::super::nonstop::Columns;
@@ -56,6 +57,9 @@ pub struct Plan {
     pub interval: Option<(f64, f64)>,
     pub save_cost: Option<(f64, f64)>,
     pub saving: f64,
+    /// What helpers do of a save; None where the ranks do all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub helpers: Option<Helpers>,
     pub recover: f64,
     pub mtbf_system: f64,
     /// Expected failures during the run.
@@ -65,7 +69,31 @@ pub struct Plan {
     pub survives: f64,
 }
 
+/// Encoding by helpers, and whether a core of each node that is kept free for them pays (*helpers*, section 5.1). Seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Helpers {
+    /// To encode the whole matrix, beside the computation; to copy it, which the ranks stop for.
+    pub encode: f64,
+    pub copy: f64,
+    /// Such a core pays where saves are closer together than this.
+    pub break_even: f64,
+    /// Whether it does where this plan's saves are the farthest apart; None where there are none.
+    pub core_pays: Option<bool>,
+}
+
 impl Machine<'_> {
+    fn helpers(&self, n: u64, choice: &Choice, interval: Option<f64>) -> Result<Helpers> {
+        let (encode, copy) = self.in_memory(n, choice)?;
+        let cores = self.inputs.cores;
+        let pays = |interval| helper_pays(cores, copy, encode, interval);
+        Ok(Helpers {
+            encode,
+            copy,
+            break_even: break_even_interval(cores, copy, encode)?,
+            core_pays: interval.map(pays).transpose()?,
+        })
+    }
+
     /// The largest multiple of its own block size, at most `high`, for which `good` holds; `good` must hold
     /// from some size downward.
     fn largest(
@@ -224,6 +252,10 @@ impl Machine<'_> {
             interval: ends(|s| s.work),
             save_cost: ends(|s| s.encode + s.flush),
             saving: schedule.saving(),
+            helpers: match choice.helpers {
+                true => Some(self.helpers(n, choice, ends(|s| s.work).map(|(first, _)| first))?),
+                false => None,
+            },
             recover: cost.recover,
             mtbf_system: self.mtbf_system,
             failures,

@@ -66,6 +66,8 @@ pub struct Inputs {
     pub losses: u64,
     /// Where checksums lie.
     pub layout: ChecksumLayout,
+    /// Whether helpers encode while the ranks go on (method double).
+    pub helpers: bool,
     /// Process columns that keep checksums, of method abft and of what is compared with it.
     pub checksum_columns: Option<u64>,
     pub measured: Option<Measured>,
@@ -109,6 +111,7 @@ impl Inputs {
             group: None,
             losses: 1,
             layout: ChecksumLayout::Striped,
+            helpers: false,
             checksum_columns: None,
             measured: None,
             job: None,

@@ -32,7 +32,7 @@ use crate::units::{show_bytes, show_seconds};
 pub use beside::{Alternative, Comparison, columns_of_checksums};
 pub use calibration::calibration_sizes;
 pub use choice::{even_groups, groups_of, squarest_grid, squarest_with_checksums};
-pub use evaluate::{Plan, node_hours};
+pub use evaluate::{Helpers, Plan, node_hours};
 pub use inputs::{Inputs, Measured, Mtbf};
 pub use written::{skt_toml, test_params, usual};
 
@@ -146,6 +146,13 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
                 .into(),
         );
     }
+    if inputs.helpers && method != Method::Double {
+        return Err(ModelError::DoesNotFit(
+            "helpers encode a copy of the matrix beside the last checkpoint (--encode helper), and only method double has one: give \
+             --method double, or leave --encode out"
+                .into(),
+        ));
+    }
     if let Some(g) = inputs.group.filter(|g| *g > units) {
         return Err(ModelError::DoesNotFit(format!(
             "a group of {g} needs {g} nodes, and there are {units}; at most --group {units}"
@@ -178,6 +185,7 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
         largest,
         losses: inputs.losses,
         layout,
+        helpers: inputs.helpers,
         grid,
         sums,
         in_place: false,

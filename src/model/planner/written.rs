@@ -67,6 +67,9 @@ pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<&Path>) -> String
                 text += &format!("layout = \"{}\"\n", plan.layout.name());
             }
         }
+        if plan.helpers.is_some() {
+            text += "encode = \"helper\"\n";
+        }
         if let Some(dir) = level2 {
             let dir = dir.to_string_lossy().into_owned();
             text += &format!("level2 = {}\n", toml::Value::String(dir));

@@ -1,0 +1,186 @@
+//! Saves whose checksums helpers make: each step struck, in ranks and in their helpers, memory kept and lost; helpers that get
+//! nowhere; storage beside them; stops.
+
+use std::fs;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use skt_hpl::faults::Point;
+
+use crate::scene::{Scene, from_storage, lose_all, rebuilt, resumed_at, sampled, whole, whole_in};
+
+fn helped(p: usize, q: usize, more: &[&str]) -> Scene {
+    // Many boundaries: a save is committed at a later one than it was made at, on a busy machine much later.
+    let problem = ["-n", "2503", "--nb", "10"];
+    let double = ["--checkpoint", "1", "--method", "double", "--encode", "helper"];
+    Scene::of(p, q, &problem).protect(&double).protect(more)
+}
+
+/// The steps of such a save, in order, those of the helper among them; and the computing beside it.
+const STEPS: [Point; 13] = [
+    Point::SaveBegin,
+    Point::SaveState,
+    Point::FlushHalf,
+    Point::FlushData,
+    Point::EncodeLeft,
+    Point::Iteration,
+    Point::EncodeBatch,
+    Point::EncodeEnd,
+    Point::EncodeFound,
+    Point::Sealed,
+    Point::BarrierPassed,
+    Point::FlushEnd,
+    Point::Committed,
+];
+
+fn chain(scene: &Scene, strikes: &[(Point, usize, u64, bool)]) {
+    for &(point, position, hit, lost) in strikes {
+        let fault = format!("{}:{position}:{hit}:kill", point.name());
+        println!("{fault}{}", if lost { ", lost" } else { "" });
+        scene.strike(&fault);
+        if lost {
+            scene.lose(position);
+        }
+    }
+}
+
+#[test]
+fn every_step_of_a_save_by_helpers_is_survived() {
+    let positions: &[usize] = match (sampled(), whole()) {
+        (true, _) => &[1],
+        (_, true) => &[0, 1, 2, 3],
+        // Who tells the others when to look, and one who is told.
+        _ => &[0, 3],
+    };
+    for &position in positions {
+        if whole() {
+            for (point, lost) in STEPS.iter().flat_map(|point| [(*point, false), (*point, true)]) {
+                let scene = helped(2, 2, &[]);
+                chain(&scene, &[(point, position, 3, lost)]);
+                scene.finish();
+            }
+            continue;
+        }
+        let strike = |(i, point): (usize, &Point)| {
+            (*point, position, 1 + (i as u64 + position as u64) % 2, (i + position) % 2 == 1)
+        };
+        let strikes: Vec<_> = STEPS.iter().enumerate().map(strike).collect();
+        // Each start goes on from where the last one was: there must be boundaries left.
+        for strikes in strikes.chunks(4) {
+            let scene = helped(2, 2, &[]);
+            chain(&scene, strikes);
+            scene.finish();
+        }
+    }
+}
+
+/// Seals that not all have, and such as all have: each finished or withdrawn, struck again meanwhile.
+#[test]
+fn recoveries_amid_a_save_by_helpers_are_survived() {
+    for first in [Point::EncodeEnd, Point::EncodeFound, Point::Sealed, Point::BarrierPassed] {
+        let scene = helped(2, 2, &[]);
+        chain(
+            &scene,
+            &[
+                (first, 1, 2, true),
+                (Point::Pinned, 2, 1, false),
+                (Point::RebuildBatch, 0, 1, false),
+                (Point::Rebuilt, 1, 1, true),
+                (Point::AgreedAgain, 3, 1, false),
+            ],
+        );
+        let ran = scene.finish();
+        assert!(resumed_at(&ran).is_some_and(|k| k >= 1), "{first:?}: {}", ran.told());
+        if sampled() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn groups_of_six_that_survive_two() {
+    let scene = helped(2, 3, &["--losses", "2"]);
+    scene.strike("sealed:4:3:kill");
+    scene.lose(4);
+    scene.lose(1);
+    assert_eq!(rebuilt(&scene.finish()), Some(vec![1, 4]));
+}
+
+/// Its rank and all others compute on to the end of the factorisation, and the last checkpoint stays as good as it was.
+#[test]
+fn a_helper_that_gets_nowhere_costs_no_checkpoint() {
+    let scene = helped(2, 2, &["--checkpoint", "5"]);
+    let faults = "encode-end:1:2:hang,solve-begin:0:1:hang";
+    let (running, came) = scene.may_freeze(faults, Duration::from_secs(60));
+    assert!(came, "{:?}", scene.struck());
+    scene.kill_all(running);
+    scene.lose(2);
+    let ran = scene.finish();
+    assert_eq!((resumed_at(&ran), rebuilt(&ran)), (Some(5), Some(vec![2])), "{}", ran.told());
+}
+
+/// What a start saved with helpers, one without goes on from, and the other way round.
+#[test]
+fn helpers_may_come_and_go_between_starts() {
+    let scene = helped(2, 2, &[]);
+    scene.strike("committed:3:4:kill");
+    let without = ["--encode", "pipelined"];
+    let ran = scene.job().args(&without).env("SKT_FAULT", "sealed:0:3:kill").run();
+    assert_ne!(ran.code, Some(0), "{}", ran.told());
+    assert!(resumed_at(&ran).is_some(), "{}", ran.told());
+    scene.lose(0);
+    assert_eq!(rebuilt(&scene.finish()), Some(vec![0]));
+}
+
+/// Epochs go on to storage when they are committed, and come back from there.
+#[test]
+fn storage_beside_helpers() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let at = dir.path().to_str().unwrap();
+    for strike in ["stream-half:2:2:kill", "sealed:1:4:kill", "manifest-whole:0:1:kill"] {
+        let scene = helped(2, 2, &["--level2", at, "--level2-every", "1"]);
+        scene.strike(strike);
+        assert!(!whole_in(dir.path(), &scene).is_empty(), "{strike}");
+        lose_all(&scene);
+        let ran = scene.finish();
+        assert!(from_storage(&ran), "{strike}: {}", ran.told());
+        if sampled() {
+            return;
+        }
+    }
+}
+
+/// A stop waits for the helpers: what it saves is committed, and on storage.
+#[test]
+fn a_stop_ends_in_a_save_that_is_whole() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let at = dir.path().to_str().unwrap();
+    let scene = helped(2, 2, &["--level2", at]);
+    let running = scene.freeze("encode-left:0:4:stop");
+    for rank in running.ranks() {
+        kill(rank.pid, Signal::SIGUSR1).unwrap();
+        kill(rank.pid, Signal::SIGCONT).unwrap();
+    }
+    let ran = running.end().expect_code(75);
+    assert!(ran.err.contains("stopped as asked, after a save in memory and in"), "{}", ran.told());
+    assert_eq!(whole_in(dir.path(), &scene).len(), 1);
+    let ran = scene.finish();
+    assert!(resumed_at(&ran).is_some_and(|k| k >= 4), "{}", ran.told());
+}
+
+/// Said before anything begins, and nothing is made.
+#[test]
+fn what_helpers_cannot_do_is_refused() {
+    for (more, says) in [
+        (&["--method", "self"][..], "method self encodes from the matrix itself"),
+        (&["--method", "single"], "single writes over its only copy"),
+        (&["--method", "double", "--nonstop"], "nonstop is set"),
+    ] {
+        let scene = Scene::new(2, 2).protect(&["--encode", "helper"]).protect(more);
+        let ran = scene.job().run().expect_code(1);
+        assert!(ran.err.contains(says), "{more:?}: {}", ran.told());
+        assert!(fs::read_dir("/dev/shm").unwrap().flatten().all(|entry| {
+            !entry.file_name().to_string_lossy().contains(&format!(".{}.", scene.name))
+        }));
+    }
+}

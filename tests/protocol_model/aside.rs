@@ -1,0 +1,471 @@
+//! Method double with helpers that encode: every interleaving of ranks, of their helpers and of losses, for four positions in two
+//! groups.
+//!
+//! `decide` and what headers claim are the program's; each copy and each checksum is whole for some epoch, or is not. A save is the
+//! copy alone: the rank goes on at once, so its A is worth nothing to anybody, and its helper encodes some time later, if its peer's helper is there.
+//! Who finds its helper done seals; when all have sealed, each commits in its turn. The claim: whoever computes after a recovery holds the
+//! epoch that all hold, and a tolerable loss is never refused.
+
+use skt_hpl::checkpoint::protocol::{
+    Decision, Method, Recovery, Setup, Transitions, decide, is_settled,
+};
+use skt_hpl::memory::header::{Claim, EpochId, Phase};
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+use crate::system::{Fate, GROUPS, Garbage, NOTHING, RANKS, Val, Whole, peer};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Mem {
+    claim: Claim,
+    /// Of even epochs, of odd ones.
+    copies: [Val; 2],
+    checks: [Val; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Pc {
+    Start,
+    Generate,
+    Compute,
+    /// Amid the copy.
+    Copy,
+    /// Computing on, with an epoch that is not finished.
+    GoOn,
+    /// The same, and it is sealed here.
+    Sealed,
+    Done,
+    Pin,
+    PinBarrier,
+    SettleBarrier,
+    Rebuild,
+    AgreeBarrier,
+    ResumeBarrier,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Rank {
+    mem: Option<Mem>,
+    /// A copy on a node that was given up.
+    ghost: Option<Mem>,
+    pc: Pc,
+    dead: bool,
+    /// Barriers this process has arrived at.
+    arrived: u8,
+    /// The memory went and has not been rebuilt.
+    gone: bool,
+    lost: bool,
+    /// Its helper is at work on this epoch, or done with it.
+    helper: Option<EpochId>,
+    over: Option<EpochId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Sys {
+    incarnation: u32,
+    ranks: [Rank; RANKS],
+    target: EpochId,
+    crashes: u8,
+    ghosts: u8,
+    bad: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Act {
+    Step(usize),
+    /// A helper is done.
+    Encode(usize),
+    Crash(usize, Fate),
+    Relaunch {
+        ghost_returns: bool,
+    },
+    Decide,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    No,
+    /// Who has sealed commits, whoever else has.
+    CommitsAlone,
+    /// It seals when the copy is made.
+    SealsTheCopy,
+    /// There is room for one copy beside the matrix, as under method self.
+    OneCopy,
+    /// The next save does not wait for the helper.
+    SavesUnderHelper,
+}
+
+struct Aside {
+    epochs: u64,
+    crashes: u8,
+    ghosts: u8,
+    broken: Broken,
+}
+
+impl Sys {
+    fn sorted(mut self) -> Self {
+        self.ranks[..2].sort_unstable();
+        self.ranks[2..].sort_unstable();
+        if self.ranks[2..] < self.ranks[..2] {
+            self.ranks.rotate_left(2);
+        }
+        self
+    }
+
+    fn anyone_dead(&self) -> bool {
+        self.ranks.iter().any(|r| r.dead)
+    }
+
+    fn all_at(&self, pc: Pc) -> bool {
+        self.ranks.iter().all(|r| r.pc == pc)
+    }
+}
+
+impl Aside {
+    /// Which copy an epoch lies in.
+    fn place(&self, id: EpochId) -> usize {
+        if self.broken == Broken::OneCopy { 0 } else { (id.epoch % 2) as usize }
+    }
+
+    fn whole(&self, mem: &Mem, id: EpochId) -> bool {
+        let check = mem.checks[(id.epoch % 2) as usize];
+        mem.copies[self.place(id)] == Whole(id) && check == Whole(id)
+    }
+
+    fn next(&self, finished: Option<EpochId>) -> Pc {
+        match finished {
+            Some(base) if base.epoch >= self.epochs => Pc::Done,
+            _ => Pc::Compute,
+        }
+    }
+
+    fn enabled(&self, s: &Sys, rank: usize) -> bool {
+        let me = &s.ranks[rank];
+        let barrier = || s.ranks.iter().all(|r| r.arrived >= me.arrived);
+        if me.dead {
+            return false;
+        }
+        match me.pc {
+            Pc::Start | Pc::Done => false,
+            Pc::GoOn => me.over.is_some() || self.broken == Broken::SavesUnderHelper,
+            Pc::Sealed => self.broken == Broken::CommitsAlone || barrier(),
+            Pc::PinBarrier | Pc::SettleBarrier | Pc::AgreeBarrier | Pc::ResumeBarrier => barrier(),
+            Pc::Rebuild => s.ranks[peer(rank)].mem.is_some(),
+            Pc::Generate | Pc::Compute | Pc::Copy | Pc::Pin => true,
+        }
+    }
+
+    /// A helper needs its peer's: at work, or done and perhaps gone.
+    fn encodes(&self, s: &Sys, rank: usize) -> bool {
+        let (me, other) = (&s.ranks[rank], &s.ranks[peer(rank)]);
+        let there = |id| other.helper == Some(id) && !other.dead || other.over == Some(id);
+        !me.dead && me.helper.is_some_and(there)
+    }
+
+    fn encode(&self, s: &mut Sys, rank: usize) {
+        let Some(id) = s.ranks[rank].helper.take() else { unreachable!("it is at work") };
+        let has = |rank: usize| {
+            s.ranks[rank].mem.is_some_and(|mem| mem.copies[self.place(id)] == Whole(id))
+        };
+        // Who is done has sent what it had.
+        let sent = s.ranks[peer(rank)].over == Some(id) || has(peer(rank));
+        let value = if has(rank) && sent { Whole(id) } else { Garbage };
+        let r = &mut s.ranks[rank];
+        r.over = Some(id);
+        if let Some(mem) = &mut r.mem {
+            mem.checks[(id.epoch % 2) as usize] = value;
+        }
+    }
+
+    fn step(&self, s: &mut Sys, rank: usize) {
+        let (target, incarnation) = (s.target, s.incarnation);
+        let all: Vec<Option<Claim>> = s.ranks.iter().map(|r| r.mem.map(|m| m.claim)).collect();
+        let peer_whole = s.ranks[peer(rank)].mem.is_some_and(|mem| self.whole(&mem, target));
+        let blank = |claim| Mem { claim, copies: [Garbage; 2], checks: [Garbage; 2] };
+        let r = &mut s.ranks[rank];
+        if r.pc == Pc::Generate {
+            r.mem = Some(blank(Claim::generating(incarnation)));
+            r.gone = false;
+            r.pc = Pc::Compute;
+            return;
+        }
+        if r.pc == Pc::Pin && r.lost {
+            r.mem = Some(blank(Claim::vacant(incarnation, target)));
+            r.arrived += 1;
+            r.pc = Pc::PinBarrier;
+            return;
+        }
+        let Some(m) = &mut r.mem else {
+            s.bad = true;
+            return;
+        };
+        let next = m.claim.next_epoch();
+        r.pc = match r.pc {
+            Pc::Compute => {
+                m.copies[self.place(next)] = Garbage;
+                Pc::Copy
+            }
+            Pc::Copy => {
+                m.copies[self.place(next)] = Whole(next);
+                if r.over.is_none() {
+                    m.checks[(next.epoch % 2) as usize] = Garbage;
+                    r.helper = Some(next);
+                }
+                if self.broken == Broken::SealsTheCopy {
+                    m.claim = m.claim.sealed(Method::Double, next);
+                    r.arrived += 1;
+                    Pc::Sealed
+                } else {
+                    Pc::GoOn
+                }
+            }
+            // The next save writes where the helper reads.
+            Pc::GoOn if r.over.is_none() => {
+                m.copies[self.place(next)] = Garbage;
+                Pc::Copy
+            }
+            Pc::GoOn => {
+                m.claim = m.claim.sealed(Method::Double, next);
+                r.arrived += 1;
+                Pc::Sealed
+            }
+            Pc::Sealed => {
+                (r.helper, r.over) = (None, None);
+                m.claim = m.claim.committed();
+                self.next(m.claim.base)
+            }
+            Pc::Pin => {
+                m.claim = m.claim.pinned(incarnation, target);
+                r.arrived += 1;
+                Pc::PinBarrier
+            }
+            Pc::PinBarrier => {
+                if !r.lost {
+                    m.claim = m.claim.settled(target);
+                }
+                r.arrived += 1;
+                Pc::SettleBarrier
+            }
+            Pc::SettleBarrier if r.lost => Pc::Rebuild,
+            Pc::SettleBarrier => {
+                r.arrived += 1;
+                Pc::AgreeBarrier
+            }
+            Pc::Rebuild => {
+                let value = if peer_whole { Whole(target) } else { Garbage };
+                m.copies[self.place(target)] = value;
+                m.checks[(target.epoch % 2) as usize] = value;
+                m.claim = m.claim.rebuilt(target);
+                r.gone = false;
+                r.arrived += 1;
+                Pc::AgreeBarrier
+            }
+            Pc::AgreeBarrier => {
+                // A rank that dies now takes its header with it; who already agreed goes on.
+                s.bad |= self.broken == Broken::No
+                    && all.iter().all(|c| c.is_some_and(|c| c.phase != Phase::Running))
+                    && !all.iter().all(|claim| {
+                        claim.is_some_and(|c| c.joined == incarnation && is_settled(&c, target))
+                    });
+                m.claim = m.claim.resumed();
+                r.arrived += 1;
+                Pc::ResumeBarrier
+            }
+            Pc::ResumeBarrier => {
+                s.bad |= !self.whole(m, target);
+                self.next(m.claim.base)
+            }
+            Pc::Start | Pc::Done | Pc::Generate => unreachable!("not enabled"),
+        };
+    }
+
+    fn decide(&self, s: &mut Sys) {
+        let setup = Setup {
+            method: Method::Double,
+            losses: 1,
+            groups: GROUPS.iter().map(|g| g.to_vec()).collect(),
+        };
+        let claims: Vec<Option<Claim>> = s.ranks.iter().map(|r| r.mem.map(|m| m.claim)).collect();
+        match decide(&setup, &claims) {
+            Decision::Fresh => s.ranks.iter_mut().for_each(|r| r.pc = Pc::Generate),
+            Decision::Restore(Recovery { target, lost, .. })
+            | Decision::FinishAndRestore(Recovery { target, lost, .. }) => {
+                s.target = target;
+                for (position, r) in s.ranks.iter_mut().enumerate() {
+                    r.lost = lost.contains(&position);
+                    r.pc = Pc::Pin;
+                }
+            }
+            Decision::Refuse(_) => {
+                let gone = |p: usize| s.ranks[p].gone || s.ranks[p].mem.is_none();
+                s.bad |= GROUPS.iter().all(|g| g.iter().filter(|&&p| gone(p)).count() <= 1);
+            }
+            Decision::Fetch => unreachable!("there is no storage"),
+        }
+    }
+
+    fn relaunch(&self, s: &mut Sys, ghost_returns: bool) {
+        s.incarnation += 1;
+        s.target = NOTHING;
+        for r in &mut s.ranks {
+            if ghost_returns && let Some(old) = r.ghost.take() {
+                // Of two copies of a position the one that took part later is taken.
+                if r.mem.is_none_or(|m| old.claim.joined > m.claim.joined) {
+                    r.mem = Some(old);
+                }
+            }
+            if let Some(m) = &mut r.mem {
+                // What no header vouches for is never read again.
+                let claimed = [m.claim.base, m.claim.seal];
+                let vouched = |parity: usize| {
+                    claimed.iter().flatten().any(|id| id.epoch % 2 == parity as u64)
+                };
+                for parity in (0..2).filter(|&parity| !vouched(parity)) {
+                    m.checks[parity] = Garbage;
+                    if self.broken != Broken::OneCopy {
+                        m.copies[parity] = Garbage;
+                    }
+                }
+            }
+            let (helper, over) = (None, None);
+            *r = Rank { pc: Pc::Start, dead: false, arrived: 0, lost: false, helper, over, ..*r };
+        }
+    }
+}
+
+impl Model for Aside {
+    type State = Sys;
+    type Action = Act;
+
+    fn init_states(&self) -> Vec<Sys> {
+        let rank = Rank {
+            mem: None,
+            ghost: None,
+            pc: Pc::Generate,
+            dead: false,
+            arrived: 0,
+            gone: false,
+            lost: false,
+            helper: None,
+            over: None,
+        };
+        vec![Sys {
+            incarnation: 1,
+            ranks: [rank; RANKS],
+            target: NOTHING,
+            crashes: self.crashes,
+            ghosts: self.ghosts,
+            bad: false,
+        }]
+    }
+
+    fn actions(&self, s: &Sys, actions: &mut Vec<Act>) {
+        if s.bad {
+            return;
+        }
+        for rank in 0..RANKS {
+            if self.enabled(s, rank) {
+                actions.push(Act::Step(rank));
+            }
+            if self.encodes(s, rank) {
+                actions.push(Act::Encode(rank));
+            }
+            if s.crashes == 0 {
+                continue;
+            }
+            if !s.anyone_dead() {
+                actions.push(Act::Crash(rank, Fate::Kept));
+            }
+            if !s.ranks[peer(rank)].gone && s.ranks[rank].mem.is_some() {
+                actions.push(Act::Crash(rank, Fate::Lost));
+                if s.ghosts > 0 {
+                    actions.push(Act::Crash(rank, Fate::CutOff));
+                }
+            }
+        }
+        if s.anyone_dead() {
+            actions.push(Act::Relaunch { ghost_returns: false });
+            if s.ranks.iter().any(|r| r.ghost.is_some()) {
+                actions.push(Act::Relaunch { ghost_returns: true });
+            }
+        } else if s.all_at(Pc::Start) {
+            actions.push(Act::Decide);
+        }
+    }
+
+    fn next_state(&self, last: &Sys, action: Act) -> Option<Sys> {
+        let mut s = *last;
+        match action {
+            Act::Step(rank) => self.step(&mut s, rank),
+            Act::Encode(rank) => self.encode(&mut s, rank),
+            Act::Crash(rank, fate) => {
+                s.crashes -= 1;
+                let r = &mut s.ranks[rank];
+                r.dead = true;
+                if fate != Fate::Kept {
+                    let mem = r.mem.take();
+                    r.gone = true;
+                    if fate == Fate::CutOff {
+                        s.ghosts -= 1;
+                        r.ghost = mem;
+                    }
+                }
+            }
+            Act::Relaunch { ghost_returns } => self.relaunch(&mut s, ghost_returns),
+            Act::Decide => self.decide(&mut s),
+        }
+        Some(s.sorted())
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut all =
+            vec![Property::always("one common epoch, whole, or no computing", |_, s: &Sys| !s.bad)];
+        if self.broken == Broken::No {
+            all.push(Property::sometimes("the end is reached after all crashes", |_, s: &Sys| {
+                s.all_at(Pc::Done) && s.crashes == 0
+            }));
+        }
+        all
+    }
+}
+
+fn explore(model: Aside) -> bool {
+    let start = std::time::Instant::now();
+    let Aside { epochs, crashes, ghosts, broken } = model;
+    let checker = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
+    let checker = checker.spawn_bfs().join();
+    let fault = checker
+        .discovery("one common epoch, whole, or no computing")
+        .map(|path| format!("{:#?}", path.into_actions()));
+    println!(
+        "{broken:?}, {epochs} epochs, {crashes} crashes, {ghosts} old copies: {} states in {:.1?}",
+        checker.unique_state_count(),
+        start.elapsed()
+    );
+    if broken == Broken::No {
+        if let Some(path) = &fault {
+            println!("{path}");
+        }
+        let live = checker.discovery("the end is reached after all crashes").is_some();
+        assert!(live || fault.is_some(), "the end was never reached");
+    }
+    fault.is_some()
+}
+
+#[test]
+fn no_fault_with_helpers_that_encode() {
+    for (epochs, crashes, ghosts) in [(3, 2, 0), (2, 2, 1)] {
+        assert!(!explore(Aside { epochs, crashes, ghosts, broken: Broken::No }));
+    }
+}
+
+#[test]
+fn every_broken_helper_is_caught() {
+    for broken in
+        [Broken::CommitsAlone, Broken::SealsTheCopy, Broken::OneCopy, Broken::SavesUnderHelper]
+    {
+        assert!(
+            explore(Aside { epochs: 2, crashes: 1, ghosts: 0, broken }),
+            "{broken:?} was not noticed"
+        );
+    }
+}

@@ -75,6 +75,10 @@ points! {
     StepEnd = "step-end",
     /// After a loss roles are exchanged, nothing is computed since.
     Exchanged = "exchanged",
+    /// Half of the rows of new sums are made, as far as this rank has a share in them.
+    RenewHalf = "renew-half",
+    /// All of them are.
+    Renewed = "renewed",
     /// Half of the lost part of U is regained.
     RegainHalf = "regain-half",
     /// A is frozen, nothing of the save has happened.

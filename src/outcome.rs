@@ -212,6 +212,11 @@ pub struct Checksums {
     pub going_on_s: f64,
     /// Regaining the part of U that was lost.
     pub regain_s: f64,
+    /// For each column of new checksums the boundary at which it was made, in order; and making them.
+    #[serde(default)]
+    pub renewed_at: Vec<u64>,
+    #[serde(default)]
+    pub renew_s: f64,
     /// The matrix, and the checksums beside it, of all ranks at the beginning.
     pub matrix_bytes: u64,
     pub checksum_bytes: u64,

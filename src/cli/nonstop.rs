@@ -43,7 +43,7 @@ pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Ended> {
     if !settings.nonstop {
         return match settings.spare_ranks {
             0 => Ok(()),
-            _ => bad("--spare-ranks stand by for nothing without --nonstop"),
+            _ => bad("--spare-ranks stand by for nothing without --nonstop or --method abft"),
         };
     }
     match &settings.protection {

@@ -249,8 +249,12 @@ fn tell_checksums(outcome: &Outcome) {
                 1 => format!("the checksums took the place of process column {whose}, "),
                 _ => format!("the checksums took the place of process columns {whose}, "),
             };
+            let renewed = match c.renewed_at.len() {
+                0 => String::new(),
+                count => format!(", {:.3} s making {count} column(s) of new checksums", c.renew_s),
+            };
             format!(
-                "{losses} loss(es) gone on from: {whose}{:.3} s from notice to going on, {:.3} s regaining U",
+                "{losses} loss(es) gone on from: {whose}{:.3} s from notice to going on, {:.3} s regaining U{renewed}",
                 c.going_on_s, c.regain_s
             )
         }

@@ -151,6 +151,10 @@ impl<O: Observer> Observer for Signs<'_, O> {
         self.watcher.multiplied(seconds, flops);
     }
 
+    fn renewed(&mut self, k: usize, seconds: f64) {
+        self.watcher.renewed(k, seconds);
+    }
+
     fn solved(&mut self, x: &[f64]) {
         self.watcher.solved(x);
     }

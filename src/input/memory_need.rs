@@ -184,7 +184,10 @@ impl std::fmt::Display for TooFewRanks {
         let beside = match (spares, checksums) {
             (0, 0) => String::new(),
             (0, ranks) => format!(", {ranks} more keep checksums (--method abft)"),
-            (spares, _) => format!(", {spares} stand by (--spare-ranks)"),
+            (spares, 0) => format!(", {spares} stand by (--spare-ranks)"),
+            (spares, ranks) => format!(
+                ", {ranks} more keep checksums (--method abft), {spares} stand by (--spare-ranks)"
+            ),
         };
         write!(
             f,

@@ -399,7 +399,7 @@ pub struct Overrides {
           default_missing_value = "true", value_parser = BoolishValueParser::new(), help_heading = PROTECT)]
     pub nonstop: Option<bool>,
 
-    /// Ranks beside those of the grid that stand by under --nonstop, the last of the job [default: 0]
+    /// Ranks beside those of the grid that stand by under --nonstop, the last of the job; under --method abft they make new checksums [default: 0]
     #[arg(long, value_name = "K", value_parser = size::<0>, help_heading = PROTECT)]
     pub spare_ranks: Option<usize>,
 

@@ -2,7 +2,7 @@
 
 use super::halves;
 use super::need::Lengths;
-use super::roles::SUMS_MAX;
+use super::roles::SUMS_EVER;
 use crate::blas::Engine;
 use crate::comm::Comm;
 use crate::grid::ProcessGrid;
@@ -76,7 +76,7 @@ impl<'a> Context<'a> {
         seat: Option<Seat>,
         sums: usize,
     ) -> Option<Self> {
-        let key = seat.map_or(0, |seat| seat.row * (params.q + SUMS_MAX) + seat.col);
+        let key = seat.map_or(0, |seat| seat.row * (params.q + SUMS_EVER) + seat.col);
         let grid = world.split(seat.map(|_| 0), key);
         let (grid, Seat { row, col, place }) = grid.zip(seat)?;
         let alone = params.p * (col + 1).saturating_sub(params.q);

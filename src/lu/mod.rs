@@ -13,6 +13,7 @@
 //! | the check | `residual` | pdtest |
 //! | which process column does what, where some keep sums | `roles` | |
 //! | U's parts of process columns that were replaced | `regain` | |
+//! | new sums in the course of a test | `renew` | |
 //! | a test that outlives the attempts at it | `standing` | |
 //! | how much memory all that takes | `need` | |
 //!
@@ -31,6 +32,7 @@ mod panel;
 mod pipeline;
 mod pivots;
 mod regain;
+mod renew;
 mod residual;
 mod roles;
 mod sample;
@@ -44,7 +46,7 @@ pub use arrays::own_part;
 pub use clock::{Clock, Part};
 pub use context::{Context, Order, Seat};
 pub use pipeline::{DEPTH_IN_STEPS, Halt, Milestone, Observer, Silent, mates};
-pub use roles::{Exchange, Progress, SUMS_MAX, weight};
+pub use roles::{Exchange, Past, Progress, Renewal, SUMS_EVER, SUMS_MAX, weight};
 pub use sample::time_stretches;
 pub use standing::{From, Standing};
 pub use test::{Start, solve_test, unix_seconds};

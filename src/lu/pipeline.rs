@@ -20,14 +20,16 @@ use super::context::Context;
 use super::factor::Factor;
 use super::halves;
 use super::panel::Panel;
-use super::roles::Progress;
+use super::renew::renew;
+use super::roles::{Exchanges, Progress};
 use super::swap::Swapper;
 use super::update::{Columns, Multiplication, from_rest, prepare, solve};
 use crate::comm::{Broadcast, Step, Steps};
 use crate::faults::{Point, hit};
-use crate::matrix::HugeBuffer;
+use crate::matrix::{HugeBuffer, Shape};
 use crate::outcome::Halves;
 use crate::threads::Pool;
+use ndarray::{ArrayViewMut2, ShapeBuilder};
 
 const TAG: i32 = 16;
 /// Broadcasts of successive panels carry tags of their own, so that they cannot be mixed up.
@@ -99,6 +101,11 @@ pub trait Observer {
     /// has done so many operations in them.
     fn multiplied(&mut self, seconds: f64, flops: f64) {
         let _ = (seconds, flops);
+    }
+
+    /// New sums stand from boundary `k` on, after so many seconds.
+    fn renewed(&mut self, k: usize, seconds: f64) {
+        let _ = (k, seconds);
     }
 
     /// The system is solved; `x` is this process column's part of the solution.
@@ -179,6 +186,14 @@ struct Early {
     panel: Option<usize>,
     /// Whether this rank has begun to exchange what is next.
     begun: bool,
+}
+
+/// New sums that are to be made as soon as no panel is factored ahead.
+#[derive(Clone, Copy)]
+pub struct Renewing<'a> {
+    pub exchanges: &'a Exchanges<'a>,
+    /// Their numbers.
+    pub numbers: &'a [usize],
 }
 
 /// A factorisation in steps: what a process column begins together it ends together.
@@ -273,7 +288,7 @@ pub unsafe fn factorise<O: Observer>(
 ///
 /// Before a step of iteration k all ranks of the grid have panel k. So wherever an attempt is lost, each process
 /// column has applied all panels before some k and nothing of k, and those k differ by one at most; whoever is behind has all
-/// it needs to catch up ([`catch_up_in_steps`]).
+/// it needs to catch up ([`catch_up_in_steps`]). Ranks whose sums are still to be made wait for panels with all others, and apply none.
 ///
 /// # Safety
 /// As for [`factorise`].
@@ -282,6 +297,7 @@ pub unsafe fn factorise_in_steps<O: Observer>(
     context: &Context,
     a: *mut f64,
     (start, ready): (usize, bool),
+    mut renewing: Option<Renewing>,
     work: &mut Work,
     progress: &mut Progress,
     pool: &mut Pool,
@@ -298,12 +314,18 @@ pub unsafe fn factorise_in_steps<O: Observer>(
         factored += 1;
     }
     for k in start..blocks {
+        if factored == k
+            && let Some(new) = renewing.take()
+        {
+            run.renew(k, new);
+        }
         run.observer.iteration(k, blocks, run.clock.elapsed());
         if factored == k {
             run.factor_alone(k, k);
             factored += 1;
         }
-        let next = (factored <= k + depth && factored < blocks).then_some(factored);
+        let ahead = factored <= k + depth && factored < blocks && renewing.is_none();
+        let next = ahead.then_some(factored);
         factored += usize::from(next.is_some());
         run.iterate(k, next, factored);
         run.observer.multiplied(run.clock.spent(Part::Multiply), run.flops);
@@ -348,6 +370,25 @@ impl<'a, O: Observer> Run<'a, O> {
     ) -> Self {
         let early = Early::default();
         Self { context, a, work, pool, clock, observer, flops: 0.0, early, steps }
+    }
+
+    /// Has new sums made at boundary `k`. Nobody changes what these are made of before its process column's next step, so when
+    /// all of its ranks have given their share.
+    fn renew(&mut self, k: usize, new: Renewing) {
+        let before = self.clock.enter(Part::Other);
+        let began = Instant::now();
+        let Shape { rows, cols, ld, .. } = self.context.shape;
+        // SAFETY: the whole local matrix, which nobody else touches.
+        let a = unsafe { ArrayViewMut2::from_shape_ptr((rows, cols).strides((ld, 1)), self.a) };
+        renew(self.context, a, k, new.exchanges, new.numbers);
+        if let Some(own) = &mut self.steps
+            && !own.progress.generated
+        {
+            (own.progress.generated, own.progress.applied, own.progress.factored) = (true, k, k);
+        }
+        self.clock.enter(before);
+        self.observer.renewed(k, began.elapsed().as_secs_f64());
+        hit(Point::Renewed, self.context.place);
     }
 
     /// Passes on panel `k`, which is factored.
@@ -519,6 +560,24 @@ impl<'a, O: Observer> Run<'a, O> {
             }
         }
         self.await_panel(k);
+        if self.steps.as_ref().is_none_or(|own| own.progress.generated) {
+            self.apply(k, ours.filter(|_| overlap), factored);
+        }
+        if let Some(own) = &mut self.steps {
+            own.progress.applied = k + 1;
+            if let Some(next) = ours {
+                own.progress.factored = next + 1;
+            }
+        }
+        drop(step);
+        if in_steps {
+            hit(Point::StepEnd, self.context.place);
+        }
+    }
+
+    /// Applies panel `k`, which is here, to all columns from block `factored` on. `lead`: the panel to be factored meanwhile.
+    fn apply(&mut self, k: usize, lead: Option<usize>, factored: usize) {
+        let in_steps = self.steps.is_some();
         let shape = &self.context.shape;
         let first = (factored * self.context.params.nb).min(self.context.params.n);
         let first = match shape.is_sums() {
@@ -543,7 +602,6 @@ impl<'a, O: Observer> Run<'a, O> {
         if in_steps {
             hit(Point::MultiplyBegin, self.context.place);
         }
-        let lead = ours.filter(|_| overlap);
         match parts.get(1) {
             None => self.update(k, &parts[0], lead, None),
             Some(left) => {
@@ -554,16 +612,6 @@ impl<'a, O: Observer> Run<'a, O> {
             }
         }
         self.early.panel = then.map(|(next, _)| next);
-        if let Some(own) = &mut self.steps {
-            own.progress.applied = k + 1;
-            if let Some(next) = ours {
-                own.progress.factored = next + 1;
-            }
-        }
-        drop(step);
-        if in_steps {
-            hit(Point::StepEnd, self.context.place);
-        }
     }
 
     /// The columns from `first` on that panel `k` is applied to, in the parts and the order in which they are multiplied.

@@ -11,6 +11,9 @@
 //!
 //! Other sums remain what they are, sums of M A. Where columns that they are made of have been replaced, they are sums of those that are there
 //! instead, with other weights. So the next process column is replaced as the first one was, be it another or the same again.
+//!
+//! New sums can be made at any boundary at which no panel is factored ahead: they are sums of what the process columns have by then,
+//! and from there on sums like others. What they are of A's own columns follows from the exchanges before.
 
 use std::ops::Range;
 
@@ -20,10 +23,13 @@ use crate::matrix::Shape;
 use crate::parity::code::real_weight;
 use crate::parity::field::invert;
 
-/// Columns of sums there may be: with more of them some weights lose too many digits.
+/// Columns of sums there may be at a time: with more of them some weights lose too many digits.
 pub const SUMS_MAX: usize = 4;
 
-/// With which weight process column `col` is in the sums number `by`.
+/// Columns of sums there may have been in a test, those that were made anew counted: each has a number of its own.
+pub const SUMS_EVER: usize = 64;
+
+/// With which weight process column `col` is in the sums number `by` that a test begins with.
 ///
 /// Where a lost column follows from sums alone it is divided by a weight, where two do by differences of weights, and so on: so
 /// weights must be well apart from zero and from each other, however many there are. Multiples of the golden ratio, modulo 1, are farther
@@ -55,13 +61,71 @@ impl Exchange {
     }
 }
 
+/// Sums that are made in the course of a test, of what the process columns have by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renewal {
+    /// The number of the new sums.
+    pub by: usize,
+    /// So many exchanges were made before.
+    pub after: usize,
+    /// With weights drawn for that number; else each column counts once, which is the best where there are no other sums, for these
+    /// could come too close.
+    pub drawn: bool,
+}
+
+/// What has become of the columns of a test, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    pub exchanges: Vec<Exchange>,
+    /// Also of sums that were never finished: no number is given twice.
+    pub renewals: Vec<Renewal>,
+}
+
+impl Past {
+    /// With which weights the sums are made of `q` columns of A, by their number.
+    fn weights(&self, q: usize) -> Vec<Vec<f64>> {
+        let numbers = self.exchanges.iter().map(|e| e.by);
+        let numbers = numbers.chain(self.renewals.iter().map(|renewal| renewal.by));
+        let end = numbers.max().map_or(0, |last| last + 1);
+        let first = |by| (0..q).map(|col| weight(by, col)).collect();
+        let mut all: Vec<Vec<f64>> = (0..end).map(first).collect();
+        for renewal in &self.renewals {
+            // Of what lies in a replaced column the new sums have what that is the sum of.
+            let before = &self.exchanges[..renewal.after];
+            let mut sums: Vec<f64> = (0..q).map(|col| renewal.weight(col)).collect();
+            last_of_each(before).for_each(|j| sums[before[j].col] = 0.0);
+            for Exchange { col, by, .. } in last_of_each(before).map(|j| before[j]) {
+                let of = renewal.weight(col);
+                sums.iter_mut().zip(&all[by]).for_each(|(sum, share)| *sum += of * share);
+            }
+            all[renewal.by] = sums;
+        }
+        all
+    }
+}
+
+impl Renewal {
+    /// With which weight what lies in process column `col` by then is in the new sums.
+    fn weight(&self, col: usize) -> f64 {
+        if self.drawn { real_weight(self.by, col) } else { 1.0 }
+    }
+}
+
+/// Of each process column that was replaced the last exchange.
+fn last_of_each(made: &[Exchange]) -> impl Iterator<Item = usize> {
+    let last = |&j: &usize| made[j + 1..].iter().all(|later| later.col != made[j].col);
+    (0..made.len()).filter(last)
+}
+
 /// Some of the exchanges, by their order: bit j is the j-th.
-type Which = u8;
-const _: () = assert!(SUMS_MAX <= Which::BITS as usize);
+pub type Which = u64;
+const _: () = assert!(SUMS_EVER <= Which::BITS as usize);
 
 /// All exchanges of roles so far, in order, and what local columns are since.
 pub struct Exchanges<'a> {
     made: &'a [Exchange],
+    /// Of all sums, by their number.
+    weights: Vec<Vec<f64>>,
     /// The local columns of each one's process column that sums came in place of.
     sums: Vec<Range<usize>>,
     /// Those whose sums are still there: who took a place may have been lost in it.
@@ -69,11 +133,17 @@ pub struct Exchanges<'a> {
 }
 
 impl<'a> Exchanges<'a> {
-    pub fn new(made: &'a [Exchange], shape: &Shape) -> Self {
+    pub fn new(past: &'a Past, shape: &Shape) -> Self {
+        let made = &past.exchanges;
         let end = |col| shape.col_map.count_below(shape.n, col);
         let sums = made.iter().map(|e| e.first_sum(shape)..end(e.col)).collect();
-        let last = |&j: &usize| made[j + 1..].iter().all(|later| later.col != made[j].col);
-        Self { made, sums, there: (0..made.len()).filter(last).collect() }
+        let there = last_of_each(made).collect();
+        Self { made, weights: past.weights(shape.grid.q), sums, there }
+    }
+
+    /// With which weight column `col` of A is in the sums number `by`.
+    fn weight(&self, by: usize, col: usize) -> f64 {
+        self.weights[by][col]
     }
 
     /// The `j`-th.
@@ -92,6 +162,17 @@ impl<'a> Exchanges<'a> {
         (0..self.made.len()).map(is).sum()
     }
 
+    /// Those whose lost element lies there, in that row and local column, if none is regained.
+    pub fn lost_at(&self, shape: &Shape, row: usize, l: usize) -> Which {
+        let is = |&&j: &&usize| l < self.sums[j].start && counts(shape, self.made[j].col, row, l);
+        self.there.iter().filter(is).map(|j| 1 << j).sum()
+    }
+
+    /// Whether one of these is of process column `col`.
+    pub fn has(&self, some: Which, col: usize) -> bool {
+        (0..self.made.len()).any(|j| some >> j & 1 == 1 && self.made[j].col == col)
+    }
+
     /// Which sums process column `col` has in such a local column; None: its own.
     fn sums_of(&self, at: Which, col: usize) -> Option<usize> {
         let of = |j: &usize| at >> j & 1 == 1 && self.made[*j].col == col;
@@ -104,11 +185,11 @@ impl<'a> Exchanges<'a> {
         for (l, x) in mine.iter_mut().enumerate() {
             let at = self.at(l);
             if let Some(by) = self.sums_of(at, col) {
-                *x *= weight(by, col);
+                *x *= self.weight(by, col);
             }
             for (other, y) in theirs.iter().filter(|(other, _)| *other != col) {
                 if let (Some(by), Some(y)) = (self.sums_of(at, *other), y.get(l)) {
-                    *x += weight(by, col) * y;
+                    *x += self.weight(by, col) * y;
                 }
             }
         }
@@ -124,17 +205,17 @@ impl<'a> Exchanges<'a> {
             })
             .collect();
         // The sums that are there have the lost columns' shares; the others' are what that leaves.
-        let inverse = inverse(replaced.len(), |i, j| weight(replaced[i].1, replaced[j].0));
+        let inverse = inverse(replaced.len(), |i, j| self.weight(replaced[i].1, replaced[j].0));
         let share = |i: usize| -> f64 {
-            (0..replaced.len()).map(|j| weight(by, replaced[j].0) * inverse[j][i]).sum()
+            (0..replaced.len()).map(|j| self.weight(by, replaced[j].0) * inverse[j][i]).sum()
         };
         let shares: Vec<f64> = (0..replaced.len()).map(share).collect();
         move |col| match replaced.iter().position(|&(replaced, _)| replaced == col) {
             Some(i) => shares[i],
             None => {
                 let has = replaced.iter().zip(&shares);
-                has.fold(weight(by, col), |rest, (&(_, sums), share)| {
-                    rest - share * weight(sums, col)
+                has.fold(self.weight(by, col), |rest, (&(_, sums), share)| {
+                    rest - share * self.weight(sums, col)
                 })
             }
         }
@@ -154,6 +235,21 @@ impl<'a> Exchanges<'a> {
             None => sums.iter().zip(&inverse[own]).map(|(sums, factor)| factor * sums(col)).sum(),
         }
     }
+
+    /// New sums number `by` follow from what lies in their local row and column, too: that of each process column, times this.
+    /// `wanted`: those that are lost there, as above; what lies in other columns and does not count is left out.
+    pub fn adds(&self, at: Which, wanted: Which, by: usize, col: usize) -> f64 {
+        let made_up = self.made_up(at, by);
+        let lost = (0..self.made.len()).filter(|j| wanted >> j & 1 == 1);
+        // What is lost does not lie there itself, but in what does.
+        let own = lost.clone().all(|j| self.made[j].col != col);
+        let through = lost.map(|j| {
+            let factor = self.factor(at, wanted, j, col);
+            let of = self.made[j].col;
+            made_up(of) * if of == col { factor } else { -factor }
+        });
+        through.sum::<f64>() + if own { made_up(col) } else { 0.0 }
+    }
 }
 
 /// The inverse of a small matrix of weights.
@@ -169,6 +265,12 @@ fn inverse(size: usize, element: impl Fn(usize, usize) -> f64) -> Vec<Vec<f64>> 
 pub fn counts(shape: &Shape, col: usize, row: usize, l: usize) -> bool {
     let column = shape.col_map.global(l, col);
     column < shape.n && row <= column
+}
+
+/// The same at a boundary before which all columns are factored, and none after it: of those all is left.
+pub fn counts_at(shape: &Shape, boundary: usize, col: usize, row: usize, l: usize) -> bool {
+    let column = shape.col_map.global(l, col);
+    column < shape.n && (row <= column || column >= boundary * shape.nb)
 }
 
 /// How far a rank's process column has come. It says the same on all of its ranks.
@@ -234,16 +336,57 @@ mod tests {
         }
     }
 
-    /// Solves with block columns dealt out to `q` process columns and `sums` beside; those take the place of `lost` ones, of each at its boundary, in
-    /// order. `amid`: rows of the lost part of U that are regained when a column is lost after everything is factored.
-    /// The largest error of x.
+    /// An element of new sums number `by`, of what lies in its row and column.
+    fn renewed(
+        roles: &Exchanges,
+        shape: &Shape,
+        (k, i, l): (usize, usize, usize),
+        by: usize,
+        lies: &dyn Fn(usize) -> f64,
+    ) -> f64 {
+        let lost = roles.lost_at(shape, i, l);
+        let adds = |col: usize| {
+            let here = roles.has(lost, col) || counts_at(shape, k, col, i, l);
+            here.then(|| roles.adds(roles.at(l), lost, by, col) * lies(col))
+        };
+        (0..shape.grid.q).filter_map(adds).sum()
+    }
+
+    /// As [`play`] without new sums.
     fn solve(
-        (n, nb, q): (usize, usize, usize),
+        size: (usize, usize, usize),
         sums: usize,
         lost: &[(usize, usize)],
         amid: usize,
         seed: u64,
     ) -> f64 {
+        let lost: Vec<_> = lost.iter().map(|&(col, k)| (Happens::Lost(col), k)).collect();
+        play(size, sums, &lost, amid, seed)
+    }
+
+    /// What happens at a boundary.
+    #[derive(Clone, Copy, Debug)]
+    enum Happens {
+        /// This process column is lost, and the first of the sums take its place.
+        Lost(usize),
+        /// The last of the sums are lost.
+        SumsLost,
+        /// New sums are made.
+        Renewed,
+    }
+
+    /// Solves with block columns dealt out to `q` process columns and `sums` beside; those take the place of lost ones, of each at its boundary, in
+    /// order. `amid`: rows of the lost part of U that are regained when a column is lost after everything is factored.
+    /// The largest error of x.
+    fn play(
+        (n, nb, q): (usize, usize, usize),
+        sums: usize,
+        happens: &[(Happens, usize)],
+        amid: usize,
+        seed: u64,
+    ) -> f64 {
+        let renewals = happens.iter().filter(|(what, _)| matches!(what, Happens::Renewed));
+        let ever = sums + renewals.count();
         let grid = ProcessGrid { p: 1, q, mapping: Mapping::Row };
         let shape = |col: usize| Shape::of(n, nb, grid, (0, col));
         let mut next = random(seed);
@@ -253,7 +396,7 @@ mod tests {
         let one = shape(q);
         let map = one.col_map;
         let wide = one.cols - 1;
-        let last = n + sums * wide;
+        let last = n + ever * wide;
         // Columns of A, then the sums', then b.
         let mut all = Dense(
             a.iter()
@@ -270,7 +413,8 @@ mod tests {
                 })
                 .collect(),
         );
-        let mut made: Vec<Exchange> = Vec::new();
+        let mut past = Past::default();
+        let mut left: Vec<usize> = (0..sums).collect();
         // Where column l of a process column lies by now.
         let lies =
             |made: &[Exchange], col: usize, l: usize| match made.iter().rfind(|e| e.col == col) {
@@ -278,9 +422,9 @@ mod tests {
                 None => map.global(l, col),
             };
         let place = |made: &[Exchange], j: usize| lies(made, map.owner(j), map.local(j));
-        let mut regained = vec![0; sums];
-        let regain = |all: &mut Dense, made: &[Exchange], regained: &mut [usize], until: usize| {
-            let roles = Exchanges::new(made, &one);
+        let mut regained = vec![0; ever];
+        let regain = |all: &mut Dense, past: &Past, regained: &mut [usize], until: usize| {
+            let (roles, made) = (Exchanges::new(past, &one), &past.exchanges);
             for i in 0..until {
                 for l in 0..wide {
                     let is_lost = |j: &usize| {
@@ -313,21 +457,43 @@ mod tests {
             made.iter().for_each(|e| regained[e.by] = regained[e.by].max(until));
         };
         for k in 0..=n.div_ceil(nb) {
-            for &(col, boundary) in lost.iter().filter(|&&(_, boundary)| boundary == k) {
-                if k == n.div_ceil(nb) {
-                    regain(&mut all, &made, &mut regained, amid);
-                }
-                for row in &mut all.0 {
-                    for l in 0..map.count_below(n, col) {
-                        row[lies(&made, col, l)] = f64::NAN;
+            for &(what, boundary) in happens.iter().filter(|&&(_, boundary)| boundary == k) {
+                match what {
+                    Happens::Renewed => {
+                        let by = sums + past.renewals.len();
+                        let (after, drawn) = (past.exchanges.len(), !left.is_empty());
+                        past.renewals.push(Renewal { by, after, drawn });
+                        left.push(by);
+                        let roles = Exchanges::new(&past, &one);
+                        for (i, row) in all.0.iter_mut().enumerate() {
+                            for l in 0..wide {
+                                let lies = |col| row[lies(&past.exchanges, col, l)];
+                                row[n + by * wide + l] = renewed(&roles, &one, (k, i, l), by, &lies);
+                            }
+                        }
+                    }
+                    Happens::SumsLost => {
+                        let by = left.pop().expect("there are some");
+                        let theirs = n + by * wide..n + (by + 1) * wide;
+                        all.0.iter_mut().for_each(|row| row[theirs.clone()].fill(f64::NAN));
+                    }
+                    Happens::Lost(col) => {
+                        if k == n.div_ceil(nb) {
+                            regain(&mut all, &past, &mut regained, amid);
+                        }
+                        for row in &mut all.0 {
+                            for l in 0..map.count_below(n, col) {
+                                row[lies(&past.exchanges, col, l)] = f64::NAN;
+                            }
+                        }
+                        past.exchanges.push(Exchange { col, by: left.remove(0), boundary });
                     }
                 }
-                made.push(Exchange { col, by: made.len(), boundary });
             }
             for c in k * nb..((k + 1) * nb).min(n) {
                 // As the factorisation does it: columns that are not factored, the sums from where block k is part of them.
-                let lead = place(&made, c);
-                let held = made.clone();
+                let lead = place(&past.exchanges, c);
+                let held = past.exchanges.clone();
                 let applies = move |j: usize| {
                     if j < n {
                         return j > c && held.iter().all(|e| e.col != map.owner(j));
@@ -343,16 +509,17 @@ mod tests {
                 all.eliminate(c, lead, &applies);
             }
         }
-        regain(&mut all, &made, &mut regained, n);
+        regain(&mut all, &past, &mut regained, n);
+        let made = &past.exchanges;
         let mut y = vec![0.0; n];
         for i in (0..n).rev() {
-            let known: f64 = (i + 1..n).map(|j| all.0[i][place(&made, j)] * y[j]).sum();
-            y[i] = (all.0[i][last] - known) / all.0[i][place(&made, i)];
+            let known: f64 = (i + 1..n).map(|j| all.0[i][place(made, j)] * y[j]).sum();
+            y[i] = (all.0[i][last] - known) / all.0[i][place(made, i)];
         }
         let of = |col: usize| -> Vec<f64> {
             (0..map.count_below(n, col)).map(|l| y[map.global(l, col)]).collect()
         };
-        let roles = Exchanges::new(&made, &one);
+        let roles = Exchanges::new(&past, &one);
         let theirs: Vec<_> = roles.there.iter().map(|&j| (made[j].col, of(made[j].col))).collect();
         let mut worst = 0.0;
         for col in 0..q {
@@ -439,6 +606,77 @@ mod tests {
                 let error = solve((n, nb, q), SUMS_MAX, &lost, some(n), seed);
                 assert!(error < 1e-5, "N {n} NB {nb} Q {q}: {lost:?}: {error}");
             }
+        }
+    }
+
+    /// A column is lost at any boundary, new sums are made at that or a later one, and another one, or that in its place, is lost then; and
+    /// once more.
+    #[test]
+    fn new_sums_are_as_good_as_the_first() {
+        use Happens::{Lost, Renewed};
+        for (n, nb, q) in [(8, 2, 2), (9, 2, 2), (13, 3, 3), (10, 1, 4), (7, 2, 1), (5, 8, 2)] {
+            let blocks = usize::div_ceil(n, nb);
+            let cols = || 0..q;
+            for (one, first) in cols().flat_map(|col| (0..blocks).map(move |k| (col, k))) {
+                for renewed in first..blocks {
+                    for (two, second) in cols().flat_map(|c| (renewed..=blocks).map(move |k| (c, k)))
+                    {
+                        let mut happens =
+                            vec![(Lost(one), first), (Renewed, renewed), (Lost(two), second)];
+                        let amid = n / 3;
+                        let error = play((n, nb, q), 1, &happens, amid, 3);
+                        assert!(error < 1e-7, "N {n} NB {nb} Q {q}: {happens:?}: {error}");
+                        if second == blocks {
+                            continue;
+                        }
+                        for (three, third) in [(one, second), (two, blocks), ((one + 1) % q, blocks)] {
+                            happens.truncate(3);
+                            happens.extend([(Renewed, second), (Lost(three), third)]);
+                            let error = play((n, nb, q), 1, &happens, amid, 4);
+                            assert!(error < 1e-6, "N {n} NB {nb} Q {q}: {happens:?}: {error}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Beside sums that are left, and where those are lost themselves.
+    #[test]
+    fn new_sums_go_with_others() {
+        use Happens::{Lost, Renewed, SumsLost};
+        for (n, nb, q) in [(12, 1, 4), (20, 2, 5), (9, 2, 2)] {
+            let (mut next, late) = (random(11), usize::div_ceil(n, nb) - 1);
+            let mut some = |most: usize| ((next() + 1.0) / 2.0 * most as f64) as usize;
+            for seed in 1..60 {
+                let mut boundaries: Vec<usize> = (0..4).map(|_| some(late + 1)).collect();
+                boundaries.sort_unstable();
+                let mut cols = || Lost(some(q));
+                let k = |i: usize| boundaries[i];
+                let ways = [
+                    [(cols(), k(0)), (Renewed, k(1)), (cols(), k(2)), (cols(), k(3))],
+                    [(SumsLost, k(0)), (Renewed, k(1)), (cols(), k(2)), (cols(), late + 1)],
+                    [(SumsLost, k(0)), (SumsLost, k(1)), (Renewed, k(1)), (cols(), k(2))],
+                ];
+                for happens in ways {
+                    let error = play((n, nb, q), 2, &happens, n / 2, seed);
+                    assert!(error < 1e-4, "N {n} NB {nb} Q {q}: {happens:?}: {error}");
+                }
+            }
+        }
+    }
+
+    /// With each column counted once a residual about doubles with each loss, whichever columns they are.
+    #[test]
+    fn losses_one_after_another_cost_little() {
+        let (n, nb, q) = (60, 2, 6);
+        for seed in 1..8 {
+            let mut happens = Vec::new();
+            for k in 0..8 {
+                happens.extend([(Happens::Lost(k * 5 % q), 3 * k), (Happens::Renewed, 3 * k + 1)]);
+            }
+            let error = play((n, nb, q), 1, &happens, 0, seed);
+            assert!(error < 1e-8, "{error:e}");
         }
     }
 

@@ -7,9 +7,11 @@ use std::io;
 
 use super::arrays::{own_part, work_arrays};
 use super::context::Context;
-use super::pipeline::{Milestone, Observer, Work, catch_up_in_steps, factorise_in_steps};
+use super::pipeline::{
+    Milestone, Observer, Renewing, Work, catch_up_in_steps, factorise_in_steps,
+};
 use super::regain::regain;
-use super::roles::{Exchange, Exchanges, Progress, weight};
+use super::roles::{Exchanges, Past, Progress, weight};
 use super::solve::back_substitute;
 use super::test::{Timer, conclude, forget_resident_peak, generator};
 use crate::comm::set_phase;
@@ -33,8 +35,11 @@ pub struct From {
     pub boundary: usize,
     /// Whether its panel is factored: then the process column that it is of has it.
     pub ready: bool,
-    /// The roles that have been exchanged, now or before, in order.
-    pub exchanges: Vec<Exchange>,
+    /// The roles that have been exchanged, now or before, and the sums that were to be made.
+    pub past: Past,
+    /// The numbers of sums that are to be made now: those who are to keep them have come to the test since
+    /// ([`Standing::joining`]).
+    pub renew: Vec<usize>,
 }
 
 impl Standing {
@@ -44,6 +49,16 @@ impl Standing {
         forget_resident_peak();
         let work = work_arrays(context, pool)?;
         Ok(Self { local, work: Some(work), progress: Progress::default() })
+    }
+
+    /// Room for new sums, at a rank that has had no part of the test, or gives up what it had. It does not ask the others.
+    pub fn joining(context: &Context, began_unix_s: f64, pool: &mut Pool) -> io::Result<Self> {
+        let room = HugeBuffer::touched(context.shape.len(), pool)?;
+        let local = Local::new(context.shape, room);
+        forget_resident_peak();
+        let work = Work::new(context, pool)?;
+        let progress = Progress { began_unix_s, ..Progress::default() };
+        Ok(Self { local, work: Some(work), progress })
     }
 
     /// What lies here: its shape, and the elements by rows.
@@ -76,10 +91,13 @@ impl Standing {
         }
         let a = self.local.pointer();
         let shape = self.local.shape;
-        let (from, exchanges): (_, &[Exchange]) = match from {
-            None => ((0, false), &[]),
-            Some(from) => ((from.boundary, from.ready), &from.exchanges),
+        let none = Past::default();
+        let ((from, past), numbers): (_, &[usize]) = match from {
+            None => (((0, false), &none), &[]),
+            Some(from) => (((from.boundary, from.ready), &from.past), &from.renew),
         };
+        let exchanges = &Exchanges::new(past, &shape);
+        let renewing = (!numbers.is_empty()).then_some(Renewing { exchanges, numbers });
         let earlier = Some(self.progress.began_unix_s).filter(|&began| began > 0.0);
         let mut timer = Timer::start(context, earlier);
         self.progress.began_unix_s = timer.began;
@@ -89,7 +107,9 @@ impl Standing {
             // SAFETY: the local matrix is borrowed mutably for the whole attempt.
             unsafe {
                 let clock = &mut timer.clock;
-                factorise_in_steps(context, a, from, work, progress, pool, clock, observer);
+                factorise_in_steps(
+                    context, a, from, renewing, work, progress, pool, clock, observer,
+                );
             }
         }
         set_phase("solving");
@@ -98,13 +118,12 @@ impl Standing {
         let mut regain_s = 0.0;
         if !shape.is_sums() {
             let began = std::time::Instant::now();
-            let exchanges = Exchanges::new(exchanges, &shape);
             if !exchanges.there.is_empty() {
-                regain(context, self.local.view_mut(), &exchanges, &mut progress.regained);
+                regain(context, self.local.view_mut(), exchanges, &mut progress.regained);
                 regain_s = began.elapsed().as_secs_f64();
             }
             x = back_substitute(context, self.local.view(), pool, &mut timer.clock);
-            settle(context, &exchanges, &mut x);
+            settle(context, exchanges, &mut x);
         }
         let outcome = conclude(context, timer, &mut self.work, x, pool, observer);
         (outcome, regain_s)
@@ -133,7 +152,7 @@ impl Standing {
         context.shape = self.local.shape;
         if let Some(work) = &mut self.work {
             work.give_up_messages();
-            if self.progress.applied < from.boundary {
+            if self.progress.generated && self.progress.applied < from.boundary {
                 set_phase("catching up after a loss");
                 debug_assert_eq!(self.progress.applied + 1, from.boundary);
                 // SAFETY: the local matrix is borrowed mutably.

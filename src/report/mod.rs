@@ -191,6 +191,8 @@ pub(crate) mod test_values {
                 replaced: vec![Replaced { column: 1, boundary: 20 }],
                 going_on_s: 0.125,
                 regain_s: 0.0625,
+                renewed_at: vec![21],
+                renew_s: 0.25,
                 matrix_bytes: 1_152_000_000,
                 checksum_bytes: 384_000_000,
             }),

@@ -96,10 +96,11 @@ fn test(out: &mut String, one: &Solved, material: &Material) {
     if let Some(c) = &outcome.checksums {
         let _ = writeln!(
             out,
-            "  checksums: {} loss(es) gone on from in {}, {} regaining U",
+            "  checksums: {} loss(es) gone on from in {}, {} regaining U, {} making new ones",
             c.losses,
             show_seconds(c.going_on_s),
-            show_seconds(c.regain_s)
+            show_seconds(c.regain_s),
+            show_seconds(c.renew_s)
         );
     }
     let steps = findings::rates(&outcome.course, params);

@@ -1,9 +1,11 @@
-//! Who has which role after a loss, and where all go on from: pure.
+//! Who has which role after a loss, where all go on from, and who is to keep new checksums: pure.
+
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 use crate::grid::ProcessGrid;
-use crate::lu::{Exchange, From, Progress, Seat};
+use crate::lu::{Exchange, From, Past, Progress, Renewal, SUMS_EVER, Seat};
 use crate::params::TestParams;
 
 /// What a rank has of a test, as it tells the others.
@@ -18,8 +20,8 @@ pub struct Status {
     /// How many columns of checksums the test began with.
     pub columns: usize,
     pub progress: Progress,
-    /// Those it has heard of, in order.
-    pub exchanges: Vec<Exchange>,
+    /// What it has heard of it.
+    pub past: Past,
 }
 
 /// Who does what in an act.
@@ -32,6 +34,10 @@ pub struct Cast {
     pub from: Option<From>,
     /// So many of the roles, the last ones, are exchanged now, not in an earlier act.
     pub exchanged: usize,
+    /// The columns, all past the grid's last, of those who are to keep new checksums, which are made now.
+    pub new: Range<usize>,
+    /// Ranks that have no part.
+    pub idle: usize,
 }
 
 impl Cast {
@@ -42,13 +48,21 @@ impl Cast {
             let (row, col) = grid.coordinates(position?)?;
             Some(Seat { row, col, place: position? })
         };
-        Self { seats: taken.map(seat).collect(), sums: 0, from: None, exchanged: 0 }
+        Self { seats: taken.map(seat).collect(), sums: 0, from: None, exchanged: 0, new: 0..0, idle: 0 }
     }
 
     /// The roles that are exchanged now.
     pub fn exchanges(&self) -> &[Exchange] {
-        let all = self.from.as_ref().map_or(&[][..], |from| &from.exchanges);
+        let all = self.from.as_ref().map_or(&[][..], |from| &from.past.exchanges);
         &all[all.len() - self.exchanged..]
+    }
+
+}
+
+impl Status {
+    /// Whether it was to keep new checksums that are not there yet.
+    fn lacks_new_ones(&self, q: usize) -> bool {
+        self.col >= q + self.columns && !self.progress.generated
     }
 }
 
@@ -58,24 +72,27 @@ impl Cast {
 /// More is lost than the checksums can replace; in words.
 pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Result<Cast, String> {
     let (p, q) = (params.p, params.q);
-    let known = || players.iter().flatten();
+    // Checksums that were not finished are none.
+    let known = || players.iter().flatten().filter(|s| !s.lacks_new_ones(q));
     if known().next().is_none() || known().any(|s| !s.progress.generated) {
         // Nobody computes before all have generated.
         return begin(params, asked, players.len());
     }
     let columns = known().map(|s| s.columns).max().unwrap_or(0);
     // Somebody may have left before it heard of the last exchanges, which others have made.
-    let longest = known().map(|s| &s.exchanges).max_by_key(|made| made.len());
-    let before = longest.cloned().unwrap_or_default();
-    let col = |s: &Status| after(s.col, &before[s.exchanges.len()..], q);
+    let told = || players.iter().flatten().map(|s| &s.past);
+    let longest = told().max_by_key(|past| (past.exchanges.len(), past.renewals.len()));
+    let Past { exchanges: before, mut renewals } = longest.cloned().unwrap_or_default();
+    let numbers = columns + renewals.len();
+    let col = |s: &Status| after(s.col, &before[s.past.exchanges.len()..], q);
     let members = |wanted: usize| known().filter(move |s| col(s) == Some(wanted));
     let whole = |col: usize| members(col).count() == p;
     let lacking: Vec<usize> = (0..q).filter(|&col| !whole(col)).collect();
-    let sums: Vec<usize> = (0..columns).filter(|by| whole(q + by)).collect();
+    let sums: Vec<usize> = (0..numbers).filter(|by| whole(q + by)).collect();
     if lacking.len() > sums.len() {
-        return Err(too_many(&lacking, &sums, &before, columns));
+        return Err(too_many(&lacking, &sums, &before, (columns, renewals.len())));
     }
-    let there: Vec<usize> = (0..q + columns).filter(|&col| whole(col)).collect();
+    let there: Vec<usize> = (0..q + numbers).filter(|&col| whole(col)).collect();
     let applied = |col: usize| members(col).map(|s| s.progress.applied);
     let boundary = there.iter().flat_map(|&col| applied(col)).max().unwrap_or(0);
     for &col in &there {
@@ -101,10 +118,30 @@ pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Re
         // What is left of checksums that lack a rank stands idle.
         (col < q || whole(col)).then_some(Seat { row: s.row, col, place: s.place })
     };
-    let seats = players.iter().map(|player| player.as_ref().and_then(seat)).collect();
-    let (sums, exchanged) = (sums.len() - now.len(), now.len());
-    let exchanges = [before, now].concat();
-    Ok(Cast { seats, sums, from: Some(From { boundary, ready, exchanges }), exchanged })
+    let part = |s: &&Status| !s.lacks_new_ones(q);
+    let seats = players.iter().map(|player| player.as_ref().filter(part).and_then(seat));
+    let mut seats: Vec<Option<Seat>> = seats.collect();
+    let (left, exchanged) = (sums.len() - now.len(), now.len());
+    // New checksums are of ranks that have no part: as many columns as there were, or as there are ranks for.
+    let idle: Vec<usize> = (0..seats.len()).filter(|&rank| seats[rank].is_none()).collect();
+    // They are made where no panel is factored ahead, and are of use as long as there are panels.
+    let in_time = boundary + usize::from(ready) < params.blocks();
+    let most = if in_time { SUMS_EVER - numbers } else { 0 };
+    let count = (columns.saturating_sub(left)).min(idle.len() / p).min(most);
+    let new = q + numbers..q + numbers + count;
+    let roles = new.clone().flat_map(|col| (0..p).map(move |row| (row, col)));
+    for (&rank, (row, col)) in idle.iter().zip(roles) {
+        // Nobody had that number before.
+        seats[rank] = Some(Seat { row, col, place: col * p + row });
+    }
+    let renew: Vec<usize> = (numbers..numbers + count).collect();
+    let made = before.len() + exchanged;
+    let drawn = |by: usize| left > 0 || by > numbers;
+    renewals.extend(renew.iter().map(|&by| Renewal { by, after: made, drawn: drawn(by) }));
+    let past = Past { exchanges: [before, now].concat(), renewals };
+    let idle = idle.len() - count * p;
+    let from = Some(From { boundary, ready, past, renew });
+    Ok(Cast { seats, sums: left + count, from, exchanged, new, idle })
 }
 
 /// The role that who had one has after exchanges; None: it stands idle.
@@ -117,7 +154,12 @@ fn after(col: usize, exchanges: &[Exchange], q: usize) -> Option<usize> {
 }
 
 /// Why these cannot be replaced.
-fn too_many(lacking: &[usize], sums: &[usize], before: &[Exchange], columns: usize) -> String {
+fn too_many(
+    lacking: &[usize],
+    sums: &[usize],
+    before: &[Exchange],
+    (columns, renewed): (usize, usize),
+) -> String {
     let lost = match lacking {
         [col] => format!("process column {col} has lost a rank"),
         _ => format!("process columns {} have lost ranks", listed(lacking.iter())),
@@ -125,9 +167,15 @@ fn too_many(lacking: &[usize], sums: &[usize], before: &[Exchange], columns: usi
     let took =
         before.iter().map(|e| format!("process column {} at boundary {}", e.col, e.boundary));
     let took = (!before.is_empty()).then(|| format!("they took the place of {}", listed(took)));
-    let gone = columns - sums.len() - before.len();
+    let gone = columns + renewed - sums.len() - before.len();
     let gone = (gone > 0 || columns == 0).then(|| match (columns, gone) {
         (0, _) => "there are no checksums".to_owned(),
+        (_, 1) if renewed > 0 => {
+            "a column of checksums has lost one, too, or was not finished".to_owned()
+        }
+        (_, gone) if renewed > 0 => {
+            format!("{gone} columns of checksums have lost some, too, or were not finished")
+        }
         (1, _) => "the column of checksums has lost one, too".to_owned(),
         (_, 1) => "a column of checksums has lost one, too".to_owned(),
         (_, gone) => format!("{gone} columns of checksums have lost some, too"),
@@ -171,7 +219,9 @@ fn begin(params: &TestParams, asked: usize, ranks: usize) -> Result<Cast, String
         let (row, col) = grid.coordinates(rank)?;
         Some(Seat { row, col, place: rank })
     };
-    Ok(Cast { seats: (0..ranks).map(seat).collect(), sums, from: None, exchanged: 0 })
+    let idle = ranks - p * (q + sums);
+    let seats = (0..ranks).map(seat).collect();
+    Ok(Cast { seats, sums, from: None, exchanged: 0, new: 0..0, idle })
 }
 
 impl Status {
@@ -218,8 +268,8 @@ mod tests {
             let owns = factored && col == K % Q && applied == K;
             let factored = if owns { K + 1 } else { K };
             let progress = Progress { generated: true, applied, factored, ..Progress::default() };
-            let (sums, exchanges) = (col >= Q, Vec::new());
-            Status { test: 0, row, col, place: rank, sums, columns, progress, exchanges }
+            let (sums, past) = (col >= Q, Past::default());
+            Status { test: 0, row, col, place: rank, sums, columns, progress, past }
         };
         (0..P * (Q + columns)).map(one).collect()
     }
@@ -233,12 +283,37 @@ mod tests {
 
     /// As `take_role`.
     fn take(status: &mut Option<Status>, seat: Option<Seat>, from: &From) {
+        let joins = |seat: &Seat| from.renew.iter().any(|by| seat.col == Q + by);
+        let seat = seat.filter(|seat| !joins(seat));
         *status = status.take().zip(seat).map(|(s, seat)| Status {
             row: seat.row,
             col: seat.col,
-            exchanges: from.exchanges.clone(),
+            past: from.past.clone(),
             ..s
         });
+    }
+
+    /// The same of all, and those who are to keep new checksums have room for them; of which those in `finished` have them, too.
+    fn take_all(players: &[Option<Status>], found: &Cast, finished: usize) -> Vec<Option<Status>> {
+        let from = found.from.as_ref().unwrap();
+        let columns = players.iter().flatten().map(|s| s.columns).max().unwrap();
+        let mut joined = 0;
+        let one = |(player, seat): (&Option<Status>, &Option<Seat>)| {
+            let mut status = player.clone();
+            take(&mut status, *seat, from);
+            let seat = (*seat)?;
+            if !found.new.contains(&seat.col) {
+                return status;
+            }
+            let generated = finished >> joined & 1 == 1;
+            joined += 1;
+            let (applied, factored) = (from.boundary, from.boundary);
+            let progress = Progress { generated, applied, factored, ..Progress::default() };
+            let Seat { row, col, place } = seat;
+            let past = from.past.clone();
+            Some(Status { test: 0, row, col, place, sums: true, columns, progress, past })
+        };
+        players.iter().zip(&found.seats).map(one).collect()
     }
 
     fn columns_hit(lost: usize) -> Vec<usize> {
@@ -272,7 +347,7 @@ mod tests {
                         (hit[0] < Q).then_some(Exchange { col: hit[0], by: 0, boundary });
                     let exchanges: Vec<Exchange> = exchange.into_iter().collect();
                     assert_eq!(
-                        (&from.exchanges[..], found.exchanges()),
+                        (&from.past.exchanges[..], found.exchanges()),
                         (&exchanges[..], &exchanges[..])
                     );
                     assert_eq!(found.sums, 0);
@@ -436,9 +511,9 @@ mod tests {
                 now.retain(|s| s.as_ref().is_none_or(|s| s.place != then));
                 let second = cast(&params(1), COLUMNS, &now).unwrap();
                 complete(&second);
-                let exchanges = second.from.unwrap().exchanges;
-                if now.iter().flatten().any(|s| !s.exchanges.is_empty()) {
-                    assert_eq!(exchanges[..from.exchanges.len()], from.exchanges[..]);
+                let exchanges = second.from.unwrap().past.exchanges;
+                if now.iter().flatten().any(|s| !s.past.exchanges.is_empty()) {
+                    assert_eq!(exchanges[..from.past.exchanges.len()], from.past.exchanges[..]);
                 }
                 let mut by: Vec<usize> = exchanges.iter().map(|e| e.by).collect();
                 by.dedup();
@@ -471,21 +546,104 @@ mod tests {
         assert_eq!(
             refused(&[1, 2, 4]),
             "process column 0 has lost a rank, and the checksums are used up: they took the place of process column 0 \
-             at boundary 4 and process column 1 at boundary 4"
+             at boundary 4 and process column 1 at boundary 4; a column of checksums has lost one, too, or was not finished"
         );
         assert_eq!(
             refused(&[1, 8, 2]),
             "process column 1 has lost a rank, and the checksums are used up: they took the place of process column 0 \
-             at boundary 4; a column of checksums has lost one, too"
+             at boundary 4; 2 columns of checksums have lost some, too, or were not finished"
         );
         assert_eq!(
             refused(&[4, 8, 2]),
-            "process column 1 has lost a rank, and 2 columns of checksums have lost some, too"
+            "process column 1 has lost a rank, and 3 columns of checksums have lost some, too, or were not finished"
         );
         assert_eq!(
             refused(&[1, 0b0110]),
             "process columns 0 and 1 have lost ranks, and the checksums can take the place of one; before, they \
              took the place of process column 0 at boundary 4"
         );
+    }
+
+    /// One rank stands by: with what is left of a lost column it is as many as a column needs.
+    fn with_a_spare() -> Vec<Option<Status>> {
+        everybody(0, true).into_iter().map(Some).chain([None]).collect()
+    }
+
+    fn without(players: &[Option<Status>], place: usize) -> Vec<Option<Status>> {
+        let lives = |s: &&Option<Status>| s.as_ref().is_none_or(|s| s.place != place);
+        players.iter().filter(lives).cloned().collect()
+    }
+
+    /// Whoever is lost, be it of a process column or of the checksums, those who are free make new ones, and those bear the
+    /// loss of whoever else.
+    #[test]
+    fn new_checksums_take_the_place_of_the_next_column() {
+        for lost in 0..RANKS {
+            let first = cast(&params(1), 1, &without(&with_a_spare(), lost)).unwrap();
+            assert_eq!((first.sums, first.new.clone(), first.idle), (1, Q + 1..Q + 2, 0));
+            let from = first.from.clone().unwrap();
+            let made = from.past.exchanges.len();
+            assert_eq!(from.past.renewals, [Renewal { by: 1, after: made, drawn: false }]);
+            let players = take_all(&without(&with_a_spare(), lost), &first, 0b11);
+            for then in players.iter().flatten().map(|s| s.place).collect::<Vec<_>>() {
+                let left = without(&players, then);
+                let second = cast(&params(1), 1, &left).unwrap();
+                let roles = second.seats.iter().flatten().filter(|seat| seat.col < Q).count();
+                assert_eq!(roles, P * Q, "{lost} {then}");
+                let past = second.from.clone().unwrap().past;
+                assert_eq!(past.exchanges[..made], from.past.exchanges[..]);
+                assert_eq!(past.renewals[0], from.past.renewals[0]);
+                // One is free, and two are needed.
+                assert_eq!((second.new.len(), second.idle), (0, 1));
+                let takes = past.exchanges.last().filter(|_| past.exchanges.len() > made);
+                assert!(takes.is_none_or(|e| e.by == 1));
+                // What the first exchange and the second renewal left: nothing to bear a third.
+                let now = take_all(&left, &second, 0);
+                for third in now.iter().flatten().filter(|s| s.col < Q).map(|s| s.place) {
+                    assert!(cast(&params(1), 1, &without(&now, third)).is_err());
+                }
+            }
+        }
+    }
+
+    /// As long as one of them has not finished, new checksums are none; they are begun anew, under another number.
+    #[test]
+    fn checksums_that_are_not_finished_are_none() {
+        let two_spares: Vec<_> = with_a_spare().into_iter().chain([None]).collect();
+        let players = without(&two_spares, 0);
+        let first = cast(&params(1), 1, &players).unwrap();
+        assert_eq!(first.idle, 1);
+        for finished in 0..3 {
+            let now = take_all(&players, &first, finished);
+            // Somebody is lost who has no part.
+            let mut left = now.clone();
+            left.retain(Option::is_some);
+            left.push(None);
+            let second = cast(&params(1), 1, &left).unwrap();
+            assert_eq!(second.new, Q + 2..Q + 3, "{finished}");
+            let numbers: Vec<usize> =
+                second.from.unwrap().past.renewals.iter().map(|renewal| renewal.by).collect();
+            assert_eq!(numbers, [1, 2]);
+            // A process column is lost: nothing can take its place.
+            let why = cast(&params(1), 1, &without(&now, 1)).unwrap_err();
+            assert!(why.contains("or was not finished"), "{why}");
+        }
+    }
+
+    /// New checksums are not begun when it is too late for them, nor more of them than there were.
+    #[test]
+    fn new_checksums_are_made_while_there_are_panels() {
+        let at = |applied: usize, factored: usize| {
+            let mut players = without(&with_a_spare(), 2);
+            for status in players.iter_mut().flatten() {
+                status.progress.applied = applied;
+                status.progress.factored = factored;
+            }
+            cast(&params(1), 1, &players).unwrap().new.len()
+        };
+        assert_eq!([at(8, 9), at(9, 9), at(9, 10), at(10, 10)], [1, 1, 0, 0]);
+        let nobody_lost: Vec<_> = with_a_spare().into_iter().chain([None, None]).collect();
+        let found = cast(&params(1), 1, &nobody_lost).unwrap();
+        assert_eq!((found.sums, found.new.len(), found.idle), (1, 0, 3));
     }
 }

@@ -4,14 +4,15 @@
 //! at once or late; a message of a dead rank may still arrive. Ranks of a process column do their part of a step without waiting for
 //! each other, which is less than the row exchange asks for, so more can happen here than can in fact. What must hold whenever all that are left have left their attempt: every process
 //! column that is whole has taken the same steps on all of its ranks, with the same panels as all the others; whoever is behind has what it
-//! takes to catch up; no panel is factored twice by a column that wrote the first over its block; no checksums are used twice; and losses that can be borne are. Each broken variant must be caught, or the model
+//! takes to catch up; no panel is factored twice by a column that wrote the first over its block; no checksums are used twice; new checksums are of process columns that all stand at one boundary, and none
+//! that are not finished are used; and losses that can be borne are. Each broken variant must be caught, or the model
 //! proves nothing.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::cast::{Status, cast};
 use crate::input::hpl_dat::HplDat;
-use crate::lu::{Exchange, Progress};
+use crate::lu::{Exchange, Past, Progress, Renewal};
 use crate::params::{Rng, TestParams};
 
 const MOST_RANKS: usize = 6;
@@ -31,6 +32,8 @@ enum Pc {
     /// Votes before it factors a panel by itself; factors it.
     Alone,
     Factoring,
+    /// Gives its share of new checksums; or waits for the shares of its row, which are to be its own.
+    Renew,
     /// Waits for the panel; for all to have it.
     Await,
     Barrier,
@@ -59,6 +62,14 @@ struct Rank {
     sums: bool,
     /// Exchanges that it has heard of: whose place by which checksums at which boundary.
     exchanges: [Option<(u8, u8, u8)>; MOST_SUMS],
+    /// So many times new checksums were to be made, as it has heard.
+    renewals: u8,
+    /// It is to keep new checksums, which are not there yet.
+    new: bool,
+    /// New checksums are to be made, and it has not come to it.
+    pending: bool,
+    /// The boundary at which it gave its share of them, and one.
+    given: u8,
     applied: u8,
     factored: u8,
     /// Amid a step.
@@ -100,6 +111,10 @@ enum Bad {
     NothingToCatchUpWith,
     FactoredTwice,
     NotFactored,
+    /// New checksums are of columns that stand at different boundaries.
+    OfUnlike,
+    /// Checksums are used that are not finished.
+    Unfinished,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +134,12 @@ enum Broken {
     ForgetsExchanges,
     /// A panel that has come is applied, though it was factored again since.
     KeepsOldPanels,
+    /// New checksums are made where a panel is factored ahead.
+    RenewsTooEarly,
+    /// Checksums count as soon as somebody is to keep them.
+    TrustsUnfinished,
+    /// Nobody tells of new checksums.
+    ForgetsRenewals,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -135,6 +156,8 @@ struct Steps {
     q: usize,
     /// Columns of checksums.
     sums: usize,
+    /// Ranks that stand by.
+    spares: usize,
     blocks: usize,
     depth: usize,
     crashes: u8,
@@ -143,7 +166,7 @@ struct Steps {
 
 impl Steps {
     fn ranks(&self) -> usize {
-        self.p * (self.q + self.sums)
+        self.p * (self.q + self.sums) + self.spares
     }
 
     fn params(&self) -> TestParams {
@@ -176,9 +199,11 @@ impl Steps {
     }
 
     /// What this rank comes to when it stands before iteration `applied`.
-    fn turn(&self, r: &mut Rank) {
+    fn turn(&self, r: &mut Rank, ahead: bool) {
         let k = r.applied as usize;
+        let early = self.broken == Broken::RenewsTooEarly;
         r.pc = match k == self.blocks {
+            false if r.pending && (early || !ahead) => Pc::Renew,
             true if self.broken == Broken::NoLastVote => Pc::Done,
             true => Pc::End,
             false => {
@@ -201,12 +226,15 @@ impl Steps {
         }
     }
 
-    fn apply(&self, r: &mut Rank, act: u8) {
+    fn apply(&self, r: &mut Rank, ahead: bool, act: u8) {
         let k = r.applied as usize;
-        if self.depth > 0 && k + 1 < self.blocks && self.owns(r, k + 1) && !r.sums {
+        let ahead = ahead && self.depth > 0 && k + 1 < self.blocks;
+        if ahead && self.owns(r, k + 1) && !r.sums {
             self.factor(r, k + 1, act);
         }
-        r.with[k] = r.has[k];
+        if !r.new {
+            r.with[k] = r.has[k];
+        }
         r.applied += 1;
     }
 
@@ -243,6 +271,10 @@ impl Steps {
             Pc::Await => {
                 r.has[k] != NOBODY
                     || s.ranks.iter().any(|o| o.row == r.row && o.offered >> k & 1 == 1)
+            }
+            Pc::Renew if r.new => {
+                let gives = |o: &&Rank| o.row == r.row && o.given > 0;
+                s.ranks.iter().filter(gives).count() == self.q
             }
             Pc::Barrier => s.ranks.iter().all(|o| o.pc == Pc::Idle || o.barriers >= r.barriers),
             Pc::Done | Pc::Left | Pc::Idle | Pc::Telling => false,
@@ -285,7 +317,7 @@ impl Steps {
             Pc::Catching => {
                 let r = &mut s.ranks[rank];
                 r.half = false;
-                self.apply(r, act);
+                self.apply(r, true, act);
                 r.pc = Pc::Caught;
             }
             Pc::Start => {
@@ -301,7 +333,28 @@ impl Steps {
                     // It comes anew, and another one if it was lost.
                     r.has[boundary] = NOBODY;
                 }
-                self.turn(r);
+                self.turn(r, s.ready);
+            }
+            Pc::Renew => {
+                let r = s.ranks[rank];
+                if r.new {
+                    let gives = |o: &&Rank| o.row == r.row && o.given > 0;
+                    let from: Vec<Rank> = s.ranks.iter().filter(gives).copied().collect();
+                    let alike = |o: &Rank| o.given == r.applied + 1;
+                    if !from.iter().all(alike) {
+                        s.bad = Some(Bad::OfUnlike);
+                    }
+                    s.ranks[rank].with = from[0].with;
+                    (k..self.blocks).for_each(|later| s.ranks[rank].with[later] = NOBODY);
+                } else if !r.sums || (r.col as usize) < self.q {
+                    if r.factored as usize > k && self.owns(&r, k) {
+                        s.bad = Some(Bad::OfUnlike);
+                    }
+                    s.ranks[rank].given = k as u8 + 1;
+                }
+                let r = &mut s.ranks[rank];
+                (r.new, r.pending) = (false, false);
+                self.turn(r, false);
             }
             Pc::Factoring => {
                 let r = &mut s.ranks[rank];
@@ -333,11 +386,11 @@ impl Steps {
             Pc::Stepping => {
                 let r = &mut s.ranks[rank];
                 r.half = false;
-                self.apply(r, act);
+                self.apply(r, !r.pending, act);
                 if k + 1 < self.blocks && r.factored as usize > k + 1 && self.owns(r, k + 1) {
                     r.offered |= 1 << (k + 1);
                 }
-                self.turn(r);
+                self.turn(r, false);
             }
             other => unreachable!("{other:?}"),
         }
@@ -386,6 +439,11 @@ impl Steps {
             boundary: k.into(),
         };
         let forgets = self.broken == Broken::ForgetsExchanges;
+        let renewal = |i: usize| Renewal { by: self.sums + i, after: 0, drawn: false };
+        let told = |r: &Rank| match self.broken {
+            Broken::ForgetsRenewals => 0,
+            _ => usize::from(r.renewals),
+        };
         let status = |r: &Rank| Status {
             test: 0,
             row: r.row.into(),
@@ -394,25 +452,32 @@ impl Steps {
             sums: r.sums,
             columns: self.sums,
             progress: Progress {
-                generated: true,
+                generated: !r.new || self.broken == Broken::TrustsUnfinished,
                 applied: r.applied.into(),
                 factored: r.factored.into(),
                 ..Progress::default()
             },
-            exchanges: match forgets {
-                true => Vec::new(),
-                false => r.exchanges.iter().flatten().map(exchange).collect(),
+            past: Past {
+                exchanges: match forgets {
+                    true => Vec::new(),
+                    false => r.exchanges.iter().flatten().map(exchange).collect(),
+                },
+                renewals: (0..told(r)).map(renewal).collect(),
             },
         };
         let alive: Vec<usize> = (0..self.ranks()).filter(|&i| !s.ranks[i].dead).collect();
         let part = |i: &usize| (s.ranks[*i].pc != Pc::Idle).then(|| status(&s.ranks[*i]));
         let players: Vec<Option<Status>> = alive.iter().map(part).collect();
         let whole = |col: usize| {
-            let of = |i: &&usize| s.ranks[**i].pc != Pc::Idle && s.ranks[**i].col as usize == col;
+            let of = |i: &&usize| {
+                let r = &s.ranks[**i];
+                r.pc != Pc::Idle && r.col as usize == col && !r.new
+            };
             alive.iter().filter(of).count() == self.p
         };
         let lacking = (0..self.q).filter(|&col| !whole(col)).count();
-        let left = (0..self.sums).filter(|by| whole(self.q + by)).count();
+        let numbers = self.sums + s.ranks.iter().map(|r| usize::from(r.renewals)).max().unwrap_or(0);
+        let left = (0..numbers).filter(|by| whole(self.q + by)).count();
         let borne = lacking <= left;
         let members: Vec<Rank> = alive
             .iter()
@@ -445,15 +510,16 @@ impl Steps {
             return;
         }
         let from = found.from.expect("everything is generated");
-        let mut used: Vec<usize> = from.exchanges.iter().map(|e| e.by).collect();
+        let mut used: Vec<usize> = from.past.exchanges.iter().map(|e| e.by).collect();
         used.sort_unstable();
         used.dedup();
-        if used.len() < from.exchanges.len() || found.sums + lacking != left {
+        let exchanges = &from.past.exchanges;
+        if used.len() < exchanges.len() || found.sums - found.new.len() + lacking != left {
             s.bad = Some(Bad::UsedTwice);
             return;
         }
         let known = |r: &Rank| r.exchanges.iter().flatten().map(exchange).collect::<Vec<_>>();
-        if members.iter().any(|r| !from.exchanges.starts_with(&known(r))) {
+        if members.iter().any(|r| !exchanges.starts_with(&known(r))) {
             s.bad = Some(Bad::Forgotten);
             return;
         }
@@ -461,6 +527,7 @@ impl Steps {
         (s.boundary, s.ready) = (from.boundary as u8, from.ready);
         for r in &mut s.ranks {
             (r.barriers, r.votes, r.no, r.offered, r.waits) = (0, 0, 0, 0, false);
+            (r.pending, r.given) = (!found.new.is_empty(), 0);
             if r.dead {
                 (r.pc, r.col) = (Pc::Idle, NOBODY);
             }
@@ -468,12 +535,22 @@ impl Steps {
         for (&i, seat) in alive.iter().zip(&found.seats) {
             let r = &mut s.ranks[i];
             let Some(seat) = seat else {
-                (r.pc, r.col) = (Pc::Idle, NOBODY);
+                (r.pc, r.col, r.new, r.pending) = (Pc::Idle, NOBODY, false, false);
                 continue;
             };
+            if found.new.contains(&seat.col) {
+                (r.row, r.sums, r.new, r.half) = (seat.row as u8, true, true, false);
+                (r.applied, r.factored) = (from.boundary as u8, from.boundary as u8);
+                (r.with, r.has) = ([NOBODY; MOST_BLOCKS], [NOBODY; MOST_BLOCKS]);
+                r.exchanges = [None; MOST_SUMS];
+            } else if r.new {
+                s.bad = Some(Bad::Unfinished);
+                return;
+            }
+            r.renewals = from.past.renewals.len() as u8;
             let behind = (r.applied as usize) < from.boundary;
             r.col = seat.col as u8;
-            for (known, e) in r.exchanges.iter_mut().zip(&from.exchanges) {
+            for (known, e) in r.exchanges.iter_mut().zip(exchanges) {
                 *known = Some((e.col as u8, e.by as u8, e.boundary as u8));
             }
             let stays = self.broken == Broken::SumsStayBehind && seat.col >= self.q;
@@ -499,12 +576,17 @@ impl Model for Steps {
     fn init_states(&self) -> Vec<Job> {
         let rank = |i: usize| {
             let col = (i % (self.q + self.sums)) as u8;
+            let works = i < self.ranks() - self.spares;
             Rank {
-                pc: if i < self.ranks() { Pc::Start } else { Pc::Idle },
+                pc: if works { Pc::Start } else { Pc::Idle },
                 dead: false,
                 row: (i / (self.q + self.sums)) as u8,
-                col: if i < self.ranks() { col } else { NOBODY },
+                col: if works { col } else { NOBODY },
                 sums: col as usize >= self.q,
+                renewals: 0,
+                new: false,
+                pending: false,
+                given: 0,
                 exchanges: [None; MOST_SUMS],
                 applied: 0,
                 factored: 0,
@@ -580,8 +662,8 @@ impl Model for Steps {
 
 fn explore(steps: Steps) -> Option<Bad> {
     let text = format!(
-        "{} x ({}+{}), {} panels, depth {}, {} losses",
-        steps.p, steps.q, steps.sums, steps.blocks, steps.depth, steps.crashes
+        "{} x ({}+{}) and {}, {} panels, depth {}, {} losses",
+        steps.p, steps.q, steps.sums, steps.spares, steps.blocks, steps.depth, steps.crashes
     );
     let broken = steps.broken;
     let checker =
@@ -599,7 +681,8 @@ fn whatever_happens_when_a_loss_that_can_be_borne_is() {
     for depth in [0, 1] {
         for (p, q, blocks, crashes) in [(1, 2, 3, 2), (2, 1, 3, 2), (1, 3, 3, 1)] {
             let sums = 1;
-            explore(Steps { p, q, sums, blocks, depth, crashes, broken: Broken::Nothing });
+            let broken = Broken::Nothing;
+            explore(Steps { p, q, sums, spares: 0, blocks, depth, crashes, broken });
         }
     }
 }
@@ -614,7 +697,21 @@ fn two_losses_are_borne_where_two_columns_keep_checksums() {
     }
     for (depth, (p, q, blocks, crashes)) in cases {
         let (sums, broken) = (2, Broken::Nothing);
-        explore(Steps { p, q, sums, blocks, depth, crashes, broken });
+        explore(Steps { p, q, sums, spares: 0, blocks, depth, crashes, broken });
+    }
+}
+
+/// Ranks that stand by, and the rest of a column that was lost, make new checksums; whoever is lost before, amid and after that.
+#[test]
+fn new_checksums_bear_the_next_loss() {
+    let mut cases = vec![(0, (1, 2, 2, 2)), (1, (1, 2, 2, 2)), (0, (2, 1, 1, 2))];
+    // Millions of states.
+    if std::env::var("SKT_TEST_WHOLE").is_ok_and(|whole| whole == "1") {
+        cases.extend([(1, (1, 2, 3, 2)), (0, (2, 1, 2, 2)), (1, (2, 1, 2, 2)), (1, (1, 1, 3, 3))]);
+    }
+    for (depth, (p, q, blocks, crashes)) in cases {
+        let (sums, spares, broken) = (1, 1, Broken::Nothing);
+        explore(Steps { p, q, sums, spares, blocks, depth, crashes, broken });
     }
 }
 
@@ -622,13 +719,13 @@ fn two_losses_are_borne_where_two_columns_keep_checksums() {
 #[test]
 fn without_a_safeguard_something_is_torn_apart() {
     let without = |broken: Broken, q: usize, depth: usize| {
-        explore(Steps { p: 2, q, sums: 1, blocks: 2, depth, crashes: 1, broken })
+        explore(Steps { p: 2, q, sums: 1, spares: 0, blocks: 2, depth, crashes: 1, broken })
     };
     assert_eq!(without(Broken::NoVote, 1, 0), Some(Bad::Torn));
     assert_eq!(without(Broken::LeavesAmidStep, 1, 1), Some(Bad::Torn));
     assert_eq!(without(Broken::NoLastVote, 1, 0), Some(Bad::Torn));
     let without = |broken: Broken, sums: usize, crashes: u8| {
-        explore(Steps { p: 1, q: 2, sums, blocks: 3, depth: 1, crashes, broken })
+        explore(Steps { p: 1, q: 2, sums, spares: 0, blocks: 3, depth: 1, crashes, broken })
     };
     assert!(without(Broken::NoBarrier, 1, 1).is_some());
     for broken in [
@@ -640,7 +737,13 @@ fn without_a_safeguard_something_is_torn_apart() {
         assert!(without(broken, 2, 2).is_some(), "{broken:?}");
     }
     for broken in [Broken::NoVote, Broken::LeavesAmidStep, Broken::NoLastVote] {
-        let steps = Steps { p: 2, q: 1, sums: 2, blocks: 1, depth: 0, crashes: 2, broken };
+        let (sums, spares, blocks, depth, crashes) = (2, 0, 1, 0, 2);
+        let steps = Steps { p: 2, q: 1, sums, spares, blocks, depth, crashes, broken };
+        assert!(explore(steps).is_some(), "{broken:?}");
+    }
+    for broken in [Broken::RenewsTooEarly, Broken::TrustsUnfinished, Broken::ForgetsRenewals] {
+        let (sums, spares, blocks, depth, crashes) = (1, 1, 3, 1, 2);
+        let steps = Steps { p: 1, q: 2, sums, spares, blocks, depth, crashes, broken };
         assert!(explore(steps).is_some(), "{broken:?}");
     }
 }

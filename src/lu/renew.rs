@@ -133,7 +133,8 @@ impl Sums {
             let alike = at >= first + shape.nb && at + shape.nb < end;
             let next = if alike { at + shape.nb } else { at + 1 };
             let lost = exchanges.lost_at(shape, row, at);
-            if exchanges.has(lost, shape.col) || counts_at(shape, self.boundary, shape.col, row, at) {
+            if exchanges.has(lost, shape.col) || counts_at(shape, self.boundary, shape.col, row, at)
+            {
                 let roles = exchanges.at(at);
                 if known.of != (roles, lost) {
                     let adds = exchanges.adds(roles, lost, self.by, shape.col);

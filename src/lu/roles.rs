@@ -468,7 +468,8 @@ mod tests {
                         for (i, row) in all.0.iter_mut().enumerate() {
                             for l in 0..wide {
                                 let lies = |col| row[lies(&past.exchanges, col, l)];
-                                row[n + by * wide + l] = renewed(&roles, &one, (k, i, l), by, &lies);
+                                row[n + by * wide + l] =
+                                    renewed(&roles, &one, (k, i, l), by, &lies);
                             }
                         }
                     }
@@ -619,7 +620,8 @@ mod tests {
             let cols = || 0..q;
             for (one, first) in cols().flat_map(|col| (0..blocks).map(move |k| (col, k))) {
                 for renewed in first..blocks {
-                    for (two, second) in cols().flat_map(|c| (renewed..=blocks).map(move |k| (c, k)))
+                    for (two, second) in
+                        cols().flat_map(|c| (renewed..=blocks).map(move |k| (c, k)))
                     {
                         let mut happens =
                             vec![(Lost(one), first), (Renewed, renewed), (Lost(two), second)];
@@ -629,7 +631,9 @@ mod tests {
                         if second == blocks {
                             continue;
                         }
-                        for (three, third) in [(one, second), (two, blocks), ((one + 1) % q, blocks)] {
+                        for (three, third) in
+                            [(one, second), (two, blocks), ((one + 1) % q, blocks)]
+                        {
                             happens.truncate(3);
                             happens.extend([(Renewed, second), (Lost(three), third)]);
                             let error = play((n, nb, q), 1, &happens, amid, 4);

@@ -7,9 +7,7 @@ use std::io;
 
 use super::arrays::{own_part, work_arrays};
 use super::context::Context;
-use super::pipeline::{
-    Milestone, Observer, Renewing, Work, catch_up_in_steps, factorise_in_steps,
-};
+use super::pipeline::{Milestone, Observer, Renewing, Work, catch_up_in_steps, factorise_in_steps};
 use super::regain::regain;
 use super::roles::{Exchanges, Past, Progress, weight};
 use super::solve::back_substitute;

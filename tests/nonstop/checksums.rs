@@ -90,7 +90,8 @@ fn a_loss_at_any_step_is_gone_on_from() {
     let after = [Point::SolveBegin, Point::VerifyBegin];
     let once = [Point::GenerateBegin, Point::SolveBegin, Point::SolveHalf, Point::VerifyBegin];
     let steps = Point::ALL.iter().copied().filter(|point| point.is_solvers());
-    let alone = |point: &Point| !matches!(point, Point::Exchanged | Point::RegainHalf);
+    let after_others = [Point::Exchanged, Point::RenewHalf, Point::Renewed, Point::RegainHalf];
+    let alone = |point: &Point| !after_others.contains(point);
     let points: Vec<Point> = beside.into_iter().chain(steps.filter(alone)).chain(after).collect();
     for (turn, &point) in points.iter().enumerate() {
         let generates = matches!(point, Point::GenerateBegin | Point::GenerateEnd);

@@ -48,7 +48,14 @@ impl Cast {
             let (row, col) = grid.coordinates(position?)?;
             Some(Seat { row, col, place: position? })
         };
-        Self { seats: taken.map(seat).collect(), sums: 0, from: None, exchanged: 0, new: 0..0, idle: 0 }
+        Self {
+            seats: taken.map(seat).collect(),
+            sums: 0,
+            from: None,
+            exchanged: 0,
+            new: 0..0,
+            idle: 0,
+        }
     }
 
     /// The roles that are exchanged now.
@@ -56,7 +63,6 @@ impl Cast {
         let all = self.from.as_ref().map_or(&[][..], |from| &from.past.exchanges);
         &all[all.len() - self.exchanged..]
     }
-
 }
 
 impl Status {

@@ -114,13 +114,7 @@ pub fn take_role(held: &mut Option<Held>, seat: Option<Seat>, cast: &Cast) {
 
 /// Those who are to keep new checksums come to know what the others know of test `number`, and get room for them. All ranks that have a role
 /// together.
-fn join(
-    context: &Context,
-    number: usize,
-    cast: &Cast,
-    pool: &mut Pool,
-    held: &mut Option<Held>,
-) {
+fn join(context: &Context, number: usize, cast: &Cast, pool: &mut Pool, held: &mut Option<Held>) {
     let known = held.as_ref().map(|h| (h.standing.progress.began_unix_s, &h.told, &h.way));
     let mut bytes = serde_json::to_vec(&known).expect("plain values have a JSON form");
     context.grid.broadcast_bytes(&mut bytes, 0);
@@ -131,7 +125,9 @@ fn join(
         serde_json::from_slice(&bytes).expect("what one rank wrote another can read");
     let (began_unix_s, told, way) = known.expect("the first of the grid has a part");
     let standing = Standing::joining(context, began_unix_s, pool).unwrap_or_else(|error| {
-        say(format_args!("no room for new checksums here ({error}): this rank ends, and the others go on"));
+        say(format_args!(
+            "no room for new checksums here ({error}): this rank ends, and the others go on"
+        ));
         // As one that was lost: what it was to keep nobody needs to go on.
         let _ = raise(Signal::SIGKILL);
         unreachable!("nobody outlives that signal")
@@ -168,7 +164,8 @@ pub fn solve(
     if !cast.new.is_empty() {
         join(context, number, cast, pool, held);
     }
-    let Held { standing, renewed, way, told, .. } = held.as_mut().expect("who has a role has a part");
+    let Held { standing, renewed, way, told, .. } =
+        held.as_mut().expect("who has a role has a part");
     let mut shown = Signs::beneath(context, number, standing.holds_sums(), watcher);
     let replaced = |e: &Exchange| Replaced { column: e.col as u64, boundary: e.boundary as u64 };
     let exchanges = cast.from.as_ref().map_or(&[][..], |from| &from.past.exchanges);

@@ -476,7 +476,8 @@ impl Steps {
             alive.iter().filter(of).count() == self.p
         };
         let lacking = (0..self.q).filter(|&col| !whole(col)).count();
-        let numbers = self.sums + s.ranks.iter().map(|r| usize::from(r.renewals)).max().unwrap_or(0);
+        let numbers =
+            self.sums + s.ranks.iter().map(|r| usize::from(r.renewals)).max().unwrap_or(0);
         let left = (0..numbers).filter(|by| whole(self.q + by)).count();
         let borne = lacking <= left;
         let members: Vec<Rank> = alive

@@ -217,12 +217,24 @@ impl Comm {
         unsafe {
             let mut raw = ffi::RSMPI_COMM_NULL;
             let colour = colour.map_or(ffi::RSMPI_UNDEFINED, |c| c as i32);
-            check(
-                ffi::MPI_Comm_split(self.raw, colour, key as i32, &mut raw),
-                "splitting a communicator",
-            );
+            let rc = ffi::MPI_Comm_split(self.raw, colour, key as i32, &mut raw);
+            self.have_made(rc, "splitting a communicator");
             (colour != ffi::RSMPI_UNDEFINED).then(|| Self::wrap(raw, true))
         }
+    }
+
+    /// All ranks have made a communicator of this one, or `what` failed. Where a lost peer is survived nobody has the new one, and
+    /// revokes it, before everybody has it: Open MPI crashes where that comes to one still being made.
+    fn have_made(&self, rc: i32, what: &str) {
+        if loss::unwinds() {
+            // A loss amid it is told as any error.
+            if rc != ffi::MPI_SUCCESS as i32 && loss::somebody_is_gone() {
+                loss::leave();
+            }
+            check(rc, what);
+            return self.barrier();
+        }
+        check(rc, what);
     }
 
     /// The ranks that share memory with this one.
@@ -230,16 +242,14 @@ impl Comm {
         // SAFETY: as above.
         unsafe {
             let mut raw = ffi::RSMPI_COMM_NULL;
-            check(
-                ffi::MPI_Comm_split_type(
-                    self.raw,
-                    ffi::RSMPI_COMM_TYPE_SHARED,
-                    self.rank as i32,
-                    ffi::RSMPI_INFO_NULL,
-                    &mut raw,
-                ),
-                "finding the ranks of this node",
+            let rc = ffi::MPI_Comm_split_type(
+                self.raw,
+                ffi::RSMPI_COMM_TYPE_SHARED,
+                self.rank as i32,
+                ffi::RSMPI_INFO_NULL,
+                &mut raw,
             );
+            self.have_made(rc, "finding the ranks of this node");
             Self::wrap(raw, true)
         }
     }

@@ -247,6 +247,10 @@ pub(super) fn shrink(raw: ffi::MPI_Comm) -> ffi::MPI_Comm {
     if rc != ffi::MPI_SUCCESS as c_int {
         die(6, "the ranks that are left could not find together after a loss");
     }
+    // Nobody revokes it before all have it, as with those made of it.
+    let mut flag = 1;
+    // SAFETY: all that are left come here after the call above.
+    unsafe { (calls.agree)(raw, &mut flag) };
     LIVE.with_borrow_mut(Vec::clear);
     new
 }
@@ -271,7 +275,9 @@ pub(super) fn look(raw: ffi::MPI_Comm) {
     if is_revoked(calls, raw) || (due && has_failed(calls, raw)) {
         leave();
     }
-    if due && steps::between() && somebody_is_gone() {
+    // Who left before it had the communicator that this rank waits on has not revoked that one.
+    let left = || !steps::under_way() && is_revoked(calls, base());
+    if due && (left() || steps::between() && somebody_is_gone()) {
         leave();
     }
 }

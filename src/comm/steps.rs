@@ -118,6 +118,11 @@ pub(super) fn shields(raw: ffi::MPI_Comm, has: bool) -> bool {
     other
 }
 
+/// Whether ranks take steps.
+pub(super) fn under_way() -> bool {
+    OF.with_borrow(Option::is_some)
+}
+
 /// Whether this rank waits for somebody who may be waiting for it to notice: then it looks after the whole job.
 pub(super) fn between() -> bool {
     WHERE.get() == Where::Between && OF.with_borrow(Option::is_some)

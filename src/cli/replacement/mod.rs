@@ -160,6 +160,8 @@ pub fn solve(
         let seat = Seat { row: context.shape.row, col: context.shape.col, place: context.place };
         let (past, way) = (Past::default(), Recorder::default());
         *held = Some(Held { test: number, seat, standing, past, renewed: None, way, told });
+        // Who has generated its part knows by this that all have one: after a loss nobody who has none yet passes for one who is gone.
+        context.grid.barrier();
     }
     if !cast.new.is_empty() {
         join(context, number, cast, pool, held);

@@ -5,14 +5,14 @@
 //! strikes it writes a line to stderr and, if `SKT_FAULT_LOG` names a file, to that file with fsync: so a
 //! test can assert that it died *there*. Not armed, a point costs one relaxed load.
 //!
-//! Under `skt-hpl run` every incarnation of the job has the same variable; `2@point:...` strikes in the second
-//! only. So a test can strike a run in the middle of recovering from what struck it first. Going on without a rank
-//! that was lost (`--nonstop`) counts as one more incarnation; `1.2@point:...` strikes when the first launch has gone on in place once,
-//! and not when it is launched a second time.
+//! Under `skt-hpl run` every incarnation of the job has the same variable; `2@point:...` strikes in the second only. So a test
+//! can strike a run in the middle of recovering from what struck it first. Going on without a rank that was lost (`--nonstop`)
+//! counts as one more incarnation; `1.2@point:...` strikes when the first launch has gone on in place once, and not when it is
+//! launched a second time.
 //!
-//! What may be done, and why a run must survive it: `kill` is a process lost (memory stays; the harness
-//! removes it to make a node lost); `lose` is one that takes its position's memory along, as a node would; `stop` a rank that hangs; `exit` one that leaves without a word;
-//! `panic` a bug; `corrupt=<part>:<offset>` a flipped byte in a named part of its memory.
+//! What may be done, and why a run must survive it: `kill` is a process lost (memory stays; the harness removes it to make a node
+//! lost); `lose` is one that takes its position's memory along, as a node would; `stop` a rank that hangs; `exit` one that leaves
+//! without a word; `panic` a bug; `corrupt=<part>:<offset>` a flipped byte in a named part of its memory.
 
 use std::cell::RefCell;
 use std::fmt;

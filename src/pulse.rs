@@ -1,10 +1,9 @@
 //! Signs of life from inside steps that take long.
 //!
-//! A rank shows its progress in named memory: a beat at every boundary and every step. But making memory,
-//! generating, saving and checking take minutes each where a rank has hundreds of gigabytes, and whoever
-//! watches must not take that for a hang. So loops that may run long beat in between, from whatever thread;
-//! a rank that only waits for others does not. Who waits where a loss would be survived says that by another count: what tells it from
-//! one that hangs. One load where nobody watches.
+//! A rank shows its progress in named memory: a beat at every boundary and every step. But making memory, generating, saving and
+//! checking take minutes each where a rank has hundreds of gigabytes, and whoever watches must not take that for a hang. So loops
+//! that may run long beat in between, from whatever thread; a rank that only waits for others does not. Who waits where a loss
+//! would be survived says that by another count: what tells it from one that hangs. One load where nobody watches.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

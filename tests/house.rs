@@ -1,9 +1,9 @@
-//! The house is as docs/ARCHITECTURE.md draws it: which folder imports which, downward only. And docs/SETTINGS.md lists what
-//! the program takes.
+//! The house is as docs/ARCHITECTURE.md draws it: which folder imports which, downward only. docs/SETTINGS.md lists what the
+//! program takes. And prose wraps at one width.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use regex::Regex;
 
@@ -82,9 +82,10 @@ fn imports_are_as_drawn_and_run_downward() {
 /// Every setting of the benchmark, by the definition that reads them all.
 fn settings() -> String {
     let mut page = String::from(
-        "# Settings\n\nWhat the benchmark can be told, beside HPL.dat. Each setting is a flag, a variable and a key of `skt.toml`; flags win over \
-         variables, these over the file, and all of them over HPL.dat.\nThe numbers of lines are HPL.dat's. Lists are written `128,192` in flags and \
-         variables, `[128, 192]` in the file. Flags of the subcommands: `skt-hpl man COMMAND | man -l -`.\n",
+        "# Settings\n\n\
+         What the benchmark can be told, beside HPL.dat. Each setting is a flag, a variable and a key of `skt.toml`; flags win over\n\
+         variables, these over the file, and all of them over HPL.dat. The numbers of lines are HPL.dat's. Lists are written `128,192` in\n\
+         flags and variables, `[128, 192]` in the file. Flags of the subcommands: `skt-hpl man COMMAND | man -l -`.\n",
     );
     let keys = skt_hpl::input::sources::Layers::new();
     let command = skt_hpl::cli::command();
@@ -128,4 +129,61 @@ fn the_page_of_settings_is_the_programs() {
         fs::write(&written, page).unwrap();
         panic!("docs/SETTINGS.md is not what the program takes: cp {} docs/", written.display());
     }
+}
+
+/// Columns of a line of prose, in pages and in comments.
+const WIDTH: usize = 130;
+
+/// All files below a folder whose names end so.
+fn files(folder: &str, end: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(path.to_str().unwrap(), end, found);
+        } else if path.to_str().is_some_and(|name| name.ends_with(end)) {
+            found.push(path);
+        }
+    }
+}
+
+/// The lines of a page but for tables, and for what is shown as it is printed or typed.
+fn prose(page: &str) -> Vec<(usize, &str)> {
+    let mut fence = false;
+    let lines = page.lines().enumerate();
+    let told = |(_, line): &(usize, &str)| {
+        let edge = line.trim_start().starts_with("```");
+        fence ^= edge;
+        !fence && !edge && !line.starts_with('|')
+    };
+    lines.filter(told).collect()
+}
+
+#[test]
+fn prose_wraps_at_one_width() {
+    let mut pages = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(PathBuf::from).to_vec();
+    files("docs", ".md", &mut pages);
+    let mut sources = vec![PathBuf::from("build.rs")];
+    sources.retain(|path| path.exists());
+    ["src", "tests", "benches"].iter().for_each(|folder| files(folder, ".rs", &mut sources));
+    let mut wide = Vec::new();
+    let mut look = |path: &Path, (number, line): (usize, &str)| {
+        // A link or a name that is longer than a line cannot be broken.
+        if line.chars().count() > WIDTH && line.trim().contains(' ') {
+            wide.push(format!("{}:{}", path.display(), number + 1));
+        }
+    };
+    for path in &pages {
+        let page = fs::read_to_string(path).unwrap();
+        prose(&page).into_iter().for_each(|line| look(path, line));
+    }
+    for path in &sources {
+        let source = fs::read_to_string(path).unwrap();
+        let comment = |(_, line): &(usize, &str)| {
+            let line = line.trim_start();
+            // Tables in comments are not wrapped either.
+            line.starts_with("//") && !line.trim_start_matches(['/', '!']).starts_with(" |")
+        };
+        source.lines().enumerate().filter(comment).for_each(|line| look(path, line));
+    }
+    assert!(wide.is_empty(), "longer than {WIDTH} columns: {}", wide.join(" "));
 }

@@ -256,8 +256,8 @@ impl Cost {
     }
 }
 
-/// What a loss costs beyond the work: until the boundary where it struck the run with a loss does what one with checksums does, and
-/// from there on, with a process column less, what an unprotected one does.
+/// What a loss costs beyond the work: until the boundary where it struck the run with a loss does what one with checksums does,
+/// and from there on, with a process column less, what an unprotected one does.
 fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
     let blocks = flags.n.div_ceil(flags.nb);
     let mut all = Vec::new();

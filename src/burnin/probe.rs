@@ -203,8 +203,8 @@ fn tell(comm: &Comm, own: Own) -> Option<Sweep> {
     Some(sweep)
 }
 
-/// What a node measures by itself. In memory that is made anew each time: where its pages lie makes a difference of some per cent,
-/// and of a tenth for copying, and what was luck once is not the next time.
+/// What a node measures by itself. In memory that is made anew each time: where its pages lie makes a difference of some per
+/// cent, and of a tenth for copying, and what was luck once is not the next time.
 struct Node {
     engine: Engine,
     pool: Pool,

@@ -16,7 +16,8 @@ use crate::statistics::{deviation, median};
 /// The chance of a false alarm in one pass over everything, at most: that anything is named that is not slower than its limit.
 pub const ALARMS: f64 = 0.01;
 
-/// Of so many sweeps one measures links as well: what nodes do by themselves takes more repeats to tell a few per cent from noise.
+/// Of so many sweeps one measures links as well: what nodes do by themselves takes more repeats to tell a few per cent from
+/// noise.
 pub const LINKS_EVERY: usize = 3;
 
 /// Sweeps of links beyond those that it takes at least: as many may go wrong for other reasons.

@@ -1,18 +1,19 @@
 //! A save whose checksum helpers make, so that the ranks stop for the copy alone (`--encode helper`).
 //!
-//! Method double has what that takes. Its save copies the matrix into the older of two copies, and from there on nobody needs
-//! the matrix: the ranks go on. Each has a helper, a thread beside it, and the helpers of a group encode the copies into the older
-//! checksums, and take the digests. Until that epoch is committed the last one lies untouched in the other copy, with its checksum and its place
-//! in S; a loss at any moment goes back to it, or to the new one where all that are left have it whole. Headers claim what they claim of
-//! any save with two copies, so recovery is the same.
+//! Method double has what that takes. Its save copies the matrix into the older of two copies, and from there on nobody needs the
+//! matrix: the ranks go on. Each has a helper, a thread beside it, and the helpers of a group encode the copies into the older
+//! checksums, and take the digests. Until that epoch is committed the last one lies untouched in the other copy, with its
+//! checksum and its place in S; a loss at any moment goes back to it, or to the new one where all that are left have it whole.
+//! Headers claim what they claim of any save with two copies, so recovery is the same.
 //!
 //! What belongs to the new epoch is lent to the helper, all of it, so that nobody else can touch it. At a boundary where rank 0's
-//! helper is done everybody looks, and those whose helpers are done write `sealed`. One reduction says whether all have: it is the barrier of other saves,
-//! and past it all commit. *If the next save is due before that it is put off*, from boundary to boundary; one for a stop waits instead. At
-//! a test's end helpers are waited for, since others need them.
+//! helper is done everybody looks, and those whose helpers are done write `sealed`. One reduction says whether all have: it is
+//! the barrier of other saves, and past it all commit. *If the next save is due before that it is put off*, from boundary to
+//! boundary; one for a stop waits instead. At a test's end helpers are waited for, since others need them.
 //!
-//! Helpers talk over their group's communicator, which the ranks leave to them; for that MPI is started so that any thread may call it
-//! (MPI_THREAD_MULTIPLE), in runs that ask for it alone. Each waits by looking and sleeping, so that it takes no core from the ranks for nothing.
+//! Helpers talk over their group's communicator, which the ranks leave to them; for that MPI is started so that any thread may
+//! call it (MPI_THREAD_MULTIPLE), in runs that ask for it alone. Each waits by looking and sleeping, so that it takes no core
+//! from the ranks for nothing.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -134,8 +135,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// All ranks, at a boundary where rank 0 said so: whose helper is done seals its epoch, or, to `wait`, everybody once it is. Where all
-    /// are sealed it is committed.
+    /// All ranks, at a boundary where rank 0 said so: whose helper is done seals its epoch, or, to `wait`, everybody once it is.
+    /// Where all are sealed it is committed.
     fn look_after_helpers(&mut self, wait: bool) {
         let position = self.position();
         let Some(unfinished) = &mut self.unfinished else { return };

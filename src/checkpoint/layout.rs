@@ -95,8 +95,8 @@ impl std::str::FromStr for ChecksumLayout {
     }
 }
 
-/// Groups of the rows or of the columns of the grid, whichever have the larger ones; of columns where both do. Lines longer than a
-/// group is to be are cut into runs of neighbours.
+/// Groups of the rows or of the columns of the grid, whichever have the larger ones; of columns where both do. Lines longer than
+/// a group is to be are cut into runs of neighbours.
 fn lines(
     layout: &Layout,
     domains: &[String],

@@ -239,8 +239,8 @@ impl Level2 {
         ));
     }
 
-    /// Whoever lists files gives up the epoch that is to be written over, and removes all but that and the one to fall back on: the
-    /// next one needs their room. Waits until that is done, or a minute if it gets nowhere.
+    /// Whoever lists files gives up the epoch that is to be written over, and removes all but that and the one to fall back on:
+    /// the next one needs their room. Waits until that is done, or a minute if it gets nowhere.
     pub(super) fn make_room(&mut self, keep: Option<Key>, over: Option<Key>) {
         let Some(&first) = self.lists.first() else { return };
         let shelf = self.storage.shelf.clone();

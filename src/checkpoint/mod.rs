@@ -1,11 +1,12 @@
 //! Saving and restoring rectangles of a local matrix so that node loss costs no more than the work
 //! since the last save.
 //!
-//! `protocol` decides, purely, from headers; `plan`, `need`, `groups`, `layout`, `placement` and `when` are pure too;
-//! `holding` is one position's memory, `saved` what lies in it, `taking` how a start comes by it; `save` and `restore` move the data, `aside` where helpers encode; `level2` brings
-//! committed epochs to storage by means of a `helper`, `disk` saves there alone, `fetching` brings them back, as `recall` says, by `transfer`. The solver's side is
-//! [`Arrival`] once a launch, then [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries, `finish` at the end.
-//! Nothing here knows what the matrix is for. `docs/CHECKPOINT.md` tells the whole story.
+//! `protocol` decides, purely, from headers; `plan`, `need`, `groups`, `layout`, `placement` and `when` are pure too; `holding`
+//! is one position's memory, `saved` what lies in it, `taking` how a start comes by it; `save` and `restore` move the data,
+//! `aside` where helpers encode; `level2` brings committed epochs to storage by means of a `helper`, `disk` saves there alone,
+//! `fetching` brings them back, as `recall` says, by `transfer`. The solver's side is [`Arrival`] once a launch, then
+//! [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries, `finish` at the end. Nothing here knows what the
+//! matrix is for. `docs/CHECKPOINT.md` tells the whole story.
 
 pub mod arrival;
 mod aside;

@@ -4,12 +4,11 @@
 //! barrier; copy A to B; write `committed`; only then touch A again. Whoever has begun to overwrite B knows that everybody had
 //! sealed, so there is always one epoch that every survivor holds whole.
 //!
-//! A recovery: [`decide`] on all headers; every survivor writes down the decision (`pinned`) before
-//! anything is changed, barrier; who is sealed on the target finishes its flush, who is
-//! sealed on a later epoch withdraws the seal (`settled`), barrier; the lost are rebuilt (`rebuilt`); all
-//! headers are compared again; B goes to A (which is void since the barrier before); `resumed`, barrier. A recovery that is itself interrupted finds
-//! the pin, and whoever cannot supply the pinned epoch (an old copy that came back) is lost, even if it
-//! looks plausible on its own.
+//! A recovery: [`decide`] on all headers; every survivor writes down the decision (`pinned`) before anything is changed, barrier;
+//! who is sealed on the target finishes its flush, who is sealed on a later epoch withdraws the seal (`settled`), barrier; the
+//! lost are rebuilt (`rebuilt`); all headers are compared again; B goes to A (which is void since the barrier before); `resumed`,
+//! barrier. A recovery that is itself interrupted finds the pin, and whoever cannot supply the pinned epoch (an old copy that
+//! came back) is lost, even if it looks plausible on its own.
 //!
 //! `save` and `restore` write exactly these claims; `tests/protocol_model` explores all
 //! interleavings of the same functions.
@@ -253,8 +252,8 @@ pub fn decide_with(
     }
 }
 
-/// As [`decide_with`], in a launch that has lost ranks and goes on in place. What memory refuses there, a restart may still have of
-/// it, for that reaches what the lost ones hold on their own nodes: so storage does not stand in for it.
+/// As [`decide_with`], in a launch that has lost ranks and goes on in place. What memory refuses there, a restart may still have
+/// of it, for that reaches what the lost ones hold on their own nodes: so storage does not stand in for it.
 pub fn decide_in_place(
     setup: &Setup,
     claims: &[Option<Claim>],

@@ -102,10 +102,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.holding.head.worked((seconds * 1e6) as u64, flops as u64);
     }
 
-    /// Whether to save at boundary `k`; the same answer on every rank, so all must ask. The solver
-    /// asks before it looks ahead across the boundary. `now` forces a save (a clean stop is wanted);
-    /// what rank 0 says counts. While helpers encode the last epoch, or one is on its way to storage, a save is put off, unless it is
-    /// forced.
+    /// Whether to save at boundary `k`; the same answer on every rank, so all must ask. The solver asks before it looks ahead
+    /// across the boundary. `now` forces a save (a clean stop is wanted); what rank 0 says counts. While helpers encode the last
+    /// epoch, or one is on its way to storage, a save is put off, unless it is forced.
     pub fn due(&mut self, boundary: usize, now: bool) -> bool {
         let since = match self.scheme.method {
             Method::Disk => self.stored_before(),

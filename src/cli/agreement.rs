@@ -1,11 +1,11 @@
 //! What the ranks of a run agree on before anything depends on it.
 //!
-//! Nodes differ: in cores, in processors, in the kernels their BLAS picks, in what they lack. Whatever a rank
-//! finds out by itself and others rely on goes into its [`Proposal`]; one reduction of a few numbers
-//! makes one [`Agreed`] of all proposals, or one refusal, the same on every rank; of the engines that are left
-//! `contest` takes one, and [`settle`] makes it the run's. Called by `benchmark` once, before the first test, and by `protection` where a later step can fail on one rank alone
-//! ([`unanimous`]). Nothing else hands out an engine or says how messages are ordered, so a choice
-//! that is not agreed upon has nowhere to come from.
+//! Nodes differ: in cores, in processors, in the kernels their BLAS picks, in what they lack. Whatever a rank finds out by itself
+//! and others rely on goes into its [`Proposal`]; one reduction of a few numbers makes one [`Agreed`] of all proposals, or one
+//! refusal, the same on every rank; of the engines that are left `contest` takes one, and [`settle`] makes it the run's. Called
+//! by `benchmark` once, before the first test, and by `protection` where a later step can fail on one rank alone ([`unanimous`]).
+//! Nothing else hands out an engine or says how messages are ordered, so a choice that is not agreed upon has nowhere to come
+//! from.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -98,7 +98,8 @@ pub struct Common {
 }
 
 impl Common {
-    /// How all ranks order their messages: as suits the one with the most threads, which may multiply while its main thread factors.
+    /// How all ranks order their messages: as suits the one with the most threads, which may multiply while its main thread
+    /// factors.
     pub fn order(&self, halves: params::Halves) -> Order {
         Order { threads: self.threads.1, halves }
     }

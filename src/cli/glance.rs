@@ -1,7 +1,7 @@
 //! One line of progress for whoever watches a terminal while a plain `mpirun skt-hpl` computes.
 //!
-//! Rank 0 writes it on its standard error, over itself. It is written only where that ends on a terminal: on this process's
-//! own, or on that of the launcher which passes it on. Never into a file, never on the standard output, and not where something else
+//! Rank 0 writes it on its standard error, over itself. It is written only where that ends on a terminal: on this process's own,
+//! or on that of the launcher which passes it on. Never into a file, never on the standard output, and not where something else
 //! tells the progress (`--progress`, `skt-hpl run`).
 
 use std::fmt::Write as _;

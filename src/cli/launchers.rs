@@ -85,7 +85,8 @@ fn wanted(kind: Launcher, library: &str) -> Option<u32> {
     major_version(library).filter(|_| own && kind == Launcher::Openmpi)
 }
 
-/// The program of a launcher and its version, if it tells: the one beside the library this program is linked to, else the first in PATH of that version.
+/// The program of a launcher and its version, if it tells: the one beside the library this program is linked to, else the first
+/// in PATH of that version.
 fn program_of(kind: Launcher, library: &str) -> Option<(PathBuf, Option<u32>)> {
     let own = Launcher::of_library(library) == Some(kind);
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -120,8 +121,8 @@ fn words_after(kind: Option<Launcher>, nodes: usize) -> String {
     format!("-np {{ranks}}{spread} --bind-to none")
 }
 
-/// What a person types to start so many ranks on so many nodes, the program's name left out, with `kind`'s launcher or, if it does
-/// not matter which, with that of this program's MPI.
+/// What a person types to start so many ranks on so many nodes, the program's name left out, with `kind`'s launcher or, if it
+/// does not matter which, with that of this program's MPI.
 pub(super) fn typed(kind: Option<Launcher>, nodes: usize, ranks: usize, per_node: usize) -> String {
     let kind = kind.or_else(|| Launcher::of_library(&mpi_library()));
     template::words(&words_after(kind, nodes), ranks, per_node).join(" ")

@@ -1,9 +1,10 @@
 //! Going on without a rank that was lost, in the processes that are left: `--nonstop`.
 //!
-//! The job is played in acts. An act is what a job without `--nonstop` is as a whole, from looking at the nodes' memory to the last
-//! test's report; a loss ends it on every rank (`comm::World::attempt`), and the next begins with those who are left: one who stands by
-//! takes the position that is vacant, and what a restart would do is done without one. What a rank must know of
-//! earlier acts is its [`Story`]; with a roll call at the beginning all ranks come to know the same. docs/NONSTOP.md tells the whole protocol.
+//! The job is played in acts. An act is what a job without `--nonstop` is as a whole, from looking at the nodes' memory to the
+//! last test's report; a loss ends it on every rank (`comm::World::attempt`), and the next begins with those who are left: one
+//! who stands by takes the position that is vacant, and what a restart would do is done without one. What a rank must know of
+//! earlier acts is its [`Story`]; with a roll call at the beginning all ranks come to know the same. docs/NONSTOP.md tells the
+//! whole protocol.
 
 use std::time::{Duration, Instant};
 
@@ -141,8 +142,8 @@ impl Process {
         }
     }
 
-    /// Ends it if it is on this node: all have agreed that it is lost, but it may only have been stopped. It must not come back to
-    /// the memory of the position that it had, nor hold it.
+    /// Ends it if it is on this node: all have agreed that it is lost, but it may only have been stopped. It must not come back
+    /// to the memory of the position that it had, nor hold it.
     fn end(&self) {
         let own = Self::own();
         if self.of == own.of && self.id != own.id && processes::is_alive(self.id) {

@@ -195,8 +195,8 @@ fn more_than_one(text: &str) -> Result<f64, String> {
     }
 }
 
-/// So long a rank's place may be vacant under `--nonstop`, or a loss untold under `--method abft`: what the ranks' detector takes at most, and as long
-/// again for the rest.
+/// So long a rank's place may be vacant under `--nonstop`, or a loss untold under `--method abft`: what the ranks' detector takes
+/// at most, and as long again for the rest.
 const IN_PLACE_MS: u64 = 15_000;
 
 fn refuse<T>(exit: Exit, why: impl Into<String>) -> Result<T, Refusal> {

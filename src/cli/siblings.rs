@@ -1,8 +1,8 @@
 //! A rank that dies while MPI starts: those that the launcher has started on the same node say so and end the job.
 //!
 //! A launcher that lets a job go on without a rank (Open MPI 5 under `--with-ft ulfm`) leaves it at that, and inside MPI_Init
-//! nobody else notices: all wait for the dead one for ever. But when one of them ends with a status, the launcher ends the job. So
-//! `benchmark` has this watch while MPI starts, and only then: how long that takes does not matter, only that nobody goes.
+//! nobody else notices: all wait for the dead one for ever. But when one of them ends with a status, the launcher ends the job.
+//! So `benchmark` has this watch while MPI starts, and only then: how long that takes does not matter, only that nobody goes.
 //!
 //! Nobody goes from a healthy start: whatever a rank does before it ends, be it to refuse its input, it does together
 //! with all others, so not before they are through MPI_Init. A rank is held to be gone only if it was seen before: a process that
@@ -26,8 +26,8 @@ use crate::supervise::talk::processes::{environ, is_alive, look, variable};
 const JOB: &str = "PMIX_NAMESPACE";
 const RANK: &str = "PMIX_RANK";
 
-/// At first all are about to show up, and soon one may be gone again; after that nobody is in a hurry. Many look less often, for each
-/// looks at each.
+/// At first all are about to show up, and soon one may be gone again; after that nobody is in a hurry. Many look less often, for
+/// each looks at each.
 const SOON: Duration = Duration::from_secs(2);
 const LOOK_SOON: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_millis(200);

@@ -1,8 +1,8 @@
 //! Collectives made of plain messages, for where a lost rank is survived.
 //!
 //! A library's own collective that fails gives up what it has under way with its buffers still in use, and an error that comes in
-//! later then ends the process (seen with Open MPI 5.0.11). So within an attempt nothing is left to it but single messages, whose end is
-//! waited for whatever becomes of it. Each takes as many rounds as the ranks have binary digits, but for gathering.
+//! later then ends the process (seen with Open MPI 5.0.11). So within an attempt nothing is left to it but single messages, whose
+//! end is waited for whatever becomes of it. Each takes as many rounds as the ranks have binary digits, but for gathering.
 
 use super::communicator::{Comm, Reduce, Wire};
 

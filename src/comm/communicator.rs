@@ -223,8 +223,8 @@ impl Comm {
         }
     }
 
-    /// All ranks have made a communicator of this one, or `what` failed. Where a lost peer is survived nobody has the new one, and
-    /// revokes it, before everybody has it: Open MPI crashes where that comes to one still being made.
+    /// All ranks have made a communicator of this one, or `what` failed. Where a lost peer is survived nobody has the new one,
+    /// and revokes it, before everybody has it: Open MPI crashes where that comes to one still being made.
     fn have_made(&self, rc: i32, what: &str) {
         if loss::unwinds() {
             // A loss amid it is told as any error.

@@ -1,14 +1,14 @@
 //! What becomes of a lost peer.
 //!
-//! As a rule the job ends with it. An MPI library that can go on without a process (ULFM: Open MPI 5 under
-//! `mpirun --with-ft ulfm`) lets [`World::attempt`](super::World::attempt) do better: within an attempt a call that fails because a
-//! process is gone unwinds, and the attempt returns [`Lost`] on every rank that is left, whatever each of them
-//! was doing. Nobody else sees a failed call, so solver and checkpoints need not know of losses at all.
+//! As a rule the job ends with it. An MPI library that can go on without a process (ULFM: Open MPI 5 under `mpirun --with-ft
+//! ulfm`) lets [`World::attempt`](super::World::attempt) do better: within an attempt a call that fails because a process is gone
+//! unwinds, and the attempt returns [`Lost`] on every rank that is left, whatever each of them was doing. Nobody else sees a
+//! failed call, so solver and checkpoints need not know of losses at all.
 //!
-//! The order of things is what makes that safe. Whoever notices *revokes* every communicator it has, so that nobody
-//! waits for it in vain: whoever waits for one who has left the work leaves it, too. Then it waits until all have left
-//! (the agreement), and only then unwinds: buffers stay where they are for as long as anybody may still send to them. Messages under way
-//! are completed when their [`Pending`](super::Pending) goes, which is before the buffer does.
+//! The order of things is what makes that safe. Whoever notices *revokes* every communicator it has, so that nobody waits for it
+//! in vain: whoever waits for one who has left the work leaves it, too. Then it waits until all have left (the agreement), and
+//! only then unwinds: buffers stay where they are for as long as anybody may still send to them. Messages under way are completed
+//! when their [`Pending`](super::Pending) goes, which is before the buffer does.
 //!
 //! Which library is loaded is asked at run time: one program serves any. The numbers of the error classes are Open MPI's.
 
@@ -81,9 +81,9 @@ pub(super) fn library_goes_on() -> bool {
     knows_how(&World::library()) && calls().is_some()
 }
 
-/// What the library reads when it is started: whether, how often and for how long ranks watch each other, and that who notices
-/// a loss tells all. Without the first, nobody notices that a rank is stopped; without the last, one rank does, and the others wait for
-/// ever (5.0.11).
+/// What the library reads when it is started: whether, how often and for how long ranks watch each other, and that who notices a
+/// loss tells all. Without the first, nobody notices that a rank is stopped; without the last, one rank does, and the others wait
+/// for ever (5.0.11).
 const NOTICE: &[(&str, &str)] = &[
     ("OMPI_MCA_mpi_ft_detector", "true"),
     ("OMPI_MCA_mpi_ft_detector_period", "1"),

@@ -2,10 +2,10 @@
 //!
 //! Where a lost rank unwinds ([`loss`](super::loss)) it does so wherever each rank happens to be. Who changes data in place
 //! together with others must not be torn apart like that: half of an exchange cannot be gone on with. So before each such step
-//! its ranks vote, and once all have said yes, none of them leaves the step for the sake of somebody who is not one of
-//! them; what it meets of such a loss is noted, and is a no in the next vote. Who learns of a loss between two steps tells the others by the same
-//! vote before it leaves. So all of them have taken the same steps when an attempt is lost, unless one of their own is
-//! gone, and then what they have is void anyway.
+//! its ranks vote, and once all have said yes, none of them leaves the step for the sake of somebody who is not one of them; what
+//! it meets of such a loss is noted, and is a no in the next vote. Who learns of a loss between two steps tells the others by the
+//! same vote before it leaves. So all of them have taken the same steps when an attempt is lost, unless one of their own is gone,
+//! and then what they have is void anyway.
 //!
 //! A vote is over at one rank only when all have come to it, hence with the step before.
 

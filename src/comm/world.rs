@@ -140,9 +140,9 @@ impl World {
     }
 }
 
-/// Shows the other ranks that this one lives, also while it computes for long: the library's heartbeats are sent and
-/// looked at only when somebody calls it. A thread of the library's own can do that (`mpi_ft_detector_thread`), but with it one start
-/// in twenty crashed, and no end came to its end (Open MPI 5.0.11).
+/// Shows the other ranks that this one lives, also while it computes for long: the library's heartbeats are sent and looked at
+/// only when somebody calls it. A thread of the library's own can do that (`mpi_ft_detector_thread`), but with it one start in
+/// twenty crashed, and no end came to its end (Open MPI 5.0.11).
 struct Alive {
     over: Arc<AtomicBool>,
     thread: JoinHandle<()>,

@@ -285,8 +285,8 @@ pub struct Overrides {
     #[arg(long, value_name = "DOUBLES", value_parser = size::<1>, help_heading = ALGORITHM)]
     pub align: Option<usize>,
 
-    /// Threads of each rank [default: one for each core it is bound to, however many hardware threads the core has; ranks bound to
-    /// the same cores share them]
+    /// Threads of each rank [default: one for each core it is bound to, however many hardware threads the core has; ranks bound
+    /// to the same cores share them]
     #[arg(long, value_name = "COUNT", value_parser = size::<1>, help_heading = RUN)]
     pub threads: Option<usize>,
 
@@ -299,8 +299,8 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", ignore_case = true, help_heading = RUN)]
     pub engine: Option<Engine>,
 
-    /// Update the trailing matrix in two halves, and exchange the rows of one with the other process rows while the other is multiplied:
-    /// `auto` where a half takes long enough, `always`, or `never`. No bit of a result depends on it [default: auto]
+    /// Update the trailing matrix in two halves, and exchange the rows of one with the other process rows while the other is
+    /// multiplied: `auto` where a half takes long enough, `always`, or `never`. No bit of a result depends on it [default: auto]
     #[arg(long, value_name = "WHEN", ignore_case = true, help_heading = RUN)]
     pub halves: Option<Halves>,
 
@@ -327,10 +327,11 @@ pub struct Overrides {
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = PROTECT)]
     pub mtbf: Option<f64>,
 
-    /// Checkpoint scheme: the matrix and one copy (self), two copies beside it (double), or one copy alone (single); or disk: no copy in
-    /// memory, nearly all of which is the matrix's then, but a save to the DIR of --level2 each time --checkpoint says, for which all
-    /// ranks wait; or abft: no checkpoints, but a process column more (P x (Q+1) ranks; see --checksum-columns), whose checksums take the place of a column that loses a rank; under Open
-    /// MPI 5 with `mpirun --with-ft ulfm` [default: self]
+    /// Checkpoint scheme: the matrix and one copy (self), two copies beside it (double), or one copy alone (single); or disk: no
+    /// copy in memory, nearly all of which is the matrix's then, but a save to the DIR of --level2 each time --checkpoint says,
+    /// for which all ranks wait; or abft: no checkpoints, but a process column more (P x (Q+1) ranks; see --checksum-columns),
+    /// whose checksums take the place of a column that loses a rank; under Open MPI 5 with `mpirun --with-ft ulfm` [default:
+    /// self]
     #[arg(long, value_name = "NAME", value_parser = method(), help_heading = PROTECT)]
     pub method: Option<Guarding>,
 
@@ -356,8 +357,8 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", value_parser = layout(), help_heading = PROTECT)]
     pub layout: Option<ChecksumLayout>,
 
-    /// How checksums are made: by MPI_Reduce, passed round the group in segments, or so by a helper of each rank while the rank goes
-    /// on (helper, with --method double): then a save stops the ranks for the copy alone [default: pipelined]
+    /// How checksums are made: by MPI_Reduce, passed round the group in segments, or so by a helper of each rank while the rank
+    /// goes on (helper, with --method double): then a save stops the ranks for the copy alone [default: pipelined]
     #[arg(long, value_name = "NAME", value_parser = encode(), help_heading = PROTECT)]
     pub encode: Option<Encoding>,
 
@@ -399,12 +400,13 @@ pub struct Overrides {
           default_missing_value = "true", value_parser = BoolishValueParser::new(), help_heading = PROTECT)]
     pub nonstop: Option<bool>,
 
-    /// Ranks beside those of the grid that stand by under --nonstop, the last of the job; under --method abft they make new checksums [default: 0]
+    /// Ranks beside those of the grid that stand by under --nonstop, the last of the job; under --method abft they make new
+    /// checksums [default: 0]
     #[arg(long, value_name = "K", value_parser = size::<0>, help_heading = PROTECT)]
     pub spare_ranks: Option<usize>,
 
-    /// Process columns that keep checksums under --method abft, up to 4: P x (Q+R) ranks, of which so many process columns may be lost
-    /// [default: 1]
+    /// Process columns that keep checksums under --method abft, up to 4: P x (Q+R) ranks, of which so many process columns may be
+    /// lost [default: 1]
     #[arg(long, value_name = "R", value_parser = checksum_columns, help_heading = PROTECT)]
     pub checksum_columns: Option<usize>,
 }

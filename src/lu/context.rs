@@ -9,7 +9,8 @@ use crate::grid::ProcessGrid;
 use crate::matrix::Shape;
 use crate::params::{Halves, TestParams};
 
-/// In which order ranks send their messages. It is no matter of one rank's threads or wishes: all ranks of the grid must order alike.
+/// In which order ranks send their messages. It is no matter of one rank's threads or wishes: all ranks of the grid must order
+/// alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     /// The most threads of any rank.

@@ -1,8 +1,8 @@
 //! Where the columns of an update are cut in two, so that the rows of one half travel while the other is multiplied: pure.
 //!
-//! The right half is multiplied first, and the left half's rows are exchanged meanwhile. While the left half is
-//! multiplied, the right one is up to date already: so its rows for the next panel may travel, as soon as that panel is here. The cut moves to the
-//! right with the matrix that is left, so what is exchanged early has always been multiplied before.
+//! The right half is multiplied first, and the left half's rows are exchanged meanwhile. While the left half is multiplied, the
+//! right one is up to date already: so its rows for the next panel may travel, as soon as that panel is here. The cut moves to
+//! the right with the matrix that is left, so what is exchanged early has always been multiplied before.
 //!
 //! All ranks of a process column cut alike, since they exchange with one another: by sizes and by what the whole run has
 //! agreed on, and not by what is looked ahead at the moment, which the next iteration alone knows. When a rank
@@ -55,9 +55,9 @@ fn pays(shape: &Shape, depth: usize, order: Order, k: usize, cut: usize) -> bool
         && !(factors && mates(order.threads, shape.nb, right) > 0)
 }
 
-/// Where the upper block of the right half begins in a buffer of `len` doubles, with `of` doubles: at the end, while that of the left
-/// half begins at 0. So the next iteration's right half has room beside this one's left half, with
-/// [`slack`] more than one for all columns takes.
+/// Where the upper block of the right half begins in a buffer of `len` doubles, with `of` doubles: at the end, while that of the
+/// left half begins at 0. So the next iteration's right half has room beside this one's left half, with [`slack`] more than one
+/// for all columns takes.
 pub fn right_at(len: usize, of: usize) -> usize {
     (len - of) / LINE * LINE
 }
@@ -94,8 +94,8 @@ mod tests {
     }
 
     proptest! {
-        /// All ranks of a process column cut alike, also those that keep sums; there is something on both sides; what is multiplied by a
-        /// BLAS is cut as it would be anyway.
+        /// All ranks of a process column cut alike, also those that keep sums; there is something on both sides; what is
+        /// multiplied by a BLAS is cut as it would be anyway.
         #[test]
         fn process_rows_cut_alike_and_as_the_engine_does(
             n in 1usize..900, nb in 1usize..40, p in 2usize..5, q in 1usize..4, depth in 0usize..4,

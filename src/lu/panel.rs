@@ -103,7 +103,8 @@ impl Panel {
         self.message()[at..].as_mut_ptr()
     }
 
-    /// Whether block column `k`'s message is here, though perhaps not yet passed on. Where it comes from elsewhere it has been begun.
+    /// Whether block column `k`'s message is here, though perhaps not yet passed on. Where it comes from elsewhere it has been
+    /// begun.
     pub fn is_here(&self, k: usize) -> bool {
         self.k == k && self.broadcast.as_ref().is_none_or(Broadcast::arrived)
     }

@@ -286,9 +286,9 @@ pub unsafe fn factorise<O: Observer>(
 
 /// Factors in steps from boundary `start`, where panel `start` may be factored already: then its process column has it.
 ///
-/// Before a step of iteration k all ranks of the grid have panel k. So wherever an attempt is lost, each process
-/// column has applied all panels before some k and nothing of k, and those k differ by one at most; whoever is behind has all
-/// it needs to catch up ([`catch_up_in_steps`]). Ranks whose sums are still to be made wait for panels with all others, and apply none.
+/// Before a step of iteration k all ranks of the grid have panel k. So wherever an attempt is lost, each process column has
+/// applied all panels before some k and nothing of k, and those k differ by one at most; whoever is behind has all it needs to
+/// catch up ([`catch_up_in_steps`]). Ranks whose sums are still to be made wait for panels with all others, and apply none.
 ///
 /// # Safety
 /// As for [`factorise`].

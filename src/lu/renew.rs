@@ -1,8 +1,8 @@
 //! New sums, made of what the process columns have at a boundary at which no panel is factored ahead.
 //!
-//! Along each process row a chunk of rows goes from process column to process column, each of which adds its share, and ends where the new
-//! sums are to be: every rank receives and sends about as much as its part of the matrix, all at the same time. Nothing but the new sums is written, so
-//! whoever is lost meanwhile, what the others have is what it was.
+//! Along each process row a chunk of rows goes from process column to process column, each of which adds its share, and ends
+//! where the new sums are to be: every rank receives and sends about as much as its part of the matrix, all at the same time.
+//! Nothing but the new sums is written, so whoever is lost meanwhile, what the others have is what it was.
 
 use std::ops::Range;
 
@@ -19,8 +19,8 @@ use crate::pulse;
 const CHUNK: usize = 256 << 10;
 const TAG: i32 = 5;
 
-/// Makes the sums with these numbers, which are the last along each process row, at that boundary. All ranks of the grid together;
-/// `a` is the whole local matrix.
+/// Makes the sums with these numbers, which are the last along each process row, at that boundary. All ranks of the grid
+/// together; `a` is the whole local matrix.
 pub fn renew(
     context: &Context,
     mut a: ArrayViewMut2<f64>,
@@ -62,7 +62,8 @@ pub fn renew(
     }
 }
 
-/// What a process column's elements are multiplied with where these exchanges and these lost elements are, which is the same for many.
+/// What a process column's elements are multiplied with where these exchanges and these lost elements are, which is the same for
+/// many.
 struct Known {
     of: (Which, Which),
     adds: f64,

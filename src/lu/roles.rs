@@ -1,19 +1,22 @@
 //! Which process column does what, where more than the grid has keep sums: pure.
 //!
-//! The sums are E = A w: in each local column the sum of that local column of all the others, each with a weight. The first column of
-//! sums has them all 1. Everything the factorisation does is a multiplication from the left, M, so with every step applied to them, too, they stay
-//! the sums of M A; what A keeps of L below a factored diagonal counts as the zeros that it stands for.
+//! The sums are E = A w: in each local column the sum of that local column of all the others, each with a weight. The first
+//! column of sums has them all 1. Everything the factorisation does is a multiplication from the left, M, so with every step
+//! applied to them, too, they stay the sums of M A; what A keeps of L below a factored diagonal counts as the zeros that it
+//! stands for.
 //!
-//! When sums take the place of process column d at boundary k, its block columns from k on are replaced by sums. That is
-//! A T in place of A, where T adds to each replaced column those of the others that it is the sum of. The factorisation goes on with that as if
-//! it had always been so, and what it solves is A T y = b: so x = T y. The block columns before k are factored. What they have in U
-//! follows from the sums and what the others have, and is regained before it is needed, which is when the system is solved.
+//! When sums take the place of process column d at boundary k, its block columns from k on are replaced by sums. That is A T in
+//! place of A, where T adds to each replaced column those of the others that it is the sum of. The factorisation goes on with
+//! that as if it had always been so, and what it solves is A T y = b: so x = T y. The block columns before k are factored. What
+//! they have in U follows from the sums and what the others have, and is regained before it is needed, which is when the system
+//! is solved.
 //!
-//! Other sums remain what they are, sums of M A. Where columns that they are made of have been replaced, they are sums of those that are there
-//! instead, with other weights. So the next process column is replaced as the first one was, be it another or the same again.
+//! Other sums remain what they are, sums of M A. Where columns that they are made of have been replaced, they are sums of those
+//! that are there instead, with other weights. So the next process column is replaced as the first one was, be it another or the
+//! same again.
 //!
-//! New sums can be made at any boundary at which no panel is factored ahead: they are sums of what the process columns have by then,
-//! and from there on sums like others. What they are of A's own columns follows from the exchanges before.
+//! New sums can be made at any boundary at which no panel is factored ahead: they are sums of what the process columns have by
+//! then, and from there on sums like others. What they are of A's own columns follows from the exchanges before.
 
 use std::ops::Range;
 
@@ -32,8 +35,8 @@ pub const SUMS_EVER: usize = 64;
 /// With which weight process column `col` is in the sums number `by` that a test begins with.
 ///
 /// Where a lost column follows from sums alone it is divided by a weight, where two do by differences of weights, and so on: so
-/// weights must be well apart from zero and from each other, however many there are. Multiples of the golden ratio, modulo 1, are farther
-/// apart than numbers drawn at random: with 256 columns any two that are lost cost two digits and a half, not five. Three
+/// weights must be well apart from zero and from each other, however many there are. Multiples of the golden ratio, modulo 1, are
+/// farther apart than numbers drawn at random: with 256 columns any two that are lost cost two digits and a half, not five. Three
 /// of them would lie on a line, so further weights are drawn.
 pub fn weight(by: usize, col: usize) -> f64 {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
@@ -68,8 +71,8 @@ pub struct Renewal {
     pub by: usize,
     /// So many exchanges were made before.
     pub after: usize,
-    /// With weights drawn for that number; else each column counts once, which is the best where there are no other sums, for these
-    /// could come too close.
+    /// With weights drawn for that number; else each column counts once, which is the best where there are no other sums, for
+    /// these could come too close.
     pub drawn: bool,
 }
 
@@ -222,8 +225,8 @@ impl<'a> Exchanges<'a> {
     }
 
     /// What is lost follows from what lies in its local row and column. `wanted`: all that are lost there; what lies with them
-    /// are their sums. The element of the `which`-th is what lies with it, times the factor of its own process column, less what lies with
-    /// each other one times the factor of that.
+    /// are their sums. The element of the `which`-th is what lies with it, times the factor of its own process column, less what
+    /// lies with each other one times the factor of that.
     pub fn factor(&self, at: Which, wanted: Which, which: usize, col: usize) -> f64 {
         let all: Vec<usize> = (0..self.made.len()).filter(|j| wanted >> j & 1 == 1).collect();
         let sums: Vec<_> = all.iter().map(|&j| self.made_up(at, self.made[j].by)).collect();
@@ -375,9 +378,9 @@ mod tests {
         Renewed,
     }
 
-    /// Solves with block columns dealt out to `q` process columns and `sums` beside; those take the place of lost ones, of each at its boundary, in
-    /// order. `amid`: rows of the lost part of U that are regained when a column is lost after everything is factored.
-    /// The largest error of x.
+    /// Solves with block columns dealt out to `q` process columns and `sums` beside; those take the place of lost ones, of each
+    /// at its boundary, in order. `amid`: rows of the lost part of U that are regained when a column is lost after everything is
+    /// factored. The largest error of x.
     fn play(
         (n, nb, q): (usize, usize, usize),
         sums: usize,
@@ -610,8 +613,8 @@ mod tests {
         }
     }
 
-    /// A column is lost at any boundary, new sums are made at that or a later one, and another one, or that in its place, is lost then; and
-    /// once more.
+    /// A column is lost at any boundary, new sums are made at that or a later one, and another one, or that in its place, is lost
+    /// then; and once more.
     #[test]
     fn new_sums_are_as_good_as_the_first() {
         use Happens::{Lost, Renewed};

@@ -1,7 +1,8 @@
 //! A test that outlives the attempts at it: what a rank keeps of it wherever an attempt is left, and how the next goes on.
 //!
-//! Where columns of sums are kept beside the matrix, a process column that is lost is replaced by one of them: this is where roles are
-//! exchanged, which moves nothing but a column b. Who has been lost, and who goes on from where, is for the caller to say.
+//! Where columns of sums are kept beside the matrix, a process column that is lost is replaced by one of them: this is where
+//! roles are exchanged, which moves nothing but a column b. Who has been lost, and who goes on from where, is for the caller to
+//! say.
 
 use std::io;
 

@@ -12,8 +12,8 @@ use crate::threads::Pool;
 /// The shape of the local part at grid position (`row`, `col`): pure arithmetic.
 ///
 /// Columns from `q` on, past the grid's last, are those of sums: their local column l is a sum of the local columns l of all the
-/// others, as far as those are columns of A; b comes after them. The maps own nothing there, but a local column of the sums has the place of those it
-/// is made of: [`Shape::col_from_block`] is where the sums begin that block k is part of.
+/// others, as far as those are columns of A; b comes after them. The maps own nothing there, but a local column of the sums has
+/// the place of those it is made of: [`Shape::col_from_block`] is where the sums begin that block k is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub n: usize,

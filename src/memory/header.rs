@@ -128,8 +128,8 @@ pub struct Identity {
 /// In the place of a code: nothing is saved, and the head only shows progress.
 pub const NO_CODE: u8 = u8::MAX;
 
-/// The same, of a position whose part of the matrix are checksums. `group` is then, as it is beside them, the process column whose
-/// work it does: from `q` on it keeps them, below it they have taken that column's place.
+/// The same, of a position whose part of the matrix are checksums. `group` is then, as it is beside them, the process column
+/// whose work it does: from `q` on it keeps them, below it they have taken that column's place.
 pub const SUMS: u8 = NO_CODE - 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

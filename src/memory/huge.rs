@@ -58,10 +58,10 @@ const SHARE: usize = 16;
 /// Bytes that a thread fills at a time, one after the other in turn.
 const TURN: usize = SHARE * HUGE;
 
-/// Turns the whole huge pages of a mapping of new shared memory into huge pages that are really there, or, where the kernel
-/// makes none, takes small ones in their place. What is left over, or all of it, stays unallocated. Each filler takes the pages
-/// of its turn near the cores on which it runs, which are spread over the rank's: so the memory lies in all of the NUMA nodes that
-/// the rank computes on.
+/// Turns the whole huge pages of a mapping of new shared memory into huge pages that are really there, or, where the kernel makes
+/// none, takes small ones in their place. What is left over, or all of it, stays unallocated. Each filler takes the pages of its
+/// turn near the cores on which it runs, which are spread over the rank's: so the memory lies in all of the NUMA nodes that the
+/// rank computes on.
 ///
 /// # Safety
 /// `base` is a shared, writable mapping of `len` bytes, and what it maps is at least that long.

@@ -228,8 +228,8 @@ pub fn striped_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result
     )
 }
 
-/// Localised checksums as our solver makes them: each of the k in pieces around a ring of `group`, all links at work, in G - 1 steps;
-/// of each a rank then has the G-th part that ended with it, and sends to every other member the piece of what that one
+/// Localised checksums as our solver makes them: each of the k in pieces around a ring of `group`, all links at work, in G - 1
+/// steps; of each a rank then has the G-th part that ended with it, and sends to every other member the piece of what that one
 /// holds: (G-1) (k (alpha + (beta + gamma) bytes/G) + alpha + beta bytes/G).
 pub fn localised_ring(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let (g, k, arithmetic) = localised_group(group, losses, bytes, link)?;
@@ -363,8 +363,8 @@ mod tests {
         assert!(local > flat && local < flat * (k as f64 + 1.2) / k as f64);
     }
 
-    /// 25 MB a process, by hand. With beta m = 0.208333 s and B = beta m + gamma m = 0.233333 s for one loss, 0.258333 s for two: pairs
-    /// (alpha + B/2) + (alpha + beta m/2) = 0.220873 s; six for two losses 5 (2 (alpha + B/6) + alpha + beta m/6) =
+    /// 25 MB a process, by hand. With beta m = 0.208333 s and B = beta m + gamma m = 0.233333 s for one loss, 0.258333 s for two:
+    /// pairs (alpha + B/2) + (alpha + beta m/2) = 0.220873 s; six for two losses 5 (2 (alpha + B/6) + alpha + beta m/6) =
     /// 0.604467 s, and by trees of three levels 36 (alpha + B/6) + 5 (alpha + beta m/6) = 1.724431 s.
     #[test]
     fn localised_as_the_solver_makes_it_by_hand() {
@@ -382,9 +382,9 @@ mod tests {
         assert!(localised_ring(5, 2, M, LINK).is_err() && localised_reduce(2, 0, M, LINK).is_err());
     }
 
-    /// The table of docs/MODELS.md, from the formulas evaluated apart from this program: 25 MB a process over processes and losses.
-    /// Tree and chain over all, tree and chain in groups of 16, localised tree and chain; ours: stripes of 16 by trees and round
-    /// the ring, localised by trees and round the ring.
+    /// The table of docs/MODELS.md, from the formulas evaluated apart from this program: 25 MB a process over processes and
+    /// losses. Tree and chain over all, tree and chain in groups of 16, localised tree and chain; ours: stripes of 16 by trees
+    /// and round the ring, localised by trees and round the ring.
     #[test]
     fn layouts_over_processes_and_losses() {
         let localised_for = |k: u64| -> [f64; 4] {

@@ -172,9 +172,9 @@ impl Replacement {
     ///
     /// With j process columns lost the next one is lost at the rate b_j = (s/M) (Q+R-j)/(Q+R), whosever it is: what is left of
     /// the lost ones stands idle. The first R are borne; the next, and a node at any time, ends the try. So failures that count
-    /// come at the rate a_j = (1-s)/M + b_j. Each loss that is borne costs t seconds in which no work is done; the next loss may strike
-    /// within them, with chance p_j = b_j (1 - e^(-a_j t))/a_j, and they begin anew. By the time of the work alone j columns lost
-    /// become k > j at the rate b_j p_(j+1) .. p_(k-1) e^(-a_k t).
+    /// come at the rate a_j = (1-s)/M + b_j. Each loss that is borne costs t seconds in which no work is done; the next loss may
+    /// strike within them, with chance p_j = b_j (1 - e^(-a_j t))/a_j, and they begin anew. By the time of the work alone j
+    /// columns lost become k > j at the rate b_j p_(j+1) .. p_(k-1) e^(-a_k t).
     fn one_try(&self, failing: Failing) -> Result<(f64, f64)> {
         failing.check()?;
         self.columns.check()?;

@@ -217,8 +217,9 @@ impl Shelf {
         }
     }
 
-    /// Declares an epoch whole, of which every position has said that its file is: what lies there of `positions` is looked
-    /// at from here, listed, and the list written. Then everything older goes, but what `stays`. Returns the bytes of what is listed.
+    /// Declares an epoch whole, of which every position has said that its file is: what lies there of `positions` is looked at
+    /// from here, listed, and the list written. Then everything older goes, but what `stays`. Returns the bytes of what is
+    /// listed.
     pub fn conclude(
         &self,
         about: &About,

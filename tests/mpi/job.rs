@@ -274,8 +274,8 @@ impl Running {
         found
     }
 
-    /// Kills all ranks as a power-off does, at once. Who has started them is held meanwhile: seeing the first one dead, Open MPI's
-    /// launcher wakes those that are stopped, and they would go on for a moment before it is their turn.
+    /// Kills all ranks as a power-off does, at once. Who has started them is held meanwhile: seeing the first one dead, Open
+    /// MPI's launcher wakes those that are stopped, and they would go on for a moment before it is their turn.
     #[allow(dead_code)] // in some of the programs that have this file
     pub fn kill_ranks(&self) {
         let ranks = self.ranks();

@@ -31,8 +31,8 @@
 //! elsewhere. A fault that must strike in a certain window is placed there by `SKT_FAULT`: a rank stops
 //! at a named point, all others wait for it, and then the plug is pulled.
 //!
-//! Environment: `SKT_TEST_SEED=N` and `SKT_TEST_SOAK=RUNS` are for the faults at random times; `SKT_TEST_WHOLE=1` loses every node that
-//! differs while a place is taken (`in_place`), not one of them.
+//! Environment: `SKT_TEST_SEED=N` and `SKT_TEST_SOAK=RUNS` are for the faults at random times; `SKT_TEST_WHOLE=1` loses every
+//! node that differs while a place is taken (`in_place`), not one of them.
 
 mod branches;
 #[path = "../mpi/ease.rs"]

@@ -203,8 +203,8 @@ fn a_second_column_lost_is_refused() {
     );
 }
 
-/// Two process columns are replaced, one after the other: whose first was lost where, and whose second; at last the sums that took the
-/// first one's place, and checksums that were left.
+/// Two process columns are replaced, one after the other: whose first was lost where, and whose second; at last the sums that
+/// took the first one's place, and checksums that were left.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn two_columns_are_lost_one_after_the_other() {
@@ -269,8 +269,9 @@ fn expect_renewed(ran: &Ran, columns: &[u64], renewed: usize, most: f64) {
     assert!(residual <= most, "{residual:e}, {most:e} at most: {}", ran.told());
 }
 
-/// One column after another is lost, more of them than there were checksums for at the beginning: new ones are made between,
-/// by ranks that stood by and by those of lost columns. New ones are of the positions after the grid's six: 6 and 7 are the first two.
+/// One column after another is lost, more of them than there were checksums for at the beginning: new ones are made between, by
+/// ranks that stood by and by those of lost columns. New ones are of the positions after the grid's six: 6 and 7 are the first
+/// two.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn new_checksums_bear_the_next_loss() {
@@ -299,7 +300,8 @@ fn new_checksums_bear_the_next_loss() {
     }
 }
 
-/// Again and again, as long as there are ranks; without any that stand by where what is left of two columns is enough; on other grids.
+/// Again and again, as long as there are ranks; without any that stand by where what is left of two columns is enough; on other
+/// grids.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn new_checksums_are_made_as_long_as_there_are_ranks() {
@@ -351,8 +353,8 @@ fn a_loss_while_new_checksums_are_made() {
         assert_eq!(replaced(outcome.checksums.as_ref().unwrap()), [1], "{}", ran.told());
         assert!(ran.err.contains("no new checksums, for which 2 ranks"), "{}", ran.told());
         assert!(outcome.residual.unwrap().scaled <= 4.0 * undisturbed, "{}", ran.told());
-        // Where others are left that one is replaced, and those that are not finished are begun anew and bear a third loss. They are number
-        // 3, so at position 10 and 11 if number 2 was lost amid it.
+        // Where others are left that one is replaced, and those that are not finished are begun anew and bear a third loss. They
+        // are number 3, so at position 10 and 11 if number 2 was lost amid it.
         let wide = doubly().solver(&["--depth", depth]);
         let lost = format!("{first},2@{point}:0:1:kill,3@step-end:7:5:kill");
         let ran = renewing(wide, 1).may_strike(&lost).expect_code(0);

@@ -1,5 +1,5 @@
-//! A second level beside going on in place: ranks that die while an epoch is on its way to storage, and after; what lies there then
-//! is whole, and is what a restart goes on from where memory cannot.
+//! A second level beside going on in place: ranks that die while an epoch is on its way to storage, and after; what lies there
+//! then is whole, and is what a restart goes on from where memory cannot.
 
 use std::fs;
 use std::path::PathBuf;
@@ -101,8 +101,8 @@ fn a_loss_on_the_way_to_storage_is_gone_on_from() {
     }
 }
 
-/// Who takes the position writes its files from then on: when nobody is left, and all memory is gone, storage has a later epoch than
-/// the one that the loss struck.
+/// Who takes the position writes its files from then on: when nobody is left, and all memory is gone, storage has a later epoch
+/// than the one that the loss struck.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn what_is_written_after_a_loss_is_whole() {

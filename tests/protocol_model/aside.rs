@@ -1,10 +1,10 @@
 //! Method double with helpers that encode: every interleaving of ranks, of their helpers and of losses, for four positions in two
 //! groups.
 //!
-//! `decide` and what headers claim are the program's; each copy and each checksum is whole for some epoch, or is not. A save is the
-//! copy alone: the rank goes on at once, so its A is worth nothing to anybody, and its helper encodes some time later, if its peer's helper is there.
-//! Who finds its helper done seals; when all have sealed, each commits in its turn. The claim: whoever computes after a recovery holds the
-//! epoch that all hold, and a tolerable loss is never refused.
+//! `decide` and what headers claim are the program's; each copy and each checksum is whole for some epoch, or is not. A save is
+//! the copy alone: the rank goes on at once, so its A is worth nothing to anybody, and its helper encodes some time later, if its
+//! peer's helper is there. Who finds its helper done seals; when all have sealed, each commits in its turn. The claim: whoever
+//! computes after a recovery holds the epoch that all hold, and a tolerable loss is never refused.
 
 use skt_hpl::checkpoint::protocol::{
     Decision, Method, Recovery, Setup, Transitions, decide, is_settled,

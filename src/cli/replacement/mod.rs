@@ -1,8 +1,8 @@
 //! Columns of checksums take the place of process columns that have lost ranks: `--method abft`.
 //!
-//! The acts are those of [`nonstop`](super::nonstop). What differs is what an act begins with: nothing is restored. By the last roll call each
-//! rank knows how far every process column has come; [`cast`], a pure function of that, gives everybody its role and the boundary that all go on from, or says why
-//! it cannot. docs/NONSTOP.md tells the whole protocol.
+//! The acts are those of [`nonstop`](super::nonstop). What differs is what an act begins with: nothing is restored. By the last
+//! roll call each rank knows how far every process column has come; [`cast`], a pure function of that, gives everybody its role
+//! and the boundary that all go on from, or says why it cannot. docs/NONSTOP.md tells the whole protocol.
 
 mod cast;
 #[cfg(test)]
@@ -112,8 +112,8 @@ pub fn take_role(held: &mut Option<Held>, seat: Option<Seat>, cast: &Cast) {
     }
 }
 
-/// Those who are to keep new checksums come to know what the others know of test `number`, and get room for them. All ranks that have a role
-/// together.
+/// Those who are to keep new checksums come to know what the others know of test `number`, and get room for them. All ranks that
+/// have a role together.
 fn join(context: &Context, number: usize, cast: &Cast, pool: &mut Pool, held: &mut Option<Held>) {
     let known = held.as_ref().map(|h| (h.standing.progress.began_unix_s, &h.told, &h.way));
     let mut bytes = serde_json::to_vec(&known).expect("plain values have a JSON form");
@@ -160,7 +160,8 @@ pub fn solve(
         let seat = Seat { row: context.shape.row, col: context.shape.col, place: context.place };
         let (past, way) = (Past::default(), Recorder::default());
         *held = Some(Held { test: number, seat, standing, past, renewed: None, way, told });
-        // Who has generated its part knows by this that all have one: after a loss nobody who has none yet passes for one who is gone.
+        // Who has generated its part knows by this that all have one: after a loss nobody who has none yet passes for one who is
+        // gone.
         context.grid.barrier();
     }
     if !cast.new.is_empty() {

@@ -1,12 +1,13 @@
 //! Every interleaving of the steps of a factorisation with losses in it, for a few ranks and panels.
 //!
-//! The model drives the same [`cast`] as the program. Ranks move one at a time in any order and die at any moment; who waits may notice a loss
-//! at once or late; a message of a dead rank may still arrive. Ranks of a process column do their part of a step without waiting for
-//! each other, which is less than the row exchange asks for, so more can happen here than can in fact. What must hold whenever all that are left have left their attempt: every process
-//! column that is whole has taken the same steps on all of its ranks, with the same panels as all the others; whoever is behind has what it
-//! takes to catch up; no panel is factored twice by a column that wrote the first over its block; no checksums are used twice; new checksums are of process columns that all stand at one boundary, and none
-//! that are not finished are used; and losses that can be borne are. Each broken variant must be caught, or the model
-//! proves nothing.
+//! The model drives the same [`cast`] as the program. Ranks move one at a time in any order and die at any moment; who waits may
+//! notice a loss at once or late; a message of a dead rank may still arrive. Ranks of a process column do their part of a step
+//! without waiting for each other, which is less than the row exchange asks for, so more can happen here than can in fact. What
+//! must hold whenever all that are left have left their attempt: every process column that is whole has taken the same steps on
+//! all of its ranks, with the same panels as all the others; whoever is behind has what it takes to catch up; no panel is
+//! factored twice by a column that wrote the first over its block; no checksums are used twice; new checksums are of process
+//! columns that all stand at one boundary, and none that are not finished are used; and losses that can be borne are. Each broken
+//! variant must be caught, or the model proves nothing.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 

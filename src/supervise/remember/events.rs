@@ -104,8 +104,8 @@ pub enum Event {
         iteration: u64,
         detail: String,
     },
-    /// Ranks were lost, and those that are left went on in place. The moments are those of the ranks, as far as their clocks agree
-    /// with the supervisor's.
+    /// Ranks were lost, and those that are left went on in place. The moments are those of the ranks, as far as their clocks
+    /// agree with the supervisor's.
     GoneOn {
         /// Counted with the faults that broke the run.
         fault: u32,

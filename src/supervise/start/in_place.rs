@@ -142,8 +142,8 @@ impl GoneOn {
         })
     }
 
-    /// When it was noticed, by the clock of who reads it at `read_ms` and knows that all was well at `well_ms`: as it was told, as
-    /// far as two clocks that differ a little leave that possible.
+    /// When it was noticed, by the clock of who reads it at `read_ms` and knows that all was well at `well_ms`: as it was told,
+    /// as far as two clocks that differ a little leave that possible.
     pub fn noticed_ms(&self, well_ms: Option<u64>, read_ms: u64) -> u64 {
         let latest_ms = read_ms.saturating_sub(self.since_ms);
         let before_ms = (latest_ms as i64 - self.noticed_day_ms).rem_euclid(DAY_MS);

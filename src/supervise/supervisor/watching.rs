@@ -201,8 +201,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Notes the losses that the ranks have made good in place since it was last asked, as far as the launcher's files tell. Some:
-    /// they were set back, and how far they had come.
+    /// Notes the losses that the ranks have made good in place since it was last asked, as far as the launcher's files tell.
+    /// Some: they were set back, and how far they had come.
     fn gone_on(&mut self, job: &Job, watch: &mut Watch) -> anyhow::Result<Option<u64>> {
         let mut reached = None;
         // Who takes a run over reads all from the beginning.

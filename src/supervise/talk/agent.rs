@@ -1,10 +1,10 @@
 //! The agent: one a node, the supervisor's eyes and hands there.
 //!
-//! `skt-hpl agent` is started over the remote shell and speaks the messages of `wire` on its standard
-//! streams; what it does with each is in `relay`, what it does on its node is here. It ends
-//! itself when its input closes. When the one above falls silent without closing, the node has been cut off
-//! and the run goes on elsewhere: then it ends the run's processes here too, unless `lonely` sees them get on. An agent that was started later for the same run and node takes
-//! its place, so that an old one that nobody hears any more cannot do that to a run that goes on.
+//! `skt-hpl agent` is started over the remote shell and speaks the messages of `wire` on its standard streams; what it does with
+//! each is in `relay`, what it does on its node is here. It ends itself when its input closes. When the one above falls silent
+//! without closing, the node has been cut off and the run goes on elsewhere: then it ends the run's processes here too, unless
+//! `lonely` sees them get on. An agent that was started later for the same run and node takes its place, so that an old one that
+//! nobody hears any more cannot do that to a run that goes on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -43,7 +43,8 @@ const CENSUS_EVERY: Duration = Duration::from_secs(10);
 /// While the launcher is at work, and no rank has shown up yet.
 const CENSUS_EVERY_AT_START: Duration = Duration::from_secs(1);
 const CENSUS_EVERY_AT_FIRST: Duration = Duration::from_millis(500);
-/// A BLAS that is not loaded by then will not be, nor will storage answer. Whoever called this agent waits longer for its first word.
+/// A BLAS that is not loaded by then will not be, nor will storage answer. Whoever called this agent waits longer for its first
+/// word.
 const LOOK_MOST: Duration = Duration::from_secs(5);
 const END_PATIENCE: Duration = Duration::from_secs(3);
 /// A process that does not listen to a request to stop is spared so long: a rank that still starts would die of

@@ -1,7 +1,7 @@
 //! Trees of agents in a time of their own, for tests: the real messages and the real agents, no process.
 //!
-//! A [`Forest`] is a supervisor's branch, its judge of nodes, and as many nodes as one likes. Logins take a while, words travel, nodes
-//! are lost with and without a word; a minute of that takes a fraction of a second, and comes out the same each time.
+//! A [`Forest`] is a supervisor's branch, its judge of nodes, and as many nodes as one likes. Logins take a while, words travel,
+//! nodes are lost with and without a word; a minute of that takes a fraction of a second, and comes out the same each time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -352,8 +352,8 @@ fn everybody_hears_what_is_said_to_all() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
     /// Whatever is lost in up to three strokes, with or without a word, each up to some seconds after the one before, and the
-    /// first perhaps while the tree is still being made, and perhaps while the run is stopped: all of it is noticed, nobody else is lost, and each node that is
-    /// left is looked after by one agent.
+    /// first perhaps while the tree is still being made, and perhaps while the run is stopped: all of it is noticed, nobody else
+    /// is lost, and each node that is left is looked after by one agent.
     #[test]
     fn whatever_is_lost_the_rest_is_reached_once(
         nodes in 10u32..120,

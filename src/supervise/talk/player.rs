@@ -1,9 +1,9 @@
 //! Agents in memory: plays logins, words and losses of any number of them, with the real messages and the real `Relay`.
 //!
-//! Nothing here is needed by a run. The tests of `forest` play a minute of a tree in a moment, in a time of its own and
-//! the same each time; the benchmark of supervision plays thousands of agents in real time, under the real supervisor.
-//! Whoever plays is the one above: it opens, writes and closes lines (a [`Player`] is [`Lines`]), says what time it is, and is given
-//! what comes back. A node that is off neither hears nor says anything.
+//! Nothing here is needed by a run. The tests of `forest` play a minute of a tree in a moment, in a time of its own and the same
+//! each time; the benchmark of supervision plays thousands of agents in real time, under the real supervisor. Whoever plays is
+//! the one above: it opens, writes and closes lines (a [`Player`] is [`Lines`]), says what time it is, and is given what comes
+//! back. A node that is off neither hears nor says anything.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

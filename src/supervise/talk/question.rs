@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-/// How it ended and what it printed, which must fit a pipe. [`io::ErrorKind::TimedOut`]: it took longer than `limit` and was killed.
+/// How it ended and what it printed, which must fit a pipe. [`io::ErrorKind::TimedOut`]: it took longer than `limit` and was
+/// killed.
 pub fn ask(command: &mut Command, limit: Duration) -> io::Result<(ExitStatus, String)> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn()?;

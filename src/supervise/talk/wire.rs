@@ -52,8 +52,8 @@ pub enum ToAgent {
     Beat { seq: u64 },
     /// End the run's processes, of incarnations below `below` if given; with `clean`, remove its memory too.
     End { id: u64, below: Option<u32>, clean: bool },
-    /// End one rank of an incarnation below `below`: the others have lost it, though its process may only be stopped, or are to go
-    /// on without it.
+    /// End one rank of an incarnation below `below`: the others have lost it, though its process may only be stopped, or are to
+    /// go on without it.
     EndRank { which: Which, below: u32 },
     /// Ask the ranks to save and stop (`now`), or to stop after their next save.
     Halt { now: bool },

@@ -9,6 +9,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::depot::Part;
+use super::region::LastingPage;
 
 /// The process ends with 128 + the signal's number, as a shell would tell it.
 pub const EXIT_CODE: i32 = 128 + libc::SIGBUS;
@@ -42,9 +43,18 @@ static WRITER: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// Stretches that are watched until this is dropped.
 #[derive(Debug, Default)]
-pub struct Watched(Vec<usize>);
+pub struct Watched {
+    spans: Vec<usize>,
+    /// Where the mark is, to be given back after the spans.
+    _page: Option<LastingPage>,
+}
 
 impl Watched {
+    /// Nothing yet; the marks to come are on that page.
+    pub(super) fn marking(page: LastingPage) -> Self {
+        Self { spans: Vec::new(), _page: Some(page) }
+    }
+
     /// A fault in `base..base + len` from now on is one of this part; `mark` is set then.
     pub(super) fn add(
         &mut self,
@@ -64,7 +74,7 @@ impl Watched {
             span.mark.store(std::ptr::from_ref(mark).cast_mut(), Ordering::Relaxed);
             // The length makes it count.
             span.len.store(len, Ordering::Release);
-            self.0.push(at);
+            self.spans.push(at);
         }
     }
 }
@@ -72,7 +82,7 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         let _one = WRITER.lock().unwrap_or_else(|broken| broken.into_inner());
-        for &at in &self.0 {
+        for &at in &self.spans {
             SPANS[at].len.store(0, Ordering::Release);
         }
     }

@@ -512,11 +512,15 @@ impl Head {
 
     /// From now on a fault in one of these parts is told by name, and makes this head say that the position is lost.
     pub fn watch(&self, position: u32, parts: &[Named]) -> Watched {
-        let mut watched = Watched::default();
-        if let Some(mark) = self.region.lasting_word(DAMAGED_AT) {
-            for (part, base, len) in parts.iter().map(Named::span) {
-                watched.add((base, len), (position, part), mark);
-            }
+        let page = self.region.lasting_page();
+        let Some((page, mark)) =
+            page.and_then(|page| page.word(DAMAGED_AT).map(|mark| (page, mark)))
+        else {
+            return Watched::default();
+        };
+        let mut watched = Watched::marking(page);
+        for (part, base, len) in parts.iter().map(Named::span) {
+            watched.add((base, len), (position, part), mark);
         }
         watched
     }

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::ptr::NonNull;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
 use thiserror::Error;
@@ -166,26 +167,34 @@ impl Region {
     /// An atomic word in the first page of a file's memory, in a mapping that lasts as long as the process.
     /// None where there is no file behind the region, or no room for a page.
     pub(super) fn lasting_word(&self, at: usize) -> Option<&'static AtomicU64> {
-        const PAGE: usize = 4096;
-        if !at.is_multiple_of(8) || at + 8 > self.len.min(PAGE) {
-            return None;
-        }
+        let page = self.lasting_page()?;
+        let word = page.word(at).filter(|_| at + 8 <= self.len);
+        // Never put to another use.
+        std::mem::forget(page);
+        word
+    }
+
+    /// The first page of a file's memory in such a mapping.
+    pub(super) fn lasting_page(&self) -> Option<LastingPage> {
         // Opened anew: a mapping keeps what it was made from open, and with it any lock.
         let own = format!("/proc/self/fd/{}", self.file()?.as_raw_fd());
         let file = std::fs::OpenOptions::new().read(true).write(true).open(own).ok()?;
-        // SAFETY: a fresh mapping of a file that holds at least `at + 8` bytes; it is never unmapped, so the
-        // word lives for ever, and nobody but through atomics touches it by this address.
-        unsafe {
-            let base = libc::mmap(
-                std::ptr::null_mut(),
-                PAGE,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            );
-            (base != libc::MAP_FAILED).then(|| AtomicU64::from_ptr(base.byte_add(at).cast()))
+        let mut spare = SPARE_PAGES.lock().unwrap_or_else(|broken| broken.into_inner());
+        let (place, fixed) = match spare.last() {
+            Some(&base) => (std::ptr::with_exposed_provenance_mut(base), libc::MAP_FIXED),
+            None => (std::ptr::null_mut(), 0),
+        };
+        // SAFETY: a fresh mapping of a file that holds a page, where the kernel likes it or in place of a page of ours that nobody
+        // uses any more; there is a page at that address at every moment from now on.
+        let base = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(place, PAGE, access, libc::MAP_SHARED | fixed, file.as_raw_fd(), 0)
+        };
+        if base == libc::MAP_FAILED {
+            return None;
         }
+        spare.pop();
+        Some(LastingPage { base: base.expose_provenance() })
     }
 
     /// Takes over a SysV attachment whose first `skip` bytes name it.
@@ -265,6 +274,36 @@ fn damage(answer: std::io::Result<()>, name: &str) -> Result<(), MemoryError> {
     Err(MemoryError::Damaged { name: name.into(), why })
 }
 
+const PAGE: usize = 4096;
+
+/// Addresses of pages that lasted and are not used any more: the next ones take their place, as a process has only so many mappings.
+static SPARE_PAGES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// A page that is never unmapped, so its words live for ever. Dropped, it may become the first page of another file.
+#[derive(Debug)]
+pub(super) struct LastingPage {
+    base: usize,
+}
+
+impl LastingPage {
+    /// Once the page is dropped the word may be another file's: it is to be used no longer than that.
+    pub(super) fn word(&self, at: usize) -> Option<&'static AtomicU64> {
+        if !at.is_multiple_of(8) || at + 8 > PAGE {
+            return None;
+        }
+        // SAFETY: within a page that is mapped as long as the process lives; nobody but through atomics touches it by this address.
+        Some(unsafe {
+            AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut::<u64>(self.base + at))
+        })
+    }
+}
+
+impl Drop for LastingPage {
+    fn drop(&mut self) {
+        SPARE_PAGES.lock().unwrap_or_else(|broken| broken.into_inner()).push(self.base);
+    }
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: exactly what was mapped or attached, once.
@@ -290,6 +329,7 @@ impl std::fmt::Debug for Region {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::Ordering;
 
     #[test]
     fn anonymous_memory_is_zero_and_writable() {
@@ -297,6 +337,25 @@ mod tests {
         assert!(region.bytes().iter().all(|&b| b == 0));
         region.as_slice_f64_mut()[17] = 2.5;
         assert_eq!(region.words()[17], 2.5f64.to_bits());
+    }
+
+    /// A mark always goes to the file that its page is of now, also where the page was another's before.
+    #[test]
+    fn a_page_that_lasts_is_the_next_files_when_it_is_dropped() {
+        let made = || {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(4096).unwrap();
+            Region::map_file(file, 4096, 4096, true, std::path::Path::new("t")).unwrap()
+        };
+        let (one, other) = (made(), made());
+        let page = one.lasting_page().unwrap();
+        page.word(64).unwrap().store(1, Ordering::SeqCst);
+        drop(page);
+        // Another test may have taken its place by now.
+        let page = other.lasting_page().unwrap();
+        page.word(64).unwrap().store(2, Ordering::SeqCst);
+        assert_eq!((one.words()[8], other.words()[8]), (1, 2));
+        assert!(page.word(4).is_none() && page.word(4096).is_none() && page.word(4088).is_some());
     }
 
     /// The kernel's answer for a page that it cannot give, which is what a poisoned one has too.

@@ -230,7 +230,8 @@ fn checksums_take_the_place_of_a_killed_ranks_column() {
     end.passed();
     assert_eq!(end.of("launched").len(), 1, "{}", end.told());
     assert!(end.of("fault").is_empty(), "{}", end.told());
-    let words = "the checksums take the place of process column 1; test 1 goes on from boundary";
+    let words = "the checksums take the place of process column 1; no new checksums, for which 2 ranks are needed, and \
+                 1 rank is free; test 1 goes on from boundary";
     assert!(end.errors.contains(words), "{}", end.told());
     let [gone_on] = end.of("gone-on")[..] else { panic!("told once: {}", end.told()) };
     let lost = serde_json::json!([{ "rank": 1, "node": "n2", "position": 1 }]);

@@ -184,8 +184,8 @@ impl Region {
             Some(&base) => (std::ptr::with_exposed_provenance_mut(base), libc::MAP_FIXED),
             None => (std::ptr::null_mut(), 0),
         };
-        // SAFETY: a fresh mapping of a file that holds a page, where the kernel likes it or in place of a page of ours that nobody
-        // uses any more; there is a page at that address at every moment from now on.
+        // SAFETY: a fresh mapping of a file that holds a page, where the kernel likes it or in place of a page of ours that
+        // nobody uses any more; there is a page at that address at every moment from now on.
         let base = unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(place, PAGE, access, libc::MAP_SHARED | fixed, file.as_raw_fd(), 0)
@@ -276,7 +276,8 @@ fn damage(answer: std::io::Result<()>, name: &str) -> Result<(), MemoryError> {
 
 const PAGE: usize = 4096;
 
-/// Addresses of pages that lasted and are not used any more: the next ones take their place, as a process has only so many mappings.
+/// Addresses of pages that lasted and are not used any more: the next ones take their place, as a process has only so many
+/// mappings.
 static SPARE_PAGES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// A page that is never unmapped, so its words live for ever. Dropped, it may become the first page of another file.
@@ -291,7 +292,8 @@ impl LastingPage {
         if !at.is_multiple_of(8) || at + 8 > PAGE {
             return None;
         }
-        // SAFETY: within a page that is mapped as long as the process lives; nobody but through atomics touches it by this address.
+        // SAFETY: within a page that is mapped as long as the process lives; nobody but through atomics touches it by this
+        // address.
         Some(unsafe {
             AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut::<u64>(self.base + at))
         })

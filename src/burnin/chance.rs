@@ -24,10 +24,9 @@ pub fn chance(hits: usize, of: usize) -> f64 {
     sum.min(1.0)
 }
 
-/// How many repeats it takes until one that is slow in all of them can be named, with so many tests and so much of a
-/// chance of a false alarm in all.
-pub fn repeats_least(tests: usize, alarms: f64) -> usize {
-    (tests.max(1) as f64 / alarms).log2().ceil() as usize
+/// How many repeats it takes until one that is slow in all of them has a chance of `each` at most.
+pub fn repeats_least(each: f64) -> usize {
+    (1.0 / each).log2().ceil() as usize
 }
 
 #[cfg(test)]
@@ -43,7 +42,7 @@ mod tests {
         assert_eq!(chance(4, 3), 0.0);
         // 1 + 21 + 210 of 2^21.
         assert!((chance(19, 21) - 232.0 / 2_097_152.0).abs() < 1e-12);
-        assert_eq!(repeats_least(48, 0.01), 13);
+        assert_eq!(repeats_least(0.01 / 48.0), 13);
         // Where it is a bound it is above what it bounds, and of use all the same.
         assert!(chance(600, 1001) > chance(600, 1000) && chance(600, 1001) < 1e-8);
         assert_eq!(chance(500, 2000), 1.0);
@@ -59,7 +58,8 @@ mod tests {
 
         #[test]
         fn enough_repeats_can_name_and_one_fewer_cannot(tests in 1usize..1_000_000) {
-            let (least, each) = (repeats_least(tests, 0.01), 0.01 / tests as f64);
+            let each = 0.01 / tests as f64;
+            let least = repeats_least(each);
             prop_assert!(chance(least, least) <= each);
             prop_assert!(chance(least - 1, least - 1) > each);
         }

@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::rounds::{machines, tournament, turns};
 use super::samples::{Here, Passage, Said, Sweep};
-use super::verdict::LINKS_EVERY;
+use super::verdict::WHOLE_EVERY;
 use crate::blas::{Engine, Multiplication};
 use crate::comm::Comm;
 use crate::params;
@@ -93,18 +93,20 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: &mut dyn FnMut(&Said))
     let games = tournament(nodes);
     for number in 0..extent.sweeps {
         let mut own = Own::default();
-        let whole = number.is_multiple_of(LINKS_EVERY);
+        let whole = number.is_multiple_of(WHOLE_EVERY);
         for turn in &alone {
             meet(comm, say);
             if turn.contains(&me) {
                 (own.multiply, own.product) = node.multiply(extent.slot, whole);
-                own.memory = node.copy(extent.slot);
+                if whole {
+                    own.memory = node.copy(extent.slot);
+                }
                 own.product ^= u64::from(spoilt);
             }
         }
         let rounds = if whole { extent.rounds.min(games.len()) } else { 0 };
         for game in 0..rounds {
-            let pairs = &games[(number / LINKS_EVERY * rounds + game) % games.len()];
+            let pairs = &games[(number / WHOLE_EVERY * rounds + game) % games.len()];
             for turn in turns(pairs, |(one, other)| vec![one, other], &machine) {
                 meet(comm, say);
                 for (one, other) in turn {
@@ -120,6 +122,7 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: &mut dyn FnMut(&Said))
         if let Some(mut sweep) = tell(comm, own) {
             if !whole {
                 sweep.products.clear();
+                sweep.memory.clear();
             }
             say(&Said::Measured(sweep));
         }

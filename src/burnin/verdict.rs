@@ -1,9 +1,10 @@
 //! Which nodes and links are slower than their peers, and which nodes compute wrong. Pure.
 //!
 //! What is compared is always of the same sweep, so that what slows all of them down accuses nobody. A node or a link is
-//! *slow in a sweep* if it stays below its peers' median by more than the limit; it is named if it was slow in so many sweeps
-//! that chance would make it so in one burn-in of a hundred, over all tests together ([`ALARMS`]). The limit is the
-//! tolerance, or three times the spread among the peers' own medians where that is more: peers that differ are not faults.
+//! *slow in a sweep* if it stays below its peers' median by more than the limit; it is *sure* in a pass if it was slow in so many
+//! sweeps of it that chance would seldom make it so, and named if two passes are sure of it: chance would name anything in one
+//! burn-in of a hundred, over all tests together ([`ALARMS`]). The limit is the tolerance, or three times the spread among the
+//! peers' own medians where that is more: peers that differ are not faults.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +14,20 @@ use super::chance::{chance, repeats_least};
 use super::samples::Sweep;
 use crate::statistics::{deviation, median};
 
-/// The chance of a false alarm in one pass over everything, at most: that anything is named that is not slower than its limit.
+/// The chance of a false alarm in a burn-in, at most: that anything is named that is not slower than its limit.
 pub const ALARMS: f64 = 0.01;
 
-/// Of so many sweeps one measures links as well: what nodes do by themselves takes more repeats to tell a few per cent from
-/// noise.
-pub const LINKS_EVERY: usize = 3;
+/// There are three passes at most, and any two of them can name.
+const PAIRS: usize = 3;
 
-/// Sweeps of links beyond those that it takes at least: as many may go wrong for other reasons.
-const SPARE_SWEEPS: usize = 12;
+/// What chance explains no better than this is worth another pass: a slow one must not be missed for one pass's bad luck.
+const LEANS: f64 = 0.05;
+
+/// Of so many sweeps one measures memory and links as well: multiplication takes more repeats, to tell a few per cent from noise.
+pub const WHOLE_EVERY: usize = 3;
+
+/// Such sweeps beyond those that it takes at least: as many may go wrong for other reasons.
+const SPARE_SWEEPS: usize = 26;
 
 /// From so many peers on, one more or less does not move their middle.
 const MANY: usize = 64;
@@ -132,12 +138,17 @@ pub fn tests(nodes: usize) -> usize {
 
 /// Sweeps after which something slow can be named although some of them missed it.
 pub fn sweeps_wanted(nodes: usize) -> usize {
-    LINKS_EVERY * (sweeps_least(nodes) + SPARE_SWEEPS)
+    WHOLE_EVERY * (sweeps_least(nodes) + SPARE_SWEEPS)
 }
 
 /// Sweeps before which nothing can be named.
 pub fn sweeps_least(nodes: usize) -> usize {
-    repeats_least(tests(nodes), ALARMS)
+    repeats_least(sure(nodes))
+}
+
+/// How likely what is sure in a pass may be by chance. Two passes have to be sure of the same, so the product counts.
+fn sure(nodes: usize) -> f64 {
+    (ALARMS / (PAIRS * tests(nodes)) as f64).sqrt()
 }
 
 /// What is compared in one sweep: by node or by link the logarithm of what is the better the larger.
@@ -224,24 +235,43 @@ fn count(distances: &[f64], limit: f64) -> Count {
 pub struct Judged {
     /// Every node by multiplication and memory, every link by bandwidth and latency.
     pub counts: BTreeMap<(What, usize, usize), Count>,
+    /// What this pass is sure of.
     pub slow: Vec<Slow>,
+    /// Something may be slow.
+    pub leans: bool,
     pub wrong: Vec<Wrong>,
 }
 
 impl Judged {
-    /// What both passes have named: the second is made of what was suspected in the first.
-    pub fn confirmed(&self, again: &Judged) -> Vec<Slow> {
-        let same = |one: &&Slow| {
-            self.slow.iter().any(|other| other.what == one.what && other.place == one.place)
-        };
-        again.slow.iter().filter(same).copied().collect()
+    fn is_sure_of(&self, one: &Slow) -> bool {
+        self.slow.iter().any(|other| (other.what, other.place) == (one.what, one.place))
     }
+}
+
+/// What two of these passes are sure of, as the last of those saw it.
+pub fn named(passes: &[Judged]) -> Vec<Slow> {
+    let mut named: Vec<Slow> = Vec::new();
+    for (number, pass) in passes.iter().enumerate().rev() {
+        for one in &pass.slow {
+            let twice = passes[..number].iter().any(|other| other.is_sure_of(one));
+            if twice && !named.iter().any(|n| (n.what, n.place) == (one.what, one.place)) {
+                named.push(*one);
+            }
+        }
+    }
+    named
+}
+
+/// Whether one pass is sure of something that the others are not: then another pass decides.
+pub fn undecided(passes: &[Judged]) -> bool {
+    let sure_of = |one: &Slow| passes.iter().filter(|pass| pass.is_sure_of(one)).count();
+    passes.iter().flat_map(|pass| &pass.slow).any(|one| sure_of(one) == 1)
 }
 
 /// Judges all sweeps over so many nodes. `engines` are what multiplies on each: only those of a name lay numbers out alike.
 pub fn judge(nodes: usize, sweeps: &[Sweep], engines: &[String], tolerance: &Tolerance) -> Judged {
     let mut judged = Judged { wrong: wrong(sweeps, engines), ..Judged::default() };
-    let sure = ALARMS / tests(nodes) as f64;
+    let sure = sure(nodes);
     for what in What::ALL {
         let values: Vec<Values> = sweeps.iter().map(|sweep| values(sweep, what)).collect();
         // A node that is slow with all of its peers first: its links accuse nobody else then.
@@ -253,6 +283,7 @@ pub fn judge(nodes: usize, sweeps: &[Sweep], engines: &[String], tolerance: &Tol
                 let limit = limit(tolerance.limit(what), &distances, &|_| false);
                 for ((node, _), distances) in &distances {
                     let count = count(distances, limit);
+                    judged.leans |= count.chance <= LEANS.max(sure);
                     if count.chance <= sure {
                         let worst = slow_ports.entry(*node).or_insert(count);
                         if count.share < worst.share {
@@ -274,8 +305,11 @@ pub fn judge(nodes: usize, sweeps: &[Sweep], engines: &[String], tolerance: &Tol
             judged.counts.insert((what, *from, *to), count);
             let place =
                 if what.is_of_nodes() { Place::Node(*from) } else { Place::Link(*from, *to) };
-            if !out((*from, *to)) && count.chance <= sure {
-                judged.slow.push(Slow { what, place, count });
+            if !out((*from, *to)) {
+                judged.leans |= count.chance <= LEANS.max(sure);
+                if count.chance <= sure {
+                    judged.slow.push(Slow { what, place, count });
+                }
             }
         }
     }
@@ -353,8 +387,8 @@ mod tests {
             let wanted = sweeps_wanted(self.nodes);
             let mut sweeps: Vec<Sweep> = (0..wanted).map(|_| self.sweep(share)).collect();
             for (number, sweep) in sweeps.iter_mut().enumerate() {
-                if !number.is_multiple_of(LINKS_EVERY) {
-                    (sweep.products, sweep.passages) = (Vec::new(), Vec::new());
+                if !number.is_multiple_of(WHOLE_EVERY) {
+                    *sweep = Sweep { multiply: sweep.multiply.clone(), ..Sweep::default() };
                 }
             }
             judge(self.nodes, &sweeps, &engines(self.nodes), &Tolerance::default())
@@ -365,8 +399,14 @@ mod tests {
         vec!["portable-4x4".to_owned(); nodes]
     }
 
-    fn named(judged: &Judged) -> Vec<(What, Place)> {
-        judged.slow.iter().map(|slow| (slow.what, slow.place)).collect()
+    fn places(slow: &[Slow]) -> Vec<(What, Place)> {
+        slow.iter().map(|slow| (slow.what, slow.place)).collect()
+    }
+
+    /// All passes there may be.
+    fn burnt_in(mut pass: impl FnMut() -> Judged) -> Vec<Slow> {
+        let passes: Vec<Judged> = (0..3).map(|_| pass()).collect();
+        named(&passes)
     }
 
     #[test]
@@ -374,7 +414,7 @@ mod tests {
         for nodes in [2, 3, 4, 7] {
             for seed in 0..20 {
                 let judged = Machine::new(nodes, 0.06, seed).judge(&|_, _, _| 1.0);
-                assert_eq!(named(&judged), [], "{nodes} nodes, seed {seed}");
+                assert!(!judged.leans && judged.slow.is_empty(), "{nodes} nodes, seed {seed}");
                 assert_eq!(judged.wrong, []);
             }
         }
@@ -384,13 +424,16 @@ mod tests {
     #[test]
     fn false_alarms_keep_to_their_bound() {
         let none = Tolerance { node: 0.0, bandwidth: 0.0, latency: 0.0 };
-        let runs = 200;
+        let runs = 1000;
         let alarms = (0..runs).filter(|seed| {
             let mut machine = Machine::new(4, 0.3, *seed);
-            let sweeps: Vec<Sweep> = (0..sweeps_least(4) + SPARE_SWEEPS)
-                .map(|_| machine.sweep(&|_, _, _| 1.0))
-                .collect();
-            !judge(4, &sweeps, &engines(4), &none).slow.is_empty()
+            let slow = burnt_in(|| {
+                let sweeps: Vec<Sweep> = (0..sweeps_least(4) + SPARE_SWEEPS)
+                    .map(|_| machine.sweep(&|_, _, _| 1.0))
+                    .collect();
+                judge(4, &sweeps, &engines(4), &none)
+            });
+            !slow.is_empty()
         });
         assert!(alarms.count() as f64 <= ALARMS * runs as f64);
     }
@@ -404,7 +447,11 @@ mod tests {
                     if what == What::Multiply && n == slow { 0.95 } else { 1.0 }
                 };
                 let judged = Machine::new(nodes, 0.015, seed).judge(&share);
-                assert_eq!(named(&judged), [(What::Multiply, Place::Node(slow))], "{nodes} {seed}");
+                assert_eq!(
+                    places(&judged.slow),
+                    [(What::Multiply, Place::Node(slow))],
+                    "{nodes} {seed}"
+                );
                 assert!((judged.slow[0].count.share - 0.95).abs() < 0.02);
             }
         }
@@ -417,13 +464,13 @@ mod tests {
                 if what == What::Bandwidth && (from == 1 || to == 1) { 0.1 } else { 1.0 }
             };
             let judged = Machine::new(nodes, 0.2, 3).judge(&port);
-            assert_eq!(named(&judged), [(What::Bandwidth, Place::Port(1))], "{nodes}");
+            assert_eq!(places(&judged.slow), [(What::Bandwidth, Place::Port(1))], "{nodes}");
             // One way alone.
             let link = |what: What, from: usize, to: usize| {
                 if what == What::Bandwidth && (from, to) == (2, 0) { 0.1 } else { 1.0 }
             };
             let judged = Machine::new(nodes, 0.2, 4).judge(&link);
-            assert_eq!(named(&judged), [(What::Bandwidth, Place::Link(2, 0))], "{nodes}");
+            assert_eq!(places(&judged.slow), [(What::Bandwidth, Place::Link(2, 0))], "{nodes}");
         }
     }
 
@@ -433,7 +480,7 @@ mod tests {
             What::Latency if [from, to].iter().any(|n| [2, 5].contains(n)) => 0.4,
             _ => 1.0,
         };
-        let mut found = named(&Machine::new(8, 0.1, 5).judge(&share));
+        let mut found = places(&Machine::new(8, 0.1, 5).judge(&share).slow);
         found.sort_unstable();
         assert_eq!(found, [2, 5].map(|node| (What::Latency, Place::Port(node))));
     }
@@ -445,7 +492,7 @@ mod tests {
             if what == What::Multiply { 1.0 - 0.012 * ((n * 7) % 8) as f64 } else { 1.0 }
         };
         let judged = Machine::new(16, 0.01, 6).judge(&share);
-        assert_eq!(named(&judged), []);
+        assert_eq!(places(&judged.slow), []);
     }
 
     #[test]
@@ -464,7 +511,7 @@ mod tests {
         let slow_link = |what: What, _: usize, _: usize| {
             if what == What::Bandwidth { 0.1 } else { 1.0 }
         };
-        assert_eq!(named(&Machine::new(2, 0.1, 8).judge(&slow_link)), []);
+        assert!(!Machine::new(2, 0.1, 8).judge(&slow_link).leans);
     }
 
     #[test]
@@ -484,15 +531,38 @@ mod tests {
         assert_eq!(judge(3, &sweeps, &engines, &Tolerance::default()).wrong, []);
     }
 
+    /// As on a small virtual machine: what is 5 % slower shows as 4 %, and a measurement is off by 4 % and more.
     #[test]
-    fn only_what_both_passes_name_is_confirmed() {
-        let slow = |place, share| {
+    fn three_passes_together_find_what_one_may_miss() {
+        let missed = (0..40).filter(|seed| {
+            let mut machine = Machine::new(3, 0.08, *seed);
+            let share = |what: What, n: usize, _: usize| {
+                if what == What::Multiply && n == 1 { 0.96 } else { 1.0 }
+            };
+            let slow = burnt_in(|| machine.judge(&share));
+            places(&slow) != [(What::Multiply, Place::Node(1))]
+        });
+        assert_eq!(missed.count(), 0);
+    }
+
+    #[test]
+    fn only_what_two_passes_are_sure_of_is_named() {
+        let slow = |node, share| {
             let count = Count { share, limit: 0.98, slow: 20, of: 21, chance: 1e-5 };
-            Slow { what: What::Multiply, place, count }
+            Slow { what: What::Multiply, place: Place::Node(node), count }
         };
-        let pass = |slow: Vec<Slow>| Judged { slow, ..Judged::default() };
-        let first = pass(vec![slow(Place::Node(1), 0.9), slow(Place::Node(2), 0.9)]);
-        let again = pass(vec![slow(Place::Node(2), 0.8), slow(Place::Node(3), 0.8)]);
-        assert_eq!(first.confirmed(&again), [slow(Place::Node(2), 0.8)]);
+        let pass = |slow: &[Slow]| Judged { slow: slow.to_vec(), ..Judged::default() };
+        let [first, again] = [pass(&[slow(1, 0.9), slow(2, 0.9)]), pass(&[slow(2, 0.8)])];
+        let agreed = [first.clone(), first.clone()];
+        assert!(!undecided(&agreed) && named(&agreed).len() == 2);
+        let two = [first.clone(), again.clone()];
+        assert_eq!(named(&two), [slow(2, 0.8)]);
+        assert!(undecided(&two) && !undecided(&[pass(&[]), pass(&[])]));
+        assert_eq!(named(std::slice::from_ref(&first)), []);
+        // The third agrees with the first, or with the second.
+        let third = pass(&[slow(1, 0.7)]);
+        assert_eq!(named(&[first, again, third]), [slow(1, 0.7), slow(2, 0.8)]);
+        let warm = [pass(&[]), pass(&[slow(3, 0.8)]), pass(&[slow(3, 0.7)])];
+        assert_eq!(named(&warm), [slow(3, 0.7)]);
     }
 }

@@ -37,7 +37,7 @@ pub fn sentence(slow: &Slow, names: &[String]) -> String {
         }
     };
     format!(
-        "{what}: slower than the limit of {} in {} of {} measurements, in both passes",
+        "{what}: slower than the limit of {} in {} of {} measurements, and as surely in another pass",
         share(count.limit),
         count.slow,
         count.of
@@ -101,8 +101,8 @@ mod tests {
         let told = |what, place| sentence(&slow(what, place), &names);
         assert_eq!(
             told(What::Multiply, Place::Node(2)),
-            "n3 multiplies at 94.8 % of its peers' rate: slower than the limit of 98.0 % in 20 of 21 measurements, in both \
-             passes"
+            "n3 multiplies at 94.8 % of its peers' rate: slower than the limit of 98.0 % in 20 of 21 measurements, and \
+             as surely in another pass"
         );
         for (what, place, parts) in [
             (What::Memory, Place::Node(0), vec!["n1 copies memory at 94.8 %"]),

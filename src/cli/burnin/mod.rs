@@ -1,7 +1,8 @@
 //! `skt-hpl burnin`: which of these nodes and links is slower than its peers, or computes wrong.
 //!
 //! First what the doctor looks at; then a pass in which nodes and links are measured ([`pass`]), HPL in a loop under the
-//! supervisor ([`hpl`]), and a second pass, with the nodes warm. What is slow is named if two passes say so.
+//! supervisor ([`hpl`]), and a second pass, with the nodes warm. What is slow is named if two passes are
+//! sure of it; where one is and the other is not, a third decides.
 
 mod hpl;
 mod pass;
@@ -20,7 +21,7 @@ use super::run::NodeFlags;
 use crate::burnin::document::{self, Document, Kind};
 use crate::burnin::probe::{self, Extent};
 use crate::burnin::samples::{Here, Said};
-use crate::burnin::verdict::{Slow, Tolerance, Wrong};
+use crate::burnin::verdict::{Judged, Tolerance, Wrong, named, undecided};
 use crate::comm::World;
 use crate::memory::room;
 use crate::supervise::remember::events::unix_ms;
@@ -163,22 +164,15 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         let until = flags.time.saturating_sub(first.took);
         document.hpl = hpl::repeat(flags, &nodes.hosts, &first, began, until)?;
     }
-    let mut slow: Vec<Slow> = Vec::new();
-    if !flags.no_hpl || !first.judged.slow.is_empty() {
-        let second = measure(&mut document)?;
-        wrong.extend(&second.judged.wrong);
-        slow = first.judged.confirmed(&second.judged);
-        // What shows in warm nodes alone has to show once more.
-        if slow.len() < second.judged.slow.len() {
-            let third = measure(&mut document)?;
-            wrong.extend(&third.judged.wrong);
-            for found in second.judged.confirmed(&third.judged) {
-                if !slow.iter().any(|s| (s.what, s.place) == (found.what, found.place)) {
-                    slow.push(found);
-                }
-            }
+    let mut passes: Vec<Judged> = vec![first.judged];
+    if !flags.no_hpl || passes[0].leans {
+        passes.push(measure(&mut document)?.judged);
+        if undecided(&passes) {
+            passes.push(measure(&mut document)?.judged);
         }
     }
+    wrong.extend(passes[1..].iter().flat_map(|pass| &pass.wrong));
+    let slow = named(&passes);
     let wrong = Wrong::merged(&wrong);
     document.findings = document::findings(&names, &slow, &wrong);
     let wrong_nodes: Vec<String> = document

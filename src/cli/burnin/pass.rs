@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::BurninFlags;
 use crate::burnin::probe::Extent;
 use crate::burnin::samples::{Here, Said, Sweep, read};
-use crate::burnin::verdict::{Judged, LINKS_EVERY, Tolerance, judge, sweeps_wanted};
+use crate::burnin::verdict::{Judged, Tolerance, WHOLE_EVERY, judge, sweeps_wanted};
 use crate::cli::exit::{Exit, Refusal};
 use crate::cli::template::own_program;
 use crate::supervise::remember::clerk::{Answer, Clerk};
@@ -23,8 +23,8 @@ use crate::supervise::talk::shell::RemoteShell;
 /// A turn of two nodes, and what meeting before it takes, in slots.
 const GAME_SLOTS: f64 = 1.5;
 
-/// The same for what every node measures by itself, once in a sweep.
-const ALONE_SLOTS: f64 = 3.0;
+/// The same for each of what every node measures by itself.
+const ALONE_SLOTS: f64 = 1.5;
 
 /// What part of the time a pass may take.
 const PART: f64 = 0.25;
@@ -45,9 +45,9 @@ pub struct Pass {
 fn extent(nodes: usize, time: Duration, threads: usize, slot: Duration) -> Extent {
     let sweeps = sweeps_wanted(nodes);
     let all = nodes - 1 + nodes % 2;
-    let whole = (sweeps / LINKS_EVERY) as f64;
+    let whole = (sweeps / WHOLE_EVERY) as f64;
     let slots = time.as_secs_f64() * PART / slot.as_secs_f64().max(1e-3) / whole;
-    let rounds = ((slots - ALONE_SLOTS * LINKS_EVERY as f64) / GAME_SLOTS).max(1.0) as usize;
+    let rounds = ((slots - ALONE_SLOTS * (WHOLE_EVERY + 1) as f64) / GAME_SLOTS).max(1.0) as usize;
     Extent { sweeps, rounds: rounds.min(all), threads, slot }
 }
 

@@ -12,11 +12,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::layout::ChecksumLayout;
 use super::level2::{Storage, troubles};
 use super::plan::{Buffers, Layout, STATE_ROW_WORDS, Scheme, Scope, TILE_WORDS, state_rows};
 use super::protocol::Method;
-use super::recall::{Recall, Seen, Told, recall};
+use super::recall::{Recall, Seen, Stored, Told, recall};
 use super::restore::{Config, Test};
 use super::save::Checkpointer;
 use super::saved::{row_is_sound, state_of};
@@ -30,7 +29,7 @@ use crate::parity::digest::digest;
 use crate::parity::exchange::{Coder, Window};
 use crate::parity::{GroupComm, Share, Stripes};
 use crate::storage::reading::Source;
-use crate::storage::{About, Check, Sight};
+use crate::storage::{About, Sight};
 
 /// What a position's file must hold.
 #[derive(Clone, Copy)]
@@ -125,11 +124,10 @@ impl<'a> Opened<'a> {
 fn buffers_then(
     layout: &Layout,
     scheme: &Scheme,
-    check: &Check,
+    Stored { check, layout: lies, .. }: &Stored,
     (position, ld, state_bytes): (usize, usize, usize),
 ) -> Result<Buffers, String> {
-    let lies = ChecksumLayout::from_byte(check.layout).unwrap_or(scheme.layout);
-    let scheme = Scheme { losses: check.losses as usize, layout: lies, ..*scheme };
+    let scheme = Scheme { losses: check.losses as usize, layout: *lies, ..*scheme };
     let members: Vec<usize> = check.members.iter().map(|&member| member as usize).collect();
     let known = members.iter().all(|&member| member < layout.positions());
     let large_enough = lies.spread().members_least(scheme.losses) <= members.len();
@@ -231,10 +229,10 @@ impl Apart {
                     continue;
                 };
                 let path = storage.shelf.position(about.key(), position as u32);
-                let check = &plan.group_of(position).0.check;
+                let stored = plan.group_of(position).0;
                 let read = Source::open(&path, about, position as u32).and_then(|source| {
                     let of = (position, source.front.ld as usize, config.state_bytes);
-                    let buffers = buffers_then(&test.layout, &config.scheme, check, of);
+                    let buffers = buffers_then(&test.layout, &config.scheme, stored, of);
                     let shape = Shape::with_parity(&buffers.map_err(|why| source.wrong(&why))?);
                     let opened = Opened::of(source, shape)?;
                     opened.rows(None, || {}).and_then(|()| opened.parity(None))
@@ -360,8 +358,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         loop {
             let plan = apart.verdict(about)?;
             let (group, place) = plan.group_of(me);
-            let then =
-                buffers_then(&self.layout, &self.scheme, &group.check, (me, ld, state_bytes));
+            let then = buffers_then(&self.layout, &self.scheme, group, (me, ld, state_bytes));
             let then = then.and_then(|buffers| {
                 // Parity is needed only now; what the first save will write lies idle until then.
                 let words = buffers.checksum_words();

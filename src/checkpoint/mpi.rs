@@ -53,8 +53,8 @@ impl World for Positions {
     }
 }
 
-/// The members of one group, in member order.
-pub struct Group(Comm);
+/// The members of one group, in member order; or their helpers, who talk beside them.
+pub struct Group<C = Comm>(C);
 
 impl Group {
     /// Splits the members of group `number` off; all positions call this together.
@@ -63,45 +63,49 @@ impl Group {
     }
 }
 
-impl GroupComm for Group {
-    fn rank(&self) -> usize {
-        self.0.rank()
-    }
+/// A communicator of ranks or of helpers: they differ in how they wait.
+trait Between {
+    fn comm(&self) -> &Comm;
 
-    fn size(&self) -> usize {
-        self.0.size()
-    }
-
-    fn sendrecv(&self, send: Option<(&[u64], usize)>, recv: Option<(&mut [u64], usize)>) {
-        self.0.exchange(send, recv, TAG);
-    }
-
-    fn sendrecv_while(
+    fn exchange_while(
         &self,
         send: Option<(&[u64], usize)>,
         recv: Option<(&mut [u64], usize)>,
-        work: &mut dyn FnMut(),
+        work: impl FnOnce(),
+    );
+}
+
+impl Between for Comm {
+    fn comm(&self) -> &Comm {
+        self
+    }
+
+    fn exchange_while(
+        &self,
+        send: Option<(&[u64], usize)>,
+        recv: Option<(&mut [u64], usize)>,
+        work: impl FnOnce(),
     ) {
-        self.0.exchange_while(send, recv, TAG, work);
-    }
-
-    fn reduce_xor(&self, buffer: &mut [u64], root: usize) {
-        reduce(&self.0, buffer, root, Reduce::Xor);
-    }
-
-    fn reduce_sum(&self, buffer: &mut [f64], root: usize) {
-        reduce(&self.0, buffer, root, Reduce::Sum);
-    }
-
-    fn for_helper(&self) -> Option<Box<dyn GroupComm + Send>> {
-        Some(Box::new(OfHelpers(self.0.elsewhere()?)))
+        Comm::exchange_while(self, send, recv, TAG, work);
     }
 }
 
-/// The helpers of a group's members.
-struct OfHelpers(Elsewhere);
+impl Between for Elsewhere {
+    fn comm(&self) -> &Comm {
+        Elsewhere::comm(self)
+    }
 
-impl GroupComm for OfHelpers {
+    fn exchange_while(
+        &self,
+        send: Option<(&[u64], usize)>,
+        recv: Option<(&mut [u64], usize)>,
+        work: impl FnOnce(),
+    ) {
+        Elsewhere::exchange_while(self, send, recv, TAG, work);
+    }
+}
+
+impl<C: Between> GroupComm for Group<C> {
     fn rank(&self) -> usize {
         self.0.comm().rank()
     }
@@ -111,7 +115,7 @@ impl GroupComm for OfHelpers {
     }
 
     fn sendrecv(&self, send: Option<(&[u64], usize)>, recv: Option<(&mut [u64], usize)>) {
-        self.0.exchange_while(send, recv, TAG, || ());
+        self.0.exchange_while(send, recv, || ());
     }
 
     fn sendrecv_while(
@@ -120,7 +124,7 @@ impl GroupComm for OfHelpers {
         recv: Option<(&mut [u64], usize)>,
         work: &mut dyn FnMut(),
     ) {
-        self.0.exchange_while(send, recv, TAG, work);
+        self.0.exchange_while(send, recv, work);
     }
 
     fn reduce_xor(&self, buffer: &mut [u64], root: usize) {
@@ -131,9 +135,8 @@ impl GroupComm for OfHelpers {
         reduce(self.0.comm(), buffer, root, Reduce::Sum);
     }
 
-    /// It is theirs already.
     fn for_helper(&self) -> Option<Box<dyn GroupComm + Send>> {
-        None
+        Some(Box::new(Group(self.0.comm().elsewhere()?)))
     }
 }
 

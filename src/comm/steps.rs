@@ -100,8 +100,7 @@ pub(super) fn over() {
 
 /// This rank is about to leave: the others of its group hear of it unless they know already.
 pub(super) fn tell() {
-    let between = WHERE.get() == Where::Between;
-    if between && OF.with_borrow(Option::is_some) {
+    if between() {
         vote(false);
     }
 }
@@ -125,5 +124,5 @@ pub(super) fn under_way() -> bool {
 
 /// Whether this rank waits for somebody who may be waiting for it to notice: then it looks after the whole job.
 pub(super) fn between() -> bool {
-    WHERE.get() == Where::Between && OF.with_borrow(Option::is_some)
+    WHERE.get() == Where::Between && under_way()
 }

@@ -232,29 +232,33 @@ pub fn striped_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result
 /// steps; of each a rank then has the G-th part that ended with it, and sends to every other member the piece of what that one
 /// holds: (G-1) (k (alpha + (beta + gamma) bytes/G) + alpha + beta bytes/G).
 pub fn localised_ring(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
-    let (g, k, arithmetic) = localised_group(group, losses, bytes, link)?;
-    let piece = bytes / g;
-    let sum = link.alpha + (link.beta + arithmetic * link.gamma) * piece;
-    let passing = link.alpha + link.beta * piece;
+    let (g, k, sum, passing) = localised_group(group, losses, bytes, link)?;
     finite("the encoding time", (g - 1.0) * (k * sum + passing))
 }
 
 /// The same with each piece's sum by a binary tree: G k reductions, then the pieces from member to member.
 pub fn localised_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
-    let (g, k, arithmetic) = localised_group(group, losses, bytes, link)?;
-    let piece = bytes / g;
-    let sum = link.alpha + (link.beta + arithmetic * link.gamma) * piece;
-    let passing = link.alpha + link.beta * piece;
+    let (g, k, sum, passing) = localised_group(group, losses, bytes, link)?;
     finite("the encoding time", g * k * levels(group) * sum + (g - 1.0) * passing)
 }
 
-fn localised_group(group: u64, losses: u64, bytes: f64, link: Link) -> Result<(f64, f64, f64)> {
+/// G and k; what it takes to send a piece and add to it, and what to send it on.
+fn localised_group(
+    group: u64,
+    losses: u64,
+    bytes: f64,
+    link: Link,
+) -> Result<(f64, f64, f64, f64)> {
     at_least("the number of losses", losses, 1, "at least 1")?;
     let least = losses.saturating_mul(losses.saturating_add(1));
     at_least("the group size", group, least, "k (k+1) for k losses at least")?;
     positive("the checkpoint size", bytes)?;
     link.check()?;
-    Ok((group as f64, losses as f64, if losses == 1 { 1.0 } else { 2.0 }))
+    let (g, k) = (group as f64, losses as f64);
+    let arithmetic = if losses == 1 { 1.0 } else { 2.0 };
+    let piece = bytes / g;
+    let passing = link.alpha + link.beta * piece;
+    Ok((g, k, passing + arithmetic * link.gamma * piece, passing))
 }
 
 /// The paper's localised scheme where both its parts go by binary trees, for which it prints no formula: the encoding as in eq. 6

@@ -10,8 +10,9 @@ use skt_hpl::checkpoint::protocol::{
     Decision, Method, Recovery, Setup, Transitions, decide, is_settled,
 };
 use skt_hpl::memory::header::{Claim, EpochId, Phase};
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 
+use crate::explore::explore;
 use crate::system::{Fate, GROUPS, Garbage, NOTHING, RANKS, Val, Whole, peer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -94,6 +95,7 @@ enum Broken {
     SavesUnderHelper,
 }
 
+#[derive(Debug)]
 struct Aside {
     epochs: u64,
     crashes: u8,
@@ -426,29 +428,6 @@ impl Model for Aside {
         }
         all
     }
-}
-
-fn explore(model: Aside) -> bool {
-    let start = std::time::Instant::now();
-    let Aside { epochs, crashes, ghosts, broken } = model;
-    let checker = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
-    let checker = checker.spawn_bfs().join();
-    let fault = checker
-        .discovery("one common epoch, whole, or no computing")
-        .map(|path| format!("{:#?}", path.into_actions()));
-    println!(
-        "{broken:?}, {epochs} epochs, {crashes} crashes, {ghosts} old copies: {} states in {:.1?}",
-        checker.unique_state_count(),
-        start.elapsed()
-    );
-    if broken == Broken::No {
-        if let Some(path) = &fault {
-            println!("{path}");
-        }
-        let live = checker.discovery("the end is reached after all crashes").is_some();
-        assert!(live || fault.is_some(), "the end was never reached");
-    }
-    fault.is_some()
 }
 
 #[test]

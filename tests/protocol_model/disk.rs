@@ -7,7 +7,9 @@
 
 use skt_hpl::checkpoint::protocol::{Decision, Method, Setup, Transitions, decide_with};
 use skt_hpl::memory::header::{Claim, EpochId};
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
+
+use crate::explore::explore;
 
 const RANKS: usize = 3;
 
@@ -86,6 +88,7 @@ enum Act {
     Restart,
 }
 
+#[derive(Debug)]
 struct Disk {
     epochs: u8,
     crashes: u8,
@@ -336,26 +339,6 @@ impl Model for Disk {
         }
         all
     }
-}
-
-/// Explores everything, or as much as it takes to find a fault.
-fn explore(model: Disk) -> bool {
-    let start = std::time::Instant::now();
-    let Disk { epochs, crashes, broken } = model;
-    let checker = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
-    let checker = checker.spawn_bfs().join();
-    let fault = checker.discovery("the last whole epoch, or no computing");
-    let states = checker.unique_state_count();
-    println!(
-        "method disk, {broken:?}, {epochs} epochs, {crashes} crashes: {states} states in {:.1?}",
-        start.elapsed()
-    );
-    let end = checker.discovery("the end is reached after all crashes").is_some();
-    if let (Broken::No, Some(path)) = (broken, &fault) {
-        println!("{:#?}", path.clone().into_actions());
-    }
-    assert!(broken != Broken::No || fault.is_some() || end, "the end was never reached");
-    fault.is_some()
 }
 
 #[test]

@@ -14,10 +14,12 @@
 mod apart;
 mod aside;
 mod disk;
+mod explore;
 mod system;
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 
+use explore::explore;
 use system::{
     Act, Broken, Fate, Garbage, Mem, NOTHING, Pc, Protocol, RANKS, Rank, Run, Storage, Sys, peer,
 };
@@ -185,34 +187,6 @@ impl Model for Protocol {
         }
         all
     }
-}
-
-/// Explores everything, or as much as it takes to find a fault.
-fn explore(model: Protocol) -> bool {
-    let start = std::time::Instant::now();
-    let Protocol { epochs, crashes, ghosts, storage, broken } = model;
-    let checker = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
-    let checker = checker.spawn_bfs().join();
-    let fault = checker
-        .discovery("one common epoch, whole, or no computing")
-        .map(|path| format!("{:#?}", path.into_actions()));
-    let states = checker.unique_state_count();
-    let live = broken != Broken::No
-        || ["the end is reached", "the end is reached after all crashes"]
-            .iter()
-            .all(|name| checker.discovery(name).is_some());
-    println!(
-        "{broken:?}, {epochs} epochs, {crashes} crashes, {ghosts} old copies, storage {storage:?}: {states} states in \
-         {:.1?}",
-        start.elapsed()
-    );
-    if broken == Broken::No
-        && let Some(path) = &fault
-    {
-        println!("{path}");
-    }
-    assert!(live || fault.is_some(), "the end was never reached");
-    fault.is_some()
 }
 
 #[test]

@@ -223,7 +223,7 @@ pub enum Storage {
     Node,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Protocol {
     pub epochs: u64,
     pub crashes: u8,

@@ -25,7 +25,7 @@ pub struct Status {
 }
 
 /// Who does what in an act.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cast {
     pub seats: Vec<Option<Seat>>,
     /// How many columns of checksums there are.
@@ -48,14 +48,7 @@ impl Cast {
             let (row, col) = grid.coordinates(position?)?;
             Some(Seat { row, col, place: position? })
         };
-        Self {
-            seats: taken.map(seat).collect(),
-            sums: 0,
-            from: None,
-            exchanged: 0,
-            new: 0..0,
-            idle: 0,
-        }
+        Self { seats: taken.map(seat).collect(), ..Self::default() }
     }
 
     /// The roles that are exchanged now.
@@ -227,7 +220,7 @@ fn begin(params: &TestParams, asked: usize, ranks: usize) -> Result<Cast, String
     };
     let idle = ranks - p * (q + sums);
     let seats = (0..ranks).map(seat).collect();
-    Ok(Cast { seats, sums, from: None, exchanged: 0, new: 0..0, idle })
+    Ok(Cast { seats, sums, idle, ..Cast::default() })
 }
 
 impl Status {

@@ -1,7 +1,7 @@
 //! What a whole HPL.dat looks like, before its lines are read one by one: whether somebody has yet to finish it, and whether
 //! its comments stand at the lines they belong to.
 
-use super::dat_reader::LINES;
+use super::dat_values::LINES;
 
 /// A file that was not meant to be read yet: one fault in place of one for every line of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

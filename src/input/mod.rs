@@ -9,6 +9,7 @@ pub mod choices;
 mod dat_line;
 pub mod dat_reader;
 mod dat_shape;
+mod dat_values;
 pub mod diagnostic;
 pub mod hpl_dat;
 pub mod job_name;

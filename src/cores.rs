@@ -1,11 +1,14 @@
 //! The cores this process may use, and which of them a thread keeps to. Hardware threads of one core share its arithmetic and
-//! its caches, so a core counts once, however many threads it has.
+//! its caches, so a core counts once, however many threads it has. Cores that are set aside for helpers count for nobody else.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
 use std::sync::{Mutex, OnceLock};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
 
 use crate::topology::Topology;
 
@@ -40,10 +43,94 @@ pub fn most() -> usize {
     CpuSet::count()
 }
 
-/// The processors, as the system numbers them, that this process is bound to: each hardware thread is one. Empty where
-/// the system does not tell.
+/// Some processors by the numbers that the system gives them, as people write them: `7,15` or `0-3,8`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct List(pub BTreeSet<usize>);
+
+impl FromStr for List {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.trim().parse().ok().filter(|&number| number < most());
+        let range = |part: &str| match part.split_once('-') {
+            Some((first, last)) => Some(number(first)?..=number(last)?),
+            None => number(part).map(|only| only..=only),
+        };
+        let mut all = BTreeSet::new();
+        for part in text.split(',') {
+            match range(part).filter(|range| !range.is_empty()) {
+                Some(range) => all.extend(range),
+                None => {
+                    return Err("numbers of processors, such as 7,15 or 0-3, are needed".to_owned());
+                }
+            }
+        }
+        Ok(Self(all))
+    }
+}
+
+impl fmt::Display for List {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let mut rest = self.0.iter().copied().peekable();
+        let mut between = "";
+        while let Some(first) = rest.next() {
+            let mut last = first;
+            while let Some(next) = rest.next_if_eq(&(last + 1)) {
+                last = next;
+            }
+            match last == first {
+                true => write!(f, "{between}{first}")?,
+                false => write!(f, "{between}{first}-{last}")?,
+            }
+            between = ",";
+        }
+        Ok(())
+    }
+}
+
+/// What is left of the given processors where some were set aside.
+static LEFT: OnceLock<BTreeSet<usize>> = OnceLock::new();
+
+/// The processors, as the system numbers them, that this process is bound to: each hardware thread is one. Without those that
+/// were set aside. Empty where the system does not tell.
 pub fn bound_to() -> &'static BTreeSet<usize> {
-    &given().processors
+    LEFT.get().unwrap_or(&given().processors)
+}
+
+/// Where helpers of this process run; nowhere in particular if there are none.
+static ASIDE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// From here on helpers of this process run on `seats`, and all else of it on `left`: the threads there are, and those that
+/// come. To be called once, by a process that has pinned no thread yet. False if the system does not allow it: then all is as
+/// before.
+pub fn set_aside(seats: &[usize], left: BTreeSet<usize>) -> bool {
+    let wanted: BTreeSet<usize> = seats.iter().copied().collect();
+    let tried = wanted.clone();
+    let trial = std::thread::spawn(move || allow(tried.iter().copied()) && allowed() == tried);
+    if !trial.join().unwrap_or(false) {
+        return false;
+    }
+    let before = &given().processors;
+    if left != *before && LEFT.set(left).is_ok() {
+        for thread in threads() {
+            // What a library has bound otherwise has its reasons.
+            if allowed_to(thread) == *before {
+                allow_to(thread, bound_to().iter().copied());
+            }
+        }
+    }
+    *ASIDE.lock().unwrap_or_else(|e| e.into_inner()) = seats.to_vec();
+    true
+}
+
+/// The calling thread, a helper, goes where helpers run; wherever this process may, if nothing was set aside for them.
+pub fn go_aside() {
+    let seats = ASIDE.lock().unwrap_or_else(|e| e.into_inner()).clone();
+    match seats.is_empty() {
+        true => unpin(),
+        false => _ = allow(seats),
+    }
 }
 
 /// Whole cores among the processors this process is bound to; 0 where the system does not tell.
@@ -108,15 +195,17 @@ pub fn let_heirs_go() {
     if own.len() != 1 || own == *bound_to() {
         return;
     }
-    for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
-        let number = task.file_name().to_str().and_then(|name| name.parse().ok());
-        let Some(thread) = number.map(Pid::from_raw).filter(|pid| *pid != own_number) else {
-            continue;
-        };
-        if allowed_to(thread) == own {
+    for thread in threads() {
+        if thread != own_number && allowed_to(thread) == own {
             allow_to(thread, bound_to().iter().copied());
         }
     }
+}
+
+/// The threads of this process.
+fn threads() -> impl Iterator<Item = Pid> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok().map(Pid::from_raw))
 }
 
 fn allow(processors: impl IntoIterator<Item = usize>) -> bool {
@@ -155,6 +244,36 @@ pub mod tests {
         assert!((1..=bound()).contains(&count()));
         assert!(bound() <= bound_to().len());
         assert_eq!(are_whole(), count() == bound());
+    }
+
+    #[test]
+    fn lists_are_read_as_they_are_written() {
+        for (text, written) in
+            [("7", "7"), ("7,15", "7,15"), ("3-5,0, 1 ,9", "0-1,3-5,9"), ("2-2", "2"), ("1,1", "1")]
+        {
+            let list: List = text.parse().unwrap();
+            assert_eq!((list.to_string().as_str(), list.to_string().parse()), (written, Ok(list)));
+        }
+        for bad in ["", ",", "1,", "a", "-1", "3-1", "1-", "99999", "0x3", "1.5"] {
+            assert!(bad.parse::<List>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn helpers_go_wherever_the_process_may_if_nothing_is_set_aside() {
+        let _alone = alone();
+        let heir = std::thread::spawn(|| {
+            assert!(pin(*bound_to().first().unwrap()));
+            go_aside();
+            own()
+        });
+        assert_eq!(&heir.join().unwrap(), bound_to());
+        // Where there is no such processor all stays as it is.
+        if !bound_to().contains(&(most() - 1)) {
+            let before = bound_to().clone();
+            assert!(!set_aside(&[most() - 1], BTreeSet::new()));
+            assert_eq!(bound_to(), &before);
+        }
     }
 
     #[test]

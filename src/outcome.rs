@@ -190,13 +190,16 @@ pub struct Level2 {
     /// Saves in memory that were put off while an epoch was on its way, and by how long altogether.
     pub put_off: u64,
     pub put_off_s: f64,
-    /// Waiting for storage, at stops.
+    /// Waiting for storage, at stops; without helpers for each epoch, as part of its save.
     pub wait_s: f64,
     /// How often the test went on from storage.
     pub fetched: u64,
     /// Whether all checkpoints are there, and none in memory (method disk).
     #[serde(default)]
     pub alone: bool,
+    /// Whether the ranks stopped for each epoch (`--helpers off`).
+    #[serde(default)]
+    pub waited: bool,
 }
 
 /// What columns of checksums did for a test, and what that took. Seconds of wall time, within the time that counts.

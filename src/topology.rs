@@ -86,6 +86,14 @@ impl Topology {
         some
     }
 
+    /// All processors of the cores that these belong to.
+    pub fn of_their_cores(&self, processors: &BTreeSet<usize>) -> BTreeSet<usize> {
+        let some = self.among(processors);
+        let cores: BTreeSet<usize> = some.places.values().map(|place| place.core).collect();
+        let all = self.places.iter().filter(|(_, place)| cores.contains(&place.core));
+        all.map(|(cpu, _)| *cpu).collect()
+    }
+
     pub fn sockets(&self) -> usize {
         self.count(|place| place.socket)
     }

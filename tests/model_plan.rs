@@ -225,7 +225,7 @@ proptest! {
             method: on(15).then_some(Method::ALL[(ints[0] % 6) as usize]),
             scope: Scope::Corner, group: on(16).then_some(int(6, 40)), losses: int(5, 4),
             layout: ChecksumLayout::ALL[(ints[1] % 3) as usize],
-            helpers: on(20), checksum_columns: on(19).then_some(int(1, 6)), measured: None, job: None, level2: None, simulate: 0, threads: 1, seed: 1,
+            helpers: on(20), checksum_columns: on(19).then_some(int(1, 6)), measured: None, job: None, level2: on(21).then(|| "/scratch".into()), level2_every: opt(22, 7), simulate: 0, threads: 1, seed: 1,
         };
         if let Ok(advice) = plan(&inputs) {
             let json = serde_json::to_value(&advice.plan).unwrap();
@@ -527,4 +527,46 @@ fn helpers_that_encode_make_saves_cheaper() {
         let why = plan(&Inputs { method: Some(method), ..helped.clone() }).unwrap_err();
         assert!(method == Method::Disk || why.to_string().contains("--method double"), "{why}");
     }
+}
+
+/// A second level: what it takes to write, by who does it, and section 5.1's word with nothing to be copied beforehand.
+#[test]
+fn what_goes_to_storage_is_weighed_by_who_writes_it() {
+    let mtbf = Some(Mtbf::System(6.0 * HOUR_S));
+    let inputs = Inputs {
+        mtbf,
+        ranks_per_node: 2,
+        disk: Some(20e9),
+        level2: Some("/scratch".into()),
+        ..quick(64, 24, 64e9)
+    };
+    let advice = plan(&inputs).unwrap();
+    let storing = advice.plan.storing.unwrap();
+    let n = advice.plan.shape.n as f64;
+    assert_eq!(storing.bytes, 8.0 * n * (n + 1.0));
+    assert_eq!((storing.write, storing.every), (storing.bytes / 20e9, HOUR_S));
+    // 64 nodes, of whose 64 GB the matrix has a good third or more, at 20 GB/s: between one and three minutes.
+    assert!((60.0..180.0).contains(&storing.write), "{storing:?}");
+    assert!((storing.waiting - storing.write / HOUR_S).abs() < 1e-12);
+    assert!((storing.beside - storing.waiting / 12.0).abs() < 1e-12);
+    assert_eq!(storing.kept_free, 1.0 / 24.0);
+    assert!((storing.break_even - 24.0 * storing.write).abs() < 1e-9);
+    // 1/24 of an hour is 150 s.
+    assert_eq!(storing.core_pays, Some(storing.write > 150.0));
+    assert!(!advice.skt_toml.contains("level2-every") && !advice.skt_toml.contains("helper"));
+    // Every minute a core would pay; never where the run is over before.
+    let often = plan(&Inputs { level2_every: Some(60.0), ..inputs.clone() }).unwrap();
+    assert_eq!(often.plan.storing.unwrap().core_pays, Some(true));
+    assert!(often.skt_toml.contains("level2-every = \"60s\""));
+    let never = plan(&Inputs { level2_every: Some(1e9), ..inputs.clone() }).unwrap();
+    assert_eq!(never.plan.storing.unwrap().core_pays, None);
+    // Without a rate, or a level of that kind, there is nothing to say, but what is missing.
+    let unknown = plan(&Inputs { disk: None, ..inputs.clone() }).unwrap();
+    assert_eq!(unknown.plan.storing, None);
+    assert!(unknown.warnings.iter().any(|w| w.contains("bandwidth of the file system (--disk)")));
+    let method = Some(Method::Disk);
+    let alone = plan(&Inputs { method, level2_every: Some(60.0), ..inputs.clone() }).unwrap();
+    assert_eq!(alone.plan.storing, None);
+    assert!(alone.warnings.iter().any(|w| w.contains("--level2-every has no effect")));
+    assert_eq!(plan(&Inputs { level2: None, ..inputs }).unwrap().plan.storing, None);
 }

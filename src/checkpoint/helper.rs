@@ -41,7 +41,7 @@ pub(super) fn start<T: Send + 'static>(
     let its = flow.clone();
     let thread = Builder::new().name(name.into()).spawn(move || {
         // It begins on the core of whoever starts it, which has work of its own there.
-        cores::unpin();
+        cores::go_aside();
         work(&its)
     });
     (flow, thread)

@@ -14,6 +14,10 @@
 //! interval never gets one. What it costs is that the last save in memory grows older meanwhile, and that is told. A
 //! helper that moves nothing for a minute, or fails, is not waited for: the epoch is given up, everywhere.
 //!
+//! *Where there are no helpers* (`--helpers off`) the ranks stop after the commit until the epoch is there, manifest and all, and
+//! nothing is ever put off. The same threads write, so that storage which hangs takes nobody with it, but never beside a rank
+//! that computes.
+//!
 //! Under method disk there is no first level: each save is made here, and waited for (`disk`).
 
 use std::collections::HashMap;
@@ -22,7 +26,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::helper::{State, Task};
-use super::plan::{Buffers, Committed};
+use super::plan::{Buffers, Committed, Helpers};
 use super::save::Checkpointer;
 use super::when::{Interval, Scheduler};
 use super::world::World;
@@ -45,6 +49,8 @@ pub struct Storage {
     pub seat: u64,
     /// Every so many saves, or at the first save after so long.
     pub every: Interval,
+    /// Whether ranks go on while it is written.
+    pub helpers: Helpers,
     /// What the last bits of this run's results depend on, in words.
     pub arithmetic: String,
     /// Epochs there that this test can go on from, the best first; the same on every rank.
@@ -56,6 +62,10 @@ pub struct Storage {
     /// This launch has lost ranks and goes on in place; the same on every rank.
     pub in_place: bool,
 }
+
+/// So much time, unless something else is asked for, lies between epochs that go to storage, seconds: it is for what takes all
+/// memory, which is rare, and then an hour of work is what is lost.
+pub const EVERY_DEFAULT_S: f64 = 3600.0;
 
 /// What rank 0 says at a boundary, in bits.
 pub(super) const SAVE: u64 = 1;
@@ -92,6 +102,8 @@ pub(super) struct Level2 {
     flight: Option<(About, Task<u64>)>,
     /// Who lists files: the manifest of the epoch before.
     manifest: Option<(About, Instant, Task<u64>)>,
+    /// The epoch that ranks have waited for, and that is there: without helpers, or at a stop.
+    brought: Option<EpochId>,
     /// Helpers that were given up and have not noticed yet.
     stuck: Vec<Task<u64>>,
     /// Since when a save has been put off.
@@ -137,6 +149,7 @@ impl Level2 {
     /// `alone`: memory holds no checkpoint.
     pub(super) fn new(storage: Storage, seats: &[usize], me: usize, alone: bool) -> Self {
         let scheduler = Scheduler::new(storage.every, 0, 0.0);
+        let waited = storage.helpers == Helpers::Off;
         let here = seats.iter().enumerate().filter(|(_, seat)| **seat == me);
         let lists = here.map(|(position, _)| position as u32).collect();
         Self {
@@ -147,11 +160,12 @@ impl Level2 {
             begin_next: false,
             flight: None,
             manifest: None,
+            brought: None,
             stuck: Vec::new(),
             put_off_since: None,
             said: None,
             alone: alone.then(Alone::default),
-            tally: outcome::Level2 { alone, ..outcome::Level2::default() },
+            tally: outcome::Level2 { alone, waited, ..outcome::Level2::default() },
         }
     }
 
@@ -268,6 +282,11 @@ impl Level2 {
     /// Whether what is being saved goes to storage when it is committed; asked once.
     pub(super) fn begins_next(&mut self) -> bool {
         std::mem::take(&mut self.begin_next)
+    }
+
+    /// Whether ranks stop for what goes to storage, whatever it is.
+    fn stops_ranks(&self) -> bool {
+        self.storage.helpers == Helpers::Off
     }
 
     /// A save has been made.
@@ -461,10 +480,15 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let position = self.header.id.position;
             match task.end() {
                 // Others may lack the room; and removing can take its time.
-                Ok(_) => drop(Task::start(move |_| {
-                    shelf.withdraw(key, position);
-                    Ok(())
-                })),
+                Ok(_) => {
+                    let mut task = Task::start(move |_| {
+                        shelf.withdraw(key, position);
+                        Ok(())
+                    });
+                    if level2.stops_ranks() {
+                        task.wait();
+                    }
+                }
                 Err(Stopped::GivenUp) => {}
                 Err(Stopped::Failed(text)) => why = text,
             }
@@ -480,13 +504,36 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// What was just committed goes to storage, if rank 0 said so.
-    pub(super) fn begin_if_due(&mut self) {
-        let Some(level2) = &mut self.level2 else { return };
+    /// What was just committed goes to storage, if rank 0 said so. The seconds that the ranks have stopped for that.
+    pub(super) fn begin_if_due(&mut self) -> f64 {
+        let Some(level2) = &mut self.level2 else { return 0.0 };
         level2.saved();
-        if level2.begins_next() {
-            self.begin_committed();
+        if !level2.begins_next() {
+            return 0.0;
         }
+        self.begin_committed();
+        if !self.level2.as_ref().expect("as above").stops_ranks() {
+            return 0.0;
+        }
+        let waiting = Instant::now();
+        self.bring();
+        let waited = waiting.elapsed().as_secs_f64();
+        let level2 = self.level2.as_mut().expect("as above");
+        level2.tally.wait_s += waited;
+        // From one epoch to the next time counts in which something was computed.
+        level2.scheduler.saved(level2.saves, self.started.elapsed().as_secs_f64(), 0.0, 0.0);
+        waited
+    }
+
+    /// Waits until the committed epoch, which is on its way, is on storage with all its manifests. All ranks together: whether it
+    /// is.
+    fn bring(&mut self) -> bool {
+        let Awaited { files, listed } = self.await_flight();
+        let whole = files && listed != Some(false);
+        let whole = self.world.least(&[u64::from(whole)]) == [1];
+        let level2 = self.level2.as_mut().expect("an epoch was on its way");
+        level2.brought = self.header.claim.base.filter(|_| whole);
+        whole
     }
 
     /// A helper sets out with what lies committed in memory.
@@ -553,12 +600,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             task.wait();
         }
         level2.note_manifest();
-        if level2.flight.is_none() {
+        // Without helpers the save has waited for it, if it was its turn.
+        let there = level2.brought.is_some() && level2.brought == self.header.claim.base;
+        if !there && level2.flight.is_none() {
             self.begin_committed();
         }
-        let Awaited { files, listed } = self.await_flight();
-        let whole = files && listed != Some(false);
-        let whole = self.world.least(&[u64::from(whole)]) == [1];
+        let whole = there || self.bring();
         let level2 = self.level2.as_mut().expect("as above");
         level2.tally.wait_s += waiting.elapsed().as_secs_f64();
         if whole && self.world.rank() == 0 {

@@ -70,6 +70,17 @@ impl Encoding {
     }
 }
 
+/// Who does what the ranks need not stop for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Helpers {
+    /// A thread of each rank, beside it.
+    #[default]
+    Threads,
+    /// Nobody: the ranks stop until it is done.
+    Off,
+}
+
 /// How a problem lies over the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {

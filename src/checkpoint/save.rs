@@ -35,6 +35,8 @@ pub struct SaveReport {
     pub barrier_s: f64,
     /// Copying.
     pub copy_s: f64,
+    /// Waiting for storage, where there are no helpers.
+    pub store_s: f64,
     /// Bytes of the matrix this rank copied.
     pub bytes: usize,
 }
@@ -258,7 +260,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         report.copy_s += copied.elapsed().as_secs_f64();
         self.commit(boundary);
-        self.begin_if_due();
+        report.store_s = self.begin_if_due();
         self.account(begin, copy_boundary, &mut report);
         report
     }
@@ -281,7 +283,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         report.seconds = begin.elapsed().as_secs_f64();
         let now = self.started.elapsed().as_secs_f64();
         let bytes = self.layout.bytes(0, copy_boundary.unwrap_or(0), self.scheme.scope);
-        self.scheduler.saved(report.boundary, now, report.seconds, bytes as f64);
+        // How often to save in memory does not hang on what storage takes.
+        let seconds = report.seconds - report.store_s;
+        self.scheduler.saved(report.boundary, now, seconds, bytes as f64);
     }
 
     /// Encodes the checksum of `epoch` from the frozen matrix, and takes the digests of what comes by.

@@ -77,16 +77,19 @@ pub fn run(flags: &BenchFlags) -> Exit {
     set_phase("looking at the nodes");
     let node = world.comm().split_by_node();
     let comm = world.comm();
+    let protection = loaded.settings.protection.as_ref();
+    let helper_cores = protection.and_then(|p| p.helper_cores.as_ref());
+    let aside = helper_cores.map_or(Ok(()), |named| pins::set_aside(comm, named));
     let threads = loaded.settings.threads.unwrap_or_else(|| pins::usual_threads(&node));
     let pins = pins::decide(comm, threads, loaded.settings.pin);
     let (choice, run_id) = (loaded.settings.engine, own_run_id());
-    let protection = loaded.settings.protection.as_ref();
     let mut proposal =
         Proposal::new(comm.rank(), choice, (threads, pins.is_ok()), run_id.as_deref());
     proposal.needs(armed.map_err(|why| Ended::new(Exit::BadInput, why)));
     proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
     proposal.needs(nonstop::fits(&loaded, &world));
     proposal.needs(helpers_fit(&loaded, &world));
+    proposal.needs(aside);
     proposal.needs(room(&node, &loaded, threads).map_err(|why| Ended::new(Exit::BadInput, why)));
     let ground = protection.and_then(|p| proposal.needs(Ground::prepare(p, comm.rank())));
     let mut pool = pins::pool(threads, &pins);
@@ -104,6 +107,9 @@ pub fn run(flags: &BenchFlags) -> Exit {
     if comm.rank() == 0 && launcher_rank::speaks_for_all() {
         say(told);
         say(pins::told(common.threads, common.pinned, &pins));
+        if let Some(line) = protection.and_then(pins::helpers_told) {
+            say(line);
+        }
     }
     if let (Some(differs), 0) = (&common.differs, comm.rank()) {
         say(format_args!("mind: {}", unlike(&common, differs)));

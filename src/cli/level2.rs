@@ -9,6 +9,7 @@ use super::exit::Exit;
 use super::say;
 use crate::checkpoint::level2::{Storage, patiently};
 use crate::checkpoint::placement::Found;
+use crate::checkpoint::plan::Helpers;
 use crate::checkpoint::restore::new_run;
 use crate::comm::Comm;
 use crate::input::settings;
@@ -214,6 +215,7 @@ impl<'a> Level2<'a> {
         rounding: &str,
         fresh_run: u128,
         in_place: bool,
+        helpers: Helpers,
     ) -> Storage {
         let first = self.first.replace(false);
         Storage {
@@ -221,6 +223,7 @@ impl<'a> Level2<'a> {
             sight: self.settings.scope,
             seat: self.seat as u64,
             every: self.settings.every,
+            helpers,
             arithmetic: rounding.to_owned(),
             stored: if first { self.stock.for_test(number, digest) } else { Vec::new() },
             damaged: if first { self.stock.damaged.clone() } else { Vec::new() },
@@ -257,6 +260,6 @@ pub fn account(
     sum.put_off += now.put_off;
     sum.put_off_s += now.put_off_s;
     sum.wait_s += now.wait_s;
-    sum.alone = now.alone;
+    (sum.alone, sum.waited) = (now.alone, now.waited);
     Some(sum)
 }

@@ -4,6 +4,7 @@
 //! that comes to the same on all of them, which of these each has for itself. A rank that is bound to cores of its own takes
 //! them; ranks that a launcher has bound to the same ones, or to none, share them out, neighbours beside each other. Where that
 //! does not come out even nobody is pinned: two threads on one core would be far slower than threads the system moves.
+//! Cores that `--helper-cores` names are helpers' alone: they are taken from all ranks before anything is shared out.
 //! Called by `benchmark` and by the trials of `tune`, before a rank has its pool; no bit of a result depends on it.
 
 use std::collections::BTreeSet;
@@ -11,8 +12,12 @@ use std::fmt;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::agreement::Ended;
+use super::exit::Exit;
+use crate::checkpoint::plan::Helpers;
 use crate::comm::Comm;
-use crate::cores;
+use crate::cores::{self, List};
+use crate::input::settings::Protection;
 use crate::params::Pinning;
 use crate::supervise::talk::processes::kernel;
 use crate::threads::Pool;
@@ -99,6 +104,50 @@ fn pins(ranks: &[Has], me: usize, topology: &Topology) -> Result<Vec<usize>, Loo
     Err(Loose::Uneven { threads, cores: known.cores() })
 }
 
+/// Where the helpers of rank `me` run, and what is left to all else of it, when these processors are helpers'. Of a core that has
+/// one of them nothing is left.
+///
+/// Ranks that are bound to the same processors share out those of the named that they are bound to; ranks that are bound to
+/// none of them, since the launcher has left these free, share out all. Neighbours have neighbours.
+fn aside(
+    ranks: &[Has],
+    me: usize,
+    topology: &Topology,
+    named: &BTreeSet<usize>,
+) -> Result<(Vec<usize>, BTreeSet<usize>), String> {
+    let here = topology.among(named);
+    if here.hardware_threads() < named.len() {
+        let known: BTreeSet<usize> = here.in_order().into_iter().collect();
+        return Err(format!(
+            "--helper-cores: this node has no processor {}",
+            List(named.difference(&known).copied().collect())
+        ));
+    }
+    let theirs = topology.of_their_cores(named);
+    let mine = &ranks[me].processors;
+    let left: BTreeSet<usize> = mine.difference(&theirs).copied().collect();
+    if left.is_empty() {
+        return Err(format!(
+            "--helper-cores {} leaves nothing to compute with: the rank is bound to {}",
+            List(named.clone()),
+            List(mine.clone())
+        ));
+    }
+    let of = |has: &Has| -> BTreeSet<usize> { named & &has.processors };
+    let shared = if of(&ranks[me]).is_empty() { named.clone() } else { of(&ranks[me]) };
+    // Who has none has others like it, whatever each is bound to.
+    let with = |rank: usize| match of(&ranks[me]).is_empty() {
+        true => of(&ranks[rank]).is_empty(),
+        false => ranks[rank].processors == *mine,
+    };
+    let sharing: Vec<usize> = (0..ranks.len()).filter(|&rank| with(rank)).collect();
+    let place = sharing.iter().position(|&rank| rank == me).expect("a rank is like itself");
+    let all = topology.among(&shared).in_order();
+    let first = place * all.len() / sharing.len();
+    let end = ((place + 1) * all.len() / sharing.len()).max(first + 1);
+    Ok((all[first..end].to_vec(), left))
+}
+
 /// Words in which a rank tells what it has: the kernel it runs under, threads, whether its time is whole, processors.
 const HEAD: usize = 3;
 
@@ -134,11 +183,23 @@ pub fn usual_threads(node: &Comm) -> usize {
     (cores::count() / alike.count().max(1)).max(1)
 }
 
-/// All ranks together: the processors of this one's `threads`, or why they have none of their own.
-pub fn decide(comm: &Comm, threads: usize, wanted: Pinning) -> Result<Vec<usize>, Loose> {
-    if wanted == Pinning::Off {
-        return Err(Loose::Unwanted);
+/// All ranks together: sets aside what `--helper-cores` names. On this rank afterwards only helpers run there.
+pub fn set_aside(comm: &Comm, named: &List) -> Result<(), Ended> {
+    let (ranks, me) = under_one_kernel(comm, 0);
+    let (seats, left) = aside(&ranks, me, Topology::here(), &named.0)
+        .map_err(|why| Ended::new(Exit::BadInput, why))?;
+    match cores::set_aside(&seats, left) {
+        true => Ok(()),
+        false => {
+            let seats = List(seats.into_iter().collect());
+            let why = format!("--helper-cores: the system does not let this rank run on {seats}");
+            Err(Ended::new(Exit::Environment, why))
+        }
     }
+}
+
+/// What the ranks under this one's kernel have, and which of them it is. All ranks together.
+fn under_one_kernel(comm: &Comm, threads: usize) -> (Vec<Has>, usize) {
     let kernel = xxh3_64(kernel().as_bytes());
     // A colour is a C int without a sign. That two kernels have one is no harm: the words tell them apart.
     let colour = (kernel & i32::MAX as u64) as usize;
@@ -153,6 +214,15 @@ pub fn decide(comm: &Comm, threads: usize, wanted: Pinning) -> Result<Vec<usize>
         .map(|(rank, words)| (rank, Has::from_words(words)))
         .unzip();
     let me = places.iter().position(|&rank| rank == machine.rank()).expect("it is of its kernel");
+    (ranks, me)
+}
+
+/// All ranks together: the processors of this one's `threads`, or why they have none of their own.
+pub fn decide(comm: &Comm, threads: usize, wanted: Pinning) -> Result<Vec<usize>, Loose> {
+    if wanted == Pinning::Off {
+        return Err(Loose::Unwanted);
+    }
+    let (ranks, me) = under_one_kernel(comm, threads);
     let pins = pins(&ranks, me, Topology::here())?;
     let allowed = pins.iter().all(|&processor| cores::pin(processor));
     cores::unpin();
@@ -211,6 +281,27 @@ pub fn told(
         (Extent::None, Ok(_)) => "not pinned".to_owned(),
     };
     format!("threads: {number} a rank, {pinned}")
+}
+
+/// A line about helpers; None where there is nothing for them to do beside the ranks.
+pub fn helpers_told(protection: &Protection) -> Option<String> {
+    let what = match (protection.has_second_level(), protection.encode.by_helper()) {
+        (false, false) => return None,
+        (true, false) => "storage",
+        (false, true) => "checksums",
+        (true, true) => "storage and checksums",
+    };
+    Some(match (protection.helpers, &protection.helper_cores) {
+        (Helpers::Off, _) => {
+            "helpers: none (--helpers off): ranks stop for what goes to storage".to_owned()
+        }
+        (Helpers::Threads, None) => format!(
+            "helpers: a thread of each rank for {what}, on the rank's cores or wherever else it may run (--helper-cores)"
+        ),
+        (Helpers::Threads, Some(cores)) => format!(
+            "helpers: a thread of each rank for {what}, on processors {cores} of each node, whose cores nothing else here uses"
+        ),
+    })
 }
 
 #[cfg(test)]
@@ -328,6 +419,64 @@ mod tests {
         // Three do not divide 64 cores; they have 21 each.
         let ranks = vec![has(0..128, 21); 3];
         assert_eq!(check(&ranks, &topology), 3);
+    }
+
+    #[test]
+    fn ranks_share_out_what_helpers_have() {
+        let topology = small();
+        let set = |some: &[usize]| some.iter().copied().collect::<BTreeSet<usize>>();
+        let all = |ranks: &[Has], named: &[usize]| -> Vec<_> {
+            let one = |me| aside(ranks, me, &topology, &set(named));
+            (0..ranks.len()).map(one).collect()
+        };
+        // A core is helpers' as a whole, or not at all.
+        assert_eq!(all(&[has(0..4, 0)], &[3]), [Ok((vec![3], set(&[0, 2])))]);
+        assert_eq!(all(&[has(0..4, 0)], &[1, 3]), [Ok((vec![1, 3], set(&[0, 2])))]);
+        let two = [has(0..4, 0), has(0..4, 0)];
+        let left = set(&[0, 2]);
+        assert_eq!(all(&two, &[1, 3]), [Ok((vec![1], left.clone())), Ok((vec![3], left.clone()))]);
+        assert_eq!(all(&two, &[1]), [Ok((vec![1], left.clone())), Ok((vec![1], left.clone()))]);
+        // The launcher has left a core free: both go there.
+        let bound = [has([0], 0), has([2], 0)];
+        assert_eq!(all(&bound, &[3]), [Ok((vec![3], set(&[0]))), Ok((vec![3], set(&[2])))]);
+        let why = |ranks: &[Has], named: &[usize]| all(ranks, named)[0].clone().unwrap_err();
+        assert!(why(&two, &[0, 1]).contains("nothing to compute with: the rank is bound to 0-3"));
+        assert!(why(&bound, &[0]).contains("leaves nothing"));
+        assert!(why(&two, &[3, 4, 5]).contains("no processor 4-5"));
+        // Each of four ranks that are bound to a quarter has the last core of its own.
+        let large = Topology::even(16, 4);
+        let ranks: Vec<Has> = (0..4).map(|rank| has(4 * rank..4 * rank + 4, 0)).collect();
+        for me in 0..4 {
+            let named = set(&[3, 7, 11, 15]);
+            let mine: BTreeSet<usize> = (4 * me..4 * me + 3).collect();
+            assert_eq!(aside(&ranks, me, &large, &named), Ok((vec![4 * me + 3], mine)));
+        }
+        // Of ranks that are bound to nothing each has one, beside the cores that it will have.
+        let ranks = vec![has(0..16, 0); 4];
+        for me in 0..4 {
+            let (seats, left) = aside(&ranks, me, &large, &set(&[3, 7, 11, 15])).unwrap();
+            assert_eq!((seats, left.len()), (vec![4 * me + 3], 12));
+            let rest = vec![Has { processors: left, threads: 3, whole: true }; 4];
+            let wanted: Vec<usize> = (4 * me..4 * me + 3).collect();
+            assert_eq!(pins(&rest, me, &large), Ok(wanted));
+        }
+    }
+
+    #[test]
+    fn a_line_says_who_helps_and_where() {
+        use crate::input::settings::{Overrides, Saving, Settings};
+        let told = |set: &Overrides| helpers_told(&Settings::from(set).protection.unwrap());
+        let saving = Some(Saving::Every(crate::checkpoint::when::Interval::Iterations(1)));
+        let set = Overrides { checkpoint: saving, ..Overrides::default() };
+        assert_eq!(told(&set), None);
+        let set = Overrides { level2: Some("/scratch".into()), ..set };
+        assert!(told(&set).unwrap().contains("for storage, on the rank's cores"));
+        let off = Overrides { helpers: Some(Helpers::Off), ..set.clone() };
+        assert!(told(&off).unwrap().contains("helpers: none"));
+        let encode = Some(crate::checkpoint::plan::Encoding::Helper);
+        let helper_cores = Some("1,3-4".parse().unwrap());
+        let set = Overrides { encode, helper_cores, ..set };
+        assert!(told(&set).unwrap().contains("storage and checksums, on processors 1,3-4 of"));
     }
 
     #[test]

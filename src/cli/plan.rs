@@ -18,7 +18,7 @@ use crate::model::hpl_dat::hpl_dat;
 use crate::model::memory::{Method, Scope};
 use crate::model::nonstop::Columns;
 use crate::model::planner::{
-    self, Advice, Comparison, Helpers, Inputs, Measured, Mtbf, Plan, calibration_sizes,
+    self, Advice, Comparison, Helpers, Inputs, Measured, Mtbf, Plan, Storing, calibration_sizes,
     columns_of_checksums, node_hours, test_params,
 };
 use crate::supervise::start::launcher::{Launcher, WITH_ULFM};
@@ -75,7 +75,7 @@ pub struct PlanFlags {
     #[arg(long, value_name = "RATE", value_parser = bytes_per_second, help_heading = MACHINE)]
     copy: Option<f64>,
 
-    /// Bandwidth of the file system, all nodes together (for --method disk)
+    /// Bandwidth of the file system, all nodes together (for --method disk and --level2)
     #[arg(long, value_name = "RATE", value_parser = bytes_per_second, help_heading = MACHINE)]
     disk: Option<f64>,
 
@@ -166,6 +166,10 @@ pub struct PlanFlags {
     /// Where checkpoints on storage go, a folder that all nodes share: those of method disk, or a second level of the others'
     #[arg(long, value_name = "DIR", help_heading = RUN)]
     level2: Option<PathBuf>,
+
+    /// Time between two checkpoints in memory that go there as well [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = seconds, requires = "level2", help_heading = RUN)]
+    level2_every: Option<f64>,
 
     /// Take the rate from results of earlier runs: output of any HPL, or JSON
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
@@ -363,6 +367,7 @@ fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refus
         measured: None,
         job: flags.job.clone(),
         level2: flags.level2.clone(),
+        level2_every: flags.level2_every,
         simulate: flags.runs,
         threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
         seed: flags.seed,
@@ -587,6 +592,38 @@ fn by_helpers(helpers: &Helpers, cores: u64) -> String {
     )
 }
 
+/// What bringing checkpoints to storage takes, by who does it, and whether a core should be kept free for it.
+fn on_storage(storing: &Storing, cores: u64) -> Vec<String> {
+    let even = show_seconds(storing.break_even);
+    vec![
+        format!(
+            "{} each {}, written in {}",
+            show_bytes(storing.bytes),
+            show_seconds(storing.every),
+            show_seconds(storing.write)
+        ),
+        format!(
+            "by threads beside the ranks: {} of the cores' time at most, nothing where one is idle",
+            percent(storing.beside)
+        ),
+        format!(
+            "by ranks that wait (--helpers off): {} of the time in between",
+            percent(storing.waiting)
+        ),
+        format!(
+            "on a core of each node kept free (--helper-cores), of {cores}: {}; {}",
+            percent(storing.kept_free),
+            match storing.core_pays {
+                Some(true) =>
+                    format!("beside ranks that wait it pays here, and up to {even} between two"),
+                Some(false) =>
+                    format!("beside ranks that wait it pays up to {even} between two, so not here"),
+                None => "this run ends before the first".to_owned(),
+            }
+        ),
+    ]
+}
+
 /// Which way to go on is better here, and what that hangs on.
 fn without_restart(c: &Comparison) -> String {
     let mut t = format!(
@@ -716,6 +753,11 @@ fn describe(inputs: &Inputs, advice: &Advice, measured: Option<(&Fit, &[Sample])
     }
     if let Some(helpers) = &plan.helpers {
         row("helpers", by_helpers(helpers, inputs.cores));
+    }
+    if let Some(storing) = &plan.storing {
+        for (line, text) in on_storage(storing, inputs.cores).into_iter().enumerate() {
+            row(if line == 0 { "on storage" } else { "" }, text);
+        }
     }
     row(
         "time",

@@ -390,7 +390,8 @@ impl<'a> Guardian<'a> {
             node: self.host.clone(),
             storage: self.level2.as_ref().map(|level2| {
                 let in_place = max(context, story.has_lost.into()) > 0;
-                level2.of_test((number as u32, digest), &self.rounding, self.fresh_run, in_place)
+                let (test, helpers) = ((number as u32, digest), self.settings.helpers);
+                level2.of_test(test, &self.rounding, self.fresh_run, in_place, helpers)
             }),
         };
         set_phase("taking the memory of the run");

@@ -223,6 +223,16 @@ fn tell_protection(outcome: &Outcome) {
         ));
         return;
     }
+    if level2.waited {
+        say(format_args!(
+            "on storage: {} epoch(s), {}, written in {:.2} s, for which the ranks waited {:.2} s{from}",
+            level2.epochs,
+            human(u128::from(level2.bytes)),
+            level2.write_s,
+            level2.wait_s
+        ));
+        return;
+    }
     say(format_args!(
         "on storage: {} epoch(s), {}, written in {:.2} s beside the computation; {} save(s) in memory put off by \
          {:.2} s altogether; {:.2} s waiting at stops{from}",

@@ -19,9 +19,11 @@ use super::hpl_dat::{HplDat, Output};
 use super::job_name::{LENGTH_MAX, job_name};
 use crate::checkpoint::groups::GROUP_DEFAULT;
 use crate::checkpoint::layout::ChecksumLayout;
-use crate::checkpoint::plan::{Encoding, Scheme, Scope};
+use crate::checkpoint::level2::EVERY_DEFAULT_S;
+use crate::checkpoint::plan::{Encoding, Helpers, Scheme, Scope};
 use crate::checkpoint::protocol::Method;
 use crate::checkpoint::when::Interval;
+use crate::cores::List;
 use crate::lu::SUMS_MAX;
 use crate::memory::Store;
 use crate::params::{Bcast, Engine, Fact, Form, Halves, Mapping, Pinning, Rng, Swap};
@@ -72,6 +74,10 @@ fn output(text: &str) -> Result<Output, String> {
         "stderr" => Ok(Output::Stderr),
         _ => path(text).map(Output::File),
     }
+}
+
+fn processors(text: &str) -> Result<List, String> {
+    text.parse()
 }
 
 /// When to save, or not at all.
@@ -152,6 +158,7 @@ words!(level2_scope: Sight { "shared" => Sight::Shared, "node" => Sight::Node })
 words!(encode: Encoding {
     "reduce" => Encoding::Reduce, "pipelined" => Encoding::Pipelined, "helper" => Encoding::Helper,
 });
+words!(helpers: Helpers { "threads" => Helpers::Threads, "off" => Helpers::Off });
 words!(store: Store {
     "posix" => Store::Posix, "sysv" => Store::SysV, "hugetlbfs" => Store::HugeTlbfs,
 });
@@ -390,6 +397,16 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", value_parser = level2_scope(), help_heading = PROTECT)]
     pub level2_scope: Option<Sight>,
 
+    /// Who writes to storage what memory holds: a thread of each rank while the rank goes on (threads); or nobody, so that at each
+    /// save that goes there all ranks stop until it is there (off), for nodes without time to spare [default: threads]
+    #[arg(long, value_name = "NAME", value_parser = helpers(), help_heading = PROTECT)]
+    pub helpers: Option<Helpers>,
+
+    /// Processors of each node, by the system's numbers (7,15 or 60-63), for the helpers of its ranks alone: nothing else of this
+    /// run uses their cores [default: none; helpers run beside the ranks' threads, where there is room]
+    #[arg(long, value_name = "LIST", value_parser = processors, help_heading = PROTECT)]
+    pub helper_cores: Option<List>,
+
     /// Failure domains: lines `host domain` or `rank:R domain` [default: each node is one]
     #[arg(long, value_name = "FILE", value_parser = path, help_heading = PROTECT)]
     pub domains: Option<PathBuf>,
@@ -460,6 +477,7 @@ impl Overrides {
         }
         dat.grids = ps.into_iter().zip(qs).collect();
         self.helpers_have_a_copy()?;
+        self.helpers_have_work()?;
         self.disk_has_what_it_needs()?;
         self.level2_has_a_first()
     }
@@ -490,6 +508,42 @@ impl Overrides {
                     "encode is helper, which needs a copy of the matrix beside the last checkpoint, and method {why}"
                 ),
                 "give --method double, which has that (`skt-hpl plan` says how much memory is left), or --encode pipelined",
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+    }
+
+    /// Nobody helps where there are no helpers, and nobody's cores are kept free.
+    fn helpers_have_work(&self) -> Result<(), Diagnostics> {
+        if matches!(self.checkpoint, Some(Saving::Off)) {
+            return Ok(());
+        }
+        let (off, encode) =
+            (self.helpers == Some(Helpers::Off), self.encode == Some(Encoding::Helper));
+        let on_disk = self.method == Some(Guarding::Saves(Method::Disk));
+        let (what, help) = if off && encode {
+            (
+                "encode is helper, and helpers is off: nobody would make the checksums",
+                "give --encode pipelined, with which the ranks make them, or leave --helpers out",
+            )
+        } else if self.helper_cores.is_none() {
+            return Ok(());
+        } else if off {
+            (
+                "helper-cores is set, and helpers is off: nobody would run there",
+                "leave one of the two out",
+            )
+        } else if on_disk {
+            (
+                "helper-cores is set, and method is disk, where all ranks wait for what goes to storage: their cores are free then",
+                "leave --helper-cores out",
+            )
+        } else if self.level2.is_none() && !encode {
+            (
+                "helper-cores is set, and this run has no helpers",
+                "they come with --level2 DIR, or with --encode helper: give one of these, or leave --helper-cores out",
             )
         } else {
             return Ok(());
@@ -654,6 +708,11 @@ pub struct Protection {
     /// `None`: the default size.
     pub group: Option<usize>,
     pub encode: Encoding,
+    #[serde(default)]
+    pub helpers: Helpers,
+    /// Processors of each node that are helpers' alone.
+    #[serde(default)]
+    pub helper_cores: Option<List>,
     pub store: Store,
     pub job: String,
     pub restart: Restart,
@@ -672,9 +731,6 @@ pub struct Level2 {
     pub scope: Sight,
 }
 
-/// Storage is for what takes all memory, which is rare: an hour of work is what that costs at most.
-const LEVEL2_DEFAULT: Interval = Interval::Seconds(3600.0);
-
 /// The mean time between failures that `auto` supposes: a day, as large systems have it.
 const MTBF_DEFAULT_S: f64 = 86400.0;
 
@@ -685,6 +741,11 @@ impl Protection {
         let Scheme { layout, losses, .. } = self.scheme;
         let size = self.group.unwrap_or(GROUP_DEFAULT).max(layout.spread().members_least(losses));
         self.scheme.available(size)
+    }
+
+    /// Whether what memory holds goes to storage as well; with method disk it is storage alone that holds it.
+    pub fn has_second_level(&self) -> bool {
+        self.level2.is_some() && self.scheme.method != Method::Disk
     }
 
     fn from(set: &Overrides) -> Option<Protection> {
@@ -711,13 +772,15 @@ impl Protection {
             },
             group,
             encode: set.encode.unwrap_or(Encoding::Pipelined),
+            helpers: set.helpers.unwrap_or_default(),
+            helper_cores: set.helper_cores.clone(),
             store: set.store.unwrap_or(Store::Posix),
             job: set.job.clone().unwrap_or_else(|| job_name(|name| std::env::var(name).ok())),
             restart: set.restart.unwrap_or_default(),
             domains: set.domains.clone(),
             level2: set.level2.clone().map(|dir| Level2 {
                 dir,
-                every: set.level2_every.unwrap_or(LEVEL2_DEFAULT),
+                every: set.level2_every.unwrap_or(Interval::Seconds(EVERY_DEFAULT_S)),
                 scope: set.level2_scope.unwrap_or_default(),
             }),
         })
@@ -928,6 +991,41 @@ mod tests {
             let why = why(Overrides { method, level2, ..double.clone() });
             assert!(why.contains(says) && why.contains("--method double"), "{why}");
         }
+    }
+
+    #[test]
+    fn helpers_are_off_or_have_work_where_they_run() {
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let off = Overrides {
+            helpers: Some(Helpers::Off),
+            level2: Some("/scratch".into()),
+            checkpoint: Some(Saving::Every(Interval::Iterations(5))),
+            ..Overrides::default()
+        };
+        apply(&off).unwrap();
+        let protection = Settings::from(&off).protection.unwrap();
+        assert_eq!((protection.helpers, protection.helper_cores), (Helpers::Off, None));
+        // A site's file may say so for all runs.
+        apply(&Overrides { level2: None, ..off.clone() }).unwrap();
+        apply(&Overrides { level2: None, checkpoint: None, ..off.clone() }).unwrap();
+        let method = Some(Guarding::Saves(Method::Double));
+        let encode = Some(Encoding::Helper);
+        let both = Overrides { method, encode, ..off.clone() };
+        let why = apply(&both).unwrap_err();
+        assert!(why.contains("nobody would make the checksums"), "{why}");
+        apply(&Overrides { checkpoint: Some(Saving::Off), ..both }).unwrap();
+
+        let helper_cores = Some("3".parse().unwrap());
+        let cores = Overrides { helpers: None, helper_cores, ..off };
+        apply(&cores).unwrap();
+        let why = |set: Overrides| apply(&set).unwrap_err();
+        let cores = || cores.clone();
+        assert!(why(Overrides { helpers: Some(Helpers::Off), ..cores() }).contains("run there"));
+        assert!(why(Overrides { level2: None, ..cores() }).contains("no helpers"));
+        let disk = Some(Guarding::Saves(Method::Disk));
+        assert!(why(Overrides { method: disk, ..cores() }).contains("disk"));
+        apply(&Overrides { level2: None, method, encode, ..cores() }).unwrap();
+        apply(&Overrides { level2: None, checkpoint: Some(Saving::Off), ..cores() }).unwrap();
     }
 
     #[test]

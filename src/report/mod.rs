@@ -183,6 +183,7 @@ pub(crate) mod test_values {
                     wait_s: 0.5,
                     fetched: 1,
                     alone: false,
+                    waited: false,
                 }),
             }),
             checksums: Some(Checksums {

@@ -2,14 +2,20 @@
 //! not what was written; storage that is full or gone. Never a wrong answer, never a hang, and what is whole there is
 //! never lost.
 
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use skt_hpl::cores;
 use skt_hpl::faults::Point;
 use skt_hpl::outcome::Level2;
+use skt_hpl::storage::Front;
+use skt_hpl::topology::{Topology, read_list};
 use tempfile::TempDir;
 
 use crate::job::{PROGRAM, Ran, Running};
@@ -131,13 +137,19 @@ fn another_method_code_and_group_go_on_from_the_same_files() {
     assert!(from_storage(&ran), "{}", ran.told());
 }
 
+/// The steps to storage, and which of them only position 0 takes.
+fn to_storage() -> Vec<Point> {
+    of_level2().into_iter().filter(|p| !p.name().starts_with("fetch")).collect()
+}
+
+fn of_first(point: Point) -> bool {
+    point.name().starts_with("manifest") || point.name().starts_with("prune")
+}
+
 /// Struck at each step, at each position, with all memory lost and with it kept.
 #[test]
 fn a_run_survives_a_strike_at_every_step_to_storage() {
-    let to: Vec<Point> =
-        of_level2().into_iter().filter(|p| !p.name().starts_with("fetch")).collect();
-    let of_first = |p: Point| p.name().starts_with("manifest") || p.name().starts_with("prune");
-    for (i, &point) in to.iter().enumerate() {
+    for (i, point) in to_storage().into_iter().enumerate() {
         let positions = if of_first(point) { vec![0] } else { vec![i % 4, (i + 1) % 4] };
         for position in positions {
             let scene = stored(2, 2);
@@ -162,6 +174,116 @@ fn a_run_survives_a_strike_at_every_step_to_storage() {
             ran.told()
         );
     }
+}
+
+/// What the front of each position's file says of the matrix, and the matrix.
+fn matrices(epoch: &Path) -> Vec<(u64, u64, Vec<u8>)> {
+    let read = |position| {
+        let bytes = fs::read(epoch.join(format!("p{position}"))).unwrap();
+        let front = Front::from_block(&bytes[..4096]).unwrap();
+        assert_eq!(bytes.len() as u64, front.file_bytes());
+        let data = front.data_at() as usize..front.check_at() as usize;
+        (front.about.boundary, front.about.epoch, bytes[data].to_vec())
+    };
+    (0..4).map(read).collect()
+}
+
+/// Without helpers the ranks stop until each epoch is there: the same files, and the same way back.
+#[test]
+fn without_helpers_the_same_epochs_are_written_and_come_back() {
+    let written = ["threads", "off"].map(|helpers| {
+        let problem = Scene::of(2, 2, LONGER).protect(&["--checkpoint", "20"]);
+        let scene = Stored::of(problem, "1").protect(&["--helpers", helpers]);
+        scene.strike("manifest-whole:0:1:kill");
+        let there = whole(&scene);
+        assert_eq!(there.len(), 1, "{helpers}: {:?}", epochs(&scene));
+        let written = matrices(&there[0]);
+        lose_all(&scene);
+        let ran = finish(&scene);
+        assert!(from_storage(&ran) && resumed_at(&ran) == Some(20), "{}", ran.told());
+        let account = account(&ran);
+        assert_eq!((account.fetched, account.waited), (1, helpers == "off"), "{account:?}");
+        if helpers == "off" {
+            // Each of boundaries 40, 60 and 80, none of which had to be put off.
+            assert!(account.epochs >= 3 && account.put_off == 0, "{account:?}");
+            assert!(account.wait_s > 0.0 && account.wait_s < 60.0, "{account:?}");
+            assert!(ran.err.contains("for which the ranks waited"), "{}", ran.told());
+            assert!(ran.err.contains("helpers: none"), "{}", ran.told());
+        }
+        written
+    });
+    assert_eq!(written[0][0].0, 20);
+    assert!(written[0] == written[1], "other files");
+}
+
+/// The same steps where ranks wait, memory lost and kept in turn.
+#[test]
+fn without_helpers_a_strike_at_every_step_to_storage_is_survived() {
+    for (i, point) in to_storage().into_iter().enumerate() {
+        let position = if of_first(point) { 0 } else { i % 4 };
+        let scene = stored(2, 2).protect(&["--helpers", "off"]);
+        scene.strike(&format!("{}:{position}:2:kill", point.name()));
+        assert!(!whole(&scene).is_empty(), "{}: {:?}", point.name(), epochs(&scene));
+        let lost = i % 2 == 0;
+        if lost {
+            lose_all(&scene);
+        }
+        let ran = finish(&scene);
+        assert_eq!(from_storage(&ran), lost, "{}: {}", point.name(), ran.told());
+        assert!(resumed_at(&ran).is_some(), "{}: {}", point.name(), ran.told());
+        if sampled() {
+            return;
+        }
+    }
+}
+
+/// Each thread of a process: its name, and where it may run.
+fn threads_of(process: Pid) -> Vec<(String, BTreeSet<usize>)> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let read = |task: fs::DirEntry| {
+        let name = fs::read_to_string(task.path().join("comm")).ok()?;
+        let status = fs::read_to_string(task.path().join("status")).ok()?;
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        Some((name.trim().to_owned(), read_list(list).into_iter().collect()))
+    };
+    tasks.filter_map(read).collect()
+}
+
+/// Cores that are named for helpers have these, and nothing else of the run, the library's own threads included.
+#[test]
+fn helpers_have_the_cores_that_are_named_for_them() {
+    let topology = Topology::here();
+    let all = cores::bound_to();
+    let [_, .., last] = topology.among(all).one_a_core()[..] else { return };
+    let theirs = topology.of_their_cores(&BTreeSet::from([last]));
+    let left: BTreeSet<usize> = all.difference(&theirs).copied().collect();
+    let named = last.to_string();
+    let scene = stored(1, 2).protect(&["--helper-cores", &named]);
+    let faults = "stream-half:0:1:hang,stream-half:1:1:hang";
+    let (running, came) = scene.may_freeze(faults, Duration::from_secs(60));
+    assert!(came, "{}", running.told());
+    for rank in running.ranks() {
+        let threads = threads_of(rank.pid);
+        let (helpers, others): (Vec<_>, Vec<_>) =
+            threads.into_iter().partition(|(name, _)| name == "level-two");
+        assert!(!helpers.is_empty() && !others.is_empty());
+        assert!(helpers.iter().all(|(_, at)| *at == BTreeSet::from([last])), "{helpers:?}");
+        assert!(others.iter().all(|(_, at)| at.is_subset(&left)), "{others:?} {left:?}");
+    }
+    let line = format!("a thread of each rank for storage, on processors {named} of each node");
+    assert!(running.told().contains(&line), "{}", running.told());
+    scene.kill_all(running);
+    finish(&scene);
+
+    let all = cores::List(all.clone()).to_string();
+    let scene = stored(1, 2).protect(&["--helper-cores", &all]);
+    scene.expect_refused(1, &["--helper-cores", "nothing to compute with"]);
+    let beyond = (cores::most() - 1).to_string();
+    if !topology.among(&BTreeSet::from([cores::most() - 1])).in_order().is_empty() {
+        return;
+    }
+    let scene = stored(1, 2).protect(&["--helper-cores", &beyond]);
+    scene.expect_refused(1, &["this node has no processor", &beyond]);
 }
 
 /// Struck while coming back, memory lost once more or kept; and again in the save that follows.
@@ -339,14 +461,21 @@ fn restart_require_and_never() {
 /// Asked to stop, it ends on storage; the next job has nothing but that.
 #[test]
 fn a_stop_ends_on_storage() {
-    for (signal, every) in
-        [(Signal::SIGUSR1, "1h"), (Signal::SIGTERM, "1"), (Signal::SIGUSR2, "2h")]
-    {
+    for (signal, every, helpers) in [
+        (Signal::SIGUSR1, "1h", "threads"),
+        (Signal::SIGTERM, "1", "threads"),
+        (Signal::SIGUSR2, "2h", "threads"),
+        // The save has waited for it already, or not.
+        (Signal::SIGTERM, "1", "off"),
+        (Signal::SIGUSR1, "1h", "off"),
+    ] {
         let scene = Stored::of(Scene::of(2, 2, SMALL).protect(&["--checkpoint", "10"]), every);
+        let scene = scene.protect(&["--helpers", helpers]);
         let running = scene.freeze("iteration:0:6:stop");
         ask(&running, signal);
         let ran = running.end().expect_code(75);
-        assert!(ran.err.contains("and in ") && ran.err.contains("is on storage"), "{}", ran.told());
+        let said = ran.err.matches("is on storage").count();
+        assert!(ran.err.contains("and in ") && said == 1, "{}", ran.told());
         assert_eq!(whole(&scene).len(), 1);
         lose_all(&scene);
         let ran = finish(&scene);

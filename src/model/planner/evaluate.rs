@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::super::ModelError;
 use super::super::error::Result;
 use super::super::fit::{RateModel, flops};
-use super::super::helpers::{break_even_interval, helper_pays};
+use super::super::helpers::{break_even_interval, helper_pays, overhead, overhead_with_helper};
 use super::super::interval::Segment;
 use super::super::memory::{Method, RANK_BASE_MOST, RankMemory, Scope, Shape, memory_factor_of};
 use super::super::nonstop::Columns;
@@ -14,6 +14,7 @@ use super::super::simulate::{self, Failures, GoingOn, Placement, Scenario, Summa
 use super::choice::Choice;
 use super::machine::Machine;
 use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::level2::EVERY_DEFAULT_S;
 use crate::lu::DEPTH_IN_STEPS;
 use crate::units::{HOUR_S, show_bytes, show_seconds};
 
@@ -60,6 +61,9 @@ pub struct Plan {
     /// What helpers do of a save; None where the ranks do all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub helpers: Option<Helpers>,
+    /// What goes to storage beside memory; None where nothing does, or nobody knows how fast.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storing: Option<Storing>,
     pub recover: f64,
     pub mtbf_system: f64,
     /// Expected failures during the run.
@@ -81,7 +85,51 @@ pub struct Helpers {
     pub core_pays: Option<bool>,
 }
 
+/// Checkpoints that go to storage too, and what that costs by who writes them (*helpers*, section 5.1, where nothing is copied
+/// beforehand). Seconds and bytes; shares of the time between two epochs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Storing {
+    /// Of an epoch; to write it; between two, as asked for.
+    pub bytes: f64,
+    pub write: f64,
+    pub every: f64,
+    /// Ranks that wait; threads beside them, which take a core for each rank at most; a core of each node kept free for these.
+    pub waiting: f64,
+    pub beside: f64,
+    pub kept_free: f64,
+    /// Such a core pays, beside ranks that wait, where epochs are closer together than this.
+    pub break_even: f64,
+    /// Whether it does here; None where the run ends before the first epoch.
+    pub core_pays: Option<bool>,
+}
+
 impl Machine<'_> {
+    /// Of a second level on a file system that all nodes share; `seconds` is what the run takes.
+    fn storing(&self, n: u64, choice: &Choice, seconds: f64) -> Result<Option<Storing>> {
+        let inputs = self.inputs;
+        let asked = inputs.level2.is_some() && choice.method.in_memory();
+        let Some(disk) = inputs.disk.filter(|_| asked) else { return Ok(None) };
+        let bytes = 8.0 * n as f64 * (n as f64 + 1.0);
+        let (write, every) = (bytes / disk, inputs.level2_every.unwrap_or(EVERY_DEFAULT_S));
+        let waiting = overhead(write, every)?;
+        let cores = inputs.cores;
+        let beside = (inputs.ranks_per_node as f64 / cores as f64).min(1.0) * waiting.min(1.0);
+        let core_pays = match every <= seconds {
+            true => Some(helper_pays(cores, 0.0, write, every)?),
+            false => None,
+        };
+        Ok(Some(Storing {
+            bytes,
+            write,
+            every,
+            waiting,
+            beside,
+            kept_free: overhead_with_helper(cores, 0.0, every)?,
+            break_even: break_even_interval(cores, 0.0, write)?,
+            core_pays,
+        }))
+    }
+
     fn helpers(&self, n: u64, choice: &Choice, interval: Option<f64>) -> Result<Helpers> {
         let (encode, copy) = self.in_memory(n, choice)?;
         let cores = self.inputs.cores;
@@ -256,6 +304,7 @@ impl Machine<'_> {
                 true => Some(self.helpers(n, choice, ends(|s| s.work).map(|(first, _)| first))?),
                 false => None,
             },
+            storing: self.storing(n, choice, saved)?,
             recover: cost.recover,
             mtbf_system: self.mtbf_system,
             failures,

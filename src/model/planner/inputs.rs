@@ -75,6 +75,8 @@ pub struct Inputs {
     pub job: Option<String>,
     /// Where checkpoints on storage go: method disk's, or a second level of the others'.
     pub level2: Option<PathBuf>,
+    /// Seconds between what goes there of the others'.
+    pub level2_every: Option<f64>,
     /// Runs to simulate for the chance to finish, 0 for none, and the threads and seed for it.
     pub simulate: usize,
     pub threads: usize,
@@ -116,6 +118,7 @@ impl Inputs {
             measured: None,
             job: None,
             level2: None,
+            level2_every: None,
             simulate: 1000,
             threads: 1,
             seed: 1,
@@ -175,6 +178,7 @@ impl Inputs {
             ("the copying bandwidth", self.copy),
             ("the file system bandwidth", self.disk),
             ("the time limit", self.limit),
+            ("the time between checkpoints on storage", self.level2_every),
         ] {
             if let Some(v) = value {
                 positive(what, v)?;

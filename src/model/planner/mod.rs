@@ -32,7 +32,7 @@ use crate::units::{show_bytes, show_seconds};
 pub use beside::{Alternative, Comparison, columns_of_checksums};
 pub use calibration::calibration_sizes;
 pub use choice::{even_groups, groups_of, squarest_grid, squarest_with_checksums};
-pub use evaluate::{Helpers, Plan, node_hours};
+pub use evaluate::{Helpers, Plan, Storing, node_hours};
 pub use inputs::{Inputs, Measured, Mtbf};
 pub use written::{skt_toml, test_params, usual};
 
@@ -131,6 +131,18 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
     } else if inputs.level2.is_some() && method.in_memory() {
         warnings.push(
             "what goes to --level2 is written beside the computation: its time is not counted"
+                .into(),
+        );
+        if inputs.disk.is_none() {
+            warnings.push(
+                "how long that takes, and whether a core kept free for it pays, follows from the bandwidth of the file system (--disk)"
+                    .into(),
+            );
+        }
+    }
+    if inputs.level2_every.is_some() && !(inputs.level2.is_some() && method.in_memory()) {
+        warnings.push(
+            "--level2-every has no effect: it says how often a checkpoint in memory goes to --level2"
                 .into(),
         );
     }
@@ -252,7 +264,11 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
             &[test.n],
             &format!("planned for {} nodes of {}", inputs.nodes, show_bytes(inputs.memory)),
         ),
-        skt_toml: skt_toml(&plan, inputs.job.as_deref(), inputs.level2.as_deref()),
+        skt_toml: skt_toml(
+            &plan,
+            inputs.job.as_deref(),
+            inputs.level2.as_deref().map(|dir| (dir, inputs.level2_every)),
+        ),
         plan,
         alternatives,
         without_restart,

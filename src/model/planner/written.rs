@@ -40,8 +40,8 @@ pub fn usual(n: usize, nb: usize, (p, q): (usize, usize)) -> TestParams {
     }
 }
 
-/// skt.toml for a plan.
-pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<&Path>) -> String {
+/// skt.toml for a plan. `level2`: where checkpoints on storage go, and how often those in memory do, if that was said.
+pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<(&Path, Option<f64>)>) -> String {
     let mut text = String::from("# written by skt-hpl plan\n");
     text += &format!("threads = {}\n", plan.threads_per_rank);
     if plan.method.saves() {
@@ -70,9 +70,12 @@ pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<&Path>) -> String
         if plan.helpers.is_some() {
             text += "encode = \"helper\"\n";
         }
-        if let Some(dir) = level2 {
+        if let Some((dir, every)) = level2 {
             let dir = dir.to_string_lossy().into_owned();
             text += &format!("level2 = {}\n", toml::Value::String(dir));
+            if let Some(every) = every.filter(|_| plan.method.in_memory()) {
+                text += &format!("level2-every = \"{every}s\"\n");
+            }
         }
         if let Some(job) = job {
             text += &format!("job = {}\n", toml::Value::String(job.into()));

@@ -551,15 +551,15 @@ fn what_goes_to_storage_is_weighed_by_who_writes_it() {
     assert!((storing.beside - storing.waiting / 12.0).abs() < 1e-12);
     assert_eq!(storing.kept_free, 1.0 / 24.0);
     assert!((storing.break_even - 24.0 * storing.write).abs() < 1e-9);
-    // 1/24 of an hour is 150 s.
-    assert_eq!(storing.core_pays, Some(storing.write > 150.0));
+    // The run is over before the first.
+    assert!(advice.plan.seconds_saved < HOUR_S && storing.core_pays.is_none());
     assert!(!advice.skt_toml.contains("level2-every") && !advice.skt_toml.contains("helper"));
-    // Every minute a core would pay; never where the run is over before.
-    let often = plan(&Inputs { level2_every: Some(60.0), ..inputs.clone() }).unwrap();
+    // 1/24 of ten minutes is 25 s, which is less than it takes to write; ten times as fast it is more.
+    let often = plan(&Inputs { level2_every: Some(600.0), ..inputs.clone() }).unwrap();
     assert_eq!(often.plan.storing.unwrap().core_pays, Some(true));
-    assert!(often.skt_toml.contains("level2-every = \"60s\""));
-    let never = plan(&Inputs { level2_every: Some(1e9), ..inputs.clone() }).unwrap();
-    assert_eq!(never.plan.storing.unwrap().core_pays, None);
+    assert!(often.skt_toml.contains("level2-every = \"600s\""));
+    let fast = Inputs { level2_every: Some(600.0), disk: Some(200e9), ..inputs.clone() };
+    assert_eq!(plan(&fast).unwrap().plan.storing.unwrap().core_pays, Some(false));
     // Without a rate, or a level of that kind, there is nothing to say, but what is missing.
     let unknown = plan(&Inputs { disk: None, ..inputs.clone() }).unwrap();
     assert_eq!(unknown.plan.storing, None);

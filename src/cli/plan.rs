@@ -580,8 +580,8 @@ fn protection(plan: &Plan) -> String {
 fn by_helpers(helpers: &Helpers, cores: u64) -> String {
     let even = show_seconds(helpers.break_even);
     format!(
-        "encode the matrix in {} beside the computation, which stops for {} to copy it; a core kept free for them in each node, of \
-         {cores}, pays {}",
+        "encode the matrix in {} beside the computation, which stops for {} to copy it; a core kept free for them in each node \
+         (--helper-cores), of {cores}, pays {}",
         show_seconds(helpers.encode),
         show_seconds(helpers.copy),
         match helpers.core_pays {

@@ -14,6 +14,7 @@ pub mod diagnostic;
 pub mod hpl_dat;
 pub mod job_name;
 pub mod memory_need;
+pub mod processors;
 pub mod settings;
 pub mod sources;
 

@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::hpl_dat::{HplDat, Output};
 use super::job_name::{LENGTH_MAX, job_name};
+use super::processors::List;
 use crate::checkpoint::groups::GROUP_DEFAULT;
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::level2::EVERY_DEFAULT_S;
 use crate::checkpoint::plan::{Encoding, Helpers, Scheme, Scope};
 use crate::checkpoint::protocol::Method;
 use crate::checkpoint::when::Interval;
-use crate::cores::List;
 use crate::lu::SUMS_MAX;
 use crate::memory::Store;
 use crate::params::{Bcast, Engine, Fact, Form, Halves, Mapping, Pinning, Rng, Swap};
@@ -397,8 +397,8 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", value_parser = level2_scope(), help_heading = PROTECT)]
     pub level2_scope: Option<Sight>,
 
-    /// Who writes to storage what memory holds: a thread of each rank while the rank goes on (threads); or nobody, so that at each
-    /// save that goes there all ranks stop until it is there (off), for nodes without time to spare [default: threads]
+    /// Who writes to storage what memory holds: a thread of each rank while the rank goes on (threads); or nobody, so that at
+    /// each save that goes there all ranks stop until it is there (off), for nodes without time to spare [default: threads]
     #[arg(long, value_name = "NAME", value_parser = helpers(), help_heading = PROTECT)]
     pub helpers: Option<Helpers>,
 

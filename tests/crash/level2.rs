@@ -13,6 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use skt_hpl::cores;
 use skt_hpl::faults::Point;
+use skt_hpl::input::processors::List;
 use skt_hpl::outcome::Level2;
 use skt_hpl::storage::Front;
 use skt_hpl::topology::{Topology, read_list};
@@ -275,7 +276,7 @@ fn helpers_have_the_cores_that_are_named_for_them() {
     scene.kill_all(running);
     finish(&scene);
 
-    let all = cores::List(all.clone()).to_string();
+    let all = List(all.clone()).to_string();
     let scene = stored(1, 2).protect(&["--helper-cores", &all]);
     scene.expect_refused(1, &["--helper-cores", "nothing to compute with"]);
     let beyond = (cores::most() - 1).to_string();

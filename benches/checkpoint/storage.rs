@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use skt_hpl::checkpoint::Origin;
 use skt_hpl::checkpoint::level2::Storage;
+use skt_hpl::checkpoint::plan::Helpers;
 use skt_hpl::checkpoint::restore::new_run;
 use skt_hpl::checkpoint::when::Interval;
 use skt_hpl::memory::Part;
@@ -43,6 +44,7 @@ impl Probe<'_> {
             sight,
             seat: if sight == Sight::Node { rank as u64 } else { 0 },
             every: Interval::Seconds(1e9),
+            helpers: Helpers::Threads,
             arithmetic: "none: the matrix is noise".into(),
             stored: stock.for_test(0, 0),
             fresh_run: new_run().max(stock.latest_run().unwrap_or(0) + 1),

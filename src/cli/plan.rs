@@ -597,7 +597,7 @@ fn on_storage(storing: &Storing, cores: u64) -> Vec<String> {
     let even = show_seconds(storing.break_even);
     vec![
         format!(
-            "{} each {}, written in {}",
+            "{} every {}, written in {}",
             show_bytes(storing.bytes),
             show_seconds(storing.every),
             show_seconds(storing.write)
@@ -615,9 +615,9 @@ fn on_storage(storing: &Storing, cores: u64) -> Vec<String> {
             percent(storing.kept_free),
             match storing.core_pays {
                 Some(true) =>
-                    format!("beside ranks that wait it pays here, and up to {even} between two"),
+                    format!("against ranks that wait it pays here, and up to every {even}"),
                 Some(false) =>
-                    format!("beside ranks that wait it pays up to {even} between two, so not here"),
+                    format!("against ranks that wait it pays up to every {even}, so not here"),
                 None => "this run ends before the first".to_owned(),
             }
         ),

@@ -104,13 +104,14 @@ fn memory_is_gone_and_nodes_with_their_storage() {
     let cases: &[Case] = &[
         ((2, 2), &["--losses", "2", "--method", "double"], &[1, 3]),
         ((1, 2), &["--method", "single"], &[0]),
+        ((2, 2), &["--helpers", "off"], &[2]),
         ((2, 3), &["--losses", "2", "--layout", "localised"], &[1, 4]),
         ((2, 3), &["--layout", "grid"], &[2, 3]),
         ((2, 2), &["--group", "2"], &[1, 2]),
         ((2, 2), &["--losses", "3", "--encode", "reduce"], &[0, 1, 2]),
         ((2, 3), &["--losses", "2"], &[0, 4]),
     ];
-    for (grid, args, lost) in some(cases, 4) {
+    for (grid, args, lost) in some(cases, 5) {
         let scene = Apart::new(grid.0, grid.1, args);
         scene.strike("manifest-whole:0:2:kill");
         let groups = scene.groups();

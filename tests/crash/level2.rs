@@ -7,7 +7,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -236,6 +236,23 @@ fn without_helpers_a_strike_at_every_step_to_storage_is_survived() {
             return;
         }
     }
+}
+
+/// Ranks that stop for storage go on without it if it hangs.
+#[test]
+fn without_helpers_storage_that_hangs_keeps_ranks_for_a_minute_at_most() {
+    let problem = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "5", "--helpers", "off"]);
+    let scene = Stored::of(problem.limit(Duration::from_secs(200)), "1");
+    let began = Instant::now();
+    let ran = scene.may_strike("stream-half:1:2:hang");
+    let took = began.elapsed().as_secs();
+    assert_eq!(scene.struck(), ["stream-half:1:2"]);
+    let ran = scene.expect_finished(ran);
+    assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
+    assert!(ran.err.contains("position 1: its helper is stuck"), "{}", ran.told());
+    let account = account(&ran);
+    assert_eq!(account.epochs, 1, "{account:?}");
+    assert!((59.0..(took as f64)).contains(&account.wait_s), "{account:?} of {took} s");
 }
 
 /// Each thread of a process: its name, and where it may run.
@@ -614,17 +631,19 @@ impl Drop for Small {
 #[test]
 #[ignore = "mounts a tmpfs: root only"]
 fn full_storage_is_told_once_and_the_epoch_before_stays() {
-    let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1"]);
-    let at = scene.path("small");
-    // Room for one epoch, not for two.
-    let _small = Small::mount(&at, 1_300_000);
-    let scene = Stored::within(at.to_str().unwrap(), scene, "1");
-    let ran = scene.strike("iteration:0:28:kill");
-    assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
-    assert!(ran.err.contains("No space left") && ran.err.contains("goes on"), "{}", ran.told());
-    lose_all(&scene);
-    let ran = finish(&scene);
-    assert!(from_storage(&ran), "{}", ran.told());
+    for helpers in ["threads", "off"] {
+        let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1", "--helpers", helpers]);
+        let at = scene.path("small");
+        // Room for one epoch, not for two.
+        let _small = Small::mount(&at, 1_300_000);
+        let scene = Stored::within(at.to_str().unwrap(), scene, "1");
+        let ran = scene.strike("iteration:0:28:kill");
+        assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
+        assert!(ran.err.contains("No space left") && ran.err.contains("goes on"), "{}", ran.told());
+        lose_all(&scene);
+        let ran = finish(&scene);
+        assert!(from_storage(&ran), "{}", ran.told());
+    }
 }
 
 /// A stop that storage has no room for says so, and memory has it all the same.

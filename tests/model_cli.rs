@@ -166,6 +166,15 @@ fn runs_with_checksums_are_simulated() {
     };
     assert!(anew(&double) < anew(&text), "{double}\n{text}");
     assert!(refusal(&[&base[..7], &["--checksum-columns", "2"]].concat(), 2).contains("--columns"));
+    // With new ones between losses it begins anew less often: 73 nodes, one of which waits, are 8 x (8+1) and that one.
+    let waiting = ["--renew-time", "20s", "--spare-ranks", "1"];
+    let mut renewing = [&words[..], &waiting].concat();
+    renewing[2] = "73";
+    let renewing = stdout(&renewing);
+    assert!(renewing.contains("a run were made anew"), "{renewing}");
+    assert!(anew(&renewing) < anew(&text), "{renewing}\n{text}");
+    let uneven = refusal(&[&words[..], &waiting].concat(), 1);
+    assert!(uneven.contains("72 nodes with a rank each, 1 of which wait"), "{uneven}");
     let own = ["simulate", "--nodes", "72", "--mtbf", "1h", "--work", "2h"];
     let in_place =
         [&own[..], &["--process-share", "1", "--in-place", "1s", "--spare-ranks", "3"]].concat();
@@ -205,6 +214,17 @@ fn ways_to_go_on_beside_each_other() {
         let parts = if row.contains("R = 2") { ["80.0 %", "1.2500"] } else { ["88.9 %", "1.1250"] };
         assert!(parts.iter().all(|part| line.contains(part)), "{line}");
     }
+    // New checksums are counted where it is said of how many rows: 1.6 losses a run, of which a try with one column bears one.
+    let rows = "model nonstop --mtbf 1h --process-share 1 --columns 8 --checksum-columns 1";
+    let through = |more: &str| {
+        let words = format!("{rows} {more}");
+        let text = stdout(&words.split_whitespace().collect::<Vec<_>>());
+        let line = text.lines().last().unwrap().trim_end_matches(" %").to_owned();
+        line.split_whitespace().last().unwrap().parse::<f64>().unwrap()
+    };
+    assert_eq!(through(""), through("--rows 1"));
+    assert!(through("--rows 8 --spare-ranks 1") > through("--rows 8"));
+    assert!(refusal(&["model", "nonstop", "--spare-ranks", "1"], 2).contains("--rows"));
     assert!(refusal(&["model", "nonstop", "--mtbf", "10h"], 2).contains("--process-share"));
     let beyond = ["model", "nonstop", "--mtbf", "10h", "--process-share", "1.5"];
     assert!(refusal(&beyond, 1).contains("between 0 and 1"));

@@ -225,7 +225,7 @@ proptest! {
             method: on(15).then_some(Method::ALL[(ints[0] % 6) as usize]),
             scope: Scope::Corner, group: on(16).then_some(int(6, 40)), losses: int(5, 4),
             layout: ChecksumLayout::ALL[(ints[1] % 3) as usize],
-            helpers: on(20), checksum_columns: on(19).then_some(int(1, 6)), measured: None, job: None, level2: on(21).then(|| "/scratch".into()), level2_every: opt(22, 7), simulate: 0, threads: 1, seed: 1,
+            helpers: on(20), checksum_columns: on(19).then_some(int(1, 6)), spare_ranks: on(23).then_some(int(2, 4)), measured: None, job: None, level2: on(21).then(|| "/scratch".into()), level2_every: opt(22, 7), simulate: 0, threads: 1, seed: 1,
         };
         if let Ok(advice) = plan(&inputs) {
             let json = serde_json::to_value(&advice.plan).unwrap();
@@ -387,6 +387,76 @@ fn a_plan_with_two_columns_of_checksums() {
     let grid = |ranks, sums| squarest_with_checksums(ranks, sums).unwrap();
     assert_eq!((grid(64, 1), grid(64, 2), grid(64, 4)), ((8, 7), (4, 14), (4, 12)));
     assert_eq!((grid(4, 1), grid(4, 2), grid(7, 4)), ((2, 1), (1, 2), (1, 3)));
+}
+
+/// 73 nodes, one of which waits: 8 x (8+1) as without it, and a second loss is borne once there are new checksums. These take what
+/// goes through a port: four fifths of 8 N^2/64 bytes at 12.5 GB/s, and multiplied and added at 1.5 bytes copied for each.
+#[test]
+fn a_plan_with_a_rank_that_waits() {
+    let with = |nodes, spare_ranks| Inputs {
+        method: Some(Method::Abft),
+        mtbf: Some(Mtbf::System(HOUR_S)),
+        process_share: Some(1.0),
+        in_place: Some(1.0),
+        network: Some(12.5e9),
+        copy: Some(10e9),
+        spare_ranks,
+        n: Some(500_000),
+        simulate: 2000,
+        ..Inputs::machine(nodes, 24, 64e9)
+    };
+    let advice = plan(&with(73, Some(1))).unwrap();
+    let p = &advice.plan;
+    assert_eq!((p.shape.p, p.shape.q, p.ranks, p.spare_ranks), (8, 8, 73, 1));
+    let bytes = 0.8 * 8.0 * 500_000.0f64.powi(2) / 64.0;
+    let by_hand = bytes * (1.0 / 12.5e9 + 2.0 * 1.5 / 10e9);
+    assert!((p.renewal.unwrap() / by_hand - 1.0).abs() < 0.01, "{:?} {by_hand}", p.renewal);
+    let simulated = advice.simulated.as_ref().unwrap();
+    assert!(simulated.wall.unwrap().agrees(p.seconds_expected.unwrap(), 2.0), "{simulated:?}");
+    assert!(simulated.renewed > 0.0);
+    assert!(advice.skt_toml.contains("spare-ranks = 1"), "{}", advice.skt_toml);
+    // All of the machine's rate goes to the 64 that compute, so without the 73rd there is a little less of it.
+    let without = plan(&with(72, None)).unwrap().plan;
+    assert_eq!((without.shape.p, without.shape.q, without.spare_ranks), (8, 8, 0));
+    assert!(
+        without.survives < p.survives && p.survives < 1.0,
+        "{} {}",
+        without.survives,
+        p.survives
+    );
+    assert!(without.seconds_expected > p.seconds_expected);
+    let why = plan(&Inputs { grid: Some((8, 8)), ..with(73, None) }).unwrap_err().to_string();
+    assert!(why.contains("does not take the 73 ranks"), "{why}");
+    let why = plan(&Inputs { grid: Some((8, 8)), ..with(73, Some(2)) }).unwrap_err().to_string();
+    assert!(why.contains("for checksums and 2 that wait does not take the 73 ranks"), "{why}");
+}
+
+/// What is suggested instead of a flat grid takes the ranks that it names, those with checksums and those that wait among them.
+#[test]
+fn a_flat_grid_is_told_with_one_that_is_not() {
+    let told = |nodes, method, sums, spare_ranks| {
+        let inputs =
+            Inputs { method, checksum_columns: Some(sums), spare_ranks, ..quick(nodes, 24, 64e9) };
+        let warnings = plan(&inputs).unwrap().warnings;
+        warnings.into_iter().find(|w| w.contains("flat grid"))
+    };
+    let own = told(71, None, 1, None).unwrap();
+    assert!(
+        own.contains("71 ranks only make a flat grid of 1 x 71; 70 ranks (7 x 10) may"),
+        "{own}"
+    );
+    let abft = Some(Method::Abft);
+    // 71 is a prime, 7 x (9+1) = 70.
+    let one = told(71, abft, 1, None).unwrap();
+    assert!(one.contains("flat grid of 1 x (70+1); 70 ranks (7 x (9+1)) may"), "{one}");
+    let three = told(71, abft, 3, None).unwrap();
+    assert!(three.contains("flat grid of 1 x (68+3); 70 ranks (7 x (7+3)) may"), "{three}");
+    let waiting = told(73, abft, 1, Some(2)).unwrap();
+    let words =
+        "71 ranks only make a flat grid of 1 x (70+1); 70 ranks (7 x (9+1)), and 2 that wait, may";
+    assert!(waiting.contains(words), "{waiting}");
+    assert_eq!(told(72, abft, 1, None), None);
+    assert_eq!(told(73, abft, 1, Some(1)), None);
 }
 
 /// With 64 process columns and a failure in ten days the larger matrix is worth the column. But who loses a node begins anew:

@@ -15,6 +15,7 @@ use crate::input::memory_need::human;
 use crate::lu::unix_seconds;
 use crate::memory::header::{Claim, Doing, Head, Header, Phase, Stage};
 use crate::memory::{Depot, Held, Part, Store, depot};
+use crate::supervise::talk::progress::{self, Role};
 
 /// One position's memory, as far as it can be believed.
 #[derive(Debug, Serialize)]
@@ -43,6 +44,11 @@ pub struct Known {
     pub losses: u8,
     /// Where the group's checksums lie.
     pub layout: Option<ChecksumLayout>,
+    /// What its rank does in a test of method abft, of which nothing is saved, and the process column whose work that is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<u32>,
     pub incarnation: u32,
     pub claim: Claim,
     /// Boundary of the checkpoint that is held.
@@ -100,6 +106,7 @@ fn job(parts: Vec<Held>) -> Job {
 fn known(header: Header, progress: crate::memory::header::Progress) -> Known {
     let id = header.id;
     let at = progress.at_unix_ms as f64 / 1e3;
+    let role = Role::of(&id);
     Known {
         run: format!("{:032x}", id.run),
         test: id.test,
@@ -110,6 +117,8 @@ fn known(header: Header, progress: crate::memory::header::Progress) -> Known {
         method: Method::from_byte(id.method),
         group: id.members,
         losses: id.losses,
+        role,
+        column: role.filter(|role| *role != Role::Sums).map(|_| id.group),
         layout: ChecksumLayout::from_byte(id.layout),
         incarnation: header.claim.joined,
         claim: header.claim,
@@ -132,9 +141,16 @@ pub fn words(jobs: &[Job]) -> String {
         for position in &job.positions {
             text += &format!("  position {}: {}\n", position.position, line(position));
         }
+        if job.positions.iter().flat_map(|p| &p.header).any(|h| h.role.is_some()) {
+            text += WITH_CHECKSUMS;
+        }
     }
     text
 }
+
+/// What memory of a test under `--method abft` is, and what it is not.
+const WITH_CHECKSUMS: &str = "  method abft saves nothing: this shows progress and roles while the ranks live (who stands by or idle has no memory \
+                              here); once they have ended it is of no use, and the next run begins anew\n";
 
 fn line(position: &Position) -> String {
     let Some(h) = &position.header else {
@@ -154,8 +170,15 @@ fn line(position: &Position) -> String {
     let recovering =
         if matches!(h.claim.phase, Phase::Recovering(_)) { ", in recovery" } else { "" };
     let protection = match h.group.len() {
-        // Only the progress of an unprotected test under `skt-hpl run`.
-        0 => "nothing is saved".to_owned(),
+        // Only the progress of a test under `skt-hpl run`.
+        0 => match (h.role, h.column) {
+            (None, _) => "nothing is saved".to_owned(),
+            (Some(Role::Own), Some(column)) => format!("computes, in process column {column}"),
+            (Some(Role::InPlaceOf(column)), _) => {
+                format!("its checksums compute in the place of process column {column}")
+            }
+            (Some(_), _) => "keeps checksums".to_owned(),
+        },
         1 => format!("{held}; start {}", h.incarnation),
         members => format!(
             "{held}{recovering}; start {}, group of {members} for {} loss(es){}",
@@ -167,15 +190,21 @@ fn line(position: &Position) -> String {
             }
         ),
     };
+    let at = match h.doing {
+        // Iterations are counted while it computes; what is saved tells more than what it does.
+        Some(doing) if h.group.is_empty() && doing != Doing::Computing => {
+            progress::words(doing).to_owned()
+        }
+        _ => format!("iteration {} of {blocks}", h.iteration),
+    };
     let sign = h.silent_s.map_or(String::new(), |s| format!(", last sign of life {s:.0} s ago"));
     format!(
-        "test {}, N = {}, NB = {}, {} x {}, iteration {} of {blocks}; {protection}{sign}",
+        "test {}, N = {}, NB = {}, {} x {}, {at}; {protection}{sign}",
         h.test + 1,
         h.n,
         h.nb,
         h.p,
-        h.q,
-        h.iteration
+        h.q
     )
 }
 
@@ -219,4 +248,46 @@ pub fn clean(flags: &CleanFlags) -> ExitCode {
         }
     }
     super::print(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::header::tests::sample;
+    use crate::memory::header::{BESIDE_SUMS, NO_CODE, Progress, SUMS};
+
+    /// The header that shows progress of a test of which nothing is saved (`signs`).
+    fn shown(code: u8, column: u32, doing: Doing) -> Position {
+        let mut header = sample();
+        (header.id.code, header.id.group, header.id.q) = (code, column, 2);
+        (header.id.members, header.id.method) = (Vec::new(), NO_CODE);
+        let progress = Progress { iteration: 7, doing: doing as u64, ..Progress::default() };
+        let header = Some(known(header, progress));
+        Position { position: 4, bytes: 16384, in_use: true, header, fault: None }
+    }
+
+    #[test]
+    fn memory_of_method_abft_names_roles() {
+        let own = shown(BESIDE_SUMS, 1, Doing::Computing);
+        let of = |code, column| line(&shown(code, column, Doing::Solving));
+        let test = "test 3, N = 1000, NB = 64, 2 x 2";
+        let computes = format!("{test}, iteration 7 of 16; computes, in process column 1");
+        assert_eq!(line(&own), computes);
+        assert_eq!(of(SUMS, 2), format!("{test}, solving; keeps checksums"));
+        let taken =
+            format!("{test}, solving; its checksums compute in the place of process column 0");
+        assert_eq!(of(SUMS, 0), taken);
+        assert_eq!(of(NO_CODE, 1), format!("{test}, solving; nothing is saved"));
+        let job = |position: Position| Job {
+            job: "r".into(),
+            store: Store::Posix,
+            bytes: 16384,
+            positions: vec![position],
+        };
+        let text = words(&[job(own), job(shown(NO_CODE, 1, Doing::Computing))]);
+        assert_eq!(text.matches("the next run begins anew").count(), 1, "{text}");
+        let json = serde_json::to_value(shown(SUMS, 0, Doing::Computing)).unwrap();
+        let role = serde_json::json!({ "in-place-of": 0 });
+        assert_eq!((&json["header"]["role"], &json["header"]["column"]), (&role, &0.into()));
+    }
 }

@@ -15,7 +15,7 @@ use crate::model::fit::{fit, read};
 use crate::model::helpers;
 use crate::model::interval;
 use crate::model::memory::{Method, available_fraction, memory_factor};
-use crate::model::nonstop::{Columns, Failing, Replacement, Ways};
+use crate::model::nonstop::{Columns, Failing, Renewing, Replacement, Ways};
 use crate::model::platforms::{
     Application, Defaults, Edition, Grouping, InMemory, Machine, Platform, growth, protocol,
 };
@@ -183,6 +183,15 @@ struct NonstopFlags {
     #[arg(long, value_delimiter = ',', default_value = "1", value_name = "R,..",
           value_parser = clap::value_parser!(u64).range(1..=Columns::SUMS_MAX))]
     checksum_columns: Vec<u64>,
+    /// Process rows, of which it depends how many ranks are left of a lost column to make new checksums [default: none are made]
+    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u64).range(1..))]
+    rows: Option<u64>,
+    /// Ranks that wait to make new checksums
+    #[arg(long, value_name = "K", requires = "rows", default_value_t = 0)]
+    spare_ranks: u64,
+    /// Time to make a new column of checksums [default: as a save]
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, requires = "rows")]
+    renew_time: Option<f64>,
     /// Time of the work on all ranks, without checksums
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "2h")]
     work: f64,
@@ -616,14 +625,18 @@ fn without_restart(flags: &NonstopFlags) -> Result<Answer, ModelError> {
     let own = available_fraction(Method::SelfCheckpoint, flags.group, 1)?;
     row("self, restarts".into(), own, 1.0, ways.by_restarts(flags.mtbf)?, None);
     row("self, in place".into(), own, 1.0, ways.in_place(failing)?, None);
+    let each = flags.renew_time.unwrap_or(flags.save);
+    let made = |rows| Renewing { rows, waiting: flags.spare_ranks, each };
+    let renewing = flags.rows.map_or(Renewing::NEVER, made);
     for &sums in &flags.checksum_columns {
         for &q in &flags.columns {
             let columns = Columns { q, sums };
             let factor = columns.factor()?;
             let work = flags.work * factor;
-            let run = Replacement { columns, work, replace: flags.in_place, anew: again };
+            let (replace, anew) = (flags.in_place, again);
+            let run = Replacement { columns, work, replace, anew, renewing };
             let through = run.finishes(failing)?;
-            let rate = ways.by_checksums(columns, failing)?;
+            let rate = ways.by_checksums(columns, renewing, failing)?;
             let way = format!("checksums, Q = {q}, R = {sums}");
             row(way, 1.0 / factor, factor, rate, Some(through));
         }

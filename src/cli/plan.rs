@@ -159,6 +159,10 @@ pub struct PlanFlags {
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..=Columns::SUMS_MAX), help_heading = RUN)]
     checksum_columns: Option<u64>,
 
+    /// Ranks that wait to make new checksums, of method abft and of what others are compared with [default: 0]
+    #[arg(long, value_name = "K", help_heading = RUN)]
+    spare_ranks: Option<u64>,
+
     /// Name the run's memory is kept under
     #[arg(long, value_name = "NAME", help_heading = RUN)]
     job: Option<String>,
@@ -364,6 +368,7 @@ fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refus
         layout: flags.checksum_layout,
         helpers: flags.encode == "helper",
         checksum_columns: flags.checksum_columns,
+        spare_ranks: flags.spare_ranks,
         measured: None,
         job: flags.job.clone(),
         level2: flags.level2.clone(),
@@ -524,7 +529,7 @@ fn start(inputs: &Inputs, plan: &Plan) -> String {
         Method::None => format!("Start it there with\n{plain}"),
         Method::Abft => format!(
             "Start it there, with Open MPI 5 and {} ranks more than the grid has, with\n  mpirun {} {} skt-hpl",
-            plan.shape.p * plan.checksum_columns,
+            plan.shape.p * plan.checksum_columns + plan.spare_ranks,
             WITH_ULFM.join(" "),
             typed(Some(Launcher::Openmpi))
         ),
@@ -551,11 +556,16 @@ fn protection(plan: &Plan) -> String {
     match plan.method {
         Method::None => "none".into(),
         Method::Abft => format!(
-            "{} of {} ranks with checksums, which bear{} the loss of {}",
+            "{} of {} ranks with checksums, which bear{} the loss of {}{}",
             Columns::told(plan.checksum_columns),
             plan.shape.p,
             if plan.checksum_columns == 1 { "s" } else { "" },
-            Columns::borne(plan.checksum_columns)
+            Columns::borne(plan.checksum_columns),
+            match plan.spare_ranks {
+                0 => String::new(),
+                1 => "; a rank waits to make new ones".to_owned(),
+                waiting => format!("; {waiting} ranks wait to make new ones"),
+            }
         ),
         Method::Disk => {
             format!("{} of the matrix to disk, nothing in memory beside it", plan.scope.name())
@@ -791,6 +801,15 @@ fn describe(inputs: &Inputs, advice: &Advice, measured: Option<(&Fit, &[Sample])
             plan.failures.map_or(String::new(), |f| format!(", {f:.3} expected during the run"))
         ),
     );
+    if let Some(seconds) = plan.renewal {
+        row(
+            "",
+            format!(
+                "new checksums are made in {} each, where ranks are left for them",
+                show_seconds(seconds)
+            ),
+        );
+    }
     let chance = match plan.method {
         Method::Abft => "that the run need not begin anew",
         _ => "that no failure is fatal",

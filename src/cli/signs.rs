@@ -9,7 +9,8 @@ use crate::comm::die;
 use crate::faults::{Point, hit};
 use crate::lu::{Context, Milestone, Observer};
 use crate::memory::header::{
-    Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, Phase, SUMS, Stage,
+    BESIDE_SUMS, Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, Phase, SUMS,
+    Stage,
 };
 use crate::memory::{Depot, Hold, MemoryError, Store};
 use crate::supervise::start::launcher::own_run_id;
@@ -38,7 +39,7 @@ impl<'w, O> Signs<'w, O> {
     ///
     /// Ends the run if it cannot be shown: a supervisor would take that for a rank that hangs.
     pub fn show(context: &Context, number: usize, watcher: &'w mut O) -> Result<Self, &'w mut O> {
-        match shown(context, number, false) {
+        match shown(context, number, NO_CODE) {
             None => Err(watcher),
             shown => Ok(Self { shown, strikes: Some(context.place), watcher }),
         }
@@ -47,7 +48,8 @@ impl<'w, O> Signs<'w, O> {
     /// The same of a test that checksums protect, beneath an observer where faults strike; `sums`: whether what lies in this
     /// rank's memory are checksums.
     pub fn beneath(context: &Context, number: usize, sums: bool, watcher: &'w mut O) -> Self {
-        Self { shown: shown(context, number, sums), strikes: None, watcher }
+        let code = if sums { SUMS } else { BESIDE_SUMS };
+        Self { shown: shown(context, number, code), strikes: None, watcher }
     }
 
     fn tick(&self, doing: Doing, iteration: u64) {
@@ -63,10 +65,10 @@ impl<'w, O> Signs<'w, O> {
     }
 }
 
-/// A head for this rank's position; None where nobody watches.
-fn shown(context: &Context, number: usize, sums: bool) -> Option<(Hold, Head)> {
+/// A head for this rank's position, which says in the place of a code what lies there; None where nobody watches.
+fn shown(context: &Context, number: usize, code: u8) -> Option<(Hold, Head)> {
     let run = own_run_id()?;
-    match make(&run, context.place, &header(context, number, sums)) {
+    match make(&run, context.place, &header(context, number, code)) {
         Ok(made) => Some(made),
         Err(why) => die(
             i32::from(Exit::NoSharedMemory.code()),
@@ -87,7 +89,7 @@ fn make(run: &str, position: usize, header: &Header) -> Result<(Hold, Head), Mem
 }
 
 /// A header that holds nothing: it says whose progress this is.
-fn header(context: &Context, number: usize, sums: bool) -> Header {
+fn header(context: &Context, number: usize, code: u8) -> Header {
     let (params, shape) = (context.params, &context.shape);
     Header {
         id: Identity {
@@ -108,7 +110,7 @@ fn header(context: &Context, number: usize, sums: bool) -> Header {
             group: shape.col as u32,
             members: Vec::new(),
             losses: 0,
-            code: if sums { SUMS } else { NO_CODE },
+            code,
             method: NO_CODE,
             scope: NO_CODE,
             layout: NO_CODE,

@@ -133,9 +133,15 @@ pub struct SimulateFlags {
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none, help_heading = REPAIR)]
     in_place: Option<f64>,
 
-    /// Ranks that wait to take the places of lost ones, for --in-place [default: enough]
-    #[arg(long, value_name = "K", requires = "in_place", help_heading = REPAIR)]
+    /// Ranks that wait: to take the places of lost ones, for --in-place [default: enough], or to make new checksums, for
+    /// --renew-time [default: 0]
+    #[arg(long, value_name = "K", help_heading = REPAIR)]
     spare_ranks: Option<u64>,
+
+    /// Time to make a column of checksums anew, for --method abft: as many ranks as a column has do that after a loss, of those
+    /// that wait or are left of lost columns [default: none is made]
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, help_heading = REPAIR)]
+    renew_time: Option<f64>,
 
     /// Spare nodes [default: enough]
     #[arg(long = "spare-nodes", value_name = "COUNT", help_heading = REPAIR)]
@@ -315,6 +321,7 @@ fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
                 },
                 spare_ranks: flags.spare_ranks,
                 columns,
+                renew: flags.renew_time,
             },
         },
         failures,
@@ -372,6 +379,10 @@ fn describe(scenario: &Scenario, s: &Summary) -> String {
     if s.in_place > 0.0 {
         let _ =
             writeln!(t, "           {:.2} a run were gone on from without a restart", s.in_place);
+    }
+    if s.renewed > 0.0 {
+        let _ =
+            writeln!(t, "           {:.2} columns of checksums a run were made anew", s.renewed);
     }
     if s.anew > 0.0 {
         let _ = writeln!(t, "           {:.2} a run were not borne: the run began anew", s.anew);

@@ -46,6 +46,7 @@ pub use arrays::own_part;
 pub use clock::{Clock, Part};
 pub use context::{Context, Order, Seat};
 pub use pipeline::{DEPTH_IN_STEPS, Halt, Milestone, Observer, Silent, mates};
+pub use renew::CHUNK as RENEWAL_CHUNK;
 pub use roles::{Exchange, Past, Progress, Renewal, SUMS_EVER, SUMS_MAX, weight};
 pub use sample::time_stretches;
 pub use standing::{From, Standing};

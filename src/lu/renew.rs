@@ -16,7 +16,7 @@ use crate::matrix::Shape;
 use crate::pulse;
 
 /// Doubles of one chunk at most, or those of one row.
-const CHUNK: usize = 256 << 10;
+pub const CHUNK: usize = 256 << 10;
 const TAG: i32 = 5;
 
 /// Makes the sums with these numbers, which are the last along each process row, at that boundary. All ranks of the grid

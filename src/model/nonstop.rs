@@ -7,10 +7,10 @@
 //! exponential failures; the simulation is held against them.
 
 use super::ModelError;
-use super::encoding::{Code, Link, tree};
+use super::encoding::{Code, Link, chain, tree};
 use super::error::{Result, at_least, finite, fraction, non_negative, positive};
 use super::interval;
-use crate::lu::SUMS_MAX;
+use crate::lu::{RENEWAL_CHUNK, SUMS_EVER, SUMS_MAX};
 use serde::Serialize;
 
 /// From the death of a process until all go on without a restart, where nobody says otherwise. A few ranks on one machine need
@@ -111,6 +111,29 @@ impl Failing {
     }
 }
 
+/// New columns of checksums: after a loss, where there are fewer than the run began with, each P ranks that are free make one.
+/// Free are what is left of lost columns, and those that wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Renewing {
+    /// Ranks of a process column, P.
+    pub rows: u64,
+    /// Ranks beside the P x (Q+R) that wait.
+    pub waiting: u64,
+    /// Seconds in which all wait for one new column.
+    pub each: f64,
+}
+
+impl Renewing {
+    /// None is ever made: nothing is left of a column that is lost, and nobody waits.
+    pub const NEVER: Self = Self { rows: 1, waiting: 0, each: 0.0 };
+
+    fn check(&self) -> Result<()> {
+        at_least("the number of process rows P", self.rows, 1, "at least 1")?;
+        non_negative("the time to make new checksums", self.each)?;
+        Ok(())
+    }
+}
+
 /// A run with columns of checksums. Seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Replacement {
@@ -121,20 +144,31 @@ pub struct Replacement {
     pub replace: f64,
     /// From a loss that is not borne until the run has begun anew.
     pub anew: f64,
+    pub renewing: Renewing,
 }
 
-/// One number for each count of process columns that are lost, or for each two of such counts.
-type Row = [f64; SUMS_MAX + 1];
-type Square = [Row; SUMS_MAX + 1];
+/// One number for each count of losses in a try.
+type Row = Vec<f64>;
+/// For each two of such counts; none before the diagonal, since losses only become more.
+type Square = Vec<Row>;
+
+fn square(size: usize) -> Square {
+    vec![vec![0.0; size]; size]
+}
 
 fn product(a: &Square, b: &Square) -> Square {
-    let mut c = [Row::default(); SUMS_MAX + 1];
-    for (c, a) in c.iter_mut().zip(a) {
-        for (a, b) in a.iter().zip(b) {
-            c.iter_mut().zip(b).for_each(|(c, b)| *c += a * b);
+    let mut c = square(a.len());
+    for (i, (c, a)) in c.iter_mut().zip(a).enumerate() {
+        for (j, a) in a.iter().enumerate().skip(i) {
+            c[j..].iter_mut().zip(&b[j][j..]).for_each(|(c, b)| *c += a * b);
         }
     }
     c
+}
+
+/// Every element of these, changed.
+fn changed(all: &Square, change: impl Fn(f64) -> f64) -> Square {
+    all.iter().map(|row| row.iter().map(|&x| change(x)).collect()).collect()
 }
 
 /// e^(rates x time), and its integral from 0 to `time`. `fastest`: the largest of the rates.
@@ -145,11 +179,11 @@ fn over_time(rates: &Square, fastest: f64, time: f64) -> (Square, Square) {
     const TERMS: u32 = 16;
     let doublings = (2.0 * fastest * time).log2().ceil().max(0.0) as i32;
     let part = time * 0.5f64.powi(doublings);
-    let mut term = [Row::default(); SUMS_MAX + 1];
-    (0..=SUMS_MAX).for_each(|i| term[i][i] = 1.0);
-    let (mut come, mut spent) = (term, term.map(|row| row.map(|x| x * part)));
+    let mut term = square(rates.len());
+    (0..rates.len()).for_each(|i| term[i][i] = 1.0);
+    let (mut come, mut spent) = (term.clone(), changed(&term, |x| x * part));
     for n in 1..=TERMS {
-        term = product(&term, rates).map(|row| row.map(|x| x * part / f64::from(n)));
+        term = changed(&product(&term, rates), |x| x * part / f64::from(n));
         for (i, row) in term.iter().enumerate() {
             for (j, x) in row.iter().enumerate() {
                 come[i][j] += x;
@@ -170,35 +204,69 @@ fn over_time(rates: &Square, fastest: f64, time: f64) -> (Square, Square) {
 impl Replacement {
     /// The chance that one try comes to the end, and how long it lasts on average, whichever way it ends.
     ///
-    /// With j process columns lost the next one is lost at the rate b_j = (s/M) (Q+R-j)/(Q+R), whosever it is: what is left of
-    /// the lost ones stands idle. The first R are borne; the next, and a node at any time, ends the try. So failures that count
-    /// come at the rate a_j = (1-s)/M + b_j. Each loss that is borne costs t seconds in which no work is done; the next loss may
-    /// strike within them, with chance p_j = b_j (1 - e^(-a_j t))/a_j, and they begin anew. By the time of the work alone j
-    /// columns lost become k > j at the rate b_j p_(j+1) .. p_(k-1) e^(-a_k t).
+    /// Of the N = P (Q+R) + K ranks, K of which wait, each dies at the rate (s/M)/N. With d of them dead T = K + PR - d are beside
+    /// the PQ that compute; they are l(T) = min(R, T/P) columns of checksums, rounded down, and the rest is free, since after
+    /// each loss as many new columns are made as there are ranks for. A loss takes t seconds and those of the new columns, in
+    /// which no work is done and those do not count yet. So the next one, at the rate a, strikes within them with the chance 1 -
+    /// e^(-a times so long), and what they were begins anew, with a column of checksums less if it was of one that matters. A
+    /// process column lost while there are none, or a node at any time, ends the try. By the time of the work alone d dead become
+    /// k > d at a rate that is the sum over all ways through such times.
+    ///
+    /// Left out: ranks that are free where there are not enough for a column any more, whose loss costs t. A test has 64 columns of
+    /// checksums at most, new ones included; here a loss after the 64th ends the try.
     fn one_try(&self, failing: Failing) -> Result<(f64, f64)> {
         failing.check()?;
         self.columns.check()?;
+        self.renewing.check()?;
         positive("the work of the run", self.work)?;
         non_negative("the time of a replacement", self.replace)?;
         non_negative("the time to begin anew", self.anew)?;
-        let Replacement { columns: Columns { q, sums }, work, replace, .. } = *self;
+        let Replacement { columns: Columns { q, sums }, work, replace, renewing, .. } = *self;
         let fastest = 1.0 / failing.mtbf;
         finite("how often a run fails", 2.0 * fastest * work)?;
-        let (all, last) = (q as f64 + sums as f64, sums as usize);
-        let lost = |j: usize| failing.processes * fastest * (all - j as f64) / all;
-        let strikes = |j: usize| (1.0 - failing.processes) * fastest + lost(j);
-        let through = |j: usize| (-strikes(j) * replace).exp();
-        let within = |j: usize| -(-strikes(j) * replace).exp_m1() / strikes(j);
-        let mut rates = [Row::default(); SUMS_MAX + 1];
+        let rows = u128::from(renewing.rows);
+        // Ranks beside those that compute, and how many of them may be lost before no column of checksums is left of them.
+        let beside = u128::from(renewing.waiting) + rows * u128::from(sums);
+        let last = (beside - rows + 1).min(SUMS_EVER as u128) as usize;
+        let left = |dead: usize| beside - dead as u128;
+        let settled = |dead: usize| (left(dead) / rows).min(u128::from(sums)) as usize;
+        let (p, computing) = (renewing.rows as f64, renewing.rows as f64 * q as f64);
+        let of_a_rank = failing.processes * fastest / (computing + beside as f64);
+        let of_columns = |sums: usize| of_a_rank * (computing + p * sums as f64);
+        let of_free = |dead: usize, sums: usize| match left(dead) {
+            free if free >= rows => of_a_rank * (free as f64 - p * sums as f64).max(0.0),
+            _ => 0.0,
+        };
+        let strikes = |dead: usize, sums: usize| {
+            (1.0 - failing.processes) * fastest + of_columns(sums) + of_free(dead, sums)
+        };
+        let mut rates = square(last + 1);
         // Seconds without work that a second of work entails.
-        let mut idle = Row::default();
-        for (j, (row, idle)) in rates.iter_mut().zip(&mut idle).enumerate().take(last + 1) {
-            row[j] = -strikes(j);
-            let mut comes = lost(j);
-            for (k, rate) in row.iter_mut().enumerate().take(last + 1).skip(j + 1) {
-                *rate = comes * through(k);
-                *idle += comes * within(k);
-                comes *= lost(k) * within(k);
+        let mut idle = vec![0.0; last + 1];
+        for (d, (row, idle)) in rates.iter_mut().zip(&mut idle).enumerate() {
+            let there = settled(d);
+            row[d] = -strikes(d, there);
+            // How often so many columns of checksums are left by a loss, new ones not counted.
+            let mut comes = [0.0; SUMS_MAX + 1];
+            comes[there] = of_free(d, there);
+            if there > 0 {
+                comes[there - 1] = of_columns(there);
+            }
+            for (k, rate) in row.iter_mut().enumerate().skip(d + 1) {
+                let before = std::mem::take(&mut comes);
+                for (sums, often) in
+                    before.into_iter().enumerate().filter(|(_, often)| *often > 0.0)
+                {
+                    let new = settled(k).saturating_sub(sums);
+                    let (lasts, strikes) = (replace + new as f64 * renewing.each, strikes(k, sums));
+                    let within = -(-strikes * lasts).exp_m1() / strikes;
+                    *rate += often * (-strikes * lasts).exp();
+                    *idle += often * within;
+                    comes[sums] += often * within * of_free(k, sums);
+                    if sums > 0 {
+                        comes[sums - 1] += often * within * of_columns(sums);
+                    }
+                }
             }
         }
         let (come, spent) = over_time(&rates, fastest, work);
@@ -247,9 +315,15 @@ impl Ways {
     }
 
     /// Columns of checksums beside those that compute.
-    pub fn by_checksums(&self, columns: Columns, failing: Failing) -> Result<f64> {
+    pub fn by_checksums(
+        &self,
+        columns: Columns,
+        renewing: Renewing,
+        failing: Failing,
+    ) -> Result<f64> {
         let work = self.work * columns.factor()?;
-        let run = Replacement { columns, work, replace: self.in_place, anew: self.again };
+        let (replace, anew) = (self.in_place, self.again);
+        let run = Replacement { columns, work, replace, anew, renewing };
         match run.expected(failing) {
             // Longer than a number can tell: nothing is left of the rate.
             Err(ModelError::Overflow { .. }) => Ok(0.0),
@@ -275,6 +349,11 @@ pub fn regained_by_replacement(x: f64) -> Result<f64> {
 /// The same on average over losses at any moment of a run whose time goes as 1 - (1-x)^3: half of
 /// 1 - 2 (3/4) + 3/5, one twentieth.
 pub const REGAINED_ON_AVERAGE: f64 = 0.05;
+
+/// Part of a process's matrix that it gives its share of for new checksums: what is not factored, and U's rows from their
+/// diagonals on, (1-x)^2 + x(1-x) + x^2/2, which is as much as [`rebuilt_by_recovery`]. On average over a loss at any moment, as
+/// above: 1 - 1/2 + 1/2 (3/5).
+pub const RENEWED_ON_AVERAGE: f64 = 0.8;
 
 /// A problem on its grid, and the way from rank to rank. P and Q without the columns of checksums.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -328,6 +407,15 @@ impl Repair {
         )
     }
 
+    /// Seconds that all wait for a new column of checksums, on average over the moments it may be made: what each process has
+    /// goes along its row in chunks, to each of which every process column adds its weighted share, and ends at who keeps them.
+    pub fn renewal_on_average(&self) -> Result<f64> {
+        let bytes = RENEWED_ON_AVERAGE * self.process_bytes()?;
+        let along = self.q.saturating_add(1);
+        let code = Code::Weighted { losses: 1 };
+        chain(along, bytes, (8 * RENEWAL_CHUNK) as f64, code, self.link)
+    }
+
     /// Seconds of hot replacement on average over the moments a loss may strike.
     pub fn replacement_on_average(&self) -> Result<f64> {
         Ok(self.summed(REGAINED_ON_AVERAGE)? + self.replacement(0.0)?)
@@ -357,6 +445,11 @@ mod tests {
         Columns { q, sums }
     }
 
+    /// No new ones are made, and nothing but the work takes time.
+    fn plain(columns: Columns, work: f64) -> Replacement {
+        Replacement { columns, work, replace: 0.0, anew: 0.0, renewing: Renewing::NEVER }
+    }
+
     /// A third of P x Q processes more at Q = 3, so three of four parts for the matrix; two thirds with a second column.
     #[test]
     fn columns_more() {
@@ -373,7 +466,7 @@ mod tests {
     /// try lasts 1 - e^-1 + 2 (1 - e^-1 - 0.477303) = 0.941756.
     #[test]
     fn one_failure_a_run_by_hand() {
-        let run = Replacement { columns: beside(1, 1), work: 1.0, replace: 0.0, anew: 0.0 };
+        let run = plain(beside(1, 1), 1.0);
         let failing = Failing { mtbf: 1.0, processes: 1.0 };
         assert!(close(run.finishes(failing).unwrap(), 0.845_181_9));
         assert!(close(run.expected(failing).unwrap(), 0.941_756_4 / 0.845_181_9));
@@ -391,7 +484,7 @@ mod tests {
     /// 1 - e^-1 = 0.9937158. With half of the failures of nodes e^-1/2 (1 - (1 - e^-1/6)^3) = 0.6043362 come through.
     #[test]
     fn two_columns_by_hand() {
-        let run = Replacement { columns: beside(1, 2), work: 1.0, replace: 0.0, anew: 0.0 };
+        let run = plain(beside(1, 2), 1.0);
         let failing = Failing { mtbf: 1.0, processes: 1.0 };
         assert!(close(run.finishes(failing).unwrap(), 0.977_221_7));
         assert!(close(run.expected(failing).unwrap(), 0.993_715_8 / 0.977_221_7));
@@ -399,12 +492,46 @@ mod tests {
         assert!(close(run.finishes(half).unwrap(), 0.604_336_2));
     }
 
+    /// By hand: as with two columns, but the second is made when it is needed, by a rank that waits: in no time, any two of the
+    /// three ranks may be lost. If it takes as long as the work, both of the two that matter are lost at 2/3 together, and then the
+    /// one that computes, at 1/3, ends the try; the one that makes the new checksums, at 1/3, leaves the run without. So by the
+    /// time of the work 2 left beside become 1 at 1/3 + 2/3 e^-2/3 = 0.6756114 and none at (1 - e^-2/3)/3 = 0.1621943, and 1
+    /// becomes none at 2/3: 0.3678794, 0.2949807 and 0.2015221 at the end. They are there for 0.6321206, 0.1981307 and 0.0992742,
+    /// and the first entails 1 - e^-2/3 = 0.4865829 without work for each second: a try lasts 1.2371045.
+    #[test]
+    fn a_rank_that_waits_by_hand() {
+        let failing = Failing { mtbf: 1.0, processes: 1.0 };
+        let at_once = Renewing { rows: 1, waiting: 1, each: 0.0 };
+        let run = Replacement { renewing: at_once, ..plain(beside(1, 1), 1.0) };
+        assert!(close(run.finishes(failing).unwrap(), 0.977_221_7));
+        assert!(close(run.expected(failing).unwrap(), 0.993_715_8 / 0.977_221_7));
+        let run = Replacement { renewing: Renewing { each: 1.0, ..at_once }, ..run };
+        assert!(close(run.finishes(failing).unwrap(), 0.864_382_3));
+        assert!(close(run.expected(failing).unwrap(), 1.237_104_5 / 0.864_382_3));
+    }
+
+    /// By hand: 2 x (1+2) ranks, and nobody waits. What is left of two lost columns makes a new one, so any three of the six may
+    /// die one after the other, at 6/6, 5/6 and 4/6; then one of the two that compute ends the try, at 2/6. Up to two are dead with
+    /// 0.3678794 + 0.4003126 + 0.1815021, as dice say of six; three, with those two alive, with 10 e^-1/3 (3 (1 - e^-1/3) - 4 (1 -
+    /// e^-1/2) + 3/2 (1 - e^-2/3)) = 0.0458797.
+    #[test]
+    fn what_is_left_of_two_columns_makes_a_third() {
+        let failing = Failing { mtbf: 1.0, processes: 1.0 };
+        let renewing = Renewing { rows: 2, waiting: 0, each: 0.0 };
+        let run = Replacement { renewing, ..plain(beside(1, 2), 1.0) };
+        assert!(close(run.finishes(failing).unwrap(), 0.995_573_9));
+        // Without new ones two process columns may be lost, whichever ranks of them.
+        assert!(
+            run.finishes(failing).unwrap() > plain(beside(1, 2), 1.0).finishes(failing).unwrap()
+        );
+    }
+
     /// Each process column is lost by itself: up to R of Q+R, as dice say, where a loss takes no time.
     #[test]
     fn as_many_are_lost_as_by_dice() {
         for (q, sums) in [(1, 1), (2, 3), (8, 2), (31, 4), (127, 3), (5000, 4)] {
             for work in [0.01, 1.0, 30.0] {
-                let run = Replacement { columns: beside(q, sums), work, replace: 0.0, anew: 0.0 };
+                let run = plain(beside(q, sums), work);
                 let columns = (q + sums) as f64;
                 let alive = (-work / columns).exp();
                 let (mut ways, mut up_to) = (1.0, 0.0);
@@ -416,6 +543,41 @@ mod tests {
                 assert!((ours / up_to - 1.0).abs() < 1e-10, "{q} {sums} {work}: {ours} {up_to}");
             }
         }
+    }
+
+    /// With process columns of one rank and new ones made in no time it is all the same who waits and who keeps checksums.
+    #[test]
+    fn as_many_are_lost_with_ranks_that_wait() {
+        for (q, sums, waiting) in [(1, 1, 3), (8, 2, 2), (31, 1, 5), (127, 4, 40)] {
+            for work in [0.01, 1.0, 30.0] {
+                let renewing = Renewing { rows: 1, waiting, each: 0.0 };
+                let run = Replacement { renewing, ..plain(beside(q, sums), work) };
+                let ranks = (q + sums + waiting) as f64;
+                let alive = (-work / ranks).exp();
+                let (mut ways, mut up_to) = (1.0, 0.0);
+                for j in 0..=(sums + waiting) as i32 {
+                    up_to += ways * (1.0 - alive).powi(j) * alive.powf(ranks - f64::from(j));
+                    ways *= (ranks - f64::from(j)) / f64::from(j + 1);
+                }
+                let ours = run.finishes(Failing { mtbf: 1.0, processes: 1.0 }).unwrap();
+                assert!(
+                    (ours / up_to - 1.0).abs() < 1e-10,
+                    "{q} {sums} {waiting} {work}: {ours} {up_to}"
+                );
+            }
+        }
+    }
+
+    /// By hand: 8 x 1000^2 / 8 bytes a process, four fifths of which go on: 0.8 MB in one chunk along three, at 1 ns a byte and
+    /// twice 0.1 ns, weighted: (3 - 2 + 1) (1 us + 0.96 ms). At N = 20,000 320 MB in 152.59 chunks of 2 MiB: 153.59 of (1 us +
+    /// 2.5165824 ms).
+    #[test]
+    fn new_checksums_take_about_a_pass_over_the_matrix() {
+        let repair = |n: f64| Repair { n, p: 4, q: 2, link: LINK };
+        assert!(close(repair(1000.0).renewal_on_average().unwrap(), 2.0 * 0.961e-3));
+        let chunks = 1.0 + 320e6 / 2_097_152.0;
+        let took = repair(20_000.0).renewal_on_average().unwrap();
+        assert!(close(took, chunks * (1e-6 + 2.516_582_4e-3)), "{took}");
     }
 
     /// By hand: M = 100 s, half of the failures are of processes, in place takes 10 s, a restart 50 s.
@@ -470,7 +632,7 @@ mod tests {
         /// Without processes that fail by themselves it is a run that saves nothing.
         #[test]
         fn nodes_alone_are_an_unprotected_run(q in 1u64..100, sums in 1..=Columns::SUMS_MAX, work in 1.0..1e5f64, mtbf in 1e4..1e7f64, anew in 0.0..1e3f64) {
-            let run = Replacement { columns: beside(q, sums), work, replace: 1.0, anew };
+            let run = Replacement { replace: 1.0, anew, ..plain(beside(q, sums), work) };
             let ours = run.expected(Failing { mtbf, processes: 0.0 }).unwrap();
             let none = segment_time(Segment { work, encode: 0.0, flush: 0.0 }, anew, mtbf).unwrap();
             prop_assert!((ours / none - 1.0).abs() < 1e-9, "{ours} {none}");
@@ -478,7 +640,7 @@ mod tests {
 
         #[test]
         fn more_is_borne_the_more_are_processes(q in 1u64..100, sums in 1..Columns::SUMS_MAX, work in 1.0..1e5f64, mtbf in 1e3..1e7f64, s in 0.0..0.9f64) {
-            let run = Replacement { columns: beside(q, sums), work, replace: 0.0, anew: 10.0 };
+            let run = Replacement { anew: 10.0, ..plain(beside(q, sums), work) };
             let (here, more) = (Failing { mtbf, processes: s }, Failing { mtbf, processes: s + 0.1 });
             prop_assert!(run.finishes(here).unwrap() <= run.finishes(more).unwrap() * (1.0 + 1e-12));
             prop_assert!(run.finishes(more).unwrap() <= 1.0);
@@ -498,15 +660,16 @@ mod tests {
         }
 
         #[test]
-        fn never_nan(a in any::<f64>(), b in any::<f64>(), c in any::<f64>(), d in any::<f64>(), e in any::<f64>(), q in any::<u64>(), sums in 0u64..6) {
+        fn never_nan(a in any::<f64>(), b in any::<f64>(), c in any::<f64>(), d in any::<f64>(), e in any::<f64>(), q in any::<u64>(), sums in 0u64..6, waiting in any::<u64>()) {
             let failing = Failing { mtbf: a, processes: b };
             let columns = beside(q, sums);
-            let run = Replacement { columns, work: c, replace: d, anew: e };
+            let renewing = Renewing { rows: waiting, waiting: q, each: b };
+            let run = Replacement { columns, work: c, replace: d, anew: e, renewing };
             let repair = Repair { n: c, p: q, q, link: Link { alpha: a, beta: d, gamma: e } };
             let ways = Ways { work: a, save: b, again: c, recover: d, in_place: e };
             for v in [run.expected(failing), run.finishes(failing), failing.mean_down(c, d), repair.recovery(b),
                       repair.replacement(b), repair.additions(), rebuilt_by_recovery(a), ways.by_restarts(c), ways.in_place(failing),
-                      ways.by_checksums(columns, failing)].into_iter().flatten() {
+                      repair.renewal_on_average(), ways.by_checksums(columns, renewing, failing)].into_iter().flatten() {
                 prop_assert!(v.is_finite());
             }
         }

@@ -11,6 +11,7 @@
 //! | `level2` | each step to storage and back beside going on in place; what lies there afterwards is whole |
 //! | `chance` | ranks killed from outside at random moments, from a printed seed |
 //! | `checksums` | `--method abft`: every step of the solver; what checksums can replace, and what is refused |
+//! | `supervised` | a sweep of such tests under `skt-hpl run`: two losses, new checksums between them, and what `status` says |
 //!
 //! `SKT_TEST_SOAK=N` and `SKT_TEST_SEED=N` are for what is left to chance; `SKT_TEST_WHOLE=1` strikes every position.
 
@@ -34,3 +35,4 @@ mod limits;
 mod peers;
 mod points;
 mod starting;
+mod supervised;

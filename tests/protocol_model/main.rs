@@ -7,6 +7,9 @@
 //! whoever computes holds the epoch everybody holds, and a tolerable loss is never refused. Each broken
 //! variant of the protocol must be caught, or the model proves nothing.
 //!
+//! A loss may also be gone on from in place: a launch that has lost ranks goes on with what memory is within reach, whose
+//! processes are those that lived and spares; what it cannot go on from it leaves to a restart, which finds more.
+//!
 //! Two reductions keep it small and lose nothing: members of a group, and groups, are
 //! interchangeable, so states are sorted; and what no header vouches for is never read again after
 //! a relaunch, so it is forgotten.
@@ -20,9 +23,7 @@ mod system;
 use stateright::{Model, Property};
 
 use explore::explore;
-use system::{
-    Act, Broken, Fate, Garbage, Mem, NOTHING, Pc, Protocol, RANKS, Rank, Run, Storage, Sys, peer,
-};
+use system::{Act, Broken, Fate, NOTHING, Pc, Protocol, RANKS, Rank, Run, Storage, Sys, age, peer};
 
 impl Model for Protocol {
     type State = Sys;
@@ -57,6 +58,7 @@ impl Model for Protocol {
             listing: None,
             whole: None,
             ever: false,
+            in_place: false,
         }]
     }
 
@@ -92,6 +94,12 @@ impl Model for Protocol {
             if s.ranks.iter().any(|r| r.ghost.is_some()) {
                 actions.push(Act::Relaunch { ghost_returns: true });
             }
+            if self.in_place && s.ranks.iter().any(|r| !r.dead) {
+                actions.push(Act::GoOn { elsewhere: false });
+                if s.ranks.iter().any(|r| r.dead && r.mem.is_some()) {
+                    actions.push(Act::GoOn { elsewhere: true });
+                }
+            }
         } else if s.all_at(Pc::Start) {
             actions.push(Act::Decide);
         }
@@ -119,46 +127,24 @@ impl Model for Protocol {
                 }
             }
             Act::Relaunch { ghost_returns } => {
-                s.incarnation += 1;
-                s.target = NOTHING;
-                s.forget_flight();
-                s.listing = None;
-                if self.storage == Storage::Node {
-                    s.whole = None;
-                    apart::forget(&mut s);
-                }
+                s.in_place = false;
                 for r in &mut s.ranks {
                     if ghost_returns && let Some(old) = r.ghost.take() {
-                        // Of two copies of a position the one that took part later is taken.
-                        let order = |m: &Mem| (m.run.number, m.claim.joined);
-                        let newer = r.mem.is_none_or(|m| order(&old) > order(&m));
+                        let newer = r.mem.is_none_or(|m| age(&old) > age(&m));
                         if newer || self.broken == Broken::IncarnationIgnored {
                             r.mem = Some(old);
                         }
                     }
-                    if let Some(m) = &mut r.mem {
-                        if m.claim.seal.is_none() {
-                            m.a = Garbage;
-                        }
-                        if m.claim.base.is_none() {
-                            m.b = Garbage;
-                        }
-                        let claimed = [m.claim.base, m.claim.seal];
-                        for (parity, check) in m.checks.iter_mut().enumerate() {
-                            if !claimed.iter().flatten().any(|id| id.epoch % 2 == parity as u64) {
-                                *check = Garbage;
-                            }
-                        }
-                    }
-                    *r = Rank {
-                        pc: Pc::Start,
-                        dead: false,
-                        arrived: 0,
-                        finish: false,
-                        lost: false,
-                        ..*r
-                    };
                 }
+                self.begin(&mut s);
+            }
+            // A manifest that somebody alive was writing is written first, which is a step of its own.
+            Act::GoOn { elsewhere } => {
+                s.in_place = true;
+                for r in s.ranks.iter_mut().filter(|r| elsewhere && r.dead && r.mem.is_some()) {
+                    (r.ghost, r.gone) = (r.mem.take(), true);
+                }
+                self.begin(&mut s);
             }
             Act::Decide => self.decide(&mut s),
             Act::PowerOff => {
@@ -196,6 +182,7 @@ fn no_fault_over_three_epochs_with_two_crashes_and_an_old_copy() {
         crashes: 2,
         ghosts: 1,
         storage: Storage::None,
+        in_place: false,
         broken: Broken::No
     }));
 }
@@ -207,6 +194,7 @@ fn no_fault_over_two_epochs_with_three_crashes_and_an_old_copy() {
         crashes: 3,
         ghosts: 1,
         storage: Storage::None,
+        in_place: false,
         broken: Broken::No
     }));
 }
@@ -222,7 +210,14 @@ fn every_broken_variant_is_caught() {
         (Broken::NoPin, 3, 1),
     ] {
         assert!(
-            explore(Protocol { epochs: 2, crashes, ghosts, storage: Storage::None, broken }),
+            explore(Protocol {
+                epochs: 2,
+                crashes,
+                ghosts,
+                storage: Storage::None,
+                in_place: false,
+                broken
+            }),
             "{broken:?} was not noticed"
         );
     }
@@ -237,6 +232,7 @@ fn no_fault_with_storage_whatever_is_lost() {
             crashes,
             ghosts,
             storage: Storage::Shared,
+            in_place: false,
             broken: Broken::No
         }));
     }
@@ -250,7 +246,14 @@ fn every_broken_second_level_is_caught() {
         (Broken::PruneFirst, 1, 0),
     ] {
         assert!(
-            explore(Protocol { epochs: 3, crashes, ghosts, storage: Storage::Shared, broken }),
+            explore(Protocol {
+                epochs: 3,
+                crashes,
+                ghosts,
+                storage: Storage::Shared,
+                in_place: false,
+                broken
+            }),
             "{broken:?} was not noticed"
         );
     }
@@ -265,6 +268,7 @@ fn no_fault_with_storage_of_each_nodes_own() {
             crashes,
             ghosts: 0,
             storage: Storage::Node,
+            in_place: false,
             broken: Broken::No
         }));
     }
@@ -278,7 +282,31 @@ fn every_broken_storage_of_nodes_own_is_caught() {
         Broken::PruneBeforeAll,
         Broken::ParityLeftOut,
     ] {
-        let model = Protocol { epochs: 2, crashes: 2, ghosts: 0, storage: Storage::Node, broken };
+        let model = Protocol {
+            epochs: 2,
+            crashes: 2,
+            ghosts: 0,
+            storage: Storage::Node,
+            in_place: false,
+            broken,
+        };
         assert!(explore(model), "{broken:?} was not noticed");
     }
+}
+
+/// Spares take the places of the dead, with and without a second level: memory comes first, storage where memory has nothing saved,
+/// and what neither can is left to a restart.
+#[test]
+fn no_fault_in_place_with_storage_and_without() {
+    for (epochs, crashes, storage) in [(2, 2, Storage::None), (2, 2, Storage::Shared)] {
+        let broken = Broken::No;
+        assert!(!explore(Protocol { epochs, crashes, ghosts: 0, storage, in_place: true, broken }));
+    }
+}
+
+#[test]
+fn storage_that_stands_in_for_memory_in_place_is_caught() {
+    let (storage, broken) = (Storage::Shared, Broken::StorageStandsIn);
+    let model = Protocol { epochs: 2, crashes: 2, ghosts: 0, storage, in_place: true, broken };
+    assert!(explore(model), "{broken:?} was not noticed");
 }

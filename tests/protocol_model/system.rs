@@ -2,7 +2,7 @@
 
 use skt_hpl::checkpoint::placement::prevailing;
 use skt_hpl::checkpoint::protocol::{
-    Decision, Method, Recovery, Setup, Transitions, decide_with, is_settled,
+    Decision, Method, Recovery, Setup, Transitions, decide_in_place, decide_with, is_settled,
 };
 use skt_hpl::memory::header::{Claim, EpochId, Phase};
 
@@ -128,6 +128,8 @@ pub struct Sys {
     pub whole: Option<Stored>,
     /// Something has been whole on storage.
     pub ever: bool,
+    /// This launch has lost ranks, and goes on in place.
+    pub in_place: bool,
 }
 
 impl Sys {
@@ -167,6 +169,11 @@ pub enum Act {
     },
     Relaunch {
         ghost_returns: bool,
+    },
+    /// The job goes on in place: spares take the positions of the dead, on their nodes or elsewhere. From there a dead one's memory
+    /// is out of reach, but not from a restart.
+    GoOn {
+        elsewhere: bool,
     },
     Decide,
     /// The job has ended, or the site is without power: all memory at once.
@@ -212,6 +219,8 @@ pub enum Broken {
     PruneBeforeAll,
     /// Files have no parity in them.
     ParityLeftOut,
+    /// Who goes on in place takes what storage has where memory refuses.
+    StorageStandsIn,
 }
 
 /// Whether every epoch goes to storage, and who sees what lies there. With storage, any losses may happen.
@@ -229,11 +238,18 @@ pub struct Protocol {
     pub crashes: u8,
     pub ghosts: u8,
     pub storage: Storage,
+    /// Whether losses are gone on from in place, where somebody is left.
+    pub in_place: bool,
     pub broken: Broken,
 }
 
 pub fn peer(rank: usize) -> usize {
     rank ^ 1
+}
+
+/// Of two copies of a position the one that took part later is taken.
+pub fn age(m: &Mem) -> (u8, u32) {
+    (m.run.number, m.claim.joined)
 }
 
 impl Protocol {
@@ -438,6 +454,35 @@ impl Protocol {
         };
     }
 
+    /// All ranks come to what is in memory, in new processes or in those that are left.
+    pub fn begin(&self, s: &mut Sys) {
+        s.incarnation += 1;
+        s.target = NOTHING;
+        s.forget_flight();
+        s.listing = None;
+        if self.storage == Storage::Node {
+            s.whole = None;
+            apart::forget(s);
+        }
+        for r in &mut s.ranks {
+            if let Some(m) = &mut r.mem {
+                if m.claim.seal.is_none() {
+                    m.a = Garbage;
+                }
+                if m.claim.base.is_none() {
+                    m.b = Garbage;
+                }
+                let claimed = [m.claim.base, m.claim.seal];
+                for (parity, check) in m.checks.iter_mut().enumerate() {
+                    if !claimed.iter().flatten().any(|id| id.epoch % 2 == parity as u64) {
+                        *check = Garbage;
+                    }
+                }
+            }
+            *r = Rank { pc: Pc::Start, dead: false, arrived: 0, finish: false, lost: false, ..*r };
+        }
+    }
+
     /// What helpers may do, while their ranks do something else.
     pub fn storage_actions(&self, s: &Sys, actions: &mut Vec<Act>) {
         for (rank, r) in s.ranks.iter().enumerate() {
@@ -521,7 +566,14 @@ impl Protocol {
             _ => s.ever,
         };
         let stored = s.whole.map(|whole| whole.boundary);
-        match decide_with(&self.setup(), &claims, |id| Some(run.boundary(id)), stored) {
+        let boundary = |id| Some(run.boundary(id));
+        let decision = match s.in_place && self.broken != Broken::StorageStandsIn {
+            true => decide_in_place(&self.setup(), &claims, boundary, stored),
+            false => decide_with(&self.setup(), &claims, boundary, stored),
+        };
+        // What a restart could still go on from is not given up for less.
+        s.bad |= s.in_place && decision == Decision::Fetch && self.within_reach(s) > stored;
+        match decision {
             Decision::Fresh => {
                 // What was whole on storage is never lost.
                 s.bad |= due;
@@ -553,8 +605,30 @@ impl Protocol {
             Decision::Refuse(_) => {
                 let gone = |p: usize| s.ranks[p].gone || mine[p].is_none();
                 let tolerable = GROUPS.iter().all(|g| g.iter().filter(|&&p| gone(p)).count() <= 1);
-                s.bad |= tolerable || due;
+                // In place it ends the job, and a restart finds more.
+                s.bad |= tolerable || due && !s.in_place;
+                if std::mem::take(&mut s.in_place) {
+                    s.ranks.iter_mut().for_each(|r| r.dead = true);
+                }
             }
+        }
+    }
+
+    /// The boundary that a restart goes on from which finds all memory there is.
+    fn within_reach(&self, s: &Sys) -> Option<u64> {
+        let newest = |r: &Rank| r.mem.into_iter().chain(r.ghost).max_by_key(age);
+        let copies: Vec<Option<Mem>> = s.ranks.iter().map(newest).collect();
+        let found = copies.iter().enumerate().filter_map(|(p, m)| Some((p, (*m)?)));
+        let found = prevailing(found.map(|(p, m)| (m.run.number.into(), p, m.claim.joined)))?;
+        let of_run = |m: &Mem| u128::from(m.run.number) == found;
+        let run = copies.iter().flatten().find(|m| of_run(m))?.run;
+        let claims: Vec<Option<Claim>> =
+            copies.iter().map(|m| m.filter(of_run).map(|m| m.claim)).collect();
+        match decide_with(&self.setup(), &claims, |id| Some(run.boundary(id)), None) {
+            Decision::Restore(recovery) | Decision::FinishAndRestore(recovery) => {
+                Some(run.boundary(recovery.target))
+            }
+            _ => None,
         }
     }
 }

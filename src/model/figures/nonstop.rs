@@ -5,7 +5,8 @@ use super::super::measured::{
     TIANHE_2_DETECT_S, TIANHE_2_RECOVER_S, TIANHE_2_RESTART_S, TIANHE_2_SAVE_S,
 };
 use super::super::nonstop::{
-    Columns, Failing, IN_PLACE_S, Repair, Ways, rebuilt_by_recovery, regained_by_replacement,
+    Columns, Failing, IN_PLACE_S, Renewing, Repair, Ways, rebuilt_by_recovery,
+    regained_by_replacement,
 };
 use super::super::plot::{Axis, Figure, Panel};
 use super::{ASSUMED_LINK, curve, dashed, even, line, spread, through};
@@ -28,6 +29,8 @@ pub(super) fn nonstop_figure() -> Result<Figure> {
     ];
     let minutes = through(&MINUTES, 4);
     let one = |q| Columns { q, sums: 1 };
+    // One column of checksums, and nobody waits: what is left of a lost column is a rank too few.
+    const NEVER: Renewing = Renewing::NEVER;
     let mut panels = Vec::new();
     for processes in [1.0, 0.9, 0.5] {
         let at = |m: f64| Failing { mtbf: m * 60.0, processes };
@@ -38,10 +41,13 @@ pub(super) fn nonstop_figure() -> Result<Figure> {
             series: vec![
                 line("self, restarts", curve(&minutes, |m| ways.by_restarts(m * 60.0))?),
                 line("self, in place", curve(&minutes, |m| ways.in_place(at(m)))?),
-                line("checksums, Q = 31", curve(&minutes, |m| ways.by_checksums(one(31), at(m)))?),
+                line(
+                    "checksums, Q = 31",
+                    curve(&minutes, |m| ways.by_checksums(one(31), NEVER, at(m)))?,
+                ),
                 dashed(
                     "checksums, Q = 127",
-                    curve(&minutes, |m| ways.by_checksums(one(127), at(m)))?,
+                    curve(&minutes, |m| ways.by_checksums(one(127), NEVER, at(m)))?,
                 ),
             ],
             categories: vec![],
@@ -52,7 +58,7 @@ pub(super) fn nonstop_figure() -> Result<Figure> {
         let failing = Failing { mtbf: hours * HOUR_S, processes: 1.0 };
         columns
             .iter()
-            .map(|q| Ok((*q as f64, ways.by_checksums(one(*q), failing)?)))
+            .map(|q| Ok((*q as f64, ways.by_checksums(one(*q), NEVER, failing)?)))
             .collect::<Result<_>>()
     };
     panels.push(Panel {

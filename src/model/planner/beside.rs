@@ -136,7 +136,7 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
         .then_some((taken.sums + 1, "--checksum-columns: one process column more may be lost"));
     let abft = "--method abft: bears the loss of as many process columns, saves nothing; a node lost begins the run anew";
     for (sums, why) in [(chosen.sums, abft)].into_iter().chain(more) {
-        if let Ok(grid) = squarest_with_checksums(machine.ranks, sums) {
+        if let Ok(grid) = squarest_with_checksums(beside_waiting(machine, chosen), sums) {
             let choice = Choice { method: Method::Abft, grid, sums, ..*chosen };
             add(columns_of_checksums(sums), why, choice);
         }
@@ -188,6 +188,11 @@ pub fn columns_of_checksums(sums: u64) -> String {
     if sums == 1 { "column of checksums".into() } else { format!("{sums} columns of checksums") }
 }
 
+/// The ranks that have a part where some wait to make new checksums.
+fn beside_waiting(machine: &Machine, chosen: &Choice) -> u64 {
+    machine.ranks.saturating_sub(chosen.waiting)
+}
+
 /// The choice on a grid of all ranks: that of the ranks without checksums, where `chosen` has some.
 fn beside_checksums(machine: &Machine, chosen: &Choice) -> Choice {
     match chosen.method {
@@ -205,7 +210,7 @@ pub(super) fn compare(machine: &Machine, chosen: &Choice) -> Comparison {
         ..beside_checksums(machine, chosen)
     };
     let in_place = Choice { in_place: true, ..restart };
-    let checksums = squarest_with_checksums(machine.ranks, chosen.sums)
+    let checksums = squarest_with_checksums(beside_waiting(machine, chosen), chosen.sums)
         .map(|grid| Choice { method: Method::Abft, grid, ..restart })
         .ok();
     let sized = |choice: Choice| machine.evaluate(&choice).ok().map(|p| (choice, p.shape.n));

@@ -26,6 +26,8 @@ pub(super) struct Choice {
     pub(super) grid: (u64, u64),
     /// Process columns that keep checksums beside that grid under method abft.
     pub(super) sums: u64,
+    /// Ranks beside all of them that wait to make new checksums.
+    pub(super) waiting: u64,
     /// Whether a spare rank takes the place of one that is lost without its node.
     pub(super) in_place: bool,
 }
@@ -72,6 +74,21 @@ pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
         )));
     }
     Ok((p, columns - sums))
+}
+
+/// The same, or without such columns where there are none.
+pub fn squarest(ranks: u64, sums: u64) -> Result<(u64, u64)> {
+    match sums {
+        0 => Ok(squarest_grid(ranks)),
+        _ => squarest_with_checksums(ranks, sums),
+    }
+}
+
+/// The most ranks, but fewer than these, that make a grid at most twice as wide as it is high, and that grid, without the process
+/// columns for checksums.
+pub(super) fn less_flat(ranks: u64, sums: u64) -> Option<(u64, (u64, u64))> {
+    let grids = (1..ranks).rev().filter_map(|fewer| Some((fewer, squarest(fewer, sums).ok()?)));
+    grids.into_iter().find(|(_, (p, q))| *q <= 2 * p)
 }
 
 /// Group sizes as the solver makes them, none larger than `most` and as even as possible: (smallest, largest).

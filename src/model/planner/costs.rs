@@ -5,7 +5,7 @@ use super::super::encoding::{Link, localised_ring, striped_ring};
 use super::super::error::Result;
 use super::super::fit::RateModel;
 use super::super::memory::{Method, RANK_BASE_BYTES, RANK_BASE_MOST, Shape};
-use super::super::nonstop::{Columns, Failing, Repair, Replacement};
+use super::super::nonstop::{Columns, Failing, Renewing, Repair, Replacement};
 use super::super::profile::{Every, Run, SaveCost, Schedule};
 use super::choice::{Choice, block_size};
 use super::machine::Machine;
@@ -103,7 +103,16 @@ impl Machine<'_> {
 
     /// Seconds that each column of checksums that has taken a lost one's place costs at the end, on average.
     fn regain(&self, n: u64, choice: &Choice) -> Result<f64> {
-        // All ranks of a node regain at the same time.
+        self.repair(n, choice).replacement_on_average()
+    }
+
+    /// Seconds that all wait for a new column of checksums, on average.
+    pub(super) fn renewal(&self, n: u64, choice: &Choice) -> Result<f64> {
+        self.repair(n, choice).renewal_on_average()
+    }
+
+    fn repair(&self, n: u64, choice: &Choice) -> Repair {
+        // All ranks of a node send at the same time.
         let share = self.inputs.ranks_per_node as f64;
         let link = Link {
             alpha: self.latency,
@@ -111,7 +120,7 @@ impl Machine<'_> {
             gamma: 1.5 * share / self.copy,
         };
         let (p, q) = choice.grid;
-        Repair { n: n as f64, p, q, link }.replacement_on_average()
+        Repair { n: n as f64, p, q, link }
     }
 
     /// Ranks that keep checksums compute as much as the others, but nothing that anybody waits for.
@@ -149,13 +158,15 @@ impl Machine<'_> {
         work: f64,
         choice: &Choice,
         cost: &SaveCost,
-    ) -> Replacement {
-        Replacement {
+    ) -> Result<Replacement> {
+        let each = self.renewal(n, choice)?;
+        Ok(Replacement {
             columns: Columns { q: choice.grid.1, sums: choice.sums },
             work,
             replace: self.in_place + cost.recover,
             anew: self.detect + self.restart + self.regenerate(n),
-        }
+            renewing: Renewing { rows: choice.grid.0, waiting: choice.waiting, each },
+        })
     }
 
     /// Seconds to generate the matrix.
@@ -182,7 +193,7 @@ impl Machine<'_> {
         let (fresh, down) = self.downs(n, choice, &cost)?;
         let time = match choice.method {
             Method::Abft => {
-                self.replacement(n, schedule.work(), choice, &cost).expected(self.failing())
+                self.replacement(n, schedule.work(), choice, &cost)?.expected(self.failing())
             }
             Method::SelfCheckpoint | Method::None => {
                 schedule.expected(fresh, down, self.mtbf_system)

@@ -25,7 +25,7 @@ const LIMIT_SHARE: f64 = 0.9;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     pub shape: Shape,
-    /// P x Q, or with columns of checksums P x (Q+R).
+    /// P x Q, or with columns of checksums P x (Q+R) and those that wait.
     pub ranks: u64,
     pub threads_per_rank: u64,
     pub method: Method,
@@ -39,6 +39,10 @@ pub struct Plan {
     pub layout: ChecksumLayout,
     /// Process columns that keep checksums.
     pub checksum_columns: u64,
+    /// Ranks that wait to make new ones, and the seconds that all wait for a column of these; None without checksums.
+    pub spare_ranks: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub renewal: Option<f64>,
     /// Of the fullest rank, and of a node against what it may take.
     pub rank: RankMemory,
     pub node_memory: f64,
@@ -253,7 +257,7 @@ impl Machine<'_> {
                 }
             }
             Method::Abft => {
-                self.replacement(n, schedule.work(), choice, &cost).finishes(self.failing())?
+                self.replacement(n, schedule.work(), choice, &cost)?.finishes(self.failing())?
             }
             _ => {
                 let incidents = failures.unwrap_or(f64::MAX / 1e10);
@@ -286,6 +290,10 @@ impl Machine<'_> {
             losses: if choice.method.in_memory() { choice.losses } else { 0 },
             layout: choice.layout,
             checksum_columns: if choice.method == Method::Abft { choice.sums } else { 0 },
+            spare_ranks: if choice.method == Method::Abft { choice.waiting } else { 0 },
+            renewal: (choice.method == Method::Abft)
+                .then(|| self.renewal(n, choice))
+                .transpose()?,
             rank,
             node_memory: rank.total() * inputs.ranks_per_node as f64,
             node_budget: self.budget,
@@ -347,8 +355,9 @@ impl Machine<'_> {
                         Method::Abft => Some(self.in_place + cost.recover),
                         _ => choice.in_place.then_some(self.in_place),
                     },
-                    spare_ranks: None,
+                    spare_ranks: checksums.then_some(choice.waiting),
                     columns: checksums.then_some(Columns { q: choice.grid.1, sums: choice.sums }),
+                    renew: plan.renewal,
                 },
             },
             failures: Failures::Exponential { mtbf: self.mtbf_system * nodes as f64 },

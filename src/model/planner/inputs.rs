@@ -70,6 +70,8 @@ pub struct Inputs {
     pub helpers: bool,
     /// Process columns that keep checksums, of method abft and of what is compared with it.
     pub checksum_columns: Option<u64>,
+    /// Ranks that wait to make new checksums, of the same.
+    pub spare_ranks: Option<u64>,
     pub measured: Option<Measured>,
     /// Name the run's memory is kept under.
     pub job: Option<String>,
@@ -115,6 +117,7 @@ impl Inputs {
             layout: ChecksumLayout::Striped,
             helpers: false,
             checksum_columns: None,
+            spare_ranks: None,
             measured: None,
             job: None,
             level2: None,

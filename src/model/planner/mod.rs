@@ -37,7 +37,7 @@ pub use inputs::{Inputs, Measured, Mtbf};
 pub use written::{skt_toml, test_params, usual};
 
 use beside::{alternatives, compare};
-use choice::Choice;
+use choice::{Choice, less_flat, squarest};
 use machine::Machine;
 
 /// The answer.
@@ -61,15 +61,17 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
     let machine = Machine::new(inputs, &mut warnings)?;
     let checksums = inputs.method == Some(Method::Abft);
     let sums = inputs.checksum_columns.unwrap_or(1);
+    let waiting = inputs.spare_ranks.unwrap_or(0);
+    let beside = if checksums { sums } else { 0 };
+    let working = machine.ranks.saturating_sub(if checksums { waiting } else { 0 });
     let grid = match inputs.grid {
         Some(grid) => grid,
-        None if checksums => squarest_with_checksums(machine.ranks, sums)?,
-        None => squarest_grid(machine.ranks),
+        None => squarest(working, beside)?,
     };
-    let columns = grid.1.checked_add(if checksums { sums } else { 0 });
-    if columns.and_then(|c| c.checked_mul(grid.0)) != Some(machine.ranks) {
+    let columns = grid.1.checked_add(beside);
+    if columns.and_then(|c| c.checked_mul(grid.0)) != Some(working) {
         return Err(ModelError::DoesNotFit(format!(
-            "a {} x {} grid{} does not take the {} ranks there are ({} nodes with {} each)",
+            "a {} x {} grid{}{} does not take the {} ranks there are ({} nodes with {} each)",
             grid.0,
             grid.1,
             match (checksums, sums) {
@@ -77,23 +79,32 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
                 (true, 1) => " with a process column more for checksums".into(),
                 (true, sums) => format!(" with {sums} process columns more for checksums"),
             },
+            match waiting {
+                waiting if checksums && waiting > 0 => {
+                    format!(" and {waiting} that wait{}", if waiting == 1 { "s" } else { "" })
+                }
+                _ => String::new(),
+            },
             machine.ranks,
             inputs.nodes,
             inputs.ranks_per_node
         )));
     }
-    if inputs.grid.is_none() && grid.1 > 4 * grid.0 && machine.ranks > 4 {
-        let fewer = (1..machine.ranks)
-            .rev()
-            .find(|r| {
-                let (p, q) = squarest_grid(*r);
-                q <= 2 * p
-            })
-            .unwrap_or(1);
-        let (p, q) = squarest_grid(fewer);
+    let flat = inputs.grid.is_none() && grid.1 > 4 * grid.0 && machine.ranks > 4;
+    if let Some((fewer, better)) = flat.then(|| less_flat(working, beside)).flatten() {
+        let told = |(p, q): (u64, u64)| match beside {
+            0 => format!("{p} x {q}"),
+            sums => format!("{p} x ({q}+{sums})"),
+        };
+        let more = if working < machine.ranks {
+            format!(", and {waiting} that wait,")
+        } else {
+            String::new()
+        };
         warnings.push(format!(
-            "{} ranks only make a flat grid of {} x {}; {fewer} ranks ({p} x {q}) may well be faster",
-            machine.ranks, grid.0, grid.1
+            "{working} ranks only make a flat grid of {}; {fewer} ranks ({}){more} may well be faster",
+            told(grid),
+            told(better)
         ));
     }
     if inputs.cores < inputs.ranks_per_node {
@@ -200,6 +211,7 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
         helpers: inputs.helpers,
         grid,
         sums,
+        waiting,
         in_place: false,
     };
     if checksums {
@@ -230,7 +242,10 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
             100.0 * (1.0 - plan.survives),
             if checksums {
                 let borne = Columns::borne(sums);
-                format!("checksums bear the loss of {borne}, and no node; nothing is saved beside them")
+                format!(
+                    "checksums bear the loss of {borne}, of more where new ones can be made between (--spare-ranks), and no node; \
+                     nothing is saved beside them"
+                )
             } else if method == Method::Single {
                 "a single checkpoint is lost when a node fails during a save".into()
             } else {

@@ -86,6 +86,12 @@ pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<(&Path, Option<f6
             "\n# process columns more than the grid has, for checksums\nmethod = \"abft\"\nchecksum-columns = {}\n",
             plan.checksum_columns
         );
+        if plan.spare_ranks > 0 {
+            text += &format!(
+                "# ranks that wait to make new ones\nspare-ranks = {}\n",
+                plan.spare_ranks
+            );
+        }
     }
     text
 }

@@ -10,7 +10,8 @@
 //! | flush | forward to the new save | back | fatal | - | - |
 //!
 //! With columns of checksums (abft) the losses of processes are borne that are of no more process columns than those; one of
-//! another, and every node, starts the run again. Where methods with saves go on in place, the loss of a process costs
+//! another, and every node, starts the run again. Where new ones are made, ranks that are free make them after a loss (`parts`).
+//! Where methods with saves go on in place, the loss of a process costs
 //! that in place of detection and restart, as long as there are spare ranks. A process that is lost counts as a loss of
 //! its group, as if its memory were out of reach: the spare that takes its place may be on another node.
 //!
@@ -22,6 +23,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use super::failures::{Event, Source, Struck};
+use super::parts::Parts;
 use super::{End, Outcome, Placement, Scenario};
 use crate::model::memory::Method;
 
@@ -169,6 +171,7 @@ impl<'a> Plan<'a> {
             recoveries: 0,
             in_place: 0,
             anew: 0,
+            renewed: 0,
         };
         let mut spares = Spares {
             free: system.spares.map_or(0, |s| s.min(i64::MAX as u64) as i64),
@@ -177,8 +180,8 @@ impl<'a> Plan<'a> {
             returning: BinaryHeap::new(),
         };
         let mut waiting = system.going_on.spare_ranks.unwrap_or(u64::MAX);
-        // The process columns whose loss was borne.
-        let mut replaced = Vec::new();
+        let begins = || Parts::new(system.nodes, &system.going_on);
+        let mut parts = begins();
         // The segment the run resumes from, and when it did; what went before in it is then counted as just done.
         let (mut at, mut since) = (0usize, 0.0);
         loop {
@@ -196,7 +199,9 @@ impl<'a> Plan<'a> {
             let offset = (line - self.starts[j]).max(0.0);
             let segment = scenario.schedule.segments[j];
             if method == Method::Abft && strike < self.limit {
-                if let Some(up) = self.bear(&mut out, &mut source, &mut replaced) {
+                let borne =
+                    parts.as_mut().and_then(|parts| self.bear(&mut out, &mut source, parts));
+                if let Some(up) = borne {
                     // The line goes on where it was.
                     since = up - line;
                     if up >= self.limit {
@@ -208,7 +213,7 @@ impl<'a> Plan<'a> {
                     continue;
                 }
                 out.anew += 1;
-                replaced.clear();
+                parts = begins();
             }
             let phase = if offset < segment.work {
                 Phase::Working
@@ -268,31 +273,39 @@ impl<'a> Plan<'a> {
 
     /// A failure where there are checksums, the next of `source`: when all go on, if it is borne and all that strike
     /// meanwhile are, too. Else that which is not borne is the next of `source`.
-    fn bear(&self, out: &mut Outcome, source: &mut Source, replaced: &mut Vec<u64>) -> Option<f64> {
+    fn bear(&self, out: &mut Outcome, source: &mut Source, parts: &mut Parts) -> Option<f64> {
         let going_on = &self.scenario.system.going_on;
-        let columns = going_on.columns?;
+        // The moment up to which the time is told, that at which all go on, and the new columns they have then.
+        let mut until: Option<(f64, f64, u64)> = None;
         loop {
-            let event = source.peek()?;
-            let column = self.process_of(&event)? % columns.all();
+            let event = source.peek();
+            let next = event.as_ref().map_or(f64::INFINITY, |e| e.time).min(self.limit);
+            if let Some((told, up, new)) = &mut until {
+                out.restart += next.min(*up) - *told;
+                *told = next;
+                if next >= *up || self.limit <= next {
+                    parts.renew(*new);
+                    out.renewed += *new;
+                    out.recoveries += 1;
+                    out.in_place += 1;
+                    return Some(*up);
+                }
+            }
+            let event = event?;
+            let node = self.process_of(&event)?;
             if out.failures >= MOST_FAILURES {
                 return None;
             }
-            // Of one that was lost the others stand idle.
-            if !replaced.contains(&column) {
-                if replaced.len() as u64 == columns.sums {
-                    return None;
-                }
-                replaced.push(column);
-            }
+            let mattered = parts.strike(node)?;
             source.take();
-            out.failures += 1;
-            let up = event.time + going_on.in_place.unwrap_or(0.0);
-            let next = source.peek().map_or(f64::INFINITY, |e| e.time).min(self.limit);
-            out.restart += next.min(up) - event.time;
-            if next >= up || self.limit <= next {
-                out.recoveries += 1;
-                out.in_place += 1;
-                return Some(up);
+            if mattered {
+                out.failures += 1;
+                let new = parts.begin_new();
+                let lasts =
+                    going_on.in_place.unwrap_or(0.0) + new as f64 * going_on.renew.unwrap_or(0.0);
+                until = Some((event.time, event.time + lasts, new));
+            } else if until.is_none() {
+                return Some(event.time);
             }
         }
     }
@@ -581,11 +594,59 @@ mod tests {
         adds_up(&o);
     }
 
+    /// Fifteen rows of four process columns, the last with checksums, and four ranks that wait, nodes 60 to 63. A loss costs 2 s,
+    /// and new checksums 3 s more.
+    #[test]
+    fn new_checksums_bear_the_next_loss() {
+        let with = |sums, spare_ranks| System {
+            going_on: GoingOn {
+                processes: 1.0,
+                in_place: Some(2.0),
+                columns: Some(Columns { q: 4 - sums, sums }),
+                spare_ranks,
+                renew: Some(3.0),
+            },
+            ..system()
+        };
+        let run = |system: System, times: &[(f64, u64)]| run(Method::Abft, system, times, None);
+        let four = || with(1, Some(4));
+        // 14 ranks are left of column 1 and four wait, so three are free beside the new ones; 17 after the next loss.
+        let o = run(four(), &[(40.0, 1), (70.0, 2)]);
+        assert_eq!((o.wall, o.anew, o.renewed, o.in_place), (110.0, 0, 2, 2));
+        adds_up(&o);
+        let each = [(10.0, 0), (30.0, 1), (50.0, 2), (70.0, 3)];
+        let o = run(four(), &each);
+        assert_eq!((o.wall, o.anew, o.renewed), (120.0, 0, 4));
+        // The last new ones bear a fifth, of a rank that is in a new column itself, and nobody a sixth: 110 s less 22 are gone.
+        let o = run(four(), &[&each[..], &[(95.0, 5), (110.0, 60)]].concat());
+        assert_eq!((o.lost, o.wall, o.anew, o.renewed), (88.0, 223.0, 1, 4));
+        adds_up(&o);
+        // Before the new ones are there the second ends it: 40 s are lost, and 13 s until it is up.
+        let o = run(four(), &[(40.0, 1), (44.0, 2)]);
+        assert_eq!((o.lost, o.wall, o.anew, o.renewed), (40.0, 44.0 + 13.0 + 100.0, 1, 0));
+        adds_up(&o);
+        // One of those who make them: they are begun anew, as there are enough.
+        let o = run(four(), &[(40.0, 1), (44.0, 5)]);
+        assert_eq!((o.lost, o.wall, o.anew, o.renewed), (0.0, 109.0, 0, 1));
+        adds_up(&o);
+        // Nobody dies twice.
+        let o = run(four(), &[(40.0, 1), (70.0, 1)]);
+        assert_eq!((o.wall, o.failures), (105.0, 1));
+        adds_up(&o);
+        // Without any that wait what is left of two columns, 30 ranks, makes a third of 16; and the 29 that are free after the next.
+        let o = run(with(2, Some(0)), &[(40.0, 1), (60.0, 2), (80.0, 3)]);
+        assert_eq!((o.wall, o.anew, o.renewed), (112.0, 0, 2));
+        adds_up(&o);
+        // And nobody makes any where there is one.
+        let o = run(with(1, Some(0)), &[(40.0, 1), (70.0, 2)]);
+        assert_eq!((o.anew, o.renewed), (1, 0));
+    }
+
     /// In place costs 2 s instead of detection and restart, 7 s; what is restored costs 5 s either way.
     #[test]
     fn in_place_while_there_are_spare_ranks() {
         let with = |processes, spare_ranks| System {
-            going_on: GoingOn { processes, in_place: Some(2.0), spare_ranks, columns: None },
+            going_on: GoingOn { processes, in_place: Some(2.0), spare_ranks, ..GoingOn::NEVER },
             ..system()
         };
         let run = |s, times: &[(f64, u64)]| run(Method::SelfCheckpoint, s, times, None);
@@ -633,7 +694,11 @@ mod tests {
         let columns = with(3, 1);
         assert!(said(Method::SelfCheckpoint, columns).contains("no columns of checksums"));
         let waiting = GoingOn { spare_ranks: Some(1), ..columns };
-        assert!(said(Method::Abft, waiting).contains("no spare ranks"));
+        assert!(said(Method::Abft, waiting).contains("--renew-time"));
+        let uneven = GoingOn { renew: Some(1.0), ..waiting };
+        assert!(said(Method::Abft, uneven).contains("64 nodes with a rank each, 1 of which wait"));
+        let renews = GoingOn { renew: Some(1.0), ..in_place };
+        assert!(said(Method::SelfCheckpoint, renews).contains("no checksums to make anew"));
         assert!(said(Method::Abft, with(64, 1)).contains("Q+R"));
         assert!(said(Method::Abft, with(61, 4)).contains("Q+R"));
         assert!(said(Method::Abft, with(3, 5)).contains("at most 4"));

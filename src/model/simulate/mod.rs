@@ -8,6 +8,7 @@
 
 pub mod engine;
 pub mod failures;
+mod parts;
 pub mod stats;
 
 use serde::Serialize;
@@ -44,29 +45,40 @@ pub struct GoingOn {
     pub processes: f64,
     /// Seconds from such a loss until all go on, what is restored not counted; None: by a restart.
     pub in_place: Option<f64>,
-    /// Ranks that wait inside the job, all again after a restart; None: as many as are needed.
+    /// Ranks that wait inside the job, all again after a restart; None: as many as are needed, with checksums none.
     pub spare_ranks: Option<u64>,
     /// Process columns that compute, and those that keep checksums.
     pub columns: Option<Columns>,
+    /// Seconds in which all wait for a new column of checksums; None: none is made.
+    pub renew: Option<f64>,
 }
 
 impl GoingOn {
     /// Every failure is a restart.
     pub const NEVER: Self =
-        Self { processes: 0.0, in_place: None, spare_ranks: None, columns: None };
+        Self { processes: 0.0, in_place: None, spare_ranks: None, columns: None, renew: None };
 
     fn check(&self, method: Method) -> Result<()> {
         fraction("the share of failures that end only a process", self.processes)?;
         if let Some(s) = self.in_place {
             non_negative("the time to go on in place", s)?;
         }
+        if let Some(s) = self.renew {
+            non_negative("the time to make new checksums", s)?;
+        }
         let refuse = |text: String| Err(ModelError::Data(text));
         match (method, self.columns) {
             (Method::Abft, Some(columns)) => {
                 columns.factor()?;
-                if self.in_place.is_none() || self.spare_ranks.is_some() {
+                if self.in_place.is_none() {
                     return refuse(
-                        "method abft goes on without a restart, so the time for that must be given; it has no spare ranks"
+                        "method abft goes on without a restart, so the time for that must be given"
+                            .into(),
+                    );
+                }
+                if self.spare_ranks.is_some() && self.renew.is_none() {
+                    return refuse(
+                        "ranks that wait under method abft make new checksums, and the time for that must be given (--renew-time)"
                             .into(),
                     );
                 }
@@ -81,6 +93,12 @@ impl GoingOn {
             (m, Some(_)) => {
                 return refuse(format!(
                     "method {} has no columns of checksums (--columns)",
+                    m.name()
+                ));
+            }
+            (m, None) if self.renew.is_some() => {
+                return refuse(format!(
+                    "method {} has no checksums to make anew (--renew-time)",
                     m.name()
                 ));
             }
@@ -176,6 +194,8 @@ pub struct Outcome {
     pub in_place: u64,
     /// Times it had to begin anew because a loss was not borne, though it had checksums.
     pub anew: u64,
+    /// Columns of checksums that were made in its course.
+    pub renewed: u64,
 }
 
 impl Scenario {
@@ -218,8 +238,21 @@ impl Scenario {
         positive("the work of the run", self.schedule.work())?;
         s.going_on.check(self.method)?;
         if let Some(columns) = s.going_on.columns {
-            let all = columns.all();
-            at_least("the number of nodes", s.nodes, all, "at least Q+R, one rank on each")?;
+            let (all, waiting) = (columns.all(), s.going_on.spare_ranks.unwrap_or(0));
+            let least = all.saturating_add(waiting);
+            at_least(
+                "the number of nodes",
+                s.nodes,
+                least,
+                "at least Q+R and those that wait, one rank on each",
+            )?;
+            // It takes as many ranks as a process column has to make a new one.
+            if s.going_on.renew.is_some() && (s.nodes - waiting) % all != 0 {
+                return Err(ModelError::Data(format!(
+                    "{} nodes with a rank each, {waiting} of which wait, are no P x (Q+R) = P x {all}",
+                    s.nodes
+                )));
+            }
         }
         if !self.method.saves() && self.schedule.saves() > 0 {
             return Err(ModelError::Data(format!(

@@ -83,9 +83,10 @@ pub struct Summary {
     /// Share of the wall time of finished runs that was not kept work.
     pub waste: Option<Mean>,
     pub failures: Mean,
-    /// Mean number a run of recoveries without a restart, and of losses that checksums could not bear.
+    /// Mean number a run of recoveries without a restart, of losses that checksums could not bear, and of new columns of them.
     pub in_place: f64,
     pub anew: f64,
+    pub renewed: f64,
     pub breakdown: Breakdown,
 }
 
@@ -123,6 +124,7 @@ pub fn summarise(outcomes: &[Outcome]) -> Result<Summary> {
         failures: Mean::of(outcomes.iter().map(|o| o.failures as f64)),
         in_place: mean(|o| o.in_place as f64),
         anew: mean(|o| o.anew as f64),
+        renewed: mean(|o| o.renewed as f64),
         breakdown: Breakdown {
             useful: mean(|o| o.useful),
             saving: mean(|o| o.saving),

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 pub use crate::memory::header::Doing;
-use crate::memory::header::{EpochId, Head, Identity, SUMS};
+use crate::memory::header::{BESIDE_SUMS, EpochId, Head, Identity, SUMS};
 use crate::memory::{Depot, Part, depot};
 
 /// What a rank is busy with, in a word for people.
@@ -38,11 +38,13 @@ pub enum Role {
 }
 
 impl Role {
-    fn of(id: &Identity) -> Self {
+    /// None where no checksums protect the test.
+    pub fn of(id: &Identity) -> Option<Self> {
         match (id.code, id.group) {
-            (SUMS, column) if column < id.q => Role::InPlaceOf(column),
-            (SUMS, _) => Role::Sums,
-            _ => Role::Own,
+            (SUMS, column) if column < id.q => Some(Role::InPlaceOf(column)),
+            (SUMS, _) => Some(Role::Sums),
+            (BESIDE_SUMS, _) => Some(Role::Own),
+            _ => None,
         }
     }
 }
@@ -125,7 +127,7 @@ impl ProgressSource for Heads {
                 progress.saved = header.claim.base.map(|id| (id, header.base.boundary));
                 (progress.n, progress.nb) = (header.id.n, header.id.nb);
                 progress.test = header.id.test;
-                progress.role = Role::of(&header.id);
+                progress.role = Role::of(&header.id).unwrap_or_default();
             }
             Some(progress)
         };
@@ -151,8 +153,9 @@ mod tests {
             (header.id.code, header.id.group, header.id.q) = (code, group, 2);
             Role::of(&header.id)
         };
-        assert_eq!([id(NO_CODE, 1), id(0, 3)], [Role::Own; 2]);
-        assert_eq!([id(SUMS, 2), id(SUMS, 1)], [Role::Sums, Role::InPlaceOf(1)]);
+        assert_eq!([id(NO_CODE, 1), id(0, 3)], [None; 2]);
+        let roles = [id(BESIDE_SUMS, 1), id(SUMS, 2), id(SUMS, 1)];
+        assert_eq!(roles, [Role::Own, Role::Sums, Role::InPlaceOf(1)].map(Some));
     }
 
     #[test]

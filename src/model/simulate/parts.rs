@@ -1,0 +1,108 @@
+//! Which rank of a run with checksums has which part, by the number of its node: one rank on each.
+//!
+//! The first P x (Q+R) have the columns in turn, the others wait. What is left of a lost column is free, as those are; where new
+//! checksums are made each P that are free make a column of them, which is one like the others from when it is finished on.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use super::GoingOn;
+use crate::lu::SUMS_EVER;
+use crate::model::nonstop::Columns;
+
+pub struct Parts {
+    columns: Columns,
+    /// So many have a part at the beginning.
+    working: u64,
+    /// Of a process column; 0 where no new ones are made.
+    rows: u64,
+    /// By their number; those that were made anew come after the first.
+    lost: HashSet<u64>,
+    /// So many columns there are, finished, lost ones too.
+    finished: u64,
+    /// Numbers that were given, to columns of checksums that were never finished, too.
+    given: u64,
+    dead: HashSet<u64>,
+    /// Those of new columns, and their ranks.
+    anew: HashMap<u64, u64>,
+    /// Free ranks in the order in which they became so; the dead are among them.
+    free: VecDeque<u64>,
+}
+
+impl Parts {
+    /// None where there are no checksums.
+    pub fn new(nodes: u64, going_on: &GoingOn) -> Option<Self> {
+        let columns = going_on.columns?;
+        let working = nodes - going_on.spare_ranks.unwrap_or(0).min(nodes);
+        let renews = going_on.renew.is_some();
+        Some(Self {
+            columns,
+            working,
+            rows: if renews { working / columns.all() } else { 0 },
+            lost: HashSet::new(),
+            finished: columns.all(),
+            given: columns.sums,
+            dead: HashSet::new(),
+            anew: HashMap::new(),
+            free: if renews { (working..nodes).collect() } else { VecDeque::new() },
+        })
+    }
+
+    /// The process column that a rank has a part in, if it has one.
+    fn column(&self, node: u64) -> Option<u64> {
+        let first = (node < self.working).then(|| node % self.columns.all());
+        let column = self.anew.get(&node).copied().or(first)?;
+        (!self.lost.contains(&column)).then_some(column)
+    }
+
+    /// So many columns of checksums stand by.
+    fn sums(&self) -> u64 {
+        self.finished - self.lost.len() as u64 - self.columns.q
+    }
+
+    /// A rank is lost: whether there was one. None: that is one process column too many, and nothing was changed.
+    pub fn strike(&mut self, node: u64) -> Option<bool> {
+        if self.dead.contains(&node) {
+            return Some(false);
+        }
+        let column = self.column(node);
+        if column.is_some() && self.sums() == 0 {
+            return None;
+        }
+        self.dead.insert(node);
+        if let Some(column) = column {
+            self.lost.insert(column);
+            if self.rows > 0 {
+                let all = self.columns.all();
+                let first = (column < all).then(|| (column..self.working).step_by(all as usize));
+                let made = self.anew.iter().filter(|(_, of)| **of == column).map(|(node, _)| *node);
+                let mut made: Vec<u64> = made.collect();
+                made.sort_unstable();
+                self.anew.retain(|_, of| *of != column);
+                self.free.extend(first.into_iter().flatten().chain(made));
+            }
+        }
+        Some(true)
+    }
+
+    /// So many new columns are begun now. Those that were begun before and are not finished are void.
+    pub fn begin_new(&mut self) -> u64 {
+        if self.rows == 0 {
+            return 0;
+        }
+        self.free.retain(|node| !self.dead.contains(node));
+        let new = (self.columns.sums - self.sums())
+            .min(self.free.len() as u64 / self.rows)
+            .min(SUMS_EVER as u64 - self.given);
+        self.given += new;
+        new
+    }
+
+    /// The last ones that were begun are finished.
+    pub fn renew(&mut self, new: u64) {
+        for _ in 0..new {
+            let ranks: Vec<u64> = self.free.drain(..self.rows as usize).collect();
+            self.anew.extend(ranks.into_iter().map(|node| (node, self.finished)));
+            self.finished += 1;
+        }
+    }
+}

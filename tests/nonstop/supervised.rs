@@ -1,0 +1,182 @@
+//! Under `skt-hpl run`, whose only node is this machine: losses are told like any other fault, nobody is started again, and
+//! `skt-hpl status` says what each rank is there for.
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use skt_hpl::report::json::Run;
+use tempfile::TempDir;
+
+use crate::job::{PROGRAM, for_a_launcher, mpirun};
+
+/// Stands in for a remote shell: the only node is this machine.
+const SHELL: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A supervised run under way. Dropped, it is ended.
+struct Supervised {
+    child: Child,
+    dir: TempDir,
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        if self.over() {
+            return;
+        }
+        // The supervisor ends the ranks before itself.
+        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
+        let _ = self.within(LIMIT, |run| run.over().then_some(()));
+        let _ = self.child.kill();
+    }
+}
+
+impl Supervised {
+    fn start(ranks: usize, faults: &str, benchmark: &[&str]) -> Self {
+        let dir = TempDir::new().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("hosts"), format!("localhost slots={ranks}\n")).unwrap();
+        fs::write(path("shell"), SHELL).unwrap();
+        fs::set_permissions(path("shell"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(path("launcher")).unwrap();
+        let mut command = Command::new(PROGRAM);
+        for_a_launcher(&mut command);
+        command.current_dir(&dir).args(["run", "--no-trial", "--hang-min", "60s"]);
+        command.args(["--hosts", "hosts", "--state", "state", "--rsh"]).arg(path("shell"));
+        command.args(["--launcher-program", &mpirun()]);
+        command.args(["--threads", "1", "--no-preflight", "--json", "run.json"]).args(benchmark);
+        command.env("SKT_FAULT", faults).env("SKT_FAULT_LOG", path("faults"));
+        command.env("PRTE_MCA_prte_tmpdir_base", path("launcher"));
+        command.stdin(Stdio::null());
+        command.stdout(File::create(path("stdout")).unwrap());
+        command.stderr(File::create(path("stderr")).unwrap());
+        Self { child: command.spawn().unwrap(), dir }
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.dir.path().join(name)).unwrap_or_default()
+    }
+
+    fn told(&self) -> String {
+        format!("{}\n{}\n{}", self.read("stdout"), self.read("stderr"), self.read("faults"))
+    }
+
+    fn over(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Waits for something.
+    fn within<T>(
+        &mut self,
+        limit: Duration,
+        mut found: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Option<T> {
+        let began = Instant::now();
+        loop {
+            if let Some(found) = found(self) {
+                return Some(found);
+            }
+            if began.elapsed() > limit {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What `skt-hpl status` says, and its document.
+    fn status(&self) -> (String, Value) {
+        let say = |more: &[&str]| {
+            let mut status = Command::new(PROGRAM);
+            status.current_dir(&self.dir).args(["status", "--state", "state"]).args(more);
+            String::from_utf8(status.output().unwrap().stdout).unwrap()
+        };
+        (say(&[]), serde_json::from_str(&say(&["--json"])).unwrap())
+    }
+
+    /// This run's events of that name, and its results; it must have passed.
+    fn end(mut self) -> (Vec<Value>, Run, String) {
+        let over = self.within(LIMIT, |run| run.over().then_some(()));
+        assert!(over.is_some(), "the run does not end: {}", self.told());
+        let code = self.child.wait().unwrap().code();
+        assert_eq!(code, Some(0), "{}", self.told());
+        let events = self.read("state/events.jsonl");
+        let events = events.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let run = serde_json::from_str(&self.read("run.json")).unwrap();
+        (events, run, self.told())
+    }
+}
+
+/// The process of a job that a fault has stopped, if one is: known by the log that its faults are told in.
+fn stopped(log: &Path) -> Option<Pid> {
+    let wanted = format!("SKT_FAULT_LOG={}", log.display());
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut folders = processes.map(|entry| entry.path());
+    let folder = folders.find(|folder: &PathBuf| {
+        let stat = fs::read_to_string(folder.join("stat")).unwrap_or_default();
+        let variables = fs::read(folder.join("environ")).unwrap_or_default();
+        stat.contains(") T ") && String::from_utf8_lossy(&variables).contains(&wanted)
+    })?;
+    folder.file_name()?.to_str()?.parse().ok().map(Pid::from_raw)
+}
+
+/// In the first of two tests a process column is lost, new checksums are made by a rank of it and one that stood by, and a
+/// second one is lost, which one column of checksums would not have borne. The second test begins with those who are left.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn checksums_are_made_anew_between_two_losses_in_the_first_of_two_tests() {
+    let faults = "1@step-end:1:9:kill,2@step-end:0:9:stop";
+    let words = "-n 301,201 --nb 10 -p 2 -q 2 --method abft --spare-ranks 2";
+    let words: Vec<&str> = words.split(' ').collect();
+    let mut run = Supervised::start(8, faults, &words);
+    let log = run.dir.path().join("faults");
+    let found = run.within(LIMIT, |_| stopped(&log));
+    let halted = found.unwrap_or_else(|| panic!("nobody was stopped: {}", run.told()));
+    // What the agent has seen may be older than the loss.
+    let parts = ["positions 0 3", "positions 2 5 in the place of process column 1", "1 idle"];
+    let seen = run.within(Duration::from_secs(4), |run| {
+        let (text, page) = run.status();
+        let all = parts.iter().all(|part| text.contains(part)) && text.contains("checksums at");
+        all.then_some((text, page))
+    });
+    let (text, page) = seen.unwrap_or_else(|| panic!("{}\n{}", run.status().0, run.told()));
+    kill(halted, Signal::SIGKILL).unwrap();
+    let (events, document, told) = run.end();
+
+    // What each position's memory is.
+    let job = &page["run"]["run_id"];
+    let jobs = page["memory"].as_array().unwrap();
+    let mine = jobs.iter().find(|found| found["job"] == *job).unwrap_or_else(|| panic!("{page}"));
+    let positions = mine["positions"].as_array().unwrap();
+    let roles: Vec<_> = positions.iter().map(|p| (&p["position"], &p["header"]["role"])).collect();
+    let (own, sums, taken) = (json!("own"), json!("sums"), json!({ "in-place-of": 1 }));
+    let expected = [(0, &own), (2, &taken), (3, &own), (5, &taken), (6, &sums), (7, &sums)];
+    let expected: Vec<(Value, &Value)> = expected.map(|(at, role)| (json!(at), role)).into();
+    let expected: Vec<_> = expected.iter().map(|(at, role)| (at, *role)).collect();
+    assert_eq!(roles, expected, "{text}");
+    for words in ["computes, in process column 0", "keeps checksums", "the next run begins anew"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+
+    // The run was started once, and both losses were borne.
+    let of = |name: &str| events.iter().filter(|e| e["event"] == name).collect::<Vec<_>>();
+    assert_eq!((of("launched").len(), of("fault").len()), (1, 0), "{told}");
+    let lost: Vec<&Value> = of("gone-on").iter().map(|e| &e["lost"][0]["position"]).collect();
+    assert_eq!(lost, [&json!(1), &json!(0)], "{told}");
+    assert_eq!(told.matches("PASSED").count(), 2, "{told}");
+    let outcome = |test: usize| {
+        let outcome = document.tests[test].outcome.clone().expect("it was not skipped");
+        outcome.checksums.expect("it was of method abft")
+    };
+    let [first, second] = [outcome(0), outcome(1)];
+    let columns: Vec<u64> = first.replaced.iter().map(|replaced| replaced.column).collect();
+    assert_eq!((columns, first.renewed_at.len()), (vec![1, 0], 2), "{told}");
+    assert_eq!((second.losses, second.columns), (0, 1), "{told}");
+    assert!(second.replaced.is_empty() && second.checksum_bytes > 0, "{told}");
+}

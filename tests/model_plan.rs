@@ -389,8 +389,8 @@ fn a_plan_with_two_columns_of_checksums() {
     assert_eq!((grid(4, 1), grid(4, 2), grid(7, 4)), ((2, 1), (1, 2), (1, 3)));
 }
 
-/// 73 nodes, one of which waits: 8 x (8+1) as without it, and a second loss is borne once there are new checksums. These take what
-/// goes through a port: four fifths of 8 N^2/64 bytes at 12.5 GB/s, and multiplied and added at 1.5 bytes copied for each.
+/// 73 nodes, one of which waits: 8 x (8+1) as without it, and a second loss is borne once there are new checksums. These take
+/// what goes through a port: four fifths of 8 N^2/64 bytes at 12.5 GB/s, and multiplied and added at 1.5 bytes copied for each.
 #[test]
 fn a_plan_with_a_rank_that_waits() {
     let with = |nodes, spare_ranks| Inputs {

@@ -132,7 +132,8 @@ pub const NO_CODE: u8 = u8::MAX;
 /// whose work it does: from `q` on it keeps them, below it they have taken that column's place.
 pub const SUMS: u8 = NO_CODE - 1;
 
-/// The same, of a position that has a part of the matrix itself, beside others that keep checksums; `group` is its process column.
+/// The same, of a position that has a part of the matrix itself, beside others that keep checksums; `group` is its process
+/// column.
 pub const BESIDE_SUMS: u8 = NO_CODE - 2;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -204,16 +204,16 @@ fn over_time(rates: &Square, fastest: f64, time: f64) -> (Square, Square) {
 impl Replacement {
     /// The chance that one try comes to the end, and how long it lasts on average, whichever way it ends.
     ///
-    /// Of the N = P (Q+R) + K ranks, K of which wait, each dies at the rate (s/M)/N. With d of them dead T = K + PR - d are beside
-    /// the PQ that compute; they are l(T) = min(R, T/P) columns of checksums, rounded down, and the rest is free, since after
-    /// each loss as many new columns are made as there are ranks for. A loss takes t seconds and those of the new columns, in
-    /// which no work is done and those do not count yet. So the next one, at the rate a, strikes within them with the chance 1 -
-    /// e^(-a times so long), and what they were begins anew, with a column of checksums less if it was of one that matters. A
+    /// Of the N = P (Q+R) + K ranks, K of which wait, each dies at the rate (s/M)/N. With d of them dead T = K + PR - d are
+    /// beside the PQ that compute; they are l(T) = min(R, T/P) columns of checksums, rounded down, and the rest is free, since
+    /// after each loss as many new columns are made as there are ranks for. A loss takes t seconds and those of the new columns,
+    /// in which no work is done and those do not count yet. The next one, at the rate a, strikes within them with the chance
+    /// 1 - e^(-a times so long), and what they were begins anew, with a column of checksums less if it was of one that matters. A
     /// process column lost while there are none, or a node at any time, ends the try. By the time of the work alone d dead become
     /// k > d at a rate that is the sum over all ways through such times.
     ///
-    /// Left out: ranks that are free where there are not enough for a column any more, whose loss costs t. A test has 64 columns of
-    /// checksums at most, new ones included; here a loss after the 64th ends the try.
+    /// Left out: ranks that are free where there are not enough for a column any more, whose loss costs t. A test has 64 columns
+    /// of checksums at most, new ones included; here a loss after the 64th ends the try.
     fn one_try(&self, failing: Failing) -> Result<(f64, f64)> {
         failing.check()?;
         self.columns.check()?;
@@ -493,9 +493,9 @@ mod tests {
     }
 
     /// By hand: as with two columns, but the second is made when it is needed, by a rank that waits: in no time, any two of the
-    /// three ranks may be lost. If it takes as long as the work, both of the two that matter are lost at 2/3 together, and then the
-    /// one that computes, at 1/3, ends the try; the one that makes the new checksums, at 1/3, leaves the run without. So by the
-    /// time of the work 2 left beside become 1 at 1/3 + 2/3 e^-2/3 = 0.6756114 and none at (1 - e^-2/3)/3 = 0.1621943, and 1
+    /// three ranks may be lost. If it takes as long as the work, both of the two that matter are lost at 2/3 together, and then
+    /// the one that computes, at 1/3, ends the try; the one that makes the new checksums, at 1/3, leaves the run without. So by
+    /// the time of the work 2 left beside become 1 at 1/3 + 2/3 e^-2/3 = 0.6756114 and none at (1 - e^-2/3)/3 = 0.1621943, and 1
     /// becomes none at 2/3: 0.3678794, 0.2949807 and 0.2015221 at the end. They are there for 0.6321206, 0.1981307 and 0.0992742,
     /// and the first entails 1 - e^-2/3 = 0.4865829 without work for each second: a try lasts 1.2371045.
     #[test]
@@ -511,9 +511,9 @@ mod tests {
     }
 
     /// By hand: 2 x (1+2) ranks, and nobody waits. What is left of two lost columns makes a new one, so any three of the six may
-    /// die one after the other, at 6/6, 5/6 and 4/6; then one of the two that compute ends the try, at 2/6. Up to two are dead with
-    /// 0.3678794 + 0.4003126 + 0.1815021, as dice say of six; three, with those two alive, with 10 e^-1/3 (3 (1 - e^-1/3) - 4 (1 -
-    /// e^-1/2) + 3/2 (1 - e^-2/3)) = 0.0458797.
+    /// die one after the other, at 6/6, 5/6 and 4/6; then one of the two that compute ends the try, at 2/6. Up to two are dead
+    /// with 0.3678794 + 0.4003126 + 0.1815021, as dice say of six; three, with those two alive, with 10 e^-1/3 (3 (1 - e^-1/3) -
+    /// 4 (1 - e^-1/2) + 3/2 (1 - e^-2/3)) = 0.0458797.
     #[test]
     fn what_is_left_of_two_columns_makes_a_third() {
         let failing = Failing { mtbf: 1.0, processes: 1.0 };

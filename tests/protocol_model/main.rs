@@ -294,8 +294,8 @@ fn every_broken_storage_of_nodes_own_is_caught() {
     }
 }
 
-/// Spares take the places of the dead, with and without a second level: memory comes first, storage where memory has nothing saved,
-/// and what neither can is left to a restart.
+/// Spares take the places of the dead, with and without a second level: memory comes first, storage where memory has nothing
+/// saved, and what neither can is left to a restart.
 #[test]
 fn no_fault_in_place_with_storage_and_without() {
     for (epochs, crashes, storage) in [(2, 2, Storage::None), (2, 2, Storage::Shared)] {

@@ -170,8 +170,8 @@ pub enum Act {
     Relaunch {
         ghost_returns: bool,
     },
-    /// The job goes on in place: spares take the positions of the dead, on their nodes or elsewhere. From there a dead one's memory
-    /// is out of reach, but not from a restart.
+    /// The job goes on in place: spares take the positions of the dead, on their nodes or elsewhere. From there a dead one's
+    /// memory is out of reach, but not from a restart.
     GoOn {
         elsewhere: bool,
     },

@@ -633,7 +633,8 @@ mod tests {
         let o = run(four(), &[(40.0, 1), (70.0, 1)]);
         assert_eq!((o.wall, o.failures), (105.0, 1));
         adds_up(&o);
-        // Without any that wait what is left of two columns, 30 ranks, makes a third of 16; and the 29 that are free after the next.
+        // Without any that wait what is left of two columns, 30 ranks, makes a third of 16; and the 29 that are free after the
+        // next.
         let o = run(with(2, Some(0)), &[(40.0, 1), (60.0, 2), (80.0, 3)]);
         assert_eq!((o.wall, o.anew, o.renewed), (112.0, 0, 2));
         adds_up(&o);

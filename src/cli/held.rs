@@ -173,6 +173,8 @@ fn line(position: &Position) -> String {
         // Only the progress of a test under `skt-hpl run`.
         0 => match (h.role, h.column) {
             (None, _) => "nothing is saved".to_owned(),
+            // What was killed could not remove it.
+            (Some(_), _) if !position.in_use => "its rank is gone".to_owned(),
             (Some(Role::Own), Some(column)) => format!("computes, in process column {column}"),
             (Some(Role::InPlaceOf(column)), _) => {
                 format!("its checksums compute in the place of process column {column}")
@@ -278,6 +280,8 @@ mod tests {
             format!("{test}, solving; its checksums compute in the place of process column 0");
         assert_eq!(of(SUMS, 0), taken);
         assert_eq!(of(NO_CODE, 1), format!("{test}, solving; nothing is saved"));
+        let dead = Position { in_use: false, ..shown(BESIDE_SUMS, 1, Doing::Computing) };
+        assert_eq!(line(&dead), format!("{test}, iteration 7 of 16; its rank is gone"));
         let job = |position: Position| Job {
             job: "r".into(),
             store: Store::Posix,

@@ -247,7 +247,7 @@ impl Scenario {
                 "at least Q+R and those that wait, one rank on each",
             )?;
             // It takes as many ranks as a process column has to make a new one.
-            if s.going_on.renew.is_some() && (s.nodes - waiting) % all != 0 {
+            if s.going_on.renew.is_some() && !(s.nodes - waiting).is_multiple_of(all) {
                 return Err(ModelError::Data(format!(
                     "{} nodes with a rank each, {waiting} of which wait, are no P x (Q+R) = P x {all}",
                     s.nodes

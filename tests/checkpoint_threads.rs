@@ -60,7 +60,7 @@ fn unique() -> String {
 fn job(p: usize, q: usize, method: Method, losses: usize) -> Job {
     Job {
         depot: Depot::new(Store::Posix, &unique()).unwrap(),
-        layout: Layout { n: 37, nb: 4, p, q, mapping: Mapping::Row },
+        layout: Layout { n: 37, nb: 4, p, q, mapping: Mapping::Row, dedicated: 0 },
         scheme: Scheme {
             method,
             scope: Scope::Corner,

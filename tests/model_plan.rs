@@ -14,7 +14,7 @@ use skt_hpl::model::fit::{RateModel, fit, read};
 use skt_hpl::model::memory::{Method, RANK_BASE_MOST, Scope, Shape, rank_memory};
 use skt_hpl::model::planner::{
     Advice, Inputs, Measured, Mtbf, calibration_sizes, even_groups, plan, squarest_grid,
-    squarest_with_checksums,
+    squarest_with_checksums, squarest_with_dedicated,
 };
 use skt_hpl::params::{Engine, Mapping, Rng, TestParams};
 use skt_hpl::parity::{Code, Spread};
@@ -165,9 +165,8 @@ proptest! {
         };
         let Ok(advice) = plan(&inputs) else { return Ok(()) };
         let plan = advice.plan;
-        let domains: Vec<String> = (0..nodes * rpn).map(|r| format!("n{}", r / rpn)).collect();
         let shape = plan.shape;
-        let layout = Layout { n: shape.n as usize, nb: shape.nb as usize, p: shape.p as usize, q: shape.q as usize, mapping: Mapping::Row };
+        let layout = Layout { n: shape.n as usize, nb: shape.nb as usize, p: shape.p as usize, q: shape.q as usize, mapping: Mapping::Row, dedicated: 0 };
         let scheme = Scheme {
             method: match method {
                 Method::Double => protocol::Method::Double,
@@ -179,7 +178,12 @@ proptest! {
             losses: losses as usize,
             layout: plan.layout,
         };
-        let size = Some(plan.group_most as usize);
+        // Those who keep checksums alone are not counted.
+        let apart = if plan.layout == ChecksumLayout::Dedicated { losses } else { 0 };
+        let size = Some((plan.group_most - apart) as usize);
+        let layout = layout.kept_by(&scheme, size);
+        prop_assert!(layout.positions() as u64 <= nodes * rpn);
+        let domains: Vec<String> = (0..layout.positions() as u64).map(|r| format!("n{}", r / rpn)).collect();
         let groups = how.groups(&layout, &domains, size, scheme.losses).unwrap();
         let smallest = groups.iter().map(Vec::len).min().unwrap() as u64;
         let largest = groups.iter().map(Vec::len).max().unwrap() as u64;
@@ -224,7 +228,7 @@ proptest! {
             grid: on(14).then_some((int(6, 8), int(7, 8))), depth: int(3, 5),
             method: on(15).then_some(Method::ALL[(ints[0] % 6) as usize]),
             scope: Scope::Corner, group: on(16).then_some(int(6, 40)), losses: int(5, 4),
-            layout: ChecksumLayout::ALL[(ints[1] % 3) as usize],
+            layout: ChecksumLayout::ALL[(ints[1] % 4) as usize],
             helpers: on(20), checksum_columns: on(19).then_some(int(1, 6)), spare_ranks: on(23).then_some(int(2, 4)), measured: None, job: None, level2: on(21).then(|| "/scratch".into()), level2_every: opt(22, 7), simulate: 0, threads: 1, seed: 1,
         };
         if let Ok(advice) = plan(&inputs) {
@@ -639,4 +643,41 @@ fn what_goes_to_storage_is_weighed_by_who_writes_it() {
     assert_eq!(alone.plan.storing, None);
     assert!(alone.warnings.iter().any(|w| w.contains("--level2-every has no effect")));
     assert_eq!(plan(&Inputs { level2: None, ..inputs }).unwrap().plan.storing, None);
+}
+
+/// Whole nodes are set aside for checksums, as few as there is room for those of all groups on.
+#[test]
+fn ranks_for_checksums_alone_are_set_aside() {
+    let grid = |nodes, group, losses| squarest_with_dedicated(nodes, group, losses).unwrap();
+    assert_eq!(grid((17, 1), None, 1), (4, 4));
+    // Two ranks on each of eight nodes in two groups, whose checksums are on the ninth.
+    assert_eq!(grid((9, 2), None, 1), (4, 4));
+    assert_eq!(grid((6, 1), Some(2), 1), (2, 2));
+    assert_eq!(grid((6, 1), None, 2), (2, 2));
+    assert!(squarest_with_dedicated((2, 4), None, 1).is_err());
+    assert!(squarest_with_dedicated((4, 1), None, 3).is_err());
+
+    let inputs = Inputs { layout: ChecksumLayout::Dedicated, ..quick(17, 8, 16.0 * GIB) };
+    let advice = plan(&inputs).unwrap();
+    let striped = plan(&quick(17, 8, 16.0 * GIB)).unwrap().plan;
+    let dedicated = &advice.plan;
+    assert_eq!((dedicated.shape.p, dedicated.shape.q), (4, 4));
+    assert_eq!((dedicated.group, dedicated.group_most), (17, 17));
+    assert_eq!(dedicated.rank.checksums, 0.0);
+    assert!(dedicated.rate_bare < striped.rate_bare);
+    for line in ["group = 16", "layout = \"dedicated\""] {
+        assert!(advice.skt_toml.contains(line), "{}", advice.skt_toml);
+    }
+    let mut layers = Layers::new();
+    layers.toml(advice.skt_toml.as_bytes(), "skt.toml");
+    let settings = Settings::from(layers.merged());
+    assert_eq!(settings.ranks(4, 4), 17);
+    for refused in [
+        Inputs { helpers: true, method: Some(Method::Double), ..inputs.clone() },
+        Inputs { level2: Some("/x".into()), ..inputs.clone() },
+        Inputs { grid: Some((1, 17)), ..inputs.clone() },
+        Inputs { losses: 16, ..inputs },
+    ] {
+        assert!(plan(&refused).is_err());
+    }
 }

@@ -47,7 +47,10 @@ impl Launcher {
     pub fn probe(&self, spec: &Spec) -> Result<Found, String> {
         let me = std::env::current_exe().map_err(|e| format!("where am I: {e}"))?;
         let text = serde_json::to_string(spec).map_err(|e| e.to_string())?;
-        let mut command = self.command(spec.p, spec.q, &me);
+        let layout = spec.layout();
+        // Ranks that keep checksums alone come behind the others.
+        let (p, q) = if layout.dedicated > 0 { (1, layout.positions()) } else { (spec.p, spec.q) };
+        let mut command = self.command(p, q, &me);
         command.args(["--probe", &text]);
         let output = run(command)?;
         serde_json::from_str(output.trim())

@@ -664,8 +664,10 @@ impl<'a> Conductor<'a> {
         let work = Work::Saves { rounds: self.flags.repeat };
         let spec = Spec { scheme, group: None, ..self.spec(n, grid, 0, work) };
         // Every rank stands for a node.
-        let domains: Vec<String> = (0..ranks).map(|rank| format!("node {rank}")).collect();
-        let Ok(groups) = layout.groups(&spec.layout(), &domains, None, losses) else {
+        let places = spec.layout();
+        let domains: Vec<String> =
+            (0..places.positions()).map(|rank| format!("node {rank}")).collect();
+        let Ok(groups) = layout.groups(&places, &domains, None, losses) else {
             return Ok(Vec::new());
         };
         let members = groups.iter().map(Vec::len).max().unwrap_or(0);
@@ -675,7 +677,10 @@ impl<'a> Conductor<'a> {
             let times: Vec<f64> = found.rounds.iter().map(|round| round.encode_s).collect();
             let name = format!("{encode:?}").to_lowercase();
             rows.push(vec![
-                ranks.to_string(),
+                match places.dedicated {
+                    0 => ranks.to_string(),
+                    beside => format!("{ranks} + {beside}"),
+                },
                 format!("{} x {}", grid.0, grid.1),
                 losses.to_string(),
                 layout.name().into(),

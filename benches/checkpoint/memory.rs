@@ -30,7 +30,7 @@ const PAPER_SELF_16: &str = "47";
 
 /// For each method and size of group: the share of all named memory that is the matrix, in percent.
 pub fn available() -> Vec<Vec<String>> {
-    let layout = Layout { n: 40_000, nb: 192, p: 4, q: 4, mapping: Mapping::Row };
+    let layout = Layout { n: 40_000, nb: 192, p: 4, q: 4, mapping: Mapping::Row, dedicated: 0 };
     let mut rows = Vec::new();
     for method in Method::ALL {
         let scheme = Scheme { method, ..XOR };

@@ -56,11 +56,30 @@ pub enum GroupError {
          node, fewer --losses, or --layout striped"
     )]
     NoLines { p: usize, q: usize, losses: usize, columns: String, rows: String },
+    #[error(
+        "--layout dedicated makes {} of the {positions} positions of the grid here, and so that no two of one \
+         share a failure domain there must be {needed}; --group {most} can be had, with more ranks for checksums",
+        groups_of(*count)
+    )]
+    NotSoFew { positions: usize, count: usize, needed: usize, most: usize },
+    #[error(
+        "--layout dedicated: the rank at position {position}, on failure domain {name:?}, is to keep checksums alone, and \
+         every group that lacks one of its {losses} has somebody on that domain already: put the ranks behind those of \
+         the grid on nodes of their own, or take a smaller --group"
+    )]
+    NoRoomApart { position: usize, name: String, losses: usize },
+}
+
+fn groups_of(count: usize) -> String {
+    match count {
+        1 => "one group".into(),
+        n => format!("{n} groups"),
+    }
 }
 
 fn with(spread: Spread) -> &'static str {
     match spread {
-        Spread::Rotated => "",
+        Spread::Rotated | Spread::Apart => "",
         Spread::Copied => " with --layout localised",
     }
 }
@@ -149,7 +168,7 @@ pub fn divide(
         }
         None => {
             let wanted = match spread {
-                Spread::Rotated => GROUP_DEFAULT,
+                Spread::Rotated | Spread::Apart => GROUP_DEFAULT,
                 // More members take no less memory.
                 Spread::Copied => least,
             };
@@ -181,6 +200,27 @@ pub fn divide(
         Some(largest) if largest > GROUP_MAX => Err(GroupError::TooMany(largest)),
         _ => Ok(result),
     }
+}
+
+/// So many groups, neighbours or not: positions, domain by domain, dealt in turn.
+pub fn dealt(domains: &[String], count: usize) -> Result<Groups, GroupError> {
+    let mut of: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for (position, domain) in domains.iter().enumerate() {
+        of.entry(domain).or_insert((position, 0)).1 += 1;
+    }
+    let busiest = of.values().map(|(_, members)| *members).max().unwrap_or(0);
+    let positions = domains.len();
+    if busiest > count {
+        let most = (positions / busiest).max(1);
+        return Err(GroupError::NotSoFew { positions, count, needed: busiest, most });
+    }
+    let mut order: Vec<usize> = (0..positions).collect();
+    order.sort_by_key(|&position| of[domains[position].as_str()].0);
+    let mut groups = vec![Vec::new(); count];
+    for (turn, position) in order.into_iter().enumerate() {
+        groups[turn % count].push(position);
+    }
+    Ok(groups)
 }
 
 /// Runs of neighbouring domains that can be divided by themselves, so that groups stay close. Cuts

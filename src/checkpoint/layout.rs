@@ -1,13 +1,13 @@
 //! Where checksums lie: which positions make a group, and what of its parity each of them holds.
 //!
-//! The layouts of the encoding paper (papers/001, sections 4.2 and 4.3) beside our own. Each is one way to divide
+//! The layouts of the encoding paper (papers/001, sections 4.1 to 4.3) beside our own. Each is one way to divide
 //! positions into groups and one [`Spread`] of the parity within a group; all else is the same for all.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::groups::{GROUP_DEFAULT, GroupError, Groups, divide};
+use super::groups::{GROUP_DEFAULT, GroupError, Groups, dealt, divide};
 use super::plan::Layout;
 use crate::memory::header::GROUP_MAX;
 use crate::parity::Spread;
@@ -23,17 +23,24 @@ pub enum ChecksumLayout {
     Grid,
     /// Groups of m(m+1), in which each member holds one of the m parities whole.
     Localised,
+    /// Groups over any failure domains, each with m positions more that have no part of the matrix and hold a parity each.
+    Dedicated,
 }
 
 impl ChecksumLayout {
-    pub const ALL: [ChecksumLayout; 3] =
-        [ChecksumLayout::Striped, ChecksumLayout::Grid, ChecksumLayout::Localised];
+    pub const ALL: [ChecksumLayout; 4] = [
+        ChecksumLayout::Striped,
+        ChecksumLayout::Grid,
+        ChecksumLayout::Localised,
+        ChecksumLayout::Dedicated,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             ChecksumLayout::Striped => "striped",
             ChecksumLayout::Grid => "grid",
             ChecksumLayout::Localised => "localised",
+            ChecksumLayout::Dedicated => "dedicated",
         }
     }
 
@@ -43,6 +50,7 @@ impl ChecksumLayout {
             ChecksumLayout::Striped => "striped",
             ChecksumLayout::Grid => "along the grid",
             ChecksumLayout::Localised => "localised",
+            ChecksumLayout::Dedicated => "on ranks of their own",
         }
     }
 
@@ -51,6 +59,7 @@ impl ChecksumLayout {
             ChecksumLayout::Striped => 0,
             ChecksumLayout::Grid => 1,
             ChecksumLayout::Localised => 2,
+            ChecksumLayout::Dedicated => 3,
         }
     }
 
@@ -62,6 +71,18 @@ impl ChecksumLayout {
         match self {
             ChecksumLayout::Striped | ChecksumLayout::Grid => Spread::Rotated,
             ChecksumLayout::Localised => Spread::Copied,
+            ChecksumLayout::Dedicated => Spread::Apart,
+        }
+    }
+
+    /// Positions beside those of a grid that hold nothing but checksums: in all groups of at most `size` of its positions, or
+    /// None for the usual size. It follows from what the user says alone, so that whoever starts the ranks knows their number.
+    pub fn dedicated(self, positions: usize, size: Option<usize>, losses: usize) -> usize {
+        match self {
+            ChecksumLayout::Dedicated => {
+                positions.div_ceil(size.unwrap_or(GROUP_DEFAULT).max(1)).saturating_mul(losses)
+            }
+            _ => 0,
         }
     }
 
@@ -82,6 +103,7 @@ impl ChecksumLayout {
     ) -> Result<Groups, GroupError> {
         match self {
             ChecksumLayout::Grid if losses > 0 => lines(layout, domains, size, losses),
+            ChecksumLayout::Dedicated => with_dedicated(layout, domains, losses),
             _ => divide(domains, size, losses, self.spread()),
         }
     }
@@ -91,7 +113,7 @@ impl std::str::FromStr for ChecksumLayout {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let named = Self::ALL.into_iter().find(|layout| layout.name() == text);
-        named.ok_or_else(|| format!("`{text}` is none of striped, grid, localised"))
+        named.ok_or_else(|| format!("`{text}` is none of striped, grid, localised, dedicated"))
     }
 }
 
@@ -150,6 +172,48 @@ fn runs(line: &[usize], wanted: usize, least: usize) -> Vec<Vec<usize>> {
         .collect()
 }
 
+/// Groups of the grid's positions, as many as the layout has dedicated positions for, and to each `losses` of these, of domains
+/// that the group has nobody in yet.
+fn with_dedicated(
+    layout: &Layout,
+    domains: &[String],
+    losses: usize,
+) -> Result<Groups, GroupError> {
+    let (of_grid, rest) = domains.split_at(layout.positions() - layout.dedicated);
+    let count = (rest.len() / losses.max(1)).max(1);
+    let size = of_grid.len().div_ceil(count);
+    if size + losses > GROUP_MAX {
+        return Err(GroupError::TooMany(size + losses));
+    }
+    let mut groups = divide(of_grid, Some(size), 0, Spread::Rotated)?;
+    if groups.len() != count {
+        // Neighbours would make fewer or more.
+        groups = dealt(of_grid, count)?;
+    }
+    // Who fits into the fewest groups comes first.
+    let fits = |group: &[usize], domain: &String| group.iter().all(|&m| domains[m] != *domain);
+    let mut open: Vec<usize> = (of_grid.len()..domains.len()).collect();
+    open.sort_by_key(|&at| groups.iter().filter(|group| fits(group, &domains[at])).count());
+    let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
+    for at in open {
+        let free = |&number: &usize| {
+            groups[number].len() < sizes[number] + losses && fits(&groups[number], &domains[at])
+        };
+        // Neighbours of one domain go to different groups.
+        let Some(number) = (0..count).filter(free).min_by_key(|&n| groups[n].len() - sizes[n])
+        else {
+            return Err(GroupError::NoRoomApart {
+                position: at,
+                name: domains[at].clone(),
+                losses,
+            });
+        };
+        groups[number].push(at);
+    }
+    groups.iter_mut().zip(&sizes).for_each(|(group, &size)| group[size..].sort_unstable());
+    Ok(groups)
+}
+
 /// Why these groups would not survive what they are to.
 fn trouble(groups: &Groups, domains: &[String], least: usize) -> Option<String> {
     for group in groups {
@@ -179,7 +243,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn layout(p: usize, q: usize, mapping: Mapping) -> Layout {
-        Layout { n: 100, nb: 10, p, q, mapping }
+        Layout { n: 100, nb: 10, p, q, mapping, dedicated: 0 }
     }
 
     fn names(of: impl Iterator<Item = usize>) -> Vec<String> {
@@ -254,15 +318,26 @@ mod tests {
         #[test]
         fn every_position_is_in_one_group_of_different_domains(
             p in 1usize..6, q in 1usize..12, each in 1usize..4, losses in 1usize..4,
-            size in proptest::option::of(2usize..20), column: bool, which in 0usize..3,
+            size in proptest::option::of(2usize..20), column: bool, which in 0usize..4,
         ) {
             let mapping = if column { Mapping::Column } else { Mapping::Row };
-            let domains = names((0..p * q).map(|rank| rank / each));
             let asked = ChecksumLayout::ALL[which];
+            let dedicated = asked.dedicated(p * q, size, losses);
+            let layout = |p, q, mapping| Layout { dedicated, ..layout(p, q, mapping) };
+            let positions = p * q + dedicated;
+            let domains = names((0..positions).map(|rank| rank / each));
             if let Ok(groups) = asked.groups(&layout(p, q, mapping), &domains, size, losses) {
                 let mut all: Vec<usize> = groups.iter().flatten().copied().collect();
                 all.sort_unstable();
-                prop_assert!(all.iter().copied().eq(0..p * q));
+                prop_assert!(all.iter().copied().eq(0..positions));
+                if asked == ChecksumLayout::Dedicated {
+                    for group in &groups {
+                        let apart = group.iter().filter(|&&member| member >= p * q).count();
+                        prop_assert_eq!(apart, losses);
+                        prop_assert!(group[..group.len() - losses].iter().all(|&m| m < p * q));
+                        prop_assert!(size.is_none_or(|size| group.len() <= size + losses));
+                    }
+                }
                 prop_assert_eq!(worst_sharing(&groups, &domains), 1);
                 let least = asked.spread().members_least(losses);
                 prop_assert!(groups.iter().all(|group| (least..=GROUP_MAX).contains(&group.len())));
@@ -287,6 +362,37 @@ mod tests {
             assert_eq!(layout.name().parse(), Ok(layout));
         }
         assert_eq!(ChecksumLayout::from_byte(9), None);
-        assert!("dedicated".parse::<ChecksumLayout>().unwrap_err().contains("striped"));
+        assert!("neighbours".parse::<ChecksumLayout>().unwrap_err().contains("dedicated"));
+    }
+
+    #[test]
+    fn dedicated_positions_are_on_nodes_that_their_group_has_nobody_on() {
+        let groups = |(p, q): (usize, usize), domains: &[String], size, losses| {
+            let dedicated = ChecksumLayout::Dedicated.dedicated(p * q, size, losses);
+            let layout = Layout { dedicated, ..layout(p, q, Mapping::Row) };
+            assert_eq!(domains.len(), p * q + dedicated);
+            ChecksumLayout::Dedicated.groups(&layout, domains, size, losses)
+        };
+        assert_eq!(groups((2, 2), &names(0..5), None, 1).unwrap(), [[0, 1, 2, 3, 4]]);
+        assert_eq!(groups((2, 2), &names(0..6), None, 2).unwrap(), [[0, 1, 2, 3, 4, 5]]);
+        // Two ranks on each of nine nodes: those of the ninth keep the checksums of the others.
+        let pairs = names((0..18).map(|rank| rank / 2));
+        let [even, odd] = &groups((4, 4), &pairs, Some(8), 1).unwrap()[..] else { panic!() };
+        assert_eq!(*even, [0, 2, 4, 6, 8, 10, 12, 14, 16]);
+        assert_eq!(*odd, [1, 3, 5, 7, 9, 11, 13, 15, 17]);
+        // On nodes of the grid's, each in the group of the other.
+        let mixed = names([0, 0, 1, 1, 2, 3, 2, 3].into_iter());
+        assert!(groups((2, 3), &mixed, Some(3), 1).is_ok());
+        let why = |grid, domains: &[String], size, losses| {
+            groups(grid, domains, size, losses).unwrap_err().to_string()
+        };
+        let same = why((2, 2), &names([0, 1, 2, 3, 3].into_iter()), None, 1);
+        assert!(same.contains("position 4") && same.contains("\"n3\""), "{same}");
+        let both = why((2, 2), &names([0, 1, 2, 3, 4, 4].into_iter()), None, 2);
+        assert!(both.contains("\"n4\""), "{both}");
+        let few = why((4, 4), &names((0..17).map(|rank| rank / 2)), None, 1);
+        assert!(few.contains("--group 8"), "{few}");
+        let large = why((1, 240), &names(0..241), Some(240), 1);
+        assert!(large.contains("at most 240"), "{large}");
     }
 }

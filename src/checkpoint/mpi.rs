@@ -5,51 +5,84 @@ use crate::comm::{Comm, Elsewhere, Reduce};
 use crate::parity::GroupComm;
 
 const TAG: i32 = 8;
+/// Of words to those who wait for them.
+const WORD: i32 = 9;
 
-/// All positions of a grid: a communicator whose ranks are ordered by position.
-pub struct Positions(pub Comm);
+/// All positions of a test: a communicator whose ranks are ordered by position.
+pub struct Positions {
+    all: Comm,
+    /// Where some, the last, have no part of the matrix: those that have one, at their positions among themselves.
+    working: Option<(usize, Option<Comm>)>,
+}
+
+impl Positions {
+    pub fn new(all: Comm) -> Self {
+        Self { all, working: None }
+    }
+
+    /// The first so many compute. What rank 0 says reaches the others by those, and they sleep until it does.
+    pub fn waited_on(all: Comm, working: usize) -> Self {
+        let colour = (all.rank() < working).then_some(0);
+        let among = all.split(colour, all.rank());
+        Self { all, working: Some((working, among)) }
+    }
+}
 
 impl World for Positions {
     fn rank(&self) -> usize {
-        self.0.rank()
+        self.all.rank()
     }
 
     fn size(&self) -> usize {
-        self.0.size()
+        self.all.size()
     }
 
     fn barrier(&self) {
-        self.0.barrier();
+        self.all.barrier();
     }
 
     fn allgather(&self, mine: &[u8]) -> Vec<Vec<u8>> {
-        self.0.all_gather_bytes(mine)
+        self.all.all_gather_bytes(mine)
     }
 
     fn first_says(&self, value: u64) -> u64 {
         let mut value = [value];
-        self.0.broadcast(&mut value, 0);
+        let me = self.all.rank();
+        match &self.working {
+            None => self.all.broadcast(&mut value, 0),
+            Some((working, Some(among))) => {
+                among.broadcast(&mut value, 0);
+                for waiting in (working + me..self.all.size()).step_by(*working) {
+                    self.all.send(&value, waiting, WORD);
+                }
+            }
+            Some((working, None)) => {
+                let from = (me - working) % working;
+                self.all.await_word(from, WORD);
+                self.all.recv(&mut value, from, WORD);
+            }
+        }
         value[0]
     }
 
     fn least(&self, mine: &[u64]) -> Vec<u64> {
         let mut least = mine.to_vec();
-        self.0.all_reduce(&mut least, Reduce::Min);
+        self.all.all_reduce(&mut least, Reduce::Min);
         least
     }
 
     fn tell(&self, bytes: &[u8], teller: usize) -> Vec<u8> {
         let mut told = bytes.to_vec();
-        self.0.broadcast_bytes(&mut told, teller);
+        self.all.broadcast_bytes(&mut told, teller);
         told
     }
 
     fn send(&self, words: &[u64], to: usize) {
-        self.0.send(words, to, TAG);
+        self.all.send(words, to, TAG);
     }
 
     fn receive(&self, words: &mut [u64], from: usize) {
-        self.0.recv(words, from, TAG);
+        self.all.recv(words, from, TAG);
     }
 }
 
@@ -59,7 +92,7 @@ pub struct Group<C = Comm>(C);
 impl Group {
     /// Splits the members of group `number` off; all positions call this together.
     pub fn split(world: &Positions, number: usize, place: usize) -> Self {
-        Self(world.0.split(Some(number), place).expect("every position is in a group"))
+        Self(world.all.split(Some(number), place).expect("every position is in a group"))
     }
 }
 

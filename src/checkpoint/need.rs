@@ -78,7 +78,7 @@ mod tests {
     };
 
     fn layout(n: usize, p: usize, q: usize) -> Layout {
-        Layout { n, nb: 64, p, q, mapping: Mapping::Row }
+        Layout { n, nb: 64, p, q, mapping: Mapping::Row, dedicated: 0 }
     }
 
     fn domains(of: &[usize]) -> Vec<String> {

@@ -89,6 +89,8 @@ pub struct Layout {
     pub p: usize,
     pub q: usize,
     pub mapping: Mapping,
+    /// So many positions behind those of the grid have no part of the matrix: they keep checksums alone.
+    pub dedicated: usize,
 }
 
 /// A local matrix, or the part of one that begins at (row, col) and ends at its end.
@@ -99,12 +101,25 @@ pub struct Corner {
 }
 
 impl Layout {
+    /// Without anybody beside the grid.
     pub fn of(test: &TestParams) -> Self {
-        Self { n: test.n, nb: test.nb, p: test.p, q: test.q, mapping: test.mapping }
+        let TestParams { n, nb, p, q, mapping, .. } = *test;
+        Self { n, nb, p, q, mapping, dedicated: 0 }
+    }
+
+    /// With the positions that this scheme has beside the grid, in groups of at most `group`.
+    pub fn kept_by(self, scheme: &Scheme, group: Option<usize>) -> Self {
+        let dedicated = scheme.layout.dedicated(self.working(), group, scheme.losses);
+        Self { dedicated, ..self }
+    }
+
+    /// Positions that have a part of the matrix: the first ones.
+    pub fn working(&self) -> usize {
+        self.p * self.q
     }
 
     pub fn positions(&self) -> usize {
-        self.p * self.q
+        self.working() + self.dedicated
     }
 
     pub fn blocks(&self) -> usize {
@@ -120,6 +135,9 @@ impl Layout {
 
     /// Local rows and columns of [A|b] at a position.
     pub fn shape(&self, position: usize) -> (usize, usize) {
+        if position >= self.working() {
+            return (0, 0);
+        }
         let (p, q) = self.place(position);
         (
             Cyclic::new(self.n, self.nb, self.p).count(p),
@@ -129,6 +147,9 @@ impl Layout {
 
     /// Where, at a position, what can change after boundary `k` begins.
     pub fn corner(&self, position: usize, boundary: usize, scope: Scope) -> Corner {
+        if position >= self.working() {
+            return Corner { row: 0, col: 0 };
+        }
         let (p, q) = self.place(position);
         let done = (boundary * self.nb).min(self.n);
         Corner {
@@ -213,8 +234,8 @@ impl Scheme {
         }
     }
 
-    /// Share of the memory that is left for the matrix with groups of `size` (the paper's equations
-    /// 6 to 8, for any number of losses and layout).
+    /// Share of the memory that is left for the matrix with groups of `size`, those who keep checksums alone included (the
+    /// paper's equations 6 to 8, for any number of losses and layout).
     pub fn available(&self, size: usize) -> f64 {
         let checksum = self.layout.spread().parity_share(size, self.losses);
         1.0 / match self.method {
@@ -275,14 +296,19 @@ impl Buffers {
         let whole = layout.window(members, 0, Scope::Whole);
         let stripes = scheme.stripes(members.len());
         let state_rows = state_rows(state_bytes);
+        let place = members.iter().position(|&member| member == position);
+        let parity_rows = |rows| match place {
+            Some(place) if !stripes.holds_parity(place) => 0,
+            _ => stripes.parity_rows(rows),
+        };
         Self {
             rows,
             cols,
             ld,
             pitch: whole.width,
-            parity_rows: stripes.parity_rows(whole.rows),
+            parity_rows: parity_rows(whole.rows),
             state_rows,
-            state_parity_rows: stripes.parity_rows(state_rows),
+            state_parity_rows: parity_rows(state_rows),
             method: scheme.method,
         }
     }
@@ -363,21 +389,21 @@ impl Buffers {
 
     /// The parts of named memory and their bytes, without head and results.
     pub fn parts(&self) -> Vec<(Part, usize)> {
-        let data = self.data_words() * 8;
+        // Who has no part of the matrix has these all the same, so that all positions are alike.
+        let data = self.data_words().max(1) * 8;
         let checksum = self.checksum_words() * 8;
         let mut parts = vec![(Part::A, data), (Part::S, self.places() * self.slot_words() * 8)];
         if self.method != Method::Disk {
             parts.push((Part::B, data));
         }
-        // Nobody's parity takes no memory.
-        if checksum > 0 {
-            parts.push((Part::C, checksum));
-        }
+        parts.push((Part::C, checksum));
         match self.method {
             Method::SelfCheckpoint => parts.push((Part::D, checksum)),
             Method::Double => parts.extend([(Part::E, data), (Part::F, checksum)]),
             Method::Single | Method::Disk => {}
         }
+        // Nobody's parity takes no memory.
+        parts.retain(|(_, bytes)| *bytes > 0);
         parts
     }
 
@@ -392,7 +418,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn layout(n: usize, nb: usize, p: usize, q: usize) -> Layout {
-        Layout { n, nb, p, q, mapping: Mapping::Row }
+        Layout { n, nb, p, q, mapping: Mapping::Row, dedicated: 0 }
     }
 
     fn scheme(method: Method, losses: usize) -> Scheme {
@@ -407,7 +433,7 @@ mod tests {
             column: bool,
         ) {
             let mapping = if column { Mapping::Column } else { Mapping::Row };
-            let layout = Layout { n, nb, p, q, mapping };
+            let layout = Layout { n, nb, p, q, mapping, dedicated: 0 };
             let k = k.min(layout.blocks());
             let done = (k * nb).min(n);
             let mut seen = std::collections::HashSet::new();
@@ -444,6 +470,37 @@ mod tests {
                         "{method:?} {how:?} m={losses} G={size}: {real} for {ideal}"
                     );
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn who_keeps_checksums_alone_has_them_whole_and_nobody_else_has_any() {
+        for (group, losses) in [(4, 1), (4, 2), (16, 4), (2, 1)] {
+            for method in [Method::SelfCheckpoint, Method::Double, Method::Single] {
+                let scheme = Scheme { layout: ChecksumLayout::Dedicated, ..scheme(method, losses) };
+                let layout = layout(12_000, 128, 4, 4).kept_by(&scheme, Some(group));
+                assert_eq!(layout.positions(), 16 + 16 / group * losses);
+                let domains: Vec<String> =
+                    (0..layout.positions()).map(|i| format!("n{i}")).collect();
+                let groups = scheme.layout.groups(&layout, &domains, Some(group), losses).unwrap();
+                let (mut real, mut matrix) = (0.0, 0.0);
+                for members in &groups {
+                    assert_eq!(members.len(), group + losses);
+                    for &position in members {
+                        let (rows, cols) = layout.shape(position);
+                        let buffers = Buffers::new(&layout, members, position, cols, &scheme, 8192);
+                        assert_eq!(buffers.checksum_words() > 0, position >= 16);
+                        assert_eq!(buffers.data_words() > 0, position < 16);
+                        real += buffers.total_bytes() as f64;
+                        matrix += (rows * cols * 8) as f64;
+                    }
+                }
+                let ideal = matrix / scheme.available(group + losses);
+                assert!(
+                    (real / ideal - 1.0).abs() < 0.03,
+                    "{method:?} {group} {losses}: {real} {ideal}"
+                );
             }
         }
     }

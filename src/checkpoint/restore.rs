@@ -262,6 +262,11 @@ fn told_groups(headers: &[Option<Header>], positions: usize) -> Option<Groups> {
     Some(groups)
 }
 
+/// Whether nobody of a group has a part of the matrix.
+fn keep_nothing(group: &[usize], layout: &Layout) -> bool {
+    group.iter().all(|&member| member >= layout.working())
+}
+
 /// Who has what, for a refusal.
 fn words_about(facts: &[Fact], headers: &[Option<Header>]) -> String {
     let mut text = String::new();
@@ -437,6 +442,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let disk = config.scheme.method == Method::Disk;
         let setup_groups = if told && !disk {
             match told_groups(&headers, positions) {
+                // Nobody tells of them: the run had fewer.
+                Some(groups) if groups.iter().any(|group| keep_nothing(group, &test.layout)) => {
+                    return Err(StartError::Other {
+                        job: config.depot.job().into(),
+                        what: "with fewer ranks for checksums, so another --group".into(),
+                    });
+                }
                 Some(groups) => groups,
                 None if config.storage.as_ref().is_some_and(|s| !s.stored.is_empty()) => {
                     // Memory that contradicts itself is not needed.

@@ -373,8 +373,9 @@ impl Job<'_> {
         Ok(exit(failed))
     }
 
-    /// The position of each rank in a test; where losses are survived, of those that are left.
-    fn cast(&mut self, number: usize, params: &TestParams) -> Result<Cast, Ended> {
+    /// The position of each rank in a test; where losses are survived, of those that are left. And this rank's, if it is one
+    /// beside the grid.
+    fn cast(&mut self, number: usize, params: &TestParams) -> Result<(Cast, Option<usize>), Ended> {
         let (comm, story) = (self.world.comm(), &mut self.kept.story);
         let positions = params.p * params.q;
         // Without blocks there is nothing to protect.
@@ -385,12 +386,15 @@ impl Job<'_> {
             let taken: Vec<_> = cast.seats.iter().map(|seat| seat.map(|s| s.place)).collect();
             story.deal(comm, number, &taken);
             replacement::take_role(&mut self.kept.held, cast.seats[comm.rank()], &cast);
-            return Ok(cast);
+            return Ok((cast, None));
         }
         let Some(guardian) = self.guardian.as_ref().filter(|_| params.n > 0) else {
             return match comm.size() {
                 left if left < positions => Err(story.too_few(left, positions)),
-                left => Ok(Cast::plain(params, (0..left).map(|r| (r < positions).then_some(r)))),
+                left => {
+                    let taken = (0..left).map(|r| (r < positions).then_some(r));
+                    Ok((Cast::plain(params, taken), None))
+                }
             };
         };
         let players = story.players(number);
@@ -400,7 +404,8 @@ impl Job<'_> {
         if !players.is_empty() {
             story.deal(comm, number, &taken);
         }
-        Ok(Cast::plain(params, taken.into_iter()))
+        let beside = taken[comm.rank()].filter(|&position| position >= positions);
+        Ok((Cast::plain(params, taken.into_iter()), beside))
     }
 
     /// Solves one test. All ranks return alike, but only rank 0 gets the outcome.
@@ -408,7 +413,7 @@ impl Job<'_> {
         // Libraries start threads when they first need them, such as those that carry messages.
         cores::let_heirs_go();
         let comm = self.world.comm();
-        let cast = self.cast(number, params).map_err(Trouble::Ended)?;
+        let (cast, beside) = self.cast(number, params).map_err(Trouble::Ended)?;
         let loaded = &self.run.loaded;
         let guardian = self.guardian.as_ref().filter(|_| params.n > 0);
         let with_checksums = loaded.settings.checksums && params.n > 0;
@@ -416,15 +421,18 @@ impl Job<'_> {
         let engine = self.run.common.engine;
         let order = self.run.common.order(loaded.settings.halves);
         let mut context = Context::seated(comm, params, engine, order, position, cast.sums);
+        let place = position.map(|seat| seat.place).or(beside);
+        let everybody = guardian.and_then(|guardian| guardian.with_dedicated(params, place));
         if context.is_none() {
             // Who stands idle needs nothing of what it had.
             self.kept.held = None;
         }
         // The first rank of each node that takes part measures it.
-        let taking_part = if position.is_some() { self.node.rank() } else { self.node.size() };
+        let takes_part = position.is_some() || beside.is_some();
+        let taking_part = if takes_part { self.node.rank() } else { self.node.size() };
         let mut first_here = [taking_part as u64];
         self.node.all_reduce(&mut first_here, Reduce::Min);
-        let measures = position.is_some() && first_here[0] == self.node.rank() as u64;
+        let measures = takes_part && first_here[0] == self.node.rank() as u64;
         let command = loaded.settings.power_command.as_deref();
         let tells = loaded.settings.glance && comm.rank() == 0 && own_run_id().is_none();
         let mut watcher = Watcher {
@@ -442,6 +450,13 @@ impl Job<'_> {
         };
         let pool = &mut self.kept.pool;
         let verdict = match (&mut context, guardian) {
+            (None, Some(guardian)) if beside.is_some() => {
+                let test = (number, self.run.tests[number]);
+                let everybody =
+                    everybody.expect("who has a position beside the grid is one of them");
+                let kept = guardian.keep(params, test, everybody, &mut watcher);
+                kept.map(|()| None).map_err(Trouble::Ended)
+            }
             (None, _) => Ok(None),
             (Some(context), None) if with_checksums => {
                 let test = (number, loaded.settings.sums(), &cast);
@@ -461,7 +476,7 @@ impl Job<'_> {
             (Some(context), Some(guardian)) => {
                 let test = (number, self.run.tests[number]);
                 guardian
-                    .solve(context, test, pool, &mut watcher, &mut self.kept.story)
+                    .solve(context, test, everybody, pool, &mut watcher, &mut self.kept.story)
                     .map(Some)
                     .map_err(Trouble::Ended)
             }

@@ -583,6 +583,14 @@ fn encodings(p: u64, size: f64, losses: u64, link: Link) -> Result<Answer, Model
         encoding::localised_reduce(least, losses, size, link),
         groups(least),
     );
+    let apart = losses.saturating_add(16);
+    let beside = || format!("  in groups of 16 and {losses}");
+    row("ours, dedicated, chain", encoding::dedicated_chain(apart, losses, size, link), beside());
+    row(
+        "ours, dedicated, MPI_Reduce",
+        encoding::dedicated_reduce(apart, losses, size, link),
+        beside(),
+    );
     row("stripes around a ring", encoding::striped_ring(p, losses, size, link), String::new());
     row("stripes by MPI_Reduce", encoding::striped_reduce(p, losses, size, link), String::new());
     Ok((text, Some(figures::encoding_figure(link, size, losses)?)))

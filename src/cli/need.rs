@@ -10,7 +10,7 @@ use crate::checkpoint::need::{buffers_of_each, file_bytes, file_bytes_with_parit
 use crate::checkpoint::plan::Layout;
 use crate::cores;
 use crate::input::Loaded;
-use crate::input::memory_need::{Means, beside_bytes, rank_bytes};
+use crate::input::memory_need::{Means, PROCESS_BYTES, beside_bytes, rank_bytes};
 use crate::input::settings::Protection;
 use crate::matrix::Shape;
 use crate::memory::Store;
@@ -68,10 +68,14 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
             Some(_) => beside_bytes(&test, means),
             None => rank_bytes(&test, means),
         };
-        for &host in &places[..working] {
+        let dedicated = loaded.settings.dedicated(test.p, test.q);
+        for (rank, &host) in places[..working].iter().enumerate() {
+            // Who keeps checksums alone is a bare process beside them.
+            let solves = rank + dedicated < loaded.settings.ranks(test.p, test.q);
+            let own = if solves { own } else { PROCESS_BYTES };
             of_test[host].1 = of_test[host].1.saturating_add(own.try_into().unwrap_or(u64::MAX));
         }
-        if let Some(protection) = protection.filter(|_| working == test.p * test.q) {
+        if let Some(protection) = protection.filter(|_| working == test.p * test.q + dedicated) {
             let domains: Vec<String> = places[..working]
                 .iter()
                 .enumerate()
@@ -80,7 +84,7 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
                     None => hosts[*at].name.clone(),
                 })
                 .collect();
-            let layout = Layout::of(&test);
+            let layout = Layout::of(&test).kept_by(&protection.scheme, protection.group);
             let ld = |position| leading_dimension(&test, position);
             let (scheme, group) = (&protection.scheme, protection.group);
             let all = buffers_of_each(&layout, &domains, ld, scheme, group, STATE_BYTES)
@@ -194,6 +198,23 @@ mod tests {
         assert_eq!(three, 3 * one);
         assert!(one > 128_000_000);
         assert_eq!((needs.hosts[0].named_bytes, needs.rank_bytes), (0, None));
+    }
+
+    /// Who computes keeps the matrix twice and no checksum, who keeps checksums two of them.
+    #[test]
+    fn checksums_on_ranks_of_their_own_take_memory_there() {
+        let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --layout dedicated");
+        let needs = of_hosts(&loaded, &hosts(&[1, 1, 1, 1, 1]), 5).unwrap();
+        let quarter = 8000.0 * 8001.0 * 8.0 / 4.0;
+        for need in &needs.hosts {
+            let times = need.named_bytes as f64 / quarter;
+            assert!((1.95..2.15).contains(&times), "{times}");
+        }
+        assert_eq!(needs.groups, [0, 0, 0, 0, 0]);
+        assert_eq!(needs.hosts[4].own_bytes, 64 << 20);
+        assert!(needs.hosts[0].own_bytes > 64 << 20);
+        let why = of_hosts(&loaded, &hosts(&[1, 1, 1, 2]), 5).unwrap_err();
+        assert!(why.contains("\"n3\"") && why.contains("--layout dedicated"), "{why}");
     }
 
     #[test]

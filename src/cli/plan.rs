@@ -148,7 +148,8 @@ pub struct PlanFlags {
     #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = RUN)]
     losses: u64,
 
-    /// Where checksums lie: striped, grid or localised (the run's --layout)
+    /// Where checksums lie: striped, grid, localised or dedicated (the run's --layout); the last has ranks of their own for them,
+    /// which --ranks-per-node counts and --group does not
     #[arg(long, value_name = "LAYOUT", default_value = "striped", help_heading = RUN)]
     checksum_layout: ChecksumLayout,
     /// Who makes the checksums: the ranks, passing segments round the group, or helpers while the ranks go on (method double)
@@ -575,15 +576,28 @@ fn protection(plan: &Plan) -> String {
             m.name(),
             plan.scope.name(),
             match plan.layout {
-                ChecksumLayout::Striped => "",
-                ChecksumLayout::Grid => "rows or columns of the grid as ",
-                ChecksumLayout::Localised => "localised checksums, ",
+                ChecksumLayout::Striped => String::new(),
+                ChecksumLayout::Grid => "rows or columns of the grid as ".into(),
+                ChecksumLayout::Localised => "localised checksums, ".into(),
+                ChecksumLayout::Dedicated => {
+                    let computing = plan.shape.p * plan.shape.q;
+                    format!("checksums on ranks behind the {computing} that compute, with those ")
+                }
             },
             plan.group,
             plan.losses,
             if plan.losses == 1 { "" } else { "es" }
         ),
     }
+}
+
+/// Share of all nodes' memory that is the matrix's.
+fn matrix_share(plan: &Plan, ranks_per_node: u64) -> f64 {
+    let computing = match plan.layout {
+        ChecksumLayout::Dedicated => (plan.shape.p * plan.shape.q) as f64 / plan.ranks as f64,
+        _ => 1.0,
+    };
+    computing * plan.rank.matrix * ranks_per_node as f64 / plan.node_budget
 }
 
 /// What helpers do of a save, and whether a core should be kept free for them.
@@ -848,7 +862,7 @@ fn describe(inputs: &Inputs, advice: &Advice, measured: Option<(&Fit, &[Sample])
             "  {:<24} {:>9} {:>8} {:>16} {:>16} {:>10} {:>9}",
             what,
             p.shape.n,
-            percent(p.rank.matrix * inputs.ranks_per_node as f64 / p.node_budget),
+            percent(matrix_share(p, inputs.ranks_per_node)),
             show_flops(p.rate_bare),
             p.rate_expected.map_or("never".into(), show_flops),
             p.seconds_expected.map_or("never".into(), show_seconds),

@@ -4,6 +4,8 @@
 //! `benchmark` asks it, for each test, whether there is a result already, which position each rank
 //! takes, and to solve. Everything about epochs and headers is `checkpoint`'s affair.
 
+mod dedicated;
+
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +21,7 @@ use super::level2::{self, Level2};
 use super::nonstop::Story;
 use super::{say, signs};
 use crate::checkpoint::groups::DomainFile;
-use crate::checkpoint::level2::patiently;
+use crate::checkpoint::level2::{Storage, patiently};
 use crate::checkpoint::mpi::{Group, Positions};
 use crate::checkpoint::placement::Lying;
 use crate::checkpoint::plan::Layout;
@@ -179,7 +181,8 @@ impl<'a> Guardian<'a> {
         // Two nodes may have one name; the rank that leads a node tells them apart.
         let mut leader = [comm.rank() as u64];
         node.broadcast(&mut leader, 0);
-        let world = Positions(comm.split(Some(0), comm.rank()).expect("everybody is in the world"));
+        let all = comm.split(Some(0), comm.rank()).expect("everybody is in the world");
+        let world = Positions::new(all);
         let gather = || Arrival::gather(&world, &depot, leader[0] as usize);
         let arrival = gather();
         let mut this = Self {
@@ -338,7 +341,7 @@ impl<'a> Guardian<'a> {
         params: &TestParams,
         players: &[Player],
     ) -> Option<Vec<Option<usize>>> {
-        let positions = params.p * params.q;
+        let positions = self.layout(params).positions();
         let level2 = self.level2.as_ref();
         let files = level2.and_then(|level2| level2.files_of(number as u32, digest));
         let files = files.as_ref().map(|(nodes, found)| Lying { nodes, found });
@@ -351,23 +354,24 @@ impl<'a> Guardian<'a> {
         }
     }
 
-    /// Solves test `number` under protection. All ranks of the grid together.
-    pub fn solve(
+    /// How a test lies over all positions, those beside the grid included.
+    pub fn layout(&self, params: &TestParams) -> Layout {
+        Layout::of(params).kept_by(&self.settings.scheme, self.settings.group)
+    }
+
+    /// Takes this position's memory in a test, and gets it back where there is something to go on from. All of the `world`
+    /// together.
+    fn take(
         &self,
-        context: &Context,
+        params: &TestParams,
         (number, digest): (usize, u64),
-        pool: &mut Pool,
-        watcher: &mut impl Observer,
-        story: &mut Story,
-    ) -> Result<Outcome, Ended> {
-        let params = context.params;
-        let shape = context.shape;
-        let position = shape.grid.rank(shape.row, shape.col);
-        let last_sign = self.last_sign_of_life(position);
-        let layout = Layout::of(params);
+        world: Positions,
+        ld: usize,
+        storage: Option<Storage>,
+    ) -> Result<Started<Positions, Group>, Ended> {
         let test = Test {
             index: number as u32,
-            layout,
+            layout: self.layout(params),
             rng: params.rng,
             seed: params.seed,
             params_digest: digest,
@@ -384,23 +388,44 @@ impl<'a> Guardian<'a> {
                 _ => Continue::Auto,
             },
             state_bytes: STATE_BYTES,
-            ld: shape.ld,
+            ld,
             run: self.run.get(),
             domain: self.domain.clone(),
             node: self.host.clone(),
-            storage: self.level2.as_ref().map(|level2| {
-                let in_place = max(context, story.has_lost.into()) > 0;
-                let (test, helpers) = ((number as u32, digest), self.settings.helpers);
-                level2.of_test(test, &self.rounding, self.fresh_run, in_place, helpers)
-            }),
+            storage,
         };
         set_phase("taking the memory of the run");
-        let world = context.grid.split(Some(0), position).expect("everybody is in the world");
+        Checkpointer::start(config, test, world, |world, number, place, _| {
+            Group::split(world, number, place)
+        })
+        .map_err(|error| self.without_storage(error))
+    }
+
+    /// Solves test `number` under protection. All ranks of the grid together; `everybody`: with those who keep checksums alone,
+    /// if there are any.
+    pub fn solve(
+        &self,
+        context: &Context,
+        (number, digest): (usize, u64),
+        everybody: Option<Positions>,
+        pool: &mut Pool,
+        watcher: &mut impl Observer,
+        story: &mut Story,
+    ) -> Result<Outcome, Ended> {
+        let params = context.params;
+        let shape = context.shape;
+        let position = shape.grid.rank(shape.row, shape.col);
+        let last_sign = self.last_sign_of_life(position);
+        let storage = self.level2.as_ref().map(|level2| {
+            let in_place = max(context, story.has_lost.into()) > 0;
+            let (test, helpers) = ((number as u32, digest), self.settings.helpers);
+            level2.of_test(test, &self.rounding, self.fresh_run, in_place, helpers)
+        });
+        let among = || context.grid.split(Some(0), position).expect("everybody is in the world");
+        let others_wait = everybody.is_some();
+        let world = everybody.unwrap_or_else(|| Positions::new(among()));
         let Started { mut checkpointer, a, origin, .. } =
-            Checkpointer::start(config, test, Positions(world), |world, number, place, _| {
-                Group::split(world, number, place)
-            })
-            .map_err(|error| self.without_storage(error))?;
+            self.take(params, (number, digest), world, shape.ld, storage)?;
         story.cast.members = checkpointer.members();
         let notice = story.notice.take();
         let mut account = Account::default();
@@ -446,7 +471,7 @@ impl<'a> Guardian<'a> {
                         None => rebuilt,
                     };
                     let from =
-                        in_place::from_boundary(number + 1, restored.boundary, layout.blocks());
+                        in_place::from_boundary(number + 1, restored.boundary, params.blocks());
                     let how = format!("{from} (epoch {}); {rebuilt}", restored.epoch);
                     say(notice.map_or(how.clone(), |notice| notice.told(&how)));
                 }
@@ -485,10 +510,16 @@ impl<'a> Guardian<'a> {
             host: &self.host,
             looked: Instant::now(),
             said: None,
+            others_wait,
+            has_state: true,
         };
         let mut local = Local::new(shape, a);
         let outcome = solve_test(context, &mut local, start, pool, &mut guard)
+            .inspect_err(|_| guard.tell(dedicated::CANNOT))
             .map_err(|error| Ended::new(Exit::Environment, error.to_string()))?;
+        if outcome.is_some() {
+            guard.tell(dedicated::WELL);
+        }
         let Guard { mut checkpointer, mut account, earlier, stored, .. } = guard;
         // Whoever watches must not take the end that follows for a death.
         checkpointer.tick(Doing::Done, params.blocks());
@@ -670,6 +701,10 @@ struct Guard<'w, O> {
     looked: Instant,
     /// What was said about them last, and when.
     said: Option<(Renamed, Instant)>,
+    /// Whether there are ranks that keep checksums alone, who are told how the test goes on.
+    others_wait: bool,
+    /// Whether this rank's small state is part of what is saved.
+    has_state: bool,
 }
 
 /// Between two looks at the names of our memory: an agent takes a rank without one for gone after a while.
@@ -678,6 +713,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
 impl<O> Guard<'_, O> {
+    /// Tells those who keep checksums alone. All ranks of the grid together.
+    fn tell(&self, word: u64) {
+        if self.others_wait {
+            self.checkpointer.world().first_says(word);
+        }
+    }
+
     /// Says what became of names that were removed: nobody goes on unprotected without a word.
     fn look_after_names(&mut self, frozen: bool) {
         self.looked = Instant::now();
@@ -727,7 +769,10 @@ impl<O: Observer> Observer for Guard<'_, O> {
         let at_s = self.account.saved_unix_s - self.account.began_unix_s;
         self.account.way.interrupt(What::Save, k, at_s, 0.0);
         self.account.told.level2 = level2::account(self.earlier, self.checkpointer.tally());
-        let state = serde_json::to_vec(&self.account).expect("plain values have a JSON form");
+        let state = match self.has_state {
+            true => serde_json::to_vec(&self.account).expect("plain values have a JSON form"),
+            false => Vec::new(),
+        };
         // SAFETY: the whole local matrix, which the factorisation leaves alone at a boundary.
         let a = unsafe { std::slice::from_raw_parts_mut(a, self.len) };
         let report = self.checkpointer.save(k, a, &state);
@@ -744,6 +789,7 @@ impl<O: Observer> Observer for Guard<'_, O> {
     }
 
     fn began(&mut self, unix_s: f64) {
+        self.tell(dedicated::WELL);
         self.account.began_unix_s = unix_s;
         self.watcher.began(unix_s);
     }

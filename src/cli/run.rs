@@ -96,7 +96,7 @@ pub struct RunFlags {
     #[arg(long, help_heading = "Run")]
     pub new: bool,
 
-    /// Number of ranks [default: the largest grid of the tests, with its columns of checksums, and --spare-ranks]
+    /// Number of ranks [default: the largest grid of the tests, with its ranks for checksums, and --spare-ranks]
     #[arg(long, value_name = "N", help_heading = "Run")]
     pub ranks: Option<usize>,
 

@@ -6,6 +6,7 @@ use mpi::ffi;
 
 use super::abort::{check, check_on, die};
 use super::{by_messages, loss};
+use crate::pulse;
 
 /// Messages longer than this many elements are cut: MPI counts them with a C int.
 const CHUNK: usize = 1 << 30;
@@ -305,6 +306,8 @@ impl Comm {
             if loss::unwinds() {
                 loss::look(self.raw);
             }
+            // Whoever watches is to see that it lives.
+            pulse::wait();
             std::thread::sleep(PAUSE);
         }
     }

@@ -173,22 +173,24 @@ pub struct TooFewRanks {
     pub needed: usize,
     /// Of those, to stand by.
     pub spares: usize,
-    /// Of those, to keep checksums.
+    /// Of those, to keep checksums: by --method abft, or of saves.
     pub checksums: usize,
+    pub dedicated: usize,
     pub have: usize,
 }
 
 impl std::fmt::Display for TooFewRanks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let TooFewRanks { p, q, needed, spares, checksums, have } = self;
-        let beside = match (spares, checksums) {
-            (0, 0) => String::new(),
-            (0, ranks) => format!(", {ranks} more keep checksums (--method abft)"),
-            (spares, 0) => format!(", {spares} stand by (--spare-ranks)"),
-            (spares, ranks) => format!(
-                ", {ranks} more keep checksums (--method abft), {spares} stand by (--spare-ranks)"
-            ),
-        };
+        let TooFewRanks { p, q, needed, spares, checksums, dedicated, have } = self;
+        let beside: String = [
+            (checksums, "more keep checksums (--method abft)"),
+            (dedicated, "more keep checksums (--layout dedicated)"),
+            (spares, "stand by (--spare-ranks)"),
+        ]
+        .into_iter()
+        .filter(|(ranks, _)| **ranks > 0)
+        .map(|(ranks, do_what)| format!(", {ranks} {do_what}"))
+        .collect();
         write!(
             f,
             "Need at least {needed} processes for these tests: the largest grid is {p} x {q}{beside}, and \
@@ -207,9 +209,10 @@ pub fn enough_ranks(dat: &HplDat, settings: &Settings, have: usize) -> Result<()
         return Ok(());
     };
     let (spares, checksums) = (settings.spare_ranks, p.saturating_mul(settings.sums()));
+    let dedicated = settings.dedicated(p, q);
     let needed = ranks(&(p, q)).saturating_add(spares);
     match needed > have {
-        true => Err(TooFewRanks { p, q, needed, spares, checksums, have }),
+        true => Err(TooFewRanks { p, q, needed, spares, checksums, dedicated, have }),
         false => Ok(()),
     }
 }

@@ -27,7 +27,7 @@ use crate::checkpoint::when::Interval;
 use crate::lu::SUMS_MAX;
 use crate::memory::Store;
 use crate::params::{Bcast, Engine, Fact, Form, Halves, Mapping, Pinning, Rng, Swap};
-use crate::parity::Code;
+use crate::parity::{Code, Spread};
 use crate::storage::Sight;
 use crate::units::seconds;
 
@@ -152,7 +152,7 @@ words!(code: Code {
 });
 words!(layout: ChecksumLayout {
     "striped" => ChecksumLayout::Striped, "grid" => ChecksumLayout::Grid,
-    "localised" => ChecksumLayout::Localised,
+    "localised" => ChecksumLayout::Localised, "dedicated" => ChecksumLayout::Dedicated,
 });
 words!(level2_scope: Sight { "shared" => Sight::Shared, "node" => Sight::Node });
 words!(encode: Encoding {
@@ -354,13 +354,15 @@ pub struct Overrides {
     #[arg(long, value_name = "COUNT", value_parser = size::<1>, help_heading = PROTECT)]
     pub losses: Option<usize>,
 
-    /// Positions that protect each other [default: up to 16; with --layout localised K (K+1) for K losses]
+    /// Positions that protect each other; with --layout dedicated those that compute, without the ranks that keep their checksums
+    /// [default: up to 16; with --layout localised K (K+1) for K losses]
     #[arg(long, value_name = "COUNT", value_parser = size::<2>, help_heading = PROTECT)]
     pub group: Option<usize>,
 
     /// Where checksums lie: in turn with all members of a group (striped); the same in groups that are rows or columns of the
-    /// process grid (grid); or each checksum whole with more members than may be lost (localised), which takes as much memory as
-    /// the matrix does [default: striped]
+    /// process grid (grid); each checksum whole with more members than may be lost (localised), which takes as much memory as
+    /// the matrix does; or on ranks of their own, the last of the job, which do not compute (dedicated): as many more for each
+    /// group as it is to survive losses, on other nodes than its members [default: striped]
     #[arg(long, value_name = "NAME", value_parser = layout(), help_heading = PROTECT)]
     pub layout: Option<ChecksumLayout>,
 
@@ -478,6 +480,7 @@ impl Overrides {
         dat.grids = ps.into_iter().zip(qs).collect();
         self.helpers_have_a_copy()?;
         self.helpers_have_work()?;
+        self.dedicated_ranks_have_a_part()?;
         self.disk_has_what_it_needs()?;
         self.level2_has_a_first()
     }
@@ -548,6 +551,48 @@ impl Overrides {
         } else {
             return Ok(());
         };
+        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+    }
+
+    /// Ranks that keep checksums alone are part of saves in memory, and of nothing else.
+    fn dedicated_ranks_have_a_part(&self) -> Result<(), Diagnostics> {
+        let saves = !matches!(self.checkpoint, None | Some(Saving::Off));
+        if self.layout != Some(ChecksumLayout::Dedicated) {
+            return Ok(());
+        }
+        let (what, help) = if self.method == Some(Guarding::Checksums) {
+            (
+                "method abft has ranks of its own for its checksums",
+                "say with --checksum-columns how many, and leave --layout out",
+            )
+        } else if !saves {
+            return Ok(());
+        } else if self.level2.is_some() {
+            let what = match self.method {
+                Some(Guarding::Saves(Method::Disk)) => {
+                    "method disk keeps nothing in memory that they could keep the checksums of"
+                }
+                _ => {
+                    "what goes to storage is written by ranks that have a part of the matrix, with the checksums they hold, and \
+                     these hold none"
+                }
+            };
+            (what, "give --layout striped, or leave --level2 out")
+        } else if self.nonstop == Some(true) {
+            (
+                "under nonstop who stands by takes a place in the grid, and nobody theirs",
+                "give --layout striped, or leave --nonstop out and let `skt-hpl run` start again",
+            )
+        } else if self.encode == Some(Encoding::Helper) {
+            (
+                "a helper encodes beside a rank that computes, and these do nothing else than encode",
+                "give --encode pipelined or reduce, or --layout striped",
+            )
+        } else {
+            return Ok(());
+        };
+        let what =
+            format!("layout is dedicated, which keeps checksums on ranks of their own: {what}");
         Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
     }
 
@@ -678,7 +723,17 @@ impl Settings {
 
     /// Ranks with a part in a test on a P x Q grid.
     pub fn ranks(&self, p: usize, q: usize) -> usize {
-        p.saturating_mul(q.saturating_add(self.sums()))
+        let grid = p.saturating_mul(q.saturating_add(self.sums()));
+        grid.saturating_add(self.dedicated(p, q))
+    }
+
+    /// Of those, ranks that keep checksums of saves and do nothing else.
+    pub fn dedicated(&self, p: usize, q: usize) -> usize {
+        let of = |protection: &Protection| {
+            let Protection { scheme, group, .. } = protection;
+            scheme.layout.dedicated(p.saturating_mul(q), *group, scheme.losses)
+        };
+        self.protection.as_ref().map_or(0, of)
     }
 
     /// Process columns that keep checksums.
@@ -735,10 +790,14 @@ pub struct Level2 {
 const MTBF_DEFAULT_S: f64 = 86400.0;
 
 impl Protection {
-    /// The largest share of the memory that can be left for the matrix: with groups of the size
+    /// The largest share of a rank's memory that can be left for the matrix: with groups of the size
     /// asked for, or of the default size where the nodes allow it.
     pub fn available_at_best(&self) -> f64 {
         let Scheme { layout, losses, .. } = self.scheme;
+        if layout.spread() == Spread::Apart {
+            // Who has a part of the matrix has no checksums.
+            return Scheme { losses: 0, ..self.scheme }.available(1);
+        }
         let size = self.group.unwrap_or(GROUP_DEFAULT).max(layout.spread().members_least(losses));
         self.scheme.available(size)
     }
@@ -915,6 +974,37 @@ mod tests {
         for bad in ["auto", "0", "", "soon"] {
             assert!(level2_every(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn ranks_for_checksums_alone_are_refused_where_they_would_have_no_part() {
+        let every = Some(Saving::Every(Interval::Iterations(1)));
+        let layout = Some(ChecksumLayout::Dedicated);
+        let plain = Overrides { checkpoint: every, layout, ..Overrides::default() };
+        plain.apply(&mut dat()).unwrap();
+        let refused = |set: Overrides, word: &str| {
+            let why = set.apply(&mut dat()).unwrap_err().0[0].to_string();
+            assert!(why.contains("layout is dedicated") && why.contains(word), "{word}: {why}");
+            Overrides { checkpoint: Some(Saving::Off), ..set }
+        };
+        let abft = Some(Guarding::Checksums);
+        refused(Overrides { method: abft, ..plain.clone() }, "--checksum-columns");
+        let level2 = Some(PathBuf::from("/scratch"));
+        let off = refused(Overrides { level2: level2.clone(), ..plain.clone() }, "--level2");
+        off.apply(&mut dat()).unwrap();
+        let disk = Some(Guarding::Saves(Method::Disk));
+        refused(Overrides { level2, method: disk, ..plain.clone() }, "nothing in memory");
+        refused(Overrides { nonstop: Some(true), ..plain.clone() }, "nonstop");
+        let (encode, method) = (Some(Encoding::Helper), Some(Guarding::Saves(Method::Double)));
+        refused(Overrides { encode, method, ..plain.clone() }, "--encode pipelined");
+
+        // One for up to 16 positions and each loss; as many for each group of a wanted size.
+        let ranks = |set: &Overrides, p, q| Settings::from(set).ranks(p, q);
+        assert_eq!((ranks(&plain, 2, 2), ranks(&plain, 4, 5)), (5, 22));
+        let two = Overrides { losses: Some(2), group: Some(4), ..plain.clone() };
+        assert_eq!((ranks(&two, 2, 3), Settings::from(&two).dedicated(2, 3)), (10, 4));
+        assert_eq!(ranks(&Overrides { checkpoint: None, ..two }, 2, 3), 6);
+        assert_eq!(Settings::from(&plain).protection.unwrap().available_at_best(), 0.5);
     }
 
     #[test]

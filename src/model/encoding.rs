@@ -228,6 +228,34 @@ pub fn striped_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result
     )
 }
 
+/// Checksums on ranks of their own as our solver makes them: `group` members, of which the last `losses` have no data. One sum
+/// after the other along the chain of those that have, each to an end of its own, in segments of 256 KiB: eq. 7 with that
+/// segment.
+pub fn dedicated_chain(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
+    let code = dedicated_group(group, losses)?;
+    chain(group - losses + 1, bytes, DEDICATED_SEGMENT, code, link)
+}
+
+/// The same by MPI_Reduce as a binary tree over all members, for each sum and segment.
+pub fn dedicated_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
+    let (k, arithmetic) = dedicated_group(group, losses)?.sums_and_arithmetic()?;
+    positive("the checkpoint size", bytes)?;
+    link.check()?;
+    let messages = (bytes / DEDICATED_SEGMENT).max(1.0);
+    let seconds = link.alpha * messages + (link.beta + arithmetic * link.gamma) * bytes;
+    finite("the encoding time", k * levels(group) * seconds)
+}
+
+/// What the solver sends at a time.
+const DEDICATED_SEGMENT: f64 = 262_144.0;
+
+fn dedicated_group(group: u64, losses: u64) -> Result<Code> {
+    at_least("the number of losses", losses, 1, "at least 1")?;
+    let least = losses.saturating_add(1);
+    at_least("the group size", group, least, "larger than the number of losses")?;
+    Ok(if losses == 1 { Code::Plain } else { Code::Weighted { losses } })
+}
+
 /// Localised checksums as our solver makes them: each of the k in pieces around a ring of `group`, all links at work, in G - 1
 /// steps; of each a rank then has the G-th part that ended with it, and sends to every other member the piece of what that one
 /// holds: (G-1) (k (alpha + (beta + gamma) bytes/G) + alpha + beta bytes/G).
@@ -384,6 +412,25 @@ mod tests {
         let most = 3.0 * bare.beta * M;
         close(localised_ring(600, 2, M, bare).unwrap(), most * 599.0 / 600.0);
         assert!(localised_ring(5, 2, M, LINK).is_err() && localised_reduce(2, 0, M, LINK).is_err());
+    }
+
+    /// 25 MB a process in 95.367432 segments, by hand: 16 and one more (15 + 95.367432) * (20 us + 262144 * 9.333333e-9 s) =
+    /// 0.272241 s; for two losses twice that with 10.333333e-9 s. By trees of five levels
+    /// 95.367432 * 20 us + 25e6 * 9.333333e-9 s each.
+    #[test]
+    fn dedicated_as_the_solver_makes_it_by_hand() {
+        let close =
+            |ours: f64, by_hand: f64| assert!((ours / by_hand - 1.0).abs() < 1e-5, "{ours}");
+        close(dedicated_chain(17, 1, M, LINK).unwrap(), 0.272241);
+        close(dedicated_chain(18, 2, M, LINK).unwrap(), 0.602346);
+        close(dedicated_reduce(17, 1, M, LINK).unwrap(), 1.176203);
+        close(dedicated_reduce(18, 2, M, LINK).unwrap(), 2.602407);
+        // The best segment is a little shorter.
+        let best = chain_best(17, M, Code::Plain, LINK).unwrap();
+        assert!((1.0..1.1).contains(&(dedicated_chain(17, 1, M, LINK).unwrap() / best)));
+        assert!(
+            dedicated_chain(2, 2, M, LINK).is_err() && dedicated_reduce(1, 0, M, LINK).is_err()
+        );
     }
 
     /// The table of docs/MODELS.md, from the formulas evaluated apart from this program: 25 MB a process over processes and

@@ -114,7 +114,7 @@ impl std::str::FromStr for Scope {
 fn checksum_share(spread: Spread, g: u64, m: u64) -> Result<f64> {
     at_least("the number of losses m", m, 1, "at least 1")?;
     match spread {
-        Spread::Rotated => {
+        Spread::Rotated | Spread::Apart => {
             let least = m.saturating_add(1);
             at_least("the group size G", g, least, "larger than the number of losses m")?;
             Ok(m as f64 / (g - m) as f64)
@@ -262,7 +262,11 @@ pub fn rank_memory(
         matrix /= Columns { q, sums: m }.factor()?;
         (0.0, m as f64 / q as f64)
     } else if method.in_memory() {
-        let checksum = checksum_share(spread, g, m)?;
+        let checksum = match (checksum_share(spread, g, m)?, spread) {
+            // Who computes has none, and who has them has as much of them as others of the matrix and its copies.
+            (_, Spread::Apart) => 0.0,
+            (checksum, _) => checksum,
+        };
         match method {
             Method::SelfCheckpoint => (1.0, 2.0 * checksum),
             Method::Double => (2.0, 2.0 * checksum),

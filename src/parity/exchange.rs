@@ -5,7 +5,8 @@
 //! and every member being the end of one stripe: a byte of data is sent once for each parity row
 //! whatever the size of the group. Where a parity has several holders, the members at which its sums end then
 //! pass them on, all to all: each holder receives its parity once. Rebuilding is a chain of the same segments that
-//! ends at the lost member. All members of a group call the same function with the same window.
+//! ends at the lost member; so is encoding where a parity is apart from all data. All members of a group call the same function
+//! with the same window.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,8 @@ pub enum Encode {
     Reduce,
     Pipelined,
 }
+
+type Range = std::ops::Range<usize>;
 
 /// Words in one message: fits a second-level cache twice, and is long enough for bandwidth.
 const SEGMENT_WORDS: usize = 32 * 1024;
@@ -124,6 +127,14 @@ impl<'a> Scratch<'a> {
         let (ahead, ended) = rest.split_at_mut(words);
         Self { going, coming, ahead, ended }
     }
+}
+
+/// Segments on their way along members, each of which adds its rows, to the last of them.
+struct Chain<'a> {
+    members: &'a [usize],
+    segments: &'a [Segment<'a>],
+    /// Whether the rows of data that members add are told of.
+    shows: bool,
 }
 
 /// What is encoded at a time: a batch of cycles of one parity.
@@ -235,6 +246,27 @@ impl Coder {
         let ranges: Vec<_> = self.batches(window).collect();
         let plans: Vec<Vec<Combine>> =
             (0..losses).map(|parity| plan::encode(self.code, self.stripes, parity)).collect();
+        if how == Encode::Pipelined && self.stripes.spread == Spread::Apart {
+            // Whoever has data, then who has none and takes the parity.
+            let with_data = (0..comm.size()).filter(|&member| !self.stripes.holds_parity(member));
+            let with_data: Vec<usize> = with_data.collect();
+            for (parity, plan) in plans.iter().enumerate() {
+                let [combine] = &plan[..] else {
+                    unreachable!("a parity that is apart has one holder")
+                };
+                let members = [&with_data[..], &[combine.target]].concat();
+                let segment = |cycles: &Range| Segment {
+                    combine,
+                    cycles: cycles.clone(),
+                    width: window.width,
+                };
+                let segments: Vec<Segment> = ranges.iter().map(segment).collect();
+                // Every further parity reads the same data again.
+                let way = Chain { members: &members, segments: &segments, shows: parity == 0 };
+                self.along(comm, share, &way, &mut scratch, &mut seen, &mut between);
+            }
+            return;
+        }
         let round = |number: usize| -> Option<Round> {
             // What is to be passed on has to wait for the other parities of its batch.
             let (parity, range) = match passes_on {
@@ -396,6 +428,19 @@ impl Coder {
         }
     }
 
+    fn show_if(
+        &self,
+        shows: bool,
+        share: &Share,
+        me: usize,
+        segment: &Segment,
+        seen: &mut impl FnMut(&Share, Role),
+    ) {
+        if shows {
+            self.show_data(share, me, segment, seen);
+        }
+    }
+
     /// The same while encoding, once: every further parity reads the same data again.
     fn show_first(
         &self,
@@ -404,9 +449,7 @@ impl Coder {
         (round, segment): (&Round, &Segment),
         seen: &mut impl FnMut(&Share, Role),
     ) {
-        if round.parity == 0 {
-            self.show_data(share, me, segment, seen);
-        }
+        self.show_if(round.parity == 0, share, me, segment, seen);
     }
 
     /// The same as the ring, by a reduction for each member.
@@ -463,11 +506,10 @@ impl Coder {
         if window.width == 0 || window.rows == 0 {
             return true;
         }
-        let (size, me) = (comm.size(), comm.rank());
-        let own = |segment: &Segment| segment.combine.row.expect("who lost it takes it");
-        let gives_parity = |segment: &Segment| matches!(own(segment), Role::Parity(_));
+        let size = comm.size();
         let words = self.message_words(window);
         let mut room = Scratch::room(words, 0);
+        let mut scratch = Scratch::new(&mut room, words);
         for &target in lost {
             // The chain: survivors in ring order after the target, then the target itself.
             let mut chain: Vec<usize> = (1..size)
@@ -475,10 +517,6 @@ impl Coder {
                 .filter(|member| !lost.contains(member))
                 .collect();
             chain.push(target);
-            let Some(place) = chain.iter().position(|&member| member == me) else {
-                continue;
-            };
-            let (first, last) = (place == 0, place + 1 == chain.len());
             let segments: Vec<Segment> = self
                 .batches(window)
                 .flat_map(|cycles| {
@@ -489,64 +527,85 @@ impl Coder {
                     })
                 })
                 .collect();
-            // Segment i is received while segment i - 1 is sent on. The first member of the chain receives
-            // nothing and the last sends nothing: they work on the other segment meanwhile.
-            let Scratch { going: mut ready, mut coming, .. } = Scratch::new(&mut room, words);
-            // Whether the segment before came straight to its place.
-            let mut in_place = false;
-            for i in 0..=segments.len() {
-                let (before, now) = (i.checked_sub(1).map(|i| &segments[i]), segments.get(i));
-                if first {
-                    let send = before.map(|s| (&ready[..s.words()], chain[1]));
-                    comm.sendrecv_while(send, None, &mut || {
-                        if let Some(now) = now {
-                            self.contribute(share, me, now, &mut coming[..now.words()], true);
-                            self.show_data(share, me, now, &mut seen);
-                        }
-                    });
-                } else if last {
-                    // Parity that is received where it belongs is out of reach of this member's own work.
-                    let range = now
-                        .filter(|_| !before.is_some_and(&gives_parity))
-                        .and_then(|s| self.run_of_parity(share, s));
-                    let parity = match range {
-                        Some(_) => std::mem::take(&mut share.parity),
-                        None => &mut [],
-                    };
-                    let into = match (&range, now) {
-                        (Some(range), _) => Some(&mut parity[range.clone()]),
-                        (None, now) => now.map(|s| &mut coming[..s.words()]),
-                    };
-                    let recv = into.map(|into| (into, chain[place - 1]));
-                    comm.sendrecv_while(None, recv, &mut || {
-                        let Some(before) = before else { return };
-                        let to = (own(before), &before.cycles);
-                        match in_place {
-                            true => self.show(share, to, &mut seen),
-                            false => {
-                                let rows = (&ready[..before.words()], before.width);
-                                self.deliver(share, to, rows, &mut seen);
-                            }
-                        }
-                    });
-                    in_place = range.is_some();
-                    if in_place {
-                        share.parity = parity;
-                    }
-                } else {
-                    let send = before.map(|s| (&ready[..s.words()], chain[place + 1]));
-                    let recv = now.map(|s| (&mut coming[..s.words()], chain[place - 1]));
-                    comm.sendrecv(send, recv);
-                    if let Some(now) = now {
-                        self.contribute(share, me, now, &mut coming[..now.words()], false);
-                        self.show_data(share, me, now, &mut seen);
-                    }
-                }
-                std::mem::swap(&mut ready, &mut coming);
-                between();
-            }
+            let way = Chain { members: &chain, segments: &segments, shows: true };
+            self.along(comm, share, &way, &mut scratch, &mut seen, &mut between);
         }
         true
+    }
+
+    /// Segments along a chain of members, to the last of which they belong; who is none of them has nothing to do.
+    fn along<G: GroupComm + ?Sized>(
+        &self,
+        comm: &G,
+        share: &mut Share,
+        &Chain { members: chain, segments, shows }: &Chain,
+        scratch: &mut Scratch,
+        seen: &mut impl FnMut(&Share, Role),
+        between: &mut impl FnMut(),
+    ) {
+        let me = comm.rank();
+        let Some(place) = chain.iter().position(|&member| member == me) else {
+            return;
+        };
+        let own = |segment: &Segment| segment.combine.row.expect("a chain ends at who takes it");
+        let gives_parity = |segment: &Segment| matches!(own(segment), Role::Parity(_));
+        let (first, last) = (place == 0, place + 1 == chain.len());
+        // Segment i is received while segment i - 1 is sent on. The first member of the chain receives
+        // nothing and the last sends nothing: they work on the other segment meanwhile.
+        let (mut ready, mut coming) = (&mut *scratch.going, &mut *scratch.coming);
+        // Whether the segment before came straight to its place.
+        let mut in_place = false;
+        for i in 0..=segments.len() {
+            let (before, now) = (i.checked_sub(1).map(|i| &segments[i]), segments.get(i));
+            if first {
+                let send = before.map(|s| (&ready[..s.words()], chain[1]));
+                comm.sendrecv_while(send, None, &mut || {
+                    if let Some(now) = now {
+                        self.contribute(share, me, now, &mut coming[..now.words()], true);
+                        self.show_if(shows, share, me, now, seen);
+                    }
+                });
+            } else if last {
+                // Parity that is received where it belongs is out of reach of this member's own work.
+                let range = now
+                    .filter(|_| !before.is_some_and(&gives_parity))
+                    .and_then(|s| self.run_of_parity(share, s));
+                let parity = match range {
+                    Some(_) => std::mem::take(&mut share.parity),
+                    None => &mut [],
+                };
+                let into = match (&range, now) {
+                    (Some(range), _) => Some(&mut parity[range.clone()]),
+                    (None, now) => now.map(|s| &mut coming[..s.words()]),
+                };
+                let recv = into.map(|into| (into, chain[place - 1]));
+                comm.sendrecv_while(None, recv, &mut || {
+                    let Some(before) = before else { return };
+                    let to = (own(before), &before.cycles);
+                    match in_place {
+                        true => self.show(share, to, seen),
+                        false => {
+                            let rows = (&ready[..before.words()], before.width);
+                            self.deliver(share, to, rows, seen);
+                        }
+                    }
+                });
+                in_place = range.is_some();
+                if in_place {
+                    share.parity = parity;
+                }
+            } else {
+                let send = before.map(|s| (&ready[..s.words()], chain[place + 1]));
+                let recv = now.map(|s| (&mut coming[..s.words()], chain[place - 1]));
+                comm.sendrecv(send, recv);
+                if let Some(now) = now {
+                    self.contribute(share, me, now, &mut coming[..now.words()], false);
+                    self.show_if(shows, share, me, now, seen);
+                }
+            }
+            std::mem::swap(&mut ready, &mut coming);
+            between();
+        }
     }
 }
 
@@ -587,8 +646,10 @@ mod tests {
         let mut state = seed | 1;
         shapes
             .iter()
-            .map(|&(rows, cols)| {
+            .enumerate()
+            .map(|(member, &(rows, cols))| {
                 let ld = cols + 3;
+                let held = if coder.stripes.holds_parity(member) { tall } else { 0 };
                 let data = (0..rows * ld)
                     .map(|_| {
                         state ^= state << 13;
@@ -603,7 +664,7 @@ mod tests {
                     rows,
                     cols,
                     ld,
-                    parity: vec![0; coder.stripes.parity_rows(tall) * wide],
+                    parity: vec![0; coder.stripes.parity_rows(held) * wide],
                     pitch: wide,
                 }
             })
@@ -660,8 +721,18 @@ mod tests {
             (Spread::Copied, 6, Code::ReedSolomon, 2),
             (Spread::Copied, 7, Code::ReedSolomon, 2),
             (Spread::Copied, 7, Code::Weighted, 2),
+            (Spread::Apart, 2, Code::Xor, 1),
+            (Spread::Apart, 5, Code::Xor, 1),
+            (Spread::Apart, 5, Code::Sum, 1),
+            (Spread::Apart, 4, Code::ReedSolomon, 2),
+            (Spread::Apart, 7, Code::ReedSolomon, 3),
+            (Spread::Apart, 6, Code::Weighted, 3),
         ] {
-            let shapes = &shapes[..size];
+            let mut shapes = shapes[..size].to_vec();
+            if spread == Spread::Apart {
+                shapes[size - losses..].fill((0, 0));
+            }
+            let shapes = &shapes;
             let coder = Coder { code, stripes: Stripes::new(spread, size, losses) };
             let mut owns = group(coder, shapes, 99);
             let window = whole(&owns);
@@ -743,16 +814,20 @@ mod tests {
             size in 2usize..6, losses in 1usize..4, seed: u64,
             rows in 1usize..20, cols in 1usize..12, cut_rows in 0usize..20, cut_cols in 0usize..12,
             ragged in proptest::collection::vec((0usize..3, 0usize..3), 9), pipelined: bool,
-            copied: bool,
+            which in 0..3,
         ) {
-            let (spread, size, losses) = match copied {
-                true if size < 4 => (Spread::Copied, size, 1),
-                true => (Spread::Copied, 2 + size, 2),
-                false => (Spread::Rotated, size, losses.min(size - 1)),
+            let (spread, size, losses) = match which {
+                0 if size < 4 => (Spread::Copied, size, 1),
+                0 => (Spread::Copied, 2 + size, 2),
+                1 => (Spread::Apart, size + losses, losses),
+                _ => (Spread::Rotated, size, losses.min(size - 1)),
             };
             let coder = Coder { code: Code::ReedSolomon, stripes: Stripes::new(spread, size, losses) };
-            let shapes: Vec<(usize, usize)> = (0..size)
+            let mut shapes: Vec<(usize, usize)> = (0..size)
                 .map(|i| (rows + ragged[i].0, cols + ragged[i].1)).collect();
+            if spread == Spread::Apart {
+                shapes[size - losses..].fill((0, 0));
+            }
             let how = if pipelined { Encode::Pipelined } else { Encode::Reduce };
             let mut owns = group(coder, &shapes, seed);
             let window = whole(&owns);

@@ -20,8 +20,8 @@ pub struct Combine {
 /// What one member adds to a combination: of a stripe it may have a row of data and one of parity.
 pub type Terms = Vec<(Role, Weight)>;
 
-/// The combinations that make parity `parity` of all stripes, indexed by the member at which they end:
-/// each member is the target of exactly one.
+/// The combinations that make parity `parity` of all stripes, in the order of the members at which they end: each member is the
+/// target of exactly one, or, where parity is apart, its holder of the only one.
 pub fn encode(code: Code, stripes: Stripes, parity: usize) -> Vec<Combine> {
     match code {
         Code::Xor | Code::ReedSolomon => Weights { stripes, of: byte_weight }.encode(parity),
@@ -55,13 +55,13 @@ impl<F: Field + Into<Weight>, W: Fn(usize, usize) -> F> Weights<W> {
     fn encode(&self, parity: usize) -> Vec<Combine> {
         let stripes = self.stripes;
         (0..stripes.size)
-            .map(|target| {
-                let slot = stripes.slot_ended(target, parity);
+            .filter_map(|target| {
+                let slot = stripes.slot_ended(target, parity)?;
                 // Where a parity has several holders they take it from where the sum ends.
                 let alone = stripes.holders(slot, parity).eq([target]);
                 let row = stripes.parity(target, slot).filter(|_| alone);
                 let row = row.map(|(_, row)| Role::Parity(row));
-                self.combine(target, slot, row, self.of_parity(slot, parity))
+                Some(self.combine(target, slot, row, self.of_parity(slot, parity)))
             })
             .collect()
     }
@@ -72,7 +72,7 @@ impl<F: Field + Into<Weight>, W: Fn(usize, usize) -> F> Weights<W> {
             return None;
         }
         let mut plan = Vec::new();
-        for slot in 0..stripes.size {
+        for slot in 0..stripes.slots() {
             let data: Vec<usize> =
                 lost.iter().copied().filter(|&x| stripes.data(x, slot).is_some()).collect();
             let rows = self.of_lost_data(lost, &data, slot)?;
@@ -250,23 +250,29 @@ pub(crate) mod tests {
             }
         };
         let (per_cycle, parity_rows) = (stripes.rows_per_cycle(), stripes.parity_rows(1));
+        // Where parity is apart, who holds it has no data.
+        let data = |member| match stripes.data(member, 0) {
+            None if stripes.spread == Spread::Apart => 0,
+            _ => per_cycle,
+        };
+        let parity = |member| if stripes.holds_parity(member) { parity_rows } else { 0 };
         let mut rows: Vec<Rows> = (0..size)
             .map(|member| Rows {
-                data: (0..per_cycle).map(|row| value(member, row)).collect(),
-                parity: vec![0; parity_rows],
+                data: (0..data(member)).map(|row| value(member, row)).collect(),
+                parity: vec![0; parity(member)],
             })
             .collect();
         for parity in 0..losses {
             for c in encode(code, stripes, parity) {
                 let word = sum(&mut rows, &c);
-                let slot = stripes.slot_ended(c.target, parity);
+                let slot = stripes.slot_ended(c.target, parity).unwrap();
                 for holder in stripes.holders(slot, parity) {
                     let (number, row) = stripes.parity(holder, slot).unwrap();
                     assert_eq!(number, parity);
                     rows[holder].parity[row] = word;
                 }
                 let own = stripes.parity(c.target, slot).map(|(_, row)| Role::Parity(row));
-                assert_eq!(c.row, own.filter(|_| stripes.spread == Spread::Rotated));
+                assert_eq!(c.row, own.filter(|_| stripes.spread != Spread::Copied));
             }
         }
         for lost in subsets(size, losses) {
@@ -336,5 +342,8 @@ pub(crate) mod tests {
             survives_every_loss(Code::ReedSolomon, stripes);
         }
         survives_every_loss(Code::ReedSolomon, Stripes::new(Spread::Copied, 20, 4));
+        for (size, losses) in [(9, 4), (12, 6), (20, 4), (64, 2)] {
+            survives_every_loss(Code::ReedSolomon, Stripes::new(Spread::Apart, size, losses));
+        }
     }
 }

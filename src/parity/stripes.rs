@@ -10,6 +10,9 @@
 //! `Spread::Copied`: G rows of each member make a cycle of G stripes. In every stripe each member holds a row of data and, of
 //! the parity whose number is its own modulo m, a row beside it. So each member holds as much parity as data, and in a group
 //! of m(m+1) each parity is there m+1 times: whichever m members are lost, one copy of each is left.
+//!
+//! `Spread::Apart`: the last m members of a group have no data, and hold one parity each; the others hold none. A cycle is one
+//! stripe, with a row of each.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,22 +24,24 @@ pub enum Spread {
     Rotated,
     /// Each member holds one parity whole.
     Copied,
+    /// So does each of the last members, which have no data, and only those.
+    Apart,
 }
 
 impl Spread {
     /// Members that a group must have to survive so many losses.
     pub fn members_least(self, losses: usize) -> usize {
         match self {
-            Spread::Rotated => losses + 1,
+            Spread::Rotated | Spread::Apart => losses + 1,
             Spread::Copied => losses * (losses + 1),
         }
     }
 
-    /// Words of parity beside each word of data.
+    /// Words of parity beside each word of data, in a group as a whole.
     pub fn parity_share(self, size: usize, losses: usize) -> f64 {
         match self {
             _ if losses == 0 => 0.0,
-            Spread::Rotated => losses as f64 / (size - losses) as f64,
+            Spread::Rotated | Spread::Apart => losses as f64 / (size - losses) as f64,
             Spread::Copied => 1.0,
         }
     }
@@ -69,21 +74,41 @@ impl Stripes {
         Self { size, losses, spread }
     }
 
-    /// Data rows of one member in one cycle.
+    /// Stripes of one cycle.
+    pub fn slots(&self) -> usize {
+        match self.spread {
+            Spread::Rotated | Spread::Copied => self.size,
+            Spread::Apart => 1,
+        }
+    }
+
+    /// Members that have data, if they are not all: the first so many.
+    fn with_data(&self) -> usize {
+        self.size - self.losses
+    }
+
+    /// Data rows of one member that has data in one cycle.
     pub fn rows_per_cycle(&self) -> usize {
         match self.spread {
             Spread::Rotated => self.size - self.losses,
             Spread::Copied => self.size,
+            Spread::Apart => 1,
         }
     }
 
-    /// Parity rows of one member in one cycle.
+    /// Parity rows of one member that holds parity in one cycle.
     fn parity_per_cycle(&self) -> usize {
         match self.spread {
             Spread::Rotated => self.losses,
-            Spread::Copied if self.losses == 0 => 0,
+            _ if self.losses == 0 => 0,
             Spread::Copied => self.size,
+            Spread::Apart => 1,
         }
+    }
+
+    /// Whether a member holds any parity.
+    pub fn holds_parity(&self, member: usize) -> bool {
+        self.spread != Spread::Apart || member >= self.with_data()
     }
 
     /// Cycles that cover `rows` data rows.
@@ -91,7 +116,7 @@ impl Stripes {
         rows.div_ceil(self.rows_per_cycle())
     }
 
-    /// Parity rows a member holds for `rows` data rows of the tallest member.
+    /// Parity rows that a member which holds parity has for `rows` data rows of the tallest member.
     pub fn parity_rows(&self, rows: usize) -> usize {
         self.cycles(rows) * self.parity_per_cycle()
     }
@@ -101,15 +126,18 @@ impl Stripes {
         let (first, step) = match self.spread {
             Spread::Rotated => ((slot + parity) % self.size, self.size),
             Spread::Copied => (parity, self.losses),
+            Spread::Apart => (self.with_data() + parity, self.size),
         };
         (first..self.size).step_by(step)
     }
 
-    /// The stripe of parity `parity` of which `member` is the end of the sum: each member of one.
-    pub fn slot_ended(&self, member: usize, parity: usize) -> usize {
+    /// The stripe of parity `parity` of which `member` is the end of the sum: each member of one, or, where parity is apart, its
+    /// holder alone.
+    pub fn slot_ended(&self, member: usize, parity: usize) -> Option<usize> {
         match self.spread {
-            Spread::Rotated => (member + self.size - parity) % self.size,
-            Spread::Copied => member,
+            Spread::Rotated => Some((member + self.size - parity) % self.size),
+            Spread::Copied => Some(member),
+            Spread::Apart => (member == self.with_data() + parity).then_some(0),
         }
     }
 
@@ -121,6 +149,7 @@ impl Stripes {
                 (behind < self.rows_per_cycle()).then_some(behind)
             }
             Spread::Copied => Some(slot),
+            Spread::Apart => (member < self.with_data()).then_some(0),
         }
     }
 
@@ -132,6 +161,7 @@ impl Stripes {
                 (parity < self.losses).then_some((parity, parity))
             }
             Spread::Copied => (self.losses > 0).then(|| (member % self.losses, slot)),
+            Spread::Apart => Some((member.checked_sub(self.with_data())?, 0)),
         }
     }
 
@@ -150,7 +180,7 @@ pub(crate) mod tests {
 
     /// Groups of up to `most` members, and what they can survive.
     pub(crate) fn all(most: usize) -> impl Iterator<Item = Stripes> {
-        [Spread::Rotated, Spread::Copied].into_iter().flat_map(move |spread| {
+        [Spread::Rotated, Spread::Copied, Spread::Apart].into_iter().flat_map(move |spread| {
             (2..=most).flat_map(move |size| {
                 let fit = (1..size.min(5)).filter(move |&m| spread.members_least(m) <= size);
                 fit.map(move |losses| Stripes::new(spread, size, losses))
@@ -162,7 +192,7 @@ pub(crate) mod tests {
     fn every_row_is_in_one_stripe_and_every_stripe_has_its_parity() {
         for stripes in all(13) {
             let Stripes { size, losses, spread } = stripes;
-            for slot in 0..size {
+            for slot in 0..stripes.slots() {
                 for member in 0..size {
                     let holds = |p: usize| stripes.holders(slot, p).any(|holder| holder == member);
                     let held: Vec<usize> = (0..losses).filter(|&p| holds(p)).collect();
@@ -176,26 +206,27 @@ pub(crate) mod tests {
                 for parity in 0..losses {
                     let copies = stripes.holders(slot, parity).count();
                     match spread {
-                        Spread::Rotated => assert_eq!(copies, 1),
+                        Spread::Rotated | Spread::Apart => assert_eq!(copies, 1),
                         Spread::Copied => assert!(copies > losses, "{stripes:?}"),
                     }
                 }
             }
             for parity in 0..losses {
-                let mut ended: Vec<usize> =
-                    (0..size).map(|member| stripes.slot_ended(member, parity)).collect();
-                if spread == Spread::Rotated {
-                    for (member, &slot) in ended.iter().enumerate() {
+                let end = |member| Some((member, stripes.slot_ended(member, parity)?));
+                let ended: Vec<(usize, usize)> = (0..size).filter_map(end).collect();
+                if spread != Spread::Copied {
+                    for &(member, slot) in &ended {
                         assert!(stripes.holders(slot, parity).eq([member]));
                     }
                 }
-                ended.sort_unstable();
-                assert!(ended.into_iter().eq(0..size));
+                let mut slots: Vec<usize> = ended.into_iter().map(|(_, slot)| slot).collect();
+                slots.sort_unstable();
+                assert!(slots.into_iter().eq(0..stripes.slots()));
             }
             for member in 0..size {
                 let (mut data, mut parity) = (Vec::new(), Vec::new());
                 for cycle in 0..3 {
-                    for slot in 0..size {
+                    for slot in 0..stripes.slots() {
                         let within = stripes.data(member, slot).map(Role::Data);
                         let beside = stripes.parity(member, slot).map(|(_, row)| Role::Parity(row));
                         for within in within.into_iter().chain(beside) {
@@ -208,9 +239,16 @@ pub(crate) mod tests {
                 }
                 data.sort_unstable();
                 parity.sort_unstable();
-                assert!(data.into_iter().eq(0..3 * stripes.rows_per_cycle()));
-                let rows = stripes.parity_rows(3 * stripes.rows_per_cycle());
-                assert!(parity.into_iter().eq(0..rows));
+                let apart = spread == Spread::Apart;
+                assert_eq!(stripes.holds_parity(member), !parity.is_empty());
+                assert_eq!(data.is_empty(), apart && stripes.holds_parity(member));
+                if !data.is_empty() {
+                    assert!(data.into_iter().eq(0..3 * stripes.rows_per_cycle()));
+                }
+                if !parity.is_empty() {
+                    let rows = stripes.parity_rows(3 * stripes.rows_per_cycle());
+                    assert!(parity.into_iter().eq(0..rows));
+                }
             }
         }
     }
@@ -219,11 +257,14 @@ pub(crate) mod tests {
     fn parity_takes_its_share_and_hardly_more() {
         let rotated = [(2, 1), (16, 1), (16, 2), (7, 3)].map(|group| (Spread::Rotated, group));
         let copied = [(2, 1), (6, 2), (7, 2), (20, 4)].map(|group| (Spread::Copied, group));
-        for (spread, (size, losses)) in rotated.into_iter().chain(copied) {
+        let apart = [(2, 1), (17, 1), (18, 2), (7, 3)].map(|group| (Spread::Apart, group));
+        for (spread, (size, losses)) in rotated.into_iter().chain(copied).chain(apart) {
             let stripes = Stripes::new(spread, size, losses);
             let rows = 5000;
+            let all = (0..size).filter(|&member| stripes.holds_parity(member)).count();
+            let data = if spread == Spread::Apart { size - losses } else { size };
             let ideal = rows as f64 * spread.parity_share(size, losses);
-            let real = stripes.parity_rows(rows) as f64;
+            let real = stripes.parity_rows(rows) as f64 * all as f64 / data as f64;
             assert!(real >= ideal && real < ideal * 1.01 + losses as f64, "{stripes:?}");
         }
     }

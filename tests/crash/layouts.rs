@@ -1,11 +1,15 @@
 //! Layouts of checksums other than the striped one: as many losses as each tolerates, and one more; the next start with
-//! another layout than memory has.
+//! another layout than memory has; too few ranks where some keep checksums alone.
+
+use nix::sys::signal::{Signal, kill};
+use skt_hpl::memory::Store;
 
 use crate::limits::Stash;
 use crate::scene::{Scene, rebuilt, resumed_at, sampled, whole};
 
 const LOCALISED: &[&str] = &["--layout", "localised", "--losses", "2"];
 const GRID: &[&str] = &["--layout", "grid"];
+const DEDICATED: &[&str] = &["--layout", "dedicated"];
 
 fn six(args: &[&str]) -> Scene {
     Scene::new(2, 3).protect(args)
@@ -110,6 +114,165 @@ fn a_loss_in_each_line_of_the_grid() {
     scene.strike("iteration:0:4:kill");
     [3, 5].iter().for_each(|&position| scene.lose(position));
     scene.expect_refused(4, &["[3, 5]", "position 3 on", "kept"]);
+}
+
+/// Of four that compute and one that keeps their checksum any one, struck there or elsewhere, whatever is made and how.
+#[test]
+fn any_one_of_four_and_of_the_rank_that_keeps_their_checksum() {
+    let cases: [(usize, &str, &[&str]); 8] = [
+        (4, "encode-end:4", &[]),
+        (1, "flush-half:1", &[]),
+        (4, "iteration:0", &["--method", "double"]),
+        (0, "encode-batch:4", &["--encode", "reduce"]),
+        (4, "committed:4", &["--scope", "whole"]),
+        (3, "sealed:3", &["--method", "double", "--encode", "reduce"]),
+        (2, "iteration:4", &["--pmap", "column", "--depth", "0"]),
+        (4, "flush-data:4", &["--store", "sysv"]),
+    ];
+    for (lost, point, args) in cases {
+        let mut scene = Scene::new(2, 2).idle(1).protect(DEDICATED).protect(args);
+        if args.contains(&"sysv") {
+            scene = scene.store(Store::SysV);
+        }
+        scene.strike(&format!("{point}:4:kill"));
+        assert_eq!(scene.groups(), [[0, 1, 2, 3, 4]]);
+        scene.lose(lost);
+        let ran = scene.finish();
+        assert_eq!(rebuilt(&ran), Some(vec![lost]), "{point} {args:?}: {}", ran.told());
+        assert!(resumed_at(&ran).is_some_and(|k| k > 0), "{}", ran.told());
+        if sampled() {
+            return;
+        }
+    }
+}
+
+/// Of the six any two: both of the checksums, one, or none.
+#[test]
+fn any_two_of_four_and_of_the_ranks_that_keep_their_checksums() {
+    let two = ["--losses", "2"];
+    let mut pairs: Vec<[usize; 2]> = (0..6).flat_map(|a| (0..a).map(move |b| [b, a])).collect();
+    if !whole() {
+        pairs = vec![[4, 5], [1, 4], [0, 3], [2, 5]];
+    }
+    if sampled() {
+        pairs.truncate(2);
+    }
+    for (i, pair) in pairs.iter().enumerate() {
+        let way: &[&str] = [&["--encode", "reduce"][..], &[]][i % 2];
+        let scene = Scene::new(2, 2).idle(2).protect(DEDICATED).protect(&two).protect(way);
+        let point = ["flush-data", "iteration", "encode-end"][i % 3];
+        scene.strike(&format!("{point}:{}:4:kill", pair[0]));
+        pair.iter().for_each(|&position| scene.lose(position));
+        assert_eq!(rebuilt(&scene.finish()), Some(pair.to_vec()));
+    }
+}
+
+/// In each of two groups, there one that computes and here one that keeps checksums; then again. With a rank more than needed.
+#[test]
+fn a_loss_in_each_of_two_groups_with_ranks_of_their_own() {
+    let scene = Scene::new(2, 3).idle(3).protect(DEDICATED).protect(&["--group", "3"]);
+    scene.strike("barrier-passed:7:4:kill");
+    let groups = scene.groups();
+    assert!(groups.len() == 2 && groups.iter().all(|group| group.len() == 4), "{groups:?}");
+    let first = [groups[0][1], groups[1][3]];
+    assert!(first[0] < 6 && first[1] >= 6, "{groups:?}");
+    first.iter().for_each(|&position| scene.lose(position));
+    scene.strike("iteration:6:9:kill");
+    let then = [groups[0][3], groups[1][0]];
+    then.iter().for_each(|&position| scene.lose(position));
+    let mut then = then.to_vec();
+    then.sort_unstable();
+    assert_eq!(rebuilt(&scene.finish()), Some(then));
+}
+
+#[test]
+fn a_second_loss_during_the_recovery_with_ranks_of_their_own_and_a_third() {
+    let six = || Scene::new(2, 2).idle(2).protect(DEDICATED).protect(&["--losses", "2"]);
+    for (point, first, second) in
+        [("rebuild-batch", 5, 1), ("rebuilt", 2, 2), ("rebuilt", 4, 4), ("restore-half", 1, 3)]
+    {
+        let scene = six();
+        scene.strike("flush-data:0:4:kill");
+        scene.lose(first);
+        scene.strike(&format!("{point}:{second}:1:kill"));
+        scene.lose(second);
+        scene.finish();
+        if sampled() {
+            break;
+        }
+    }
+    let scene = six();
+    scene.strike("iteration:0:4:kill");
+    let back = Stash::take(&scene, 4);
+    [1, 4, 5].iter().for_each(|&position| scene.lose(position));
+    scene.expect_refused(4, &["[1, 4, 5]", "position 4 on", "kept"]);
+    back.put_back();
+    assert_eq!(rebuilt(&scene.finish()), Some(vec![1, 5]));
+}
+
+/// A flipped bit in a checksum is found where it is, and it is made anew.
+#[test]
+fn a_damaged_checksum_on_a_rank_of_its_own() {
+    let scene = Scene::new(2, 2).idle(1).protect(DEDICATED);
+    scene.strike("iteration:1:6:kill");
+    for part in ["c", "d"] {
+        let mut bytes = std::fs::read(scene.file(4, part)).unwrap();
+        bytes[77] ^= 4;
+        std::fs::write(scene.file(4, part), bytes).unwrap();
+    }
+    let ran = scene.finish();
+    assert_eq!(rebuilt(&ran), Some(vec![4]), "{}", ran.told());
+}
+
+/// Asked to stop in the second of two tests, all end, and the same command goes on there.
+#[test]
+fn a_stop_between_tests_with_ranks_of_their_own() {
+    let tests = &["-n", "150,301", "--nb", "10"];
+    let scene = Scene::of(2, 2, tests).idle(1).protect(&["--checkpoint", "10"]).protect(DEDICATED);
+    // Boundaries 1 to 14 are of the first.
+    let running = scene.freeze("iteration:0:25:stop");
+    let first = running.ranks().into_iter().find(|rank| rank.rank == 0).unwrap();
+    kill(first.pid, Signal::SIGUSR1).unwrap();
+    kill(first.pid, Signal::SIGCONT).unwrap();
+    let ran = running.end().expect_code(75);
+    assert!(ran.err.contains("stopped as asked"), "{}", ran.told());
+    assert_eq!(scene.held(), [0, 1, 2, 3, 4]);
+    let ran = scene.finish();
+    assert!(ran.err.contains("test 2 goes on"), "{}", ran.told());
+    assert!(resumed_at(&ran).is_some_and(|k| k >= 10), "{}", ran.told());
+}
+
+/// Too few ranks, ranks on nodes of their group's, other groups than memory has.
+#[test]
+fn ranks_of_their_own_that_cannot_be_had_are_told() {
+    let mut scene = Scene::new(2, 2).protect(DEDICATED);
+    let ran = scene.job().run().expect_code(1);
+    for word in ["at least 5 processes", "1 more keep checksums (--layout dedicated)", "only 4"] {
+        assert!(ran.err.contains(word), "{word}: {}", ran.told());
+    }
+    scene = scene.idle(1);
+    let domains: String = (0..5).map(|rank| format!("rank:{rank} d{}\n", rank % 4)).collect();
+    std::fs::write(scene.path("domains"), domains).unwrap();
+    let ran = scene.job().run().expect_code(1);
+    for word in ["position 4", "\"d0\"", "keep checksums alone"] {
+        assert!(ran.err.contains(word), "{word}: {}", ran.told());
+    }
+    scene.expect_nothing_left();
+
+    let mut scene = Scene::new(2, 2).idle(2).protect(DEDICATED);
+    scene.also("SKT_GROUP", "2");
+    scene.strike("iteration:1:4:kill");
+    scene.also("SKT_GROUP", "4");
+    scene.expect_refused(1, &["of another run"]);
+    scene.also("SKT_GROUP", "2");
+    scene.finish();
+    let mut scene = Scene::new(2, 2).idle(2).protect(DEDICATED);
+    scene.also("SKT_GROUP", "4");
+    scene.strike("iteration:1:4:kill");
+    scene.also("SKT_GROUP", "2");
+    scene.expect_refused(1, &["fewer ranks for checksums", "--group"]);
+    scene.also("SKT_GROUP", "4");
+    scene.finish();
 }
 
 /// What cannot be had is told before the run; memory of another layout is left alone.

@@ -364,6 +364,18 @@ impl Lab {
         plan.benchmark_flags(&["--nonstop", "--spare-ranks", "1"])
     }
 
+    /// The same problem on six nodes, of which the last two keep the checksums of the two pairs.
+    pub fn with_dedicated(&self, name: &str) -> Plan {
+        assert_eq!(self.working, 6, "a 2 x 2 grid and two ranks for checksums");
+        let mut plan = self.supervised(name, 1);
+        if launcher() == Launcher::Mpich {
+            plan.command.args(self.mpich_exports());
+        }
+        plan.command.args(HELD);
+        plan.tail = benchmark_flags();
+        plan.benchmark_flags(&["--layout", "dedicated"])
+    }
+
     /// The same problem with checksums, a rank a node: on six nodes with one process column of them.
     pub fn with_checksums(&self, name: &str) -> Plan {
         assert_eq!(self.working, 6, "a 2 x 2 grid and a column of two ranks");

@@ -21,7 +21,7 @@
 //! | `halting` | nothing: stopped on purpose in every way there is, and resumed |
 //! | `in_place` | a process, whose place another takes inside the job; a node there, which ends the job |
 //! | `level2` | the whole job, a whole group: what storage is for |
-//! | `spares` | spares, fit and unfit; none left |
+//! | `spares` | spares, fit and unfit; none left; in place of one that keeps checksums alone |
 //! | `verdicts` | a program that fails by itself; bad input; what the doctor says |
 //! | `slurm` | a node of an allocation, under srun and under mpirun |
 //!

@@ -33,6 +33,21 @@ fn unfit_spares_are_passed_over_and_named() {
     lab.same_x("run", &end);
 }
 
+/// Four nodes compute, and two keep the checksums of them: a spare takes that one's place as another takes a computing one's.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_node_that_keeps_checksums_alone_is_replaced_as_the_others_are() {
+    let lab = Lab::up(6, 2);
+    let mut run = lab.with_dedicated("run").hold_each(&["1@iteration:1:20", "2@iteration:1:10"]);
+    lab.vcluster(&["cut-off", "n6"]);
+    run.struck("iteration:1:10");
+    lab.vcluster(&["cut-off", "n2"]);
+    let end = run.end();
+    end.passed();
+    assert_eq!(end.hosts(), ["n1", "n8", "n3", "n4", "n5", "n7"]);
+    lab.same_x("run", &end);
+}
+
 /// The same where the node was to work: a spare takes its place before anything starts.
 #[test]
 #[ignore = "needs root and network namespaces"]

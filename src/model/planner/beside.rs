@@ -39,7 +39,7 @@ pub struct Comparison {
 
 pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec<Alternative> {
     // What is not said of an alternative is as chosen, on a grid of all ranks.
-    let chosen = &Choice { helpers: false, ..beside_checksums(machine, taken) };
+    let chosen = &Choice { helpers: false, ..beside_checksums(machine, taken, units) };
     let mut list: Vec<(String, &str, Choice)> = Vec::new();
     let mut add = |what: String, why, choice: Choice| {
         let same = choice.method == taken.method
@@ -194,20 +194,25 @@ fn beside_waiting(machine: &Machine, chosen: &Choice) -> u64 {
 }
 
 /// The choice on a grid of all ranks: that of the ranks without checksums, where `chosen` has some.
-fn beside_checksums(machine: &Machine, chosen: &Choice) -> Choice {
+fn beside_checksums(machine: &Machine, chosen: &Choice, units: u64) -> Choice {
+    let grid = squarest_grid(machine.ranks);
+    if chosen.layout == ChecksumLayout::Dedicated {
+        let (group, largest) = even_groups(units, machine.inputs.group.unwrap_or(GROUP_WANTED));
+        return Choice { grid, group, largest, layout: ChecksumLayout::Striped, ..*chosen };
+    }
     match chosen.method {
-        Method::Abft => Choice { grid: squarest_grid(machine.ranks), ..*chosen },
+        Method::Abft => Choice { grid, ..*chosen },
         _ => *chosen,
     }
 }
 
 /// The ways to go on beside each other, at the inputs' share of processes, and from which share checksums would be faster.
-pub(super) fn compare(machine: &Machine, chosen: &Choice) -> Comparison {
+pub(super) fn compare(machine: &Machine, chosen: &Choice, units: u64) -> Comparison {
     let restart = Choice {
         method: Method::SelfCheckpoint,
         in_place: false,
         helpers: false,
-        ..beside_checksums(machine, chosen)
+        ..beside_checksums(machine, chosen, units)
     };
     let in_place = Choice { in_place: true, ..restart };
     let checksums = squarest_with_checksums(beside_waiting(machine, chosen), chosen.sums)

@@ -91,6 +91,42 @@ pub(super) fn less_flat(ranks: u64, sums: u64) -> Option<(u64, (u64, u64))> {
     grids.into_iter().find(|(_, (p, q))| *q <= 2 * p)
 }
 
+/// Groups of `working` ranks, so many on each node, and the sizes they are cut to, where further ranks keep their checksums.
+fn groups_apart(working: u64, ranks_per_node: u64, wanted: Option<u64>) -> u64 {
+    // No two of a node are in one group.
+    let nodes = working.div_ceil(ranks_per_node);
+    working.div_ceil(wanted.unwrap_or(GROUP_WANTED).clamp(1, nodes.max(1)))
+}
+
+/// The most square grid of all ranks but those that keep checksums alone: whole nodes compute, as many as leave enough others.
+pub fn squarest_with_dedicated(
+    (nodes, ranks_per_node): (u64, u64),
+    wanted: Option<u64>,
+    losses: u64,
+) -> Result<(u64, u64)> {
+    let fits = |computing: u64| {
+        let working = computing * ranks_per_node;
+        let beside = groups_apart(working, ranks_per_node, wanted).saturating_mul(losses);
+        working.saturating_add(beside) <= nodes * ranks_per_node
+    };
+    let (mut low, mut high) = (0, nodes);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if fits(middle) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    if low < 2 {
+        return Err(ModelError::DoesNotFit(format!(
+            "{nodes} nodes are too few for checksums on ranks of their own: two at least that compute, and for {losses} losses as \
+             many more"
+        )));
+    }
+    Ok(squarest_grid(low * ranks_per_node))
+}
+
 /// Group sizes as the solver makes them, none larger than `most` and as even as possible: (smallest, largest).
 pub fn even_groups(nodes: u64, most: u64) -> (u64, u64) {
     let groups = nodes.div_ceil(most.max(1)).max(1);
@@ -98,7 +134,7 @@ pub fn even_groups(nodes: u64, most: u64) -> (u64, u64) {
 }
 
 /// Sizes of the groups that a layout makes of `nodes` with so many ranks each, in the order of the ranks: (smallest, largest), of
-/// `wanted` members at most where that can be.
+/// `wanted` members at most where that can be; of dedicated ones, which that does not count, with these.
 pub fn groups_of(
     layout: ChecksumLayout,
     (p, q): (u64, u64),
@@ -112,7 +148,8 @@ pub fn groups_of(
         (members / groups, members.div_ceil(groups))
     };
     let short = |what: String| Err(ModelError::DoesNotFit(what));
-    if let Some(wanted) = wanted.filter(|&w| layout != ChecksumLayout::Striped && w < least) {
+    let counts = !matches!(layout, ChecksumLayout::Striped | ChecksumLayout::Dedicated);
+    if let Some(wanted) = wanted.filter(|&w| counts && w < least) {
         return short(format!(
             "a group of {wanted} with {} checksums cannot survive {losses} losses; it needs at least {least} members",
             layout.name()
@@ -124,6 +161,19 @@ pub fn groups_of(
             "localised checksums for {losses} losses need groups of {least} nodes, and there are {nodes}"
         )),
         ChecksumLayout::Localised => Ok(even(nodes, wanted.unwrap_or(least))),
+        ChecksumLayout::Dedicated => {
+            let working = p.saturating_mul(q);
+            let groups = groups_apart(working, ranks_per_node, wanted).max(1);
+            let beside = groups.saturating_mul(losses);
+            let ranks = nodes.saturating_mul(ranks_per_node);
+            if working.saturating_add(beside) > ranks {
+                return short(format!(
+                    "a {p} x {q} grid and {beside} ranks for its checksums need {} ranks, and there are {ranks}",
+                    working.saturating_add(beside)
+                ));
+            }
+            Ok((working / groups + losses, working.div_ceil(groups) + losses))
+        }
         ChecksumLayout::Grid => {
             // Ranks of a node are neighbours in a row of the grid.
             let wanted = wanted.unwrap_or(GROUP_WANTED);

@@ -1,7 +1,7 @@
 //! What a choice costs on a machine: memory of a node, saves, recovery, time with failures.
 
 use super::super::ModelError;
-use super::super::encoding::{Link, localised_ring, striped_ring};
+use super::super::encoding::{Link, dedicated_chain, localised_ring, striped_ring};
 use super::super::error::Result;
 use super::super::fit::RateModel;
 use super::super::memory::{Method, RANK_BASE_BYTES, RANK_BASE_MOST, Shape};
@@ -9,6 +9,7 @@ use super::super::nonstop::{Columns, Failing, Renewing, Repair, Replacement};
 use super::super::profile::{Every, Run, SaveCost, Schedule};
 use super::choice::{Choice, block_size};
 use super::machine::Machine;
+use crate::checkpoint::layout::ChecksumLayout;
 use crate::parity::Spread;
 use crate::units::YEAR_S;
 
@@ -50,11 +51,18 @@ impl Machine<'_> {
 
     /// Seconds to encode the whole matrix and to copy it, in memory.
     pub(super) fn in_memory(&self, n: u64, choice: &Choice) -> Result<(f64, f64)> {
-        let data = 8.0 * n as f64 * (n as f64 + 1.0) / self.inputs.nodes as f64;
+        // Of the nodes that have a part of it.
+        let computing = (choice.grid.0 * choice.grid.1) as f64 / self.ranks as f64;
+        let nodes = match choice.layout {
+            ChecksumLayout::Dedicated => self.inputs.nodes as f64 * computing,
+            _ => self.inputs.nodes as f64,
+        };
+        let data = 8.0 * n as f64 * (n as f64 + 1.0) / nodes;
         // A node's ranks share its port; combining reads two operands and writes one.
         let link = Link { alpha: self.latency, beta: 1.0 / self.network, gamma: 1.5 / self.copy };
         let encode = match choice.layout.spread() {
             Spread::Rotated => striped_ring,
+            Spread::Apart => dedicated_chain,
             Spread::Copied => localised_ring,
         };
         Ok((encode(choice.group.max(1), choice.losses, data, link)?, data / self.copy))
@@ -123,11 +131,12 @@ impl Machine<'_> {
         Repair { n: n as f64, p, q, link }
     }
 
-    /// Ranks that keep checksums compute as much as the others, but nothing that anybody waits for.
+    /// Ranks that keep checksums compute nothing that anybody waits for, or nothing at all.
     pub(super) fn rate(&self, choice: &Choice) -> Result<RateModel> {
-        match choice.method {
-            Method::Abft => self.rate.scaled(self.ranks, choice.grid.0 * choice.grid.1),
-            _ => Ok(self.rate),
+        let beside = choice.method == Method::Abft || choice.layout == ChecksumLayout::Dedicated;
+        match beside {
+            true => self.rate.scaled(self.ranks, choice.grid.0 * choice.grid.1),
+            false => Ok(self.rate),
         }
     }
 

@@ -31,7 +31,9 @@ use crate::units::{show_bytes, show_seconds};
 
 pub use beside::{Alternative, Comparison, columns_of_checksums};
 pub use calibration::calibration_sizes;
-pub use choice::{even_groups, groups_of, squarest_grid, squarest_with_checksums};
+pub use choice::{
+    even_groups, groups_of, squarest_grid, squarest_with_checksums, squarest_with_dedicated,
+};
 pub use evaluate::{Helpers, Plan, Storing, node_hours};
 pub use inputs::{Inputs, Measured, Mtbf};
 pub use written::{skt_toml, test_params, usual};
@@ -60,16 +62,30 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
     let mut warnings = Vec::new();
     let machine = Machine::new(inputs, &mut warnings)?;
     let checksums = inputs.method == Some(Method::Abft);
+    // Who protects whom: nodes, or on a single one its ranks, for want of anything better.
+    let units = if inputs.nodes > 1 { inputs.nodes } else { machine.ranks };
+    let ranks_per_unit = machine.ranks / units;
+    let method = inputs.method.unwrap_or(if inputs.nodes > 1 {
+        Method::SelfCheckpoint
+    } else {
+        Method::None
+    });
+    let dedicated = method.in_memory() && inputs.layout == ChecksumLayout::Dedicated;
     let sums = inputs.checksum_columns.unwrap_or(1);
     let waiting = inputs.spare_ranks.unwrap_or(0);
     let beside = if checksums { sums } else { 0 };
     let working = machine.ranks.saturating_sub(if checksums { waiting } else { 0 });
     let grid = match inputs.grid {
         Some(grid) => grid,
+        None if dedicated => {
+            squarest_with_dedicated((units, ranks_per_unit), inputs.group, inputs.losses)?
+        }
         None => squarest(working, beside)?,
     };
     let columns = grid.1.checked_add(beside);
-    if columns.and_then(|c| c.checked_mul(grid.0)) != Some(working) {
+    let taken = columns.and_then(|c| c.checked_mul(grid.0));
+    // Those that keep checksums alone are counted with the groups.
+    if taken != Some(working) && !(dedicated && taken.is_some_and(|t| (1..working).contains(&t))) {
         return Err(ModelError::DoesNotFit(format!(
             "a {} x {} grid{}{} does not take the {} ranks there are ({} nodes with {} each)",
             grid.0,
@@ -114,13 +130,6 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
         ));
     }
 
-    // Who protects whom: nodes, or on a single one its ranks, for want of anything better.
-    let units = if inputs.nodes > 1 { inputs.nodes } else { machine.ranks };
-    let method = inputs.method.unwrap_or(if inputs.nodes > 1 {
-        Method::SelfCheckpoint
-    } else {
-        Method::None
-    });
     if inputs.nodes == 1 {
         warnings.push(if method.in_memory() {
             "on one node memory checkpoints survive the crash of a process, not of the node; the solver then \
@@ -176,12 +185,25 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
                 .into(),
         ));
     }
+    if dedicated && inputs.helpers {
+        return Err(ModelError::DoesNotFit(
+            "helpers encode beside ranks that compute, and dedicated checksums are made by ranks that do nothing else: leave \
+             --encode or --checksum-layout out"
+                .into(),
+        ));
+    }
+    if dedicated && inputs.level2.is_some() {
+        return Err(ModelError::DoesNotFit(
+            "what goes to --level2 is written by ranks that have a part of the matrix, and those that keep dedicated checksums \
+             have none: leave one of the two out"
+                .into(),
+        ));
+    }
     if let Some(g) = inputs.group.filter(|g| *g > units) {
         return Err(ModelError::DoesNotFit(format!(
             "a group of {g} needs {g} nodes, and there are {units}; at most --group {units}"
         )));
     }
-    let ranks_per_unit = machine.ranks / units;
     let layout = if method.in_memory() { inputs.layout } else { ChecksumLayout::Striped };
     let (group, largest) =
         groups_of(layout, grid, (units, ranks_per_unit), inputs.group, inputs.losses)?;
@@ -271,7 +293,7 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
     let simulated = if inputs.simulate > 0 { machine.simulate(&plan, &chosen)? } else { None };
     let alternatives = alternatives(&machine, &chosen, units);
     let without_restart =
-        (units > chosen.losses && inputs.nodes > 1).then(|| compare(&machine, &chosen));
+        (units > chosen.losses && inputs.nodes > 1).then(|| compare(&machine, &chosen, units));
     let test = test_params(&plan);
     Ok(Advice {
         hpl_dat: hpl_dat(

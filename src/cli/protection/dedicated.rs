@@ -1,0 +1,98 @@
+//! A rank that keeps checksums and nothing else (`--layout dedicated`): it goes along with the saves of those that compute, and
+//! sleeps in between.
+//!
+//! To the checkpoint it is a position as any other, with an empty matrix and nothing to say. It has no place in the grid: what
+//! the solver tells its observer on the other ranks, boundary by boundary, is told here by counting.
+
+use std::time::Instant;
+
+use super::{Account, Guard, Guardian};
+use crate::checkpoint::mpi::Positions;
+use crate::checkpoint::{Origin, Started, World};
+use crate::cli::agreement::Ended;
+use crate::cli::exit::Exit;
+use crate::comm::set_phase;
+use crate::lu::{Halt, Milestone, Observer, unix_seconds};
+use crate::memory::header::Doing;
+use crate::params::TestParams;
+
+/// What those that compute tell the others before the first iteration and after the last: all goes on ...
+pub(super) const WELL: u64 = 0;
+/// ... or they could not begin.
+pub(super) const CANNOT: u64 = 1;
+
+impl Guardian<'_> {
+    /// All ranks that have a position in a test, where some keep checksums alone; None where nobody does, or on a rank without a
+    /// position. All ranks of the job together.
+    pub fn with_dedicated(
+        &self,
+        params: &TestParams,
+        position: Option<usize>,
+    ) -> Option<Positions> {
+        let layout = self.layout(params);
+        if layout.dedicated == 0 {
+            return None;
+        }
+        let all = self.comm.split(position.map(|_| 0), position.unwrap_or(0))?;
+        Some(Positions::waited_on(all, layout.working()))
+    }
+
+    /// Keeps checksums of a test until it is over.
+    pub fn keep(
+        &self,
+        params: &TestParams,
+        test: (usize, u64),
+        everybody: Positions,
+        watcher: &mut impl Observer,
+    ) -> Result<(), Ended> {
+        let (position, blocks) = (everybody.rank(), params.blocks());
+        let Started { checkpointer, origin, .. } = self.take(params, test, everybody, 0, None)?;
+        set_phase("keeping checksums");
+        let start = match origin {
+            Origin::Fresh => 0,
+            Origin::Restored(restored) => restored.boundary,
+        };
+        let mut guard = Guard {
+            checkpointer,
+            len: 0,
+            account: Account::default(),
+            earlier: None,
+            stored: None,
+            watcher,
+            stop: false,
+            blocks,
+            position,
+            host: &self.host,
+            looked: Instant::now(),
+            said: None,
+            others_wait: true,
+            has_state: false,
+        };
+        let could_not = || Ended::new(Exit::Environment, "those that compute could not begin");
+        if guard.checkpointer.world().first_says(WELL) == CANNOT {
+            return Err(could_not());
+        }
+        let began = Instant::now();
+        guard.watcher.began(unix_seconds());
+        for k in start..blocks {
+            if k > start
+                && guard.drains(k)
+                && guard.boundary(k, std::ptr::NonNull::dangling().as_ptr()) == Halt::Stop
+            {
+                guard.checkpointer.tick(Doing::Done, blocks);
+                return Ok(());
+            }
+            guard.iteration(k, blocks, began.elapsed().as_secs_f64());
+        }
+        guard.reached(Milestone::Factored);
+        match guard.checkpointer.world().first_says(WELL) {
+            CANNOT => Err(could_not()),
+            _ => {
+                guard.reached(Milestone::Solved);
+                guard.checkpointer.tick(Doing::Done, blocks);
+                guard.checkpointer.finish();
+                Ok(())
+            }
+        }
+    }
+}

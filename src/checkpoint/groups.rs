@@ -114,14 +114,7 @@ pub fn divide(
         });
         of.get_mut(domain.as_str()).expect("just made").push(position);
     }
-    if let Some(size) = size {
-        if size > GROUP_MAX {
-            return Err(GroupError::TooMany(size));
-        }
-        if size < least {
-            return Err(GroupError::TooSmall { size, losses, least });
-        }
-    }
+    check_size(size, losses, least)?;
     if order.len() < least {
         return Err(GroupError::TooFewDomains {
             losses,
@@ -243,16 +236,33 @@ fn neighbours<'a>(
     if !regular || runs <= 1 || order.len() / runs < least {
         return vec![order.to_vec()];
     }
-    // Sizes as even as possible: the first runs take one domain more.
-    let (short, longer) = (order.len() / runs, order.len() % runs);
-    let mut at = 0;
+    even_runs(order, runs)
+}
+
+/// So many runs of neighbours, as even as possible: the first ones take one more.
+pub(super) fn even_runs<T: Clone>(line: &[T], runs: usize) -> Vec<Vec<T>> {
+    let (short, longer) = (line.len() / runs, line.len() % runs);
+    let mut rest = line;
     (0..runs)
-        .map(|i| {
-            let len = short + (i < longer) as usize;
-            at += len;
-            order[at - len..at].to_vec()
+        .map(|run| {
+            let (taken, behind) = rest.split_at(short + usize::from(run < longer));
+            rest = behind;
+            taken.to_vec()
         })
         .collect()
+}
+
+/// Whether groups can have the size that was asked for, if one was, and survive losses that take `least` members.
+pub(super) fn check_size(
+    size: Option<usize>,
+    losses: usize,
+    least: usize,
+) -> Result<(), GroupError> {
+    match size {
+        Some(size) if size > GROUP_MAX => Err(GroupError::TooMany(size)),
+        Some(size) if size < least => Err(GroupError::TooSmall { size, losses, least }),
+        _ => Ok(()),
+    }
 }
 
 /// What could be had instead, in words.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::groups::{GROUP_DEFAULT, GroupError, Groups, dealt, divide};
+use super::groups::{GROUP_DEFAULT, GroupError, Groups, check_size, dealt, divide, even_runs};
 use super::plan::Layout;
 use crate::memory::header::GROUP_MAX;
 use crate::parity::Spread;
@@ -109,14 +109,6 @@ impl ChecksumLayout {
     }
 }
 
-impl std::str::FromStr for ChecksumLayout {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let named = Self::ALL.into_iter().find(|layout| layout.name() == text);
-        named.ok_or_else(|| format!("`{text}` is none of striped, grid, localised, dedicated"))
-    }
-}
-
 /// Groups of the rows or of the columns of the grid, whichever have the larger ones; of columns where both do. Lines longer than
 /// a group is to be are cut into runs of neighbours.
 fn lines(
@@ -126,13 +118,7 @@ fn lines(
     losses: usize,
 ) -> Result<Groups, GroupError> {
     let least = Spread::Rotated.members_least(losses);
-    match size {
-        Some(size) if size > GROUP_MAX => return Err(GroupError::TooMany(size)),
-        Some(size) if size < least => {
-            return Err(GroupError::TooSmall { size, losses, least });
-        }
-        _ => {}
-    }
+    check_size(size, losses, least)?;
     let wanted = size.unwrap_or(GROUP_DEFAULT).max(least);
     let mut of_rows = vec![Vec::new(); layout.p];
     let mut of_columns = vec![Vec::new(); layout.q];
@@ -161,15 +147,7 @@ fn lines(
 /// A line in runs of neighbours, as even as possible, of `wanted` members at most where that leaves each `least`.
 fn runs(line: &[usize], wanted: usize, least: usize) -> Vec<Vec<usize>> {
     let parts = line.len().div_ceil(wanted).min(line.len() / least).max(1);
-    let (short, longer) = (line.len() / parts, line.len() % parts);
-    let mut rest = line;
-    (0..parts)
-        .map(|part| {
-            let (run, behind) = rest.split_at(short + usize::from(part < longer));
-            rest = behind;
-            run.to_vec()
-        })
-        .collect()
+    even_runs(line, parts)
 }
 
 /// Groups of the grid's positions, as many as the layout has dedicated positions for, and to each `losses` of these, of domains
@@ -356,13 +334,11 @@ mod tests {
     }
 
     #[test]
-    fn layouts_have_bytes_and_names() {
+    fn layouts_have_bytes() {
         for layout in ChecksumLayout::ALL {
             assert_eq!(ChecksumLayout::from_byte(layout.to_byte()), Some(layout));
-            assert_eq!(layout.name().parse(), Ok(layout));
         }
         assert_eq!(ChecksumLayout::from_byte(9), None);
-        assert!("neighbours".parse::<ChecksumLayout>().unwrap_err().contains("dedicated"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::template;
 use super::this_machine;
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::cores;
+use crate::input::settings;
 use crate::model::fit::{Fit, Sample, fit, read};
 use crate::model::hpl_dat::hpl_dat;
 use crate::model::memory::{Method, Scope};
@@ -150,8 +151,9 @@ pub struct PlanFlags {
 
     /// Where checksums lie: striped, grid, localised or dedicated (the run's --layout); the last has ranks of their own for them,
     /// which --ranks-per-node counts and --group does not
-    #[arg(long, value_name = "LAYOUT", default_value = "striped", help_heading = RUN)]
+    #[arg(long, value_name = "LAYOUT", default_value = "striped", value_parser = settings::layout(), help_heading = RUN)]
     checksum_layout: ChecksumLayout,
+
     /// Who makes the checksums: the ranks, passing segments round the group, or helpers while the ranks go on (method double)
     #[arg(long, value_name = "NAME", default_value = "pipelined", value_parser = ["pipelined", "helper"], help_heading = RUN)]
     encode: String,

@@ -116,8 +116,8 @@ fn job(text: &str) -> Result<String, String> {
 
 /// One word of several, each standing for a value.
 macro_rules! words {
-    ($name:ident: $type:ty { $($word:literal => $value:expr),+ $(,)? }) => {
-        fn $name() -> impl clap::builder::TypedValueParser<Value = $type> {
+    ($vis:vis $name:ident: $type:ty { $($word:literal => $value:expr),+ $(,)? }) => {
+        $vis fn $name() -> impl clap::builder::TypedValueParser<Value = $type> {
             clap::builder::PossibleValuesParser::new([$($word),+]).map(|word: String| {
                 match word.as_str() {
                     $($word => $value,)+
@@ -150,7 +150,7 @@ words!(code: Code {
     "xor" => Code::Xor, "sum" => Code::Sum, "reed-solomon" => Code::ReedSolomon,
     "weighted" => Code::Weighted,
 });
-words!(layout: ChecksumLayout {
+words!(pub layout: ChecksumLayout {
     "striped" => ChecksumLayout::Striped, "grid" => ChecksumLayout::Grid,
     "localised" => ChecksumLayout::Localised, "dedicated" => ChecksumLayout::Dedicated,
 });

@@ -676,8 +676,18 @@ fn ranks_for_checksums_alone_are_set_aside() {
         Inputs { helpers: true, method: Some(Method::Double), ..inputs.clone() },
         Inputs { level2: Some("/x".into()), ..inputs.clone() },
         Inputs { grid: Some((1, 17)), ..inputs.clone() },
-        Inputs { losses: 16, ..inputs },
+        Inputs { losses: 16, ..inputs.clone() },
+        // Each rank of the grid would be a group by itself.
+        Inputs { grid: Some((1, 2)), ranks_per_node: 2, ..inputs.clone() },
     ] {
         assert!(plan(&refused).is_err());
     }
+    let alone = plan(&Inputs { grid: Some((1, 1)), ..inputs }).unwrap();
+    assert!(alone.skt_toml.contains("group = 2"), "{}", alone.skt_toml);
+
+    let flat = Inputs { layout: ChecksumLayout::Dedicated, ..quick(14, 8, 16.0 * GIB) };
+    let warnings = plan(&flat).unwrap().warnings.join("\n");
+    let words =
+        "13 ranks that compute only make a flat grid of 1 x 13; 12 ranks (3 x 4) may well be faster";
+    assert!(warnings.contains(words), "{warnings}");
 }

@@ -58,8 +58,8 @@ pub enum GroupError {
     NoLines { p: usize, q: usize, losses: usize, columns: String, rows: String },
     #[error(
         "--layout dedicated makes {} of the {positions} positions of the grid here, and so that no two of one \
-         share a failure domain there must be {needed}; --group {most} can be had, with more ranks for checksums",
-        groups_of(*count)
+         share a failure domain there must be {needed}: {}",
+        groups_of(*count), smaller(*most)
     )]
     NotSoFew { positions: usize, count: usize, needed: usize, most: usize },
     #[error(
@@ -68,6 +68,14 @@ pub enum GroupError {
          the grid on nodes of their own, or take a smaller --group"
     )]
     NoRoomApart { position: usize, name: String, losses: usize },
+}
+
+/// What to do where groups are too large for the nodes there are.
+fn smaller(most: usize) -> String {
+    match most {
+        0 | 1 => "take fewer ranks a node, or more nodes".into(),
+        most => format!("take --group {most}, with more ranks for checksums"),
+    }
 }
 
 fn groups_of(count: usize) -> String {

@@ -87,12 +87,20 @@ impl<T: Send + 'static> Task<T> {
 
     /// Waits until it is over or stuck; meanwhile its progress counts as the rank's.
     pub(super) fn wait(&mut self) -> State {
+        self.wait_and(|| {})
+    }
+
+    /// The same, looking after something else now and then.
+    pub(super) fn wait_and(&mut self, attend: impl Fn()) -> State {
         self.flow.is_awaited();
         // That it did not move before anybody was waiting does not make it late.
         self.seen.1 = Instant::now();
         loop {
             match self.state() {
-                State::AtWork => std::thread::sleep(LOOK_EVERY),
+                State::AtWork => {
+                    attend();
+                    std::thread::sleep(LOOK_EVERY);
+                }
                 state => return state,
             }
         }

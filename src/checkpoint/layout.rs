@@ -163,11 +163,10 @@ fn with_dedicated(
     if size + losses > GROUP_MAX {
         return Err(GroupError::TooMany(size + losses));
     }
-    let mut groups = divide(of_grid, Some(size), 0, Spread::Rotated)?;
-    if groups.len() != count {
-        // Neighbours would make fewer or more.
-        groups = dealt(of_grid, count)?;
-    }
+    let by_turns = dealt(of_grid, count)?;
+    // Neighbours are better, but may come to fewer groups or more.
+    let near = divide(of_grid, Some(size), 0, Spread::Rotated).ok();
+    let mut groups = near.filter(|groups| groups.len() == count).unwrap_or(by_turns);
     // Who fits into the fewest groups comes first.
     let fits = |group: &[usize], domain: &String| group.iter().all(|&m| domains[m] != *domain);
     let mut open: Vec<usize> = (of_grid.len()..domains.len()).collect();
@@ -368,6 +367,9 @@ mod tests {
         assert!(both.contains("\"n4\""), "{both}");
         let few = why((4, 4), &names((0..17).map(|rank| rank / 2)), None, 1);
         assert!(few.contains("--group 8"), "{few}");
+        // What is advised can be done: no group has a member alone.
+        let crowded = why((1, 7), &names([0, 0, 0, 0, 0, 1, 2, 3].into_iter()), None, 1);
+        assert!(crowded.contains("fewer ranks a node"), "{crowded}");
         let large = why((1, 240), &names(0..241), Some(240), 1);
         assert!(large.contains("at most 240"), "{large}");
     }

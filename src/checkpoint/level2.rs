@@ -597,7 +597,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let boundary = self.header.base.boundary as usize;
         self.holding.head.tick(Doing::Saving, boundary as u64);
         if let Some((.., task)) = &mut level2.manifest {
-            task.wait();
+            task.wait_and(|| self.world.attend());
         }
         level2.note_manifest();
         // Without helpers the save has waited for it, if it was its turn.
@@ -621,7 +621,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     pub(super) fn await_flight(&mut self) -> Awaited {
         let level2 = self.level2.as_mut().expect("an epoch was on its way");
         let (_, task) = level2.flight.as_mut().expect("all ranks have one");
-        let mine = task.wait();
+        // However long that takes: who is lost meanwhile is not to be waited for.
+        let mine = task.wait_and(|| self.world.attend());
         let files = self.world.least(&[mine as u64])[0] == State::Done as u64;
         match files {
             true => self.conclude(),
@@ -630,7 +631,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let level2 = self.level2.as_mut().expect("as above");
         let listed = (files && !level2.lists.is_empty()).then(|| {
             if let Some((.., task)) = &mut level2.manifest {
-                task.wait();
+                task.wait_and(|| self.world.attend());
             }
             let before = level2.tally.epochs;
             level2.note_manifest();

@@ -29,6 +29,10 @@ impl Positions {
 }
 
 impl World for Positions {
+    fn attend(&self) {
+        self.all.attend();
+    }
+
     fn rank(&self) -> usize {
         self.all.rank()
     }

@@ -21,6 +21,8 @@ pub trait World {
     /// To one rank, which receives equally many words.
     fn send(&self, words: &[u64], to: usize);
     fn receive(&self, words: &mut [u64], from: usize);
+    /// To be called again and again by who waits for something else than the others: a loss of one of them is noticed here, too.
+    fn attend(&self) {}
 }
 
 /// Ranks as threads of one process.

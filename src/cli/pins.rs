@@ -126,6 +126,9 @@ fn aside(
     }
     let theirs = topology.of_their_cores(named);
     let mine = &ranks[me].processors;
+    if mine.is_empty() {
+        return Err("--helper-cores needs to know on which processors a rank may run, and the system does not tell".into());
+    }
     let left: BTreeSet<usize> = mine.difference(&theirs).copied().collect();
     if left.is_empty() {
         return Err(format!(

@@ -712,12 +712,24 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Between two words about the same trouble.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
-impl<O> Guard<'_, O> {
+impl<O: Observer> Guard<'_, O> {
     /// Tells those who keep checksums alone. All ranks of the grid together.
     fn tell(&self, word: u64) {
         if self.others_wait {
             self.checkpointer.world().first_says(word);
         }
+    }
+
+    /// This rank is so far.
+    fn note(&mut self, milestone: Milestone) {
+        let (point, doing) = signs::words(milestone);
+        self.checkpointer.tick(doing, 0);
+        hit(point, self.position);
+        if milestone == Milestone::Factored {
+            let at_s = self.account.elapsed();
+            self.account.way.pass(self.blocks, self.blocks, at_s);
+        }
+        self.watcher.reached(milestone);
     }
 
     /// Says what became of names that were removed: nobody goes on unprotected without a word.
@@ -795,14 +807,10 @@ impl<O: Observer> Observer for Guard<'_, O> {
     }
 
     fn reached(&mut self, milestone: Milestone) {
-        let (point, doing) = signs::words(milestone);
-        self.checkpointer.tick(doing, 0);
-        hit(point, self.position);
-        if milestone == Milestone::Factored {
-            let at_s = self.account.elapsed();
-            self.account.way.pass(self.blocks, self.blocks, at_s);
+        if milestone == Milestone::Solved {
+            self.tell(dedicated::WELL);
         }
-        self.watcher.reached(milestone);
+        self.note(milestone);
     }
 
     fn iteration(&mut self, k: usize, blocks: usize, elapsed: f64) {

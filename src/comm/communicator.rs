@@ -303,12 +303,18 @@ impl Comm {
     pub fn await_word(&self, from: usize, tag: i32) {
         const PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
         while !self.has_word(from, tag) {
-            if loss::unwinds() {
-                loss::look(self.raw);
-            }
+            self.attend();
             // Whoever watches is to see that it lives.
             pulse::wait();
             std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// To be called again and again by who waits for something else than a message: where a lost rank is survived it leaves what
+    /// it is doing once one is.
+    pub fn attend(&self) {
+        if loss::unwinds() {
+            loss::look(self.raw);
         }
     }
 

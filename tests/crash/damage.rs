@@ -218,15 +218,27 @@ fn memory_that_cannot_be_touched_any_more_ends_the_rank_in_order() {
 /// Somebody tidies /dev/shm under a healthy run: it says so, and is as protected as before.
 #[test]
 fn removed_names_are_made_again() {
+    tidied_twice(&|| Scene::new(2, 2), 4);
+}
+
+/// The same where a rank keeps checksums alone, whose own part of the matrix is empty.
+#[test]
+fn removed_names_of_a_rank_for_checksums_are_made_again() {
+    let dedicated = ["--layout", "dedicated"];
+    tidied_twice(&|| Scene::new(2, 2).idle(1).protect(&dedicated), 5);
+}
+
+/// All names of so many positions are removed, while all stand still.
+fn tidied_twice(scene: &dyn Fn() -> Scene, positions: usize) {
     let tidied = |scene: &Scene, later: &str| {
         let (first, log) = ("iteration:*:9:stop", scene.path("faults"));
         let job = scene.job().env("SKT_FAULT_LOG", log.to_str().unwrap());
-        let each: Vec<String> = (0..4)
+        let each: Vec<String> = (0..positions)
             .flat_map(|p| [first, later].map(|fault| fault.replace('*', &p.to_string())))
             .collect();
         let running = job.env("SKT_FAULT", &each.join(",")).start();
-        scene.await_halted(&running, 4);
-        for position in 0..4 {
+        scene.await_halted(&running, positions);
+        for position in 0..positions {
             scene.lose(position);
         }
         for rank in running.ranks() {
@@ -234,16 +246,16 @@ fn removed_names_are_made_again() {
         }
         running
     };
-    let scene = Scene::new(2, 2);
+    let scene = scene();
     let ran = tidied(&scene, "iteration:*:500:stop").end().expect_code(0);
-    for position in 0..4 {
+    for position in 0..positions {
         let words = format!("position {position} on ");
         assert!(ran.err.contains(&words) && ran.err.contains("made again"), "{}", ran.told());
     }
     scene.expect_nothing_left();
     // What is under the names is what a restart needs.
     let running = tidied(&scene, "iteration:*:13:stop");
-    scene.await_halted(&running, 8);
+    scene.await_halted(&running, 2 * positions);
     scene.kill_all(running);
     let ran = scene.finish();
     assert!(resumed_at(&ran).is_some_and(|at| at >= 10), "{}", ran.told());

@@ -245,14 +245,14 @@ fn without_helpers_storage_that_hangs_keeps_ranks_for_a_minute_at_most() {
     let scene = Stored::of(problem.limit(Duration::from_secs(200)), "1");
     let began = Instant::now();
     let ran = scene.may_strike("stream-half:1:2:hang");
-    let took = began.elapsed().as_secs();
+    let took = began.elapsed().as_secs_f64();
     assert_eq!(scene.struck(), ["stream-half:1:2"]);
     let ran = scene.expect_finished(ran);
     assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
     assert!(ran.err.contains("position 1: its helper is stuck"), "{}", ran.told());
     let account = account(&ran);
     assert_eq!(account.epochs, 1, "{account:?}");
-    assert!((59.0..(took as f64)).contains(&account.wait_s), "{account:?} of {took} s");
+    assert!((59.0..took).contains(&account.wait_s), "{account:?} of {took} s");
 }
 
 /// Each thread of a process: its name, and where it may run.

@@ -101,6 +101,19 @@ fn a_loss_on_the_way_to_storage_is_gone_on_from() {
     }
 }
 
+/// Where there are no helpers all ranks wait for storage, and one of them dies meanwhile.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn a_loss_while_all_wait_for_storage_is_gone_on_from() {
+    for place in ["stream-half:2:2:lose", "manifest-synced:0:2:kill"] {
+        let Stored { scene, storage } = Stored::new(1, "shared");
+        let stored = Stored { scene: scene.protect(&["--helpers", "off"]), storage };
+        let ran = stored.survive(&format!("1@{place}"), &[]);
+        assert_eq!(in_place(&ran), 1, "{place}: {}", ran.told());
+        assert!(!from_storage(&ran), "{place}: {}", ran.told());
+    }
+}
+
 /// Who takes the position writes its files from then on: when nobody is left, and all memory is gone, storage has a later epoch
 /// than the one that the loss struck.
 #[test]

@@ -172,7 +172,13 @@ pub fn groups_of(
                     working.saturating_add(beside)
                 ));
             }
-            Ok((working / groups + losses, working.div_ceil(groups) + losses))
+            let largest = working.div_ceil(groups);
+            if largest < 2 && groups > 1 {
+                return short(format!(
+                    "the {p} x {q} grid is on one node, so each of its ranks would be a group by itself: take a grid over more nodes"
+                ));
+            }
+            Ok((working / groups + losses, largest + losses))
         }
         ChecksumLayout::Grid => {
             // Ranks of a node are neighbours in a row of the grid.

@@ -107,7 +107,11 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
         )));
     }
     let flat = inputs.grid.is_none() && grid.1 > 4 * grid.0 && machine.ranks > 4;
-    if let Some((fewer, better)) = flat.then(|| less_flat(working, beside)).flatten() {
+    let (computing, who) = match dedicated {
+        true => (grid.0 * grid.1, " that compute"),
+        false => (working, ""),
+    };
+    if let Some((fewer, better)) = flat.then(|| less_flat(computing, beside)).flatten() {
         let told = |(p, q): (u64, u64)| match beside {
             0 => format!("{p} x {q}"),
             sums => format!("{p} x ({q}+{sums})"),
@@ -118,7 +122,7 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
             String::new()
         };
         warnings.push(format!(
-            "{working} ranks only make a flat grid of {}; {fewer} ranks ({}){more} may well be faster",
+            "{computing} ranks{who} only make a flat grid of {}; {fewer} ranks ({}){more} may well be faster",
             told(grid),
             told(better)
         ));

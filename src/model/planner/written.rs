@@ -63,7 +63,7 @@ pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<(&Path, Option<f6
                 plan.losses,
                 match plan.layout {
                     // Those who keep the checksums are not counted.
-                    ChecksumLayout::Dedicated => plan.group_most - plan.losses,
+                    ChecksumLayout::Dedicated => (plan.group_most - plan.losses).max(2),
                     _ => plan.group_most,
                 },
             );

@@ -67,6 +67,10 @@ impl Pace {
 
     /// A rank was seen to compute.
     pub fn see(&mut self, position: u32, node: usize, work: Work) {
+        // Who keeps checksums alone never multiplies; others have not begun.
+        if work.flops == 0 {
+            return;
+        }
         let fresh = Rank { node, base: work, last: work, slow: 0 };
         let rank = self.ranks.entry(position).or_insert_with(|| fresh.clone());
         // Another process, or another test in the same one, counts from zero again.
@@ -242,6 +246,17 @@ mod tests {
         assert_eq!((slow.node, slow.position), (2, 2));
         assert!((slow.times - 2.0).abs() < 0.1);
         assert!((33_000..=42_000).contains(at), "{at}");
+    }
+
+    #[test]
+    fn who_never_multiplies_keeps_nobody_from_being_named() {
+        let mut run = Run::new(4, 1);
+        let keeps = Work { pid: 99, busy_us: 0, flops: 0 };
+        run.pace.see(9, 9, keeps);
+        run.until(60_000, |r, _| if r == 1 { 2.0 } else { 1.0 });
+        run.pace.see(9, 9, keeps);
+        run.until(100_000, |r, _| if r == 1 { 2.0 } else { 1.0 });
+        assert_eq!(run.found.iter().map(|f| f.1.node).collect::<Vec<_>>(), [1]);
     }
 
     #[test]

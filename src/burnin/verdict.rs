@@ -130,8 +130,8 @@ impl Wrong {
     }
 }
 
-/// How many tests are made of so many nodes: each node twice, and each of its links both ways, by bandwidth and by latency; and its
-/// port, which counts for four: two passes may be sure of it by either way.
+/// How many tests are made of so many nodes: each node twice, and each of its links both ways, by bandwidth and by latency; and
+/// its port, which counts for four: two passes may be sure of it by either way.
 pub fn tests(nodes: usize) -> usize {
     2 * nodes + 2 * (4 * nodes + nodes * nodes.saturating_sub(1))
 }

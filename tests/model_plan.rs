@@ -687,7 +687,6 @@ fn ranks_for_checksums_alone_are_set_aside() {
 
     let flat = Inputs { layout: ChecksumLayout::Dedicated, ..quick(14, 8, 16.0 * GIB) };
     let warnings = plan(&flat).unwrap().warnings.join("\n");
-    let words =
-        "13 ranks that compute only make a flat grid of 1 x 13; 12 ranks (3 x 4) may well be faster";
+    let words = "13 ranks that compute only make a flat grid of 1 x 13; 12 ranks (3 x 4) may well be faster";
     assert!(warnings.contains(words), "{warnings}");
 }

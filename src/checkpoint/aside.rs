@@ -26,8 +26,7 @@ use super::saved::{Coding, Saved};
 use super::world::World;
 use crate::faults::{Point, Sabotage, hit, sabotaged};
 use crate::memory::header::{Doing, EpochId, Mark};
-use crate::parity::GroupComm;
-use crate::parity::exchange::Window;
+use crate::parity::{GroupComm, Window};
 use crate::storage::writing::Flow;
 
 /// What rank 0 says at a boundary, beside what level two has it say: everybody looks how the helpers do.

@@ -26,8 +26,8 @@ use crate::memory::Region;
 use crate::memory::header::Doing;
 use crate::parity::code::bytes_mut;
 use crate::parity::digest::digest;
-use crate::parity::exchange::{Coder, Window};
-use crate::parity::{GroupComm, Share, Stripes};
+use crate::parity::exchange::Coder;
+use crate::parity::{GroupComm, Share, Stripes, Window};
 use crate::storage::reading::Source;
 use crate::storage::{About, Sight};
 

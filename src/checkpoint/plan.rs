@@ -13,8 +13,7 @@ use crate::memory::Part;
 use crate::memory::header::GROUP_MAX;
 use crate::params::{Mapping, TestParams};
 use crate::parity::code::LOSSES_MAX;
-use crate::parity::exchange::Window;
-use crate::parity::{Code, Encode, Stripes};
+use crate::parity::{Code, Encode, Stripes, Window};
 
 /// What part of the matrix a save covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -17,8 +17,8 @@ use crate::faults::{Point, Sabotage, hit, sabotaged};
 use crate::memory::header::{Doing, Header, Mark};
 use crate::memory::ledger::Entry;
 use crate::memory::{Depot, Hold};
-use crate::parity::GroupComm;
-use crate::parity::exchange::{Coder, Window};
+use crate::parity::exchange::Coder;
+use crate::parity::{GroupComm, Window};
 use crate::pulse;
 
 /// What one save did and where its time went.

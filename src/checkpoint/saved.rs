@@ -11,10 +11,10 @@ use super::plan::{Buffers, Corner, STATE_ROW_WORDS, TILE_WORDS};
 use super::protocol::Method;
 use crate::faults::{Sabotage, sabotaged};
 use crate::memory::Region;
-use crate::parity::GroupComm;
 use crate::parity::digest::digest;
-use crate::parity::exchange::{Coder, Encode, Share, Window};
+use crate::parity::exchange::Coder;
 use crate::parity::stripes::Role;
+use crate::parity::{Encode, GroupComm, Share, Window};
 use crate::pulse;
 
 /// Copies, checksums and small states.

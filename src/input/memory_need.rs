@@ -4,6 +4,9 @@
 //! problem that is too large by a few per cent would otherwise be found out by the kernel's
 //! out-of-memory killer in the middle of the run.
 
+use std::convert::Infallible;
+
+use crate::bisection::last_that_holds;
 pub use crate::lu::need::Means;
 use crate::lu::need::Problem;
 use crate::params::TestParams;
@@ -145,24 +148,18 @@ pub fn largest_n(test: &TestParams, on: OnNode, available_bytes: u128) -> Option
     if !fits(0) {
         return None;
     }
-    // Invariant: `low` fits, `high` does not.
-    let (mut low, mut high) = (0, 1);
-    while fits(high) {
-        low = high;
-        high = match high.checked_mul(2) {
+    let (mut fitting, mut too_large) = (0, 1);
+    while fits(too_large) {
+        fitting = too_large;
+        too_large = match too_large.checked_mul(2) {
             Some(twice) => twice,
-            None => return Some(high),
+            None => return Some(fitting),
         };
     }
-    while high - low > 1 {
-        let middle = low + (high - low) / 2;
-        if fits(middle) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    Some(low)
+    let Ok(n) = last_that_holds(fitting as u64, too_large as u64, |n| {
+        Ok::<_, Infallible>(fits(n as usize))
+    });
+    Some(n as usize)
 }
 
 /// More ranks are asked for than there are.

@@ -46,6 +46,11 @@ pub enum Code {
 }
 
 impl Code {
+    /// That of a group which bears so many losses.
+    fn bearing(losses: u64) -> Code {
+        if losses == 1 { Code::Plain } else { Code::Weighted { losses } }
+    }
+
     fn sums_and_arithmetic(self) -> Result<(f64, f64)> {
         match self {
             Code::Plain => Ok((1.0, 1.0)),
@@ -186,40 +191,34 @@ fn survivors(p: u64, struck: u64) -> Result<u64> {
     Ok(p - struck)
 }
 
+/// The code of a group that bears so many losses of its members.
+fn group_code(group: u64, losses: u64) -> Result<Code> {
+    at_least("the number of losses", losses, 1, "at least 1")?;
+    let least = losses.saturating_add(1);
+    at_least("the group size", group, least, "larger than the number of losses")?;
+    Ok(Code::bearing(losses))
+}
+
 /// Parity in stripes around a ring: each of `group` ranks with `bytes` of data passes partial checksums
 /// on, so that all links work all the time.
 ///
 /// A stripe holds G - m data chunks and m parity chunks; a rank's data make bytes/(G - m) a chunk. In
 /// each of G - 1 steps a rank sends m partial checksums of one chunk: (G - 1)(alpha + m (beta + gamma) bytes / (G - m)).
 pub fn striped_ring(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
-    at_least("the number of losses", losses, 1, "at least 1")?;
-    at_least(
-        "the group size",
-        group,
-        losses.saturating_add(1),
-        "larger than the number of losses",
-    )?;
+    let (m, arithmetic) = group_code(group, losses)?.sums_and_arithmetic()?;
     positive("the checkpoint size", bytes)?;
     link.check()?;
-    let (g, m) = (group as f64, losses as f64);
-    let arithmetic = if losses == 1 { 1.0 } else { 2.0 };
+    let g = group as f64;
     let per_byte = link.beta + arithmetic * link.gamma;
     finite("the encoding time", (g - 1.0) * (link.alpha + m * per_byte * bytes / (g - m)))
 }
 
 /// The paper's own way, MPI_Reduce once a stripe as a binary tree: G reductions of one chunk each.
 pub fn striped_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
-    at_least("the number of losses", losses, 1, "at least 1")?;
-    at_least(
-        "the group size",
-        group,
-        losses.saturating_add(1),
-        "larger than the number of losses",
-    )?;
+    let (m, arithmetic) = group_code(group, losses)?.sums_and_arithmetic()?;
     positive("the checkpoint size", bytes)?;
     link.check()?;
-    let (g, m) = (group as f64, losses as f64);
-    let arithmetic = if losses == 1 { 1.0 } else { 2.0 };
+    let g = group as f64;
     let levels = levels(group);
     let chunk = bytes / (g - m);
     finite(
@@ -232,13 +231,13 @@ pub fn striped_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result
 /// after the other along the chain of those that have, each to an end of its own, in segments of 256 KiB: eq. 7 with that
 /// segment.
 pub fn dedicated_chain(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
-    let code = dedicated_group(group, losses)?;
+    let code = group_code(group, losses)?;
     chain(group - losses + 1, bytes, DEDICATED_SEGMENT, code, link)
 }
 
 /// The same by MPI_Reduce as a binary tree over all members, for each sum and segment.
 pub fn dedicated_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
-    let (k, arithmetic) = dedicated_group(group, losses)?.sums_and_arithmetic()?;
+    let (k, arithmetic) = group_code(group, losses)?.sums_and_arithmetic()?;
     positive("the checkpoint size", bytes)?;
     link.check()?;
     let messages = (bytes / DEDICATED_SEGMENT).max(1.0);
@@ -248,13 +247,6 @@ pub fn dedicated_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Resu
 
 /// What the solver sends at a time.
 const DEDICATED_SEGMENT: f64 = 262_144.0;
-
-fn dedicated_group(group: u64, losses: u64) -> Result<Code> {
-    at_least("the number of losses", losses, 1, "at least 1")?;
-    let least = losses.saturating_add(1);
-    at_least("the group size", group, least, "larger than the number of losses")?;
-    Ok(if losses == 1 { Code::Plain } else { Code::Weighted { losses } })
-}
 
 /// Localised checksums as our solver makes them: each of the k in pieces around a ring of `group`, all links at work, in G - 1
 /// steps; of each a rank then has the G-th part that ended with it, and sends to every other member the piece of what that one
@@ -282,8 +274,8 @@ fn localised_group(
     at_least("the group size", group, least, "k (k+1) for k losses at least")?;
     positive("the checkpoint size", bytes)?;
     link.check()?;
-    let (g, k) = (group as f64, losses as f64);
-    let arithmetic = if losses == 1 { 1.0 } else { 2.0 };
+    let (k, arithmetic) = Code::bearing(losses).sums_and_arithmetic()?;
+    let g = group as f64;
     let piece = bytes / g;
     let passing = link.alpha + link.beta * piece;
     Ok((g, k, passing + arithmetic * link.gamma * piece, passing))

@@ -11,6 +11,7 @@ use super::error::{Result, at_least, finite, non_negative, positive};
 use super::fit::RateModel;
 use super::interval::{self, Segment};
 use super::memory::Scope;
+use crate::bisection::last_that_holds;
 
 /// A factorisation in time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,16 +53,8 @@ impl Run {
     /// First boundary after `k` at which at least `seconds` of computation lie behind `k`.
     fn boundary_after(&self, k: u64, seconds: f64) -> Result<u64> {
         let target = self.time_at(k)? + seconds;
-        let (mut low, mut high) = (k, self.boundaries());
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if self.time_at(middle)? >= target {
-                high = middle;
-            } else {
-                low = middle;
-            }
-        }
-        Ok(high.max(k + 1))
+        let before = last_that_holds(k, self.boundaries(), |at| Ok(self.time_at(at)? < target))?;
+        Ok(before + 1)
     }
 }
 

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::code::Code;
 use super::comm::GroupComm;
 use super::plan::{self, Combine};
+use super::share::{Share, Window};
 use super::stripes::{Role, Spread, Stripes};
 use crate::memory::{Region, huge};
 
@@ -29,60 +30,6 @@ type Range = std::ops::Range<usize>;
 /// Words in one message: fits a second-level cache twice, and is long enough for bandwidth.
 const SEGMENT_WORDS: usize = 32 * 1024;
 
-/// One member's rows. Data rows are counted from the bottom of a row-major matrix and columns from
-/// its right edge; where a member has no such row or column it contributes zeros.
-pub struct Share<'a> {
-    pub data: &'a mut [u64],
-    pub rows: usize,
-    pub cols: usize,
-    /// Words from one data row to the next.
-    pub ld: usize,
-    pub parity: &'a mut [u64],
-    /// Words from one parity row to the next: the width of the group's widest member.
-    pub pitch: usize,
-}
-
-/// What part of everyone's rows is worked on: as many rows from the bottom and columns from the right
-/// as any member of the group needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    pub rows: usize,
-    pub width: usize,
-}
-
-impl Share<'_> {
-    fn data_range(&self, row: usize, width: usize) -> Option<std::ops::Range<usize>> {
-        let from_top = self.rows.checked_sub(row + 1)?;
-        let end = from_top * self.ld + self.cols;
-        Some(end - width.min(self.cols)..end)
-    }
-
-    fn parity_range(&self, row: usize, width: usize) -> std::ops::Range<usize> {
-        let end = (row + 1) * self.pitch;
-        end - width..end
-    }
-
-    fn row(&self, role: Role, width: usize) -> &[u64] {
-        match role {
-            Role::Data(row) => self.data_range(row, width).map_or(&[], |range| &self.data[range]),
-            Role::Parity(row) => &self.parity[self.parity_range(row, width)],
-        }
-    }
-
-    fn row_mut(&mut self, role: Role, width: usize) -> &mut [u64] {
-        match role {
-            Role::Data(row) => match self.data_range(row, width) {
-                Some(range) => &mut self.data[range],
-                None => &mut [],
-            },
-            Role::Parity(row) => {
-                let range = self.parity_range(row, width);
-                &mut self.parity[range]
-            }
-        }
-    }
-}
-
 /// One group's coding: what all members agree on.
 #[derive(Clone, Copy, Debug)]
 pub struct Coder {
@@ -93,8 +40,10 @@ pub struct Coder {
 /// A batch of cycles of one combination, of the columns that are worked on.
 struct Segment<'a> {
     combine: &'a Combine,
-    cycles: std::ops::Range<usize>,
+    cycles: Range,
     width: usize,
+    /// Whether the rows of data that members add are told of.
+    tells: bool,
 }
 
 impl Segment<'_> {
@@ -133,8 +82,6 @@ impl<'a> Scratch<'a> {
 struct Chain<'a> {
     members: &'a [usize],
     segments: &'a [Segment<'a>],
-    /// Whether the rows of data that members add are told of.
-    shows: bool,
 }
 
 /// What is encoded at a time: a batch of cycles of one parity.
@@ -153,14 +100,14 @@ impl Coder {
         }
     }
 
-    /// Puts this member's weighted rows into `buffer`, replacing or adding to what it holds.
+    /// Puts this member's weighted rows into `buffer`, replacing or adding to what it holds, and tells of those of data.
     fn contribute(
         &self,
         share: &Share,
         me: usize,
         segment: &Segment,
-        buffer: &mut [u64],
-        mut replace: bool,
+        (buffer, mut replace): (&mut [u64], bool),
+        seen: &mut impl FnMut(&Share, Role),
     ) {
         let width = segment.width;
         for &(within, weight) in &segment.combine.terms[me] {
@@ -180,13 +127,18 @@ impl Coder {
         if replace {
             buffer.fill(0);
         }
+        for &(within, _) in segment.combine.terms[me].iter().filter(|_| segment.tells) {
+            if matches!(within, Role::Data(_)) {
+                self.show(share, (within, &segment.cycles), seen);
+            }
+        }
     }
 
     /// Takes the finished combination as this member's own rows.
     fn deliver(
         &self,
         share: &mut Share,
-        (within, cycles): (Role, &std::ops::Range<usize>),
+        (within, cycles): (Role, &Range),
         (buffer, width): (&[u64], usize),
         seen: &mut impl FnMut(&Share, Role),
     ) {
@@ -201,7 +153,7 @@ impl Coder {
     fn show(
         &self,
         share: &Share,
-        (within, cycles): (Role, &std::ops::Range<usize>),
+        (within, cycles): (Role, &Range),
         seen: &mut impl FnMut(&Share, Role),
     ) {
         for cycle in cycles.clone() {
@@ -214,7 +166,7 @@ impl Coder {
         self.batches(window).next().map_or(0, |cycles| cycles.len() * window.width)
     }
 
-    fn batches(&self, window: Window) -> impl Iterator<Item = std::ops::Range<usize>> + Clone {
+    fn batches(&self, window: Window) -> impl Iterator<Item = Range> + Clone {
         let cycles = self.stripes.cycles(window.rows);
         let step = (SEGMENT_WORDS / window.width.max(1)).max(1);
         (0..cycles).step_by(step).map(move |start| start..(start + step).min(cycles))
@@ -259,10 +211,11 @@ impl Coder {
                     combine,
                     cycles: cycles.clone(),
                     width: window.width,
+                    // Every further parity reads the same data again.
+                    tells: parity == 0,
                 };
                 let segments: Vec<Segment> = ranges.iter().map(segment).collect();
-                // Every further parity reads the same data again.
-                let way = Chain { members: &members, segments: &segments, shows: parity == 0 };
+                let way = Chain { members: &members, segments: &segments };
                 self.along(comm, share, &way, &mut scratch, &mut seen, &mut between);
             }
             return;
@@ -274,8 +227,12 @@ impl Coder {
                 false => (number / ranges.len(), number % ranges.len()),
             };
             let (plan, cycles) = (plans.get(parity)?, ranges.get(range)?);
-            let segment =
-                |combine| Segment { combine, cycles: cycles.clone(), width: window.width };
+            let segment = |combine| Segment {
+                combine,
+                cycles: cycles.clone(),
+                width: window.width,
+                tells: parity == 0,
+            };
             Some(Round { parity, segments: plan.iter().map(segment).collect() })
         };
         let (mut number, mut now) = (0, round(0));
@@ -309,8 +266,7 @@ impl Coder {
     ) {
         let batch = &round.segments;
         let first = &batch[(me + batch.len() - 1) % batch.len()];
-        self.contribute(share, me, first, &mut buffer[..first.words()], true);
-        self.show_first(share, me, (round, first), seen);
+        self.contribute(share, me, first, (&mut buffer[..first.words()], true), seen);
     }
 
     /// All members' combinations at once, each arriving at its own target after G - 1 steps. Begins with
@@ -332,8 +288,7 @@ impl Coder {
             let (going, coming) = (&scratch.going[..words], &mut scratch.coming[..words]);
             comm.sendrecv(Some((going, to)), Some((coming, from)));
             let passing = segment(me + 2 * size - 2 - step);
-            self.contribute(share, me, passing, coming, false);
-            self.show_first(share, me, (round, passing), seen);
+            self.contribute(share, me, passing, (coming, false), seen);
             std::mem::swap(&mut scratch.going, &mut scratch.coming);
         }
         // What arrives last lacks this member's own row at most. Where there is none it is complete, and rows that
@@ -360,8 +315,7 @@ impl Coder {
             }
             (None, _) => {
                 let sum = &mut scratch.ended[round.parity * words..][..words];
-                self.contribute(share, me, mine, sum, false);
-                self.show_first(share, me, (round, mine), seen);
+                self.contribute(share, me, mine, (sum, false), seen);
             }
         }
         std::mem::swap(&mut scratch.going, &mut scratch.ahead);
@@ -399,7 +353,7 @@ impl Coder {
     }
 
     /// Where a segment's parity rows of this member, the target's, lie, if nothing lies between them.
-    fn run_of_parity(&self, share: &Share, segment: &Segment) -> Option<std::ops::Range<usize>> {
+    fn run_of_parity(&self, share: &Share, segment: &Segment) -> Option<Range> {
         let rows = segment.cycles.len();
         let stripes = self.stripes;
         let each = stripes.parity_rows(1);
@@ -411,45 +365,6 @@ impl Coder {
             }
             _ => None,
         }
-    }
-
-    /// Tells of the rows of data that this member has added to a segment.
-    fn show_data(
-        &self,
-        share: &Share,
-        me: usize,
-        segment: &Segment,
-        seen: &mut impl FnMut(&Share, Role),
-    ) {
-        for &(within, _) in &segment.combine.terms[me] {
-            if matches!(within, Role::Data(_)) {
-                self.show(share, (within, &segment.cycles), seen);
-            }
-        }
-    }
-
-    fn show_if(
-        &self,
-        shows: bool,
-        share: &Share,
-        me: usize,
-        segment: &Segment,
-        seen: &mut impl FnMut(&Share, Role),
-    ) {
-        if shows {
-            self.show_data(share, me, segment, seen);
-        }
-    }
-
-    /// The same while encoding, once: every further parity reads the same data again.
-    fn show_first(
-        &self,
-        share: &Share,
-        me: usize,
-        (round, segment): (&Round, &Segment),
-        seen: &mut impl FnMut(&Share, Role),
-    ) {
-        self.show_if(round.parity == 0, share, me, segment, seen);
     }
 
     /// The same as the ring, by a reduction for each member.
@@ -465,8 +380,7 @@ impl Coder {
         for segment in &round.segments {
             let words = segment.words();
             let buffer = &mut scratch.going[..words];
-            self.contribute(share, me, segment, buffer, true);
-            self.show_first(share, me, (round, segment), seen);
+            self.contribute(share, me, segment, (&mut *buffer, true), seen);
             let root = segment.combine.target;
             if !self.code.exact() {
                 // SAFETY: doubles and words have one size and alignment, and any bits are a double.
@@ -524,10 +438,11 @@ impl Coder {
                         combine,
                         cycles: cycles.clone(),
                         width: window.width,
+                        tells: true,
                     })
                 })
                 .collect();
-            let way = Chain { members: &chain, segments: &segments, shows: true };
+            let way = Chain { members: &chain, segments: &segments };
             self.along(comm, share, &way, &mut scratch, &mut seen, &mut between);
         }
         true
@@ -538,7 +453,7 @@ impl Coder {
         &self,
         comm: &G,
         share: &mut Share,
-        &Chain { members: chain, segments, shows }: &Chain,
+        &Chain { members: chain, segments }: &Chain,
         scratch: &mut Scratch,
         seen: &mut impl FnMut(&Share, Role),
         between: &mut impl FnMut(),
@@ -561,8 +476,7 @@ impl Coder {
                 let send = before.map(|s| (&ready[..s.words()], chain[1]));
                 comm.sendrecv_while(send, None, &mut || {
                     if let Some(now) = now {
-                        self.contribute(share, me, now, &mut coming[..now.words()], true);
-                        self.show_if(shows, share, me, now, seen);
+                        self.contribute(share, me, now, (&mut coming[..now.words()], true), seen);
                     }
                 });
             } else if last {
@@ -599,8 +513,7 @@ impl Coder {
                 let recv = now.map(|s| (&mut coming[..s.words()], chain[place - 1]));
                 comm.sendrecv(send, recv);
                 if let Some(now) = now {
-                    self.contribute(share, me, now, &mut coming[..now.words()], false);
-                    self.show_if(shows, share, me, now, seen);
+                    self.contribute(share, me, now, (&mut coming[..now.words()], false), seen);
                 }
             }
             std::mem::swap(&mut ready, &mut coming);

@@ -1,7 +1,7 @@
 //! The codes that let a group rebuild what some of its members lost.
 //!
 //! `code`, `field` and `gf256` are arithmetic, `stripes` says which member holds what, `plan` says which
-//! combination of whose rows gives which row, and `exchange` moves the rows through a group. Called by
+//! combination of whose rows gives which row, and `exchange` moves the rows of each member's `share` through a group. Called by
 //! `checkpoint` to encode at each save and to rebuild after a loss; knows neither LU nor MPI.
 
 pub mod code;
@@ -11,9 +11,11 @@ pub mod exchange;
 pub mod field;
 pub mod gf256;
 pub mod plan;
+pub mod share;
 pub mod stripes;
 
 pub use code::Code;
 pub use comm::GroupComm;
-pub use exchange::{Encode, Share};
+pub use exchange::Encode;
+pub use share::{Share, Window};
 pub use stripes::{Spread, Stripes};

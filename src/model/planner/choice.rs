@@ -1,9 +1,12 @@
 //! What a plan may choose: method, groups, grid, block size, each by one function with its reason.
 
+use std::convert::Infallible;
+
 use super::super::ModelError;
 use super::super::error::Result;
 use super::super::memory::{Method, RankMemory, Scope, Shape, rank_memory};
 use super::super::nonstop::Columns;
+use crate::bisection::last_that_holds;
 use crate::checkpoint::layout::ChecksumLayout;
 
 /// The group size of the paper: larger ones save little memory.
@@ -104,27 +107,18 @@ pub fn squarest_with_dedicated(
     wanted: Option<u64>,
     losses: u64,
 ) -> Result<(u64, u64)> {
-    let fits = |computing: u64| {
+    let Ok(computing) = last_that_holds(0, nodes, |computing| {
         let working = computing * ranks_per_node;
         let beside = groups_apart(working, ranks_per_node, wanted).saturating_mul(losses);
-        working.saturating_add(beside) <= nodes * ranks_per_node
-    };
-    let (mut low, mut high) = (0, nodes);
-    while high - low > 1 {
-        let middle = low + (high - low) / 2;
-        if fits(middle) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    if low < 2 {
+        Ok::<_, Infallible>(working.saturating_add(beside) <= nodes * ranks_per_node)
+    });
+    if computing < 2 {
         return Err(ModelError::DoesNotFit(format!(
             "{nodes} nodes are too few for checksums on ranks of their own: two at least that compute, and for {losses} losses as \
              many more"
         )));
     }
-    Ok(squarest_grid(low * ranks_per_node))
+    Ok(squarest_grid(computing * ranks_per_node))
 }
 
 /// Group sizes as the solver makes them, none larger than `most` and as even as possible: (smallest, largest).

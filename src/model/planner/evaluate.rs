@@ -13,6 +13,7 @@ use super::super::reliability::{failure_while_saving, survives};
 use super::super::simulate::{self, Failures, GoingOn, Placement, Scenario, Summary, System};
 use super::choice::Choice;
 use super::machine::Machine;
+use crate::bisection::last_that_holds;
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::level2::EVERY_DEFAULT_S;
 use crate::lu::DEPTH_IN_STEPS;
@@ -154,17 +155,8 @@ impl Machine<'_> {
         choice: &Choice,
         good: impl Fn(u64) -> Result<bool>,
     ) -> Result<u64> {
-        let (mut low, mut high) = (0, high.saturating_add(1));
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if good(middle)? {
-                low = middle;
-            } else {
-                high = middle;
-            }
-        }
         // A smaller block size may be chosen where the memory rises with the block: step down until it holds.
-        let mut n = low;
+        let mut n = last_that_holds(0, high.saturating_add(1), &good)?;
         loop {
             let nb = self.shape(n, choice).nb;
             n -= n % nb;

@@ -614,3 +614,37 @@ fn a_second_level_without_its_folder_is_not_started() {
     let told = "not started, for lack of fit nodes (repair them, take them off the list, or give spares): n1, n2: --level2 /nowhere/at/all: No such file";
     assert!(ran.err.contains(told), "{}", ran.err);
 }
+
+/// What the doctor says of a run whose helpers have processors of their own, or that has none, or whose DIR only ranks know.
+#[test]
+fn the_doctor_tells_of_helpers_and_of_what_it_does_not_look_at() {
+    let domains = "rank:0 a\nrank:1 b\nrank:2 c\n";
+    let case = Case::new().file("domains", domains);
+    let storage = case.dir.path().join("storage");
+    fs::create_dir(&storage).unwrap();
+    let doctor = |words: &str, dir: &str| {
+        let bench = "-n 200 --nb 32 -p 1 -q 2 --threads 1 --checkpoint 1 --domains domains";
+        let dir = storage.join(dir);
+        let words =
+            ["doctor", "--no-mpi"].into_iter().chain(bench.split(' ')).chain(words.split(' '));
+        let words = words.chain(["--level2", dir.to_str().unwrap()]);
+        case.run(&words.collect::<Vec<&str>>())
+    };
+    let said = |ran: &Ran, code: i32, words: &[&str]| {
+        assert_eq!(ran.code, code, "{} {}", ran.out, ran.err);
+        for word in words {
+            assert!(ran.out.contains(word), "{word}: {} {}", ran.out, ran.err);
+        }
+    };
+    // No folder is named as this node is, and none has to be.
+    let ran = doctor("--level2-scope node", "{domain}");
+    said(&ran, 0, &["not looked at: --domains says what each rank's is", "no problem found"]);
+    let off = doctor("--helpers off", ".");
+    said(&off, 0, &["this node alone writes", "for which all ranks stop"]);
+    let ran = doctor("--helper-cores 1000", ".");
+    said(&ran, 6, &["PROBLEM: --helper-cores 1000: there is no processor 1000"]);
+    assert!(!ran.out.contains("ranks stop"), "{}", ran.out);
+    // On one node, whose ranks are said to be on three: two that compute and one that keeps their checksum.
+    let ran = doctor("--layout dedicated --level2-scope node", "{domain}");
+    said(&ran, 0, &["no problem found"]);
+}

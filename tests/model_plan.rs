@@ -674,13 +674,20 @@ fn ranks_for_checksums_alone_are_set_aside() {
     assert_eq!(settings.ranks(4, 4), 17);
     for refused in [
         Inputs { helpers: true, method: Some(Method::Double), ..inputs.clone() },
-        Inputs { level2: Some("/x".into()), ..inputs.clone() },
         Inputs { grid: Some((1, 17)), ..inputs.clone() },
         Inputs { losses: 16, ..inputs.clone() },
         // Each rank of the grid would be a group by itself.
         Inputs { grid: Some((1, 2)), ranks_per_node: 2, ..inputs.clone() },
     ] {
         assert!(plan(&refused).is_err());
+    }
+    // Storage has the matrix, whoever keeps checksums.
+    let (level2, disk) = (Some("/x".into()), Some(1e9));
+    let stored = plan(&Inputs { level2, disk, ..inputs.clone() }).unwrap();
+    let n = stored.plan.shape.n as f64;
+    assert_eq!(stored.plan.storing.as_ref().unwrap().bytes, 8.0 * n * (n + 1.0));
+    for line in ["level2 = \"/x\"", "layout = \"dedicated\""] {
+        assert!(stored.skt_toml.contains(line), "{}", stored.skt_toml);
     }
     let alone = plan(&Inputs { grid: Some((1, 1)), ..inputs }).unwrap();
     assert!(alone.skt_toml.contains("group = 2"), "{}", alone.skt_toml);

@@ -14,6 +14,9 @@ use crate::parity::Spread;
 /// Chosen where the nodes allow it: larger groups gain little memory and are hit more often.
 pub const GROUP_DEFAULT: usize = 16;
 
+/// So many numbers of runs of neighbours are tried; where none of them comes out even, groups are not of neighbours.
+const CUTS_MAX: usize = 64;
+
 /// Why groups as asked for cannot be formed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum GroupError {
@@ -63,11 +66,11 @@ pub enum GroupError {
     )]
     NotSoFew { positions: usize, count: usize, needed: usize, most: usize },
     #[error(
-        "--layout dedicated: the rank at position {position}, on failure domain {name:?}, is to keep checksums alone, and \
-         every group that lacks one of its {losses} has somebody on that domain already: put the ranks behind those of \
-         the grid on nodes of their own, or take a smaller --group"
+        "--layout dedicated: {here} ranks are on failure domain {name:?}, the one at position {position}, which is to keep \
+         checksums alone, among them, and with {} there is no room for so many, since no two of one may share a domain: put \
+         the ranks behind those of the grid on nodes of their own, or take a smaller --group", groups_of(*count)
     )]
-    NoRoomApart { position: usize, name: String, losses: usize },
+    NoRoomApart { position: usize, name: String, here: usize, count: usize },
 }
 
 /// What to do where groups are too large for the nodes there are.
@@ -179,20 +182,12 @@ pub fn divide(
     // With sizes as even as possible the smallest must still survive the losses.
     let groups = groups.min(positions / least).max(least_groups);
 
-    // Cut the domains into runs of neighbours, one group after the other: deal positions, domain by
-    // domain, to the groups. Dealing in turn never gives one group two of a domain as long as
-    // no domain has more positions than there are groups.
-    let blocks = neighbours(&order, &of, groups, (spread, least));
+    // Cut the domains into runs of neighbours, and deal positions, domain by domain, to the groups of each. Dealing in turn
+    // never gives one group two of a domain as long as no domain has more positions than there are groups.
     let mut result: Groups = Vec::new();
-    for block in blocks {
-        let block_positions: usize = block.iter().map(|d| of[d].len()).sum();
-        let block_busiest = block.iter().map(|d| of[d].len()).max().unwrap_or(1);
-        let share = (block_positions * groups / positions.max(1))
-            .max(block_busiest)
-            .min(block_positions / least)
-            .max(block_busiest);
+    for (run, share) in neighbours(&order, &of, groups, (spread, least)) {
         let mut dealt: Groups = vec![Vec::new(); share];
-        for (turn, position) in block.iter().flat_map(|d| &of[d]).enumerate() {
+        for (turn, position) in run.iter().flat_map(|d| &of[d]).enumerate() {
             dealt[turn % share].push(*position);
         }
         result.extend(dealt);
@@ -224,27 +219,50 @@ pub fn dealt(domains: &[String], count: usize) -> Result<Groups, GroupError> {
     Ok(groups)
 }
 
-/// Runs of neighbouring domains that can be divided by themselves, so that groups stay close. Cuts
-/// happen only where all domains hold equally many positions: then a run of as many domains as
-/// a group has members gives perfect groups. Anything irregular is one run.
-fn neighbours<'a>(
-    order: &[&'a str],
+/// Runs of neighbouring domains that can be divided by themselves, so that groups stay close, and the number of groups of
+/// each. Cuts happen only where all domains hold equally many positions, and only so that all groups are as even as they
+/// would be without: none is larger than what was asked for because of a cut. Anything irregular is one run.
+fn neighbours<'a, 'o>(
+    order: &'o [&'a str],
     of: &BTreeMap<&str, Vec<usize>>,
     groups: usize,
     (spread, least): (Spread, usize),
-) -> Vec<Vec<&'a str>> {
+) -> Vec<(&'o [&'a str], usize)> {
     let each = of[order[0]].len();
-    let regular = order.iter().all(|d| of[d].len() == each);
-    let more = groups.div_ceil(each);
-    let runs = match spread {
-        // Smaller groups take no more memory, and lose two members more seldom.
-        Spread::Copied if more > 0 && order.len() / more >= least => more,
-        _ => groups / each,
-    };
-    if !regular || runs <= 1 || order.len() / runs < least {
-        return vec![order.to_vec()];
+    let nodes = order.len();
+    if order.iter().any(|d| of[d].len() != each) {
+        return vec![(order, groups)];
     }
-    even_runs(order, runs)
+    let more = groups.div_ceil(each);
+    let groups = match spread {
+        // Smaller groups take no more memory, and lose two members more seldom.
+        Spread::Copied if nodes / more >= least => more * each,
+        _ => groups,
+    };
+    let positions = nodes * each;
+    let even = positions / groups..=positions.div_ceil(groups);
+    let cut = |runs: usize| -> Option<Vec<(&'o [&'a str], usize)>> {
+        let (mut from, mut dealt) = (0, 0);
+        let run = |run: usize| {
+            let share = groups / runs + usize::from(run < groups % runs);
+            dealt += share;
+            let all_even = |to: &usize| {
+                let members = (to - from) * each;
+                let sizes = [members / share, members.div_ceil(share)];
+                sizes.iter().all(|size| even.contains(size))
+            };
+            let ends = [(nodes * dealt).div_ceil(groups), nodes * dealt / groups];
+            let to = ends.into_iter().find(all_even)?;
+            let run = &order[from..to];
+            from = to;
+            Some((run, share))
+        };
+        (0..runs).map(run).collect()
+    };
+    // Each domain has a position in as many groups as it has positions, so a run has that many groups at least.
+    let most = groups / each;
+    let found = (1..=most).rev().take(CUTS_MAX).find_map(cut);
+    found.unwrap_or_else(|| vec![(order, groups)])
 }
 
 /// So many runs of neighbours, as even as possible: the first ones take one more.
@@ -434,6 +452,32 @@ mod tests {
         ));
     }
 
+    /// Whatever comes out, no group is larger than was asked for where more groups could have been made.
+    fn as_small_as_asked(groups: &Groups, positions: usize, wanted: usize, least: usize) -> bool {
+        let largest = groups.iter().map(Vec::len).max().unwrap_or(0);
+        largest <= wanted || (groups.len() + 1) * least > positions
+    }
+
+    #[test]
+    fn groups_are_no_larger_than_asked_with_several_ranks_a_node() {
+        let sizes = |nodes: usize, each: usize, size| -> Vec<usize> {
+            let domains: Vec<usize> = (0..nodes * each).map(|r| r / each).collect();
+            rotated(&names(&domains), size, 1).unwrap().iter().map(Vec::len).collect()
+        };
+        assert_eq!(sizes(7, 2, Some(3)), [3, 3, 2, 3, 3]);
+        assert_eq!(sizes(33, 2, None), [14, 13, 13, 13, 13]);
+        // Every cluster of that many nodes, and every size that can be asked for.
+        for (nodes, each, size) in
+            (2..26).flat_map(|n| (1..6).flat_map(move |e| (2..=n).map(move |s| (n, e, s))))
+        {
+            let sizes = sizes(nodes, each, Some(size));
+            let (largest, count) = (sizes.iter().max().unwrap(), sizes.len());
+            assert!(largest - sizes.iter().min().unwrap() <= 1, "{nodes} {each} {size}: {sizes:?}");
+            let more = (count + 1) * 2 <= nodes * each;
+            assert!(*largest <= size || !more, "{nodes} nodes of {each}, {size}: {sizes:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn every_position_is_in_one_group_of_different_domains(
@@ -450,6 +494,8 @@ mod tests {
                 prop_assert!(sizes.iter().all(|&s| s > losses), "{:?}", sizes);
                 let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
                 prop_assert!(most - least <= 1, "{:?}", sizes);
+                let wanted = size.unwrap_or(GROUP_DEFAULT);
+                prop_assert!(as_small_as_asked(&groups, raw.len(), wanted, losses + 1), "{:?}", sizes);
             }
         }
 
@@ -461,8 +507,16 @@ mod tests {
             let spread = if copied { Spread::Copied } else { Spread::Rotated };
             let raw: Vec<usize> = (0..nodes * each)
                 .map(|r| if cyclic { r % nodes } else { r / each }).collect();
-            let can = nodes >= spread.members_least(losses);
-            prop_assert_eq!(divide(&names(&raw), None, losses, spread).is_ok(), can);
+            let least = spread.members_least(losses);
+            let found = divide(&names(&raw), None, losses, spread);
+            prop_assert_eq!(found.is_ok(), nodes >= least);
+            if let Ok(groups) = found {
+                let sizes = groups.iter().map(Vec::len);
+                prop_assert!(sizes.clone().all(|size| size >= least), "{:?}", groups);
+                prop_assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1, "{:?}", groups);
+                prop_assert_eq!(worst_sharing(&groups, &names(&raw)), 1);
+                prop_assert!(as_small_as_asked(&groups, raw.len(), GROUP_DEFAULT.max(least), least));
+            }
         }
     }
 

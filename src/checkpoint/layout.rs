@@ -151,25 +151,38 @@ fn runs(line: &[usize], wanted: usize, least: usize) -> Vec<Vec<usize>> {
 }
 
 /// Groups of the grid's positions, as many as the layout has dedicated positions for, and to each `losses` of these, of domains
-/// that the group has nobody in yet.
+/// that the group has nobody in yet. Where that can be had at all it is: groups of neighbours if dedicated positions fit into
+/// those, else whatever groups they fit into.
 fn with_dedicated(
     layout: &Layout,
     domains: &[String],
     losses: usize,
 ) -> Result<Groups, GroupError> {
-    let (of_grid, rest) = domains.split_at(layout.positions() - layout.dedicated);
+    let working = layout.positions() - layout.dedicated;
+    let (of_grid, rest) = domains.split_at(working);
     let count = (rest.len() / losses.max(1)).max(1);
     let size = of_grid.len().div_ceil(count);
     if size + losses > GROUP_MAX {
         return Err(GroupError::TooMany(size + losses));
     }
     let by_turns = dealt(of_grid, count)?;
+    let mut in_domain: BTreeMap<&str, usize> = BTreeMap::new();
+    domains.iter().for_each(|domain| *in_domain.entry(domain).or_default() += 1);
+    if let Some(at) = (working..domains.len()).find(|&at| in_domain[domains[at].as_str()] > count) {
+        let (name, here) = (domains[at].clone(), in_domain[domains[at].as_str()]);
+        return Err(GroupError::NoRoomApart { position: at, name, here, count });
+    }
     // Neighbours are better, but may come to fewer groups or more.
     let near = divide(of_grid, Some(size), 0, Spread::Rotated).ok();
-    let mut groups = near.filter(|groups| groups.len() == count).unwrap_or(by_turns);
+    let near = near.filter(|groups| groups.len() == count).unwrap_or(by_turns);
+    Ok(joined(near, domains, working, losses).unwrap_or_else(|| coloured(domains, working, count)))
+}
+
+/// These groups of `working` positions, each with `losses` of the others; None if the others do not fit one after the other.
+fn joined(mut groups: Groups, domains: &[String], working: usize, losses: usize) -> Option<Groups> {
     // Who fits into the fewest groups comes first.
     let fits = |group: &[usize], domain: &String| group.iter().all(|&m| domains[m] != *domain);
-    let mut open: Vec<usize> = (of_grid.len()..domains.len()).collect();
+    let mut open: Vec<usize> = (working..domains.len()).collect();
     open.sort_by_key(|&at| groups.iter().filter(|group| fits(group, &domains[at])).count());
     let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
     for at in open {
@@ -177,18 +190,67 @@ fn with_dedicated(
             groups[number].len() < sizes[number] + losses && fits(&groups[number], &domains[at])
         };
         // Neighbours of one domain go to different groups.
-        let Some(number) = (0..count).filter(free).min_by_key(|&n| groups[n].len() - sizes[n])
-        else {
-            return Err(GroupError::NoRoomApart {
-                position: at,
-                name: domains[at].clone(),
-                losses,
-            });
-        };
+        let number = (0..groups.len()).filter(free).min_by_key(|&n| groups[n].len() - sizes[n])?;
         groups[number].push(at);
     }
     groups.iter_mut().zip(&sizes).for_each(|(group, &size)| group[size..].sort_unstable());
-    Ok(groups)
+    Some(groups)
+}
+
+/// So many groups of different domains, as even as can be of the first `working` positions, and of the others: any, where no
+/// domain has more positions than there are groups.
+///
+/// Positions are the edges of a graph, from their domain to one of the rows that `count` neighbours of either kind make; groups
+/// are colours, of which no node of the graph has one twice. There are always as many as the busiest node has edges: where the
+/// colour that is free at one end is taken at the other, the path of these two colours from there changes them over.
+fn coloured(domains: &[String], working: usize, count: usize) -> Groups {
+    let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+    let ends: Vec<[usize; 2]> = (0..domains.len())
+        .map(|position| {
+            let row = match position < working {
+                true => position / count,
+                false => working.div_ceil(count) + (position - working) / count,
+            };
+            let next = numbers.len();
+            [row, *numbers.entry(&domains[position]).or_insert(next)]
+        })
+        .collect();
+    let rows = domains.len().div_ceil(count) + 1;
+    let node = |[row, domain]: [usize; 2], end: usize| [row, rows + domain][end];
+    // At each node the edge of each colour.
+    let mut edges: Vec<Vec<Option<usize>>> = vec![vec![None; count]; rows + numbers.len()];
+    for (position, &ends_here) in ends.iter().enumerate() {
+        let free = |end: usize| {
+            let free = edges[node(ends_here, end)].iter().position(Option::is_none);
+            free.expect("no node has more edges than there are colours")
+        };
+        let (mine, theirs) = (free(0), free(1));
+        // The path that leaves the domain by the row's free colour never comes to the row.
+        let (mut at, mut end) = (node(ends_here, 1), 1);
+        let (mut colour, mut other) = (mine, theirs);
+        let mut path = Vec::new();
+        while let Some(edge) = edges[at][colour] {
+            path.push((edge, colour, other));
+            end = 1 - end;
+            at = node(ends[edge], end);
+            (colour, other) = (other, colour);
+        }
+        for &(edge, colour, _) in &path {
+            (0..2).for_each(|end| edges[node(ends[edge], end)][colour] = None);
+        }
+        for (edge, _, colour) in path {
+            (0..2).for_each(|end| edges[node(ends[edge], end)][colour] = Some(edge));
+        }
+        (0..2).for_each(|end| edges[node(ends_here, end)][mine] = Some(position));
+    }
+    let mut groups = vec![Vec::new(); count];
+    for of_domain in &edges[rows..] {
+        for (group, &position) in groups.iter_mut().zip(of_domain) {
+            group.extend(position);
+        }
+    }
+    groups.iter_mut().for_each(|group: &mut Vec<usize>| group.sort_unstable());
+    groups
 }
 
 /// Why these groups would not survive what they are to.
@@ -338,6 +400,80 @@ mod tests {
             assert_eq!(ChecksumLayout::from_byte(layout.to_byte()), Some(layout));
         }
         assert_eq!(ChecksumLayout::from_byte(9), None);
+    }
+
+    /// Whether positions can be divided so, by trying: each in turn into every group that has nobody of its domain and room.
+    fn can_be_had(domains: &[usize], working: usize, count: usize, losses: usize) -> bool {
+        fn place(
+            at: usize,
+            domains: &[usize],
+            room: &mut [[usize; 2]],
+            groups: &mut [Vec<usize>],
+            working: usize,
+        ) -> bool {
+            let Some(domain) = domains.get(at) else { return true };
+            let kind = usize::from(at >= working);
+            for number in 0..groups.len() {
+                // One of two groups that are alike is enough.
+                let alike = |&before: &usize| {
+                    room[before] == room[number] && groups[before] == groups[number]
+                };
+                if room[number][kind] > 0
+                    && !groups[number].contains(domain)
+                    && !(0..number).any(|before| alike(&before))
+                {
+                    room[number][kind] -= 1;
+                    groups[number].push(*domain);
+                    if place(at + 1, domains, room, groups, working) {
+                        return true;
+                    }
+                    groups[number].pop();
+                    room[number][kind] += 1;
+                }
+            }
+            false
+        }
+        let mut room = vec![[working.div_ceil(count), losses]; count];
+        place(0, domains, &mut room, &mut vec![Vec::new(); count], working)
+    }
+
+    proptest! {
+        /// Ranks for checksums on nodes of the grid's, on their own, or on both, in any order.
+        #[test]
+        fn dedicated_positions_are_placed_wherever_they_can_be(
+            raw in proptest::collection::vec(0usize..5, 1..9), rest in proptest::collection::vec(0usize..5, 6),
+            size in 2usize..5, losses in 1usize..3,
+        ) {
+            let working = raw.len();
+            let dedicated = ChecksumLayout::Dedicated.dedicated(working, Some(size), losses);
+            let count = dedicated / losses;
+            let all: Vec<usize> = raw.into_iter().chain(rest.into_iter().cycle().take(dedicated)).collect();
+            let layout = Layout { dedicated, ..layout(1, working, Mapping::Row) };
+            let domains = names(all.iter().copied());
+            let found = ChecksumLayout::Dedicated.groups(&layout, &domains, Some(size), losses);
+            prop_assert_eq!(found.is_ok(), can_be_had(&all, working, count, losses), "{:?}", found);
+            if let Ok(groups) = found {
+                prop_assert_eq!(worst_sharing(&groups, &domains), 1);
+                for group in groups {
+                    let apart = group.iter().filter(|&&member| member >= working).count();
+                    prop_assert_eq!(apart, losses);
+                    prop_assert!(group.len() <= size + losses);
+                    prop_assert!(group[..group.len() - losses].iter().all(|&member| member < working));
+                }
+            }
+        }
+    }
+
+    /// The first two of the others have nowhere to go in groups of neighbours.
+    #[test]
+    fn where_neighbours_leave_no_place_other_groups_are_made() {
+        let layout = Layout { dedicated: 2, ..layout(2, 2, Mapping::Row) };
+        let domains = names([0, 1, 2, 3, 0, 1].into_iter());
+        let near = divide(&domains[..4], Some(2), 0, Spread::Rotated).unwrap();
+        assert_eq!(near, [[0, 1], [2, 3]]);
+        assert_eq!(joined(near, &domains, 4, 1), None);
+        let groups = ChecksumLayout::Dedicated.groups(&layout, &domains, Some(2), 1).unwrap();
+        assert_eq!(worst_sharing(&groups, &domains), 1);
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //!
 //! Where each node has a DIR of its own, the checksum in memory goes along: from commit to flush it does not change either,
 //! and it is the very parity that makes good the files that die with their node. There the first position of each DIR
-//! writes a manifest for what lies in it, once all files everywhere are whole.
+//! writes a manifest for what lies in it, once all files everywhere are whole. Ranks that keep checksums alone write those there;
+//! to a DIR that all share they write nothing, and go along with what the others agree on.
 //!
 //! *If the next save is due while helpers are at work, it is put off, and the ranks go on computing*, boundary by
 //! boundary. To wait would cost all ranks all that time; to give the epoch up would mean that storage slower than the
@@ -146,12 +147,19 @@ pub(super) struct Awaited {
 }
 
 impl Level2 {
-    /// `alone`: memory holds no checkpoint.
-    pub(super) fn new(storage: Storage, seats: &[usize], me: usize, alone: bool) -> Self {
+    /// `alone`: memory holds no checkpoint. `working`: so many positions, the first ones, have a part of the matrix.
+    pub(super) fn new(
+        storage: Storage,
+        (seats, working): (&[usize], usize),
+        me: usize,
+        alone: bool,
+    ) -> Self {
         let scheduler = Scheduler::new(storage.every, 0, 0.0);
         let waited = storage.helpers == Helpers::Off;
+        let writes = |position: usize| storage.sight == Sight::Node || position < working;
         let here = seats.iter().enumerate().filter(|(_, seat)| **seat == me);
-        let lists = here.map(|(position, _)| position as u32).collect();
+        let lists = here.map(|(position, _)| position).filter(|&position| writes(position));
+        let lists = lists.map(|position| position as u32).collect();
         Self {
             storage,
             lists,
@@ -379,8 +387,11 @@ impl Errand {
             return Err(failed(&"the position's memory is not as long as it was made"));
         }
         let parity = match &self.check {
-            Some((part, _)) => Some(self.depot.peek(self.position, *part).map_err(|e| failed(&e))?),
-            None => None,
+            // Where others keep it there is no such part.
+            Some((part, check)) if check.words > 0 => {
+                Some(self.depot.peek(self.position, *part).map_err(|e| failed(&e))?)
+            }
+            _ => None,
         };
         let check = self.check.as_ref().map(|(_, check)| check.clone());
         let parity = parity.as_ref().map_or(&[][..], |region| region.bytes());
@@ -576,9 +587,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             over,
         };
         let stuck = !level2.stuck.is_empty();
+        // Checksums alone are of no use where nothing is lost with a node.
+        let nothing = !apart && self.header.id.position as usize >= self.layout.working();
         let task = Task::start(move |flow| match stuck {
             // Another one would only get stuck beside it.
             true => Err(Stopped::Failed("the helper is still stuck in an earlier epoch".into())),
+            false if nothing => Ok(0),
             false => errand.run(flow),
         });
         level2.flight = Some((about, task));

@@ -31,6 +31,8 @@ pub struct Told {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     pub check: Check,
+    /// Whose file says so: how much parity there is differs where some keep all of it.
+    pub of: usize,
     pub code: Code,
     pub layout: ChecksumLayout,
     /// Members, by their place in it, whose files are gone.
@@ -79,15 +81,16 @@ fn made(check: &Check) -> (&[u32], u32, u8, u8) {
     (&check.members, check.losses, check.code, check.layout)
 }
 
-/// The verdict on an epoch of so many `positions`, of which the ranks have `told`. Files in `bad`, by DIR and position,
-/// are not what was written.
+/// The verdict on an epoch of which the ranks, one for each position, have `told`; the first `working` of these have a part of
+/// the matrix. Files in `bad`, by DIR and position, are not what was written.
 pub fn recall(
-    positions: usize,
+    working: usize,
     told: &[Told],
     bad: &BTreeSet<(usize, usize)>,
 ) -> Result<Recall, String> {
+    let positions = told.len();
     let mut readers: Vec<Option<Reader>> = vec![None; positions];
-    let mut groups: BTreeMap<u32, &Check> = BTreeMap::new();
+    let mut groups: BTreeMap<u32, (usize, &Check)> = BTreeMap::new();
     for told_here in told {
         let seat = told_here.seat;
         for seen in &told_here.seen {
@@ -100,25 +103,37 @@ pub fn recall(
             if readers[at].is_none() || own {
                 readers[at] = Some(Reader { seat, rank: if own { at } else { seat } });
             }
-            let known = groups.entry(check.group).or_insert(check);
+            let (_, known) = groups.entry(check.group).or_insert((at, check));
             if made(known) != made(check) {
                 return Err("its files tell of different groups".into());
             }
         }
     }
     let mut placed = vec![false; positions];
-    for &member in groups.values().flat_map(|check| &check.members) {
+    // Who keeps checksums alone has a number behind all others'.
+    let beyond = |member: &u32| *member as usize >= positions;
+    if groups.values().flat_map(|(_, check)| &check.members).any(beyond) {
+        return Err("its groups have more members that keep checksums alone than this run: start it with the --layout, the \
+                    --group and the --losses that it was written with"
+            .into());
+    }
+    for &member in groups.values().flat_map(|(_, check)| &check.members) {
         match placed.get_mut(member as usize) {
             Some(place) if !*place => *place = true,
             _ => return Err("its files tell of different groups".into()),
         }
     }
     let untold: Vec<usize> = (0..positions).filter(|&position| !placed[position]).collect();
+    if untold.first().is_some_and(|&first| first >= working) {
+        return Err("its groups have fewer members that keep checksums alone than this run: start it with the --layout, the \
+                    --group and the --losses that it was written with"
+            .into());
+    }
     if !untold.is_empty() {
         return Err(format!("no file is left of the groups of positions {untold:?}"));
     }
     let mut stored = Vec::new();
-    for check in groups.into_values() {
+    for (of, check) in groups.into_values() {
         let members = check.members.iter().map(|&member| member as usize);
         let is_lost = |member: &usize| readers[*member].is_none();
         let lost: Vec<usize> = members.clone().filter(is_lost).collect();
@@ -137,7 +152,7 @@ pub fn recall(
             Code::from_byte(check.code).ok_or("its parity is in a code that is not known")?;
         let layout = ChecksumLayout::from_byte(check.layout)
             .ok_or("its parity is in a layout that is not known")?;
-        stored.push(Stored { check: check.clone(), code, layout, lost });
+        stored.push(Stored { check: check.clone(), of, code, layout, lost });
     }
     Ok(Recall { readers, groups: stored })
 }
@@ -219,6 +234,23 @@ mod tests {
         other[0].seen[0].check.code = 77;
         other[1].seen[0].check.code = 77;
         assert!(recall(4, &other, &none).unwrap_err().contains("a code that is not known"));
+    }
+
+    /// Four in one group, the last of which keeps its checksum alone.
+    #[test]
+    fn members_that_keep_checksums_alone_are_members() {
+        let none = BTreeSet::new();
+        let told = apart(&[&[0], &[], &[2], &[3]], 4, 1);
+        assert_eq!(recall(3, &told, &none).unwrap().lost(), [1]);
+        let told = apart(&[&[0], &[1], &[2], &[]], 4, 1);
+        assert_eq!(recall(3, &told, &none).unwrap().lost(), [3]);
+        // A run without it, and one that has one more.
+        let fewer = apart(&[&[0], &[1], &[2]], 4, 1);
+        assert!(recall(3, &fewer, &none).unwrap_err().contains("have more members"));
+        let more = apart(&[&[0], &[1], &[2], &[3], &[]], 4, 1);
+        assert!(recall(4, &more, &none).unwrap_err().contains("have fewer members"));
+        let why = recall(5, &more, &none).unwrap_err();
+        assert!(why.contains("no file is left of the groups of positions [4]"), "{why}");
     }
 
     /// However far each node is from one epoch to the next, and whichever nodes are gone then: where a node that is left

@@ -645,7 +645,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             scheduler: Scheduler::new(config.interval, 0, 0.0),
             copies: [None; 2],
             started: Instant::now(),
-            level2: config.storage.clone().map(|storage| Level2::new(storage, &seats, me, disk)),
+            level2: config.storage.clone().map(|storage| {
+                let seats = (&seats[..], test.layout.working());
+                Level2::new(storage, seats, me, disk)
+            }),
             world,
         };
         this.holding.head.write(&this.header);

@@ -94,7 +94,8 @@ impl Saved {
 
     /// So many words that nobody needs before the first save, for whatever a start puts together; None if there are fewer.
     pub fn spare(&mut self, words: usize) -> Option<&mut [u64]> {
-        self.b.as_mut().or(self.c.as_mut())?.words_mut().get_mut(..words)
+        let mut all = [&mut self.b, &mut self.c].into_iter().flatten();
+        all.find_map(|region| region.words_mut().get_mut(..words))
     }
 
     /// Calls `code` with this member's matrix rows and checksum, then with those of its small state.

@@ -12,7 +12,7 @@ use super::shelved;
 use crate::blas;
 use crate::burnin::probe::Extent;
 use crate::supervise::start::trial::{self, Place, Said};
-use crate::supervise::talk::agent::{self, Asked};
+use crate::supervise::talk::agent::{self, Asked, Dir};
 use crate::supervise::talk::processes;
 
 #[derive(Clone, Debug, Args)]
@@ -41,6 +41,14 @@ pub struct AgentFlags {
     #[arg(long, value_name = "NAME")]
     pub job: Option<String>,
 
+    /// That is a folder of this node's own: say also what lies there
+    #[arg(long, requires = "job")]
+    pub own: bool,
+
+    /// Processors that the run's helpers are to have for themselves: say whether they can
+    #[arg(long, value_name = "LIST")]
+    pub helper_cores: Option<String>,
+
     /// Instead of serving, say what room this node has there, and end
     #[arg(long, value_name = "DIR", requires = "job")]
     pub look_at_level2: Option<PathBuf>,
@@ -67,14 +75,16 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
     }
     let job = flags.job.clone().unwrap_or_default();
     if let Some(dir) = &flags.look_at_level2 {
-        let told = serde_json::to_string(&shelved::room(dir, &job));
+        let told = serde_json::to_string(&shelved::room(dir, &job, flags.own));
         println!("{}", told.expect("plain values have a JSON form"));
         return ExitCode::SUCCESS;
     }
     // Whoever is called again amid a run must answer at once, and storage may hang: the run goes on without it.
     let amid = flags.run.as_deref().is_some_and(|run| !processes::of_run(run, None).is_empty());
-    let storage = flags.level2.clone().filter(|_| !amid).map(|dir| (dir, job));
-    match agent::run(&Asked { blas: flags.blas.clone(), storage }) {
+    let storage = flags.level2.clone().filter(|_| !amid);
+    let storage = storage.map(|path| Dir { path, job, own: flags.own });
+    let (blas, helper_cores) = (flags.blas.clone(), flags.helper_cores.clone());
+    match agent::run(&Asked { blas, storage, helper_cores }) {
         Ok(()) => ExitCode::SUCCESS,
         // Nobody is left to tell: the supervisor has gone.
         Err(_) => Exit::Environment.into(),

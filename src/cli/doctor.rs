@@ -16,6 +16,8 @@ use super::run::{self, NodeFlags, Plan};
 use super::shelved;
 use super::template::own_program;
 use crate::blas::arithmetic::Rules;
+use crate::checkpoint::plan::Helpers;
+use crate::input::memory_need::human;
 use crate::supervise::judge::fitness::{Expected, Finding, Need, judge};
 use crate::supervise::remember::clerk::Clerk;
 use crate::supervise::remember::events::unix_ms;
@@ -87,10 +89,18 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules
     if let Some(protection) = &plan.loaded.settings.protection
         && let Some(level2) = &protection.level2
     {
-        match shelved::examine(level2, &protection.job, needs.epoch_bytes()) {
-            Ok(told) => println!("{}: {told}", level2.dir.display()),
-            Err(_) if tell => {}
-            Err(why) => return Err(Refusal(Exit::Environment, why)),
+        let dir = level2.dir.display();
+        let waits = protection.helpers == Helpers::Off;
+        let looked = shelved::asked(protection)
+            .map(|_| shelved::examine(level2, &protection.job, needs.epoch_bytes(), waits));
+        match looked {
+            None => println!(
+                "{dir}: not looked at: --domains says what each rank's is; a checkpoint has {} on the node with the most",
+                human(u128::from(needs.epoch_bytes()))
+            ),
+            Some(Ok(told)) => println!("{dir}: {told}"),
+            Some(Err(_)) if tell => {}
+            Some(Err(why)) => return Err(Refusal(Exit::Environment, why)),
         }
     }
     Ok((needs, run::rounding_rules(&plan.loaded, &[])))

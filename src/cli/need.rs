@@ -5,6 +5,8 @@
 //! checkpoint (the very buffers of each position); ranks are laid out in the order of the hosts, as
 //! the launchers do.
 
+use std::collections::BTreeSet;
+
 use super::protection::{STATE_BYTES, read_domains};
 use crate::checkpoint::need::{buffers_of_each, file_bytes, file_bytes_with_parity, memory_bytes};
 use crate::checkpoint::plan::Layout;
@@ -18,6 +20,7 @@ use crate::params::TestParams;
 use crate::storage::Sight;
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::start::hosts::Host;
+use crate::topology::Topology;
 
 /// What the hosts' ranks need, by host, and the named memory of the largest rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +56,9 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
         .collect();
     // Where nobody says how many threads a rank has, they are guessed to be as many as it would have here.
     let slots = hosts.iter().map(|host| host.slots).max().unwrap_or(1);
-    let threads = loaded.settings.threads.unwrap_or((cores::count() / slots.max(1)).max(1));
+    let helpers = protection.and_then(|p| p.helper_cores.as_ref()).map(|named| &named.0);
+    let cores = helpers.map_or(cores::count(), |named| cores_beside(named, Topology::here()));
+    let threads = loaded.settings.threads.unwrap_or((cores / slots.max(1)).max(1));
     let means = Means { engine: loaded.settings.engine, threads };
     let domain_file = match protection.and_then(|p| p.domains.as_deref()) {
         Some(path) => Some(read_domains(path)?),
@@ -102,7 +107,8 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
                 }
                 Some(Sight::Shared) => {
                     let file = |at| file_bytes(&layout, at, ld(at), STATE_BYTES);
-                    let whole: u64 = (0..layout.positions()).map(file).sum();
+                    // Who keeps checksums alone writes nothing there.
+                    let whole: u64 = (0..layout.working()).map(file).sum();
                     of_test.iter_mut().for_each(|of_host| of_host.2 = whole);
                 }
                 None => {}
@@ -117,6 +123,11 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
         }
     }
     Ok(needs)
+}
+
+/// Cores that are left to ranks beside those that have one of these processors.
+fn cores_beside(helpers: &BTreeSet<usize>, topology: &Topology) -> usize {
+    cores::count().saturating_sub(topology.among(&topology.of_their_cores(helpers)).cores())
 }
 
 fn group_of_each(
@@ -190,6 +201,32 @@ mod tests {
         }
     }
 
+    /// Nodes of a rack are lost together, so groups are of racks, and a file has more parity; how many there are does not change.
+    #[test]
+    fn failure_domains_change_what_lies_on_a_nodes_own_storage() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("domains");
+        let bytes = |domains: &str, slots: &[usize]| -> Vec<f64> {
+            std::fs::write(&file, domains).unwrap();
+            let words = "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --level2 /x --level2-scope node";
+            let words = format!("{words} --domains {}", file.display());
+            let needs = of_hosts(&loaded(&words), &hosts(slots), 4).unwrap();
+            let quarter = 8000.0 * 8001.0 * 8.0 / 4.0;
+            needs.hosts.iter().map(|need| need.stored_bytes as f64 / quarter).collect()
+        };
+        let near = |found: Vec<f64>, wanted: &[f64]| {
+            assert_eq!(found.len(), wanted.len());
+            let close = |(is, of): (&f64, &f64)| (is - of).abs() <= 0.03 * of;
+            assert!(found.iter().zip(wanted).all(close), "{found:?} for {wanted:?}");
+        };
+        let alone = 4.0 / 3.0;
+        near(bytes("", &[1, 1, 1, 1]), &[alone; 4]);
+        near(bytes("n0 a\nn1 a\nn2 b\nn3 b\n", &[1, 1, 1, 1]), &[2.0; 4]);
+        // Each rank a domain of its own, as where one node stands for several: what they write lies on one device.
+        let ranks: String = (0..4).map(|rank| format!("rank:{rank} d{rank}\n")).collect();
+        near(bytes(&ranks, &[3, 1]), &[3.0 * alone, alone]);
+    }
+
     #[test]
     fn without_protection_all_memory_is_the_ranks_own() {
         let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2");
@@ -213,6 +250,19 @@ mod tests {
         assert_eq!(needs.groups, [0, 0, 0, 0, 0]);
         assert_eq!(needs.hosts[4].own_bytes, 64 << 20);
         assert!(needs.hosts[0].own_bytes > 64 << 20);
+        // Storage that all see has the matrix, a node's own what its memory has: a quarter of it, or the checksum of all.
+        let with = |scope: &str| {
+            let words = format!(
+                "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --layout dedicated --level2 /x --level2-scope {scope}"
+            );
+            of_hosts(&self::loaded(&words), &hosts(&[1, 1, 1, 1, 1]), 5).unwrap().hosts
+        };
+        for (scope, quarters) in [("shared", 4.0), ("node", 1.0)] {
+            for need in with(scope) {
+                let times = need.stored_bytes as f64 / quarter / quarters;
+                assert!((0.97..1.02).contains(&times), "{scope}: {times}");
+            }
+        }
         let why = of_hosts(&loaded, &hosts(&[1, 1, 1, 2]), 5).unwrap_err();
         assert!(why.contains("\"n3\"") && why.contains("--layout dedicated"), "{why}");
     }

@@ -416,10 +416,9 @@ impl<'a> Guardian<'a> {
         let shape = context.shape;
         let position = shape.grid.rank(shape.row, shape.col);
         let last_sign = self.last_sign_of_life(position);
-        let storage = self.level2.as_ref().map(|level2| {
+        let storage = self.level2.as_ref().and_then(|_| {
             let in_place = max(context, story.has_lost.into()) > 0;
-            let (test, helpers) = ((number as u32, digest), self.settings.helpers);
-            level2.of_test(test, &self.rounding, self.fresh_run, in_place, helpers)
+            self.storage(number as u32, digest, in_place)
         });
         let among = || context.grid.split(Some(0), position).expect("everybody is in the world");
         let others_wait = everybody.is_some();
@@ -532,13 +531,21 @@ impl<'a> Guardian<'a> {
         outcome.course = account.way.course(params.n, params.nb);
         let record = Record { digest, run_id: own_run_id(), outcome };
         let bytes = serde_json::to_vec(&record).expect("plain values have a JSON form");
-        if !checkpointer.record(number as u32, &bytes) && context.grid.rank() == 0 {
+        if others_wait {
+            checkpointer.world().tell(&bytes, dedicated::TELLER);
+        }
+        self.end(checkpointer, number as u32, bytes);
+        Ok(record.outcome)
+    }
+
+    /// A test is over: its result is kept, and what there is of its matrix goes. All ranks with a position together.
+    fn end(&self, mut checkpointer: Checkpointer<Positions, Group>, number: u32, result: Vec<u8>) {
+        if !checkpointer.record(number, &result) && checkpointer.position() == 0 {
             say("no room to keep this result: a restart would run the test again");
         }
         let first = self.level2.as_ref().filter(|_| checkpointer.speaks_for_dir());
         let shelf = first.map(|level2| level2.shelf.clone());
-        let kept =
-            shelf.clone().map(|shelf| patiently(move || shelf.put_result(number as u32, &bytes)));
+        let kept = shelf.clone().map(|shelf| patiently(move || shelf.put_result(number, &result)));
         if let Some(Err(why)) = &kept {
             say(format_args!("this result is kept in memory alone: {why}"));
         }
@@ -550,7 +557,13 @@ impl<'a> Guardian<'a> {
                 Ok(())
             });
         }
-        Ok(record.outcome)
+    }
+
+    /// What the start of a test is told of the second level.
+    fn storage(&self, number: u32, digest: u64, in_place: bool) -> Option<Storage> {
+        let helpers = self.settings.helpers;
+        let level2 = self.level2.as_ref()?;
+        Some(level2.of_test((number, digest), &self.rounding, self.fresh_run, in_place, helpers))
     }
 
     /// What is wrong with a start, where storage is gone that might have helped.

@@ -20,6 +20,7 @@ use super::template::own_program;
 use crate::blas::Library;
 use crate::blas::arithmetic::Rules;
 use crate::input::Loaded;
+use crate::input::processors::List;
 use crate::storage::Sight;
 use crate::supervise::judge::ending::STATUS_RESUMABLE;
 use crate::supervise::judge::life;
@@ -33,7 +34,7 @@ use crate::supervise::start::hosts::{
 };
 use crate::supervise::start::launcher::Launcher;
 use crate::supervise::supervisor::{Settings, supervise};
-use crate::supervise::talk::agent::Asked;
+use crate::supervise::talk::agent::{Asked, Dir};
 use crate::supervise::talk::cluster::FANOUT;
 use crate::supervise::talk::shell::{RemoteShell, quote, quote_all};
 use crate::supervise::tell::status::Problem;
@@ -300,8 +301,11 @@ pub(super) fn asked(loaded: &Loaded) -> Asked {
         true => whole(name.into()).to_string_lossy().into_owned(),
         false => name,
     });
-    let storage = settings.protection.as_ref().and_then(shelved::asked);
-    Asked { blas, storage: storage.map(|(dir, job)| (whole(dir), job)) }
+    let protection = settings.protection.as_ref();
+    let storage = protection.and_then(shelved::asked);
+    let storage = storage.map(|dir| Dir { path: whole(dir.path), ..dir });
+    let helper_cores = protection.and_then(|p| p.helper_cores.as_ref()).map(List::to_string);
+    Asked { blas, storage, helper_cores }
 }
 
 /// What starts an agent on a node.
@@ -477,8 +481,8 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         && !env.iter().any(|(n, _)| n == "SKT_JOB")
     {
         eprintln!("skt-hpl run: goes on with the memory it began with: job {began}");
-        if let Some((_, job)) = &mut asked.storage {
-            job.clone_from(&began);
+        if let Some(dir) = &mut asked.storage {
+            dir.job.clone_from(&began);
         }
         job = Some(began);
     }

@@ -11,7 +11,8 @@ use crate::lu::unix_seconds;
 use crate::storage::names::{Key, dir_of};
 use crate::storage::shelf::{self, free_bytes};
 use crate::storage::{Shelf, Sight, speed};
-use crate::supervise::talk::wire::Storage;
+use crate::supervise::talk::agent::Dir;
+use crate::supervise::talk::wire::{Lying, Storage};
 
 /// One job's folder.
 #[derive(Debug, Serialize)]
@@ -139,27 +140,45 @@ pub fn clean(dir: &Path, job: &str) -> Result<String, String> {
     })
 }
 
-/// What room this node has in a DIR for the checkpoints of a job.
-pub fn room(dir: &Path, job: &str) -> Result<Storage, String> {
+/// What room this node has in a DIR for the checkpoints of a job; if it is the node's `own`, also what lies there.
+pub fn room(dir: &Path, job: &str, own: bool) -> Result<Storage, String> {
     let at = here(dir);
-    Shelf::new(&at, job).check()?;
+    let shelf = Shelf::new(&at, job);
+    shelf.check()?;
     let free_bytes = free_bytes(&at)?;
-    let own = shelf::list_user(&at)?.into_iter().find(|listed| listed.job == job);
-    let held_bytes = own.map_or(0, |listed| listed.bytes);
-    Ok(Storage { dir: at.display().to_string(), free_bytes, held_bytes })
+    let listed = shelf::list_user(&at)?.into_iter().find(|listed| listed.job == job);
+    let held_bytes = listed.as_ref().map_or(0, |listed| listed.bytes);
+    // What cannot be believed draws nobody anywhere.
+    let whole = listed.and_then(|listed| listed.stock.ok()).map(|stock| stock.whole);
+    let whole = whole.unwrap_or_default();
+    let lying = |(key, positions): (Key, Vec<u32>)| {
+        let found = whole.iter().find(|about| about.key() == key);
+        let Key { run, test, epoch } = key;
+        Lying { run, test, epoch, whole_at: found.map(|about| about.boundary), positions }
+    };
+    let files = if own { shelf.files() } else { Vec::new() };
+    let lying = files.into_iter().map(lying).collect();
+    Ok(Storage { dir: at.display().to_string(), free_bytes, held_bytes, lying })
 }
 
-/// What nodes are asked to look at for a run with a second level: DIR and the job. None where they cannot tell what DIR is:
-/// it is named by failure domains, which follow ranks.
-pub fn asked(protection: &Protection) -> Option<(PathBuf, String)> {
+/// What nodes are asked to look at for a run with a second level. None where they cannot tell what DIR is: it is named by
+/// failure domains, which follow ranks.
+pub fn asked(protection: &Protection) -> Option<Dir> {
     let level2 = protection.level2.as_ref()?;
     let follows = protection.domains.is_some() && dir_of(&level2.dir, "") != level2.dir;
-    (!follows).then(|| (level2.dir.clone(), protection.job.clone()))
+    let (path, job) = (level2.dir.clone(), protection.job.clone());
+    (!follows).then_some(Dir { path, job, own: level2.scope == Sight::Node })
 }
 
-/// What `doctor` says of a DIR for a run whose epochs have so many bytes, and whether that is a problem.
-pub fn examine(level2: &Level2, job: &str, epoch_bytes: u64) -> Result<String, String> {
-    let storage = room(&level2.dir, job)?;
+/// What `doctor` says of a DIR for a run whose epochs have so many bytes, and whether that is a problem. `waits`: the ranks do,
+/// for as long as that takes.
+pub fn examine(
+    level2: &Level2,
+    job: &str,
+    epoch_bytes: u64,
+    waits: bool,
+) -> Result<String, String> {
+    let storage = room(&level2.dir, job, false)?;
     let speed = speed::measure(Path::new(&storage.dir))?;
     if let Some(why) = storage.lacking(epoch_bytes) {
         return Err(why);
@@ -174,10 +193,11 @@ pub fn examine(level2: &Level2, job: &str, epoch_bytes: u64) -> Result<String, S
         ),
     };
     Ok(format!(
-        "{} free; a checkpoint has {one}{of_what}; this node alone writes {}/s there, at which it takes {:.1} s; {others}",
+        "{} free; a checkpoint has {one}{of_what}; this node alone writes {}/s there, at which it takes {:.1} s{}; {others}",
         human(u128::from(free)),
         human(speed as u128),
-        epoch_bytes as f64 / speed
+        epoch_bytes as f64 / speed,
+        if waits { ", for which all ranks stop" } else { "" }
     ))
 }
 
@@ -200,18 +220,29 @@ mod tests {
             every: Interval::Iterations(1),
             scope: Sight::Shared,
         };
-        let told = examine(&level2(dir.path()), "x", 1 << 20).unwrap();
+        let told = examine(&level2(dir.path()), "x", 1 << 20, false).unwrap();
         assert!(told.contains("a checkpoint has 1.0 MiB") && told.contains("/s"), "{told}");
-        let why = examine(&level2(dir.path()), "x", 1 << 60).unwrap_err();
+        assert!(!told.contains("ranks stop"), "{told}");
+        let told = examine(&level2(dir.path()), "x", 1 << 20, true).unwrap();
+        assert!(told.contains("for which all ranks stop"), "{told}");
+        let why = examine(&level2(dir.path()), "x", 1 << 60, false).unwrap_err();
         assert!(why.contains("are free"), "{why}");
         // What the job has there counts as room.
         let shelf = Shelf::new(dir.path(), "x");
-        let before = room(dir.path(), "x").unwrap();
+        let before = room(dir.path(), "x", true).unwrap();
         shelf.prepare("token").unwrap();
-        let after = room(dir.path(), "x").unwrap();
+        let after = room(dir.path(), "x", true).unwrap();
         assert_eq!((before.held_bytes, after.held_bytes), (0, 5));
+        assert_eq!(after.lying, []);
+        // A file without a manifest says nothing of the epoch; where all see one DIR nobody asks whose files lie there.
+        let key = Key { run: 7, test: 1, epoch: 4 };
+        shelf.make_epoch(key).unwrap();
+        std::fs::write(shelf.position(key, 3), "x").unwrap();
+        let lying = Lying { run: 7, test: 1, epoch: 4, whole_at: None, positions: vec![3] };
+        assert_eq!(room(dir.path(), "x", true).unwrap().lying, [lying]);
+        assert_eq!(room(dir.path(), "x", false).unwrap().lying, []);
         shelf.clean().unwrap();
-        assert!(examine(&level2(Path::new("/nonexistent")), "x", 1).is_err());
+        assert!(examine(&level2(Path::new("/nonexistent")), "x", 1, false).is_err());
         assert!(words(dir.path(), &survey(dir.path()).unwrap()).contains("nothing of yours"));
         assert!(clean(dir.path(), "x").unwrap().contains("nothing of yours"));
         assert!(survey(Path::new("/nonexistent")).is_err());

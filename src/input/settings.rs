@@ -554,7 +554,7 @@ impl Overrides {
         Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
     }
 
-    /// Ranks that keep checksums alone are part of saves in memory, and of nothing else.
+    /// Ranks that keep checksums alone are part of saves in memory, and of nothing that has none or goes on without a start.
     fn dedicated_ranks_have_a_part(&self) -> Result<(), Diagnostics> {
         let saves = !matches!(self.checkpoint, None | Some(Saving::Off));
         if self.layout != Some(ChecksumLayout::Dedicated) {
@@ -567,17 +567,11 @@ impl Overrides {
             )
         } else if !saves {
             return Ok(());
-        } else if self.level2.is_some() {
-            let what = match self.method {
-                Some(Guarding::Saves(Method::Disk)) => {
-                    "method disk keeps nothing in memory that they could keep the checksums of"
-                }
-                _ => {
-                    "what goes to storage is written by ranks that have a part of the matrix, with the checksums they hold, and \
-                     these hold none"
-                }
-            };
-            (what, "give --layout striped, or leave --level2 out")
+        } else if self.method == Some(Guarding::Saves(Method::Disk)) {
+            (
+                "method disk keeps nothing in memory that they could keep the checksums of",
+                "give --layout striped, or --method self, whose checkpoints in memory go to DIR as well",
+            )
         } else if self.nonstop == Some(true) {
             (
                 "under nonstop who stands by takes a place in the grid, and nobody theirs",
@@ -990,10 +984,12 @@ mod tests {
         let abft = Some(Guarding::Checksums);
         refused(Overrides { method: abft, ..plain.clone() }, "--checksum-columns");
         let level2 = Some(PathBuf::from("/scratch"));
-        let off = refused(Overrides { level2: level2.clone(), ..plain.clone() }, "--level2");
-        off.apply(&mut dat()).unwrap();
+        let stored = Overrides { level2: level2.clone(), ..plain.clone() };
+        stored.apply(&mut dat()).unwrap();
+        Overrides { level2_scope: Some(Sight::Node), ..stored }.apply(&mut dat()).unwrap();
         let disk = Some(Guarding::Saves(Method::Disk));
-        refused(Overrides { level2, method: disk, ..plain.clone() }, "nothing in memory");
+        let off = refused(Overrides { level2, method: disk, ..plain.clone() }, "nothing in memory");
+        off.apply(&mut dat()).unwrap();
         refused(Overrides { nonstop: Some(true), ..plain.clone() }, "nonstop");
         let (encode, method) = (Some(Encoding::Helper), Some(Guarding::Saves(Method::Double)));
         refused(Overrides { encode, method, ..plain.clone() }, "--encode pipelined");

@@ -139,8 +139,11 @@ impl<'a> Source<'a> {
         mut half: impl FnMut(),
     ) -> Result<(), String> {
         let row_bytes = ld * 8;
+        if rows * row_bytes == 0 {
+            return Ok(());
+        }
         // Two chunks at least, so that there is something between them.
-        let step = (CHUNK_BYTES / row_bytes.max(1)).clamp(1, rows.div_ceil(2).max(1));
+        let step = (CHUNK_BYTES / row_bytes).clamp(1, rows.div_ceil(2));
         // Bytes of a file are words of this machine: what a person carries to another kind does not check.
         let mut chunk = Region::anonymous(step * row_bytes).map_err(|e| self.wrong(&e))?;
         let mut midway = false;
@@ -241,6 +244,35 @@ mod tests {
         let why = source.check(None, (rows, pitch), |row, _| row != 10).unwrap_err();
         assert!(why.contains("its state's parity"), "{why}");
         assert!(source.check(None, (rows, 77), |_, _| true).is_err());
+    }
+
+    /// Ranks that keep checksums alone have no rows of data, and those whose checksums they keep no parity.
+    #[test]
+    fn a_part_that_is_empty_is_read_as_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p0");
+        let (front, vouch, data) = sample(&about(1, 0, 1, 10), 0, 30);
+        let check = |words| {
+            Some(Check { group: 0, members: vec![0, 1], losses: 1, code: 0, layout: 3, words })
+        };
+        let none = Front { check: check(0), ..front.clone() };
+        write_position(&path, &none, &vouch, [data.bytes(), &[]], None, &Flow::default()).unwrap();
+        assert!(read(&path, &front.about, 0).unwrap() == data.words());
+        let source = Source::open(&path, &front.about, 0).unwrap();
+        source.check(Some(&mut []), (0, 40), |_, _| false).unwrap();
+        // The same words as parity alone, in thirty rows of 40 and none for the small state.
+        let alone = Front { rows: 0, cols: 0, ld: 0, check: check(1200), ..front };
+        write_position(&path, &alone, &vouch, [&[], data.bytes()], None, &Flow::default()).unwrap();
+        let source = Source::open(&path, &alone.about, 0).unwrap();
+        source.rows(Some(&mut []), |_, _| false, || panic!("there is no midway")).unwrap();
+        let mut into = Region::anonymous(1200 * 8).unwrap();
+        let mut rows = 0;
+        let seen = |_: usize, line: &[u64]| {
+            rows += 1;
+            line.len() == 40
+        };
+        source.check(Some(into.bytes_mut()), (30, 40), seen).unwrap();
+        assert!(into.words() == data.words() && rows == 30);
     }
 
     #[test]

@@ -255,6 +255,8 @@ fn stream(
 
     let data = &data[..front.data_words() as usize * 8];
     let check = &check[..front.check.as_ref().map_or(0, |check| check.words as usize * 8)];
+    // Who has no part of the matrix writes parity alone.
+    let longer = usize::from(data.is_empty());
     for (part, bytes) in [data, check].into_iter().enumerate() {
         let at = [front.data_at(), front.check_at()][part];
         let (whole, rest) = bytes.split_at(bytes.len() / BLOCK_BYTES * BLOCK_BYTES);
@@ -264,7 +266,7 @@ fn stream(
             Some(over) => in_pieces(&in_blocks([&over.data, &over.check][part], all.end)),
         };
         for (turn, piece) in pieces.iter().enumerate() {
-            if part == 0 && turn == pieces.len() / 2 {
+            if part == longer && turn == pieces.len() / 2 {
                 hit(Point::StreamHalf, position);
             }
             target.at = at + piece.start as u64;

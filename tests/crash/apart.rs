@@ -48,6 +48,11 @@ impl Apart {
         this
     }
 
+    fn protect(mut self, args: &[&str]) -> Self {
+        self.scene = self.scene.protect(args);
+        self
+    }
+
     fn dir(&self, node: usize) -> PathBuf {
         self.storage.path().join(format!("d{node}"))
     }
@@ -119,6 +124,71 @@ fn memory_is_gone_and_nodes_with_their_storage() {
         scene.lose_all_and(lost);
         scene.comes_back(lost);
     }
+}
+
+/// Of four that compute and those that keep their checksums alone: whichever are gone with their storage, as many as are borne.
+#[test]
+fn memory_is_gone_and_nodes_that_keep_checksums_alone() {
+    type Case<'a> = (&'a [&'a str], &'a str, &'a [usize]);
+    let two = &["--losses", "2"];
+    let cases: &[Case] = &[
+        (&[], "stream-half:4:2", &[4]),
+        (&[], "manifest-synced:4:2", &[1]),
+        (two, "stream-synced:5:2", &[0, 5]),
+        (&["--helpers", "off"], "manifest-whole:0:2", &[4]),
+        (&["--method", "double"], "prune-half:4:2", &[2]),
+        (two, "manifest-whole:4:2", &[4, 5]),
+        (&["--method", "single"], "pruned:4:2", &[4]),
+        (two, "stream-whole:1:2", &[1, 3]),
+    ];
+    for (args, point, lost) in some(cases, 4) {
+        let idle = if args == two { 2 } else { 1 };
+        let scene = Apart::with_idle(2, 2, idle, args).protect(&["--layout", "dedicated"]);
+        scene.strike(&format!("{point}:kill"));
+        scene.lose_all_and(lost);
+        let ran = scene.comes_back(lost);
+        assert!(resumed_at(&ran).is_some_and(|k| k > 0), "{point}: {}", ran.told());
+    }
+}
+
+/// One more than is borne; damage in a checksum's file where it is needed; a run that has no such rank.
+#[test]
+fn files_of_checksums_alone_are_named_where_they_cannot_be_used() {
+    let scene = Apart::with_idle(2, 2, 1, &["--layout", "dedicated"]);
+    scene.strike("pruned:0:2:kill");
+    scene.lose_all_and(&[]);
+    // No older epoch stands in.
+    let all: Vec<PathBuf> = (0..5).flat_map(|node| scene.epochs(node)).collect();
+    let newest = all.iter().filter_map(|path| path.file_name()).max().unwrap().to_owned();
+    all.iter().filter(|path| path.file_name() != Some(&newest)).for_each(|epoch| {
+        fs::remove_dir_all(epoch).unwrap();
+    });
+    let set_aside = |node: usize| {
+        let aside = scene.storage.path().join(format!("aside{node}"));
+        fs::rename(scene.dir(node), &aside).unwrap();
+        fs::create_dir(scene.dir(node)).unwrap();
+    };
+    let put_back = |node: usize| {
+        fs::remove_dir_all(scene.dir(node)).unwrap();
+        fs::rename(scene.storage.path().join(format!("aside{node}")), scene.dir(node)).unwrap();
+    };
+    (3..5).for_each(set_aside);
+    let ran = scene.job().run().expect_code(4);
+    for word in ["positions [3, 4]", "survives 1", "Nothing is removed"] {
+        assert!(ran.err.contains(word), "{word}: {}", ran.told());
+    }
+    (3..5).for_each(put_back);
+    let ran = scene.job().args(&["--layout", "striped"]).run().expect_code(4);
+    assert!(ran.err.contains("--layout, the --group and the --losses"), "{}", ran.told());
+    // A bit of the checksum, and the file that it is needed for.
+    let file = scene.epochs(4).pop().unwrap().join("p4");
+    flip(&file, 0.9);
+    set_aside(1);
+    let ran = scene.job().run().expect_code(4);
+    assert!(ran.err.contains("positions [1, 4]"), "{}", ran.told());
+    put_back(1);
+    flip(&file, 0.9);
+    scene.comes_back(&[]);
 }
 
 /// Refused, named, kept; and gone on with when the node is back.

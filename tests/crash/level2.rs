@@ -238,6 +238,72 @@ fn without_helpers_a_strike_at_every_step_to_storage_is_survived() {
     }
 }
 
+/// A run with a rank more, which keeps the checksum of the others and writes nothing to what all see.
+fn with_dedicated(args: &[&str]) -> Stored {
+    let scene = Scene::of(2, 2, LONGER).idle(1).protect(&["--checkpoint", "1"]);
+    Stored::of(scene.protect(&["--layout", "dedicated"]).protect(args), "1")
+}
+
+/// Struck at a step to storage or beside it, memory lost and kept in turn; what was written serves a run without such a rank,
+/// and the other way round.
+#[test]
+fn a_rank_that_keeps_checksums_alone_goes_along_to_storage_and_back() {
+    let steps: [(&str, &[&str]); 5] = [
+        ("manifest-whole:0:2", &[]),
+        ("stream-half:2:2", &["--helpers", "off"]),
+        // In a save, while others are on their way to storage.
+        ("encode-end:4:9", &["--method", "double"]),
+        ("pruned:0:2", &["--losses", "1", "--method", "single"]),
+        ("iteration:4:40", &["--encode", "reduce"]),
+    ];
+    for (i, (step, args)) in steps.iter().enumerate() {
+        let scene = with_dedicated(args);
+        scene.strike(&format!("{step}:kill"));
+        let there = whole(&scene);
+        assert!(!there.is_empty(), "{step}: {:?}", epochs(&scene));
+        let files = fs::read_dir(there.last().unwrap()).unwrap().count();
+        assert_eq!(files, 5, "a file of each of four and the manifest: {there:?}");
+        let lost = i != 4;
+        if lost {
+            lose_all(&scene);
+        }
+        let ran = finish(&scene);
+        assert_eq!(from_storage(&ran), lost, "{step}: {}", ran.told());
+        assert!(resumed_at(&ran).is_some_and(|k| k > 0), "{step}: {}", ran.told());
+        if sampled() {
+            return;
+        }
+    }
+    for layouts in [["dedicated", "striped"], ["striped", "dedicated"]] {
+        let scene = Scene::of(2, 2, LONGER).idle(1).protect(&["--checkpoint", "1"]);
+        let mut scene = Stored::of(scene, "1");
+        scene.scene.also("SKT_LAYOUT", layouts[0]);
+        scene.strike("manifest-whole:0:2:kill");
+        lose_all(&scene);
+        scene.scene.also("SKT_LAYOUT", layouts[1]);
+        let ran = finish(&scene);
+        assert!(from_storage(&ran), "{layouts:?}: {}", ran.told());
+    }
+}
+
+/// Struck while coming back, and asked to stop.
+#[test]
+fn with_a_rank_for_checksums_coming_back_is_struck_and_a_stop_ends_on_storage() {
+    let scene = with_dedicated(&[]);
+    scene.strike("manifest-whole:0:2:kill");
+    for strike in ["fetch-begin:4:1:kill", "fetch-half:1:1:kill", "encode-end:4:1:kill"] {
+        lose_all(&scene);
+        scene.strike(strike);
+    }
+    lose_all(&scene);
+    let running = scene.freeze("iteration:0:6:stop");
+    ask(&running, Signal::SIGUSR1);
+    let ran = running.end().expect_code(75);
+    assert!(ran.err.contains("is on storage"), "{}", ran.told());
+    lose_all(&scene);
+    assert!(from_storage(&finish(&scene)));
+}
+
 /// Ranks that stop for storage go on without it if it hangs.
 #[test]
 fn without_helpers_storage_that_hangs_keeps_ranks_for_a_minute_at_most() {

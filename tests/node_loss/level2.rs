@@ -11,7 +11,12 @@ fn storage(lab: &Lab) -> [String; 4] {
 
 /// A job that was halted, with its checkpoint on storage, and of which no memory is left.
 fn halted_without_memory(lab: &Lab, level2: &[&str]) {
-    let mut run = lab.benchmark("run").benchmark_flags(level2).hold("1@iteration:1:20");
+    halted("run", lab, level2);
+}
+
+/// The same by the name of its state folder.
+fn halted(name: &str, lab: &Lab, level2: &[&str]) {
+    let mut run = lab.benchmark(name).benchmark_flags(level2).hold("1@iteration:1:20");
     run.halt(&[]);
     run.wait_for("halt-requested", 1);
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
@@ -56,6 +61,33 @@ fn a_whole_group_is_lost_and_storage_makes_it_good() {
     let end = run.end();
     lab.same_x("run", &end);
     assert!(end.errors.contains("it was read from"), "{}", end.told());
+}
+
+/// The next job knows nothing of the first but its name, and is given other nodes to work on: one that is new, and one that is
+/// off. Of the spares the first is new, too; the next ones have the files of a pair, neither of which could be rebuilt.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn nodes_that_hold_files_are_taken_before_others() {
+    let lab = Lab::up(4, 3);
+    let own = |node: usize| lab.path("own").join(format!("n{node}"));
+    (1..=7).for_each(|node| std::fs::create_dir_all(own(node)).unwrap());
+    let dir = lab.path("own").join("{domain}");
+    let dir = dir.to_str().unwrap();
+    let level2 = ["--level2", dir, "--level2-scope", "node", "--level2-every", "1"];
+    halted("first", &lab, &level2);
+    let next = lab.benchmark("next").benchmark_flags(&level2);
+    std::fs::write(lab.path("hosts"), "n5 slots=1\nn6 slots=1\nn3 slots=1\nn4 slots=1\n").unwrap();
+    std::fs::write(lab.path("spares"), "n7 slots=1\nn1 slots=1\nn2 slots=1\n").unwrap();
+    lab.vcluster(&["off", "n6"]);
+    let end = next.start().end();
+    lab.same_x("next", &end);
+    assert_eq!(end.hosts(), ["n2", "n1", "n3", "n4"], "{}", end.told());
+    assert!(end.errors.contains("nothing had to be rebuilt"), "{}", end.told());
+    assert!(end.errors.contains("n2 has files of the checkpoint"), "{}", end.told());
+    let replaced = end.of("replaced");
+    let pairs: Vec<_> = replaced.iter().map(|e| (e["node"].as_str(), e["by"].as_str())).collect();
+    assert_eq!(pairs, [(Some("n6"), Some("n1")), (Some("n5"), Some("n2"))]);
+    assert!((1..=4).all(|node| std::fs::read_dir(own(node)).unwrap().count() == 0));
 }
 
 /// Each node has a folder of its own. All memory is gone after the first job, and with one node its folder.

@@ -7,6 +7,7 @@
 //! | `peers` | `comm` alone: whoever waits for a lost peer, in whichever call, gets out of it, and all that are left go on |
 //! | `points` | every crash point, memory kept and lost; every step of going on, again; x bit for bit that of an undisturbed run |
 //! | `limits` | several at once, those who stand by, nobody left to take a place: the job ends so that a restart goes on |
+//! | `layouts` | the same with checksums along the grid and localised ones, one loss after the other, at once, and one too many |
 //! | `starting` | a rank that dies while MPI starts, which ends the job with a word |
 //! | `level2` | each step to storage and back beside going on in place; what lies there afterwards is whole |
 //! | `chance` | ranks killed from outside at random moments, from a printed seed |
@@ -30,6 +31,7 @@ mod scene;
 
 mod chance;
 mod checksums;
+mod layouts;
 mod level2;
 mod limits;
 mod peers;

@@ -21,6 +21,9 @@ pub(super) const WELL: u64 = 0;
 /// ... or they could not begin.
 pub(super) const CANNOT: u64 = 1;
 
+/// The position that tells them the result.
+pub(super) const TELLER: usize = 0;
+
 impl Guardian<'_> {
     /// All ranks that have a position in a test, where some keep checksums alone; None where nobody does, or on a rank without a
     /// position. All ranks of the job together.
@@ -46,13 +49,21 @@ impl Guardian<'_> {
         watcher: &mut impl Observer,
     ) -> Result<(), Ended> {
         let (position, blocks) = (everybody.rank(), params.blocks());
+        let (number, digest) = test;
+        // Nothing goes on in place where there are such ranks.
+        let storage = self.storage(number as u32, digest, false);
         // A stays mapped while its name is looked after: a part of nothing but its first page.
-        let Started { checkpointer, a: _a, origin, .. } =
-            self.take(params, test, everybody, 0, None)?;
+        let Started { mut checkpointer, a: _a, origin, .. } =
+            self.take(params, test, everybody, 0, storage)?;
         set_phase("keeping checksums");
         let start = match origin {
             Origin::Fresh => 0,
-            Origin::Restored(restored) => restored.boundary,
+            Origin::Restored(restored) => {
+                if restored.fetched {
+                    self.go_on_as_another_run(&mut checkpointer);
+                }
+                restored.boundary
+            }
         };
         let mut guard = Guard {
             checkpointer,
@@ -93,8 +104,12 @@ impl Guardian<'_> {
         told(&guard)?;
         guard.note(Milestone::Solved);
         told(&guard)?;
-        guard.checkpointer.tick(Doing::Done, blocks);
-        guard.checkpointer.finish();
+        let mut checkpointer = guard.checkpointer;
+        checkpointer.tick(Doing::Done, blocks);
+        checkpointer.end_level2();
+        // A node with such a rank alone has the result as the others have it.
+        let result = checkpointer.world().tell(&[], TELLER);
+        self.end(checkpointer, number as u32, result);
         Ok(())
     }
 }

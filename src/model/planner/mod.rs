@@ -196,13 +196,6 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
                 .into(),
         ));
     }
-    if dedicated && inputs.level2.is_some() {
-        return Err(ModelError::DoesNotFit(
-            "what goes to --level2 is written by ranks that have a part of the matrix, and those that keep dedicated checksums \
-             have none: leave one of the two out"
-                .into(),
-        ));
-    }
     if let Some(g) = inputs.group.filter(|g| *g > units) {
         return Err(ModelError::DoesNotFit(format!(
             "a group of {g} needs {g} nodes, and there are {units}; at most --group {units}"

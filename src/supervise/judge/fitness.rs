@@ -96,8 +96,9 @@ pub fn judge(facts: &Facts, expected: &Expected) -> Vec<Finding> {
             Some(Err(why)) => Some(why.clone()),
             None => None,
         };
-        lacking.into_iter().for_each(problem);
+        lacking.into_iter().for_each(&mut problem);
     }
+    facts.helper_cores.clone().into_iter().for_each(problem);
     let off_ms = facts.unix_ms.abs_diff(expected.unix_ms);
     if off_ms > CLOCK_OFF_MAX_MS {
         found.push(Finding::Warning(format!(
@@ -226,7 +227,8 @@ mod tests {
 
     #[test]
     fn each_fault_is_found_and_named() {
-        let cases: [(Spoil, bool, &str); 9] = [
+        let cases: [(Spoil, bool, &str); 10] = [
+            (|f| f.helper_cores = Some("--helper-cores 7: x".into()), true, "--helper-cores 7"),
             (
                 |f| f.arithmetic.named = Some(Err("--blas x cannot be loaded".into())),
                 true,
@@ -274,7 +276,8 @@ mod tests {
     fn storage_has_room_for_two_checkpoints() {
         let mut facts = good();
         let dir = "/local".to_owned();
-        let mut storage = Storage { dir, free_bytes: 3 << 30, held_bytes: 1 << 30 };
+        let mut storage =
+            Storage { dir, free_bytes: 3 << 30, held_bytes: 1 << 30, lying: Vec::new() };
         let ask = |facts: &Facts, stored_bytes| {
             let need = expected(0).need.map(|need| Need { stored_bytes, ..need });
             judge(facts, &Expected { need, ..expected(0) })

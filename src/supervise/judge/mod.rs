@@ -10,6 +10,7 @@ pub mod logins;
 pub mod nodes;
 pub mod policy;
 pub mod ranks;
+pub mod shelves;
 pub mod speed;
 pub mod thresholds;
 pub mod watch;

@@ -3,6 +3,7 @@
 //! The restart loop gathers what it knows about every node and asks [`place`]; it asks [`next_attempt`]
 //! with the history of faults. Neither touches the outside, so every situation can be tried in tests.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use crate::supervise::remember::events::FaultKind;
@@ -29,6 +30,10 @@ pub struct Situation<'a> {
     pub ranks: usize,
     /// What a rank needs in shared memory, where known.
     pub rank_bytes: Option<u64>,
+    /// Positions whose file of the checkpoint that the run would go on from lies on a node's own storage.
+    pub files: &'a dyn Fn(&str) -> BTreeSet<u32>,
+    /// Nothing has been started yet: who is well but holds nothing of the run may give its place to one that has files of it.
+    pub begins: bool,
     /// Groups of which a node has, or had, a member; two of one group on a node are lost together.
     pub groups: &'a dyn Fn(&str) -> BTreeSet<usize>,
     /// Whether survivors may take more ranks than they were given.
@@ -54,8 +59,9 @@ pub enum Placement {
 }
 
 /// With which nodes to go on. A node that is well keeps its place; a lost one's place is taken, in this
-/// order, by a spare, by a survivor with room for more ranks, by a returned node; of survivors rather by one that has
-/// no member of the same group. If none will do: wait, or give up.
+/// order, by a spare, by a survivor with room for more ranks, by a returned node; of spares rather by one with files that no
+/// node has yet, of survivors rather by one that has no member of the same group. If none will do: wait, or give up. Before
+/// the first launch such spares also take the places of nodes that hold nothing.
 pub fn place(now: &Situation) -> Placement {
     let needs = |slots: usize| now.rank_bytes.map(|bytes| bytes.saturating_mul(slots as u64));
     let mut used: BTreeSet<&str> = now.placed.iter().map(|h| h.name.as_str()).collect();
@@ -78,23 +84,25 @@ pub fn place(now: &Situation) -> Placement {
             }
         }
     }
+    let kept = hosts.iter().flatten();
+    let mut files: BTreeSet<u32> = kept.flat_map(|host| (now.files)(&host.name)).collect();
     let mut replaced = Vec::new();
     let mut missing = 0;
-    for (at, lost) in open {
-        let fits = |free: u64| needs(lost.slots).is_none_or(|need| need <= free);
-        let spare = now.spares.iter().find(|spare| {
+    // The spare for so many ranks that has most of the files that no other node has; the first of equals.
+    let mut spare_for = |slots: usize, files: &mut BTreeSet<u32>, least: usize| -> Option<usize> {
+        let mut will_do = |spare: &&Host| {
             if used.contains(spare.name.as_str()) {
                 return false;
             }
             match (now.fitness)(&spare.name) {
                 Fitness::Fit { free_bytes, held_bytes } => {
-                    let fits = fits(free_bytes + held_bytes);
+                    let fits = needs(slots).is_none_or(|need| need <= free_bytes + held_bytes);
                     if !fits {
                         reasons.push(format!(
                             "{}: {} MiB of shared memory are free, {} MiB are needed",
                             spare.name,
                             free_bytes >> 20,
-                            needs(lost.slots).unwrap_or(0) >> 20
+                            needs(slots).unwrap_or(0) >> 20
                         ));
                     }
                     fits
@@ -105,16 +113,48 @@ pub fn place(now: &Situation) -> Placement {
                 }
                 Fitness::Lost { .. } => false,
             }
-        });
-        if let Some(spare) = spare {
-            used.insert(&spare.name);
-            hosts[at] = Some(Host::new(&spare.name, lost.slots));
-            replaced.push((lost.name.clone(), spare.name.clone()));
-            continue;
+        };
+        let brings = |spare: &&Host| (now.files)(&spare.name).difference(files).count();
+        let found = now.spares.iter().enumerate().filter(|(_, spare)| will_do(spare));
+        let found = found.map(|(at, spare)| (brings(&spare), at));
+        let (_, at) =
+            found.filter(|(brings, _)| *brings >= least).min_by_key(|(n, _)| Reverse(*n))?;
+        used.insert(&now.spares[at].name);
+        files.extend((now.files)(&now.spares[at].name));
+        Some(at)
+    };
+    let takes = |spare: usize, place: &Host| {
+        let spare = &now.spares[spare].name;
+        (Host::new(spare, place.slots), (place.name.clone(), spare.clone()))
+    };
+    let mut without_spare = Vec::new();
+    for (at, lost) in open {
+        match spare_for(lost.slots, &mut files, 0) {
+            Some(spare) => {
+                let (host, pair) = takes(spare, lost);
+                hosts[at] = Some(host);
+                replaced.push(pair);
+            }
+            None => without_spare.push((at, lost)),
         }
+    }
+    for (at, host) in now.placed.iter().enumerate().filter(|_| now.begins) {
+        let holds_nothing = matches!((now.fitness)(&host.name), Fitness::Fit { held_bytes: 0, .. })
+            && (now.files)(&host.name).is_empty();
+        if holds_nothing && let Some(spare) = spare_for(host.slots, &mut files, 1) {
+            let (host, pair) = takes(spare, host);
+            hosts[at] = Some(host);
+            replaced.push(pair);
+        }
+    }
+    for (at, lost) in without_spare {
+        let fits = |free: u64| needs(lost.slots).is_none_or(|need| need <= free);
         // Memory must be known to suffice: an overfull node would be the next one lost.
         let has_room = |&s: &usize| {
             let host = &now.placed[s];
+            if hosts[s].as_ref().is_none_or(|here| here.name != host.name) {
+                return false;
+            }
             let Fitness::Fit { free_bytes, held_bytes } = (now.fitness)(&host.name) else {
                 return false;
             };
@@ -141,7 +181,6 @@ pub fn place(now: &Situation) -> Placement {
         });
         match returned {
             Some(host) => {
-                used.insert(&host.name);
                 hosts[at] = Some(Host::new(&host.name, lost.slots));
                 replaced.push((lost.name.clone(), host.name.clone()));
             }
@@ -292,6 +331,8 @@ mod tests {
         may_double: bool,
         may_wait: bool,
         groups: BTreeMap<&'static str, BTreeSet<usize>>,
+        files: BTreeMap<&'static str, BTreeSet<u32>>,
+        begins: bool,
     }
 
     impl World {
@@ -304,6 +345,8 @@ mod tests {
                 may_double: true,
                 may_wait: false,
                 groups: BTreeMap::new(),
+                files: BTreeMap::new(),
+                begins: false,
             }
         }
         fn place(&self) -> Placement {
@@ -313,6 +356,8 @@ mod tests {
                 fitness: &|name| self.state.get(name).cloned().unwrap_or(fit(0, 20)),
                 ranks: 6,
                 rank_bytes: self.rank_bytes,
+                files: &|name| self.files.get(name).cloned().unwrap_or_default(),
+                begins: self.begins,
                 groups: &|name| self.groups.get(name).cloned().unwrap_or_default(),
                 may_double: self.may_double,
                 may_wait: self.may_wait,
@@ -357,6 +402,37 @@ mod tests {
             world.place(),
             go(&[("s1", 2), ("n2", 2), ("s2", 2)], &[("n1", "s1"), ("n3", "s2")])
         );
+    }
+
+    /// What would have to be rebuilt on the first spare lies on the second.
+    #[test]
+    fn a_spare_with_files_that_no_node_has_is_preferred() {
+        let mut world = World::new(&[
+            ("n2", LOST),
+            ("s1", fit(100, 0)),
+            ("s2", fit(100, 0)),
+            ("n3", fit(100, 0)),
+        ]);
+        world.files = BTreeMap::from([("n1", [0, 1].into()), ("s2", [2, 3].into())]);
+        assert_eq!(world.place(), go(&[("n1", 2), ("s2", 2), ("n3", 2)], &[("n2", "s2")]));
+        // Who is well stays, but before anything was started, if it holds nothing and a spare has what is not there yet.
+        world.files.insert("s1", [4].into());
+        let first = [("n2", "s2")];
+        assert_eq!(world.place(), go(&[("n1", 2), ("s2", 2), ("n3", 2)], &first));
+        world.begins = true;
+        let both = [("n2", "s2"), ("n3", "s1")];
+        assert_eq!(world.place(), go(&[("n1", 2), ("s2", 2), ("s1", 2)], &both));
+        world.files.insert("s1", [1, 3].into());
+        assert_eq!(world.place(), go(&[("n1", 2), ("s2", 2), ("n3", 2)], &first));
+        world.files.insert("s1", [4].into());
+        world.state.insert("n3", fit(100, 20));
+        assert_eq!(world.place(), go(&[("n1", 2), ("s2", 2), ("n3", 2)], &first));
+        world.state.insert("n3", fit(100, 0));
+        world.files.insert("n3", [5].into());
+        assert_eq!(world.place(), go(&[("n1", 2), ("s2", 2), ("n3", 2)], &first));
+        // Files make no room.
+        world.state.insert("s2", fit(19, 0));
+        assert_eq!(world.place(), go(&[("n1", 2), ("s1", 2), ("n3", 2)], &[("n2", "s1")]));
     }
 
     #[test]
@@ -426,20 +502,24 @@ mod tests {
 
     proptest! {
         /// Whatever the situation: only fit nodes are used, none twice, every rank has a place, and nobody
-        /// who is well is moved.
+        /// who is well is moved, but before the first launch who holds nothing.
         #[test]
         fn a_placement_is_sound(
             states in proptest::collection::vec((0u8..4, 0u64..60), 6),
             may_double: bool,
             known: bool,
+            begins: bool,
+            files in proptest::collection::vec(proptest::collection::btree_set(0u32..6, 0..3), 6),
         ) {
             let names = ["n1", "n2", "n3", "s1", "s2", "s3"];
             let mut world = World::new(&[]);
             world.spares = hosts(&names[3..]);
             world.may_double = may_double;
+            world.begins = begins;
+            world.files = names.into_iter().zip(files).collect();
             world.rank_bytes = known.then_some(10 * MIB);
             for (name, (kind, free)) in names.iter().zip(&states) {
-                let held = if name.starts_with('n') { 20 } else { 0 };
+                let held = if name.starts_with('n') && free % 3 > 0 { 20 } else { 0 };
                 world.state.insert(name, match kind {
                     0 | 1 => fit(*free, held),
                     2 => LOST,
@@ -462,12 +542,53 @@ mod tests {
                     }
                 }
                 for (host, at) in world.placed.iter().zip(0..) {
+                    let name = host.name.as_str();
+                    let bare = matches!(world.state[name], Fitness::Fit { held_bytes: 0, .. });
+                    if begins && bare && world.files[name].is_empty() {
+                        continue;
+                    }
                     if matches!(world.state[host.name.as_str()], Fitness::Fit { .. }) {
                         prop_assert!(distinct.contains(&host.name), "{} (place {at}) was well", host.name);
                     } else {
                         prop_assert!(replaced.iter().any(|(lost, _)| *lost == host.name));
                     }
                 }
+            }
+        }
+    }
+
+    proptest! {
+        /// Where each file lies on one node, as many are on the nodes that are taken as can be.
+        #[test]
+        fn as_many_files_as_can_be_are_at_hand(
+            well in proptest::collection::vec(any::<bool>(), 7),
+            held in proptest::collection::vec(any::<bool>(), 3),
+            lies in proptest::collection::vec(0usize..8, 8),
+            begins: bool,
+        ) {
+            let names = ["n1", "n2", "n3", "s1", "s2", "s3", "s4"];
+            let mut world = World::new(&[]);
+            world.spares = hosts(&names[3..]);
+            (world.may_double, world.rank_bytes, world.begins) = (false, None, begins);
+            for (at, name) in names.into_iter().enumerate() {
+                let held = if held.get(at) == Some(&true) { 20 } else { 0 };
+                world.state.insert(name, if well[at] { fit(100, held) } else { LOST });
+            }
+            // An eighth place is with nobody.
+            for (position, at) in lies.iter().enumerate().filter(|(_, at)| **at < 7) {
+                world.files.entry(names[*at]).or_default().insert(position as u32);
+            }
+            let count = |at: usize| world.files.get(names[at]).map_or(0, BTreeSet::len);
+            if let Placement::Go { hosts: chosen, .. } = world.place() {
+                let at_hand: usize =
+                    (0..7).filter(|&at| chosen.iter().any(|host| host.name == names[at])).map(count).sum();
+                let stays = |at: &usize| well[*at] && !(begins && !held[*at] && count(*at) == 0);
+                let free = 3 - (0..3).filter(stays).count();
+                let mut others: Vec<usize> = (3..7).filter(|&at| well[at]).map(count).collect();
+                others.sort_unstable_by_key(|count| Reverse(*count));
+                let most: usize = (0..3).filter(|&at| well[at]).map(count).sum::<usize>()
+                    + others.iter().take(free).sum::<usize>();
+                prop_assert_eq!(at_hand, most);
             }
         }
     }

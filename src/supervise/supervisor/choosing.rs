@@ -2,7 +2,7 @@
 //!
 //! The restart loop asks before every launch. A node that is chosen anew is under watch from then on.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::Supervisor;
@@ -10,8 +10,11 @@ use crate::supervise::judge::ending::{STATUS_ENVIRONMENT, STATUS_RESUMABLE};
 use crate::supervise::judge::fitness::{Expected, Need};
 use crate::supervise::judge::policy::{Fitness, Placement, Situation, place};
 use crate::supervise::judge::ranks::RankSeen;
+use crate::supervise::judge::shelves::{Shelf, of_best};
 use crate::supervise::remember::events::{Event, unix_ms};
 use crate::supervise::start::hosts::Host;
+use crate::supervise::talk::wire::Storage;
+use crate::supervise::tell::say;
 use crate::supervise::tell::status::Activity;
 
 /// Before a run is given up for want of nodes, lost ones have so long to say that they are back.
@@ -82,6 +85,8 @@ impl Supervisor<'_> {
         let mut called = false;
         loop {
             self.learn_rounding();
+            let files = self.files_at_hand();
+            let begins = self.state.incarnation == 0;
             let placement = {
                 let placed: HashSet<&str> =
                     self.state.placed.iter().map(|h| h.name.as_str()).collect();
@@ -101,9 +106,11 @@ impl Supervisor<'_> {
                     fitness: &fitness,
                     ranks: self.settings.ranks,
                     rank_bytes: self.rank_bytes,
+                    files: &|name| files.get(name).cloned().unwrap_or_default(),
+                    begins,
                     groups: &|name| self.groups.get(name).cloned().unwrap_or_default(),
                     // Before the first launch nothing is lost: the nodes asked for, or a spare.
-                    may_double: self.settings.may_double && self.state.incarnation > 0,
+                    may_double: self.settings.may_double && !begins,
                     may_wait: self.settings.wait.is_some(),
                 })
             };
@@ -111,12 +118,24 @@ impl Supervisor<'_> {
                 Placement::Go { replaced, .. } if !self.make_room(&replaced)? => {}
                 Placement::Go { hosts, replaced } => {
                     for (node, by) in replaced {
+                        let well = self.cluster.find(&node).is_some_and(|at| {
+                            let state = &self.cluster.nodes[at];
+                            state.lost.is_none()
+                                && self.cluster.problems(at, &self.expected(&node)).is_empty()
+                        });
                         if let Some(at) = self.cluster.find(&by) {
                             self.take_in(at);
                         }
                         let pair = (node.clone(), by.clone());
                         if !self.replaced.contains(&pair) {
                             self.replaced.push(pair);
+                            if well {
+                                self.finish_line();
+                                say!(
+                                    "skt-hpl run: {by} has files of the checkpoint that this run goes on from, and {node} has \
+                                     none"
+                                );
+                            }
                             self.note(Event::Replaced { node, by })?;
                         }
                     }
@@ -154,6 +173,27 @@ impl Supervisor<'_> {
                 }
             }
         }
+    }
+
+    /// Positions whose file of the checkpoint that the run goes on from lies on a node's own storage, by node. Nothing once
+    /// something was launched: then files have come and gone since agents looked.
+    fn files_at_hand(&self) -> HashMap<String, BTreeSet<u32>> {
+        if self.state.incarnation != self.began_after {
+            return HashMap::new();
+        }
+        let told = self.cluster.nodes.iter().filter(|node| node.lost.is_none());
+        let told: Vec<(&str, &Storage)> = told
+            .filter_map(|node| match &node.facts.as_ref()?.0.storage {
+                Some(Ok(storage)) => Some((node.host.name.as_str(), storage)),
+                _ => None,
+            })
+            .collect();
+        let placed: HashSet<&str> = self.state.placed.iter().map(|h| h.name.as_str()).collect();
+        let shelves = told
+            .iter()
+            .map(|&(name, storage)| Shelf { placed: placed.contains(name), lying: &storage.lying });
+        let found = of_best(&shelves.collect::<Vec<Shelf>>());
+        told.iter().map(|(name, _)| (*name).to_owned()).zip(found).collect()
     }
 
     /// Remembers of which groups a node has members, for when it is lost.

@@ -113,6 +113,8 @@ struct Supervisor<'a> {
     groups: BTreeMap<String, BTreeSet<usize>>,
     /// What the run computes with, as far as nodes have told.
     rounding: Option<String>,
+    /// The last incarnation before this supervisor began.
+    began_after: u32,
 }
 
 /// Runs to the end and returns the exit status.
@@ -204,6 +206,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
             ..Status::default()
         },
         rank_bytes: settings.rank_bytes,
+        began_after: state.incarnation,
         settings,
         scribe: Scribe::new(journal),
         clerk: Clerk::new(),

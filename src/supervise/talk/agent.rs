@@ -32,6 +32,7 @@ use crate::memory::{Depot, Store, depot, room};
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::start::launcher::{OPEN_MPI_RANK_VAR, RANK_VARS};
+use crate::topology::{Topology, read_list};
 
 /// Asks a rank to save at the next boundary and stop.
 pub const HALT_NOW: Signal = Signal::SIGUSR1;
@@ -85,8 +86,28 @@ struct Ending {
 pub struct Asked {
     /// The BLAS that the ranks will load.
     pub blas: Option<String>,
-    /// Where a second level of checkpoints goes, and the job whose they are.
-    pub storage: Option<(PathBuf, String)>,
+    /// Where a second level of checkpoints goes.
+    pub storage: Option<Dir>,
+    /// Processors that helpers are to have for themselves, as a list.
+    pub helper_cores: Option<String>,
+}
+
+/// A folder for a second level of checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dir {
+    pub path: PathBuf,
+    /// The job whose checkpoints they are.
+    pub job: String,
+    /// Whether each node has one of its own.
+    pub own: bool,
+}
+
+impl Dir {
+    /// The arguments that say so, behind the one that names the folder.
+    fn words(&self) -> Vec<String> {
+        let own = self.own.then(|| "--own".to_owned());
+        ["--job".to_owned(), self.job.clone()].into_iter().chain(own).collect()
+    }
 }
 
 impl Asked {
@@ -96,9 +117,12 @@ impl Asked {
         if let Some(name) = &self.blas {
             words.extend(["--blas".to_owned(), name.clone()]);
         }
-        if let Some((dir, job)) = &self.storage {
-            let dir = dir.to_string_lossy().into_owned();
-            words.extend(["--level2".to_owned(), dir, "--job".to_owned(), job.clone()]);
+        if let Some(dir) = &self.storage {
+            let path = dir.path.to_string_lossy().into_owned();
+            words.extend(["--level2".to_owned(), path].into_iter().chain(dir.words()));
+        }
+        if let Some(list) = &self.helper_cores {
+            words.extend(["--helper-cores".to_owned(), list.clone()]);
         }
         words
     }
@@ -470,9 +494,14 @@ fn look<T: DeserializeOwned>(what: &str, words: &[&str]) -> Result<T, String> {
 pub fn facts(asked: &Asked) -> Facts {
     let named = asked.blas.as_ref();
     let named = named.map(|name| look(&format!("--blas {name}"), &["--look-at-blas", name]));
-    let storage = asked.storage.as_ref().map(|(dir, job)| {
-        let dir = dir.to_string_lossy();
-        look(&format!("--level2 {dir}"), &["--look-at-level2", &dir, "--job", job])
+    let storage = asked.storage.as_ref().map(|dir| {
+        let (path, more) = (dir.path.to_string_lossy(), dir.words());
+        let words = ["--look-at-level2", &path].into_iter().chain(more.iter().map(String::as_str));
+        look(&format!("--level2 {path}"), &words.collect::<Vec<&str>>())
+    });
+    let helper_cores = asked.helper_cores.as_ref().and_then(|list| {
+        let named = read_list(list).into_iter().collect();
+        cannot_have(list, &named, Topology::here(), cores::bound_to())
     });
     let shm = shm();
     let (memory_bytes, memory_free_bytes) = memory();
@@ -500,13 +529,50 @@ pub fn facts(asked: &Asked) -> Facts {
         uid: nix::unistd::getuid().as_raw(),
         agent_resident_bytes: resident_pages * 4096,
         storage,
+        helper_cores,
     }
+}
+
+/// Why helpers cannot have these processors of a node for themselves, on which ranks may run on `all`.
+fn cannot_have(
+    list: &str,
+    named: &BTreeSet<usize>,
+    topology: &Topology,
+    all: &BTreeSet<usize>,
+) -> Option<String> {
+    let here: BTreeSet<usize> = topology.among(named).in_order().into_iter().collect();
+    let missing: Vec<String> = named.difference(&here).map(usize::to_string).collect();
+    if !missing.is_empty() {
+        let missing = missing.join(", ");
+        return Some(format!(
+            "--helper-cores {list}: there is no processor {missing}; name others"
+        ));
+    }
+    // Of a core that has one of them nothing is left.
+    let left = all - &topology.of_their_cores(named);
+    (!all.is_empty() && left.is_empty()).then(|| {
+        format!("--helper-cores {list}: nothing would be left to compute with; name fewer")
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn helpers_have_processors_that_are_there_and_leave_some() {
+        let topology = Topology::even(4, 1);
+        let all: BTreeSet<usize> = (0..4).collect();
+        let why = |named: &[usize], all: &BTreeSet<usize>| {
+            cannot_have("x", &named.iter().copied().collect(), &topology, all)
+        };
+        assert_eq!(why(&[3], &all), None);
+        assert!(why(&[3, 4, 7], &all).unwrap().contains("no processor 4, 7"));
+        assert!(why(&[0, 1, 2, 3], &all).unwrap().contains("nothing would be left"));
+        // Where the system does not say where ranks may run, they find out.
+        assert_eq!(why(&[0, 1, 2, 3], &BTreeSet::new()), None);
+    }
 
     #[test]
     fn another_build_has_another_digest_and_few_bytes_tell() {

@@ -10,7 +10,7 @@ use crate::blas::arithmetic::Arithmetic;
 pub use crate::supervise::judge::ranks::RankSeen;
 
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
-pub const WIRE_VERSION: u32 = 10;
+pub const WIRE_VERSION: u32 = 11;
 
 /// Which run to look after, and how the nodes below are to be reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -212,6 +212,9 @@ pub struct Facts {
     /// Where a second level of checkpoints goes, if there is one, or why nothing can go there.
     #[serde(default)]
     pub storage: Option<Result<Storage, String>>,
+    /// Why the processors that helpers are to have for themselves cannot be theirs here.
+    #[serde(default)]
+    pub helper_cores: Option<String>,
 }
 
 /// A folder for a second level of checkpoints, as a node sees it.
@@ -221,6 +224,21 @@ pub struct Storage {
     pub free_bytes: u64,
     /// What this job has there: it goes as newer checkpoints come.
     pub held_bytes: u64,
+    /// Of which checkpoints, where the folder is the node's own.
+    #[serde(default)]
+    pub lying: Vec<Lying>,
+}
+
+/// Files of one of the job's checkpoints on a node's own storage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lying {
+    pub run: u128,
+    pub test: u32,
+    pub epoch: u64,
+    /// Where it was taken, if the node has its manifest, which says that it was whole everywhere.
+    pub whole_at: Option<u64>,
+    /// Whose files lie there.
+    pub positions: Vec<u32>,
 }
 
 impl Storage {

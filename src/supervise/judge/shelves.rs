@@ -1,0 +1,86 @@
+//! Which nodes have files of the checkpoint that a run would go on from, where each has storage of its own. Pure.
+//!
+//! The supervisor asks before it chooses nodes, with what agents have told of their folders; `policy` then prefers nodes with
+//! files, of which nothing has to be rebuilt or sent. The ranks decide by themselves what they believe of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::supervise::talk::wire::Lying;
+
+/// What is known of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Shelf<'a> {
+    /// It would have ranks as things are: what lies there they see in any case.
+    pub placed: bool,
+    pub lying: &'a [Lying],
+}
+
+/// Positions whose file of that checkpoint lies with each node.
+///
+/// It is the one that has got furthest, of those that some node says was whole everywhere and of which a node that has ranks has
+/// files. What lies with other nodes alone draws nobody: it is left over from a run that is none of these nodes' any more.
+pub fn of_best(nodes: &[Shelf]) -> Vec<BTreeSet<u32>> {
+    let key = |lying: &Lying| (lying.run, lying.test, lying.epoch);
+    let all = || nodes.iter().flat_map(|node| node.lying.iter().map(move |l| (node.placed, l)));
+    let mut whole_at = BTreeMap::new();
+    for (_, lying) in all() {
+        if let Some(boundary) = lying.whole_at {
+            whole_at.insert(key(lying), boundary);
+        }
+    }
+    let seen = all().filter(|(placed, lying)| *placed && !lying.positions.is_empty());
+    let worth = |(_, lying): (bool, &Lying)| {
+        let boundary = *whole_at.get(&key(lying))?;
+        Some((lying.test, boundary, lying.run, lying.epoch))
+    };
+    let best = seen.filter_map(worth).max();
+    let best = best.map(|(test, _, run, epoch)| (run, test, epoch));
+    let of_node = |node: &Shelf| {
+        let lying = node.lying.iter().filter(|lying| Some(key(lying)) == best);
+        lying.flat_map(|lying| lying.positions.iter().copied()).collect()
+    };
+    nodes.iter().map(of_node).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lying(epoch: u64, whole_at: Option<u64>, positions: &[u32]) -> Lying {
+        Lying { run: 5, test: 0, epoch, whole_at, positions: positions.to_vec() }
+    }
+
+    fn found(nodes: &[(bool, Vec<Lying>)]) -> Vec<Vec<u32>> {
+        let shelf = nodes.iter().map(|(placed, lying)| Shelf { placed: *placed, lying });
+        let shelves: Vec<Shelf> = shelf.collect();
+        of_best(&shelves).into_iter().map(|positions| positions.into_iter().collect()).collect()
+    }
+
+    #[test]
+    fn the_epoch_that_was_whole_and_has_got_furthest_counts() {
+        // Epoch 3 was not whole anywhere yet; of epoch 2 only the last node had time to write its manifest.
+        let nodes = [
+            (true, vec![lying(1, Some(10), &[0]), lying(2, None, &[0]), lying(3, None, &[0])]),
+            (true, vec![]),
+            (false, vec![lying(1, Some(10), &[1])]),
+            (false, vec![lying(2, Some(20), &[1, 2])]),
+        ];
+        assert_eq!(found(&nodes), [vec![0], vec![], vec![], vec![1, 2]]);
+        // A later test of a sweep, and a later run that has got less far.
+        let sweep = Lying { test: 1, ..lying(1, Some(1), &[0]) };
+        let run = Lying { run: 6, ..lying(1, Some(9), &[0]) };
+        let nodes = [(true, vec![lying(2, Some(20), &[3]), run, sweep])];
+        assert_eq!(found(&nodes), [[0]]);
+    }
+
+    #[test]
+    fn what_lies_with_other_nodes_alone_draws_nobody() {
+        let old = || vec![lying(1, Some(10), &[1])];
+        assert_eq!(found(&[(true, vec![]), (false, old())]), [vec![], Vec::<u32>::new()]);
+        let fresh = (true, vec![lying(2, Some(5), &[0])]);
+        assert_eq!(found(&[fresh, (false, old())]), [vec![0], vec![]]);
+        assert_eq!(found(&[]), Vec::<Vec<u32>>::new());
+        // A folder without a file is nothing to go on from.
+        assert_eq!(found(&[(true, vec![lying(1, Some(1), &[])])]), [Vec::<u32>::new()]);
+    }
+}

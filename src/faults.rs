@@ -73,6 +73,8 @@ points! {
     MultiplyBegin = "multiply-begin",
     /// The panel is applied here.
     StepEnd = "step-end",
+    /// Half of the rows of the sums are made again, as far as this rank has a share in them.
+    RefreshHalf = "refresh-half",
     /// After a loss roles are exchanged, nothing is computed since.
     Exchanged = "exchanged",
     /// Half of the rows of new sums are made, as far as this rank has a share in them.

@@ -318,6 +318,8 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
 
 /// Blocks of the small problem.
 const BLOCKS: usize = 50;
+/// Losses with the same matrix: how far a residual grows is the same for many losses of one.
+const OF_ONE_MATRIX: usize = 10;
 
 fn residuals(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
@@ -327,37 +329,42 @@ fn residuals(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<()
     let mut random = Xoshiro256StarStar::seed_from_u64(seed);
     let mut below = |n: usize| (random.next_u64() % n as u64) as usize;
     let small = Flags { n: flags.small, nb: (flags.small / BLOCKS).max(1), ..flags.clone() };
-    let job = with_checksums(plain(&small));
     let residual = |outcome: &Outcome| {
         outcome.residual.as_ref().map(|residual| residual.scaled).ok_or("no residual".to_string())
     };
-    let undisturbed = residual(&machine.run(&job)?.outcome)?;
     let points: Vec<Point> = Point::ALL
         .iter()
         .copied()
         .filter(|point| point.is_solvers() || *point == Point::Iteration)
         .collect();
     let (mut ratios, mut samples) = (Vec::new(), Vec::new());
+    let (mut job, mut undisturbed) = (with_checksums(plain(&small)), Vec::new());
     while ratios.len() < flags.losses {
+        if ratios.len() == undisturbed.len() * OF_ONE_MATRIX {
+            job = with_checksums(plain(&small));
+            job.words.extend(words(&format!("--seed {}", 1 + below(1 << 30))));
+            undisturbed.push(residual(&machine.run(&job)?.outcome)?);
+        }
         let point = points[below(points.len())].name();
         let position = below(P * (Q + R));
         let fault = format!("1@{point}:{position}:{}:kill", 1 + below(BLOCKS));
         let came = machine.run(&Job { fault: Some(fault.clone()), ..job.clone() })?;
         // Not everybody comes to every point so often.
         if came.struck {
-            ratios.push(residual(&came.outcome)? / undisturbed);
-            samples.push((fault, ratios[ratios.len() - 1]));
+            ratios.push(residual(&came.outcome)? / undisturbed[undisturbed.len() - 1]);
+            samples.push((fault, job.words.join(" "), ratios[ratios.len() - 1]));
         }
     }
     let worst = ratios.iter().copied().fold(f64::NAN, f64::max);
     report.at_most("residual after a loss / without, at worst", worst, 4.0);
     let row = vec![
         ratios.len().to_string(),
-        format!("{undisturbed:.3e}"),
+        undisturbed.len().to_string(),
+        format!("{:.3e}", middle(&undisturbed)),
         format!("{:.2}", middle(&ratios)),
         format!("{worst:.2}"),
     ];
-    let heads = ["losses", "residual without", "median of the ratios", "worst"];
+    let heads = ["losses", "matrices", "residual without", "median of the ratios", "worst"];
     report.table(&format!("Losses at random, N = {}", flags.small), &heads, vec![row]);
     report.keep("residuals", &samples);
     Ok(())

@@ -102,6 +102,11 @@ impl<'a> Context<'a> {
         self.wide.as_ref().unwrap_or(&self.row)
     }
 
+    /// Whether some keep sums.
+    pub fn has_sums(&self) -> bool {
+        self.wide.is_some()
+    }
+
     /// The place a launcher's rank has by the mapping.
     pub fn position_of(params: &TestParams, rank: usize) -> Option<(usize, usize)> {
         ProcessGrid { p: params.p, q: params.q, mapping: params.mapping }.coordinates(rank)

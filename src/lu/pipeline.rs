@@ -20,7 +20,7 @@ use super::context::Context;
 use super::factor::Factor;
 use super::halves;
 use super::panel::Panel;
-use super::renew::renew;
+use super::renew::{refresh, refreshes_at, renew};
 use super::roles::{Exchanges, Progress};
 use super::swap::Swapper;
 use super::update::{Columns, Multiplication, from_rest, prepare, solve};
@@ -188,12 +188,12 @@ struct Early {
     begun: bool,
 }
 
-/// New sums that are to be made as soon as no panel is factored ahead.
+/// What sums are made of.
 #[derive(Clone, Copy)]
-pub struct Renewing<'a> {
+pub struct Summing<'a> {
     pub exchanges: &'a Exchanges<'a>,
-    /// Their numbers.
-    pub numbers: &'a [usize],
+    /// The numbers of new ones, which are to be made as soon as no panel is factored ahead.
+    pub new: &'a [usize],
 }
 
 /// A factorisation in steps: what a process column begins together it ends together.
@@ -297,7 +297,7 @@ pub unsafe fn factorise_in_steps<O: Observer>(
     context: &Context,
     a: *mut f64,
     (start, ready): (usize, bool),
-    mut renewing: Option<Renewing>,
+    summing: Summing,
     work: &mut Work,
     progress: &mut Progress,
     pool: &mut Pool,
@@ -313,18 +313,23 @@ pub unsafe fn factorise_in_steps<O: Observer>(
         run.share(start);
         factored += 1;
     }
+    let mut renewing = !summing.new.is_empty();
+    let refreshes = |k: usize| context.has_sums() && refreshes_at(k, blocks);
     for k in start..blocks {
-        if factored == k
-            && let Some(new) = renewing.take()
-        {
-            run.renew(k, new);
+        if factored == k {
+            if std::mem::take(&mut renewing) {
+                run.renew(k, summing);
+            }
+            if refreshes(k) {
+                run.refresh(k, summing.exchanges);
+            }
         }
         run.observer.iteration(k, blocks, run.clock.elapsed());
         if factored == k {
             run.factor_alone(k, k);
             factored += 1;
         }
-        let ahead = factored <= k + depth && factored < blocks && renewing.is_none();
+        let ahead = factored <= k + depth && factored < blocks && !renewing && !refreshes(factored);
         let next = ahead.then_some(factored);
         factored += usize::from(next.is_some());
         run.iterate(k, next, factored);
@@ -372,15 +377,19 @@ impl<'a, O: Observer> Run<'a, O> {
         Self { context, a, work, pool, clock, observer, flops: 0.0, early, steps }
     }
 
+    /// The whole local matrix.
+    fn view(&mut self) -> ArrayViewMut2<'a, f64> {
+        let Shape { rows, cols, ld, .. } = self.context.shape;
+        // SAFETY: it is there as long as this, and nobody else touches it.
+        unsafe { ArrayViewMut2::from_shape_ptr((rows, cols).strides((ld, 1)), self.a) }
+    }
+
     /// Has new sums made at boundary `k`. Nobody changes what these are made of before its process column's next step, so when
     /// all of its ranks have given their share.
-    fn renew(&mut self, k: usize, new: Renewing) {
+    fn renew(&mut self, k: usize, of: Summing) {
         let before = self.clock.enter(Part::Other);
         let began = Instant::now();
-        let Shape { rows, cols, ld, .. } = self.context.shape;
-        // SAFETY: the whole local matrix, which nobody else touches.
-        let a = unsafe { ArrayViewMut2::from_shape_ptr((rows, cols).strides((ld, 1)), self.a) };
-        renew(self.context, a, k, new.exchanges, new.numbers);
+        renew(self.context, self.view(), k, of.exchanges, of.new);
         if let Some(own) = &mut self.steps
             && !own.progress.generated
         {
@@ -389,6 +398,14 @@ impl<'a, O: Observer> Run<'a, O> {
         self.clock.enter(before);
         self.observer.renewed(k, began.elapsed().as_secs_f64());
         hit(Point::Renewed, self.context.place);
+    }
+
+    /// Has the sums made again at boundary `k`, as above. Rows of which they are made again and those of which they are not yet
+    /// are both the sums at this boundary: so they are of use whoever is lost amid it.
+    fn refresh(&mut self, k: usize, exchanges: &Exchanges) {
+        let before = self.clock.enter(Part::Other);
+        refresh(self.context, self.view(), k, exchanges);
+        self.clock.enter(before);
     }
 
     /// Passes on panel `k`, which is factored.

@@ -1,8 +1,10 @@
-//! New sums, made of what the process columns have at a boundary at which no panel is factored ahead.
+//! Sums, made of what the process columns have at a boundary at which no panel is factored ahead: new ones, and those that there
+//! are again.
 //!
 //! Along each process row a chunk of rows goes from process column to process column, each of which adds its share, and ends
 //! where the new sums are to be: every rank receives and sends about as much as its part of the matrix, all at the same time.
-//! Nothing but the new sums is written, so whoever is lost meanwhile, what the others have is what it was.
+//! Nothing but the sums is written, so whoever is lost meanwhile, what the others have is what it was; and of sums that are made
+//! again each row is one before and after.
 
 use std::ops::Range;
 
@@ -18,6 +20,21 @@ use crate::pulse;
 /// Doubles of one chunk at most, or those of one row.
 pub const CHUNK: usize = 256 << 10;
 const TAG: i32 = 5;
+/// So much less is left of the matrix's width from one time to the next that sums are made again.
+const REFRESH: usize = 4;
+
+/// Whether the sums are made again at this boundary: where a quarter of the block columns is left, a quarter of these, and so on.
+///
+/// Sums round differently from what they are made of. What is regained of U fits the rows above its diagonal all the same, but L
+/// below it was made with the U that is lost, and there what differs is multiplied with what L solves for: the later the column,
+/// the larger (docs/NONSTOP.md, What a loss costs of the residual). In sums made again what is done has no such rounding.
+pub fn refreshes_at(boundary: usize, blocks: usize) -> bool {
+    let mut left = blocks / REFRESH;
+    while left > 0 && left > blocks - boundary {
+        left /= REFRESH;
+    }
+    left > 0 && left == blocks - boundary
+}
 
 /// Makes the sums with these numbers, which are the last along each process row, at that boundary. All ranks of the grid
 /// together; `a` is the whole local matrix.
@@ -28,37 +45,30 @@ pub fn renew(
     exchanges: &Exchanges,
     numbers: &[usize],
 ) {
-    let shape = &context.shape;
     let along = context.along();
     let first = along.size() - numbers.len();
     for (&by, keeper) in numbers.iter().zip(first..) {
-        let cols = Shape::new(context.params, (shape.row, shape.grid.q)).cols;
-        let of = Sums { by, boundary, keeper, cols };
-        let keeps = along.rank() == keeper;
-        if !keeps && shape.is_sums() {
-            continue;
-        }
-        if keeps {
+        if along.rank() == keeper {
             a.fill(0.0);
         }
-        let mut at = 0;
-        let middle = shape.rows / 2;
-        let mut half = false;
-        while at < shape.rows {
-            let row = shape.row_map.global(at, shape.row);
-            let block = row / shape.nb;
-            // Of columns before these nothing is left in this row.
-            let wide = of.cols - block.min(boundary) / shape.grid.q * shape.nb;
-            let block_end = ((at / shape.nb + 1) * shape.nb).min(shape.rows);
-            let rows = at..block_end.min(at + (CHUNK / wide).max(1));
-            of.chunk(context, &mut a, exchanges, &rows, of.cols - wide);
-            at = rows.end;
-            pulse::beat();
-            if at > middle && !half {
-                half = true;
-                hit(Point::RenewHalf, context.place);
-            }
-        }
+        let sums = Sums { from: 0, ..Sums::new(context, boundary, (by, keeper)) };
+        sums.make(context, &mut a, exchanges, Point::RenewHalf);
+    }
+}
+
+/// Makes the sums that there are again at that boundary, from the columns on that are not factored: in all rows, also those that
+/// are done. All ranks of the grid together; `a` is the whole local matrix.
+pub fn refresh(
+    context: &Context,
+    mut a: ArrayViewMut2<f64>,
+    boundary: usize,
+    exchanges: &Exchanges,
+) {
+    let q = context.shape.grid.q;
+    let cols = context.along().all_gather(&[context.shape.col as u64]);
+    for (keeper, &col) in cols.iter().enumerate().skip(q) {
+        let sums = Sums::new(context, boundary, (col as usize - q, keeper));
+        sums.make(context, &mut a, exchanges, Point::RefreshHalf);
     }
 }
 
@@ -77,9 +87,51 @@ struct Sums {
     keeper: usize,
     /// Their local columns, b's the last.
     cols: usize,
+    /// The first of them that is made.
+    from: usize,
 }
 
 impl Sums {
+    /// From the local column on that the boundary is in.
+    fn new(context: &Context, boundary: usize, (by, keeper): (usize, usize)) -> Self {
+        let Shape { nb, grid, .. } = context.shape;
+        let cols = Shape::new(context.params, (context.shape.row, grid.q)).cols;
+        Self { by, boundary, keeper, cols, from: boundary / grid.q * nb }
+    }
+
+    /// Makes them, row by row. `half`: where half of the rows are made.
+    fn make(
+        &self,
+        context: &Context,
+        a: &mut ArrayViewMut2<f64>,
+        exchanges: &Exchanges,
+        half: Point,
+    ) {
+        let shape = &context.shape;
+        if shape.is_sums() && context.along().rank() != self.keeper {
+            return;
+        }
+        let mut at = 0;
+        let middle = shape.rows / 2;
+        let mut half = Some(half);
+        while at < shape.rows {
+            let row = shape.row_map.global(at, shape.row);
+            let block = row / shape.nb;
+            // Of columns before these nothing is left in this row.
+            let first = (block.min(self.boundary) / shape.grid.q * shape.nb).max(self.from);
+            let block_end = ((at / shape.nb + 1) * shape.nb).min(shape.rows);
+            let rows = at..block_end.min(at + (CHUNK / (self.cols - first)).max(1));
+            self.chunk(context, a, exchanges, &rows, first);
+            at = rows.end;
+            pulse::beat();
+            if at > middle
+                && let Some(half) = half.take()
+            {
+                hit(half, context.place);
+            }
+        }
+    }
+
     /// These rows of them, from local column `first` on.
     fn chunk(
         &self,
@@ -152,5 +204,22 @@ impl Sums {
             let last = line.len() - 1;
             line[last] = a[[i, rhs]];
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_made_again_when_so_much_is_left() {
+        let left = |blocks: usize| -> Vec<usize> {
+            let at = (0..=blocks).filter(|&k| refreshes_at(k, blocks));
+            at.map(|k| blocks - k).collect()
+        };
+        assert_eq!(left(125), [31, 7, 1]);
+        assert_eq!(left(50), [12, 3]);
+        assert_eq!(left(16), [4, 1]);
+        assert_eq!((left(4), left(3), left(0)), (vec![1], vec![], vec![]));
     }
 }

@@ -8,7 +8,7 @@ use std::io;
 
 use super::arrays::{own_part, work_arrays};
 use super::context::Context;
-use super::pipeline::{Milestone, Observer, Renewing, Work, catch_up_in_steps, factorise_in_steps};
+use super::pipeline::{Milestone, Observer, Summing, Work, catch_up_in_steps, factorise_in_steps};
 use super::regain::regain;
 use super::roles::{Exchanges, Past, Progress, weight};
 use super::solve::back_substitute;
@@ -91,12 +91,12 @@ impl Standing {
         let a = self.local.pointer();
         let shape = self.local.shape;
         let none = Past::default();
-        let ((from, past), numbers): (_, &[usize]) = match from {
+        let ((from, past), new): (_, &[usize]) = match from {
             None => (((0, false), &none), &[]),
             Some(from) => (((from.boundary, from.ready), &from.past), &from.renew),
         };
         let exchanges = &Exchanges::new(past, &shape);
-        let renewing = (!numbers.is_empty()).then_some(Renewing { exchanges, numbers });
+        let summing = Summing { exchanges, new };
         let earlier = Some(self.progress.began_unix_s).filter(|&began| began > 0.0);
         let mut timer = Timer::start(context, earlier);
         self.progress.began_unix_s = timer.began;
@@ -107,7 +107,7 @@ impl Standing {
             unsafe {
                 let clock = &mut timer.clock;
                 factorise_in_steps(
-                    context, a, from, renewing, work, progress, pool, clock, observer,
+                    context, a, from, summing, work, progress, pool, clock, observer,
                 );
             }
         }

@@ -253,6 +253,33 @@ fn checksums_take_the_place_of_a_killed_ranks_column() {
     nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5", "n6"]);
 }
 
+/// Two ranks a node: positions 0 and 1 are on n1, 2 and 3 on n2, 4 and 5 on n3, and two ranks stand by on n4. What is left of a
+/// column on n3 makes new checksums with one of n4, and these take the place of the next column that is lost.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn ranks_of_several_nodes_make_the_checksums_that_bear_the_next_loss() {
+    if !goes_on() {
+        return;
+    }
+    let lab = Lab::up(4, 0);
+    let faults = "1.1@step-end:1:20:kill,1.2@step-end:3:20:kill";
+    let end = lab.with_new_checksums("run").faults(faults).start().end();
+    end.passed();
+    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+    assert!(end.of("fault").is_empty(), "{}", end.told());
+    let lost: Vec<_> = end.of("gone-on").into_iter().map(|event| event["lost"].clone()).collect();
+    let on = |rank: usize, node: &str| serde_json::json!([{ "rank": rank, "node": node, "position": rank }]);
+    assert_eq!(lost, [on(1, "n1"), on(3, "n2")], "{}", end.told());
+    for words in [
+        "rank 4 on n3 takes position 6; rank 6 on n4 takes position 7; the checksums take the place of process column 1",
+        "the checksums take the place of process column 0",
+    ] {
+        assert!(end.errors.contains(words), "{words}: {}", end.told());
+    }
+    assert_eq!(end.errors.matches("new checksums: test 1 has").count(), 2, "{}", end.told());
+    nothing_left(&lab, &end, &["n1", "n2", "n3", "n4"]);
+}
+
 /// It began anew, once, on these nodes.
 fn began_anew(lab: &Lab, end: &Ended, hosts: &[&str]) {
     end.passed();

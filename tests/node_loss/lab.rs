@@ -385,6 +385,15 @@ impl Lab {
         plan.benchmark_flags(&["--method", "abft"])
     }
 
+    /// The same with two ranks a node, the last two of which stand by.
+    pub fn with_new_checksums(&self, name: &str) -> Plan {
+        assert_eq!(self.working, 4, "a 2 x 2 grid, a column of two ranks and two that stand by");
+        let mut plan = self.supervised(name, 2);
+        plan.command.args(HELD);
+        plan.tail = PROBLEM.split(' ').map(String::from).collect();
+        plan.benchmark_flags(&["--method", "abft", "--spare-ranks", "2"])
+    }
+
     /// The same problem, and nothing is saved.
     pub fn unprotected(&self, name: &str) -> Plan {
         let mut plan = self.supervised(name, 1);

@@ -5,9 +5,9 @@
 //! without waiting for each other, which is less than the row exchange asks for, so more can happen here than can in fact. What
 //! must hold whenever all that are left have left their attempt: every process column that is whole has taken the same steps on
 //! all of its ranks, with the same panels as all the others; whoever is behind has what it takes to catch up; no panel is
-//! factored twice by a column that wrote the first over its block; no checksums are used twice; new checksums are of process
-//! columns that all stand at one boundary, and none that are not finished are used; and losses that can be borne are. Each broken
-//! variant must be caught, or the model proves nothing.
+//! factored twice by a column that wrote the first over its block; no checksums are used twice; checksums that are made, anew or
+//! again, are of process columns that all stand at one boundary, and none that are not finished are used; and losses that can be
+//! borne are. Each broken variant must be caught, or the model proves nothing.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
@@ -33,7 +33,7 @@ enum Pc {
     /// Votes before it factors a panel by itself; factors it.
     Alone,
     Factoring,
-    /// Gives its share of new checksums; or waits for the shares of its row, which are to be its own.
+    /// Gives its share of checksums; or waits for the shares of its row, which are to be its own.
     Renew,
     /// Waits for the panel; for all to have it.
     Await,
@@ -71,6 +71,8 @@ struct Rank {
     pending: bool,
     /// The boundary at which it gave its share of them, and one.
     given: u8,
+    /// Checksums that there are were made again, as far as it has a share in them.
+    again: bool,
     applied: u8,
     factored: u8,
     /// Amid a step.
@@ -112,7 +114,7 @@ enum Bad {
     NothingToCatchUpWith,
     FactoredTwice,
     NotFactored,
-    /// New checksums are of columns that stand at different boundaries.
+    /// Checksums are made of columns that stand at different boundaries.
     OfUnlike,
     /// Checksums are used that are not finished.
     Unfinished,
@@ -135,7 +137,7 @@ enum Broken {
     ForgetsExchanges,
     /// A panel that has come is applied, though it was factored again since.
     KeepsOldPanels,
-    /// New checksums are made where a panel is factored ahead.
+    /// Checksums are made where a panel is factored ahead.
     RenewsTooEarly,
     /// Checksums count as soon as somebody is to keep them.
     TrustsUnfinished,
@@ -162,6 +164,8 @@ struct Steps {
     blocks: usize,
     depth: usize,
     crashes: u8,
+    /// Checksums are made again before the last panel.
+    again: bool,
     broken: Broken,
 }
 
@@ -199,12 +203,35 @@ impl Steps {
         self.column(s, rank).any(|r| r.dead || r.pc == Pc::Left)
     }
 
+    fn too_early(&self) -> bool {
+        self.broken == Broken::RenewsTooEarly
+    }
+
+    /// Whether checksums are made again at boundary `k`.
+    fn made_again(&self, k: usize) -> bool {
+        self.again && k > 0 && k + 1 == self.blocks
+    }
+
+    /// Whether a rank waits for the shares of its row.
+    fn is_to_keep(&self, r: &Rank) -> bool {
+        let there = r.sums && r.col as usize >= self.q;
+        r.new || (there && self.made_again(r.applied.into()))
+    }
+
+    /// Who has given its share to that rank, or is past the boundary where it should have.
+    fn gave<'a>(&self, s: &'a Job, to: &Rank) -> impl Iterator<Item = &'a Rank> + use<'a> {
+        let (row, q, applied) = (to.row, self.q, to.applied);
+        let of = move |o: &&Rank| o.row == row && (o.col as usize) < q;
+        let gave = move |o: &&Rank| o.given == applied + 1 || o.given > 0 && o.applied > applied;
+        s.ranks.iter().filter(of).filter(gave)
+    }
+
     /// What this rank comes to when it stands before iteration `applied`.
     fn turn(&self, r: &mut Rank, ahead: bool) {
         let k = r.applied as usize;
-        let early = self.broken == Broken::RenewsTooEarly;
+        let makes = r.pending || (self.made_again(k) && !r.again);
         r.pc = match k == self.blocks {
-            false if r.pending && (early || !ahead) => Pc::Renew,
+            false if makes && (self.too_early() || !ahead) => Pc::Renew,
             true if self.broken == Broken::NoLastVote => Pc::Done,
             true => Pc::End,
             false => {
@@ -273,10 +300,7 @@ impl Steps {
                 r.has[k] != NOBODY
                     || s.ranks.iter().any(|o| o.row == r.row && o.offered >> k & 1 == 1)
             }
-            Pc::Renew if r.new => {
-                let gives = |o: &&Rank| o.row == r.row && o.given > 0;
-                s.ranks.iter().filter(gives).count() == self.q
-            }
+            Pc::Renew if self.is_to_keep(r) => self.gave(s, r).count() == self.q,
             Pc::Barrier => s.ranks.iter().all(|o| o.pc == Pc::Idle || o.barriers >= r.barriers),
             Pc::Done | Pc::Left | Pc::Idle | Pc::Telling => false,
             _ => true,
@@ -338,9 +362,8 @@ impl Steps {
             }
             Pc::Renew => {
                 let r = s.ranks[rank];
-                if r.new {
-                    let gives = |o: &&Rank| o.row == r.row && o.given > 0;
-                    let from: Vec<Rank> = s.ranks.iter().filter(gives).copied().collect();
+                if self.is_to_keep(&r) {
+                    let from: Vec<Rank> = self.gave(s, &r).copied().collect();
                     let alike = |o: &Rank| o.given == r.applied + 1;
                     if !from.iter().all(alike) {
                         s.bad = Some(Bad::OfUnlike);
@@ -354,7 +377,7 @@ impl Steps {
                     s.ranks[rank].given = k as u8 + 1;
                 }
                 let r = &mut s.ranks[rank];
-                (r.new, r.pending) = (false, false);
+                (r.new, r.pending, r.again) = (false, false, self.made_again(k));
                 self.turn(r, false);
             }
             Pc::Factoring => {
@@ -387,7 +410,8 @@ impl Steps {
             Pc::Stepping => {
                 let r = &mut s.ranks[rank];
                 r.half = false;
-                self.apply(r, !r.pending, act);
+                let waits = r.pending || (self.made_again(k + 1) && !self.too_early());
+                self.apply(r, !waits, act);
                 if k + 1 < self.blocks && r.factored as usize > k + 1 && self.owns(r, k + 1) {
                     r.offered |= 1 << (k + 1);
                 }
@@ -529,7 +553,7 @@ impl Steps {
         (s.boundary, s.ready) = (from.boundary as u8, from.ready);
         for r in &mut s.ranks {
             (r.barriers, r.votes, r.no, r.offered, r.waits) = (0, 0, 0, 0, false);
-            (r.pending, r.given) = (!found.new.is_empty(), 0);
+            (r.pending, r.given, r.again) = (!found.new.is_empty(), 0, false);
             if r.dead {
                 (r.pc, r.col) = (Pc::Idle, NOBODY);
             }
@@ -589,6 +613,7 @@ impl Model for Steps {
                 new: false,
                 pending: false,
                 given: 0,
+                again: false,
                 exchanges: [None; MOST_SUMS],
                 applied: 0,
                 factored: 0,
@@ -684,7 +709,8 @@ fn whatever_happens_when_a_loss_that_can_be_borne_is() {
         for (p, q, blocks, crashes) in [(1, 2, 3, 2), (2, 1, 3, 2), (1, 3, 3, 1)] {
             let sums = 1;
             let broken = Broken::Nothing;
-            explore(Steps { p, q, sums, spares: 0, blocks, depth, crashes, broken });
+            let again = true;
+            explore(Steps { p, q, sums, spares: 0, blocks, depth, crashes, again, broken });
         }
     }
 }
@@ -698,8 +724,8 @@ fn two_losses_are_borne_where_two_columns_keep_checksums() {
         cases.extend([(0, (1, 2, 3, 2)), (1, (1, 2, 3, 2)), (0, (2, 1, 1, 2))]);
     }
     for (depth, (p, q, blocks, crashes)) in cases {
-        let (sums, broken) = (2, Broken::Nothing);
-        explore(Steps { p, q, sums, spares: 0, blocks, depth, crashes, broken });
+        let (sums, again, broken) = (2, true, Broken::Nothing);
+        explore(Steps { p, q, sums, spares: 0, blocks, depth, crashes, again, broken });
     }
 }
 
@@ -712,22 +738,23 @@ fn new_checksums_bear_the_next_loss() {
         cases.extend([(1, (1, 2, 3, 2)), (0, (2, 1, 2, 2)), (1, (2, 1, 2, 2)), (1, (1, 1, 3, 3))]);
     }
     for (depth, (p, q, blocks, crashes)) in cases {
-        let (sums, spares, broken) = (1, 1, Broken::Nothing);
-        explore(Steps { p, q, sums, spares, blocks, depth, crashes, broken });
+        let (sums, spares, again, broken) = (1, 1, true, Broken::Nothing);
+        explore(Steps { p, q, sums, spares, blocks, depth, crashes, again, broken });
     }
 }
 
 /// What each safeguard is there for.
 #[test]
 fn without_a_safeguard_something_is_torn_apart() {
+    let again = false;
     let without = |broken: Broken, q: usize, depth: usize| {
-        explore(Steps { p: 2, q, sums: 1, spares: 0, blocks: 2, depth, crashes: 1, broken })
+        explore(Steps { p: 2, q, sums: 1, spares: 0, blocks: 2, depth, crashes: 1, again, broken })
     };
     assert_eq!(without(Broken::NoVote, 1, 0), Some(Bad::Torn));
     assert_eq!(without(Broken::LeavesAmidStep, 1, 1), Some(Bad::Torn));
     assert_eq!(without(Broken::NoLastVote, 1, 0), Some(Bad::Torn));
     let without = |broken: Broken, sums: usize, crashes: u8| {
-        explore(Steps { p: 1, q: 2, sums, spares: 0, blocks: 3, depth: 1, crashes, broken })
+        explore(Steps { p: 1, q: 2, sums, spares: 0, blocks: 3, depth: 1, crashes, again, broken })
     };
     assert!(without(Broken::NoBarrier, 1, 1).is_some());
     for broken in [
@@ -740,12 +767,15 @@ fn without_a_safeguard_something_is_torn_apart() {
     }
     for broken in [Broken::NoVote, Broken::LeavesAmidStep, Broken::NoLastVote] {
         let (sums, spares, blocks, depth, crashes) = (2, 0, 1, 0, 2);
-        let steps = Steps { p: 2, q: 1, sums, spares, blocks, depth, crashes, broken };
+        let steps = Steps { p: 2, q: 1, sums, spares, blocks, depth, crashes, again, broken };
         assert!(explore(steps).is_some(), "{broken:?}");
     }
     for broken in [Broken::RenewsTooEarly, Broken::TrustsUnfinished, Broken::ForgetsRenewals] {
         let (sums, spares, blocks, depth, crashes) = (1, 1, 3, 1, 2);
-        let steps = Steps { p: 1, q: 2, sums, spares, blocks, depth, crashes, broken };
+        let steps = Steps { p: 1, q: 2, sums, spares, blocks, depth, crashes, again, broken };
         assert!(explore(steps).is_some(), "{broken:?}");
     }
+    let (blocks, depth, again, broken) = (3, 1, true, Broken::RenewsTooEarly);
+    let steps = Steps { p: 1, q: 2, sums: 1, spares: 0, blocks, depth, crashes: 0, again, broken };
+    assert_eq!(explore(steps), Some(Bad::OfUnlike));
 }

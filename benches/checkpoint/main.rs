@@ -336,8 +336,9 @@ impl<'a> Conductor<'a> {
         let every = (n.div_ceil(nb) / 4).max(1).to_string();
         let dir = self.flags.storage.to_string_lossy().into_owned();
         let flags = ["--level2", &dir, "--level2-every", "2"];
-        let kinds: [&[&str]; 2] = [&[], &flags];
-        let mut runs: [Vec<Whole>; 2] = Default::default();
+        let process = [&flags[..], &["--helpers", "process"]].concat();
+        let kinds: [&[&str]; 3] = [&[], &flags, &process];
+        let mut runs: [Vec<Whole>; 3] = Default::default();
         for round in 0..=self.flags.repeat {
             for (flags, runs) in kinds.iter().zip(&mut runs) {
                 let whole = self.launcher.whole_with(n, nb, &every, &self.job, flags)?;
@@ -346,14 +347,16 @@ impl<'a> Conductor<'a> {
                 }
             }
         }
-        let ratios: Vec<f64> = runs[1]
-            .iter()
-            .zip(&runs[0])
-            .map(|(with, without)| with.seconds / without.seconds)
-            .collect();
-        let ratio = median(&ratios).unwrap_or(f64::NAN);
-        self.report.at_most("a run with a second level / one without", ratio, 1.03);
-        let rows = ["no", "yes"].iter().zip(&runs).map(|(kind, runs)| {
+        let ratio = |with: &[Whole]| {
+            let pairs = with.iter().zip(&runs[0]);
+            let ratios: Vec<f64> =
+                pairs.map(|(one, without)| one.seconds / without.seconds).collect();
+            median(&ratios).unwrap_or(f64::NAN)
+        };
+        let [threads, process] = [ratio(&runs[1]), ratio(&runs[2])];
+        self.report.at_most("a run with a second level / one without", threads, 1.03);
+        self.report.at_most("the same by processes / one without", process, 1.03);
+        let rows = ["no", "by threads", "by processes"].iter().zip(&runs).map(|(kind, runs)| {
             let pick = |of: fn(&Whole) -> f64| {
                 median(&runs.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::NAN)
             };
@@ -368,10 +371,13 @@ impl<'a> Conductor<'a> {
         });
         let rows = rows.collect();
         let heads = ["level two", "saves", "to storage", "put off", "seconds", "saving"];
-        let title = format!("Whole runs, N = {n}, NB = {nb}, 1x2; pair by pair {ratio:.4}");
+        let title = format!(
+            "Whole runs, N = {n}, NB = {nb}, 1x2; pair by pair {threads:.4} and {process:.4}"
+        );
         self.report.table(&title, &heads, rows);
-        for (kind, runs) in ["without", "with"].iter().zip(&runs) {
-            self.report.keep(&format!("run, {kind} a second level"), runs);
+        let kinds = ["without a second level", "with a second level", "with one by processes"];
+        for (kind, runs) in kinds.iter().zip(&runs) {
+            self.report.keep(&format!("run, {kind}"), runs);
         }
         Ok(())
     }

@@ -159,7 +159,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let unfinished = self.unfinished.take().expect("just looked at");
         self.commit(boundary);
         if unfinished.stores {
-            self.begin_committed();
+            self.begin_committed(true);
         }
     }
 

@@ -59,7 +59,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let since = spare.and_then(|spare| spare.boundary);
         report.bytes = self.layout.bytes(position, since.unwrap_or(0), self.scheme.scope);
         let over = spare.map(|spare| self.over(spare));
-        self.begin(about, over);
+        self.begin(about, over, false);
         let Awaited { files, listed } = self.await_flight();
         // One manifest says of all files everywhere that they are whole, so one is enough.
         let vote = if files && listed == Some(true) { 0 } else { NOTHING };

@@ -1,10 +1,12 @@
-//! A thread that does one thing while its rank computes. One that works on storage is looked after without ever being waited for
-//! longer than it moves: a file system that hangs must not take the run with it.
+//! A thread that does one thing while its rank computes, or has a process do it. One that works on storage is looked after
+//! without ever being waited for longer than it moves: a file system that hangs must not take the run with it.
 
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::errand::Errand;
+use super::process;
 use crate::cores;
 use crate::storage::writing::{Flow, Stopped};
 
@@ -21,6 +23,15 @@ pub(super) struct Task<T> {
     /// How far it was when it was last seen to move.
     seen: (u64, Instant),
     pub(super) began: Instant,
+}
+
+/// Who does an errand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// The helper itself.
+    Thread,
+    /// A process that it starts. `yields`: whoever else wants a processor gets it first.
+    Process { yields: bool },
 }
 
 /// How a helper does, the worst first.
@@ -58,6 +69,13 @@ impl<T: Send + 'static> Task<T> {
         Self { flow, thread, result, seen: (0, now), began: now }
     }
 
+    /// One that has failed before it began.
+    pub(super) fn failed(why: &str) -> Self {
+        let now = Instant::now();
+        let result = Some(Err(Stopped::Failed(why.into())));
+        Self { flow: Arc::default(), thread: None, result, seen: (0, now), began: now }
+    }
+
     /// Looks how it does.
     pub(super) fn state(&mut self) -> State {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
@@ -83,6 +101,14 @@ impl<T: Send + 'static> Task<T> {
 
     pub(super) fn give_up(&self) {
         self.flow.give_up();
+    }
+
+    /// Waits until it is over, but not for long: it was told to give up.
+    pub(super) fn settle(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        while !self.is_over() && Instant::now() < until {
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
 
     /// Waits until it is over or stuck; meanwhile its progress counts as the rank's.
@@ -112,6 +138,16 @@ impl<T: Send + 'static> Task<T> {
         self.result.take().unwrap_or_else(|| {
             let patience = PATIENCE.as_secs();
             Err(Stopped::Failed(format!("it has not moved for {patience} s")))
+        })
+    }
+}
+
+impl Task<u64> {
+    /// A helper sets out with an errand.
+    pub(super) fn send(errand: Errand, by: By) -> Self {
+        Self::start(move |flow| match by {
+            By::Thread => errand.run(flow),
+            By::Process { yields } => process::run(&errand, yields, flow),
         })
     }
 }

@@ -19,26 +19,29 @@
 //! nothing is ever put off. The same threads write, so that storage which hangs takes nobody with it, but never beside a rank
 //! that computes.
 //!
+//! *Who the helper is* (`--helpers threads`, `process`): a thread of the rank, or a process that a thread of it starts for each
+//! thing there is to do, waits for and tells apart from others by nothing (`process`). Both do the same errands (`errand`).
+//!
 //! Under method disk there is no first level: each save is made here, and waited for (`disk`).
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::helper::{State, Task};
-use super::plan::{Buffers, Committed, Helpers};
+use super::errand::{Errand, List, What, Write};
+use super::helper::{By, State, Task};
+use super::plan::{Committed, Helpers};
 use super::save::Checkpointer;
 use super::when::{Interval, Scheduler};
 use super::world::World;
+use crate::cores;
+use crate::memory::Depot;
 use crate::memory::header::{Doing, EpochId, Identity};
-use crate::memory::{Depot, Part};
 use crate::outcome;
 use crate::parity::GroupComm;
-use crate::parity::digest::digest;
 use crate::storage::names::Key;
-use crate::storage::writing::{Flow, Over, Stopped, write_position};
-use crate::storage::{About, Check, FORMAT, Front, Shelf, Sight};
+use crate::storage::writing::{Over, Stopped};
+use crate::storage::{About, Check, FORMAT, Shelf, Sight};
 
 /// Where the second level is, and when an epoch goes there.
 #[derive(Clone, Debug)]
@@ -93,6 +96,9 @@ pub(super) fn seats(world: &impl World, storage: &Storage) -> Vec<usize> {
 /// One rank's second level.
 pub(super) struct Level2 {
     storage: Storage,
+    /// Its position, and where the memory of that is.
+    position: u32,
+    depot: Depot,
     /// The positions whose files this rank lists: those of its DIR, if it is the first there.
     lists: Vec<u32>,
     /// When the next epoch goes to storage, in saves or seconds.
@@ -150,18 +156,22 @@ impl Level2 {
     /// `alone`: memory holds no checkpoint. `working`: so many positions, the first ones, have a part of the matrix.
     pub(super) fn new(
         storage: Storage,
+        depot: &Depot,
         (seats, working): (&[usize], usize),
         me: usize,
         alone: bool,
     ) -> Self {
         let scheduler = Scheduler::new(storage.every, 0, 0.0);
         let waited = storage.helpers == Helpers::Off;
+        let process = storage.helpers == Helpers::Process;
         let writes = |position: usize| storage.sight == Sight::Node || position < working;
         let here = seats.iter().enumerate().filter(|(_, seat)| **seat == me);
         let lists = here.map(|(position, _)| position).filter(|&position| writes(position));
         let lists = lists.map(|position| position as u32).collect();
         Self {
             storage,
+            position: me as u32,
+            depot: depot.clone(),
             lists,
             scheduler,
             saves: 0,
@@ -173,7 +183,7 @@ impl Level2 {
             put_off_since: None,
             said: None,
             alone: alone.then(Alone::default),
-            tally: outcome::Level2 { alone, waited, ..outcome::Level2::default() },
+            tally: outcome::Level2 { alone, waited, process, ..outcome::Level2::default() },
         }
     }
 
@@ -264,17 +274,28 @@ impl Level2 {
     /// Whoever lists files gives up the epoch that is to be written over, and removes all but that and the one to fall back on:
     /// the next one needs their room. Waits until that is done, or a minute if it gets nowhere.
     pub(super) fn make_room(&mut self, keep: Option<Key>, over: Option<Key>) {
-        let Some(&first) = self.lists.first() else { return };
-        let shelf = self.storage.shelf.clone();
-        let mut task = Task::start(move |_| {
-            if let Some(over) = over {
-                shelf.give_up(over, first as usize);
-            }
-            let keep: Vec<Key> = keep.into_iter().chain(over).collect();
-            shelf.prune_but(&keep, first as usize);
-            Ok(())
-        });
-        task.wait();
+        if !self.lists.is_empty() {
+            let keep = keep.into_iter().chain(over).collect();
+            self.send(What::MakeRoom { over, keep }).wait();
+        }
+    }
+
+    /// A helper sets out. What it does takes little of a processor.
+    fn send(&self, what: What) -> Task<u64> {
+        self.send_beside(what, false)
+    }
+
+    /// The same; what it does may take a processor for long, `beside` ranks that compute.
+    fn send_beside(&self, what: What, beside: bool) -> Task<u64> {
+        let (shelf, depot) = (self.storage.shelf.clone(), self.depot.clone());
+        let errand = Errand { shelf, depot, position: self.position, what };
+        Task::send(
+            errand,
+            match self.storage.helpers {
+                Helpers::Threads | Helpers::Off => By::Thread,
+                Helpers::Process => By::Process { yields: beside && !cores::are_aside() },
+            },
+        )
     }
 
     /// A position's file of an epoch, on this rank's storage.
@@ -315,6 +336,8 @@ impl Drop for Level2 {
     }
 }
 
+/// A helper that was told to give up is usually over so soon.
+const SETTLES: Duration = Duration::from_millis(500);
 /// Between two words about trouble with storage.
 const SAY_EVERY: Duration = Duration::from_secs(600);
 /// So many positions tell their trouble; the others' is the same, as a rule.
@@ -348,70 +371,6 @@ pub(super) fn troubles(all: &[Vec<u8>]) -> String {
         told.push(format!("and {more} more"));
     }
     told.join("; ")
-}
-
-/// What a helper needs to write one position's file.
-struct Errand {
-    shelf: Shelf,
-    depot: Depot,
-    about: About,
-    position: u32,
-    buffers: Buffers,
-    data: Part,
-    vouch: Range<usize>,
-    /// The checksum, where it goes along.
-    check: Option<(Part, Check)>,
-    /// What it is written over.
-    over: Option<Over>,
-}
-
-impl Errand {
-    fn run(&self, flow: &Flow) -> Result<u64, Stopped> {
-        let key = self.about.key();
-        let written = self.write(flow);
-        if written.is_err() {
-            self.shelf.withdraw(key, self.position);
-        }
-        written
-    }
-
-    fn write(&self, flow: &Flow) -> Result<u64, Stopped> {
-        let failed = |why: &dyn std::fmt::Display| Stopped::Failed(why.to_string());
-        let key = self.about.key();
-        self.shelf.make_epoch(key).map_err(|e| failed(&e))?;
-        // By its name, as whoever looks from outside: so the rank's own mappings are its own affair.
-        let data = self.depot.peek(self.position, self.data).map_err(|e| failed(&e))?;
-        let small = self.depot.peek(self.position, Part::S).map_err(|e| failed(&e))?;
-        let words = self.buffers.data_words();
-        if data.len() < words * 8 || small.words().len() < self.vouch.end {
-            return Err(failed(&"the position's memory is not as long as it was made"));
-        }
-        let parity = match &self.check {
-            // Where others keep it there is no such part.
-            Some((part, check)) if check.words > 0 => {
-                Some(self.depot.peek(self.position, *part).map_err(|e| failed(&e))?)
-            }
-            _ => None,
-        };
-        let check = self.check.as_ref().map(|(_, check)| check.clone());
-        let parity = parity.as_ref().map_or(&[][..], |region| region.bytes());
-        if parity.len() < check.as_ref().map_or(0, |check| check.words as usize * 8) {
-            return Err(failed(&"the position's checksum is not as long as it was made"));
-        }
-        let vouch = &small.words()[self.vouch.clone()];
-        let front = Front {
-            about: self.about.clone(),
-            position: self.position,
-            rows: self.buffers.rows as u64,
-            cols: self.buffers.cols as u64,
-            ld: self.buffers.ld as u64,
-            vouch_words: vouch.len() as u64,
-            root: digest(vouch),
-            check,
-        };
-        let path = self.shelf.position(key, self.position);
-        write_position(&path, &front, vouch, [data.bytes(), parity], self.over.as_ref(), flow)
-    }
 }
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
@@ -461,13 +420,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             }
         };
         if !level2.lists.is_empty() {
-            let (shelf, its) = (level2.storage.shelf.clone(), about.clone());
-            let lists = level2.lists.clone();
             let stays = level2.alone.and_then(|alone| alone.last).map(|last| last.key);
-            let task = Task::start(move |flow| {
-                let listed = shelf.conclude(&its, sight, &lists, stays, flow)?;
-                Ok(all.unwrap_or(listed))
-            });
+            let positions = level2.lists.clone();
+            let list = List { about: about.clone(), sight, positions, stays, all };
+            let task = level2.send(What::List(list));
             level2.manifest = Some((about, began, task));
         }
     }
@@ -487,15 +443,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         task.give_up();
         if task.is_over() {
-            let (shelf, key) = (level2.storage.shelf.clone(), about.key());
-            let position = self.header.id.position;
             match task.end() {
                 // Others may lack the room; and removing can take its time.
                 Ok(_) => {
-                    let mut task = Task::start(move |_| {
-                        shelf.withdraw(key, position);
-                        Ok(())
-                    });
+                    let mut task = level2.send(What::Withdraw(about.key()));
                     if level2.stops_ranks() {
                         task.wait();
                     }
@@ -522,7 +473,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if !level2.begins_next() {
             return 0.0;
         }
-        self.begin_committed();
+        self.begin_committed(true);
         if !self.level2.as_ref().expect("as above").stops_ranks() {
             return 0.0;
         }
@@ -547,19 +498,20 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         whole
     }
 
-    /// A helper sets out with what lies committed in memory.
-    pub(super) fn begin_committed(&mut self) {
+    /// A helper sets out with what lies committed in memory, `beside` a rank that computes, or awaited by it.
+    pub(super) fn begin_committed(&mut self, beside: bool) {
         let seconds = self.started.elapsed().as_secs_f64();
         let level2 = self.level2.as_mut().expect("somebody asked for it");
         level2.scheduler.saved(level2.saves, seconds, 0.0, 0.0);
         let base = self.header.claim.base.expect("only what is committed is stored");
         let about = level2.about(&self.header.id, base, self.header.base.boundary);
-        self.begin(about, None);
+        self.begin(about, None, beside);
     }
 
     /// A helper sets out with the epoch that lies in memory, to make a file of it or to make another one that file.
-    pub(super) fn begin(&mut self, about: About, over: Option<Over>) {
+    pub(super) fn begin(&mut self, about: About, over: Option<Over>, beside: bool) {
         let level2 = self.level2.as_mut().expect("as above");
+        level2.stuck.iter().for_each(|task| task.settle(SETTLES));
         level2.stuck.retain(|task| !task.is_over());
         let Committed { data, check, place } = self.holding.buffers.committed_parts(about.epoch);
         let buffers = self.holding.buffers;
@@ -575,26 +527,16 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             true => place,
             false => place.start..place.start + buffers.vouch_words(),
         };
-        let errand = Errand {
-            shelf: level2.storage.shelf.clone(),
-            depot: self.depot.clone(),
-            about: about.clone(),
-            position: id.position,
-            buffers,
-            data,
-            vouch,
-            check,
-            over,
-        };
-        let stuck = !level2.stuck.is_empty();
         // Checksums alone are of no use where nothing is lost with a node.
         let nothing = !apart && self.header.id.position as usize >= self.layout.working();
-        let task = Task::start(move |flow| match stuck {
+        let claim = self.header.claim;
+        let write = Write { about: about.clone(), claim, buffers, data, vouch, check, over };
+        let task = match level2.stuck.is_empty() {
+            true if nothing => Task::start(|_| Ok(0)),
+            true => level2.send_beside(What::Write(Box::new(write)), beside),
             // Another one would only get stuck beside it.
-            true => Err(Stopped::Failed("the helper is still stuck in an earlier epoch".into())),
-            false if nothing => Ok(0),
-            false => errand.run(flow),
-        });
+            false => Task::failed("the helper is still stuck in an earlier epoch"),
+        };
         level2.flight = Some((about, task));
     }
 
@@ -617,7 +559,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         // Without helpers the save has waited for it, if it was its turn.
         let there = level2.brought.is_some() && level2.brought == self.header.claim.base;
         if !there && level2.flight.is_none() {
-            self.begin_committed();
+            self.begin_committed(false);
         }
         let whole = there || self.bring();
         let level2 = self.level2.as_mut().expect("as above");

@@ -647,7 +647,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             started: Instant::now(),
             level2: config.storage.clone().map(|storage| {
                 let seats = (&seats[..], test.layout.working());
-                Level2::new(storage, seats, me, disk)
+                Level2::new(storage, &config.depot, seats, me, disk)
             }),
             world,
         };

@@ -25,6 +25,8 @@ use super::say;
 use super::siblings::Siblings;
 use super::signs::Signs;
 use crate::blas::{self, Library, preflight, set_library_threads};
+use crate::checkpoint::plan::Helpers;
+use crate::checkpoint::process;
 use crate::comm::{Comm, Reduce, World, set_phase};
 use crate::cores;
 use crate::course::Recorder;
@@ -89,6 +91,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
     proposal.needs(nonstop::fits(&loaded, &world));
     proposal.needs(helpers_fit(&loaded, &world));
+    proposal.needs(helpers_start(&loaded));
     proposal.needs(aside);
     proposal.needs(room(&node, &loaded, threads).map_err(|why| Ended::new(Exit::BadInput, why)));
     let ground = protection.and_then(|p| proposal.needs(Ground::prepare(p, comm.rank())));
@@ -187,6 +190,19 @@ fn helpers_fit(loaded: &Loaded, world: &World) -> Result<(), Ended> {
                 World::library()
             ),
         )),
+    }
+}
+
+/// Whether this rank can start the process that is to help it, where one is to: the run would go on without, but was promised
+/// what lies on storage.
+fn helpers_start(loaded: &Loaded) -> Result<(), Ended> {
+    let protection = loaded.settings.protection.as_ref();
+    match protection.is_some_and(|p| p.level2.is_some() && p.helpers == Helpers::Process) {
+        false => Ok(()),
+        true => process::trial().map_err(|why| {
+            let what = "--helpers process: this rank cannot have such a helper";
+            Ended::new(Exit::Environment, format!("{what} ({why}): give --helpers threads"))
+        }),
     }
 }
 

@@ -633,6 +633,10 @@ fn on_storage(storing: &Storing, cores: u64) -> Vec<String> {
             percent(storing.beside)
         ),
         format!(
+            "by processes beside them (--helpers process): {} at most; where no core is idle an epoch takes longer instead",
+            percent(storing.yielding)
+        ),
+        format!(
             "by ranks that wait (--helpers off): {} of the time in between",
             percent(storing.waiting)
         ),

@@ -158,7 +158,9 @@ words!(level2_scope: Sight { "shared" => Sight::Shared, "node" => Sight::Node })
 words!(encode: Encoding {
     "reduce" => Encoding::Reduce, "pipelined" => Encoding::Pipelined, "helper" => Encoding::Helper,
 });
-words!(helpers: Helpers { "threads" => Helpers::Threads, "off" => Helpers::Off });
+words!(helpers: Helpers {
+    "threads" => Helpers::Threads, "process" => Helpers::Process, "off" => Helpers::Off,
+});
 words!(store: Store {
     "posix" => Store::Posix, "sysv" => Store::SysV, "hugetlbfs" => Store::HugeTlbfs,
 });
@@ -399,8 +401,9 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", value_parser = level2_scope(), help_heading = PROTECT)]
     pub level2_scope: Option<Sight>,
 
-    /// Who writes to storage what memory holds: a thread of each rank while the rank goes on (threads); or nobody, so that at
-    /// each save that goes there all ranks stop until it is there (off), for nodes without time to spare [default: threads]
+    /// Who writes to storage what memory holds: a thread of each rank while the rank goes on (threads); a process beside each
+    /// rank, which gives way to all else and whose faults are its own (process); or nobody, so that at each save that goes there
+    /// all ranks stop until it is there (off), for nodes without time to spare [default: threads]
     #[arg(long, value_name = "NAME", value_parser = helpers(), help_heading = PROTECT)]
     pub helpers: Option<Helpers>,
 
@@ -526,7 +529,14 @@ impl Overrides {
         let (off, encode) =
             (self.helpers == Some(Helpers::Off), self.encode == Some(Encoding::Helper));
         let on_disk = self.method == Some(Guarding::Saves(Method::Disk));
-        let (what, help) = if off && encode {
+        let process = self.helpers == Some(Helpers::Process);
+        let (what, help) = if process && encode && self.level2.is_none() {
+            (
+                "encode is helper, and helpers is process: checksums are made by MPI, which a process beside a rank has not, and \
+                 nothing goes to storage, which it could bring there",
+                "leave --helpers out, so that threads make them, or give --level2 DIR as well",
+            )
+        } else if off && encode {
             (
                 "encode is helper, and helpers is off: nobody would make the checksums",
                 "give --encode pipelined, with which the ranks make them, or leave --helpers out",
@@ -1099,6 +1109,11 @@ mod tests {
         let both = Overrides { method, encode, ..off.clone() };
         let why = apply(&both).unwrap_err();
         assert!(why.contains("nobody would make the checksums"), "{why}");
+        let process = Some(Helpers::Process);
+        let why = apply(&Overrides { helpers: process, level2: None, ..both.clone() }).unwrap_err();
+        assert!(why.contains("by MPI, which a process beside a rank has not"), "{why}");
+        apply(&Overrides { helpers: process, ..both.clone() }).unwrap();
+        apply(&Overrides { helpers: process, level2: None, ..off.clone() }).unwrap();
         apply(&Overrides { checkpoint: Some(Saving::Off), ..both }).unwrap();
 
         let helper_cores = Some("3".parse().unwrap());

@@ -99,7 +99,7 @@ pub struct Held {
 }
 
 /// One job's memory on this node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Depot {
     store: Store,
     job: String,

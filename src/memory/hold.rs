@@ -12,6 +12,9 @@ use super::depot::{Depot, Part, private_file, reserve};
 use super::lock::{self, Patience};
 use super::region::{MemoryError, Region};
 
+/// In the environment of a helper that is a process of its own: whose it is. Whoever counts a run's processes tells it by that.
+pub const HELPER_VAR: &str = "SKT_HELPER_OF";
+
 /// A locked head. Dropped, the lock goes; and so does the name, if nothing was ever put there.
 #[derive(Debug)]
 pub struct Hold {
@@ -44,6 +47,22 @@ impl Depot {
                 return Ok(Hold { file, path, name, vacant });
             }
         }
+    }
+}
+
+impl Depot {
+    /// The head of a position whose rank has this process for a helper. As long as it is there nobody else takes the position,
+    /// whatever becomes of the rank. No other look at that head may end meanwhile in this process.
+    pub fn attend(&self, position: u32) -> Result<Region, MemoryError> {
+        let (name, path) = (self.name(position, Part::Head), self.head_path(position));
+        let os = |source| MemoryError::Os { what: "cannot open", path: path.clone(), source };
+        let file = private_file().open(&path).map_err(os)?;
+        let length = self.is_ours(&file, &path, &name)?.len() as usize;
+        lock::take_second(&file, &name)?;
+        let region =
+            Region::map_file(file, length, length.max(1).next_multiple_of(4096), false, &path)?;
+        region.readable(&name)?;
+        Ok(region)
     }
 }
 
@@ -158,6 +177,76 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         child
+    }
+
+    /// No test: what another process does for one below.
+    #[test]
+    fn stands_in_for_a_helper() {
+        let Some(job) = std::env::var_os("T_HOLD_HELPS") else { return };
+        let depot = Depot::new(Store::Posix, job.to_str().unwrap()).unwrap();
+        let _head = depot.attend(0).unwrap();
+        std::thread::sleep(Duration::from_secs(1000));
+    }
+
+    /// A process that attends position 0 and is, by way of a shell, no child of this one; or is one.
+    fn helper(depot: &Depot, child: bool) -> Child {
+        let words = "\"$0\" --exact memory::hold::tests::stands_in_for_a_helper";
+        let run = if child { format!("exec {words}") } else { format!("{words} & wait") };
+        let program = std::env::current_exe().unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &run]).arg(program).env("T_HOLD_HELPS", depot.job());
+        shell.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        shell.spawn().unwrap()
+    }
+
+    /// Ends all that attend there.
+    fn end_helpers(of: &Depot) {
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let variable = format!("T_HOLD_HELPS={}\0", of.job());
+            let environ = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+            if String::from_utf8_lossy(&environ).contains(&variable) {
+                let pid = entry.file_name().to_str().unwrap().parse().unwrap();
+                let _ = nix::sys::signal::kill(
+                    nix::unistd::Pid::from_raw(pid),
+                    nix::sys::signal::Signal::SIGKILL,
+                );
+            }
+        }
+    }
+
+    /// A rank that comes back waits for what a rank before it had started, and names it if it stays.
+    #[test]
+    fn nobody_comes_to_a_position_before_its_stray_helper_has_gone() {
+        let depot = depot("stray");
+        drop(depot.create(0, Part::Head, HEAD_BYTES).unwrap());
+        drop(depot.hold(0).unwrap());
+        let mut shell = helper(&depot, false);
+        while !depot.in_use(0) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let told = depot.hold(0).unwrap_err().to_string();
+        // One in whose way stands nobody but the helper.
+        let words = std::env::current_exe().unwrap();
+        let program = words.file_name().unwrap().to_str().unwrap();
+        assert!(told.contains("process ") && told.contains(program), "{told}");
+        assert!(depot.clean().is_err());
+        // Nor a second helper.
+        assert!(matches!(depot.attend(0), Err(MemoryError::InUse { .. })));
+        end_helpers(&depot);
+        shell.wait().unwrap();
+        drop(depot.hold(0).unwrap());
+        // One's own helper is nobody to oneself.
+        let mut own = helper(&depot, true);
+        let has = |lock: &str| lock.contains("POSIX") && lock.contains(&format!(" {} ", own.id()));
+        while !std::fs::read_to_string("/proc/locks").unwrap().lines().any(has) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(depot.attend(0).is_err());
+        assert!(!depot.in_use(0));
+        drop(depot.hold(0).unwrap());
+        own.kill().unwrap();
+        own.wait().unwrap();
+        depot.clean().unwrap();
     }
 
     #[test]

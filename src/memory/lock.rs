@@ -1,4 +1,8 @@
-//! The lock on a position's head: who has it, and whether it is worth waiting for.
+//! The locks on a position's head: who has them, and whether that is worth waiting for.
+//!
+//! A rank has the first one (`flock`). A helper of it that is a process of its own has the second (`fcntl`), which the kernel
+//! gives up when that process has ended, not when the rank has: so nobody comes to a position under which a helper is still at
+//! work.
 //!
 //! A rank that is killed lets go of its lock only when the kernel has taken back all of its memory, which for
 //! hundreds of gigabytes takes many seconds. Whoever comes next waits for that as long as it takes; a process
@@ -88,13 +92,57 @@ fn try_until(
 
 fn try_lock(file: &File) -> bool {
     // SAFETY: flock on a file we hold open. The kernel drops the lock when the process has ended.
-    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+    let lock = |how| unsafe { libc::flock(file.as_raw_fd(), how) == 0 };
+    if !lock(libc::LOCK_EX | libc::LOCK_NB) {
+        return false;
+    }
+    let free = helper(file).is_none();
+    if !free {
+        lock(libc::LOCK_UN);
+    }
+    free
 }
 
-/// Whether anybody works under this lock. Holds it for a moment, together with others who ask.
+/// Whether anybody works under these locks. Holds the first for a moment, together with others who ask.
 pub(super) fn is_held(file: &File) -> bool {
     // SAFETY: as above; the lock goes with the file, which the caller closes.
-    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) != 0 }
+    let held = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) != 0 };
+    held || helper(file).is_some()
+}
+
+/// The second lock, over all of the file, as `fcntl` takes and tells it.
+fn second() -> libc::flock {
+    // SAFETY: plain numbers, for which zeros will do.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    (lock.l_type, lock.l_whence) = (libc::F_WRLCK as _, libc::SEEK_SET as _);
+    lock
+}
+
+/// This process, a helper of the rank that has the first lock, takes the second, until it closes any file of that name.
+pub(super) fn take_second(file: &File, name: &str) -> Result<(), MemoryError> {
+    // SAFETY: a plain system call on a file we hold open.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &second()) } == 0 {
+        return Ok(());
+    }
+    let by = helper(file).map_or_else(|| "another helper".into(), described);
+    Err(MemoryError::InUse { name: name.into(), by })
+}
+
+/// The process that has the second lock, zero where it cannot be seen from here. One that this process has started is nobody: the
+/// two know of each other.
+fn helper(file: &File) -> Option<u32> {
+    let mut lock = second();
+    // SAFETY: as above; the kernel writes who is in the way into the structure.
+    let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut lock) };
+    let pid = u32::try_from(lock.l_pid).unwrap_or(0);
+    let taken = asked == 0 && i32::from(lock.l_type) == libc::F_WRLCK;
+    (taken && parent(pid) != Some(std::process::id())).then_some(pid)
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in brackets may hold anything, brackets too.
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
 /// Whether the file is what its name leads to: its last holder may have removed it.
@@ -110,7 +158,8 @@ fn holder(file: &File) -> Holder {
         return Holder::Unseen;
     };
     let device = (libc::major(meta.dev()), libc::minor(meta.dev()));
-    match locked_by(&locks, device, meta.ino()) {
+    let first = locked_by(&locks, device, meta.ino());
+    match first.or_else(|| Some((helper(file)?, true))) {
         None => Holder::Unseen,
         Some((_, false)) => Holder::Asker,
         Some((pid, true)) => match ends(pid) {

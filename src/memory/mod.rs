@@ -17,6 +17,6 @@ pub mod room;
 mod sysv;
 
 pub use depot::{Depot, Held, Part, Store};
-pub use hold::Hold;
+pub use hold::{HELPER_VAR, Hold};
 pub use names::Named;
 pub use region::{MemoryError, Region};

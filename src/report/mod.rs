@@ -184,6 +184,7 @@ pub(crate) mod test_values {
                     fetched: 1,
                     alone: false,
                     waited: false,
+                    process: false,
                 }),
             }),
             checksums: Some(Checksums {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::unistd::{AccessFlags, access};
+use serde::{Deserialize, Serialize};
 
 use super::Sight;
 use super::choice::Stock;
@@ -27,7 +28,7 @@ fn cannot(what: &str, path: &Path, error: io::Error) -> String {
 }
 
 /// Where one job's epochs lie.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shelf {
     dir: PathBuf,
     folder: PathBuf,
@@ -312,10 +313,18 @@ impl Shelf {
         }
     }
 
-    /// Removes one position's part of an epoch that comes to nothing, and the folder with the last of them.
+    /// Removes one position's part of an epoch that comes to nothing, also one that somebody had no time to remove who wrote it,
+    /// and the folder with the last of them.
     pub fn withdraw(&self, key: Key, position: u32) {
-        let _ = fs::remove_file(self.position(key, position));
+        let path = self.position(key, position);
+        let _ = fs::remove_file(names::aside(&path));
+        let _ = fs::remove_file(path);
         let _ = fs::remove_dir(self.epoch(key));
+    }
+
+    /// Removes what is left of a manifest that was being written.
+    pub fn withdraw_manifest(&self, key: Key) {
+        let _ = fs::remove_file(names::aside(&self.epoch(key).join(MANIFEST)));
     }
 
     /// Keeps a finished test's result.

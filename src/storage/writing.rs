@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::BLOCK_BYTES;
@@ -33,6 +34,8 @@ pub struct Flow {
     moved: AtomicU64,
     given_up: AtomicBool,
     awaited: AtomicBool,
+    /// Who else is told of each step.
+    tell: Option<fn(u64)>,
 }
 
 /// Why a transfer came to nothing.
@@ -45,17 +48,29 @@ pub enum Stopped {
 }
 
 impl Flow {
+    /// One whose steps are told to somebody else as well, bytes each.
+    pub fn told_to(tell: fn(u64)) -> Self {
+        Self { tell: Some(tell), ..Self::default() }
+    }
+
     /// So many bytes more are done; an error where nobody wants the rest.
     pub fn went_on(&self, bytes: u64) -> Result<(), Stopped> {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(tell) = self.tell {
+            tell(bytes);
+        }
         if self.awaited.load(Ordering::Relaxed) {
             // Beside a rank that computes this would hide that it hangs.
             pulse::beat();
         }
-        match self.given_up.load(Ordering::Relaxed) {
+        match self.is_given_up() {
             true => Err(Stopped::GivenUp),
             false => Ok(()),
         }
+    }
+
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed)
     }
 
     pub fn moved(&self) -> u64 {
@@ -84,7 +99,7 @@ pub(super) struct Target {
 }
 
 /// A file of an epoch that nobody needs any more, to be made the one that is written: what both have alike is left as it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Over {
     pub from: PathBuf,
     /// Bytes of the matrix, and of the parity, that differ: ascending, side by side at most.
@@ -183,7 +198,8 @@ impl Target {
 
 /// Writes the file of a position: `front`, then `vouch`, then the matrix, which is the beginning of `data`, then the parity if
 /// the front tells of any, the beginning of `check`; both lie at the beginning of a page. Its name it gets when it is whole and
-/// on the device. Returns the bytes that were written, which are all of its, or those that `over` leaves to be written.
+/// on the device, and if `same` says that what was written is what lay there from beginning to end. Returns the bytes that were
+/// written, which are all of its, or those that `over` leaves to be written.
 pub fn write_position(
     path: &Path,
     front: &Front,
@@ -191,6 +207,7 @@ pub fn write_position(
     [data, check]: [&[u8]; 2],
     over: Option<&Over>,
     flow: &Flow,
+    same: impl FnOnce() -> Result<(), Stopped>,
 ) -> Result<u64, Stopped> {
     let aside = names::aside(path);
     let failed = |what: &str, error: io::Error| {
@@ -198,6 +215,7 @@ pub fn write_position(
     };
     let written =
         stream(&aside, front, vouch, [data, check], over, flow, &failed).and_then(|bytes| {
+            same()?;
             give_name(&aside, path).map_err(Stopped::Failed)?;
             Ok(bytes)
         });
@@ -294,6 +312,11 @@ pub(super) mod tests {
     use super::*;
     use crate::parity::digest::digest;
 
+    /// What lies there does not change.
+    pub(crate) fn same() -> Result<(), Stopped> {
+        Ok(())
+    }
+
     /// A matrix of some rows, its state and digests, and its front.
     pub(crate) fn sample(about: &About, position: u32, rows: usize) -> (Front, Vec<u64>, Region) {
         let ld = 40;
@@ -318,7 +341,7 @@ pub(super) mod tests {
     pub(crate) fn write_small(path: &Path, about: &About, position: u32) {
         let (front, vouch, data) = sample(about, position, 30);
         let bytes =
-            write_position(path, &front, &vouch, [data.bytes(), &[]], None, &Flow::default())
+            write_position(path, &front, &vouch, [data.bytes(), &[]], None, &Flow::default(), same)
                 .unwrap();
         assert_eq!(fs::metadata(path).unwrap().len(), bytes);
     }
@@ -331,12 +354,25 @@ pub(super) mod tests {
         let (front, vouch, data) = sample(&about, 0, 30);
         let flow = Flow::default();
         flow.give_up();
-        let stopped = write_position(&path, &front, &vouch, [data.bytes(), &[]], None, &flow);
+        let stopped = write_position(&path, &front, &vouch, [data.bytes(), &[]], None, &flow, same);
         assert_eq!(stopped, Err(Stopped::GivenUp));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-        let nowhere = dir.path().join("gone/p0");
+        let moved = || Err(Stopped::Failed("it has changed".into()));
+        let flow = Flow::default();
         let stopped =
-            write_position(&nowhere, &front, &vouch, [data.bytes(), &[]], None, &Flow::default());
+            write_position(&path, &front, &vouch, [data.bytes(), &[]], None, &flow, moved);
+        assert_eq!(stopped, Err(Stopped::Failed("it has changed".into())));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let nowhere = dir.path().join("gone/p0");
+        let stopped = write_position(
+            &nowhere,
+            &front,
+            &vouch,
+            [data.bytes(), &[]],
+            None,
+            &Flow::default(),
+            same,
+        );
         let Err(Stopped::Failed(why)) = stopped else { panic!("{stopped:?}") };
         assert!(why.contains("gone/p0.aside") && why.contains("No such file"), "{why}");
     }
@@ -377,7 +413,7 @@ pub(super) mod tests {
         let (old, old_vouch, mut data) = sample(&of(1, 0, 1, 10), 0, rows);
         let from = dir.path().join("old");
         let flow = Flow::default();
-        write_position(&from, &old, &old_vouch, [data.bytes(), &[]], None, &flow).unwrap();
+        write_position(&from, &old, &old_vouch, [data.bytes(), &[]], None, &flow, same).unwrap();
         let mut differs = Vec::new();
         for row in 700..rows {
             data.words_mut()[row * ld + 10..(row + 1) * ld].iter_mut().for_each(|w| *w ^= 0x5555);
@@ -386,17 +422,19 @@ pub(super) mod tests {
         let vouch: Vec<u64> = data.words().chunks(ld).map(digest).collect();
         let front = Front { about: of(1, 0, 3, 30), root: digest(&vouch), ..old };
         let (over, anew) = (dir.path().join("over"), dir.path().join("anew"));
-        let all = write_position(&anew, &front, &vouch, [data.bytes(), &[]], None, &flow).unwrap();
+        let all =
+            write_position(&anew, &front, &vouch, [data.bytes(), &[]], None, &flow, same).unwrap();
         let what = Over { from: from.clone(), data: differs, check: Vec::new() };
         let some =
-            write_position(&over, &front, &vouch, [data.bytes(), &[]], Some(&what), &flow).unwrap();
+            write_position(&over, &front, &vouch, [data.bytes(), &[]], Some(&what), &flow, same)
+                .unwrap();
         assert!(some < all / 2, "{some} of {all}");
         assert!(fs::read(&over).unwrap() == fs::read(&anew).unwrap() && !from.exists());
         // One that is not as it was written is not used.
         let what = Over { from: over.clone(), ..what };
         File::options().write(true).open(&over).unwrap().set_len(8192).unwrap();
         let stopped =
-            write_position(&from, &front, &vouch, [data.bytes(), &[]], Some(&what), &flow);
+            write_position(&from, &front, &vouch, [data.bytes(), &[]], Some(&what), &flow, same);
         assert!(matches!(stopped, Err(Stopped::Failed(why)) if why.contains("not as long")));
     }
 }

@@ -102,6 +102,15 @@ fn some<T>(all: &[T], by_default: usize) -> &[T] {
     &all[..if sampled() { 1 } else { count }]
 }
 
+/// Processes bring the parity there as threads do.
+#[test]
+fn what_processes_have_written_makes_good_a_node_with_its_storage() {
+    let scene = Apart::new(2, 2, &["--helpers", "process"]);
+    crate::process::end_with_helper(&scene, "manifest-whole:0:2:hang");
+    scene.lose_all_and(&[2]);
+    scene.comes_back(&[2]);
+}
+
 /// As many nodes of each group as it survives are gone with what they had on storage.
 #[test]
 fn memory_is_gone_and_nodes_with_their_storage() {

@@ -27,7 +27,7 @@ use crate::scene::{
 };
 
 /// A run with a second level, on a file system that syncs at once: so that there is much to strike at in a short run.
-struct Stored {
+pub struct Stored {
     scene: Scene,
     storage: TempDir,
 }
@@ -40,23 +40,23 @@ impl std::ops::Deref for Stored {
 }
 
 impl Stored {
-    fn of(scene: Scene, every: &str) -> Self {
+    pub fn of(scene: Scene, every: &str) -> Self {
         Self::within("/dev/shm", scene, every)
     }
 
-    fn within(place: &str, scene: Scene, every: &str) -> Self {
+    pub fn within(place: &str, scene: Scene, every: &str) -> Self {
         let storage = tempfile::Builder::new().prefix("t-level2-").tempdir_in(place).unwrap();
         let dir = storage.path().to_str().unwrap();
         let scene = scene.protect(&["--level2", dir, "--level2-every", every]);
         Self { scene, storage }
     }
 
-    fn protect(mut self, args: &[&str]) -> Self {
+    pub fn protect(mut self, args: &[&str]) -> Self {
         self.scene = self.scene.protect(args);
         self
     }
 
-    fn expect_finished(&self, ran: Ran) -> Ran {
+    pub fn expect_finished(&self, ran: Ran) -> Ran {
         let ran = self.scene.expect_finished(ran);
         assert!(!folder(self).exists(), "{:?}: {}", epochs(self), ran.told());
         ran
@@ -64,7 +64,7 @@ impl Stored {
 }
 
 /// Every save goes to storage, as soon as the one before is there.
-fn stored(p: usize, q: usize) -> Stored {
+pub fn stored(p: usize, q: usize) -> Stored {
     Stored::of(Scene::of(p, q, LONGER).protect(&["--checkpoint", "1"]), "1")
 }
 
@@ -72,23 +72,23 @@ fn folder(scene: &Stored) -> PathBuf {
     folder_in(scene.storage.path(), scene)
 }
 
-fn epochs(scene: &Stored) -> Vec<PathBuf> {
+pub fn epochs(scene: &Stored) -> Vec<PathBuf> {
     epochs_in(scene.storage.path(), scene)
 }
 
-fn whole(scene: &Stored) -> Vec<PathBuf> {
+pub fn whole(scene: &Stored) -> Vec<PathBuf> {
     whole_in(scene.storage.path(), scene)
 }
 
 /// What the account in the run's JSON says of the second level.
-fn account(ran: &Ran) -> Level2 {
+pub fn account(ran: &Ran) -> Level2 {
     let tests = ran.json().tests;
     let protection = tests[0].outcome.as_ref().unwrap().protection.unwrap();
     protection.level2.expect("there is a second level")
 }
 
 /// Ends well, leaving nothing in memory and nothing on storage.
-fn finish(scene: &Stored) -> Ran {
+pub fn finish(scene: &Stored) -> Ran {
     scene.expect_finished(scene.job().run())
 }
 
@@ -139,11 +139,11 @@ fn another_method_code_and_group_go_on_from_the_same_files() {
 }
 
 /// The steps to storage, and which of them only position 0 takes.
-fn to_storage() -> Vec<Point> {
+pub fn to_storage() -> Vec<Point> {
     of_level2().into_iter().filter(|p| !p.name().starts_with("fetch")).collect()
 }
 
-fn of_first(point: Point) -> bool {
+pub fn of_first(point: Point) -> bool {
     point.name().starts_with("manifest") || point.name().starts_with("prune")
 }
 
@@ -178,7 +178,7 @@ fn a_run_survives_a_strike_at_every_step_to_storage() {
 }
 
 /// What the front of each position's file says of the matrix, and the matrix.
-fn matrices(epoch: &Path) -> Vec<(u64, u64, Vec<u8>)> {
+pub fn matrices(epoch: &Path) -> Vec<(u64, u64, Vec<u8>)> {
     let read = |position| {
         let bytes = fs::read(epoch.join(format!("p{position}"))).unwrap();
         let front = Front::from_block(&bytes[..4096]).unwrap();
@@ -189,13 +189,17 @@ fn matrices(epoch: &Path) -> Vec<(u64, u64, Vec<u8>)> {
     (0..4).map(read).collect()
 }
 
-/// Without helpers the ranks stop until each epoch is there: the same files, and the same way back.
+/// Whoever writes, a thread, a process or a thread while the ranks stop until each epoch is there: the same files, and the same
+/// way back.
 #[test]
-fn without_helpers_the_same_epochs_are_written_and_come_back() {
-    let written = ["threads", "off"].map(|helpers| {
+fn whoever_helps_the_same_epochs_are_written_and_come_back() {
+    let written = ["threads", "process", "off"].map(|helpers| {
         let problem = Scene::of(2, 2, LONGER).protect(&["--checkpoint", "20"]);
         let scene = Stored::of(problem, "1").protect(&["--helpers", helpers]);
-        scene.strike("manifest-whole:0:1:kill");
+        match helpers {
+            "process" => crate::process::end_with_helper(&scene, "manifest-whole:0:1:hang"),
+            _ => _ = scene.strike("manifest-whole:0:1:kill"),
+        }
         let there = whole(&scene);
         assert_eq!(there.len(), 1, "{helpers}: {:?}", epochs(&scene));
         let written = matrices(&there[0]);
@@ -204,6 +208,7 @@ fn without_helpers_the_same_epochs_are_written_and_come_back() {
         assert!(from_storage(&ran) && resumed_at(&ran) == Some(20), "{}", ran.told());
         let account = account(&ran);
         assert_eq!((account.fetched, account.waited), (1, helpers == "off"), "{account:?}");
+        assert_eq!(account.process, helpers == "process", "{account:?}");
         if helpers == "off" {
             // Each of boundaries 40, 60 and 80, none of which had to be put off.
             assert!(account.epochs >= 3 && account.put_off == 0, "{account:?}");
@@ -214,7 +219,7 @@ fn without_helpers_the_same_epochs_are_written_and_come_back() {
         written
     });
     assert_eq!(written[0][0].0, 20);
-    assert!(written[0] == written[1], "other files");
+    assert!(written.windows(2).all(|two| two[0] == two[1]), "other files");
 }
 
 /// The same steps where ranks wait, memory lost and kept in turn.
@@ -552,6 +557,9 @@ fn a_stop_ends_on_storage() {
         // The save has waited for it already, or not.
         (Signal::SIGTERM, "1", "off"),
         (Signal::SIGUSR1, "1h", "off"),
+        // What ranks are told does not end what writes for them.
+        (Signal::SIGTERM, "1", "process"),
+        (Signal::SIGUSR1, "1h", "process"),
     ] {
         let scene = Stored::of(Scene::of(2, 2, SMALL).protect(&["--checkpoint", "10"]), every);
         let scene = scene.protect(&["--helpers", helpers]);
@@ -697,7 +705,7 @@ impl Drop for Small {
 #[test]
 #[ignore = "mounts a tmpfs: root only"]
 fn full_storage_is_told_once_and_the_epoch_before_stays() {
-    for helpers in ["threads", "off"] {
+    for helpers in ["threads", "process", "off"] {
         let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1", "--helpers", helpers]);
         let at = scene.path("small");
         // Room for one epoch, not for two.

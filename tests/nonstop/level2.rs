@@ -119,8 +119,14 @@ fn a_loss_while_all_wait_for_storage_is_gone_on_from() {
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn what_is_written_after_a_loss_is_whole() {
-    for (scope, place) in [("shared", "stream-half:1:2"), ("node", "stream-synced:2:2")] {
-        let stored = Stored::new(1, scope);
+    for (scope, place, helpers) in [
+        ("shared", "stream-half:1:2", "threads"),
+        ("node", "stream-synced:2:2", "threads"),
+        // What struck a helper that is a process would not strike its rank.
+        ("shared", "iteration:1:40", "process"),
+    ] {
+        let Stored { scene, storage } = Stored::new(1, scope);
+        let stored = Stored { scene: scene.protect(&["--helpers", helpers]), storage };
         let ran = stored.strike(&format!("1@{place}:lose,2@iteration:0:30:kill"));
         let ran = ran.expect_code(75);
         let went_on = resumed_at(&ran).unwrap();

@@ -23,7 +23,9 @@ mod system;
 use stateright::{Model, Property};
 
 use explore::explore;
-use system::{Act, Broken, Fate, NOTHING, Pc, Protocol, RANKS, Rank, Run, Storage, Sys, age, peer};
+use system::{
+    Act, Broken, Fate, Helpers, NOTHING, Pc, Protocol, RANKS, Rank, Run, Storage, Sys, age, peer,
+};
 
 impl Model for Protocol {
     type State = Sys;
@@ -59,6 +61,7 @@ impl Model for Protocol {
             whole: None,
             ever: false,
             in_place: false,
+            stray: None,
         }]
     }
 
@@ -100,7 +103,9 @@ impl Model for Protocol {
                     actions.push(Act::GoOn { elsewhere: true });
                 }
             }
-        } else if s.all_at(Pc::Start) {
+        } else if s.all_at(Pc::Start)
+            && (s.stray.is_none() || self.broken == Broken::StrayNotAwaited)
+        {
             actions.push(Act::Decide);
         }
         self.storage_actions(s, actions);
@@ -158,6 +163,12 @@ impl Model for Protocol {
             Act::Manifest => self.manifest(&mut s),
             Act::List(rank) => self.list(&mut s, rank),
             Act::GiveUp => s.forget_flight(),
+            Act::ListerDies => {
+                s.listing = None;
+                s.ranks.iter_mut().for_each(|r| r.fresh = None);
+            }
+            Act::Stray => self.stray(&mut s),
+            Act::StrayEnds => self.stray_ends(&mut s),
         }
         Some(s.sorted())
     }
@@ -183,6 +194,7 @@ fn no_fault_over_three_epochs_with_two_crashes_and_an_old_copy() {
         ghosts: 1,
         storage: Storage::None,
         in_place: false,
+        helpers: Helpers::Threads,
         broken: Broken::No
     }));
 }
@@ -195,6 +207,7 @@ fn no_fault_over_two_epochs_with_three_crashes_and_an_old_copy() {
         ghosts: 1,
         storage: Storage::None,
         in_place: false,
+        helpers: Helpers::Threads,
         broken: Broken::No
     }));
 }
@@ -216,6 +229,7 @@ fn every_broken_variant_is_caught() {
                 ghosts,
                 storage: Storage::None,
                 in_place: false,
+                helpers: Helpers::Threads,
                 broken
             }),
             "{broken:?} was not noticed"
@@ -233,6 +247,7 @@ fn no_fault_with_storage_whatever_is_lost() {
             ghosts,
             storage: Storage::Shared,
             in_place: false,
+            helpers: Helpers::Threads,
             broken: Broken::No
         }));
     }
@@ -252,11 +267,55 @@ fn every_broken_second_level_is_caught() {
                 ghosts,
                 storage: Storage::Shared,
                 in_place: false,
+                helpers: Helpers::Threads,
                 broken
             }),
             "{broken:?} was not noticed"
         );
     }
+}
+
+/// A save that comes under a helper is no harm where that looks at the header again: then no file gets a name for it.
+#[test]
+fn no_fault_where_saves_do_not_wait_for_helpers_that_look_again() {
+    assert!(!explore(Protocol {
+        epochs: 3,
+        crashes: 1,
+        ghosts: 0,
+        storage: Storage::Shared,
+        in_place: false,
+        helpers: Helpers::Careful,
+        broken: Broken::FlushUnderHelper
+    }));
+}
+
+/// Helpers that are processes die by themselves, and may still be there when their ranks are not: whoever comes next waits.
+#[test]
+fn no_fault_with_processes_for_helpers() {
+    for (epochs, crashes) in [(2, 2), (2, 3)] {
+        assert!(!explore(Protocol {
+            epochs,
+            crashes,
+            ghosts: 0,
+            storage: Storage::Shared,
+            in_place: false,
+            helpers: Helpers::Processes,
+            broken: Broken::No
+        }));
+    }
+}
+
+#[test]
+fn a_restart_that_does_not_wait_for_a_stray_process_is_caught() {
+    assert!(explore(Protocol {
+        epochs: 2,
+        crashes: 2,
+        ghosts: 0,
+        storage: Storage::Shared,
+        in_place: false,
+        helpers: Helpers::Processes,
+        broken: Broken::StrayNotAwaited
+    }));
 }
 
 /// A node's DIR is lost with it: a node, a node and all memory, nodes of both groups, at any steps.
@@ -269,6 +328,7 @@ fn no_fault_with_storage_of_each_nodes_own() {
             ghosts: 0,
             storage: Storage::Node,
             in_place: false,
+            helpers: Helpers::Threads,
             broken: Broken::No
         }));
     }
@@ -288,6 +348,7 @@ fn every_broken_storage_of_nodes_own_is_caught() {
             ghosts: 0,
             storage: Storage::Node,
             in_place: false,
+            helpers: Helpers::Threads,
             broken,
         };
         assert!(explore(model), "{broken:?} was not noticed");
@@ -299,14 +360,24 @@ fn every_broken_storage_of_nodes_own_is_caught() {
 #[test]
 fn no_fault_in_place_with_storage_and_without() {
     for (epochs, crashes, storage) in [(2, 2, Storage::None), (2, 2, Storage::Shared)] {
-        let broken = Broken::No;
-        assert!(!explore(Protocol { epochs, crashes, ghosts: 0, storage, in_place: true, broken }));
+        let (helpers, broken) = (Helpers::Threads, Broken::No);
+        assert!(!explore(Protocol {
+            epochs,
+            crashes,
+            ghosts: 0,
+            storage,
+            in_place: true,
+            helpers,
+            broken
+        }));
     }
 }
 
 #[test]
 fn storage_that_stands_in_for_memory_in_place_is_caught() {
     let (storage, broken) = (Storage::Shared, Broken::StorageStandsIn);
-    let model = Protocol { epochs: 2, crashes: 2, ghosts: 0, storage, in_place: true, broken };
+    let helpers = Helpers::Threads;
+    let model =
+        Protocol { epochs: 2, crashes: 2, ghosts: 0, storage, in_place: true, helpers, broken };
     assert!(explore(model), "{broken:?} was not noticed");
 }

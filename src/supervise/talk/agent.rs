@@ -320,7 +320,9 @@ impl<S: ProgressSource> Agent<S> {
         self.stopped = 0;
         self.known.retain(|pid, _| {
             let found = processes::look(*pid);
-            self.stopped += usize::from(matches!(found, Some(('T' | 't', _))));
+            // The run goes on without a helper, and its rank says what is the matter with it.
+            let halted = matches!(found, Some(('T' | 't', _)));
+            self.stopped += usize::from(halted && !processes::is_helper(*pid));
             found.is_some()
         });
         let mut shown = false;

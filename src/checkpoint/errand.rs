@@ -1,0 +1,171 @@
+//! What a helper is to do on storage, as plain values: a thread of the rank does it, or a process that the rank starts for it,
+//! and neither knows which it is.
+//!
+//! A helper looks at its position's memory by name, as whoever looks from outside, so the rank's own mappings are its own affair.
+//! Before a file gets its name the header is read again: had the rank gone on to change what the file was made from, or had the
+//! position begun anew, it would not say any more what it said when the errand was given.
+
+use std::ops::Range;
+use std::sync::atomic::{Ordering, fence};
+
+use serde::{Deserialize, Serialize};
+
+use super::plan::Buffers;
+use crate::memory::header::{Claim, Head};
+use crate::memory::{Depot, Part, Region};
+use crate::parity::digest::digest;
+use crate::storage::names::Key;
+use crate::storage::writing::{Flow, Over, Stopped, write_position};
+use crate::storage::{About, Check, Front, Shelf, Sight};
+
+/// One thing to do, for the rank of a position.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Errand {
+    pub(super) shelf: Shelf,
+    pub(super) depot: Depot,
+    pub(super) position: u32,
+    pub(super) what: What,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum What {
+    /// To bring what memory holds to storage.
+    Write(Box<Write>),
+    /// To say that an epoch is whole, and remove what is older.
+    List(List),
+    /// To give up the epoch that is to be written over, and remove all but that and those to keep.
+    MakeRoom { over: Option<Key>, keep: Vec<Key> },
+    /// To remove this position's part of an epoch that comes to nothing.
+    Withdraw(Key),
+    /// To show that a helper can be had.
+    Nothing,
+}
+
+/// What it takes to write one position's file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Write {
+    pub(super) about: About,
+    /// What the position's header says from beginning to end.
+    pub(super) claim: Claim,
+    pub(super) buffers: Buffers,
+    pub(super) data: Part,
+    pub(super) vouch: Range<usize>,
+    /// The checksum, where it goes along.
+    pub(super) check: Option<(Part, Check)>,
+    /// What it is written over.
+    pub(super) over: Option<Over>,
+}
+
+/// What it takes to write a manifest.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct List {
+    pub(super) about: About,
+    pub(super) sight: Sight,
+    /// The positions whose files it lists.
+    pub(super) positions: Vec<u32>,
+    pub(super) stays: Option<Key>,
+    /// Bytes of all files everywhere, where this manifest does not tell them.
+    pub(super) all: Option<u64>,
+}
+
+fn failed(why: impl std::fmt::Display) -> Stopped {
+    Stopped::Failed(why.to_string())
+}
+
+impl Errand {
+    /// By a thread of the rank, whose own lock keeps others from its position. Bytes that were written.
+    pub(super) fn run(&self, flow: &Flow) -> Result<u64, Stopped> {
+        self.run_under(|| self.depot.peek(self.position, Part::Head).map_err(failed), flow)
+    }
+
+    /// The same, with what `head` opens of the position's head.
+    pub(super) fn run_under(
+        &self,
+        head: impl FnOnce() -> Result<Region, Stopped>,
+        flow: &Flow,
+    ) -> Result<u64, Stopped> {
+        let Self { shelf, position, .. } = self;
+        match &self.what {
+            What::Write(file) => {
+                let written = head().and_then(|head| {
+                    let head = Head::new(head).map_err(failed)?;
+                    self.write(file, &head, flow)
+                });
+                if written.is_err() {
+                    shelf.withdraw(file.about.key(), *position);
+                }
+                written
+            }
+            What::List(List { about, sight, positions, stays, all }) => {
+                let listed = shelf.conclude(about, *sight, positions, *stays, flow)?;
+                Ok(all.unwrap_or(listed))
+            }
+            What::MakeRoom { over, keep } => {
+                if let Some(over) = over {
+                    shelf.give_up(*over, *position as usize);
+                }
+                shelf.prune_but(keep, *position as usize);
+                Ok(0)
+            }
+            What::Withdraw(key) => {
+                shelf.withdraw(*key, *position);
+                Ok(0)
+            }
+            What::Nothing => Ok(0),
+        }
+    }
+
+    /// Whoever was at it has ended before it was done: what that may have left goes.
+    pub(super) fn abandon(&self) {
+        match &self.what {
+            What::Write(file) => self.shelf.withdraw(file.about.key(), self.position),
+            What::List(list) => self.shelf.withdraw_manifest(list.about.key()),
+            What::MakeRoom { .. } | What::Withdraw(_) | What::Nothing => {}
+        }
+    }
+
+    fn write(&self, file: &Write, head: &Head, flow: &Flow) -> Result<u64, Stopped> {
+        let Write { about, buffers, .. } = file;
+        let key = about.key();
+        self.shelf.make_epoch(key).map_err(failed)?;
+        let peek = |part| self.depot.peek(self.position, part).map_err(failed);
+        let (data, small) = (peek(file.data)?, peek(Part::S)?);
+        if data.len() < buffers.data_words() * 8 || small.words().len() < file.vouch.end {
+            return Err(failed("the position's memory is not as long as it was made"));
+        }
+        let parity = match &file.check {
+            // Where others keep it there is no such part.
+            Some((part, check)) if check.words > 0 => Some(peek(*part)?),
+            _ => None,
+        };
+        let check = file.check.as_ref().map(|(_, check)| check.clone());
+        let parity = parity.as_ref().map_or(&[][..], |region| region.bytes());
+        if parity.len() < check.as_ref().map_or(0, |check| check.words as usize * 8) {
+            return Err(failed("the position's checksum is not as long as it was made"));
+        }
+        let vouch = &small.words()[file.vouch.clone()];
+        let front = Front {
+            about: about.clone(),
+            position: self.position,
+            rows: buffers.rows as u64,
+            cols: buffers.cols as u64,
+            ld: buffers.ld as u64,
+            vouch_words: vouch.len() as u64,
+            root: digest(vouch),
+            check,
+        };
+        let same = || {
+            // What was read is read.
+            fence(Ordering::SeqCst);
+            let now = head.read().map_err(failed)?;
+            let of = (now.id.run, now.id.test, now.claim);
+            match of == (about.run, about.test, file.claim) {
+                true => Ok(()),
+                false => Err(failed("the position's memory has gone on meanwhile")),
+            }
+        };
+        let path = self.shelf.position(key, self.position);
+        let parts = [data.bytes(), parity];
+        write_position(&path, &front, vouch, parts, file.over.as_ref(), flow, same)
+    }
+}

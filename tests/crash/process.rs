@@ -1,0 +1,235 @@
+//! Helpers that are processes (`--helpers process`): each step of theirs struck, which costs the epoch and nothing else; their
+//! ranks killed at each of these steps, which leaves nobody behind; one that hangs; where they run, and what they are told.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use skt_hpl::cores;
+use skt_hpl::topology::{Topology, read_list};
+
+use crate::job::Running;
+use crate::level2::{Stored, account, ask, finish, of_first, stored, to_storage, whole};
+use crate::scene::{LONGER, SMALL, Scene, from_storage, lose_all, resumed_at, sampled};
+
+/// Helpers are found by whose they are.
+const MARK: &str = "SKT_HELPER_OF=";
+
+/// What is limited here: every save goes to storage, by processes.
+fn by_processes() -> Stored {
+    stored(2, 2).protect(&["--helpers", "process"])
+}
+
+/// A process and its state.
+fn state(pid: Pid) -> Option<char> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    text[text.rfind(')')? + 1..].trim_start().chars().next()
+}
+
+fn alive(pid: Pid) -> bool {
+    state(pid).is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+/// The helpers of these ranks.
+fn helpers(running: &Running) -> Vec<Pid> {
+    let marks: Vec<String> =
+        running.ranks().iter().map(|rank| format!("{MARK}{}\0", rank.pid)).collect();
+    let processes = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+        let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?);
+        let variables = String::from_utf8(fs::read(entry.path().join("environ")).ok()?).ok()?;
+        marks.iter().any(|mark| variables.contains(mark)).then_some(pid)
+    });
+    processes.filter(|pid| alive(*pid)).collect()
+}
+
+/// Waits until that is so.
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < Duration::from_secs(60), "not {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A helper stands still at this step, and then all ranks are killed at once: it must go with them.
+pub fn end_with_helper(scene: &Scene, fault: &str) {
+    let (running, came) = scene.may_freeze(fault, Duration::from_secs(60));
+    assert!(came, "{fault}: {}", running.told());
+    let stand_still = helpers(&running);
+    assert!(!stand_still.is_empty(), "{fault}: {}", running.told());
+    scene.kill_all(running);
+    until("gone with its rank", || !stand_still.iter().any(|pid| alive(*pid)));
+}
+
+/// It is told, with how the helper ended; the epoch is given up, everything else goes on, and the next epoch has another helper.
+#[test]
+fn a_helper_that_dies_at_any_step_costs_its_epoch_alone() {
+    for (i, point) in to_storage().into_iter().enumerate() {
+        let position = if of_first(point) { 0 } else { i % 4 };
+        let scene = by_processes();
+        let fault = format!("{}:{position}:2:kill", point.name());
+        let ran = scene.survive(&fault);
+        let told = format!("position {position}: its helper process was ended by SIGKILL");
+        let told = if of_first(point) { &told[told.find("its").unwrap()..] } else { &told };
+        assert!(ran.err.contains(told), "{fault}: {}", ran.told());
+        assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
+        assert!(ran.err.contains("The run goes on"), "{}", ran.told());
+        // One before it, and at least one after.
+        let account = account(&ran);
+        assert!(account.epochs >= 2 && account.process, "{fault}: {account:?} {}", ran.told());
+        if sampled() {
+            return;
+        }
+    }
+}
+
+/// A bug in a helper is no bug of its rank's; what it says is heard.
+#[test]
+fn a_helper_that_ends_otherwise_is_told_of_as_well() {
+    for (action, told) in [("panic", "status 101"), ("exit", "status 111")] {
+        let scene = by_processes();
+        let ran = scene.survive(&format!("stream-half:2:1:{action}"));
+        let told = format!("position 2: its helper process has ended with {told}");
+        assert!(ran.err.contains(&told), "{}", ran.told());
+        assert_eq!(ran.err.contains("fault on purpose at stream-half"), action == "panic");
+        assert!(account(&ran).epochs >= 1, "{}", ran.told());
+    }
+}
+
+/// Ranks killed at each step of a helper, which stands still there, halted or not: it goes with them, and what was whole stays.
+#[test]
+fn ranks_killed_at_every_step_of_their_helpers_leave_nobody() {
+    for (i, point) in to_storage().into_iter().enumerate() {
+        let position = if of_first(point) { 0 } else { i % 4 };
+        let scene = by_processes();
+        let stands = if i % 2 == 0 { "stop" } else { "hang" };
+        end_with_helper(&scene, &format!("{}:{position}:2:{stands}", point.name()));
+        assert!(!whole(&scene).is_empty(), "{}: {:?}", point.name(), scene.struck());
+        let lost = i % 4 < 2;
+        if lost {
+            lose_all(&scene);
+        }
+        let ran = finish(&scene);
+        assert_eq!(from_storage(&ran), lost, "{}: {}", point.name(), ran.told());
+        assert!(resumed_at(&ran).is_some(), "{}: {}", point.name(), ran.told());
+        if sampled() {
+            return;
+        }
+    }
+}
+
+/// One rank killed while its helper stands still: the launcher ends the others, and nobody is left.
+#[test]
+fn a_rank_that_dies_takes_its_helper_along() {
+    let scene = by_processes();
+    let (running, came) = scene.may_freeze("stream-synced:1:2:stop", Duration::from_secs(60));
+    assert!(came, "{}", running.told());
+    let stand_still = helpers(&running);
+    let rank = running.ranks().into_iter().find(|rank| rank.rank == 1).unwrap();
+    kill(rank.pid, Signal::SIGKILL).unwrap();
+    let ran = running.end();
+    assert_ne!(ran.code, Some(0), "{}", ran.told());
+    until("gone", || !stand_still.iter().any(|pid| alive(*pid)));
+    scene.lose(1);
+    assert!(resumed_at(&finish(&scene)).is_some());
+}
+
+/// One that is halted is not waited for: it is ended with its epoch, and the run ends as it should.
+#[test]
+fn a_helper_that_hangs_keeps_no_run_from_its_end() {
+    for stands in ["stop", "hang"] {
+        let scene = by_processes();
+        let began = Instant::now();
+        let ran = scene.survive(&format!("stream-half:1:1:{stands}"));
+        assert!(began.elapsed() < Duration::from_secs(59), "{}", ran.told());
+        assert_eq!(account(&ran).epochs, 0, "{}", ran.told());
+        if sampled() {
+            return;
+        }
+    }
+}
+
+/// A stop waits for the epoch it ends in, but for a helper that moves nothing a minute at most. That one is ended, and the last
+/// word says that storage has nothing.
+#[test]
+fn a_stop_waits_a_minute_for_a_helper_that_hangs() {
+    let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "10", "--helpers", "process"]);
+    let scene = Stored::of(scene.limit(Duration::from_secs(200)), "1h");
+    let running = scene.start_with("iteration:0:6:stop,stream-half:1:1:stop");
+    until("at its boundary", || scene.struck().iter().any(|struck| struck == "iteration:0:6"));
+    until("halted", || running.ranks().iter().any(|rank| rank.rank == 0 && rank.halted()));
+    ask(&running, Signal::SIGUSR1);
+    until("at its step", || scene.struck().iter().any(|struck| struck == "stream-half:1:1"));
+    let stands_still = helpers(&running);
+    let ran = running.end().expect_code(75);
+    assert!(ran.err.contains("DID NOT GET TO"), "{}", ran.told());
+    assert!(ran.err.contains("position 1: its helper is stuck"), "{}", ran.told());
+    assert!(!stands_still.is_empty() && !stands_still.iter().any(|pid| alive(*pid)));
+    assert!(whole(&scene).is_empty());
+    assert!(!from_storage(&finish(&scene)));
+}
+
+/// What a process may run on, and how much it wants it.
+fn place(pid: Pid) -> (BTreeSet<usize>, i32) {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let nice = stat[stat.rfind(')').unwrap() + 1..].split_whitespace().nth(16).unwrap().parse();
+    (read_list(list).into_iter().collect(), nice.unwrap())
+}
+
+/// Beside ranks that compute they give way to all else; on cores of their own they need not.
+#[test]
+fn helpers_give_way_or_have_cores_of_their_own() {
+    let topology = Topology::here();
+    let all = cores::bound_to();
+    let cores = topology.among(all).one_a_core();
+    let last = *cores.last().unwrap();
+    let named = last.to_string();
+    let beside: &[&str] = &[];
+    let own = ["--helper-cores", named.as_str()];
+    for (words, at, nice) in [(beside, all.clone(), 19), (&own[..], BTreeSet::from([last]), 0)] {
+        if !words.is_empty() && cores.len() < 2 {
+            return;
+        }
+        let problem = Scene::of(1, 2, LONGER).protect(&["--checkpoint", "1"]).protect(words);
+        let scene = Stored::of(problem, "1").protect(&["--helpers", "process"]);
+        let faults = "stream-half:0:1:hang,stream-half:1:1:hang";
+        let (running, came) = scene.may_freeze(faults, Duration::from_secs(60));
+        assert!(came, "{}", running.told());
+        let found = helpers(&running);
+        assert_eq!(found.len(), 2, "{}", running.told());
+        for pid in found {
+            assert_eq!(place(pid), (at.clone(), nice));
+            // A launcher may tell a rank's children what it tells the rank.
+            kill(pid, Signal::SIGTERM).unwrap();
+            kill(pid, Signal::SIGUSR1).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(alive(pid));
+            // Nothing of the rank's is open there: an errand, and a pipe.
+            let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+            let open: Vec<_> = open.filter_map(|fd| fs::read_link(fd.path()).ok()).collect();
+            let files = open.iter().filter(|path| path.starts_with("/dev/shm")).count();
+            assert!(open.len() - files <= 3 && files <= 5, "{open:?}");
+        }
+        let told = running.told();
+        assert!(told.contains("helpers: a process beside each rank for storage, on "), "{told}");
+        scene.kill_all(running);
+        finish(&scene);
+    }
+}
+
+/// Checksums need messages, which a process beside a rank has not: they are left to a thread, and where there is nothing else to
+/// do that is said.
+#[test]
+fn what_a_process_cannot_do_a_thread_does_or_is_refused() {
+    let scene = by_processes().protect(&["--method", "double", "--encode", "helper"]);
+    let ran = finish(&scene);
+    let told = "a process beside each rank for storage, a thread of it for checksums";
+    assert!(ran.err.contains(told) && account(&ran).epochs >= 1, "{}", ran.told());
+    let words = ["--helpers", "process", "--method", "double", "--encode", "helper"];
+    let scene = Scene::new(2, 2).protect(&words);
+    scene.expect_refused(1, &["helpers is process", "by MPI", "--level2"]);
+}

@@ -566,6 +566,23 @@ fn a_remote_shell_that_is_not_there_is_told_for_every_node() {
     assert!(ran.err.contains("is --rsh right?"), "{}", ran.err);
 }
 
+/// A variable of somebody's shell that is no text is nothing to a run, which has others to hand on.
+#[test]
+fn a_variable_that_is_no_text_ends_nothing() {
+    use std::os::unix::ffi::OsStrExt;
+    let case = Case::new().file("hosts", "n1\n");
+    let ran = Command::cargo_bin("skt-hpl")
+        .unwrap()
+        .current_dir(case.dir.path())
+        .env("PROMPT_IN_LATIN", std::ffi::OsStr::from_bytes(b"caf\xe9"))
+        .args(["run", "--hosts", "hosts", "--rsh", "/nowhere/ssh", "-n", "64", "--nb", "32"])
+        .args(["-p", "1", "-q", "1"])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.code() == Some(6) && told.contains("is --rsh right?"), "{told}");
+}
+
 /// Open MPI would say that it has no way to start anything, and not why.
 #[test]
 fn a_space_in_the_path_of_the_state_is_told_before_anything_begins() {

@@ -15,7 +15,7 @@
 //! standard error: no launcher waits for a pipe that a helper has. It is started without a copy of the rank's address space
 //! (posix_spawn), which a network adapter may be writing into, keeps none of its files, and knows nothing of MPI.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, FromRawFd};
@@ -110,7 +110,8 @@ fn start(given: &Given) -> io::Result<(Child, io::PipeReader)> {
     command.stdin(Stdio::from(errand)).stdout(says.try_clone()?).stderr(says);
     // It is no rank, and nobody shall take it for one.
     let ours = |name: &str| name.starts_with("SKT_") || name.starts_with("LD_") || name == "PATH";
-    command.env_clear().envs(std::env::vars().filter(|(name, _)| ours(name)));
+    let of_them = |name: &OsString| name.to_str().is_some_and(ours);
+    command.env_clear().envs(std::env::vars_os().filter(|(name, _)| of_them(name)));
     command.env(HELPER_VAR, given.rank.to_string());
     // Libraries that it never calls need no threads.
     for library in ["OPENBLAS", "BLIS", "MKL", "OMP"] {

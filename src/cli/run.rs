@@ -36,7 +36,7 @@ use crate::supervise::start::launcher::Launcher;
 use crate::supervise::supervisor::{Settings, supervise};
 use crate::supervise::talk::agent::{Asked, Dir};
 use crate::supervise::talk::cluster::FANOUT;
-use crate::supervise::talk::shell::{RemoteShell, quote, quote_all};
+use crate::supervise::talk::shell::{RemoteShell, quote, quote_all, variables};
 use crate::supervise::tell::status::Problem;
 use crate::units::{duration, whole_bytes};
 
@@ -457,7 +457,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         env.push((name, value));
     }
     // Settings of the benchmark may come as variables; every launcher must hand them on.
-    for (name, value) in std::env::vars() {
+    for (name, value) in variables() {
         let known = ["SKT_RUN_ID", "SKT_INCARNATION"].contains(&name.as_str());
         if name.starts_with("SKT_") && !known && !env.iter().any(|(n, _)| *n == name) {
             env.push((name, value));

@@ -17,6 +17,7 @@ pub mod memory_need;
 pub mod processors;
 pub mod settings;
 pub mod sources;
+mod together;
 
 use std::ffi::OsString;
 use std::path::Path;

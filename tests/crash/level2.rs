@@ -26,6 +26,9 @@ use crate::scene::{
     whole_in,
 };
 
+/// Long enough that helpers which are processes, and give way to all else on a busy machine, bring several epochs to storage.
+pub const LONG: &[&str] = &["-n", "1803", "--nb", "20"];
+
 /// A run with a second level, on a file system that syncs at once: so that there is much to strike at in a short run.
 pub struct Stored {
     scene: Scene,
@@ -706,12 +709,12 @@ impl Drop for Small {
 #[ignore = "mounts a tmpfs: root only"]
 fn full_storage_is_told_once_and_the_epoch_before_stays() {
     for helpers in ["threads", "process", "off"] {
-        let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1", "--helpers", helpers]);
+        let scene = Scene::of(2, 2, LONG).protect(&["--checkpoint", "2", "--helpers", helpers]);
         let at = scene.path("small");
         // Room for one epoch, not for two.
-        let _small = Small::mount(&at, 1_300_000);
+        let _small = Small::mount(&at, 40 << 20);
         let scene = Stored::within(at.to_str().unwrap(), scene, "1");
-        let ran = scene.strike("iteration:0:28:kill");
+        let ran = scene.strike("iteration:0:85:kill");
         assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
         assert!(ran.err.contains("No space left") && ran.err.contains("goes on"), "{}", ran.told());
         lose_all(&scene);

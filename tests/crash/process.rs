@@ -11,7 +11,7 @@ use skt_hpl::cores;
 use skt_hpl::topology::{Topology, read_list};
 
 use crate::job::Running;
-use crate::level2::{Stored, account, ask, finish, of_first, stored, to_storage, whole};
+use crate::level2::{LONG, Stored, account, ask, finish, of_first, to_storage, whole};
 use crate::scene::{LONGER, SMALL, Scene, from_storage, lose_all, resumed_at, sampled};
 
 /// Helpers are found by whose they are.
@@ -19,7 +19,8 @@ const MARK: &str = "SKT_HELPER_OF=";
 
 /// What is limited here: every save goes to storage, by processes.
 fn by_processes() -> Stored {
-    stored(2, 2).protect(&["--helpers", "process"])
+    let problem = Scene::of(2, 2, LONG).protect(&["--checkpoint", "2"]);
+    Stored::of(problem, "1").protect(&["--helpers", "process"])
 }
 
 /// A process and its state.

@@ -18,7 +18,7 @@ use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::Job;
 use crate::supervise::start::launcher::{LaunchPlan, launch};
 use crate::supervise::start::room::Room;
-use crate::supervise::talk::shell::RemoteShell;
+use crate::supervise::talk::shell::{RemoteShell, variables};
 
 /// A turn of two nodes, and what meeting before it takes, in slots.
 const GAME_SLOTS: f64 = 1.5;
@@ -84,7 +84,7 @@ pub fn measure(
     let own = own.to_string_lossy().into_owned();
     let command = [own, "agent".to_owned(), "--measure".to_owned(), extent.to_string()];
     let env: Vec<(String, String)> =
-        std::env::vars().filter(|(name, _)| name.starts_with("SKT_FAULT")).collect();
+        variables().filter(|(name, _)| name.starts_with("SKT_FAULT")).collect();
     let made = launch(&LaunchPlan {
         tool: &tool,
         room: Room::Enough,

@@ -23,11 +23,17 @@ fn base_name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
+/// The environment's variables that are text. A name or a value that is not says nothing to us, and is no reason to end.
+pub fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
 impl RemoteShell {
     /// From the text of `--rsh`, or plain ssh. Options that keep ssh from asking questions nobody would
     /// answer are added where the program is ssh.
     pub fn parse(text: Option<&str>) -> Result<Self, String> {
-        Self::parse_in(text, std::env::vars())
+        Self::parse_in(text, variables())
     }
 
     /// The same, in this environment.

@@ -1,0 +1,400 @@
+//! Which settings go together: what asks for something that another setting takes away is refused, and the refusal says what to
+//! leave out or to give as well. Pure; called where settings are laid over HPL.dat, so before anything costly begins.
+
+use super::diagnostic::{Diagnostic, Diagnostics};
+use super::settings::{Guarding, Overrides, Saving};
+use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::plan::{Encoding, Helpers};
+use crate::checkpoint::protocol::Method;
+use crate::storage::Sight;
+
+impl Overrides {
+    /// The first thing that does not go with another one, if there is any.
+    pub(super) fn go_together(&self) -> Result<(), Diagnostics> {
+        self.helpers_have_a_copy()?;
+        self.helpers_have_work()?;
+        self.dedicated_ranks_have_a_part()?;
+        self.disk_has_what_it_needs()?;
+        self.level2_has_a_first()
+    }
+
+    /// Helpers encode what ranks go on from, so there must be a copy of it beside the last checkpoint; and of a save.
+    fn helpers_have_a_copy(&self) -> Result<(), Diagnostics> {
+        if self.encode != Some(Encoding::Helper) || matches!(self.checkpoint, Some(Saving::Off)) {
+            return Ok(());
+        }
+        let saves = "encode is helper, which leaves a part of each save to helpers";
+        let (what, help) = if self.method == Some(Guarding::Checksums) {
+            (format!("{saves}, and method abft makes none"), "leave --encode out")
+        } else if self.checkpoint.is_none() {
+            (format!("{saves}, and checkpoint is not set"), "give --checkpoint auto as well")
+        } else if self.nonstop == Some(true) {
+            (
+                "encode is helper, and nonstop is set: a helper that waits for a lost rank's cannot be brought back".into(),
+                "give --encode pipelined, or leave --nonstop out and let `skt-hpl run` start again",
+            )
+        } else if self.method != Some(Guarding::Saves(Method::Double)) {
+            let why = match self.method {
+                Some(Guarding::Saves(Method::Disk)) => "disk saves from the matrix itself",
+                Some(Guarding::Saves(Method::Single)) => "single writes over its only copy",
+                _ => "self encodes from the matrix itself",
+            };
+            (
+                format!(
+                    "encode is helper, which needs a copy of the matrix beside the last checkpoint, and method {why}"
+                ),
+                "give --method double, which has that (`skt-hpl plan` says how much memory is left), or --encode pipelined",
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+    }
+
+    /// Nobody helps where there are no helpers, and nobody's cores are kept free.
+    fn helpers_have_work(&self) -> Result<(), Diagnostics> {
+        if matches!(self.checkpoint, Some(Saving::Off)) {
+            return Ok(());
+        }
+        let (off, encode) =
+            (self.helpers == Some(Helpers::Off), self.encode == Some(Encoding::Helper));
+        let on_disk = self.method == Some(Guarding::Saves(Method::Disk));
+        let process = self.helpers == Some(Helpers::Process);
+        let (what, help) = if process && encode && self.level2.is_none() {
+            (
+                "encode is helper, and helpers is process: checksums are made by MPI, which a process beside a rank has not, and \
+                 nothing goes to storage, which it could bring there",
+                "leave --helpers out, so that threads make them, or give --level2 DIR as well",
+            )
+        } else if off && encode {
+            (
+                "encode is helper, and helpers is off: nobody would make the checksums",
+                "give --encode pipelined, with which the ranks make them, or leave --helpers out",
+            )
+        } else if self.helper_cores.is_none() {
+            return Ok(());
+        } else if off {
+            (
+                "helper-cores is set, and helpers is off: nobody would run there",
+                "leave one of the two out",
+            )
+        } else if on_disk {
+            (
+                "helper-cores is set, and method is disk, where all ranks wait for what goes to storage: their cores are free then",
+                "leave --helper-cores out",
+            )
+        } else if self.level2.is_none() && !encode {
+            (
+                "helper-cores is set, and this run has no helpers",
+                "they come with --level2 DIR, or with --encode helper: give one of these, or leave --helper-cores out",
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+    }
+
+    /// Ranks that keep checksums alone are part of saves in memory, and of nothing that has none or goes on without a start.
+    fn dedicated_ranks_have_a_part(&self) -> Result<(), Diagnostics> {
+        let saves = !matches!(self.checkpoint, None | Some(Saving::Off));
+        if self.layout != Some(ChecksumLayout::Dedicated) {
+            return Ok(());
+        }
+        let (what, help) = if self.method == Some(Guarding::Checksums) {
+            (
+                "method abft has ranks of its own for its checksums",
+                "say with --checksum-columns how many, and leave --layout out",
+            )
+        } else if !saves {
+            return Ok(());
+        } else if self.method == Some(Guarding::Saves(Method::Disk)) {
+            (
+                "method disk keeps nothing in memory that they could keep the checksums of",
+                "give --layout striped, or --method self, whose checkpoints in memory go to DIR as well",
+            )
+        } else if self.nonstop == Some(true) {
+            (
+                "under nonstop who stands by takes a place in the grid, and nobody theirs",
+                "give --layout striped, or leave --nonstop out and let `skt-hpl run` start again",
+            )
+        } else if self.encode == Some(Encoding::Helper) {
+            (
+                "a helper encodes beside a rank that computes, and these do nothing else than encode",
+                "give --encode pipelined or reduce, or --layout striped",
+            )
+        } else {
+            return Ok(());
+        };
+        let what =
+            format!("layout is dedicated, which keeps checksums on ranks of their own: {what}");
+        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+    }
+
+    /// Method disk has nowhere but DIR to save to, and each save goes there.
+    fn disk_has_what_it_needs(&self) -> Result<(), Diagnostics> {
+        let saves = !matches!(self.checkpoint, Some(Saving::Off));
+        if self.method != Some(Guarding::Saves(Method::Disk)) || !saves {
+            return Ok(());
+        }
+        let refuse = |what: &str, help: &str| {
+            Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+        };
+        if self.level2.is_none() {
+            return refuse(
+                "method is disk, and nothing says where its checkpoints are to go",
+                "give --level2 DIR, a folder that all nodes share, or with --level2-scope node one on a disk of each node",
+            );
+        }
+        if self.level2_every.is_some() {
+            return refuse(
+                "method is disk, of which every save goes to DIR, and level2-every is set",
+                "say with --checkpoint how often to save, and leave --level2-every out",
+            );
+        }
+        let of_parity = [
+            ("losses", self.losses.is_some()),
+            ("group", self.group.is_some()),
+            ("code", self.code.is_some()),
+            ("layout", self.layout.is_some()),
+            ("encode", self.encode.is_some()),
+        ];
+        match of_parity.iter().find(|(_, set)| *set && !self.has_parity()) {
+            Some((name, _)) => refuse(
+                &format!(
+                    "method is disk, which keeps no parity on a DIR that all nodes share, and {name} is set"
+                ),
+                &format!(
+                    "any number of nodes may be lost there: leave --{name} out, or give --level2-scope node"
+                ),
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// A second level of checkpoints is one of those in memory; nobody who asks for it is to be left without.
+    fn level2_has_a_first(&self) -> Result<(), Diagnostics> {
+        let (every, scope) = (self.level2_every.is_some(), self.level2_scope.is_some());
+        let lacking = match (&self.level2, &self.checkpoint) {
+            (Some(_), None) => ("level2", "checkpoint", "--checkpoint auto"),
+            (None, _) if every => ("level2-every", "level2", "--level2 DIR"),
+            (None, _) if scope => ("level2-scope", "level2", "--level2 DIR"),
+            _ => return self.level2_gives_every_bit(),
+        };
+        let (given, wanted, help) = lacking;
+        Err(Diagnostics::from(
+            Diagnostic::error("settings", format!("{given} is set, but {wanted} is not"))
+                .help(format!("what goes to storage is a save in memory: give {help} as well")),
+        ))
+    }
+
+    /// What a node of its own has taken along comes back from the code, and must be what it was.
+    fn level2_gives_every_bit(&self) -> Result<(), Diagnostics> {
+        match (self.level2_scope, self.code) {
+            (Some(Sight::Node), Some(code)) if !code.exact() => Err(Diagnostics::from(
+                Diagnostic::error(
+                    "settings",
+                    "level2-scope is node, and the code gives lost rows back only up to rounding",
+                )
+                .help("give --code xor or --code reed-solomon, or leave --code out"),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::checkpoint::when::Interval;
+    use crate::input::hpl_dat::HplDat;
+    use crate::input::settings::{Settings, level2_every};
+    use crate::parity::Code;
+
+    fn dat() -> HplDat {
+        HplDat::default()
+    }
+
+    #[test]
+    fn a_second_level_needs_a_first() {
+        let apply = |set: Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let dir = Some(PathBuf::from("/scratch"));
+        let why = apply(Overrides { level2: dir.clone(), ..Overrides::default() }).unwrap_err();
+        assert!(why.contains("--checkpoint auto"), "{why}");
+        let third = Interval::Iterations(3);
+        let every = Some(third);
+        let why = apply(Overrides { level2_every: every, ..Overrides::default() }).unwrap_err();
+        assert!(why.contains("--level2 DIR"), "{why}");
+        let node = Some(Sight::Node);
+        let why = apply(Overrides { level2_scope: node, ..Overrides::default() }).unwrap_err();
+        assert!(why.contains("--level2 DIR"), "{why}");
+        let both = Overrides {
+            level2: dir,
+            level2_every: every,
+            checkpoint: Some(Saving::Every(Interval::Iterations(1))),
+            ..Overrides::default()
+        };
+        apply(both.clone()).unwrap();
+        assert_eq!(Settings::from(&both).protection.unwrap().level2.unwrap().every, third);
+        let own = Overrides { level2_scope: node, ..both.clone() };
+        apply(own.clone()).unwrap();
+        assert_eq!(Settings::from(&own).protection.unwrap().level2.unwrap().scope, Sight::Node);
+        let why = apply(Overrides { code: Some(Code::Sum), ..own }).unwrap_err();
+        assert!(why.contains("up to rounding"), "{why}");
+        // Off for once, with a file of settings that speaks of both.
+        apply(Overrides { checkpoint: Some(Saving::Off), ..both }).unwrap();
+        for bad in ["auto", "0", "", "soon"] {
+            assert!(level2_every(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ranks_for_checksums_alone_are_refused_where_they_would_have_no_part() {
+        let every = Some(Saving::Every(Interval::Iterations(1)));
+        let layout = Some(ChecksumLayout::Dedicated);
+        let plain = Overrides { checkpoint: every, layout, ..Overrides::default() };
+        plain.apply(&mut dat()).unwrap();
+        let refused = |set: Overrides, word: &str| {
+            let why = set.apply(&mut dat()).unwrap_err().0[0].to_string();
+            assert!(why.contains("layout is dedicated") && why.contains(word), "{word}: {why}");
+            Overrides { checkpoint: Some(Saving::Off), ..set }
+        };
+        let abft = Some(Guarding::Checksums);
+        refused(Overrides { method: abft, ..plain.clone() }, "--checksum-columns");
+        let level2 = Some(PathBuf::from("/scratch"));
+        let stored = Overrides { level2: level2.clone(), ..plain.clone() };
+        stored.apply(&mut dat()).unwrap();
+        Overrides { level2_scope: Some(Sight::Node), ..stored }.apply(&mut dat()).unwrap();
+        let disk = Some(Guarding::Saves(Method::Disk));
+        let off = refused(Overrides { level2, method: disk, ..plain.clone() }, "nothing in memory");
+        off.apply(&mut dat()).unwrap();
+        refused(Overrides { nonstop: Some(true), ..plain.clone() }, "nonstop");
+        let (encode, method) = (Some(Encoding::Helper), Some(Guarding::Saves(Method::Double)));
+        refused(Overrides { encode, method, ..plain.clone() }, "--encode pipelined");
+
+        // One for up to 16 positions and each loss; as many for each group of a wanted size.
+        let ranks = |set: &Overrides, p, q| Settings::from(set).ranks(p, q);
+        assert_eq!((ranks(&plain, 2, 2), ranks(&plain, 4, 5)), (5, 22));
+        let two = Overrides { losses: Some(2), group: Some(4), ..plain.clone() };
+        assert_eq!((ranks(&two, 2, 3), Settings::from(&two).dedicated(2, 3)), (10, 4));
+        assert_eq!(ranks(&Overrides { checkpoint: None, ..two }, 2, 3), 6);
+        assert_eq!(Settings::from(&plain).protection.unwrap().available_at_best(), 0.5);
+    }
+
+    #[test]
+    fn method_disk_needs_a_dir_and_no_parity_where_all_see_it() {
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let disk = Overrides {
+            method: Some(Guarding::Saves(Method::Disk)),
+            checkpoint: Some(Saving::Every(Interval::Iterations(5))),
+            ..Overrides::default()
+        };
+        let why = apply(&disk).unwrap_err();
+        assert!(why.contains("--level2 DIR"), "{why}");
+        // Off for once, with a file of settings that speaks of it.
+        apply(&Overrides { checkpoint: Some(Saving::Off), ..disk.clone() }).unwrap();
+        let disk = Overrides { level2: Some("/scratch".into()), ..disk };
+        apply(&disk).unwrap();
+        let why = apply(&Overrides { checkpoint: None, ..disk.clone() }).unwrap_err();
+        assert!(why.contains("--checkpoint auto"), "{why}");
+        let every = Some(Interval::Iterations(2));
+        let why = apply(&Overrides { level2_every: every, ..disk.clone() }).unwrap_err();
+        assert!(why.contains("level2-every"), "{why}");
+
+        let protection = |set: &Overrides| Settings::from(set).protection.unwrap();
+        let shared = protection(&disk);
+        assert_eq!((shared.scheme.losses, shared.group), (0, Some(1)));
+        assert!(shared.scheme.check().is_ok() && shared.available_at_best() == 1.0);
+        let node = Overrides { level2_scope: Some(Sight::Node), ..disk.clone() };
+        let apart = protection(&node);
+        assert_eq!((apart.scheme.losses, apart.group), (1, None));
+        assert_eq!(apart.available_at_best(), 0.9375);
+        for set in [
+            Overrides { losses: Some(2), ..Overrides::default() },
+            Overrides { group: Some(4), ..Overrides::default() },
+            Overrides { code: Some(Code::Xor), ..Overrides::default() },
+            Overrides { layout: Some(ChecksumLayout::Grid), ..Overrides::default() },
+            Overrides { encode: Some(Encoding::Reduce), ..Overrides::default() },
+        ] {
+            let Overrides { losses, group, code, layout, encode, .. } = set;
+            let why = apply(&Overrides { losses, group, code, layout, encode, ..disk.clone() });
+            assert!(why.unwrap_err().contains("--level2-scope node"));
+            apply(&Overrides { losses, group, code, layout, encode, ..node.clone() }).unwrap();
+        }
+    }
+
+    #[test]
+    fn helpers_need_a_copy_of_their_own_and_a_save() {
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let double = Overrides {
+            encode: Some(Encoding::Helper),
+            method: Some(Guarding::Saves(Method::Double)),
+            checkpoint: Some(Saving::Every(Interval::Iterations(5))),
+            ..Overrides::default()
+        };
+        apply(&double).unwrap();
+        assert!(double.helpers_talk());
+        assert_eq!(Settings::from(&double).protection.unwrap().encode, Encoding::Helper);
+        // Off for once, with a file of settings that speaks of it.
+        let off = Overrides { checkpoint: Some(Saving::Off), ..double.clone() };
+        apply(&off).unwrap();
+        assert!(!off.helpers_talk());
+        let why = |set: Overrides| apply(&set).unwrap_err();
+        assert!(why(Overrides { checkpoint: None, ..double.clone() }).contains("--checkpoint"));
+        assert!(why(Overrides { nonstop: Some(true), ..double.clone() }).contains("nonstop"));
+        let abft = Some(Guarding::Checksums);
+        assert!(why(Overrides { method: abft, ..double.clone() }).contains("abft makes none"));
+        for (method, says) in [
+            (None, "self encodes"),
+            (Some(Method::SelfCheckpoint), "self encodes"),
+            (Some(Method::Single), "its only copy"),
+            (Some(Method::Disk), "disk saves"),
+        ] {
+            let method = method.map(Guarding::Saves);
+            let level2 = Some("/scratch".into());
+            let why = why(Overrides { method, level2, ..double.clone() });
+            assert!(why.contains(says) && why.contains("--method double"), "{why}");
+        }
+    }
+
+    #[test]
+    fn helpers_are_off_or_have_work_where_they_run() {
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let off = Overrides {
+            helpers: Some(Helpers::Off),
+            level2: Some("/scratch".into()),
+            checkpoint: Some(Saving::Every(Interval::Iterations(5))),
+            ..Overrides::default()
+        };
+        apply(&off).unwrap();
+        let protection = Settings::from(&off).protection.unwrap();
+        assert_eq!((protection.helpers, protection.helper_cores), (Helpers::Off, None));
+        // A site's file may say so for all runs.
+        apply(&Overrides { level2: None, ..off.clone() }).unwrap();
+        apply(&Overrides { level2: None, checkpoint: None, ..off.clone() }).unwrap();
+        let method = Some(Guarding::Saves(Method::Double));
+        let encode = Some(Encoding::Helper);
+        let both = Overrides { method, encode, ..off.clone() };
+        let why = apply(&both).unwrap_err();
+        assert!(why.contains("nobody would make the checksums"), "{why}");
+        let process = Some(Helpers::Process);
+        let why = apply(&Overrides { helpers: process, level2: None, ..both.clone() }).unwrap_err();
+        assert!(why.contains("by MPI, which a process beside a rank has not"), "{why}");
+        apply(&Overrides { helpers: process, ..both.clone() }).unwrap();
+        apply(&Overrides { helpers: process, level2: None, ..off.clone() }).unwrap();
+        apply(&Overrides { checkpoint: Some(Saving::Off), ..both }).unwrap();
+
+        let helper_cores = Some("3".parse().unwrap());
+        let cores = Overrides { helpers: None, helper_cores, ..off };
+        apply(&cores).unwrap();
+        let why = |set: Overrides| apply(&set).unwrap_err();
+        let cores = || cores.clone();
+        assert!(why(Overrides { helpers: Some(Helpers::Off), ..cores() }).contains("run there"));
+        assert!(why(Overrides { level2: None, ..cores() }).contains("no helpers"));
+        let disk = Some(Guarding::Saves(Method::Disk));
+        assert!(why(Overrides { method: disk, ..cores() }).contains("disk"));
+        apply(&Overrides { level2: None, method, encode, ..cores() }).unwrap();
+        apply(&Overrides { level2: None, checkpoint: Some(Saving::Off), ..cores() }).unwrap();
+    }
+}

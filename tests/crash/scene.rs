@@ -232,9 +232,7 @@ impl Scene {
 
     fn expect_struck(&self, faults: &str, ran: &Ran) {
         let struck = self.struck();
-        for fault in faults.split(',') {
-            let fault = fault.split_once('@').map_or(fault, |(_, fault)| fault);
-            let place = fault.splitn(4, ':').take(3).collect::<Vec<_>>().join(":");
+        for place in places(faults) {
             assert!(struck.contains(&place), "{place} did not strike: {}", ran.told());
         }
     }
@@ -288,11 +286,9 @@ impl Scene {
 
     fn await_strikes(&self, running: &mut Running, faults: &str, limit: Duration) -> bool {
         let began = Instant::now();
-        let wanted: Vec<&str> =
-            faults.split(',').map(|fault| fault.rsplit_once(':').unwrap().0).collect();
         while began.elapsed() < limit && !running.over() {
             let struck = self.struck();
-            if wanted.iter().all(|place| struck.iter().any(|s| s == place)) {
+            if places(faults).all(|place| struck.contains(&place)) {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -417,6 +413,14 @@ impl Scene {
 pub fn lose_all(scene: &Scene) {
     (0..scene.ranks).for_each(|position| scene.lose(position));
     assert!(scene.held().is_empty());
+}
+
+/// Where these faults strike, as [`Scene::struck`] has it, whatever the incarnation and the action.
+fn places(faults: &str) -> impl Iterator<Item = String> {
+    faults.split(',').map(|fault| {
+        let fault = fault.split_once('@').map_or(fault, |(_, fault)| fault);
+        fault.splitn(4, ':').take(3).collect::<Vec<_>>().join(":")
+    })
 }
 
 /// A job's folder in DIR.

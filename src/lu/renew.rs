@@ -20,18 +20,21 @@ use crate::pulse;
 /// Doubles of one chunk at most, or those of one row.
 pub const CHUNK: usize = 256 << 10;
 const TAG: i32 = 5;
-/// So much less is left of the matrix's width from one time to the next that sums are made again.
-const REFRESH: usize = 4;
+/// So much of the matrix's width is left, as a fraction, when sums are made again for the first time, and from one time to the
+/// next.
+const REFRESH: (usize, usize) = (2, 5);
 
-/// Whether the sums are made again at this boundary: where a quarter of the block columns is left, a quarter of these, and so on.
+/// Whether the sums are made again at this boundary: where two fifths of the block columns are left, two fifths of these, and so
+/// on.
 ///
 /// Sums round differently from what they are made of. What is regained of U fits the rows above its diagonal all the same, but L
 /// below it was made with the U that is lost, and there what differs is multiplied with what L solves for: the later the column,
 /// the larger (docs/NONSTOP.md, What a loss costs of the residual). In sums made again what is done has no such rounding.
 pub fn refreshes_at(boundary: usize, blocks: usize) -> bool {
-    let mut left = blocks / REFRESH;
-    while left > 0 && left > blocks - boundary {
-        left /= REFRESH;
+    let less = |left: usize| left * REFRESH.0 / REFRESH.1;
+    let mut left = less(blocks);
+    while left > blocks - boundary {
+        left = less(left);
     }
     left > 0 && left == blocks - boundary
 }
@@ -217,9 +220,9 @@ mod tests {
             let at = (0..=blocks).filter(|&k| refreshes_at(k, blocks));
             at.map(|k| blocks - k).collect()
         };
-        assert_eq!(left(125), [31, 7, 1]);
-        assert_eq!(left(50), [12, 3]);
-        assert_eq!(left(16), [4, 1]);
-        assert_eq!((left(4), left(3), left(0)), (vec![1], vec![], vec![]));
+        assert_eq!(left(125), [50, 20, 8, 3, 1]);
+        assert_eq!(left(50), [20, 8, 3, 1]);
+        assert_eq!(left(16), [6, 2]);
+        assert_eq!((left(4), left(3), left(2), left(0)), (vec![1], vec![1], vec![], vec![]));
     }
 }

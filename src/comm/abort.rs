@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use mpi::ffi;
 
+use super::communicator::On;
 use super::loss;
 
 /// What this rank is doing, in words for a person; read only when something goes wrong.
@@ -73,10 +74,10 @@ pub(super) fn check(rc: i32, what: &str) {
     }
 }
 
-/// As [`check`] for a call on `raw`; false if it met a loss that does not end what this rank is doing.
-pub(super) fn check_on(raw: ffi::MPI_Comm, rc: i32, what: &str) -> bool {
+/// As [`check`] for a call for messages `on`; false if it met a loss that does not end what this rank is doing.
+pub(super) fn check_on(on: On, rc: i32, what: &str) -> bool {
     if rc != ffi::MPI_SUCCESS as i32 && loss::unwinds() && loss::is_loss(rc) {
-        loss::met(raw);
+        loss::met(on);
         return false;
     }
     check(rc, what);

@@ -1,11 +1,12 @@
 //! A communicator, its messages and its collectives, for the three element types we send.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mpi::ffi;
 
 use super::abort::{check, check_on, die};
-use super::{by_messages, loss};
+use super::{by_messages, loss, subset};
 use crate::pulse;
 
 /// Messages longer than this many elements are cut: MPI counts them with a C int.
@@ -95,10 +96,22 @@ impl Reduce {
 
 /// A communicator: an ordered set of ranks that talk among themselves.
 pub struct Comm {
-    raw: ffi::MPI_Comm,
+    on: On,
     rank: usize,
     size: usize,
+    /// Whether it ends with this value.
     owned: bool,
+    /// Where the library has none of their own for these ranks ([`subset`]): their ranks in the one that their messages are on.
+    members: Option<Arc<[i32]>>,
+}
+
+/// What messages are on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct On {
+    /// The library's communicator.
+    pub raw: ffi::MPI_Comm,
+    /// Tells apart the sets of ranks that talk over it; 0 for all of them.
+    pub series: u64,
 }
 
 /// A communicator for another thread than the one that started MPI: there where the library lets any thread call it. One thread
@@ -139,7 +152,7 @@ impl Elsewhere {
 pub struct Pending {
     requests: Vec<ffi::MPI_Request>,
     /// What they were begun on, all of them.
-    on: Option<ffi::MPI_Comm>,
+    on: Option<On>,
 }
 
 /// Whether MPI was started so that any thread may call it.
@@ -170,12 +183,27 @@ impl Comm {
         unsafe { Self::wrap(raw, false) }
     }
 
-    /// Wraps a communicator that is ours from here on.
+    /// The ranks of `raw` that are `members`, in that order; this one is one of them. Whoever else there is in it takes no part.
     ///
     /// # Safety
-    /// `raw` must be a valid communicator that nobody else frees.
-    pub(super) unsafe fn owned(raw: ffi::MPI_Comm) -> Self {
-        unsafe { Self::wrap(raw, true) }
+    /// As for [`Self::borrowed`].
+    pub(super) unsafe fn of_members(raw: ffi::MPI_Comm, members: Vec<i32>) -> Self {
+        let whole = unsafe { Self::wrap(raw, false) };
+        whole.among(members, 0).expect("asked for by one of them")
+    }
+
+    /// These ranks of the library's communicator that this one's messages are on, if this rank is one of them.
+    fn among(&self, members: Vec<i32>, series: u64) -> Option<Self> {
+        let me = self.peer(self.rank);
+        let rank = members.iter().position(|&member| member == me)?;
+        let on = On { raw: self.on.raw, series };
+        Some(Self {
+            on,
+            rank,
+            size: members.len(),
+            owned: series > 0,
+            members: Some(members.into()),
+        })
     }
 
     /// The same communicator for another thread; None where the library was not asked for that, or does not let any thread
@@ -186,11 +214,28 @@ impl Comm {
 
     /// The same communicator, which stays whoever's it is.
     pub(super) fn alias(&self) -> Self {
-        Self { raw: self.raw, rank: self.rank, size: self.size, owned: false }
+        let members = self.members.clone();
+        Self { on: self.on, rank: self.rank, size: self.size, owned: false, members }
     }
 
-    pub(super) fn raw(&self) -> ffi::MPI_Comm {
-        self.raw
+    pub(super) fn on(&self) -> On {
+        self.on
+    }
+
+    /// The number of a rank in the library's communicator.
+    pub(super) fn peer(&self, rank: usize) -> i32 {
+        self.members.as_ref().map_or(rank as i32, |members| members[rank])
+    }
+
+    /// A tag as it is on the way.
+    fn tag(&self, tag: i32) -> i32 {
+        subset::tag(self.on.series, tag)
+    }
+
+    /// Whether the library's collectives are not for these ranks: it does not know that they belong together, or a lost one is
+    /// survived.
+    fn by_messages(&self) -> bool {
+        self.members.is_some() || loss::unwinds()
     }
 
     unsafe fn wrap(raw: ffi::MPI_Comm, owned: bool) -> Self {
@@ -200,8 +245,8 @@ impl Comm {
             check(ffi::MPI_Comm_rank(raw, &mut rank), "asking for the rank");
             check(ffi::MPI_Comm_size(raw, &mut size), "asking for the number of ranks");
         }
-        loss::enrol(raw);
-        Self { raw, rank: rank as usize, size: size as usize, owned }
+        let on = On { raw, series: 0 };
+        Self { on, rank: rank as usize, size: size as usize, owned, members: None }
     }
 
     pub fn rank(&self) -> usize {
@@ -214,43 +259,51 @@ impl Comm {
 
     /// Splits into communicators of equal `colour`, ordered by `key`. No colour: part of none.
     pub fn split(&self, colour: Option<usize>, key: usize) -> Option<Comm> {
+        if self.by_messages() {
+            return self.split_by_messages(colour, key);
+        }
         // SAFETY: all ranks of the communicator come here together; the result is checked.
         unsafe {
             let mut raw = ffi::RSMPI_COMM_NULL;
             let colour = colour.map_or(ffi::RSMPI_UNDEFINED, |c| c as i32);
-            let rc = ffi::MPI_Comm_split(self.raw, colour, key as i32, &mut raw);
-            self.have_made(rc, "splitting a communicator");
+            let rc = ffi::MPI_Comm_split(self.on.raw, colour, key as i32, &mut raw);
+            check(rc, "splitting a communicator");
             (colour != ffi::RSMPI_UNDEFINED).then(|| Self::wrap(raw, true))
         }
     }
 
-    /// All ranks have made a communicator of this one, or `what` failed. Where a lost peer is survived nobody has the new one,
-    /// and revokes it, before everybody has it: Open MPI crashes where that comes to one still being made.
-    fn have_made(&self, rc: i32, what: &str) {
-        if loss::unwinds() {
-            // A loss amid it is told as any error.
-            if rc != ffi::MPI_SUCCESS as i32 && loss::somebody_is_gone() {
-                loss::leave();
-            }
-            check(rc, what);
-            return self.barrier();
-        }
-        check(rc, what);
+    fn split_by_messages(&self, colour: Option<usize>, key: usize) -> Option<Comm> {
+        let free = subset::free(self.on.raw);
+        let mine = [colour.map_or(0, |colour| colour as u64 + 1), key as u64, free];
+        let all = self.all_gather(&mine);
+        let asked: Vec<subset::Asked> = all
+            .chunks_exact(mine.len())
+            .map(|words| subset::Asked { colour: words[0], key: words[1], free: words[2] })
+            .collect();
+        let series = subset::series(&asked);
+        let members = subset::members(&asked, self.rank).into_iter().map(|rank| self.peer(rank));
+        let made = colour.and_then(|_| self.among(members.collect(), series))?;
+        subset::begin(made.on);
+        Some(made)
     }
 
     /// The ranks that share memory with this one.
     pub fn split_by_node(&self) -> Comm {
+        if self.by_messages() {
+            let node = loss::own_node();
+            return self.split(Some(node), self.rank).expect("every rank has a node");
+        }
         // SAFETY: as above.
         unsafe {
             let mut raw = ffi::RSMPI_COMM_NULL;
             let rc = ffi::MPI_Comm_split_type(
-                self.raw,
+                self.on.raw,
                 ffi::RSMPI_COMM_TYPE_SHARED,
                 self.rank as i32,
                 ffi::RSMPI_INFO_NULL,
                 &mut raw,
             );
-            self.have_made(rc, "finding the ranks of this node");
+            check(rc, "finding the ranks of this node");
             Self::wrap(raw, true)
         }
     }
@@ -267,9 +320,9 @@ impl Comm {
                     part.as_ptr().cast(),
                     part.len() as i32,
                     T::datatype(),
-                    to as i32,
-                    tag,
-                    self.raw,
+                    self.peer(to),
+                    self.tag(tag),
+                    self.on.raw,
                 )
             };
             check(rc, "sending a message");
@@ -288,9 +341,9 @@ impl Comm {
                     part.as_mut_ptr().cast(),
                     part.len() as i32,
                     T::datatype(),
-                    from as i32,
-                    tag,
-                    self.raw,
+                    self.peer(from),
+                    self.tag(tag),
+                    self.on.raw,
                     ffi::RSMPI_STATUS_IGNORE,
                 )
             };
@@ -314,7 +367,7 @@ impl Comm {
     /// it is doing once one is.
     pub fn attend(&self) {
         if loss::unwinds() {
-            loss::look(self.raw);
+            loss::look(self.on);
         }
     }
 
@@ -323,7 +376,8 @@ impl Comm {
         let mut there = 0;
         // SAFETY: a valid communicator; the status is not asked for.
         let rc = unsafe {
-            ffi::MPI_Iprobe(from as i32, tag, self.raw, &mut there, ffi::RSMPI_STATUS_IGNORE)
+            let (from, tag) = (self.peer(from), self.tag(tag));
+            ffi::MPI_Iprobe(from, tag, self.on.raw, &mut there, ffi::RSMPI_STATUS_IGNORE)
         };
         check(rc, "waiting for a word");
         there != 0
@@ -396,13 +450,13 @@ impl Comm {
                     data.add(done).cast(),
                     part as i32,
                     T::datatype(),
-                    to as i32,
-                    tag,
-                    self.raw,
+                    self.peer(to),
+                    self.tag(tag),
+                    self.on.raw,
                     &mut request,
                 );
-                if check_on(self.raw, rc, "beginning to send a message") {
-                    pending.push(request, self.raw);
+                if check_on(self.on, rc, "beginning to send a message") {
+                    pending.push(request, self.on);
                 }
             }
             done += part;
@@ -434,13 +488,13 @@ impl Comm {
                     data.add(done).cast(),
                     part as i32,
                     T::datatype(),
-                    from as i32,
-                    tag,
-                    self.raw,
+                    self.peer(from),
+                    self.tag(tag),
+                    self.on.raw,
                     &mut request,
                 );
-                if check_on(self.raw, rc, "beginning to receive a message") {
-                    pending.push(request, self.raw);
+                if check_on(self.on, rc, "beginning to receive a message") {
+                    pending.push(request, self.on);
                 }
             }
             done += part;
@@ -456,7 +510,7 @@ impl Comm {
         if data.is_empty() {
             return;
         }
-        if loss::unwinds() {
+        if self.by_messages() {
             return by_messages::broadcast(self, data, root);
         }
         for part in chunks_mut(data) {
@@ -467,7 +521,7 @@ impl Comm {
                     part.len() as i32,
                     T::datatype(),
                     root as i32,
-                    self.raw,
+                    self.on.raw,
                 )
             };
             check(rc, "broadcasting");
@@ -487,7 +541,7 @@ impl Comm {
         if self.size == 1 || data.is_empty() {
             return;
         }
-        if loss::unwinds() {
+        if self.by_messages() {
             return by_messages::all_reduce(self, data, op);
         }
         for part in chunks_mut(data) {
@@ -500,7 +554,7 @@ impl Comm {
                     part.len() as i32,
                     T::datatype(),
                     op.op(),
-                    self.raw,
+                    self.on.raw,
                 )
             };
             check(rc, "combining values of all ranks");
@@ -510,7 +564,7 @@ impl Comm {
     /// Combines everybody's `data` element by element into `result`, which only `root` gives.
     pub fn reduce<T: Wire>(&self, data: &[T], result: &mut [T], root: usize, op: Reduce) {
         assert!(self.rank != root || result.len() == data.len());
-        if loss::unwinds() {
+        if self.by_messages() {
             return by_messages::reduce(self, data, result, root, op);
         }
         let mut done = 0;
@@ -530,7 +584,7 @@ impl Comm {
                     T::datatype(),
                     op.op(),
                     root as i32,
-                    self.raw,
+                    self.on.raw,
                 )
             };
             check(rc, "combining values of all ranks at one");
@@ -544,7 +598,7 @@ impl Comm {
     /// Everybody's `data`, of equal length, one after the other by rank, at everybody.
     pub fn all_gather<T: Wire>(&self, data: &[T]) -> Vec<T> {
         let mut all = vec![T::default(); data.len() * self.size];
-        if loss::unwinds() {
+        if self.by_messages() {
             by_messages::gather(self, data, &mut all, |rank| rank * data.len());
             return all;
         }
@@ -557,7 +611,7 @@ impl Comm {
                 all.as_mut_ptr().cast(),
                 data.len() as i32,
                 T::datatype(),
-                self.raw,
+                self.on.raw,
             )
         };
         check(rc, "gathering values of all ranks");
@@ -586,7 +640,7 @@ impl Comm {
             .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
             .collect();
         let mut all = vec![0u64; total];
-        if loss::unwinds() {
+        if self.by_messages() {
             by_messages::gather(self, &own, &mut all, |rank| places[rank] as usize);
             return cut(&all, &lengths, &places);
         }
@@ -600,7 +654,7 @@ impl Comm {
                 counts.as_ptr(),
                 places.as_ptr(),
                 u64::datatype(),
-                self.raw,
+                self.on.raw,
             )
         };
         check(rc, "gathering what all ranks say");
@@ -609,22 +663,26 @@ impl Comm {
 
     /// Nobody leaves before everybody has come.
     pub fn barrier(&self) {
-        if loss::unwinds() {
+        if self.by_messages() {
             return by_messages::barrier(self);
         }
         // SAFETY: a valid communicator.
-        check(unsafe { ffi::MPI_Barrier(self.raw) }, "waiting for all ranks");
+        check(unsafe { ffi::MPI_Barrier(self.on.raw) }, "waiting for all ranks");
     }
 }
 
 impl Drop for Comm {
     fn drop(&mut self) {
-        // Who unwinds leaves it as it is: freeing one is for all of its ranks together.
-        if self.owned && !std::thread::panicking() {
-            loss::strike_off(self.raw);
+        if !self.owned {
+            return;
+        }
+        if self.on.series > 0 {
+            subset::end(self.on);
+        } else if !std::thread::panicking() {
+            // Who unwinds leaves it as it is: freeing one is for all of its ranks together.
             // SAFETY: made by a split of ours and not used after this.
             unsafe {
-                ffi::MPI_Comm_free(&mut self.raw);
+                ffi::MPI_Comm_free(&mut self.on.raw);
             }
         }
     }
@@ -650,7 +708,7 @@ impl Statuses {
     }
 
     /// As [`check`], for a call on all of them; `on`: what they are on, where a lost peer is survived.
-    fn check(&self, on: Option<ffi::MPI_Comm>, rc: i32, what: &str) {
+    fn check(&self, on: Option<On>, rc: i32, what: &str) {
         let lost = || self.0.iter().map(|s| s.MPI_ERROR).find(|&rc| loss::is_loss(rc));
         match (rc == ffi::MPI_SUCCESS as i32, on) {
             (true, _) => {}
@@ -664,21 +722,19 @@ impl Statuses {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let Some(on) = self.survives()
-            && !self.requests.is_empty()
-        {
-            loss::abandon(on, &mut self.requests);
+        if self.survives().is_some() && !self.requests.is_empty() {
+            loss::abandon(&mut self.requests);
         }
     }
 }
 
 impl Pending {
     /// What its messages are on, where a lost peer is survived.
-    fn survives(&self) -> Option<ffi::MPI_Comm> {
+    fn survives(&self) -> Option<On> {
         self.on.filter(|_| loss::unwinds())
     }
 
-    fn push(&mut self, request: ffi::MPI_Request, on: ffi::MPI_Comm) {
+    fn push(&mut self, request: ffi::MPI_Request, on: On) {
         debug_assert!(self.requests.is_empty() || self.on == Some(on));
         self.requests.push(request);
         self.on = Some(on);

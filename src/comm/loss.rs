@@ -5,10 +5,14 @@
 //! unwinds, and the attempt returns [`Lost`] on every rank that is left, whatever each of them was doing. Nobody else sees a
 //! failed call, so solver and checkpoints need not know of losses at all.
 //!
-//! The order of things is what makes that safe. Whoever notices *revokes* every communicator it has, so that nobody waits for it
-//! in vain: whoever waits for one who has left the work leaves it, too. Then it waits until all have left (the agreement), and
-//! only then unwinds: buffers stay where they are for as long as anybody may still send to them. Messages under way are completed
-//! when their [`Pending`](super::Pending) goes, which is before the buffer does.
+//! The order of things is what makes that safe. All ranks talk over one communicator, and have another one that no message is
+//! ever on ([`Line`]). Whoever notices *revokes* that one: whoever waits for one who has left the work sees it and leaves, too.
+//! Then it waits until all have left (the agreement), and only then unwinds: buffers stay where they are for as long as anybody
+//! may still send to them. Messages under way are completed when their [`Pending`](super::Pending) goes, which is before the
+//! buffer does.
+//!
+//! Open MPI crashes where a process is lost while a communicator is made ([`subset`](super::subset)). So what attempts talk over
+//! is made before the first of them, as much as that many losses need ([`READY`]), and nothing is made after that.
 //!
 //! Which library is loaded is asked at run time: one program serves any. The numbers of the error classes are Open MPI's.
 
@@ -21,7 +25,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use mpi::ffi;
 
 use super::abort::die;
-use super::steps;
+use super::communicator::On;
+use super::steps::{self, Stance};
 use super::world::World;
 use crate::pulse;
 
@@ -54,6 +59,21 @@ type OnFlag = unsafe extern "C" fn(ffi::MPI_Comm, *mut c_int) -> c_int;
 
 type MakeGroup = unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Group) -> c_int;
 
+/// What the ranks of an attempt have.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    /// What their messages are on.
+    pub talk: ffi::MPI_Comm,
+    /// Has the same ranks. To revoke it is to tell all that one has left.
+    pub alarm: ffi::MPI_Comm,
+    /// The ranks of both that are still there, as all had agreed when the attempt began.
+    pub members: Vec<c_int>,
+}
+
+/// For so many losses, one after the other, there is a line from the start. After more of them one is made of the last, which
+/// a loss at the wrong moment may crash.
+pub(super) const READY: usize = 8;
+
 /// The calls that other libraries lack.
 #[derive(Clone, Copy)]
 struct Calls {
@@ -66,9 +86,9 @@ struct Calls {
 
 thread_local! {
     /// There within an attempt.
-    static CALLS: RefCell<Option<Calls>> = const { RefCell::new(None) };
-    /// Every communicator of this process that is in use, the world's first.
-    static LIVE: RefCell<Vec<ffi::MPI_Comm>> = const { RefCell::new(Vec::new()) };
+    static NOW: RefCell<Option<(Calls, Line)>> = const { RefCell::new(None) };
+    /// Where this rank runs: a number that the ranks of one node share. There before the first attempt.
+    static NODE: Cell<Option<usize>> = const { Cell::new(None) };
     /// When this rank first noticed the loss that it is leaving for.
     static NOTICED: Cell<Option<Lost>> = const { Cell::new(None) };
 }
@@ -164,14 +184,13 @@ pub(super) fn is_loss(rc: c_int) -> bool {
     CLASSES.contains(&class)
 }
 
-/// A communicator is in use from here on.
-pub(super) fn enrol(raw: ffi::MPI_Comm) {
-    LIVE.with_borrow_mut(|live| live.push(raw));
+/// The ranks of this one's node share that number.
+pub(super) fn set_own_node(node: usize) {
+    NODE.set(Some(node));
 }
 
-/// It is about to be freed.
-pub(super) fn strike_off(raw: ffi::MPI_Comm) {
-    LIVE.with_borrow_mut(|live| live.retain(|&other| other != raw));
+pub(super) fn own_node() -> usize {
+    NODE.get().expect("asked for where losses are survived")
 }
 
 /// Leaves what this rank is doing: an attempt is under way and a process is gone. Returns to [`attempt`] when every rank
@@ -180,46 +199,74 @@ pub(super) fn leave() -> ! {
     let lost = NOTICED.get().unwrap_or_else(Lost::now);
     NOTICED.set(Some(lost));
     steps::tell();
-    let calls = within();
-    LIVE.with_borrow(|live| {
-        for &raw in live {
-            // SAFETY: in use until its owner is dropped. Whether somebody has revoked it before is of no account.
-            unsafe { (calls.revoke)(raw) };
-        }
-    });
-    agree(calls, false);
+    let (calls, line) = within();
+    say_left(&line);
+    // SAFETY: in use for as long as the job. Whether somebody has revoked it before is of no account.
+    unsafe { (calls.revoke)(line.alarm) };
+    agree(calls, &line, false);
+    // Everybody has left: what is under way need not come any more.
+    // SAFETY: as above.
+    unsafe { (calls.revoke)(line.talk) };
     resume_unwind(Box::new(lost))
 }
 
-fn within() -> Calls {
-    CALLS.with_borrow(|calls| calls.expect("asked within an attempt only"))
+/// The tag of the word that says so.
+const LEFT: c_int = 32_001;
+
+/// Says to all of them that this rank has left.
+fn say_left(line: &Line) {
+    for &member in &line.members {
+        // SAFETY: an empty message, which the library has no part of ours for. It is neither waited for nor given back: that it
+        // cannot come to one that is gone would be an error of nobody's then, which ends this process.
+        unsafe {
+            let mut request = ffi::RSMPI_REQUEST_NULL;
+            let nothing = std::ptr::null();
+            let bytes = ffi::RSMPI_UINT8_T;
+            ffi::MPI_Isend(nothing, 0, bytes, member, LEFT, line.talk, &mut request);
+        }
+    }
 }
 
-fn base() -> ffi::MPI_Comm {
-    LIVE.with_borrow(|live| *live.first().expect("the world comes first"))
+/// Whether one of them has said that it has left.
+fn has_left(line: &Line, members: &[c_int]) -> bool {
+    members.iter().any(|&member| {
+        let mut there = 0;
+        // SAFETY: a communicator in use; the status is not asked for.
+        unsafe { ffi::MPI_Iprobe(member, LEFT, line.talk, &mut there, ffi::RSMPI_STATUS_IGNORE) };
+        there != 0
+    })
+}
+
+fn within() -> (Calls, Line) {
+    NOW.with_borrow(|now| now.clone().expect("asked within an attempt only"))
 }
 
 /// Whether all ranks that are left say yes; the same answer to all, also if one is lost meanwhile.
-fn agree(calls: Calls, mine: bool) -> bool {
-    let mut flag = c_int::from(mine);
-    // SAFETY: every rank of the world comes here once for each attempt.
-    let rc = unsafe { (calls.agree)(base(), &mut flag) };
+fn agree(calls: Calls, line: &Line, mine: bool) -> bool {
+    agree_bits(calls, line, c_int::from(mine)) != 0
+}
+
+/// The bits that all ranks that are left have set, as above.
+fn agree_bits(calls: Calls, line: &Line, mine: c_int) -> c_int {
+    let mut bits = mine;
+    // SAFETY: every rank that is left comes here with all others.
+    let rc = unsafe { (calls.agree)(line.alarm, &mut bits) };
     // That somebody is gone is no news here; the answer holds all the same.
     if rc != ffi::MPI_SUCCESS as c_int && !is_loss(rc) {
         die(6, "the ranks that are left could not agree after a loss");
     }
-    flag != 0
+    bits
 }
 
-/// As [`World::attempt`](super::World::attempt).
-pub(super) fn attempt<R>(work: impl FnOnce() -> R) -> Result<R, Lost> {
+/// As [`World::attempt`](super::World::attempt), over that line.
+pub(super) fn attempt<R>(line: &Line, work: impl FnOnce() -> R) -> Result<R, Lost> {
     let calls = calls().expect("asked for only where there is no obstacle");
-    CALLS.set(Some(calls));
+    NOW.set(Some((calls, line.clone())));
     ATTEMPT.store(true, Ordering::Relaxed);
     // What unwinds is dropped, or left for good by those who see `Lost`.
     let ended = catch_unwind(AssertUnwindSafe(work));
     let ended = match ended {
-        Ok(done) if agree(calls, true) => Ok(done),
+        Ok(done) if agree(calls, line, true) => Ok(done),
         Ok(_) => Err(Lost::now()),
         Err(payload) => match payload.downcast::<Lost>() {
             Ok(lost) => Err(*lost),
@@ -229,91 +276,128 @@ pub(super) fn attempt<R>(work: impl FnOnce() -> R) -> Result<R, Lost> {
     ATTEMPT.store(false, Ordering::Relaxed);
     steps::over();
     NOTICED.set(None);
-    if ended.is_err() {
-        // Revoked ones are not freed: that is a collective call. There are at most as many as losses are survived.
-        LIVE.with_borrow_mut(|live| live.truncate(1));
-    }
     ended
 }
 
-/// The processes of `raw` that are left, as a communicator of their own; all of them call this together.
-pub(super) fn shrink(raw: ffi::MPI_Comm) -> ffi::MPI_Comm {
+/// The members of a line on which an attempt was lost that are left, which all of those know alike. Who is lost amid this may be
+/// among them: then the next attempt is lost at once.
+pub(super) fn left(line: &Line) -> Vec<c_int> {
+    /// As many as surely fit.
+    const BITS: usize = 31;
     let calls = calls().expect("asked for only where there is no obstacle");
-    // SAFETY: every rank of `raw` that is left comes here after an attempt that was lost.
-    let (rc, new) = unsafe {
-        let mut new = ffi::RSMPI_COMM_NULL;
-        ((calls.shrink)(raw, &mut new), new)
-    };
-    if rc != ffi::MPI_SUCCESS as c_int {
-        die(6, "the ranks that are left could not find together after a loss");
+    let gone = failed(calls, line.alarm);
+    let mut left = Vec::new();
+    for members in line.members.chunks(BITS) {
+        let alive = |bit: &usize| !gone.contains(&members[*bit]);
+        let mine = (0..members.len()).filter(alive).fold(0, |bits, bit| bits | 1 << bit);
+        let all = agree_bits(calls, line, mine);
+        left.extend((0..members.len()).filter(|bit| all >> bit & 1 == 1).map(|bit| members[bit]));
     }
-    // Nobody revokes it before all have it, as with those made of it.
-    let mut flag = 1;
-    // SAFETY: all that are left come here after the call above.
-    unsafe { (calls.agree)(raw, &mut flag) };
-    LIVE.with_borrow_mut(Vec::clear);
-    new
+    left
 }
 
-/// Looks whether what goes on over `raw` still can: leaves if it is revoked or one of its ranks is gone. To be called
-/// again and again by whoever waits.
-pub(super) fn look(raw: ffi::MPI_Comm) {
-    /// Between two looks at who is gone, which takes longer than the look whether somebody has revoked.
+/// A line for the processes of this one that are left; all of them call this together.
+pub(super) fn shrunk(line: &Line) -> Line {
+    let calls = calls().expect("asked for only where there is no obstacle");
+    let shrink = || {
+        // SAFETY: every rank of it that is left comes here after an attempt that was lost.
+        let (rc, new) = unsafe {
+            let mut new = ffi::RSMPI_COMM_NULL;
+            ((calls.shrink)(line.alarm, &mut new), new)
+        };
+        if rc != ffi::MPI_SUCCESS as c_int {
+            die(6, "the ranks that are left could not find together after a loss");
+        }
+        let mut size = 0;
+        // SAFETY: just made.
+        unsafe { ffi::MPI_Comm_size(new, &mut size) };
+        (new, size)
+    };
+    // Of the same ranks, whoever is lost meanwhile. What is too many stays as it is: there is no loss at every turn.
+    let (mut talk, mut size) = shrink();
+    loop {
+        let (alarm, again) = shrink();
+        if again == size {
+            return Line { talk, alarm, members: (0..size).collect() };
+        }
+        (talk, size) = (alarm, again);
+    }
+}
+
+/// Looks whether what this rank waits for can still come, and leaves if it cannot. To be called again and again by whoever waits.
+pub(super) fn look(on: On) {
+    /// Between two looks at who is gone, which takes longer than the look whether somebody has left.
     const EVERY: Duration = Duration::from_millis(1);
     thread_local! {
         static LAST: Cell<Option<Instant>> = const { Cell::new(None) };
     }
     pulse::wait();
-    if steps::shields(raw, false) {
-        return;
-    }
-    let calls = within();
     let due = LAST.get().is_none_or(|last| last.elapsed() > EVERY);
     if due {
         LAST.set(Some(Instant::now()));
     }
-    if is_revoked(calls, raw) || (due && has_failed(calls, raw)) {
-        leave();
-    }
-    // Who left before it had the communicator that this rank waits on has not revoked that one.
-    let left = || !steps::under_way() && is_revoked(calls, base());
-    if due && (left() || steps::between() && somebody_is_gone()) {
-        leave();
-    }
-}
-
-fn is_revoked(calls: Calls, raw: ffi::MPI_Comm) -> bool {
-    let mut revoked = 0;
-    // SAFETY: a communicator in use.
-    unsafe { (calls.is_revoked)(raw, &mut revoked) };
-    revoked != 0
-}
-
-/// Whether any rank of the job is known to be gone, or to have left.
-pub(super) fn somebody_is_gone() -> bool {
-    let calls = within();
-    is_revoked(calls, base()) || has_failed(calls, base())
-}
-
-/// A call on `raw` has met a lost process.
-pub(super) fn met(raw: ffi::MPI_Comm) {
-    if !steps::shields(raw, true) {
-        leave();
-    }
-}
-
-fn has_failed(calls: Calls, raw: ffi::MPI_Comm) -> bool {
-    let mut size = 0;
-    // SAFETY: a communicator in use; the group is ours.
-    unsafe {
-        let mut group = ffi::RSMPI_GROUP_NULL;
-        if (calls.failed)(raw, &mut group) != ffi::MPI_SUCCESS as c_int {
-            return false;
+    let lost = match steps::stance(on) {
+        Stance::Shielded => false,
+        // Who has left them did so for one of them, and that is known here, too, sooner or later.
+        Stance::With { members, first } => {
+            due && (any_gone(&members) || first && has_left(&within().1, &members))
         }
-        ffi::MPI_Group_size(group, &mut size);
-        ffi::MPI_Group_free(&mut group);
+        Stance::Free => somebody_has_left() || (due && somebody_is_gone()),
+    };
+    if lost {
+        leave();
     }
-    size > 0
+}
+
+fn somebody_has_left() -> bool {
+    NOW.with_borrow(|now| {
+        let (calls, line) = now.as_ref().expect("asked within an attempt only");
+        let mut revoked = 0;
+        // SAFETY: a communicator in use.
+        unsafe { (calls.is_revoked)(line.alarm, &mut revoked) };
+        revoked != 0
+    })
+}
+
+/// Whether any rank of the attempt is known to be gone, or to have left.
+pub(super) fn somebody_is_gone() -> bool {
+    let (_, line) = within();
+    somebody_has_left() || any_gone(&line.members)
+}
+
+fn any_gone(members: &[c_int]) -> bool {
+    let (calls, line) = within();
+    failed(calls, line.alarm).iter().any(|gone| members.contains(gone))
+}
+
+/// A call for messages `on` has met a lost process.
+pub(super) fn met(on: On) {
+    match steps::stance(on) {
+        Stance::Shielded => steps::note(),
+        Stance::Free | Stance::With { .. } => leave(),
+    }
+}
+
+/// The ranks of `raw` that this one knows to be gone.
+fn failed(calls: Calls, raw: ffi::MPI_Comm) -> Vec<c_int> {
+    let mut size = 0;
+    // SAFETY: a communicator in use, groups that are ours, and arrays of the length given.
+    unsafe {
+        let mut gone = ffi::RSMPI_GROUP_NULL;
+        if (calls.failed)(raw, &mut gone) != ffi::MPI_SUCCESS as c_int {
+            return Vec::new();
+        }
+        ffi::MPI_Group_size(gone, &mut size);
+        let (own, mut ranks) = ((0..size).collect::<Vec<_>>(), vec![0; size as usize]);
+        if size > 0 {
+            let mut all = ffi::RSMPI_GROUP_NULL;
+            ffi::MPI_Comm_group(raw, &mut all);
+            ffi::MPI_Group_translate_ranks(gone, size, own.as_ptr(), all, ranks.as_mut_ptr());
+            ffi::MPI_Group_free(&mut all);
+        }
+        ffi::MPI_Group_free(&mut gone);
+        ranks
+    }
 }
 
 /// Whether a message is through, well or not; lets MPI make progress. The library's own waiting gives a message up as
@@ -326,28 +410,24 @@ pub(super) fn is_through(request: ffi::MPI_Request) -> bool {
 }
 
 /// Waits until all of these messages are through.
-pub(super) fn wait_through(raw: ffi::MPI_Comm, requests: &[ffi::MPI_Request]) {
+pub(super) fn wait_through(on: On, requests: &[ffi::MPI_Request]) {
     for &request in requests {
         while !is_through(request) {
-            look(raw);
+            look(on);
         }
     }
 }
 
-/// Ends messages under way on `raw`, so that their buffers may go: none is of use any more.
-pub(super) fn abandon(raw: ffi::MPI_Comm, requests: &mut Vec<ffi::MPI_Request>) {
+/// Ends messages under way, which everybody has left, so that their buffers may go: none is of use any more.
+pub(super) fn abandon(requests: &mut Vec<ffi::MPI_Request>) {
     /// Of those that live the library ends all messages soon. What should come from a lost one never does, nor goes
     /// anywhere.
     const PATIENCE: Duration = Duration::from_secs(2);
-    let calls = within();
-    // SAFETY: in use as long as there are messages under way on it; the requests are ours.
-    unsafe {
-        (calls.revoke)(raw);
-        for request in requests.iter_mut() {
-            if !is_through(*request) {
-                // Ends what nobody has begun to send; what is to be sent stays.
-                ffi::MPI_Cancel(request);
-            }
+    for request in requests.iter_mut() {
+        if !is_through(*request) {
+            // Ends what nobody has begun to send; what is to be sent stays.
+            // SAFETY: a request of ours.
+            unsafe { ffi::MPI_Cancel(request) };
         }
     }
     let began = Instant::now();

@@ -13,6 +13,7 @@ mod communicator;
 mod loss;
 pub mod schedule;
 mod steps;
+mod subset;
 mod world;
 
 pub use abort::{die, phase, set_phase};

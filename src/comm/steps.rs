@@ -7,13 +7,13 @@
 //! same vote before it leaves. So all of them have taken the same steps when an attempt is lost, unless one of their own is gone,
 //! and then what they have is void anyway.
 //!
-//! A vote is over at one rank only when all have come to it, hence with the step before.
+//! A vote is over at one rank only when all have come to it, hence with the step before. To the first one not all may come: who
+//! has left before it began does not know that there is one. So whoever leaves says so to every rank, and in the first vote, but
+//! in no other, that is looked for: then it cannot have been said yes to anywhere.
 
 use std::cell::{Cell, RefCell};
 
-use mpi::ffi;
-
-use super::communicator::{Comm, Reduce};
+use super::communicator::{Comm, On, Reduce};
 use super::{by_messages, loss};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ thread_local! {
     /// Whose steps they are, as long as there are any.
     static OF: RefCell<Option<Comm>> = const { RefCell::new(None) };
     static WHERE: Cell<Where> = const { Cell::new(Where::Between) };
+    /// No step has been voted for yet.
+    static FIRST: Cell<bool> = const { Cell::new(false) };
     /// A loss was met that nobody has left for yet.
     static NOTED: Cell<bool> = const { Cell::new(false) };
 }
@@ -49,6 +51,7 @@ impl Steps {
         if counted {
             OF.set(Some(of.alias()));
             WHERE.set(Where::Between);
+            FIRST.set(true);
         }
         Self { counted }
     }
@@ -60,6 +63,7 @@ impl Steps {
             if !vote(yes) {
                 loss::leave();
             }
+            FIRST.set(false);
             WHERE.set(Where::Within);
         }
         Step { counted: self.counted }
@@ -105,24 +109,36 @@ pub(super) fn tell() {
     }
 }
 
-/// Whether what happens on `raw` must not end what this rank is doing. Notes that it has happened, if it `has`.
-pub(super) fn shields(raw: ffi::MPI_Comm, has: bool) -> bool {
-    if WHERE.get() != Where::Within {
-        return false;
-    }
-    let other = OF.with_borrow(|of| of.as_ref().is_some_and(|of| of.raw() != raw));
-    if other && has {
-        NOTED.set(true);
-    }
-    other
+/// What a loss is to who waits for a message.
+pub(super) enum Stance {
+    /// Whoever is lost, it leaves.
+    Free,
+    /// It leaves if one of these is, by their ranks in the library's communicator; before their first step, also if one of them
+    /// has left.
+    With { members: Vec<i32>, first: bool },
+    /// It does not leave: it is within a step, and this message is not of it.
+    Shielded,
 }
 
-/// Whether ranks take steps.
-pub(super) fn under_way() -> bool {
-    OF.with_borrow(Option::is_some)
+pub(super) fn stance(on: On) -> Stance {
+    if WHERE.get() == Where::Between {
+        return Stance::Free;
+    }
+    OF.with_borrow(|of| match of {
+        Some(of) if of.on() == on => {
+            let members = (0..of.size()).map(|rank| of.peer(rank)).collect();
+            Stance::With { members, first: FIRST.get() }
+        }
+        _ => Stance::Shielded,
+    })
 }
 
-/// Whether this rank waits for somebody who may be waiting for it to notice: then it looks after the whole job.
-pub(super) fn between() -> bool {
-    WHERE.get() == Where::Between && under_way()
+/// A loss was met that this rank does not leave for now.
+pub(super) fn note() {
+    NOTED.set(true);
+}
+
+/// Whether this rank is between two steps: the others of its group wait for it in the next vote.
+fn between() -> bool {
+    WHERE.get() == Where::Between && OF.with_borrow(Option::is_some)
 }

@@ -1,6 +1,7 @@
 //! The start and the end of MPI, and who is left in between.
 
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -9,8 +10,8 @@ use std::time::Duration;
 use mpi::ffi;
 
 use super::abort::{arm, check, disarm};
-use super::communicator::{Comm, any_thread_may_call};
-use super::loss::{self, Lost};
+use super::communicator::{Comm, Reduce, any_thread_may_call};
+use super::loss::{self, Line, Lost, READY};
 
 /// All ranks of the job that are left. Made once; dropping it finalises MPI.
 pub struct World {
@@ -19,6 +20,8 @@ pub struct World {
     launched: Vec<usize>,
     /// There where losses may be survived.
     alive: Option<Alive>,
+    /// Likewise: what the next attempt goes over, and what there is for those after it, the next one last.
+    lines: Option<(Line, Vec<Line>)>,
     /// Whether there was an attempt in which ranks may have been lost.
     attempted: Cell<bool>,
 }
@@ -68,8 +71,10 @@ impl World {
             super::die(6, "this MPI library does not allow threads beside the one that calls it");
         }
         let launched = (0..comm.size()).collect();
-        let alive = (survives && provided >= several).then(Alive::begin);
-        Self { comm, launched, alive, attempted: Cell::new(false) }
+        let survives = survives && provided >= several;
+        let lines = survives.then(|| lines(&comm));
+        let alive = survives.then(Alive::begin);
+        Self { comm, launched, alive, lines, attempted: Cell::new(false) }
     }
 
     pub fn comm(&self) -> &Comm {
@@ -96,27 +101,43 @@ impl World {
     /// no [obstacle](Self::obstacle).
     pub fn attempt<R>(&self, work: impl FnOnce(&Self) -> R) -> Result<R, Lost> {
         self.attempted.set(true);
-        loss::attempt(|| work(self))
+        let (line, _) = self.lines.as_ref().expect("there is no obstacle");
+        loss::attempt(line, || work(self))
     }
 
     /// After an attempt was lost: goes on with the ranks that are left, in their order. The numbers that the launcher
     /// gave to those that are gone.
     pub fn close_ranks(&mut self) -> Vec<usize> {
-        let old = self.comm.raw();
-        // SAFETY: all ranks that are left come here; what comes back is ours.
-        let comm = unsafe {
-            let raw = loss::shrink(old);
-            check(
-                ffi::MPI_Comm_set_errhandler(raw, ffi::RSMPI_ERRORS_RETURN),
-                "setting the error handler",
-            );
-            Comm::owned(raw)
+        let (line, ready) = self.lines.as_mut().expect("an attempt was lost");
+        // What is gone on over, and the rank of each of its members on the line that there was.
+        let (next, were) = match ready.pop() {
+            Some(next) => {
+                let left = loss::left(line);
+                (Line { members: left.clone(), ..next }, left)
+            }
+            None => {
+                let next = loss::shrunk(line);
+                let were = places(line.alarm, &next);
+                (next, were)
+            }
         };
-        let left = places(old, &comm);
-        let launched: Vec<usize> = left.iter().map(|&rank| self.launched[rank]).collect();
+        let number = |were: &c_int| {
+            let place = line.members.iter().position(|member| member == were);
+            self.launched[place.expect("nobody joins")]
+        };
+        let launched: Vec<usize> = were.iter().map(number).collect();
         let gone = self.launched.iter().copied().filter(|n| !launched.contains(n)).collect();
-        // Never freed: what was lost with it cannot take part in that.
-        std::mem::forget(std::mem::replace(&mut self.comm, comm));
+        // SAFETY: there for as long as the job. What there was is never freed: what was lost cannot take part in that.
+        self.comm = unsafe {
+            for raw in [next.talk, next.alarm] {
+                check(
+                    ffi::MPI_Comm_set_errhandler(raw, ffi::RSMPI_ERRORS_RETURN),
+                    "setting the error handler",
+                );
+            }
+            Comm::of_members(next.talk, next.members.clone())
+        };
+        *line = next;
         self.launched = launched;
         gone
     }
@@ -182,23 +203,49 @@ impl Alive {
     }
 }
 
-/// The rank that each rank of `now` had in `before`.
-fn places(before: ffi::MPI_Comm, now: &Comm) -> Vec<usize> {
-    let ranks: Vec<i32> = (0..now.size() as i32).collect();
-    let mut places = vec![0; ranks.len()];
+/// What attempts go over: the first one, and those after it, the next one last. All ranks together, before any attempt.
+fn lines(all: &Comm) -> (Line, Vec<Line>) {
+    let node = all.split_by_node();
+    let mut number = [all.rank() as u64];
+    node.all_reduce(&mut number, Reduce::Min);
+    loss::set_own_node(number[0] as usize);
+    let copy = || {
+        // SAFETY: all ranks come here together.
+        let (rc, new) = unsafe {
+            let mut new = ffi::RSMPI_COMM_NULL;
+            (ffi::MPI_Comm_dup(all.on().raw, &mut new), new)
+        };
+        check(rc, "copying a communicator");
+        new
+    };
+    let first =
+        Line { talk: all.on().raw, alarm: copy(), members: (0..all.size() as c_int).collect() };
+    let losses = READY.min(all.size() - 1);
+    let ready = (0..losses).map(|_| Line { talk: copy(), alarm: copy(), members: Vec::new() });
+    (first, ready.collect())
+}
+
+/// The rank in `before` of each member of `now`.
+fn places(before: ffi::MPI_Comm, now: &Line) -> Vec<c_int> {
+    let mut places = vec![0; now.members.len()];
     // SAFETY: two communicators that exist, and arrays of the length given. Nothing here needs other ranks.
     unsafe {
         let (mut old, mut new) = (ffi::RSMPI_GROUP_NULL, ffi::RSMPI_GROUP_NULL);
         check(ffi::MPI_Comm_group(before, &mut old), "asking for the ranks there were");
-        check(ffi::MPI_Comm_group(now.raw(), &mut new), "asking for the ranks that are left");
-        let count = ranks.len() as i32;
-        let rc =
-            ffi::MPI_Group_translate_ranks(new, count, ranks.as_ptr(), old, places.as_mut_ptr());
+        check(ffi::MPI_Comm_group(now.alarm, &mut new), "asking for the ranks that are left");
+        let count = places.len() as i32;
+        let rc = ffi::MPI_Group_translate_ranks(
+            new,
+            count,
+            now.members.as_ptr(),
+            old,
+            places.as_mut_ptr(),
+        );
         check(rc, "comparing the ranks there were with those that are left");
         ffi::MPI_Group_free(&mut old);
         ffi::MPI_Group_free(&mut new);
     }
-    places.into_iter().map(|place| place as usize).collect()
+    places
 }
 
 impl Drop for World {

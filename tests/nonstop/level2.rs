@@ -137,8 +137,8 @@ fn what_is_written_after_a_loss_is_whole() {
     }
 }
 
-/// The same by helpers that are processes, which give way to all else: the run is ended when one has brought an epoch there, however
-/// long that takes. What strikes such a helper does not strike its rank.
+/// The same by helpers that are processes, which give way to all else: the run is ended when one has brought an epoch there,
+/// however long that takes. What strikes such a helper does not strike its rank.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn what_processes_write_after_a_loss_is_whole() {

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::region::MemoryError;
+use super::stat::Stat;
 
 /// Whether to wait for a process that is ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,13 +137,8 @@ fn helper(file: &File) -> Option<u32> {
     let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut lock) };
     let pid = u32::try_from(lock.l_pid).unwrap_or(0);
     let taken = asked == 0 && i32::from(lock.l_type) == libc::F_WRLCK;
-    (taken && parent(pid) != Some(std::process::id())).then_some(pid)
-}
-
-fn parent(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold anything, brackets too.
-    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    let parent = || Stat::of(pid)?.parent();
+    (taken && parent() != Some(std::process::id())).then_some(pid)
 }
 
 /// Whether the file is what its name leads to: its last holder may have removed it.
@@ -189,9 +185,10 @@ fn ends(pid: u32) -> Option<bool> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let mut any = false;
     for thread in threads.flatten() {
-        let read = |name: &str| fs::read_to_string(thread.path().join(name)).ok();
+        let folder = thread.path();
+        let status = || fs::read_to_string(folder.join("status")).ok();
         // A thread that has gone meanwhile is one that ends.
-        if let (Some(stat), Some(status)) = (read("stat"), read("status")) {
+        if let (Some(stat), Some(status)) = (Stat::within(&folder), status()) {
             any = true;
             if !thread_ends(&stat, &status) {
                 return Some(false);
@@ -202,20 +199,17 @@ fn ends(pid: u32) -> Option<bool> {
 }
 
 /// Whether a thread is a zombie, is exiting, or has a SIGKILL coming; by its `stat` and `status` in /proc.
-fn thread_ends(stat: &str, status: &str) -> bool {
+fn thread_ends(stat: &Stat, status: &str) -> bool {
     const EXITING: u64 = 0x4;
     const KILLED_BY_SIGNAL: u64 = 0x400;
     const KILL_PENDING: u64 = 1 << (libc::SIGKILL - 1);
-    // The name in brackets may hold anything, brackets too.
-    let mut fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
-    let state = fields.next().unwrap_or("");
-    let flags: u64 = fields.nth(5).and_then(|f| f.parse().ok()).unwrap_or(0);
+    let flags = stat.flags().unwrap_or(0);
     let pending = ["SigPnd:", "ShdPnd:"].iter().any(|which| {
         let line = status.lines().find_map(|line| line.strip_prefix(which));
         let set = line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
         set.is_some_and(|set| set & KILL_PENDING != 0)
     });
-    matches!(state, "Z" | "X") || flags & (EXITING | KILLED_BY_SIGNAL) != 0 || pending
+    matches!(stat.state(), Some('Z' | 'X')) || flags & (EXITING | KILLED_BY_SIGNAL) != 0 || pending
 }
 
 /// A process in words: its number and how it was started.
@@ -234,6 +228,7 @@ fn described(pid: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stat::tests::said;
     use super::*;
 
     #[test]
@@ -251,8 +246,9 @@ mod tests {
 
     #[test]
     fn who_is_on_the_way_out_is_told_from_who_lives() {
-        let stat =
-            |state: &str, flags: u64| format!("12 (a) b (c) {state} 1 12 12 0 -1 {flags} 0 0");
+        let stat = |state: &str, flags: u64| {
+            said(&format!("12 (a) b (c) {state} 1 12 12 0 -1 {flags} 0 0"))
+        };
         let status =
             |own: &str, shared: &str| format!("Name:\ta\nSigPnd:\t{own}\nShdPnd:\t{shared}\n");
         let nothing = status("0000000000000000", "0000000000000000");
@@ -267,7 +263,7 @@ mod tests {
             // SIGTERM may be caught.
             (stat("D", 0), status("0000000000000000", "0000000000004000"), false),
         ] {
-            assert_eq!(thread_ends(&stat, &status), ending, "{stat} {status}");
+            assert_eq!(thread_ends(&stat, &status), ending, "{stat:?} {status}");
         }
         assert_eq!(ends(std::process::id()), Some(false));
         assert_eq!(ends(u32::MAX / 2), None);

@@ -14,6 +14,7 @@ mod lock;
 mod names;
 mod region;
 pub mod room;
+pub mod stat;
 mod sysv;
 
 pub use depot::{Depot, Held, Part, Store};

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use skt_hpl::cores;
 use skt_hpl::topology::{Topology, read_list};
 
-use crate::job::Running;
+use crate::job::{Running, alive, stat};
 use crate::level2::{LONG, Stored, account, ask, finish, of_first, to_storage, whole};
 use crate::scene::{LONGER, SMALL, Scene, from_storage, lose_all, resumed_at, sampled};
 
@@ -21,16 +21,6 @@ const MARK: &str = "SKT_HELPER_OF=";
 fn by_processes() -> Stored {
     let problem = Scene::of(2, 2, LONG).protect(&["--checkpoint", "2"]);
     Stored::of(problem, "1").protect(&["--helpers", "process"])
-}
-
-/// A process and its state.
-fn state(pid: Pid) -> Option<char> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    text[text.rfind(')')? + 1..].trim_start().chars().next()
-}
-
-fn alive(pid: Pid) -> bool {
-    state(pid).is_some_and(|state| state != 'Z' && state != 'X')
 }
 
 /// The helpers of these ranks.
@@ -172,13 +162,14 @@ fn a_stop_waits_a_minute_for_a_helper_that_hangs() {
     assert!(!from_storage(&finish(&scene)));
 }
 
+/// The field of the kernel's line on a process.
+const NICE: usize = 19;
+
 /// What a process may run on, and how much it wants it.
 fn place(pid: Pid) -> (BTreeSet<usize>, i32) {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let nice = stat[stat.rfind(')').unwrap() + 1..].split_whitespace().nth(16).unwrap().parse();
-    (read_list(list).into_iter().collect(), nice.unwrap())
+    (read_list(list).into_iter().collect(), stat(pid).unwrap().field(NICE).unwrap())
 }
 
 /// Beside ranks that compute they give way to all else; on cores of their own they need not.

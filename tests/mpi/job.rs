@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use skt_hpl::memory::stat::Stat;
 use skt_hpl::report::json::Run;
 use tempfile::TempDir;
 
@@ -197,22 +198,31 @@ pub struct RankProcess {
 impl RankProcess {
     /// Whether a signal has halted it, to be continued.
     pub fn halted(&self) -> bool {
-        stat(self.pid).is_some_and(|(state, _)| state == 'T')
+        state(self.pid) == Some('T')
     }
 
     /// Whether it still runs; a process that ended and was not yet waited for does not.
     pub fn alive(&self) -> bool {
-        stat(self.pid).is_some_and(|(state, _)| state != 'Z')
+        alive(self.pid)
     }
 }
 
-/// State and parent of a process.
-fn stat(pid: Pid) -> Option<(char, Pid)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
-    let mut fields = text[text.rfind(')')? + 1..].split_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some((state, Pid::from_raw(fields.next()?.parse().ok()?)))
+/// What the kernel says of a process.
+pub fn stat(pid: Pid) -> Option<Stat> {
+    Stat::of(pid.as_raw().try_into().ok()?)
+}
+
+fn state(pid: Pid) -> Option<char> {
+    stat(pid)?.state()
+}
+
+fn parent(pid: Pid) -> Option<Pid> {
+    stat(pid)?.parent().map(|parent| Pid::from_raw(parent as i32))
+}
+
+/// Whether a process still runs; one that ended and was not yet waited for does not.
+pub fn alive(pid: Pid) -> bool {
+    state(pid).is_some_and(|state| state != 'Z' && state != 'X')
 }
 
 impl Running {
@@ -246,11 +256,11 @@ impl Running {
         let launcher = Pid::from_raw(self.child.id() as i32);
         let descends = |pid: Pid| {
             let mut at = pid;
-            while let Some((_, parent)) = stat(at) {
-                if parent == launcher {
+            while let Some(above) = parent(at) {
+                if above == launcher {
                     return true;
                 }
-                at = parent;
+                at = above;
             }
             false
         };
@@ -259,7 +269,7 @@ impl Running {
             let pid = Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?);
             let runs =
                 |pid: Pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|p| p == wanted);
-            if !runs(pid) || !descends(pid) || runs(stat(pid)?.1) {
+            if !runs(pid) || !descends(pid) || runs(parent(pid)?) {
                 return None;
             }
             let variables = fs::read(format!("/proc/{pid}/environ")).ok()?;
@@ -279,7 +289,7 @@ impl Running {
     #[allow(dead_code)] // in some of the programs that have this file
     pub fn kill_ranks(&self) {
         let ranks = self.ranks();
-        let parents: HashSet<Pid> = ranks.iter().filter_map(|r| Some(stat(r.pid)?.1)).collect();
+        let parents: HashSet<Pid> = ranks.iter().filter_map(|rank| parent(rank.pid)).collect();
         let killed = ranks.iter().map(|rank| rank.pid);
         let held = |signal| parents.iter().map(move |&parent| (parent, signal));
         let signals = held(Signal::SIGSTOP)

@@ -18,17 +18,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::memory::HELPER_VAR;
+use crate::memory::stat::Stat;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::{INCARNATION_VAR, RUN_ID_VAR};
 
 /// State letter and start time of a process, or None if there is none.
 pub fn look(pid: u32) -> Option<(char, u64)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may itself hold blanks and parentheses.
-    let rest = &stat[stat.rfind(')')? + 1..];
-    let mut fields = rest.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some((state, fields.nth(18)?.parse().ok()?))
+    let stat = Stat::of(pid)?;
+    Some((stat.state()?, stat.started()?))
 }
 
 /// What tells the kernel that runs here, since its start, from any other: what seems to be several nodes may run under one, in
@@ -95,6 +92,7 @@ pub fn of_run(run_id: &str, below: Option<u32>) -> BTreeSet<u32> {
     let uid = nix::unistd::getuid().as_raw();
     let mut kin = BTreeSet::from([me]);
     let mut ancestor = me;
+    let parent_of = |pid| Stat::of(pid)?.parent();
     while let Some(parent) = parent_of(ancestor).filter(|p| *p > 0 && kin.insert(*p)) {
         ancestor = parent;
     }
@@ -109,11 +107,6 @@ pub fn of_run(run_id: &str, below: Option<u32>) -> BTreeSet<u32> {
         .filter(|pid| belongs(*pid, run_id, below))
         .filter(|pid| look(*pid).is_some_and(|(state, _)| state != 'Z'))
         .collect()
-}
-
-fn parent_of(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// A descriptor of the process, which becomes readable when it ends. It stays that process's, even when another one

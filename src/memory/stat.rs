@@ -1,0 +1,109 @@
+//! The line that the kernel keeps of a process or a thread (`stat` in its folder in /proc), and the fields of it: in which state
+//! it is, whose child it is, since when it runs.
+//!
+//! `lock` judges by it who is on the way out, and `supervise` who lives. The second field is a name, which holds whatever
+//! somebody gave it, spaces and brackets too; so the others are counted from the last bracket on.
+
+use std::fs;
+use std::path::Path;
+use std::str::FromStr;
+
+/// What the kernel says of a process or of a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat(String);
+
+/// The first field behind the name.
+const STATE: usize = 3;
+
+impl Stat {
+    /// None if there is no such process.
+    pub fn of(pid: u32) -> Option<Self> {
+        Self::within(Path::new(&format!("/proc/{pid}")))
+    }
+
+    /// From the folder of a process or of a thread.
+    pub fn within(folder: &Path) -> Option<Self> {
+        fs::read_to_string(folder.join("stat")).ok().map(Self)
+    }
+
+    /// A field behind the name, by its number in proc(5), where the first is 1.
+    pub fn field<T: FromStr>(&self, number: usize) -> Option<T> {
+        let (_, behind) = self.0.rsplit_once(')')?;
+        behind.split_ascii_whitespace().nth(number.checked_sub(STATE)?)?.parse().ok()
+    }
+
+    /// A letter: `R`, `S`, `D`, `T` where a signal has halted it, `Z` where it has ended and nobody has asked how, and others.
+    pub fn state(&self) -> Option<char> {
+        self.field(STATE)
+    }
+
+    pub fn parent(&self) -> Option<u32> {
+        self.field(4)
+    }
+
+    /// What the kernel notes of it for itself, in bits.
+    pub fn flags(&self) -> Option<u64> {
+        self.field(9)
+    }
+
+    /// When it started, in clock ticks since boot.
+    pub fn started(&self) -> Option<u64> {
+        self.field(22)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// What the kernel would say.
+    pub(crate) fn said(line: &str) -> Stat {
+        Stat(line.into())
+    }
+
+    /// As Linux 6.1 wrote it, but for the name.
+    fn named(name: &str) -> Stat {
+        said(&format!(
+            "4242 ({name}) S 17 4242 17 34816 4300 4194304 120 99 1 2 3 4 5 6 39 19 1 0 987654321 2400256 200 \
+             18446744073709551615 1 1 0 0 0 0 0 0 65536 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+        ))
+    }
+
+    #[test]
+    fn fields_are_counted_behind_the_name_whatever_that_holds() {
+        for name in
+            ["skt-hpl", "", "a b", "a) b", ") R 1 2", "(sd-pam)", "((", "))", ") ", " )", "x\ny"]
+        {
+            let stat = named(name);
+            assert_eq!(stat.state(), Some('S'), "{name:?}");
+            assert_eq!(stat.parent(), Some(17), "{name:?}");
+            assert_eq!(stat.flags(), Some(0x400000), "{name:?}");
+            assert_eq!(stat.field::<i32>(19), Some(19), "{name:?}");
+            assert_eq!(stat.started(), Some(987_654_321), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_none() {
+        for line in ["", "12", "12 (a", "12 (a)", "12 (a) "] {
+            let stat = said(line);
+            assert_eq!((stat.state(), stat.parent(), stat.started()), (None, None, None), "{line}");
+        }
+        let short = said("12 (a) R 1 x");
+        assert_eq!((short.state(), short.parent(), short.flags()), (Some('R'), Some(1), None));
+        // Neither a number where there is a letter, nor the fields before the name.
+        assert_eq!(
+            (short.field::<u32>(3), short.field::<u32>(5), short.field::<u32>(1)),
+            (None, None, None)
+        );
+        assert_eq!(Stat::of(u32::MAX / 2), None);
+    }
+
+    #[test]
+    fn this_process_is_running_and_its_parents_child() {
+        let own = Stat::of(std::process::id()).unwrap();
+        assert_eq!(own.parent(), Some(std::os::unix::process::parent_id()));
+        assert!(own.state().is_some_and(|state| "RSD".contains(state)), "{own:?}");
+        assert!(own.started() > Some(0), "{own:?}");
+    }
+}

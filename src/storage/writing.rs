@@ -313,8 +313,18 @@ pub(super) mod tests {
     use crate::parity::digest::digest;
 
     /// What lies there does not change.
-    pub(crate) fn same() -> Result<(), Stopped> {
+    fn same() -> Result<(), Stopped> {
         Ok(())
+    }
+
+    /// Writes a file of a matrix and a parity, undisturbed and over nothing.
+    pub(crate) fn anew(
+        path: &Path,
+        front: &Front,
+        vouch: &[u64],
+        parts: [&[u8]; 2],
+    ) -> Result<u64, Stopped> {
+        write_position(path, front, vouch, parts, None, &Flow::default(), same)
     }
 
     /// A matrix of some rows, its state and digests, and its front.
@@ -340,9 +350,7 @@ pub(super) mod tests {
 
     pub(crate) fn write_small(path: &Path, about: &About, position: u32) {
         let (front, vouch, data) = sample(about, position, 30);
-        let bytes =
-            write_position(path, &front, &vouch, [data.bytes(), &[]], None, &Flow::default(), same)
-                .unwrap();
+        let bytes = anew(path, &front, &vouch, [data.bytes(), &[]]).unwrap();
         assert_eq!(fs::metadata(path).unwrap().len(), bytes);
     }
 
@@ -352,27 +360,19 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p0");
         let (front, vouch, data) = sample(&about, 0, 30);
+        let parts = [data.bytes(), &[]];
         let flow = Flow::default();
         flow.give_up();
-        let stopped = write_position(&path, &front, &vouch, [data.bytes(), &[]], None, &flow, same);
+        let stopped = write_position(&path, &front, &vouch, parts, None, &flow, same);
         assert_eq!(stopped, Err(Stopped::GivenUp));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         let moved = || Err(Stopped::Failed("it has changed".into()));
         let flow = Flow::default();
-        let stopped =
-            write_position(&path, &front, &vouch, [data.bytes(), &[]], None, &flow, moved);
+        let stopped = write_position(&path, &front, &vouch, parts, None, &flow, moved);
         assert_eq!(stopped, Err(Stopped::Failed("it has changed".into())));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         let nowhere = dir.path().join("gone/p0");
-        let stopped = write_position(
-            &nowhere,
-            &front,
-            &vouch,
-            [data.bytes(), &[]],
-            None,
-            &Flow::default(),
-            same,
-        );
+        let stopped = anew(&nowhere, &front, &vouch, parts);
         let Err(Stopped::Failed(why)) = stopped else { panic!("{stopped:?}") };
         assert!(why.contains("gone/p0.aside") && why.contains("No such file"), "{why}");
     }
@@ -412,8 +412,7 @@ pub(super) mod tests {
         let (rows, ld) = (900, 40);
         let (old, old_vouch, mut data) = sample(&of(1, 0, 1, 10), 0, rows);
         let from = dir.path().join("old");
-        let flow = Flow::default();
-        write_position(&from, &old, &old_vouch, [data.bytes(), &[]], None, &flow, same).unwrap();
+        anew(&from, &old, &old_vouch, [data.bytes(), &[]]).unwrap();
         let mut differs = Vec::new();
         for row in 700..rows {
             data.words_mut()[row * ld + 10..(row + 1) * ld].iter_mut().for_each(|w| *w ^= 0x5555);
@@ -421,20 +420,18 @@ pub(super) mod tests {
         }
         let vouch: Vec<u64> = data.words().chunks(ld).map(digest).collect();
         let front = Front { about: of(1, 0, 3, 30), root: digest(&vouch), ..old };
-        let (over, anew) = (dir.path().join("over"), dir.path().join("anew"));
-        let all =
-            write_position(&anew, &front, &vouch, [data.bytes(), &[]], None, &flow, same).unwrap();
+        let (over, new) = (dir.path().join("over"), dir.path().join("anew"));
+        let parts = [data.bytes(), &[]];
+        let all = anew(&new, &front, &vouch, parts).unwrap();
         let what = Over { from: from.clone(), data: differs, check: Vec::new() };
-        let some =
-            write_position(&over, &front, &vouch, [data.bytes(), &[]], Some(&what), &flow, same)
-                .unwrap();
+        let flow = Flow::default();
+        let some = write_position(&over, &front, &vouch, parts, Some(&what), &flow, same).unwrap();
         assert!(some < all / 2, "{some} of {all}");
-        assert!(fs::read(&over).unwrap() == fs::read(&anew).unwrap() && !from.exists());
+        assert!(fs::read(&over).unwrap() == fs::read(&new).unwrap() && !from.exists());
         // One that is not as it was written is not used.
         let what = Over { from: over.clone(), ..what };
         File::options().write(true).open(&over).unwrap().set_len(8192).unwrap();
-        let stopped =
-            write_position(&from, &front, &vouch, [data.bytes(), &[]], Some(&what), &flow, same);
+        let stopped = write_position(&from, &front, &vouch, parts, Some(&what), &flow, same);
         assert!(matches!(stopped, Err(Stopped::Failed(why)) if why.contains("not as long")));
     }
 }

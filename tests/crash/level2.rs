@@ -95,6 +95,17 @@ pub fn finish(scene: &Stored) -> Ran {
     scene.expect_finished(scene.job().run())
 }
 
+/// The run goes on, from storage if all memory is lost and else from memory, and ends well.
+pub fn goes_on(scene: &Stored, lost: bool, what: &str) -> Ran {
+    if lost {
+        lose_all(scene);
+    }
+    let ran = finish(scene);
+    assert_eq!(from_storage(&ran), lost, "{what}: {}", ran.told());
+    assert!(resumed_at(&ran).is_some(), "{what}: {}", ran.told());
+    ran
+}
+
 #[test]
 fn a_run_nobody_disturbs_writes_epochs_and_leaves_nothing() {
     // On a disk as well.
@@ -161,22 +172,14 @@ fn a_run_survives_a_strike_at_every_step_to_storage() {
             // An epoch was concluded before this one, and one of the two is whole whatever happens.
             let there = whole(&scene);
             assert!(!there.is_empty(), "{} at {position}: {:?}", point.name(), epochs(&scene));
-            lose_all(&scene);
-            let ran = finish(&scene);
-            assert!(from_storage(&ran), "{} at {position}: {}", point.name(), ran.told());
+            goes_on(&scene, true, &format!("{} at {position}", point.name()));
             if sampled() {
                 return;
             }
         }
         let scene = stored(2, 2);
         scene.strike(&format!("{}:0:2:kill", point.name()));
-        let ran = finish(&scene);
-        assert!(
-            !from_storage(&ran) && resumed_at(&ran).is_some(),
-            "{}: {}",
-            point.name(),
-            ran.told()
-        );
+        goes_on(&scene, false, point.name());
     }
 }
 
@@ -233,13 +236,7 @@ fn without_helpers_a_strike_at_every_step_to_storage_is_survived() {
         let scene = stored(2, 2).protect(&["--helpers", "off"]);
         scene.strike(&format!("{}:{position}:2:kill", point.name()));
         assert!(!whole(&scene).is_empty(), "{}: {:?}", point.name(), epochs(&scene));
-        let lost = i % 2 == 0;
-        if lost {
-            lose_all(&scene);
-        }
-        let ran = finish(&scene);
-        assert_eq!(from_storage(&ran), lost, "{}: {}", point.name(), ran.told());
-        assert!(resumed_at(&ran).is_some(), "{}: {}", point.name(), ran.told());
+        goes_on(&scene, i % 2 == 0, point.name());
         if sampled() {
             return;
         }
@@ -271,12 +268,7 @@ fn a_rank_that_keeps_checksums_alone_goes_along_to_storage_and_back() {
         assert!(!there.is_empty(), "{step}: {:?}", epochs(&scene));
         let files = fs::read_dir(there.last().unwrap()).unwrap().count();
         assert_eq!(files, 5, "a file of each of four and the manifest: {there:?}");
-        let lost = i != 4;
-        if lost {
-            lose_all(&scene);
-        }
-        let ran = finish(&scene);
-        assert_eq!(from_storage(&ran), lost, "{step}: {}", ran.told());
+        let ran = goes_on(&scene, i != 4, step);
         assert!(resumed_at(&ran).is_some_and(|k| k > 0), "{step}: {}", ran.told());
         if sampled() {
             return;

@@ -19,8 +19,9 @@
 //! nothing is ever put off. The same threads write, so that storage which hangs takes nobody with it, but never beside a rank
 //! that computes.
 //!
-//! *Who the helper is* (`--helpers threads`, `process`): a thread of the rank, or a process that a thread of it starts for each
-//! thing there is to do, waits for and tells apart from others by nothing (`process`). Both do the same errands (`errand`).
+//! *Who the helper is* (`--helpers threads`, `process`): a thread of the rank, or a process, which such a thread starts for each
+//! thing there is to do and waits for (`process`). Both do the same errands (`errand`), and nothing else here depends on which of
+//! the two it is.
 //!
 //! Under method disk there is no first level: each save is made here, and waited for (`disk`).
 

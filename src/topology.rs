@@ -86,6 +86,11 @@ impl Topology {
         some
     }
 
+    /// Those of `processors` that are not here.
+    pub fn lacking(&self, processors: &BTreeSet<usize>) -> BTreeSet<usize> {
+        processors.iter().copied().filter(|cpu| !self.places.contains_key(cpu)).collect()
+    }
+
     /// All processors of the cores that these belong to.
     pub fn of_their_cores(&self, processors: &BTreeSet<usize>) -> BTreeSet<usize> {
         let some = self.among(processors);
@@ -381,6 +386,21 @@ pub mod tests {
         let three = part("1,2,65");
         assert_eq!((three.in_order(), three.one_a_core()), (vec![1, 65, 2], vec![1, 2]));
         assert_eq!(part("").layout(), Layout { ranks: 1, threads: 1 });
+    }
+
+    #[test]
+    fn processors_that_are_not_there_are_told_from_those_that_are() {
+        let lacking = |topology: &Topology, list: &str| {
+            Vec::from_iter(topology.lacking(&read_list(list).into_iter().collect()))
+        };
+        let epyc = epyc_with_nps4().topology();
+        assert_eq!(lacking(&epyc, "0-127"), [0usize; 0]);
+        assert_eq!(lacking(&epyc, ""), [0usize; 0]);
+        assert_eq!(lacking(&epyc, "900,3,127-129"), [128, 129, 900]);
+        // Those of a part are all that it has.
+        let part = epyc.among(&BTreeSet::from([1, 65]));
+        assert_eq!(lacking(&part, "0-2,65"), [0, 2]);
+        assert_eq!(lacking(&Topology::default(), "0-1"), [0, 1]);
     }
 
     #[test]

@@ -83,7 +83,7 @@ fn pins(ranks: &[Has], me: usize, topology: &Topology) -> Result<Vec<usize>, Loo
     let alike: Vec<usize> =
         (0..ranks.len()).filter(|&r| ranks[r].processors == mine.processors).collect();
     let known = topology.among(&mine.processors);
-    if mine.processors.is_empty() || known.hardware_threads() < mine.processors.len() {
+    if mine.processors.is_empty() || !topology.lacking(&mine.processors).is_empty() {
         return Err(Loose::Unknown);
     }
     if alike.iter().any(|&r| !ranks[r].whole) {
@@ -116,13 +116,9 @@ fn aside(
     topology: &Topology,
     named: &BTreeSet<usize>,
 ) -> Result<(Vec<usize>, BTreeSet<usize>), String> {
-    let here = topology.among(named);
-    if here.hardware_threads() < named.len() {
-        let known: BTreeSet<usize> = here.in_order().into_iter().collect();
-        return Err(format!(
-            "--helper-cores: this node has no processor {}",
-            List(named.difference(&known).copied().collect())
-        ));
+    let lacking = topology.lacking(named);
+    if !lacking.is_empty() {
+        return Err(format!("--helper-cores: this node has no processor {}", List(lacking)));
     }
     let theirs = topology.of_their_cores(named);
     let mine = &ranks[me].processors;

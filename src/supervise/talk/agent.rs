@@ -542,12 +542,11 @@ fn cannot_have(
     topology: &Topology,
     all: &BTreeSet<usize>,
 ) -> Option<String> {
-    let here: BTreeSet<usize> = topology.among(named).in_order().into_iter().collect();
-    let missing: Vec<String> = named.difference(&here).map(usize::to_string).collect();
-    if !missing.is_empty() {
-        let missing = missing.join(", ");
+    let lacking: Vec<String> = topology.lacking(named).iter().map(usize::to_string).collect();
+    if !lacking.is_empty() {
+        let lacking = lacking.join(", ");
         return Some(format!(
-            "--helper-cores {list}: there is no processor {missing}; name others"
+            "--helper-cores {list}: there is no processor {lacking}; name others"
         ));
     }
     // Of a core that has one of them nothing is left.

@@ -1,0 +1,306 @@
+//! What `skt-hpl plan` is asked: its flags, and the planner's inputs that follow from them and, where they say nothing, from this
+//! machine.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::checkpoint::layout::ChecksumLayout;
+use crate::cli::exit::{Exit, Refusal};
+use crate::cli::this_machine;
+use crate::cores;
+use crate::input::settings;
+use crate::model::memory::{Method, Scope};
+use crate::model::nonstop::Columns;
+use crate::model::planner::{Inputs, Mtbf};
+use crate::topology::{Layout, Topology};
+use crate::units::{bytes, bytes_per_second, seconds, seconds_or_none, show_bytes};
+
+const MACHINE: &str = "The machine (what is not given is taken from this one, or guessed and said)";
+const FAILURES: &str = "Failures and deadlines";
+const RUN: &str = "The run (what is not given is chosen)";
+const OUTPUT: &str = "Measuring and writing";
+
+/// Durations are written `90s`, `30min`, `5h`, `3d`, `5y`; memory `64GiB`, `64GB`; bandwidths `12.5GB/s`, `100Gbit/s`.
+#[derive(Debug, Args)]
+pub struct PlanFlags {
+    /// Number of nodes
+    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = MACHINE)]
+    pub(super) nodes: u64,
+
+    /// Ranks on each node [default: one for each last-level cache of four cores or more, else for each NUMA node]
+    #[arg(long, value_name = "COUNT", help_heading = MACHINE)]
+    pub(super) ranks_per_node: Option<u64>,
+
+    /// NUMA nodes of each node, with as many cores each [default: 1 where --cores is given]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=4096), help_heading = MACHINE)]
+    pub(super) numa: Option<u64>,
+
+    /// Cores of each node, hardware threads of one counted once
+    #[arg(long, value_name = "COUNT", help_heading = MACHINE)]
+    pub(super) cores: Option<u64>,
+
+    /// Memory of each node
+    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = MACHINE)]
+    pub(super) memory: Option<f64>,
+
+    /// Part of it to leave to the system [default: 5 %, at least 512 MiB]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = MACHINE)]
+    pub(super) reserve: Option<f64>,
+
+    /// Peak of a core in Gflop/s
+    #[arg(long, value_name = "GFLOPS", help_heading = MACHINE)]
+    pub(super) peak_per_core: Option<f64>,
+
+    /// Bandwidth of the network out of a node
+    #[arg(long, value_name = "RATE", value_parser = bytes_per_second, help_heading = MACHINE)]
+    pub(super) network: Option<f64>,
+
+    /// Latency of a message
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = MACHINE)]
+    pub(super) latency: Option<f64>,
+
+    /// Bandwidth of copying within a node's memory, all cores together
+    #[arg(long, value_name = "RATE", value_parser = bytes_per_second, help_heading = MACHINE)]
+    pub(super) copy: Option<f64>,
+
+    /// Bandwidth of the file system, all nodes together (for --method disk and --level2)
+    #[arg(long, value_name = "RATE", value_parser = bytes_per_second, help_heading = MACHINE)]
+    pub(super) disk: Option<f64>,
+
+    /// Mean time between failures of the whole system
+    #[arg(long, value_name = "TIME", value_parser = seconds, conflicts_with = "mtbf_node", help_heading = FAILURES)]
+    pub(super) mtbf: Option<f64>,
+
+    /// Mean time between failures of one node
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
+    pub(super) mtbf_node: Option<f64>,
+
+    /// Time until a dead node is noticed
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
+    pub(super) detect: Option<f64>,
+
+    /// Time to replace it and to start again
+    #[arg(long = "restart-time", value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
+    pub(super) restart: Option<f64>,
+
+    /// Share of the failures that end a process and leave its node, 0 to 1: only these are survived without a restart
+    /// [default: 0, every failure is a node's]
+    #[arg(long, value_name = "SHARE", help_heading = FAILURES)]
+    pub(super) process_share: Option<f64>,
+
+    /// Time to go on without a restart after such a failure, the restore not counted
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, help_heading = FAILURES)]
+    pub(super) in_place: Option<f64>,
+
+    /// Spare nodes [default: enough]
+    #[arg(long = "spare-nodes", value_name = "COUNT", help_heading = FAILURES)]
+    pub(super) spares: Option<u64>,
+
+    /// Wall time the run may take
+    #[arg(long = "time-limit", value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
+    pub(super) limit: Option<f64>,
+
+    /// Order of the matrix [default: the largest that fits memory and limit]
+    #[arg(short, long, value_name = "N", help_heading = RUN)]
+    pub(super) n: Option<u64>,
+
+    /// Block size
+    #[arg(long, value_name = "NB", help_heading = RUN)]
+    pub(super) nb: Option<u64>,
+
+    /// Process rows, with -q
+    #[arg(short, long, value_name = "P", requires = "q", help_heading = RUN)]
+    pub(super) p: Option<u64>,
+
+    /// Process columns, with -p; of method abft without those for checksums
+    #[arg(short, long, value_name = "Q", requires = "p", help_heading = RUN)]
+    pub(super) q: Option<u64>,
+
+    /// Panels of lookahead
+    #[arg(long, value_name = "DEPTH", default_value_t = 1, help_heading = RUN)]
+    pub(super) depth: u64,
+
+    /// self, double, single, abft, disk or none [default: self, on one node none]
+    #[arg(long, value_name = "METHOD", help_heading = RUN)]
+    pub(super) method: Option<Method>,
+
+    /// What a save holds: whole, side or corner
+    #[arg(long, value_name = "SCOPE", default_value = "corner", help_heading = RUN)]
+    pub(super) scope: Scope,
+
+    /// Nodes that protect each other [default: about 16]
+    #[arg(long, value_name = "COUNT", help_heading = RUN)]
+    pub(super) group: Option<u64>,
+
+    /// Losses each group survives
+    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = RUN)]
+    pub(super) losses: u64,
+
+    /// Where checksums lie: striped, grid, localised or dedicated (the run's --layout); the last has ranks of their own for them,
+    /// which --ranks-per-node counts and --group does not
+    #[arg(long, value_name = "LAYOUT", default_value = "striped", value_parser = settings::layout(), help_heading = RUN)]
+    pub(super) checksum_layout: ChecksumLayout,
+
+    /// Who makes the checksums: the ranks, passing segments round the group, or helpers while the ranks go on (method double)
+    #[arg(long, value_name = "NAME", default_value = "pipelined", value_parser = ["pipelined", "helper"], help_heading = RUN)]
+    pub(super) encode: String,
+
+    /// Process columns that keep checksums, up to 4, of method abft and of what others are compared with [default: 1]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..=Columns::SUMS_MAX), help_heading = RUN)]
+    pub(super) checksum_columns: Option<u64>,
+
+    /// Ranks that wait to make new checksums, of method abft and of what others are compared with [default: 0]
+    #[arg(long, value_name = "K", help_heading = RUN)]
+    pub(super) spare_ranks: Option<u64>,
+
+    /// Name the run's memory is kept under
+    #[arg(long, value_name = "NAME", help_heading = RUN)]
+    pub(super) job: Option<String>,
+
+    /// Where checkpoints on storage go, a folder that all nodes share: those of method disk, or a second level of the others'
+    #[arg(long, value_name = "DIR", help_heading = RUN)]
+    pub(super) level2: Option<PathBuf>,
+
+    /// Time between two checkpoints in memory that go there as well [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = seconds, requires = "level2", help_heading = RUN)]
+    pub(super) level2_every: Option<f64>,
+
+    /// Take the rate from results of earlier runs: output of any HPL, or JSON
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    pub(super) results: Vec<PathBuf>,
+
+    /// Ranks of those runs [default: P x Q of the results]
+    #[arg(long, value_name = "COUNT", requires = "results", help_heading = OUTPUT)]
+    pub(super) results_ranks: Option<u64>,
+
+    /// Measure the rate first, in about this long
+    #[arg(long, value_name = "TIME", value_parser = seconds, num_args = 0..=1, default_missing_value = "30s",
+          conflicts_with = "results", help_heading = OUTPUT)]
+    pub(super) calibrate: Option<f64>,
+
+    /// How to start the measurement; {ranks} stands for their number, {per_node} for those of a node [default: mpirun, with as
+    /// many ranks on each node, not bound]
+    #[arg(long, value_name = "WORDS", help_heading = OUTPUT)]
+    pub(super) launch_command: Option<String>,
+
+    /// Program to measure [default: this one]
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    pub(super) program: Option<PathBuf>,
+
+    /// Write HPL.dat and skt.toml into this directory
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".", help_heading = OUTPUT)]
+    pub(super) write: Option<PathBuf>,
+
+    /// Overwrite them if they are there
+    #[arg(long, requires = "write", help_heading = OUTPUT)]
+    pub(super) force: bool,
+
+    /// Print only how many ranks suit the cores of a node, and how many threads each
+    #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json"], help_heading = OUTPUT)]
+    pub(super) layout: bool,
+
+    /// JSON, into FILE; without one on stdout instead of the text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = OUTPUT)]
+    pub(super) json: Option<Option<PathBuf>>,
+
+    /// Runs to simulate for the chance to finish; 0 for none
+    #[arg(long, value_name = "COUNT", default_value_t = 1000, help_heading = OUTPUT)]
+    pub(super) runs: usize,
+
+    /// Seed of the simulation
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = OUTPUT)]
+    pub(super) seed: u64,
+}
+
+/// How many ranks suit a node, and how many threads each.
+pub(super) fn layout(flags: &PlanFlags) -> Layout {
+    let own = match (flags.cores, flags.numa) {
+        (None, None) => this_machine::layout(),
+        (cores, numa) => {
+            // More than there are of anything, but not more than fit here.
+            let cores = cores.map_or_else(cores::count, |cores| cores.clamp(1, 1 << 16) as usize);
+            Topology::even(cores, numa.unwrap_or(1) as usize).layout()
+        }
+    };
+    match flags.ranks_per_node.unwrap_or(0) as usize {
+        0 => own,
+        ranks => Layout { ranks, threads: (own.ranks * own.threads / ranks).max(1) },
+    }
+}
+
+/// What the flags tell, completed by this machine.
+pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refusal> {
+    let cores = flags.cores.unwrap_or_else(|| {
+        let cores = cores::count() as u64;
+        warnings.push(format!("{cores} cores a node: taken from this machine (--cores)"));
+        cores
+    });
+    let ranks_per_node = flags.ranks_per_node.unwrap_or_else(|| {
+        let ranks = layout(flags).ranks as u64;
+        if ranks > 1 {
+            warnings.push(format!(
+                "{ranks} ranks a node: one for each part of it with caches or memory of its own (--ranks-per-node)"
+            ));
+        }
+        ranks
+    });
+    let memory = match flags.memory {
+        Some(m) => m,
+        None => {
+            let memory = this_machine::memory().ok_or_else(|| {
+                Refusal(
+                    Exit::Environment,
+                    "this machine does not tell its memory; say it with --memory".into(),
+                )
+            })?;
+            warnings.push(format!(
+                "{} of memory a node: what is free on this machine now (--memory)",
+                show_bytes(memory)
+            ));
+            memory
+        }
+    };
+    let peak = flags.peak_per_core.map(|g| g * 1e9).or_else(|| {
+        // Only of use when the nodes are like this one.
+        (flags.cores.is_none()).then(this_machine::peak_per_core).flatten()
+    });
+    Ok(Inputs {
+        nodes: flags.nodes,
+        ranks_per_node,
+        cores,
+        memory,
+        reserve: flags.reserve,
+        peak_per_core: peak,
+        network: flags.network,
+        latency: flags.latency,
+        copy: flags.copy,
+        disk: flags.disk,
+        mtbf: flags.mtbf.map(Mtbf::System).or(flags.mtbf_node.map(Mtbf::Node)),
+        detect: flags.detect,
+        restart: flags.restart,
+        process_share: flags.process_share,
+        in_place: flags.in_place,
+        spares: flags.spares,
+        limit: flags.limit,
+        n: flags.n,
+        nb: flags.nb,
+        grid: flags.p.zip(flags.q),
+        depth: flags.depth,
+        method: flags.method,
+        scope: flags.scope,
+        group: flags.group,
+        losses: flags.losses,
+        layout: flags.checksum_layout,
+        helpers: flags.encode == "helper",
+        checksum_columns: flags.checksum_columns,
+        spare_ranks: flags.spare_ranks,
+        measured: None,
+        job: flags.job.clone(),
+        level2: flags.level2.clone(),
+        level2_every: flags.level2_every,
+        simulate: flags.runs,
+        threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+        seed: flags.seed,
+    })
+}

@@ -1,0 +1,88 @@
+//! `skt-hpl plan`: what to run on a machine, and what to expect of it.
+//!
+//! What is planned, and how, is `model::planner`'s, which is pure. Here are what it is asked (`flags`), the rate that it may
+//! begin from (`measuring`), and its answer in words (`text`) and as files (`written`).
+
+mod flags;
+mod measuring;
+mod text;
+mod written;
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+pub use self::flags::PlanFlags;
+use self::flags::{inputs, layout};
+use self::measuring::{calibrate, guessed_half, samples_of};
+use self::text::describe;
+use self::written::{start, write_files};
+use super::exit::Refusal;
+use super::{json_flag, this_machine};
+use crate::model::fit::fit;
+use crate::model::planner::{self, Measured};
+use crate::topology::Layout;
+
+pub fn run(flags: &PlanFlags) -> ExitCode {
+    match answer(flags) {
+        Ok(text) => super::print(text.as_bytes()),
+        Err(Refusal(exit, text)) => {
+            eprintln!("skt-hpl plan: {text}");
+            exit.into()
+        }
+    }
+}
+
+fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
+    if flags.layout {
+        let Layout { ranks, threads } = layout(flags);
+        let s = |n| if n == 1 { "" } else { "s" };
+        return Ok(format!(
+            "{ranks} rank{} a node, {threads} thread{} a rank\n",
+            s(ranks),
+            s(threads)
+        ));
+    }
+    let mut warnings = Vec::new();
+    let mut inputs = inputs(flags, &mut warnings)?;
+    let mut fitted = None;
+    if !flags.results.is_empty() {
+        let samples = samples_of(&flags.results)?;
+        let ranks = flags
+            .results_ranks
+            .unwrap_or_else(|| samples.iter().map(|s| s.p * s.q).max().unwrap_or(1));
+        fitted = Some((fit(&samples, guessed_half(&inputs))?, ranks, samples));
+    } else if let Some(time) = flags.calibrate {
+        let samples = calibrate(flags, &inputs, time)?;
+        if inputs.copy.is_none() {
+            inputs.copy = this_machine::copy_bandwidth(inputs.cores as usize);
+            if let Some(copy) = inputs.copy {
+                warnings.push(format!("copying runs at {:.1} GB/s: measured here", copy / 1e9));
+            }
+        }
+        let ranks = inputs.nodes * inputs.ranks_per_node;
+        fitted = Some((fit(&samples, guessed_half(&inputs))?, ranks, samples));
+    }
+    if let Some((fit, ranks, _)) = &fitted {
+        inputs.measured = Some(Measured { fit: *fit, ranks: *ranks });
+    }
+    let mut advice = planner::plan(&inputs)?;
+    warnings.append(&mut advice.warnings);
+    advice.warnings = warnings;
+    let mut text = json_flag::answer(&flags.json, &advice, || {
+        let measured = fitted.as_ref().map(|(f, _, s)| (f, s.as_slice()));
+        describe(&inputs, &advice, measured)
+    })?;
+    if let Some(dir) = &flags.write {
+        write_files(dir, &inputs, &advice, flags.force)?;
+        if !json_flag::instead(&flags.json) {
+            let _ = writeln!(
+                text,
+                "\nWritten: {} and {}\n{}",
+                dir.join("HPL.dat").display(),
+                dir.join("skt.toml").display(),
+                start(&inputs, &advice.plan)
+            );
+        }
+    }
+    Ok(text)
+}

@@ -1,0 +1,383 @@
+//! A plan in words: what is measured, the plan itself, what else would be possible, and what to be warned of.
+
+use std::fmt::Write as _;
+
+use crate::checkpoint::layout::ChecksumLayout;
+use crate::model::fit::{Fit, Sample};
+use crate::model::memory::Method;
+use crate::model::nonstop::Columns;
+use crate::model::planner::{
+    Advice, Comparison, Helpers, Inputs, Plan, Storing, columns_of_checksums, node_hours,
+};
+use crate::units::{show_bytes, show_flops, show_seconds};
+
+fn percent(x: f64) -> String {
+    if x < 1.0 && x > 0.999 {
+        // 99.9996 % must not read as 100: as many digits as there are nines, cut off, not rounded.
+        let nines = (-(1.0 - x).log10()).floor().clamp(3.0, 9.0);
+        let scale = 10f64.powf(nines - 1.0);
+        format!("{:.*} %", nines as usize - 1, (100.0 * x * scale).floor() / scale)
+    } else {
+        format!("{:.1} %", 100.0 * x)
+    }
+}
+
+fn protection(plan: &Plan) -> String {
+    match plan.method {
+        Method::None => "none".into(),
+        Method::Abft => format!(
+            "{} of {} ranks with checksums, which bear{} the loss of {}{}",
+            Columns::told(plan.checksum_columns),
+            plan.shape.p,
+            if plan.checksum_columns == 1 { "s" } else { "" },
+            Columns::borne(plan.checksum_columns),
+            match plan.spare_ranks {
+                0 => String::new(),
+                1 => "; a rank waits to make new ones".to_owned(),
+                waiting => format!("; {waiting} ranks wait to make new ones"),
+            }
+        ),
+        Method::Disk => {
+            format!("{} of the matrix to disk, nothing in memory beside it", plan.scope.name())
+        }
+        m => format!(
+            "{}-checkpoint of the {}, {}groups of {} that survive {} loss{} each",
+            m.name(),
+            plan.scope.name(),
+            match plan.layout {
+                ChecksumLayout::Striped => String::new(),
+                ChecksumLayout::Grid => "rows or columns of the grid as ".into(),
+                ChecksumLayout::Localised => "localised checksums, ".into(),
+                ChecksumLayout::Dedicated => {
+                    let computing = plan.shape.p * plan.shape.q;
+                    format!("checksums on ranks behind the {computing} that compute, with those ")
+                }
+            },
+            plan.group,
+            plan.losses,
+            if plan.losses == 1 { "" } else { "es" }
+        ),
+    }
+}
+
+/// Share of all nodes' memory that is the matrix's.
+fn matrix_share(plan: &Plan, ranks_per_node: u64) -> f64 {
+    let computing = match plan.layout {
+        ChecksumLayout::Dedicated => (plan.shape.p * plan.shape.q) as f64 / plan.ranks as f64,
+        _ => 1.0,
+    };
+    computing * plan.rank.matrix * ranks_per_node as f64 / plan.node_budget
+}
+
+/// What helpers do of a save, and whether a core should be kept free for them.
+fn by_helpers(helpers: &Helpers, cores: u64) -> String {
+    let even = show_seconds(helpers.break_even);
+    format!(
+        "encode the matrix in {} beside the computation, which stops for {} to copy it; a core kept free for them in each node \
+         (--helper-cores), of {cores}, pays {}",
+        show_seconds(helpers.encode),
+        show_seconds(helpers.copy),
+        match helpers.core_pays {
+            Some(true) => format!("here, and wherever saves are less than {even} apart"),
+            Some(false) => format!("where saves are less than {even} apart, so not here"),
+            None => format!("where saves are less than {even} apart"),
+        }
+    )
+}
+
+/// What bringing checkpoints to storage takes, by who does it, and whether a core should be kept free for it.
+fn on_storage(storing: &Storing, cores: u64) -> Vec<String> {
+    let even = show_seconds(storing.break_even);
+    vec![
+        format!(
+            "{} every {}, written in {}",
+            show_bytes(storing.bytes),
+            show_seconds(storing.every),
+            show_seconds(storing.write)
+        ),
+        format!(
+            "by threads beside the ranks: {} of the cores' time at most, nothing where one is idle",
+            percent(storing.beside)
+        ),
+        format!(
+            "by processes beside them (--helpers process): {} at most; where no core is idle an epoch takes longer instead",
+            percent(storing.yielding)
+        ),
+        format!(
+            "by ranks that wait (--helpers off): {} of the time in between",
+            percent(storing.waiting)
+        ),
+        format!(
+            "on a core of each node kept free (--helper-cores), of {cores}: {}; {}",
+            percent(storing.kept_free),
+            match storing.core_pays {
+                Some(true) =>
+                    format!("against ranks that wait it pays here, and up to every {even}"),
+                Some(false) =>
+                    format!("against ranks that wait it pays up to every {even}, so not here"),
+                None => "this run ends before the first".to_owned(),
+            }
+        ),
+    ]
+}
+
+/// Which way to go on is better here, and what that hangs on.
+fn without_restart(c: &Comparison) -> String {
+    let mut t = format!(
+        "\nWithout a restart ({:.0} % of the failures end a process and leave its node)\n",
+        100.0 * c.process_share
+    );
+    let checksums = columns_of_checksums(c.checksum_columns);
+    let ways = [
+        ("self-checkpoint, restarts", c.restart),
+        ("self-checkpoint, in place", c.in_place),
+        (checksums.as_str(), c.abft),
+    ];
+    for (what, rate) in ways {
+        let told = rate.map_or("never, or not possible".into(), show_flops);
+        let _ = writeln!(t, "  {what:<28} {told:>16} expected");
+    }
+    // In place is never slower; where it gains nothing a restart is the simpler way.
+    let gains = |a: Option<f64>, b: Option<f64>| a.unwrap_or(0.0) > 1.001 * b.unwrap_or(0.0);
+    if [c.restart, c.in_place, c.abft] == [None; 3] {
+        return t;
+    }
+    let best = if gains(c.abft, c.in_place) {
+        "Checksums are"
+    } else if gains(c.in_place, c.restart) {
+        "Self-checkpoint in place is"
+    } else {
+        "Self-checkpoint with restarts: going on in place gains less than 0.1 %, so it is"
+    };
+    let _ = writeln!(t, "  {best} better here.");
+    let _ = match c.abft_from {
+        Some(0.0) => {
+            writeln!(t, "  Checksums are faster at these sizes even if every failure takes a node.")
+        }
+        Some(share) => writeln!(
+            t,
+            "  Checksums are faster where {:.0} % of the failures or more are of processes alone, at these sizes.",
+            100.0 * share
+        ),
+        None => writeln!(
+            t,
+            "  Checksums are not faster at these sizes even if all failures are of processes alone."
+        ),
+    };
+    t
+}
+
+pub(super) fn describe(
+    inputs: &Inputs,
+    advice: &Advice,
+    measured: Option<(&Fit, &[Sample])>,
+) -> String {
+    let plan = &advice.plan;
+    let mut t = String::new();
+    let s = |n: u64| if n == 1 { "" } else { "s" };
+    let _ = writeln!(
+        t,
+        "{} node{} with {} and {} core{} each; {} rank{} a node, {} thread{} a rank",
+        inputs.nodes,
+        s(inputs.nodes),
+        show_bytes(inputs.memory),
+        inputs.cores,
+        s(inputs.cores),
+        inputs.ranks_per_node,
+        s(inputs.ranks_per_node),
+        plan.threads_per_rank,
+        s(plan.threads_per_rank),
+    );
+    if let Some((fit, samples)) = measured {
+        let _ = writeln!(t, "\nMeasured");
+        for sample in samples {
+            let _ = writeln!(
+                t,
+                "  N {:>9}  {:>10}  {}",
+                sample.n,
+                show_seconds(sample.seconds),
+                show_flops(sample.rate)
+            );
+        }
+        let _ = writeln!(
+            t,
+            "  fitted: {} for large N, half of it at N = {:.0}; off by {:.1} % at most",
+            show_flops(fit.model.r_inf),
+            fit.model.n_half,
+            100.0 * fit.worst
+        );
+    }
+    let _ = writeln!(t, "\nThe plan");
+    let mut row = |name: &str, text: String| {
+        let _ = writeln!(t, "  {name:<12} {text}");
+    };
+    let shape = plan.shape;
+    row("problem", format!("N = {}, NB = {}", shape.n, shape.nb));
+    row("grid", format!("{} x {}, row-major, lookahead {}", shape.p, shape.q, shape.depth));
+    row("protection", protection(plan));
+    let share = |part: f64| show_bytes(part * inputs.ranks_per_node as f64);
+    row(
+        "memory",
+        format!(
+            "{} a node of {} that may be taken",
+            show_bytes(plan.node_memory),
+            show_bytes(plan.node_budget)
+        ),
+    );
+    for (name, part) in [
+        ("matrix", plan.rank.matrix),
+        ("copies", plan.rank.checkpoint),
+        ("checksums", plan.rank.checksums),
+        ("work", plan.rank.work),
+        ("processes", plan.rank.base),
+    ] {
+        if part > 0.0 {
+            row("", format!("{name:<10} {:>12}", share(part)));
+        }
+    }
+    if let (Some((first, last)), Some((cost, cheapest))) = (plan.interval, plan.save_cost) {
+        row(
+            "saves",
+            format!(
+                "{}, every {} at first, {} at last; each {}, {} at last; {} in all ({})",
+                plan.saves,
+                show_seconds(first),
+                show_seconds(last),
+                show_seconds(cost),
+                show_seconds(cheapest),
+                show_seconds(plan.saving),
+                percent(plan.saving / plan.seconds_saved)
+            ),
+        );
+    } else if plan.method.saves() {
+        row("saves", "none: the run is shorter than the optimal interval".into());
+    }
+    if let Some(helpers) = &plan.helpers {
+        row("helpers", by_helpers(helpers, inputs.cores));
+    }
+    if let Some(storing) = &plan.storing {
+        for (line, text) in on_storage(storing, inputs.cores).into_iter().enumerate() {
+            row(if line == 0 { "on storage" } else { "" }, text);
+        }
+    }
+    row(
+        "time",
+        format!(
+            "{} without saves and failures, {}",
+            show_seconds(plan.seconds_bare),
+            show_flops(plan.rate_bare)
+        ),
+    );
+    if plan.saves > 0 {
+        row(
+            "",
+            format!(
+                "{} with saves, {}",
+                show_seconds(plan.seconds_saved),
+                show_flops(plan.rate_saved)
+            ),
+        );
+    }
+    match (plan.seconds_expected, plan.rate_expected) {
+        (Some(time), Some(rate)) => {
+            row("", format!("{} expected with failures, {}", show_seconds(time), show_flops(rate)))
+        }
+        _ => row("", "practically never with failures".into()),
+    }
+    row(
+        "failures",
+        format!(
+            "one every {}{}",
+            show_seconds(plan.mtbf_system),
+            plan.failures.map_or(String::new(), |f| format!(", {f:.3} expected during the run"))
+        ),
+    );
+    if let Some(seconds) = plan.renewal {
+        row(
+            "",
+            format!(
+                "new checksums are made in {} each, where ranks are left for them",
+                show_seconds(seconds)
+            ),
+        );
+    }
+    let chance = match plan.method {
+        Method::Abft => "that the run need not begin anew",
+        _ => "that no failure is fatal",
+    };
+    row("chance", format!("{} {chance}", percent(plan.survives)));
+    if let Some(sim) = &advice.simulated {
+        let quantile = |q: f64| {
+            sim.quantiles
+                .iter()
+                .find(|(x, _)| *x == q)
+                .map_or("-".into(), |(_, v)| show_seconds(*v))
+        };
+        row(
+            "",
+            format!(
+                "of {} simulated runs {} finish{}; half within {}, 95 % within {}",
+                sim.runs,
+                percent(sim.finished.value),
+                if inputs.limit.is_some() { " in time" } else { "" },
+                quantile(0.5),
+                quantile(0.95)
+            ),
+        );
+    }
+    row("cost", format!("{:.1} node hours", node_hours(plan, inputs.nodes)));
+
+    let _ = writeln!(t, "\nAlternatives");
+    let _ = writeln!(
+        t,
+        "  {:<24} {:>9} {:>8} {:>16} {:>16} {:>10} {:>9}",
+        "", "N", "matrix", "without faults", "expected", "time", "survives"
+    );
+    let line = |t: &mut String, what: &str, p: &Plan| {
+        let _ = writeln!(
+            t,
+            "  {:<24} {:>9} {:>8} {:>16} {:>16} {:>10} {:>9}",
+            what,
+            p.shape.n,
+            percent(matrix_share(p, inputs.ranks_per_node)),
+            show_flops(p.rate_bare),
+            p.rate_expected.map_or("never".into(), show_flops),
+            p.seconds_expected.map_or("never".into(), show_seconds),
+            percent(p.survives),
+        );
+    };
+    line(&mut t, "this plan", plan);
+    for other in &advice.alternatives {
+        match &other.plan {
+            Ok(p) => line(&mut t, &other.what, p),
+            Err(e) => {
+                let _ = writeln!(t, "  {:<24} not possible: {e}", other.what);
+            }
+        }
+        let _ = writeln!(t, "      {}", other.why);
+    }
+    if let Some(comparison) = &advice.without_restart {
+        t += &without_restart(comparison);
+    }
+    if !advice.warnings.is_empty() {
+        let _ = writeln!(t, "\nWarnings");
+        for w in &advice.warnings {
+            let _ = writeln!(t, "  - {w}");
+        }
+    }
+    t
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_certainty_is_not_certainty() {
+        assert_eq!(percent(0.5), "50.0 %");
+        assert_eq!(percent(1.0), "100.0 %");
+        assert!(percent(0.999_999_6).starts_with("99.9999"));
+        assert!(percent(0.999_5).starts_with("99.9"));
+        assert!(percent(1.0 - 1e-16).starts_with("99.99"));
+    }
+}

@@ -1,0 +1,67 @@
+//! What a plan leaves to start the run with: HPL.dat, skt.toml, and the command.
+
+use std::path::Path;
+
+use crate::cli::exit::{Exit, Refusal};
+use crate::cli::launchers::{typed, typed_for_run};
+use crate::model::memory::Method;
+use crate::model::planner::{Advice, Inputs, Plan};
+use crate::supervise::start::launcher::{Launcher, WITH_ULFM};
+
+pub(super) fn write_files(
+    dir: &Path,
+    inputs: &Inputs,
+    advice: &Advice,
+    force: bool,
+) -> Result<(), Refusal> {
+    if advice.plan.method == Method::Disk && inputs.level2.is_none() {
+        return Err(Refusal(
+            Exit::BadInput,
+            "nothing says where the checkpoints of --method disk are to go: give --level2 DIR, a folder that all nodes share"
+                .into(),
+        ));
+    }
+    let files = [("HPL.dat", &advice.hpl_dat), ("skt.toml", &advice.skt_toml)];
+    if !force {
+        for (name, _) in files {
+            let path = dir.join(name);
+            if path.exists() {
+                return Err(Refusal(
+                    Exit::BadInput,
+                    format!("{} is there already; --force overwrites it", path.display()),
+                ));
+            }
+        }
+    }
+    std::fs::create_dir_all(dir)
+        .map_err(|e| Refusal(Exit::Environment, format!("cannot make {}: {e}", dir.display())))?;
+    for (name, text) in files {
+        let path = dir.join(name);
+        std::fs::write(&path, text).map_err(|e| {
+            Refusal(Exit::Environment, format!("cannot write {}: {e}", path.display()))
+        })?;
+    }
+    Ok(())
+}
+
+/// The command that starts what was written.
+pub(super) fn start(inputs: &Inputs, plan: &Plan) -> String {
+    let ranks = plan.ranks;
+    let each = inputs.ranks_per_node;
+    let typed = |kind| typed(kind, inputs.nodes as usize, ranks as usize, each as usize);
+    let plain = format!("  mpirun {} skt-hpl", typed(None));
+    match plan.method {
+        Method::None => format!("Start it there with\n{plain}"),
+        Method::Abft => format!(
+            "Start it there, with Open MPI 5 and {} ranks more than the grid has, with\n  mpirun {} {} skt-hpl",
+            plan.shape.p * plan.checksum_columns + plan.spare_ranks,
+            WITH_ULFM.join(" "),
+            typed(Some(Launcher::Openmpi))
+        ),
+        _ => format!(
+            "Start it there with\n  skt-hpl run --hosts HOSTS --spares SPARES{}    (a line a node: `name slots={each}`)\nor, to start it \
+             again by hand after a loss,\n{plain}",
+            typed_for_run()
+        ),
+    }
+}

@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use skt_hpl::checkpoint::mpi::{Group, Positions};
+use skt_hpl::checkpoint::new_run;
 use skt_hpl::checkpoint::plan::{Encoding, Layout, Scheme};
-use skt_hpl::checkpoint::restore::new_run;
 use skt_hpl::checkpoint::when::Interval;
 use skt_hpl::checkpoint::{Checkpointer, Config, Origin, Restart, SaveReport, Started, Test};
 use skt_hpl::comm::{Comm, Reduce, World};

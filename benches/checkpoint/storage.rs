@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use skt_hpl::checkpoint::Origin;
 use skt_hpl::checkpoint::level2::Storage;
+use skt_hpl::checkpoint::new_run;
 use skt_hpl::checkpoint::plan::Helpers;
-use skt_hpl::checkpoint::restore::new_run;
 use skt_hpl::checkpoint::when::Interval;
 use skt_hpl::memory::Part;
 use skt_hpl::storage::choice::Stock;

@@ -2,11 +2,13 @@
 //! since the last save.
 //!
 //! `protocol` decides, purely, from headers; `plan`, `need`, `groups`, `layout`, `placement` and `when` are pure too; `holding`
-//! is one position's memory, `saved` what lies in it, `taking` how a start comes by it; `save` and `restore` move the data,
-//! `aside` where helpers encode; `level2` brings committed epochs to storage by means of a `helper`, which does each `errand` as
-//! a thread or a `process`, `disk` saves there alone, `fetching` brings them back, as `recall` says, by `transfer`. The solver's
-//! side is [`Arrival`] once a launch, then [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries, `finish`
-//! at the end. Nothing here knows what the matrix is for. `docs/CHECKPOINT.md` tells the whole story.
+//! is one position's memory, `saved` what lies in it, `taking` how a start comes by it; `start` comes to an agreement with all
+//! others, on the terms of `terms`, of what is `known` of everybody's memory, whose `identity` must be this test's; `save` and
+//! `restore` move the data, `aside` where helpers encode; `level2` brings committed epochs to storage by means of a `helper`,
+//! which does each `errand` as a thread or a `process`, `disk` saves there alone, `fetching` brings them back, as `recall` says,
+//! by `transfer`. The solver's side is [`Arrival`] once a launch, then [`Checkpointer`]: `start` before generation, `due` and
+//! `save` at boundaries, `finish` at the end. Nothing here knows what the matrix is for. `docs/CHECKPOINT.md` tells the whole
+//! story.
 
 pub mod arrival;
 mod aside;
@@ -16,6 +18,8 @@ mod fetching;
 pub mod groups;
 mod helper;
 mod holding;
+mod identity;
+mod known;
 pub mod layout;
 pub mod level2;
 pub mod mpi;
@@ -25,10 +29,12 @@ pub mod plan;
 pub mod process;
 pub mod protocol;
 pub mod recall;
-pub mod restore;
+mod restore;
 pub mod save;
 mod saved;
+mod start;
 mod taking;
+mod terms;
 mod transfer;
 pub mod when;
 pub mod world;
@@ -36,6 +42,6 @@ pub mod world;
 pub use arrival::Arrival;
 pub use holding::{Renamed, survey};
 pub use placement::Player;
-pub use restore::{Config, Origin, Restart, Restored, StartError, Started, Test};
 pub use save::{Checkpointer, SaveReport};
+pub use terms::{Config, Origin, Restart, Restored, StartError, Started, Test, new_run};
 pub use world::World;

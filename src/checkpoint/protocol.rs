@@ -10,7 +10,7 @@
 //! barrier. A recovery that is itself interrupted finds the pin, and whoever cannot supply the pinned epoch (an old copy that
 //! came back) is lost, even if it looks plausible on its own.
 //!
-//! `save` and `restore` write exactly these claims; `tests/protocol_model` explores all
+//! `save`, `start` and `restore` write exactly these claims; `tests/protocol_model` explores all
 //! interleavings of the same functions.
 
 use serde::{Deserialize, Serialize};

@@ -1,12 +1,12 @@
 //! One position's memory while it is not clear yet what it is worth: looked at, checked, or made anew.
 //!
-//! `restore` asks for it step by step as the agreement goes on. What is made anew before the agreement is reached is
+//! `start` asks for it step by step as the agreement goes on. What is made anew before the agreement is reached is
 //! removed again if the run is refused, so that a refusal leaves everything as it was.
 
 use super::holding::Holding;
 use super::plan::Buffers;
 use super::protocol::{Method, Recovery};
-use super::restore::{Config, Test};
+use super::terms::{Config, Test};
 use crate::memory::header::{Head, Header, Mark};
 use crate::memory::{Depot, Hold, MemoryError, Region};
 

@@ -23,10 +23,10 @@ use super::{say, signs};
 use crate::checkpoint::groups::DomainFile;
 use crate::checkpoint::level2::{Storage, patiently};
 use crate::checkpoint::mpi::{Group, Positions};
+use crate::checkpoint::new_run;
 use crate::checkpoint::placement::Lying;
 use crate::checkpoint::plan::Layout;
 use crate::checkpoint::protocol::Method;
-use crate::checkpoint::restore::new_run;
 use crate::checkpoint::{
     Arrival, Checkpointer, Config, Origin, Player, Renamed, Restart as Continue, StartError,
     Started, Test, World,

@@ -1,0 +1,176 @@
+//! Which memory is of this test: what a header says of it when it is made, and what one that is found must say. Pure.
+//!
+//! The two stand side by side, so that what is written is what is asked for: a choice that one of them left out would let a
+//! run go on from memory of another.
+
+use super::terms::{Config, Test};
+use crate::memory::header::{Header, Identity};
+
+/// What the headers of this position say from now on, in run `run`, as a member of group `number`.
+pub(super) fn identity(
+    test: &Test,
+    config: &Config,
+    run: u128,
+    position: usize,
+    (number, members): (usize, &[usize]),
+) -> Identity {
+    let (layout, scheme) = (&test.layout, &config.scheme);
+    let (rows, cols) = layout.shape(position);
+    Identity {
+        run,
+        test: test.index,
+        position: position as u32,
+        n: layout.n as u64,
+        nb: layout.nb as u64,
+        p: layout.p as u32,
+        q: layout.q as u32,
+        mapping: layout.mapping,
+        rng: test.rng,
+        seed: test.seed,
+        params_digest: test.params_digest,
+        rows: rows as u64,
+        cols: cols as u64,
+        ld: config.ld as u64,
+        group: number as u32,
+        members: members.iter().map(|&m| m as u32).collect(),
+        losses: scheme.losses as u8,
+        code: scheme.code.to_byte(),
+        method: scheme.method.to_byte(),
+        scope: scheme.scope.to_byte(),
+        layout: scheme.layout.to_byte(),
+        state_bytes: config.state_bytes as u64,
+    }
+}
+
+/// What a header must say to belong to this test, apart from its run. Of what else an identity has, the group stays as it was
+/// saved, and the length of rows is looked at where memory is opened.
+pub(super) fn belongs(header: &Header, test: &Test, config: &Config) -> bool {
+    let id = &header.id;
+    let (l, s) = (&test.layout, &config.scheme);
+    id.test == test.index
+        && (id.n, id.nb) == (l.n as u64, l.nb as u64)
+        && (id.p, id.q) == (l.p as u32, l.q as u32)
+        && id.mapping == l.mapping
+        && (id.rng, id.seed) == (test.rng, test.seed)
+        && id.params_digest == test.params_digest
+        && id.losses as usize == s.losses
+        && id.code == s.code.to_byte()
+        && id.method == s.method.to_byte()
+        && id.scope == s.scope.to_byte()
+        && id.layout == s.layout.to_byte()
+        && id.state_bytes == config.state_bytes as u64
+        && id.members.contains(&id.position)
+        && id.members.iter().all(|&m| (m as usize) < l.positions())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::checkpoint::layout::ChecksumLayout;
+    use crate::checkpoint::plan::{Encoding, Layout, Scheme, Scope};
+    use crate::checkpoint::protocol::{Method, Transitions};
+    use crate::checkpoint::terms::Restart;
+    use crate::checkpoint::when::Interval;
+    use crate::memory::header::{Claim, Mark};
+    use crate::memory::{Depot, Store};
+    use crate::params::{Mapping, Rng};
+    use crate::parity::Code;
+
+    /// A test on a grid of 2 x 2 and what protects it, without storage.
+    pub(in crate::checkpoint) fn asked() -> (Test, Config) {
+        let layout = Layout { n: 100, nb: 10, p: 2, q: 2, mapping: Mapping::Row, dedicated: 0 };
+        let test = Test { index: 3, layout, rng: Rng::Hpl, seed: 5, params_digest: 7 };
+        let scheme = Scheme {
+            method: Method::SelfCheckpoint,
+            scope: Scope::Corner,
+            code: Code::Xor,
+            losses: 1,
+            layout: ChecksumLayout::Striped,
+        };
+        let config = Config {
+            depot: Depot::new(Store::Posix, "identity").unwrap(),
+            scheme,
+            group: Some(2),
+            encode: Encoding::Pipelined,
+            interval: Interval::Iterations(1),
+            restart: Restart::Auto,
+            state_bytes: 64,
+            ld: 56,
+            run: 1,
+            domain: String::new(),
+            node: String::new(),
+            storage: None,
+        };
+        (test, config)
+    }
+
+    /// A header of that test, of memory that holds nothing yet.
+    pub(in crate::checkpoint) fn header(
+        run: u128,
+        position: usize,
+        group: (usize, &[usize]),
+    ) -> Header {
+        let (test, config) = asked();
+        Header {
+            id: identity(&test, &config, run, position, group),
+            claim: Claim::generating(1),
+            base: Mark::default(),
+            seal: Mark::default(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_belongs_whatever_the_run_the_group_and_the_rows() {
+        let (test, mut config) = asked();
+        for (run, group) in [(1, 0), (u128::MAX, 9)] {
+            for position in 0..4 {
+                let members = [position, (position + 1) % 4];
+                assert!(belongs(&header(run, position, (group, &members)), &test, &config));
+            }
+        }
+        config.ld += 8;
+        assert!(belongs(&header(1, 0, (0, &[0, 1])), &test, &config), "told by who opens it");
+    }
+
+    /// Every choice that makes a test another one makes its memory a stranger's, in both directions.
+    #[test]
+    fn memory_of_any_other_test_does_not_belong() {
+        type Change = fn(&mut Test, &mut Config);
+        let changes: [(&str, Change); 17] = [
+            ("index", |t, _| t.index += 1),
+            ("n", |t, _| t.layout.n += 1),
+            ("nb", |t, _| t.layout.nb += 1),
+            ("p", |t, _| t.layout.p = 1),
+            ("p, as many positions", |t, _| (t.layout.p, t.layout.q) = (4, 1)),
+            ("q, as many positions", |t, _| (t.layout.p, t.layout.q) = (1, 4)),
+            ("mapping", |t, _| t.layout.mapping = Mapping::Column),
+            ("rng", |t, _| t.rng = Rng::Xoshiro),
+            ("seed", |t, _| t.seed += 1),
+            ("digest", |t, _| t.params_digest += 1),
+            ("losses", |_, c| c.scheme.losses = 2),
+            ("code", |_, c| c.scheme.code = Code::ReedSolomon),
+            ("method", |_, c| c.scheme.method = Method::Double),
+            ("scope", |_, c| c.scheme.scope = Scope::Whole),
+            ("layout", |_, c| c.scheme.layout = ChecksumLayout::Grid),
+            ("state", |_, c| c.state_bytes += 1),
+            ("q", |t, _| t.layout.q = 3),
+        ];
+        let (test, config) = asked();
+        let ours = header(1, 0, (0, &[0, 1]));
+        for (what, change) in changes {
+            let (mut other, mut other_config) = asked();
+            change(&mut other, &mut other_config);
+            assert!(!belongs(&ours, &other, &other_config), "{what}");
+            let id = identity(&other, &other_config, 1, 0, (0, &[0, 1]));
+            assert!(!belongs(&Header { id, ..ours.clone() }, &test, &config), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_position_is_a_member_of_a_group_of_this_runs_positions() {
+        let (test, config) = asked();
+        assert!(!belongs(&header(1, 0, (0, &[1, 2])), &test, &config), "not its own group");
+        assert!(!belongs(&header(1, 0, (0, &[0, 4])), &test, &config), "no such position");
+        assert!(!belongs(&header(1, 0, (0, &[])), &test, &config));
+    }
+}

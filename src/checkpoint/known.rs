@@ -1,0 +1,468 @@
+//! What all positions' memory says at a start, as every rank has heard it, and what follows from that alone. Pure.
+//!
+//! `start` gathers a [`Fact`] of each rank and asks here whose memory it is, which groups it tells of and what is to be done;
+//! as all ranks have heard the same, all get the same answer. What turns out to be damaged is struck out, and it asks again.
+
+use std::collections::BTreeMap;
+
+use super::groups::Groups;
+use super::identity::belongs;
+use super::layout::ChecksumLayout;
+use super::plan::{Layout, Scheme};
+use super::protocol::{Decision, Method, Recovery, Refusal, Setup, decide_in_place, decide_with};
+use super::taking::mark_of;
+use super::terms::{Config, StartError, Test};
+use crate::memory::header::{Claim, EpochId, Header, Mark};
+
+/// What each rank tells the others at the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fact {
+    pub run: u128,
+    pub domain: String,
+    pub node: String,
+    pub trouble: String,
+    pub header: Option<Header>,
+}
+
+impl Fact {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut out = self.run.to_le_bytes().to_vec();
+        let header = self.header.as_ref().map(Header::to_bytes).unwrap_or_default();
+        for piece in
+            [self.domain.as_bytes(), self.node.as_bytes(), self.trouble.as_bytes(), &header]
+        {
+            out.extend_from_slice(&(piece.len() as u64).to_le_bytes());
+            out.extend_from_slice(piece);
+        }
+        out
+    }
+
+    pub(super) fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
+        let run = u128::from_le_bytes(*bytes.split_off(..16)?.first_chunk()?);
+        let mut piece = || {
+            let length = u64::from_le_bytes(*bytes.split_off(..8)?.first_chunk()?) as usize;
+            bytes.split_off(..length)
+        };
+        let mut text = || Some(String::from_utf8_lossy(piece()?).into_owned());
+        let (domain, node, trouble) = (text()?, text()?, text()?);
+        Some(Self { run, domain, node, trouble, header: Header::from_bytes(piece()?).ok() })
+    }
+}
+
+/// What is known of every position.
+#[derive(Debug)]
+pub(super) struct Known {
+    facts: Vec<Fact>,
+    /// Of memory of this run and this test that can be believed.
+    headers: Vec<Option<Header>>,
+}
+
+impl Known {
+    /// Which run is in progress was decided when it was looked for; memory of any other is a stranger's.
+    pub(super) fn new(facts: Vec<Fact>, test: &Test, config: &Config) -> Result<Self, StartError> {
+        let run = facts[0].run;
+        let mut headers: Vec<Option<Header>> =
+            facts.iter().map(|f| f.header.clone().filter(|h| h.id.run == run)).collect();
+        if let Some(other) = headers.iter().flatten().find(|h| !belongs(h, test, config)) {
+            // Memory of an earlier test of this run is left over from its clean-up; any other
+            // difference means that something else was started under this name.
+            if headers.iter().flatten().all(|h| h.id.test < test.index) {
+                headers.iter_mut().for_each(|h| *h = None);
+            } else {
+                return Err(another(other, config));
+            }
+        }
+        Ok(Self { facts, headers })
+    }
+
+    pub(super) fn run(&self) -> u128 {
+        self.facts[0].run
+    }
+
+    /// Whether any memory tells of this test.
+    pub(super) fn tells(&self) -> bool {
+        self.headers.iter().any(Option::is_some)
+    }
+
+    /// What a position's memory says, if that can be believed.
+    pub(super) fn header(&self, position: usize) -> Option<&Header> {
+        self.headers[position].as_ref()
+    }
+
+    pub(super) fn domains(&self) -> Vec<String> {
+        self.facts.iter().map(|fact| fact.domain.clone()).collect()
+    }
+
+    /// The last incarnation that any memory took part in; 0 if there is none.
+    pub(super) fn joined(&self) -> u32 {
+        self.headers.iter().flatten().map(|h| h.claim.joined).max().unwrap_or(0)
+    }
+
+    /// The groups into which a fresh start divides the positions.
+    pub(super) fn groups_anew(&self, test: &Test, config: &Config) -> Result<Groups, StartError> {
+        let Scheme { layout, losses, .. } = config.scheme;
+        Ok(layout.groups(&test.layout, &self.domains(), config.group, losses)?)
+    }
+
+    /// The groups in which memory was saved; where it tells of none, as they would be anew.
+    pub(super) fn groups(&mut self, test: &Test, config: &Config) -> Result<Groups, StartError> {
+        // Memory that holds no checkpoint says nothing of groups that anybody needs.
+        if !self.tells() || config.scheme.method == Method::Disk {
+            return self.groups_anew(test, config);
+        }
+        match told_groups(&self.headers, test.layout.positions()) {
+            // Nobody tells of them: the run had fewer.
+            Some(groups) if groups.iter().any(|group| keep_nothing(group, &test.layout)) => {
+                Err(StartError::Other {
+                    job: config.depot.job().into(),
+                    what: "with fewer ranks for checksums, so another --group".into(),
+                })
+            }
+            Some(groups) => Ok(groups),
+            None if config.storage.as_ref().is_some_and(|s| !s.stored.is_empty()) => {
+                // Memory that contradicts itself is not needed.
+                self.headers.iter_mut().for_each(|h| *h = None);
+                self.groups_anew(test, config)
+            }
+            None => {
+                let why = "they tell of different groups".into();
+                Err(self.refused(Refusal::Inconsistent(0, 0, why)))
+            }
+        }
+    }
+
+    /// The number that the headers of a position's group have.
+    pub(super) fn number_of_group(&self, position: usize) -> Option<usize> {
+        let mut headers = self.headers.iter().flatten();
+        headers
+            .find(|h| h.id.members.contains(&(position as u32)))
+            .map(|header| header.id.group as usize)
+    }
+
+    /// What to do, where the best epoch on storage was taken at boundary `stored`.
+    pub(super) fn decide(&self, setup: &Setup, in_place: bool, stored: Option<u64>) -> Decision {
+        let claims: Vec<Option<Claim>> =
+            self.headers.iter().map(|h| h.as_ref().map(|h| h.claim)).collect();
+        let boundary = |target| self.boundary_of(target);
+        match in_place {
+            true => decide_in_place(setup, &claims, boundary, stored),
+            false => decide_with(setup, &claims, boundary, stored),
+        }
+    }
+
+    /// Strikes out memory of which its position says what is wrong; nothing is wrong where that is empty.
+    pub(super) fn strike_out(&mut self, troubles: Vec<Vec<u8>>) {
+        for ((header, fact), trouble) in self.headers.iter_mut().zip(&mut self.facts).zip(troubles)
+        {
+            if !trouble.is_empty() {
+                *header = None;
+                fact.trouble = String::from_utf8_lossy(&trouble).into_owned();
+            }
+        }
+    }
+
+    /// Where an epoch was taken, by any header that has it.
+    fn boundary_of(&self, target: EpochId) -> Option<u64> {
+        let recovery = Recovery { target, finish: Vec::new(), lost: Vec::new() };
+        let mut headers = self.headers.iter().flatten();
+        headers.find_map(|header| mark_of(header, &recovery)).map(|mark| mark.boundary)
+    }
+
+    /// The recovery's epoch, as any accepted header has it: all name the same boundary.
+    pub(super) fn mark(&self, recovery: &Recovery) -> Mark {
+        let headers = self.headers.iter().enumerate();
+        headers
+            .filter(|(position, _)| recovery.lost.binary_search(position).is_err())
+            .find_map(|(_, h)| mark_of(h.as_ref()?, recovery))
+            .expect("a target has a supplier")
+    }
+
+    /// The root of what a position says it held of the recovery's epoch, even if that could not be used.
+    pub(super) fn root_once_held(&self, position: usize, recovery: &Recovery) -> Option<u64> {
+        let said = self.facts[position].header.as_ref().filter(|h| h.id.run == self.run());
+        said.and_then(|header| mark_of(header, recovery)).map(|mark| mark.root)
+    }
+
+    /// What was wrong with memory that was there but could not be used, by position.
+    pub(super) fn unusable(&self) -> Vec<(usize, String)> {
+        let troubled = self.facts.iter().enumerate().filter(|(_, fact)| !fact.trouble.is_empty());
+        troubled.map(|(position, fact)| (position, fact.trouble.clone())).collect()
+    }
+
+    pub(super) fn refused(&self, refusal: Refusal) -> StartError {
+        StartError::Refused { refusal, survey: self.survey() }
+    }
+
+    /// Who has what, for a refusal.
+    pub(super) fn survey(&self) -> String {
+        let mut text = String::new();
+        for (position, (fact, header)) in self.facts.iter().zip(&self.headers).enumerate() {
+            let holds = match header {
+                None if fact.trouble.is_empty() => "no memory of this run".to_owned(),
+                None => fact.trouble.clone(),
+                Some(h) => match (h.claim.base, h.claim.seal) {
+                    (Some(b), Some(s)) => format!("epoch {} and, sealed, {}", b.epoch, s.epoch),
+                    (Some(b), None) => format!("epoch {}", b.epoch),
+                    (None, Some(s)) => format!("epoch {}, sealed", s.epoch),
+                    (None, None) => "memory without a whole epoch".to_owned(),
+                },
+            };
+            text.push_str(&format!("  position {position} on {}: {holds}\n", fact.node));
+        }
+        text
+    }
+}
+
+/// Memory of this run, but not of this test.
+fn another(other: &Header, config: &Config) -> StartError {
+    let id = &other.id;
+    let settings = match ChecksumLayout::from_byte(id.layout) {
+        Some(layout) if layout != config.scheme.layout => format!(
+            "with --layout {}, and this one asks for {}",
+            layout.name(),
+            config.scheme.layout.name()
+        ),
+        _ => "or other settings of the same problem".into(),
+    };
+    StartError::Other {
+        job: config.depot.job().into(),
+        what: format!(
+            "test {}, N = {}, NB = {}, grid {} x {}, {settings}",
+            id.test, id.n, id.nb, id.p, id.q
+        ),
+    }
+}
+
+/// Groups as the surviving headers tell them; positions nobody tells of form one more group, which
+/// then has lost all its members. None if headers contradict each other.
+fn told_groups(headers: &[Option<Header>], positions: usize) -> Option<Groups> {
+    let mut told: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for header in headers.iter().flatten() {
+        let members: Vec<usize> = header.id.members.iter().map(|&m| m as usize).collect();
+        if told.entry(header.id.group).or_insert_with(|| members.clone()) != &members {
+            return None;
+        }
+    }
+    let mut seen = vec![false; positions];
+    for &member in told.values().flatten() {
+        if std::mem::replace(&mut seen[member], true) {
+            return None;
+        }
+    }
+    let mut groups: Groups = told.into_values().collect();
+    let rest: Vec<usize> = (0..positions).filter(|&p| !seen[p]).collect();
+    if !rest.is_empty() {
+        groups.push(rest);
+    }
+    Some(groups)
+}
+
+/// Whether nobody of a group has a part of the matrix.
+fn keep_nothing(group: &[usize], layout: &Layout) -> bool {
+    group.iter().all(|&member| member >= layout.working())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::identity::tests::{asked, header};
+    use crate::checkpoint::protocol::Transitions;
+    use proptest::prelude::*;
+
+    const RUN: u128 = 42;
+
+    fn fact(position: usize, header: Option<Header>) -> Fact {
+        Fact {
+            run: RUN,
+            domain: format!("domain{position}"),
+            node: format!("node{position}"),
+            trouble: String::new(),
+            header,
+        }
+    }
+
+    /// Of four positions in groups of two, with memory where `there` is.
+    fn facts(there: [bool; 4]) -> Vec<Fact> {
+        let of = |position: usize| {
+            let first = position / 2 * 2;
+            header(RUN, position, (position / 2, &[first, first + 1]))
+        };
+        (0..4).map(|p| fact(p, there[p].then(|| of(p)))).collect()
+    }
+
+    fn known(facts: Vec<Fact>) -> Known {
+        let (test, config) = asked();
+        Known::new(facts, &test, &config).unwrap()
+    }
+
+    /// All four hold epoch 1 of boundary 30 in their checkpoint.
+    fn saved() -> Vec<Fact> {
+        let mut facts = facts([true; 4]);
+        for (position, fact) in facts.iter_mut().enumerate() {
+            let header = fact.header.as_mut().unwrap();
+            let epoch = header.claim.next_epoch();
+            header.claim = header.claim.sealed(Method::SelfCheckpoint, epoch).committed();
+            header.base = Mark { boundary: 30, root: position as u64 };
+        }
+        facts
+    }
+
+    fn setup(groups: Groups) -> Setup {
+        Setup { method: Method::SelfCheckpoint, losses: 1, groups }
+    }
+
+    #[test]
+    fn memory_of_another_run_is_a_strangers() {
+        let mut all = facts([true; 4]);
+        all[2].header.as_mut().unwrap().id.run = RUN + 1;
+        let known = known(all);
+        assert_eq!((known.run(), known.tells(), known.joined()), (RUN, true, 1));
+        assert!(known.header(1).is_some() && known.header(2).is_none());
+        // Rank 0's word counts, whatever the others thought was in progress.
+        let mut all = facts([true; 4]);
+        all[0].run = RUN + 1;
+        let known = self::known(all);
+        assert!(!known.tells());
+        assert_eq!(known.joined(), 0);
+    }
+
+    #[test]
+    fn of_another_test_only_an_earlier_ones_memory_is_passed_over() {
+        let (test, config) = asked();
+        let with = |index: u32| {
+            let mut all = facts([true; 4]);
+            all[1].header.as_mut().unwrap().id.test = index;
+            all
+        };
+        let why = Known::new(with(test.index + 1), &test, &config).unwrap_err().to_string();
+        assert!(why.contains("test 4, N = 100, NB = 10, grid 2 x 2, or other settings"), "{why}");
+        // One that is earlier among those of this one: this one's cannot be told from it.
+        assert!(Known::new(with(test.index - 1), &test, &config).is_err());
+        let mut all = facts([true; 4]);
+        all.iter_mut().flat_map(|fact| &mut fact.header).for_each(|h| h.id.test -= 1);
+        assert!(!Known::new(all, &test, &config).unwrap().tells());
+        let mut all = facts([true; 4]);
+        all[3].header.as_mut().unwrap().id.layout = ChecksumLayout::Grid.to_byte();
+        let why = Known::new(all, &test, &config).unwrap_err().to_string();
+        assert!(why.contains("with --layout grid, and this one asks for striped"), "{why}");
+    }
+
+    #[test]
+    fn groups_stay_as_they_were_saved() {
+        let (test, config) = asked();
+        let pairs = vec![vec![0, 1], vec![2, 3]];
+        assert_eq!(known(facts([false; 4])).groups(&test, &config).unwrap(), pairs, "anew");
+        // Crossed, unlike how they would be anew; a group without any survivor is the rest.
+        let crossed = |position: usize| match position % 2 {
+            0 => header(RUN, position, (7, &[0, 2])),
+            _ => header(RUN, position, (5, &[3, 1])),
+        };
+        let all: Vec<Fact> = (0..4).map(|p| fact(p, Some(crossed(p)))).collect();
+        let mut whole = known(all.clone());
+        assert_eq!(whole.groups(&test, &config).unwrap(), [[3, 1], [0, 2]]);
+        assert_eq!((whole.number_of_group(2), whole.number_of_group(1)), (Some(7), Some(5)));
+        assert_eq!(whole.groups_anew(&test, &config).unwrap(), pairs);
+        let mut half = all;
+        (half[1].header, half[3].header) = (None, None);
+        let mut half = known(half);
+        assert_eq!(half.groups(&test, &config).unwrap(), [[0, 2], [1, 3]]);
+        assert_eq!(half.number_of_group(3), None);
+    }
+
+    #[test]
+    fn groups_that_contradict_each_other_are_refused_with_who_holds_what() {
+        let (test, config) = asked();
+        let mut all = saved();
+        all[1].header.as_mut().unwrap().id.members = vec![1, 2];
+        let error = known(all).groups(&test, &config).unwrap_err();
+        let StartError::Refused { refusal: Refusal::Inconsistent(..), survey } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(survey.lines().count(), 4);
+        assert!(survey.contains("  position 2 on node2: epoch 1\n"), "{survey}");
+    }
+
+    #[test]
+    fn a_run_with_more_ranks_for_checksums_than_the_saved_one_is_another() {
+        let (mut test, config) = asked();
+        test.layout.dedicated = 1;
+        let mut all = facts([true; 4]);
+        all.push(fact(4, None));
+        let error = Known::new(all, &test, &config).unwrap().groups(&test, &config).unwrap_err();
+        assert!(error.to_string().contains("another --group"), "{error}");
+    }
+
+    #[test]
+    fn what_is_damaged_is_struck_out_and_decided_anew() {
+        let mut known = known(saved());
+        let setup = setup(vec![vec![0, 1], vec![2, 3]]);
+        let Decision::Restore(recovery) = known.decide(&setup, false, None) else { panic!() };
+        assert!(recovery.lost.is_empty());
+        known.strike_out(vec![vec![], b"flipped".to_vec(), vec![], vec![]]);
+        let Decision::Restore(recovery) = known.decide(&setup, false, None) else { panic!() };
+        assert_eq!(recovery.lost, [1]);
+        assert_eq!(known.unusable(), [(1, "flipped".to_owned())]);
+        assert!(known.survey().contains("  position 1 on node1: flipped\n"));
+        // What it says it held is remembered, for what is rebuilt must be that.
+        assert_eq!(known.root_once_held(1, &recovery), Some(1));
+        assert_eq!(known.mark(&recovery), Mark { boundary: 30, root: 0 });
+        known.strike_out(vec![b"too".to_vec(), vec![], vec![], vec![]]);
+        let decision = known.decide(&setup, false, None);
+        assert!(matches!(decision, Decision::Refuse(Refusal::TooManyLost { .. })));
+        // Storage stands in for memory, but not in a launch that goes on in place.
+        assert_eq!(known.decide(&setup, false, Some(10)), Decision::Fetch);
+        assert_eq!(known.decide(&setup, true, Some(10)), decision);
+    }
+
+    /// An epoch on storage is gone to where it is further than the one in memory.
+    #[test]
+    fn the_further_epoch_is_taken() {
+        let (known, setup) = (known(saved()), setup(vec![vec![0, 1], vec![2, 3]]));
+        for (stored, fetches) in [(None, false), (Some(30), false), (Some(31), true)] {
+            assert_eq!(known.decide(&setup, false, stored) == Decision::Fetch, fetches);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_fact_arrives_as_it_was_sent(
+            run: u128,
+            domain in ".*",
+            node in ".*",
+            trouble in ".*",
+            there: bool,
+        ) {
+            let header = there.then(|| header(run, 1, (0, &[0, 1])));
+            let fact = Fact { run, domain, node, trouble, header };
+            let bytes = fact.to_bytes();
+            prop_assert_eq!(Fact::from_bytes(&bytes), Some(fact));
+            for short in 0..bytes.len() {
+                prop_assert!(Fact::from_bytes(&bytes[..short]).is_none());
+            }
+        }
+
+        /// Whichever headers are left of whichever groups: everybody is in one group, those of survivors are as they were, and
+        /// the rest are those nobody tells of.
+        #[test]
+        fn groups_are_told_by_any_of_their_members(
+            deal in proptest::collection::vec(0usize..4, 1..12),
+            left in proptest::collection::vec(any::<bool>(), 12),
+        ) {
+            let positions = deal.len();
+            let group = |number: usize| -> Vec<usize> {
+                (0..positions).filter(|&p| deal[p] == number).collect()
+            };
+            let header = |p: usize| header(RUN, p, (deal[p], &group(deal[p])));
+            let headers: Vec<Option<Header>> =
+                (0..positions).map(|p| left[p].then(|| header(p))).collect();
+            let told = told_groups(&headers, positions).unwrap();
+            let mut all: Vec<usize> = told.iter().flatten().copied().collect();
+            all.sort_unstable();
+            prop_assert_eq!(all, Vec::from_iter(0..positions));
+            let survives = |number: &usize| group(*number).iter().any(|&p| left[p]);
+            let surviving: Groups = (0..4).filter(survives).map(group).collect();
+            prop_assert_eq!(&told[..surviving.len()], &surviving[..]);
+            prop_assert!(told.len() <= surviving.len() + 1);
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! The start of a test under protection: fresh, or from what an earlier process left.
+//!
+//! Every rank calls [`Checkpointer::start`]; every decision is made from the same gathered facts, so
+//! all ranks come to the same end: all go on, or all get an error, and none is left waiting.
+
+use std::time::Instant;
+
+use super::fetching::{Fetched, Way, look};
+use super::groups;
+use super::holding::{Holding, OpenHead, open_head};
+use super::identity::identity;
+use super::known::{Fact, Known};
+use super::level2::{Level2, seats};
+use super::plan::Buffers;
+use super::protocol::{Decision, Method, Recovery, Setup, Transitions};
+use super::save::Checkpointer;
+use super::taking::{Early, Memory};
+use super::terms::{Config, Origin, Restart, Restored, StartError, Started, Test};
+use super::when::Scheduler;
+use super::world::{NOTHING, World};
+use crate::faults::{self, Point, hit};
+use crate::memory::header::{Claim, Doing, Head, Header};
+use crate::memory::{Depot, Hold, MemoryError, Part, Region};
+use crate::parity::GroupComm;
+use crate::parity::exchange::Coder;
+use crate::storage::{About, Sight};
+
+/// Faults that are armed reach this job's memory.
+fn arm(depot: &Depot) {
+    if faults::armed() {
+        let of = depot.clone();
+        faults::set_corruptor(move |position, part, offset| {
+            if let Some(part) = Part::parse(part) {
+                of.flip(position as u32, part, offset);
+            }
+        });
+        let of = depot.clone();
+        faults::set_remover(move |position| of.unlink_position(position as u32));
+    }
+}
+
+/// All ranks' trouble in one text, None if nobody has any.
+fn trouble<W: World>(world: &W, mine: Option<&MemoryError>) -> Option<String> {
+    // Nobody has any, as a rule: then one number has travelled.
+    if world.least(&[if mine.is_some() { 0 } else { NOTHING }]) == [NOTHING] {
+        return None;
+    }
+    let text = mine.map(|e| e.to_string()).unwrap_or_default();
+    let all: Vec<String> = world
+        .allgather(text.as_bytes())
+        .iter()
+        .enumerate()
+        .filter(|(_, t)| !t.is_empty())
+        .map(|(position, t)| format!("position {position}: {}", String::from_utf8_lossy(t)))
+        .collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// What lies at this position.
+struct Here {
+    /// None only where the position could not be taken.
+    hold: Option<Hold>,
+    head: Option<Head>,
+    header: Option<Header>,
+    /// Why what lies here cannot be used.
+    trouble: String,
+}
+
+impl Here {
+    /// Takes the position and looks. An error is everybody's.
+    fn look<W: World>(world: &W, config: &Config) -> Result<Self, StartError> {
+        let me = world.rank();
+        // Rank 0 first: of two runs that begin at the same moment under one name, one gets all positions.
+        let mut hold = None;
+        let mut opened = Ok(None);
+        for turn in [true, false] {
+            if (me == 0) == turn {
+                match config.depot.hold(me as u32) {
+                    Ok(held) => hold = Some(held),
+                    Err(error) => opened = Err(error),
+                }
+            }
+            let refused = matches!(opened, Err(MemoryError::InUse { .. }));
+            if turn && world.first_says(u64::from(refused)) != 0 {
+                break;
+            }
+        }
+        // What lies here, and what all the others have.
+        if let Some(hold) = &mut hold {
+            opened = open_head(hold, me);
+            if config.restart == Restart::Never && !matches!(opened, Ok(None)) {
+                opened = Ok(None);
+                config.depot.unlink(me as u32, Part::Done);
+                Holding::discard(&config.depot, me, hold);
+            }
+        }
+        let (head, header, trouble_here) = match opened {
+            Ok(Some(OpenHead { head, header: Ok(header) })) => {
+                (Some(head), Some(header), String::new())
+            }
+            Ok(Some(OpenHead { head, header: Err(fault) })) => {
+                (Some(head), None, format!("a header, but {fault}"))
+            }
+            Ok(None) => (None, None, String::new()),
+            Err(error @ MemoryError::InUse { .. }) => {
+                let text = trouble(world, Some(&error)).unwrap_or_default();
+                return Err(StartError::Memory(text));
+            }
+            // Memory that cannot be opened is lost; making it anew will say why, if it still fails.
+            Err(error) => (None, None, error.to_string()),
+        };
+        if let Some(text) = trouble(world, None) {
+            return Err(StartError::Memory(text));
+        }
+        if let Some(head) = &head {
+            head.tick(Doing::Starting, 0);
+            head.take_pulse();
+        }
+        Ok(Self { hold, head, header, trouble: trouble_here })
+    }
+}
+
+/// What all ranks tell, by position.
+fn gather<W: World>(world: &W, fact: &Fact) -> Vec<Fact> {
+    world
+        .allgather(&fact.to_bytes())
+        .iter()
+        .map(|bytes| Fact::from_bytes(bytes).expect("ranks of one run are one program"))
+        .collect()
+}
+
+/// What lies on storage, the same on every rank.
+struct Offers {
+    /// Epochs that nobody has found unusable, the best first.
+    stored: Vec<About>,
+    /// What is wrong with others, in words.
+    unusable: Vec<String>,
+    /// For each position the first one that sees the same DIR.
+    seats: Vec<usize>,
+}
+
+impl Offers {
+    fn of<W: World>(world: &W, config: &Config) -> Self {
+        let storage = config.storage.as_ref();
+        Self {
+            stored: storage.map(|s| s.stored.clone()).unwrap_or_default(),
+            unusable: storage.map(|s| s.damaged.clone()).unwrap_or_default(),
+            seats: storage.map(|storage| seats(world, storage)).unwrap_or_default(),
+        }
+    }
+
+    /// The best of them, which is no longer among them; None if its files cannot be used. `whole`: all of them are read.
+    fn take_best<W: World>(
+        &mut self,
+        world: &W,
+        asked: (&Config, &Test),
+        whole: bool,
+    ) -> Option<(About, Way)> {
+        let about = self.stored.remove(0);
+        match look(world, asked, &about, &self.seats, whole) {
+            Ok(way) => Some((about, way)),
+            Err(trouble) => {
+                self.unusable.push(trouble);
+                None
+            }
+        }
+    }
+
+    /// None of them will do, nor will `memory`.
+    fn refused(&self, config: &Config, memory: &str) -> StartError {
+        let what: String = self.unusable.iter().map(|why| format!("  {why}\n")).collect();
+        let dir = config.storage.as_ref().map(|s| s.shelf.dir().display().to_string());
+        StartError::Storage {
+            dir: dir.unwrap_or_default(),
+            apart: config.storage.as_ref().is_some_and(|storage| storage.sight == Sight::Node),
+            job: config.depot.job().into(),
+            what: format!("{memory}{what}"),
+        }
+    }
+}
+
+/// What the ranks go on from.
+enum Agreed {
+    Nothing,
+    /// An epoch in memory.
+    Memory(Recovery),
+    /// One on storage, and how its files are read.
+    Storage(About, Way),
+}
+
+/// Decide; let everyone check what the decision relies on; decide again without the damaged.
+fn agree<W: World>(
+    world: &W,
+    (config, test, setup): (&Config, &Test, &Setup),
+    known: &mut Known,
+    (memory, early): (&mut Memory, &mut Early),
+    offers: &mut Offers,
+    told: bool,
+) -> Result<Agreed, StartError> {
+    let me = world.rank();
+    let in_place = config.storage.as_ref().is_some_and(|storage| storage.in_place);
+    loop {
+        let furthest = offers.stored.first().map(|about| about.boundary);
+        let recovery = match known.decide(setup, in_place, furthest) {
+            Decision::Fetch => {
+                // All of it is read beforehand where there is something to be given up for it, or to choose from.
+                let disk = config.scheme.method == Method::Disk;
+                let whole = !disk && (told || offers.stored.len() > 1);
+                match offers.take_best(world, (config, test), whole) {
+                    Some((about, way)) => return Ok(Agreed::Storage(about, way)),
+                    None => continue,
+                }
+            }
+            // To begin anew although something was there is not for a program to decide.
+            Decision::Fresh if !offers.unusable.is_empty() => {
+                return Err(offers.refused(config, ""));
+            }
+            Decision::Fresh => return Ok(Agreed::Nothing),
+            Decision::Refuse(refusal) if !offers.unusable.is_empty() => {
+                let survey = format!("{refusal}\n{}", known.survey());
+                return Err(offers.refused(config, &survey));
+            }
+            Decision::Refuse(refusal) => return Err(known.refused(refusal)),
+            Decision::Restore(r) | Decision::FinishAndRestore(r) => r,
+        };
+        let sound = match known.header(me) {
+            Some(header) if !recovery.lost.contains(&me) => {
+                memory.sound(config, test, header, &recovery, me)
+            }
+            _ => {
+                // Whoever lost all of it needs memory anew whatever the others find out about theirs.
+                let members = setup.groups.iter().find(|members| members.contains(&me));
+                let members = members.expect("every position is in a group");
+                early.make(&config.buffers(test, members, me));
+                Ok(())
+            }
+        };
+        let trouble = sound.err().unwrap_or_default();
+        if world.least(&[u64::from(trouble.is_empty())]) == [1] {
+            return Ok(Agreed::Memory(recovery));
+        }
+        known.strike_out(world.allgather(trouble.as_bytes()));
+    }
+}
+
+/// This position's memory, made anew unless it is there and of use (`kept`). An error is everybody's.
+fn take_memory<W: World>(
+    world: &W,
+    memory: Memory,
+    kept: bool,
+    early: &mut Early,
+    buffers: &Buffers,
+) -> Result<(Holding, Region), StartError> {
+    match memory {
+        Memory::Open(open) if kept => {
+            if let Some(text) = trouble(world, None) {
+                return Err(StartError::Memory(text));
+            }
+            Ok(*open)
+        }
+        other => {
+            // Any lock on what is replaced must be gone before the new is made.
+            drop(other);
+            let made = early.take(buffers);
+            if let Some(text) = trouble(world, made.as_ref().err()) {
+                // Without the others' it is of no use, and takes their room.
+                early.discard();
+                return Err(StartError::Memory(text));
+            }
+            Ok(made.expect("somebody would have had trouble"))
+        }
+    }
+}
+
+/// Rank 0's number.
+fn agreed_run(world: &impl World, mine: u128) -> u128 {
+    let told = world.tell(&mine.to_le_bytes(), 0);
+    u128::from_le_bytes(told.try_into().expect("sixteen bytes"))
+}
+
+impl<W: World, G: GroupComm> Checkpointer<W, G> {
+    /// Begins a test: takes this position's memory, agrees with the others on what it is worth, and
+    /// restores or starts fresh. `world` has one rank for each position, in order of positions.
+    /// `make_group` gets (group number, own place, member positions) and is called on all ranks at once: MPI splits its
+    /// communicator there.
+    pub fn start(
+        config: Config,
+        test: Test,
+        world: W,
+        make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
+    ) -> Result<Started<W, G>, StartError> {
+        let begin = Instant::now();
+        config.scheme.check()?;
+        let me = world.rank();
+        assert_eq!(world.size(), test.layout.positions(), "one rank for each position");
+        arm(&config.depot);
+
+        let Here { hold, head, header, trouble } = Here::look(&world, &config)?;
+        hit(Point::AgreeBegin, me);
+        let fact = Fact {
+            run: config.run,
+            domain: config.domain.clone(),
+            node: config.node.clone(),
+            trouble,
+            header,
+        };
+        let mut known = Known::new(gather(&world, &fact), &test, &config)?;
+        let told = known.tells();
+        let setup = Setup {
+            method: config.scheme.method,
+            losses: config.scheme.losses,
+            groups: known.groups(&test, &config)?,
+        };
+        let joined = known.joined() + 1;
+        let mut memory = Memory::Closed(head);
+        let mut early = Early::new(&config.depot, me, hold);
+        let mut offers = Offers::of(&world, &config);
+        let taking = (&mut memory, &mut early);
+        let asked = (&config, &test, &setup);
+        let agreed = agree(&world, asked, &mut known, taking, &mut offers, told)?;
+        hit(Point::Agreed, me);
+        if matches!(agreed, Agreed::Nothing) && config.restart == Restart::Require {
+            return Err(StartError::Nothing { job: config.depot.job().into() });
+        }
+
+        // Groups stay as they were saved; a fresh start may divide anew.
+        let groups = match agreed {
+            Agreed::Memory(_) => setup.groups,
+            _ => known.groups_anew(&test, &config)?,
+        };
+        // What comes from storage is a run of its own: old copies in memory, wherever they turn up, are none of it.
+        let run = match (&agreed, &config.storage) {
+            (Agreed::Storage(..), Some(storage)) => agreed_run(&world, storage.fresh_run),
+            _ => known.run(),
+        };
+        let crowded = groups::crowded(&groups, &known.domains(), config.scheme.losses);
+        let (number, members) = groups
+            .into_iter()
+            .enumerate()
+            .find(|(_, members)| members.contains(&me))
+            .expect("every position is in a group");
+        // A group keeps the number its headers have, whatever the order here.
+        let number = match &agreed {
+            Agreed::Memory(_) => known.number_of_group(me).unwrap_or(number),
+            _ => number,
+        };
+        let place = members.iter().position(|&m| m == me).expect("found above");
+        let group = make_group(&world, number, place, &members);
+        let buffers = config.buffers(&test, &members, me);
+        let stripes = config.scheme.stripes(members.len());
+        let coder = Coder { code: config.scheme.code, stripes };
+        // What this position says of memory that is of use, if it is not lost.
+        let kept = match &agreed {
+            Agreed::Memory(recovery) if !recovery.lost.contains(&me) => known.header(me),
+            _ => None,
+        };
+        let (holding, mut a) = take_memory(&world, memory, kept.is_some(), &mut early, &buffers)?;
+        let hold = early.keep();
+        let claim = match (&agreed, kept) {
+            (Agreed::Memory(r), Some(header)) => header.claim.pinned(joined, r.target),
+            (Agreed::Memory(r), None) => Claim::vacant(joined, r.target),
+            _ => Claim::generating(joined),
+        };
+        let mut this = Checkpointer {
+            unfinished: None,
+            group,
+            depot: config.depot.clone(),
+            holding,
+            hold,
+            header: Header {
+                id: identity(&test, &config, run, me, (number, &members)),
+                claim,
+                base: kept.map(|h| h.base).unwrap_or_default(),
+                seal: kept.map(|h| h.seal).unwrap_or_default(),
+            },
+            layout: test.layout,
+            scheme: config.scheme,
+            coder,
+            encode: config.encode,
+            scheduler: Scheduler::new(config.interval, 0, 0.0),
+            copies: [None; 2],
+            started: Instant::now(),
+            level2: config.storage.clone().map(|storage| {
+                let seats = (&offers.seats[..], test.layout.working());
+                let disk = config.scheme.method == Method::Disk;
+                Level2::new(storage, &config.depot, seats, me, disk)
+            }),
+            world,
+        };
+        this.holding.head.write(&this.header);
+        let origin = match agreed {
+            Agreed::Storage(about, way) => {
+                let asked = (&config, &test);
+                let fetched = this.fetch_any(asked, (about, way), offers, &mut a, &make_group);
+                let (about, Fetched { state, rebuilt, wrong }) = fetched?;
+                Origin::Restored(Restored {
+                    boundary: about.boundary as usize,
+                    epoch: about.epoch,
+                    state,
+                    rebuilt,
+                    damaged: [known.unusable(), wrong].concat(),
+                    crowded,
+                    fetched: true,
+                })
+            }
+            Agreed::Nothing => {
+                this.tick(Doing::Generating, 0);
+                hit(Point::GenerateBegin, me);
+                Origin::Fresh
+            }
+            Agreed::Memory(recovery) => {
+                let mark = known.mark(&recovery);
+                // What the position says it held, though it could not be used: the rebuilt must be that.
+                let held = known.root_once_held(me, &recovery).filter(|_| kept.is_none());
+                let mut restored = this.recover(&recovery, mark, held, &mut a)?;
+                restored.crowded = crowded;
+                restored.damaged = known.unusable();
+                Origin::Restored(restored)
+            }
+        };
+        let boundary = match &origin {
+            Origin::Fresh => 0,
+            Origin::Restored(r) => r.boundary,
+        };
+        this.started = Instant::now();
+        this.scheduler = Scheduler::new(config.interval, boundary, 0.0);
+        Ok(Started { checkpointer: this, a, origin, seconds: begin.elapsed().as_secs_f64() })
+    }
+
+    /// Fills the matrix from `best`, or from another epoch on storage where that one's files turn out to be of no use and
+    /// nothing was given up for it.
+    fn fetch_any(
+        &mut self,
+        (config, test): (&Config, &Test),
+        best: (About, Way),
+        mut offers: Offers,
+        a: &mut Region,
+        make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
+    ) -> Result<(About, Fetched), StartError> {
+        let storage = config.storage.as_ref().expect("an epoch there was chosen");
+        let disk = config.scheme.method == Method::Disk;
+        let mut best = Some(best);
+        while let Some((about, way)) = best.take() {
+            match self.fetch((storage, &about), way, a, &make_group) {
+                Ok(fetched) => return Ok((about, fetched)),
+                Err(trouble) => offers.unusable.push(trouble),
+            }
+            // Where nothing was given up for it, nothing was read beforehand: an older one may do.
+            while disk && best.is_none() && !offers.stored.is_empty() {
+                best = offers.take_best(&self.world, (config, test), false);
+            }
+        }
+        // What was made of it is worth nothing.
+        let me = self.position();
+        Holding::discard(&self.depot, me, &mut self.hold);
+        Err(offers.refused(config, ""))
+    }
+}

@@ -5,7 +5,7 @@
 use std::io;
 
 use super::context::Context;
-use super::pipeline::Work;
+use super::work::Work;
 use crate::comm::Reduce;
 use crate::matrix::{HugeBuffer, Local};
 use crate::threads::Pool;

@@ -9,7 +9,7 @@
 //! begins to exchange is its own affair.
 
 use super::context::Order;
-use super::pipeline::mates;
+use super::crew::mates;
 use super::update::{blas_strips, from_rest};
 use crate::blas::Engine;
 use crate::matrix::Shape;

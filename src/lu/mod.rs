@@ -8,7 +8,13 @@
 //! | carry the exchange out | `swap` | pdlaswp |
 //! | which columns are exchanged while others are multiplied | `halves` | |
 //! | bring columns up to date | `update` | pdupdate |
+//! | apply a panel, part by part, with what may go on beside it | `apply` | |
+//! | one iteration: panels factored, sent, applied | `iteration` | |
 //! | drive all of it, with lookahead | `pipeline` | pdgesvK2 |
+//! | which panels are factored when | `lookahead` | |
+//! | drive it in steps of a process column, where some keep sums | `in_steps` | |
+//! | how many threads factor | `crew` | |
+//! | what it tells and asks whoever looks on | `observer` | |
 //! | back substitution | `solve` | pdtrsv |
 //! | the check | `residual` | pdtest |
 //! | which process column does what, where some keep sums | `roles` | |
@@ -21,13 +27,19 @@
 //! reached, and asks it beforehand where to drain. Nor of failures: it knows columns, their roles, and that an attempt may
 //! have been left.
 
+mod apply;
 mod arrays;
 mod clock;
 mod context;
+mod crew;
 mod exchange;
 mod factor;
 mod halves;
+mod in_steps;
+mod iteration;
+mod lookahead;
 pub mod need;
+mod observer;
 mod panel;
 mod pipeline;
 mod pivots;
@@ -41,11 +53,14 @@ mod standing;
 mod swap;
 mod test;
 mod update;
+mod work;
 
 pub use arrays::own_part;
 pub use clock::{Clock, Part};
 pub use context::{Context, Order, Seat};
-pub use pipeline::{DEPTH_IN_STEPS, Halt, Milestone, Observer, Silent, mates};
+pub use crew::mates;
+pub use in_steps::DEPTH_IN_STEPS;
+pub use observer::{Halt, Milestone, Observer, Silent};
 pub use renew::CHUNK as RENEWAL_CHUNK;
 pub use roles::{Exchange, Past, Progress, Renewal, SUMS_EVER, SUMS_MAX, weight};
 pub use sample::time_stretches;

@@ -8,11 +8,13 @@ use std::io;
 
 use super::arrays::{own_part, work_arrays};
 use super::context::Context;
-use super::pipeline::{Milestone, Observer, Summing, Work, catch_up_in_steps, factorise_in_steps};
+use super::in_steps::{Summing, catch_up_in_steps, factorise_in_steps};
+use super::observer::{Milestone, Observer};
 use super::regain::regain;
 use super::roles::{Exchanges, Past, Progress, weight};
 use super::solve::back_substitute;
 use super::test::{Timer, conclude, forget_resident_peak, generator};
+use super::work::Work;
 use crate::comm::set_phase;
 use crate::faults::{Point, hit};
 use crate::matrix::{HugeBuffer, Local, Shape};

@@ -1,0 +1,214 @@
+//! How a panel that is here is applied: in parts, while rows of the next part travel and the next panel is factored.
+//!
+//! Which parts there are `halves` says, how many threads factor `crew`; what is multiplied is in `update`.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::clock::Part;
+use super::crew::mates;
+use super::halves;
+use super::iteration::{Run, start_broadcast};
+use super::observer::Observer;
+use super::update::{Columns, from_rest, solve};
+use crate::faults::{Point, hit};
+
+/// How long the main thread waits for rows, at a time, for each of the others: they go on multiplying.
+const PATIENCE: Duration = Duration::from_micros(20);
+
+/// Rows that travel while others are multiplied.
+#[derive(Default)]
+pub(super) struct Early {
+    /// The panel whose rows may be under way before its iteration: the ranks of the process column have begun to exchange them
+    /// or will, whoever has the panel.
+    panel: Option<usize>,
+    /// Whether this rank has begun to exchange what is next.
+    begun: bool,
+}
+
+impl<O: Observer> Run<'_, O> {
+    /// Applies panel `k`, which is here, to all columns from block `factored` on. `lead`: the panel to be factored meanwhile.
+    pub(super) fn apply(&mut self, k: usize, lead: Option<usize>, factored: usize) {
+        let in_steps = self.steps.is_some();
+        let shape = &self.context.shape;
+        let first = (factored * self.context.params.nb).min(self.context.params.n);
+        let first = match shape.is_sums() {
+            // What the panel's own columns add to them is eliminated, too.
+            true => shape.col_from_block(k),
+            false => shape.col_map.count_below(first, shape.col),
+        };
+        let parts = self.parts(k, first);
+        let cut = (parts.len() > 1).then(|| parts[0].cols.start);
+        // While the last part is multiplied, the next iteration's first may be on its way.
+        let then = cut.filter(|_| !in_steps && factored > k + 1).and_then(|cut| {
+            let next = self.context.cut(k + 1).filter(|&next| next >= cut)?;
+            Some((k + 1, self.parts(k + 1, next).swap_remove(0)))
+        });
+        if cut.is_some() {
+            self.work.halves.iterations += 1;
+        }
+        let Early { panel, begun } = std::mem::take(&mut self.early);
+        let early = begun && panel == Some(k);
+        self.work.halves.early += u64::from(early);
+        self.exchange(k, &parts[0], early);
+        if in_steps {
+            hit(Point::MultiplyBegin, self.context.place);
+        }
+        match parts.get(1) {
+            None => self.update(k, &parts[0], lead, None),
+            Some(left) => {
+                self.update(k, &parts[0], lead, Some((k, left)));
+                self.early.begun = false;
+                self.exchange(k, left, true);
+                self.update(k, left, None, then.as_ref().map(|(k, columns)| (*k, columns)));
+            }
+        }
+        self.early.panel = then.map(|(next, _)| next);
+    }
+
+    /// The columns from `first` on that panel `k` is applied to, in the parts and the order in which they are multiplied.
+    fn parts(&mut self, k: usize, first: usize) -> Vec<Columns> {
+        let (context, width) = (self.context, self.context.width(k));
+        let cut = context.cut(k);
+        let halves = halves::parts(first..context.shape.cols, cut);
+        let wide = context.shape.cols - from_rest(&context.shape, context.params.depth, k);
+        let (u, len) = (self.work.rest.as_mut_ptr(), self.work.rest.as_slice().len());
+        let column = |(i, cols): (usize, Range<usize>)| {
+            let of = context.engine.upper_len(width, cols.len());
+            let at = if cut.is_some() && i == 0 { halves::right_at(len, of) } else { 0 };
+            // SAFETY: within the buffer.
+            let mut columns = Columns::new(context, width, self.a, cols, unsafe { u.add(at) });
+            if cut.is_some() {
+                columns.wide = wide;
+            }
+            columns
+        };
+        halves.into_iter().enumerate().map(column).collect()
+    }
+
+    /// Has the rows of `columns` exchanged as panel `k` asks for. `begun`: that is under way, or through already.
+    fn exchange(&mut self, k: usize, columns: &Columns, begun: bool) {
+        let slot = self.slot(k);
+        let before = self.clock.enter(Part::Swap);
+        let work = &mut *self.work;
+        if begun {
+            work.halves.hidden += u64::from(!work.far.under_way());
+        } else {
+            let request = columns.request(&work.panels[slot]);
+            // SAFETY: the whole local matrix, columns nobody else touches, and U's buffer.
+            unsafe { work.far.begin(self.context, request, Some(self.pool)) };
+        }
+        work.far.finish(self.context, self.pool, self.clock);
+        self.clock.enter(before);
+    }
+
+    /// Whether rows of a panel whose iteration is still to come may be under way.
+    pub(super) fn is_early(&self) -> bool {
+        self.early.panel.is_some()
+    }
+
+    /// Ends the exchange that may be under way before its iteration, which does not come.
+    pub(super) fn finish_early(&mut self) {
+        let Early { panel, begun } = std::mem::take(&mut self.early);
+        if let Some(k) = panel {
+            self.await_panel(k);
+            let cut = self.context.cut(k).expect("what is early is one half");
+            let columns = self.parts(k, cut).swap_remove(0);
+            self.exchange(k, &columns, begun);
+        }
+    }
+
+    /// Applies panel `k` to `columns`, whose rows have been exchanged. `lead`: the panel to be factored meanwhile. `soon`: a
+    /// panel, and the columns whose rows are exchanged meanwhile as it asks for, from when it is here.
+    fn update(
+        &mut self,
+        k: usize,
+        columns: &Columns,
+        lead: Option<usize>,
+        soon: Option<(usize, &Columns)>,
+    ) {
+        let (context, slot, quiet) = (self.context, self.slot(k), self.quiet());
+        let slots = self.work.panels.len();
+        let work = &mut *self.work;
+        // SAFETY: the whole local matrix, columns nobody else touches, and U's buffer.
+        let rest = unsafe {
+            let often = soon.is_some();
+            solve(context, &work.panels[slot], columns, often, self.pool, self.clock)
+        };
+        if let Some((_, columns)) = soon.filter(|(of, _)| *of == k) {
+            // All threads help to copy what is sent first.
+            let before = self.clock.enter(Part::Swap);
+            let request = columns.request(&work.panels[slot]);
+            // SAFETY: as above; the multiplication does not touch these.
+            unsafe { work.far.begin(context, request, Some(self.pool)) };
+            self.early.begun = true;
+            self.clock.enter(before);
+        }
+        self.flops += rest.flops();
+        let before = self.clock.enter(Part::Multiply);
+        let threads = self.pool.threads();
+        let mates = lead.map_or(0, |next| mates(threads, context.width(next), rest.columns()));
+        let a = self.a;
+        let clock = RefCell::new(&mut *self.clock);
+        let panels = RefCell::new(&mut work.panels);
+        let (factor, far) = (&mut work.factor, RefCell::new(&mut work.far));
+        let begun = RefCell::new(&mut self.early.begun);
+        // Rows that may travel meanwhile do.
+        let look_after_rows = || {
+            let Some((of, columns)) = soon else { return };
+            let (mut far, mut begun) = (far.borrow_mut(), begun.borrow_mut());
+            if **begun && !far.under_way() {
+                return;
+            }
+            let mut clock = clock.borrow_mut();
+            let before = clock.enter(Part::Swap);
+            let panel = &mut panels.borrow_mut()[of % slots];
+            if !**begun && panel.is_here(of) {
+                panel.open(context);
+                // SAFETY: as above.
+                unsafe { far.begin(context, columns.request(panel), None) };
+                **begun = true;
+            }
+            let patience = PATIENCE * (threads as u32 - 1);
+            let mut since = Instant::now();
+            while far.under_way() {
+                if far.advance(context) {
+                    since = Instant::now();
+                } else if since.elapsed() >= patience {
+                    break;
+                }
+            }
+            clock.enter(before);
+        };
+        self.pool.spread(
+            rest.tasks(),
+            |task| rest.run(task),
+            mates,
+            |crew| {
+                if let Some(next) = lead {
+                    let panel = &mut panels.borrow_mut()[next % slots];
+                    // SAFETY: the panel's columns are not among those the tasks work on.
+                    unsafe { factor.run(context, panel, a, crew, &mut clock.borrow_mut()) };
+                    if !quiet {
+                        start_broadcast(context, panel);
+                        hit(Point::PanelSent, context.place);
+                    }
+                }
+                look_after_rows();
+            },
+            || {
+                // Pass on what has come in while we multiply.
+                for panel in panels.borrow_mut().iter_mut() {
+                    if let Some(broadcast) = &mut panel.broadcast
+                        && broadcast.complete(context.along())
+                    {
+                        panel.broadcast = None;
+                    }
+                }
+                look_after_rows();
+            },
+        );
+        self.clock.enter(before);
+    }
+}

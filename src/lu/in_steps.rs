@@ -1,0 +1,134 @@
+//! The factorisation where process columns keep sums: in steps, each of which a process column does whole or not at all.
+//!
+//! It goes on where an attempt was lost, with other roles, and new sums are made on its way. `standing` calls it; an iteration is
+//! the same as the `pipeline`'s.
+
+use std::time::Instant;
+
+use super::clock::{Clock, Part};
+use super::context::Context;
+use super::iteration::{InSteps, Run};
+use super::observer::{Observer, Silent};
+use super::renew::{refresh, refreshes_at, renew};
+use super::roles::{Exchanges, Progress};
+use super::work::Work;
+use crate::comm::Steps;
+use crate::faults::{Point, hit};
+use crate::threads::Pool;
+
+/// What sums are made of.
+#[derive(Clone, Copy)]
+pub struct Summing<'a> {
+    pub exchanges: &'a Exchanges<'a>,
+    /// The numbers of new ones, which are to be made as soon as no panel is factored ahead.
+    pub new: &'a [usize],
+}
+
+/// The largest lookahead with which a factorisation goes in steps: all panels that a step needs have come before it begins.
+pub const DEPTH_IN_STEPS: usize = 1;
+
+/// Factors in steps from boundary `start`, where panel `start` may be factored already: then its process column has it.
+///
+/// Before a step of iteration k all ranks of the grid have panel k. So wherever an attempt is lost, each process column has
+/// applied all panels before some k and nothing of k, and those k differ by one at most; whoever is behind has all it needs to
+/// catch up ([`catch_up_in_steps`]). Ranks whose sums are still to be made wait for panels with all others, and apply none.
+///
+/// # Safety
+/// As for [`super::pipeline::factorise`].
+#[allow(clippy::too_many_arguments)] // those of `factorise` and two
+pub unsafe fn factorise_in_steps<O: Observer>(
+    context: &Context,
+    a: *mut f64,
+    (start, ready): (usize, bool),
+    summing: Summing,
+    work: &mut Work,
+    progress: &mut Progress,
+    pool: &mut Pool,
+    clock: &mut Clock,
+    observer: &mut O,
+) {
+    let (blocks, depth) = (context.params.blocks(), context.params.depth);
+    assert!(depth <= DEPTH_IN_STEPS, "refused beforehand");
+    let steps = Some(InSteps { steps: Steps::begin(&context.column), progress, quiet: false });
+    let mut run = Run::new(context, a, work, (pool, clock), observer, steps);
+    let mut factored = start;
+    if ready {
+        run.share(start);
+        factored += 1;
+    }
+    let mut renewing = !summing.new.is_empty();
+    let refreshes = |k: usize| context.has_sums() && refreshes_at(k, blocks);
+    for k in start..blocks {
+        if factored == k {
+            if std::mem::take(&mut renewing) {
+                run.renew(k, summing);
+            }
+            if refreshes(k) {
+                run.refresh(k, summing.exchanges);
+            }
+        }
+        run.observer.iteration(k, blocks, run.clock.elapsed());
+        if factored == k {
+            run.factor_alone(k, k);
+            factored += 1;
+        }
+        let ahead = factored <= k + depth && factored < blocks && !renewing && !refreshes(factored);
+        let next = ahead.then_some(factored);
+        factored += usize::from(next.is_some());
+        run.iterate(k, next, factored);
+        run.observer.multiplied(run.clock.spent(Part::Multiply), run.flops);
+    }
+    run.finish_broadcasts();
+    // Whoever is past this knows that the others of its process column have done their last step.
+    let last = run.steps.as_ref().map(|own| own.steps.step());
+    drop(last);
+}
+
+/// Takes the one step by which this process column is behind the others, with the panel that it has.
+///
+/// # Safety
+/// As for [`super::pipeline::factorise`].
+pub unsafe fn catch_up_in_steps(
+    context: &Context,
+    a: *mut f64,
+    work: &mut Work,
+    progress: &mut Progress,
+    pool: &mut Pool,
+) {
+    let k = progress.applied;
+    let ahead = context.params.depth > 0 && k + 1 < context.params.blocks();
+    let steps = Some(InSteps { steps: Steps::begin(&context.column), progress, quiet: true });
+    let (mut clock, mut observer) = (Clock::start(), Silent);
+    let (clock, observer) = (&mut clock, &mut observer);
+    let mut run = Run::new(context, a, work, (pool, clock), observer, steps);
+    let next = ahead.then_some(k + 1);
+    run.iterate(k, next, k + 1 + usize::from(ahead));
+    let last = run.steps.as_ref().map(|own| own.steps.step());
+    drop(last);
+}
+
+impl<O: Observer> Run<'_, O> {
+    /// Has new sums made at boundary `k`. Nobody changes what these are made of before its process column's next step, so when
+    /// all of its ranks have given their share.
+    fn renew(&mut self, k: usize, of: Summing) {
+        let before = self.clock.enter(Part::Other);
+        let began = Instant::now();
+        renew(self.context, self.view(), k, of.exchanges, of.new);
+        if let Some(own) = &mut self.steps
+            && !own.progress.generated
+        {
+            (own.progress.generated, own.progress.applied, own.progress.factored) = (true, k, k);
+        }
+        self.clock.enter(before);
+        self.observer.renewed(k, began.elapsed().as_secs_f64());
+        hit(Point::Renewed, self.context.place);
+    }
+
+    /// Has the sums made again at boundary `k`, as above. Rows of which they are made again and those of which they are not yet
+    /// are both the sums at this boundary: so they are of use whoever is lost amid it.
+    fn refresh(&mut self, k: usize, exchanges: &Exchanges) {
+        let before = self.clock.enter(Part::Other);
+        refresh(self.context, self.view(), k, exchanges);
+        self.clock.enter(before);
+    }
+}

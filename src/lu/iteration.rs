@@ -1,0 +1,268 @@
+//! What one iteration of a factorisation does on one rank: panels that are factored, that travel and that are applied.
+//!
+//! `pipeline` and `in_steps` say in which order; `apply` is the part of it that takes all the time.
+
+use ndarray::{ArrayViewMut2, ShapeBuilder};
+use std::ops::Range;
+
+use super::apply::Early;
+use super::clock::{Clock, Part};
+use super::context::Context;
+use super::observer::Observer;
+use super::panel::Panel;
+use super::roles::Progress;
+use super::update::{Columns, Multiplication, prepare};
+use super::work::Work;
+use crate::comm::{Broadcast, Step, Steps};
+use crate::faults::{Point, hit};
+use crate::matrix::Shape;
+use crate::threads::Pool;
+
+const TAG: i32 = 16;
+/// Broadcasts of successive panels carry tags of their own, so that they cannot be mixed up.
+const TAGS: usize = 64;
+
+/// One factorisation under way on one rank.
+pub(super) struct Run<'a, O> {
+    pub(super) context: &'a Context<'a>,
+    pub(super) a: *mut f64,
+    pub(super) work: &'a mut Work,
+    pub(super) pool: &'a mut Pool,
+    pub(super) clock: &'a mut Clock,
+    pub(super) observer: &'a mut O,
+    /// Operations of the multiplications done.
+    pub(super) flops: f64,
+    pub(super) early: Early,
+    /// There where each process column is to have done all of an iteration or nothing of it.
+    pub(super) steps: Option<InSteps<'a>>,
+}
+
+/// A factorisation in steps: what a process column begins together it ends together.
+pub(super) struct InSteps<'a> {
+    pub(super) steps: Steps,
+    pub(super) progress: &'a mut Progress,
+    /// Panels stay where they are for now.
+    pub(super) quiet: bool,
+}
+
+impl<'a, O: Observer> Run<'a, O> {
+    pub(super) fn new(
+        context: &'a Context<'a>,
+        a: *mut f64,
+        work: &'a mut Work,
+        (pool, clock): (&'a mut Pool, &'a mut Clock),
+        observer: &'a mut O,
+        steps: Option<InSteps<'a>>,
+    ) -> Self {
+        let early = Early::default();
+        Self { context, a, work, pool, clock, observer, flops: 0.0, early, steps }
+    }
+
+    /// The whole local matrix.
+    pub(super) fn view(&mut self) -> ArrayViewMut2<'a, f64> {
+        let Shape { rows, cols, ld, .. } = self.context.shape;
+        // SAFETY: it is there as long as this, and nobody else touches it.
+        unsafe { ArrayViewMut2::from_shape_ptr((rows, cols).strides((ld, 1)), self.a) }
+    }
+
+    /// Passes on panel `k`, which is factored.
+    pub(super) fn share(&mut self, k: usize) {
+        let slot = self.slot(k);
+        if !self.owns_column(k) {
+            self.work.panels[slot].begin(self.context, k);
+        }
+        start_broadcast(self.context, &mut self.work.panels[slot]);
+    }
+
+    /// From here on this process column does a step, all of it or nothing.
+    fn step(&self) -> Option<Step> {
+        self.steps.as_ref().map(|own| own.steps.step())
+    }
+
+    pub(super) fn quiet(&self) -> bool {
+        self.steps.as_ref().is_some_and(|own| own.quiet)
+    }
+
+    pub(super) fn slot(&self, k: usize) -> usize {
+        k % self.work.panels.len()
+    }
+
+    fn owns_column(&self, k: usize) -> bool {
+        self.context.shape.col_map.owner(k * self.context.params.nb) == self.context.shape.col
+    }
+
+    /// Local columns of panel `k`, without the right-hand side where that is in the same block.
+    fn panel_columns(&self, k: usize) -> Range<usize> {
+        let first = self.context.shape.col_from_block(k);
+        first..first + self.context.width(k)
+    }
+
+    /// Waits for panel `k`'s message and derives from it what the update needs.
+    pub(super) fn await_panel(&mut self, k: usize) {
+        let slot = self.slot(k);
+        let panel = &mut self.work.panels[slot];
+        debug_assert_eq!(panel.k, k);
+        if let Some(broadcast) = &mut panel.broadcast {
+            let before = self.clock.enter(Part::Broadcast);
+            broadcast.wait_arrived(self.context.along());
+            self.clock.enter(before);
+        }
+        panel.open(self.context);
+    }
+
+    pub(super) fn finish_broadcasts(&mut self) {
+        let before = self.clock.enter(Part::Broadcast);
+        for panel in &mut self.work.panels {
+            if let Some(mut broadcast) = panel.broadcast.take() {
+                broadcast.finish(self.context.along());
+            }
+        }
+        self.clock.enter(before);
+    }
+
+    /// Makes the slot of panel `k` ready for it and, where it comes from elsewhere, begins to
+    /// receive it.
+    fn begin_panel(&mut self, k: usize) {
+        let slot = self.slot(k);
+        let panel = &mut self.work.panels[slot];
+        if let Some(mut broadcast) = panel.broadcast.take() {
+            let before = self.clock.enter(Part::Broadcast);
+            broadcast.finish(self.context.along());
+            self.clock.enter(before);
+        }
+        self.work.panels[slot].begin(self.context, k);
+        if !self.owns_column(k) && !self.quiet() {
+            start_broadcast(self.context, &mut self.work.panels[slot]);
+        }
+    }
+
+    /// Brings the columns of panel `next` up to date with panels `k..next`, all but the last
+    /// multiplication, which is returned.
+    fn catch_up(&mut self, k: usize, next: usize) -> Option<Multiplication> {
+        let cols = self.panel_columns(next);
+        let mut left = None;
+        for earlier in k..next {
+            if let Some(multiplication) = left.take() {
+                self.multiply(&multiplication);
+            }
+            self.await_panel(earlier);
+            let slot = self.slot(earlier);
+            let work = &mut *self.work;
+            let (panel, u) = (&work.panels[slot], work.ahead.as_mut_ptr());
+            let columns = Columns::new(self.context, panel.width, self.a, cols.clone(), u);
+            // SAFETY: the whole local matrix, these columns, and a buffer of a panel's width.
+            left = Some(unsafe {
+                prepare(self.context, panel, &columns, &mut work.near, self.pool, self.clock)
+            });
+        }
+        left
+    }
+
+    fn multiply(&mut self, multiplication: &Multiplication) {
+        let before = self.clock.enter(Part::Multiply);
+        self.pool.run(multiplication.tasks(), |task| multiplication.run(task));
+        self.clock.enter(before);
+        self.flops += multiplication.flops();
+    }
+
+    /// Factors panel `next` while panels `k..next` wait, with nothing else to overlap it with.
+    pub(super) fn factor_alone(&mut self, k: usize, next: usize) {
+        self.begin_panel(next);
+        if self.owns_column(next) {
+            let step = self.step();
+            if let Some(multiplication) = self.catch_up(k, next) {
+                self.multiply(&multiplication);
+            }
+            let slot = self.slot(next);
+            let work = &mut *self.work;
+            let panel = &mut work.panels[slot];
+            // SAFETY: the whole local matrix.
+            self.pool.together(|crew| unsafe {
+                work.factor.run(self.context, panel, self.a, crew, self.clock);
+            });
+            if let Some(own) = &mut self.steps {
+                own.progress.factored = next + 1;
+            }
+            drop(step);
+            start_broadcast(self.context, &mut self.work.panels[slot]);
+            hit(Point::PanelSent, self.context.place);
+        }
+    }
+
+    /// Applies panel `k` to all columns from block `factored` on, and factors panel `next`, whose
+    /// block is the one before those, on the way.
+    pub(super) fn iterate(&mut self, k: usize, next: Option<usize>, factored: usize) {
+        let in_steps = self.steps.is_some();
+        if in_steps {
+            self.await_panel(k);
+            hit(Point::PanelHere, self.context.place);
+        }
+        if let Some(next) = next {
+            self.begin_panel(next);
+        }
+        let before = self.clock.enter(Part::Broadcast);
+        if in_steps && !self.quiet() {
+            // Whoever is past this knows that all have the panel.
+            self.context.grid.barrier();
+        }
+        let step = self.step();
+        self.clock.enter(before);
+        if in_steps {
+            hit(Point::StepBegin, self.context.place);
+        }
+        let quiet = self.quiet();
+        let ours = next.filter(|&next| self.owns_column(next));
+        // With threads the rest is prepared before the panel is factored, so that they can multiply
+        // meanwhile; where no rank has any, the panel goes first, so that others wait less for it.
+        let overlap = self.context.order.overlap();
+        if let Some(next) = ours {
+            if let Some(multiplication) = self.catch_up(k, next) {
+                self.multiply(&multiplication);
+            }
+            if !overlap {
+                let slot = self.slot(next);
+                let work = &mut *self.work;
+                let panel = &mut work.panels[slot];
+                // SAFETY: the whole local matrix.
+                self.pool.together(|crew| unsafe {
+                    work.factor.run(self.context, panel, self.a, crew, self.clock);
+                });
+                if !quiet {
+                    start_broadcast(self.context, &mut work.panels[slot]);
+                    hit(Point::PanelSent, self.context.place);
+                }
+            }
+        }
+        self.await_panel(k);
+        if self.steps.as_ref().is_none_or(|own| own.progress.generated) {
+            self.apply(k, ours.filter(|_| overlap), factored);
+        }
+        if let Some(own) = &mut self.steps {
+            own.progress.applied = k + 1;
+            if let Some(next) = ours {
+                own.progress.factored = next + 1;
+            }
+        }
+        drop(step);
+        if in_steps {
+            hit(Point::StepEnd, self.context.place);
+        }
+    }
+}
+
+/// Begins the broadcast of the panel in `panel`, at its owner once it is factored, at the others
+/// as soon as its slot is free.
+pub(super) fn start_broadcast(context: &Context, panel: &mut Panel) {
+    if context.along().size() == 1 {
+        return;
+    }
+    let root = context.shape.col_map.owner(panel.k * context.params.nb);
+    let tag = TAG + (panel.k % TAGS) as i32;
+    let message = panel.message();
+    let (data, len) = (message.as_mut_ptr(), message.len());
+    // SAFETY: the slot keeps the message where it is and is not begun anew before the broadcast
+    // is over; receivers look at it only after it has arrived.
+    panel.broadcast = Some(unsafe {
+        Broadcast::start(context.along(), context.params.bcast, data, len, root, tag)
+    });
+}

@@ -1,0 +1,131 @@
+//! Which panels are factored before which is applied, and where the pipeline drains: pure.
+//!
+//! `pipeline` asks at each iteration and does what it is told. A boundary that is to be reached cleanly is asked for as soon as
+//! a panel could be factored across it; so with a lookahead that is some iterations before it is reached.
+
+/// What has been factored, and what may be next.
+pub struct Lookahead {
+    blocks: usize,
+    depth: usize,
+    /// Panels before it are factored.
+    factored: usize,
+    /// Nobody need be asked about boundaries up to here.
+    asked: usize,
+    /// No panel may be factored across this boundary.
+    drain: Option<usize>,
+}
+
+impl Lookahead {
+    /// At boundary `start` of a matrix of so many block columns, which is clean.
+    pub fn new(start: usize, blocks: usize, depth: usize) -> Self {
+        Self { blocks, depth, factored: start, asked: start, drain: None }
+    }
+
+    /// Panels before this one are factored, or about to be.
+    pub fn factored(&self) -> usize {
+        self.factored
+    }
+
+    /// Whether boundary `k`, at which iteration k begins, is to be reached cleanly: then it is.
+    pub fn is_clean(&mut self, k: usize, drains: impl FnOnce(usize) -> bool) -> bool {
+        // Without lookahead nobody has asked about this boundary before.
+        if self.factored == k {
+            self.ask(drains);
+        }
+        self.drain.take_if(|at| *at == k).is_some()
+    }
+
+    /// The next panel to be factored in iteration `k`, if there is one more.
+    pub fn next(&mut self, k: usize, drains: impl FnOnce(usize) -> bool) -> Option<usize> {
+        if self.drain.is_some() || self.factored >= self.blocks || self.factored > k + self.depth {
+            return None;
+        }
+        self.ask(drains);
+        if self.drain.is_some() {
+            return None;
+        }
+        self.factored += 1;
+        Some(self.factored - 1)
+    }
+
+    /// Asks about the boundary before the next panel, once.
+    fn ask(&mut self, drains: impl FnOnce(usize) -> bool) {
+        if self.factored > self.asked {
+            self.asked = self.factored;
+            if drains(self.factored) {
+                self.drain = Some(self.factored);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Wherever it begins and whichever boundaries are to be clean: each is asked about once, in order; at a clean one no
+        /// panel is factored ahead, and at no other is anything held back.
+        #[test]
+        fn panels_go_ahead_as_far_as_they_may(
+            start in 0usize..20,
+            blocks in 0usize..20,
+            depth in 0usize..6,
+            clean in proptest::collection::vec(any::<bool>(), 20),
+        ) {
+            let mut ahead = Lookahead::new(start, blocks, depth);
+            let (mut asked, mut factored) = (Vec::new(), Vec::new());
+            for k in start..blocks {
+                let mut drains = |boundary: usize| {
+                    asked.push(boundary);
+                    clean[boundary]
+                };
+                let here = ahead.is_clean(k, &mut drains);
+                // Where it begins it is clean as it is.
+                prop_assert_eq!(here, k > start && clean[k]);
+                if here {
+                    prop_assert_eq!(ahead.factored(), k);
+                }
+                while let Some(panel) = ahead.next(k, &mut drains) {
+                    factored.push(panel);
+                }
+                // Panel k is there to be applied.
+                let stop = (k + 1..blocks).find(|&boundary| clean[boundary]).unwrap_or(blocks);
+                prop_assert_eq!(ahead.factored(), stop.min(k + depth + 1));
+            }
+            prop_assert_eq!(factored, Vec::from_iter(start..blocks));
+            prop_assert_eq!(asked, Vec::from_iter(start + 1..blocks));
+        }
+    }
+
+    #[test]
+    fn a_boundary_is_asked_about_as_soon_as_a_panel_could_cross_it() {
+        let mut ahead = Lookahead::new(0, 10, 2);
+        let mut asked = Vec::new();
+        assert!(!ahead.is_clean(0, |_| unreachable!("it begins here")));
+        while ahead
+            .next(0, |k| {
+                asked.push(k);
+                false
+            })
+            .is_some()
+        {}
+        assert_eq!((ahead.factored(), asked), (3, vec![1, 2]));
+        assert!(!ahead.is_clean(1, |_| unreachable!("asked about before")));
+        assert_eq!(ahead.next(1, |k| k == 3), None);
+        assert_eq!(ahead.next(2, |_| unreachable!("held back")), None);
+        assert!(!ahead.is_clean(2, |_| unreachable!()));
+        assert!(ahead.is_clean(3, |_| unreachable!()));
+        assert_eq!(ahead.next(3, |_| unreachable!("reached")), Some(3));
+    }
+
+    #[test]
+    fn without_lookahead_it_is_asked_about_when_it_is_reached() {
+        let mut ahead = Lookahead::new(4, 6, 0);
+        assert_eq!(ahead.next(4, |_| unreachable!()), Some(4));
+        assert_eq!(ahead.next(4, |_| unreachable!("it could not be factored yet")), None);
+        assert!(ahead.is_clean(5, |k| k == 5));
+        assert_eq!(ahead.next(5, |_| unreachable!()), Some(5));
+    }
+}

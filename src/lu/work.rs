@@ -1,0 +1,61 @@
+//! The work arrays of a factorisation, of the lengths that `need` counts.
+//!
+//! They outlive an attempt: what is left of a lost one's messages is ended, and panels that are here stay.
+
+use std::io;
+
+use super::context::Context;
+use super::factor::Factor;
+use super::panel::Panel;
+use super::swap::Swapper;
+use crate::matrix::HugeBuffer;
+use crate::outcome::Halves;
+use crate::threads::Pool;
+
+/// Exchanges of rows that may be under way side by side have a tag each.
+const NEAR_TAG: i32 = 2;
+const FAR_TAG: i32 = 4;
+
+/// The work arrays of a factorisation.
+pub struct Work {
+    pub(super) panels: Vec<Panel>,
+    pub(super) factor: Factor,
+    /// For the columns of the panel that is next, and for the rest, whose exchange may be under way meanwhile.
+    pub(super) near: Swapper,
+    pub(super) far: Swapper,
+    /// U for the same.
+    pub(super) ahead: HugeBuffer,
+    pub(super) rest: HugeBuffer,
+    /// What was done in halves so far.
+    pub halves: Halves,
+}
+
+impl Work {
+    pub fn new(context: &Context, pool: &mut Pool) -> io::Result<Self> {
+        let lengths = context.lengths(pool.threads());
+        let panels = (0..lengths.slots).map(|_| Panel::new(&lengths, pool));
+        Ok(Self {
+            panels: panels.collect::<io::Result<_>>()?,
+            factor: Factor::new(&lengths, pool)?,
+            near: Swapper::new(lengths.swap_ahead, NEAR_TAG),
+            far: Swapper::new(lengths.swap_rest, FAR_TAG),
+            ahead: HugeBuffer::touched(lengths.ahead, pool)?,
+            rest: HugeBuffer::touched(lengths.rest, pool)?,
+            halves: Halves::default(),
+        })
+    }
+
+    /// Ends the messages under way of an attempt that was lost; panels that are here stay.
+    pub fn give_up_messages(&mut self) {
+        self.panels.iter_mut().for_each(|panel| panel.broadcast = None);
+        self.near.give_up();
+        self.far.give_up();
+    }
+
+    /// Bytes of all of it, as it is.
+    pub fn bytes(&self) -> u64 {
+        let panels: u64 = self.panels.iter().map(Panel::bytes).sum();
+        let upper = self.ahead.bytes() + self.rest.bytes();
+        panels + self.factor.bytes() + self.near.bytes() + self.far.bytes() + upper
+    }
+}

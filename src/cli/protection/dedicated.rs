@@ -6,7 +6,9 @@
 
 use std::time::Instant;
 
-use super::{Account, Guard, Guardian};
+use super::Guardian;
+use super::account::Account;
+use super::guard::{Guard, Whose};
 use crate::checkpoint::mpi::Positions;
 use crate::checkpoint::{Origin, Started, World};
 use crate::cli::agreement::Ended;
@@ -65,22 +67,15 @@ impl Guardian<'_> {
                 restored.boundary
             }
         };
-        let mut guard = Guard {
-            checkpointer,
-            len: 0,
-            account: Account::default(),
-            earlier: None,
-            stored: None,
-            watcher,
-            stop: false,
-            blocks,
+        let whose = Whose {
             position,
             host: &self.host,
-            looked: Instant::now(),
-            said: None,
+            len: 0,
+            blocks,
             others_wait: true,
             has_state: false,
         };
+        let mut guard = Guard::new(checkpointer, Account::default(), watcher, whose);
         let could_not = || Ended::new(Exit::Environment, "those that compute could not begin");
         let told = |guard: &Guard<_>| match guard.checkpointer.world().first_says(WELL) {
             CANNOT => Err(could_not()),

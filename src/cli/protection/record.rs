@@ -1,0 +1,128 @@
+//! The results of finished tests as they are kept, in memory and on storage, and which of them are this run's. Pure.
+//!
+//! A restart does not compute them again: `stock` sorts out what it finds, `solve` keeps what it has computed.
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::outcome::Outcome;
+use crate::params::TestParams;
+
+/// A finished test's result, as it is kept in memory.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Record {
+    /// Which test exactly: a file that was changed meanwhile has other tests.
+    pub(super) digest: u64,
+    /// The supervised run it was computed in, if any.
+    #[serde(default)]
+    pub(super) run_id: Option<String>,
+    pub(super) outcome: Outcome,
+}
+
+/// A digest of everything that must be alike for a test to be the same: of its choices in the upper half, of
+/// what the last bits of results depend on in the lower.
+pub fn digest(params: &TestParams, rounding: &str) -> u64 {
+    let text = serde_json::to_string(params).expect("plain values have a JSON form");
+    xxh3_64(text.as_bytes()) >> 32 << 32 | xxh3_64(rounding.as_bytes()) >> 32
+}
+
+/// Whether two digests are of one test that was not computed alike.
+pub(super) fn rounds_otherwise(one: u64, other: u64) -> bool {
+    one >> 32 == other >> 32 && one != other
+}
+
+/// What was kept, sorted out.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// This run's: number and result, each test once.
+    pub(super) finished: Vec<(u32, Record)>,
+    /// Whether there are others.
+    pub(super) stale: bool,
+}
+
+/// Sorts out `results`, number and text, for a run of tests with these digests, supervised as `own` if at all. `in_progress`:
+/// whether there is a test to be gone on with.
+pub(super) fn sort<'r>(
+    results: impl Iterator<Item = (u32, &'r Vec<u8>)>,
+    tests: &[u64],
+    own: Option<&str>,
+    in_progress: bool,
+) -> Kept {
+    let mut kept = Kept::default();
+    // What another supervised run has left behind, on a node it had lost, say, is its result, not this one's;
+    // unless there is a test to be gone on with.
+    let others = |record: &Record| {
+        let both = own.is_some() && record.run_id.is_some();
+        both && own != record.run_id.as_deref() && !in_progress
+    };
+    for (number, bytes) in results {
+        match serde_json::from_slice::<Record>(bytes) {
+            Ok(record) if others(&record) => kept.stale = true,
+            Ok(record) if tests.get(number as usize) == Some(&record.digest) => {
+                if kept.finished.iter().all(|(known, _)| *known != number) {
+                    kept.finished.push((number, record));
+                }
+            }
+            _ => kept.stale = true,
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::Rng;
+    use crate::report::test_values::{outcome, params};
+
+    fn record(digest: u64, run_id: Option<&str>) -> Vec<u8> {
+        let record = Record { digest, run_id: run_id.map(str::to_owned), outcome: outcome() };
+        serde_json::to_vec(&record).unwrap()
+    }
+
+    fn sorted(
+        results: &[(u32, Vec<u8>)],
+        tests: &[u64],
+        own: Option<&str>,
+        in_progress: bool,
+    ) -> (Vec<u32>, bool) {
+        let results = results.iter().map(|(number, bytes)| (*number, bytes));
+        let Kept { finished, stale } = sort(results, tests, own, in_progress);
+        (finished.into_iter().map(|(number, _)| number).collect(), stale)
+    }
+
+    #[test]
+    fn results_of_this_runs_tests_count_once() {
+        let all = [(1, record(11, None)), (0, record(10, None)), (1, record(11, None))];
+        assert_eq!(sorted(&all, &[10, 11, 12], None, false), (vec![1, 0], false));
+        // Another test under its number, no such test, and what cannot be read.
+        assert_eq!(sorted(&all, &[10, 99], None, false), (vec![0], true));
+        assert_eq!(sorted(&all, &[10], None, false), (vec![0], true));
+        assert_eq!(sorted(&[(0, b"{".to_vec())], &[10], None, true), (vec![], true));
+    }
+
+    #[test]
+    fn another_supervised_runs_results_count_only_where_a_test_is_gone_on_with() {
+        for (own, theirs) in
+            [(None, None), (None, Some("a")), (Some("a"), None), (Some("a"), Some("a"))]
+        {
+            let all = [(0, record(10, theirs))];
+            for in_progress in [false, true] {
+                assert_eq!(sorted(&all, &[10], own, in_progress), (vec![0], false));
+            }
+        }
+        let all = [(0, record(10, Some("b")))];
+        assert_eq!(sorted(&all, &[10], Some("a"), false), (vec![], true));
+        assert_eq!(sorted(&all, &[10], Some("a"), true), (vec![0], false));
+    }
+
+    #[test]
+    fn a_digest_tells_choices_from_rounding() {
+        let one = digest(&params(), "blis");
+        let rounded = digest(&params(), "openblas");
+        let other = digest(&TestParams { rng: Rng::Xoshiro, ..params() }, "blis");
+        assert!(one == digest(&params(), "blis") && one != rounded && one != other);
+        assert!(rounds_otherwise(one, rounded));
+        assert!(!rounds_otherwise(one, one) && !rounds_otherwise(one, other));
+    }
+}

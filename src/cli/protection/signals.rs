@@ -1,0 +1,38 @@
+//! The signals that ask a protected run for an end: at the next boundary (SIGTERM, SIGUSR1), or after the next save (SIGUSR2).
+//!
+//! They only leave word here; `guard` looks at boundaries, where all ranks do as rank 0 does.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
+static STOP_NOW: AtomicBool = AtomicBool::new(false);
+static STOP_AFTER_SAVE: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn on_signal(signal: libc::c_int) {
+    if signal == Signal::SIGUSR2 as libc::c_int {
+        STOP_AFTER_SAVE.store(true, Ordering::Relaxed);
+    } else {
+        STOP_NOW.store(true, Ordering::Relaxed);
+    }
+}
+
+/// From here on they are obeyed.
+pub(super) fn obey() {
+    let action =
+        SigAction::new(SigHandler::Handler(on_signal), SaFlags::SA_RESTART, SigSet::empty());
+    for signal in [Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2] {
+        // SAFETY: the handler only stores to atomics.
+        let _ = unsafe { sigaction(signal, &action) };
+    }
+}
+
+/// Whether a stop at the next boundary is wanted.
+pub(super) fn stop_now() -> bool {
+    STOP_NOW.load(Ordering::Relaxed)
+}
+
+/// Whether one after the next save is.
+pub(super) fn stop_after_save() -> bool {
+    STOP_AFTER_SAVE.load(Ordering::Relaxed)
+}

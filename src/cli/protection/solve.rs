@@ -1,0 +1,246 @@
+//! One test under protection, on a rank of the grid: its memory is taken, it begins or goes on, and its result is kept.
+//!
+//! `take` and what stands at its end are for ranks that keep checksums alone as well (`dedicated`).
+
+use super::account::{Account, STATE_BYTES};
+use super::guard::{Guard, Whose};
+use super::record::Record;
+use super::{Guardian, dedicated, words};
+use crate::checkpoint::level2::{Storage, patiently};
+use crate::checkpoint::mpi::{Group, Positions};
+use crate::checkpoint::{Checkpointer, Config, Origin, Restart as Continue, Started, Test, World};
+use crate::cli::agreement::Ended;
+use crate::cli::exit::Exit;
+use crate::cli::nonstop::Story;
+use crate::cli::{level2, say};
+use crate::comm::{Reduce, set_phase};
+use crate::lu::{Context, Observer, Start, solve_test, unix_seconds};
+use crate::matrix::Local;
+use crate::memory::Part;
+use crate::memory::header::{Doing, Head};
+use crate::outcome::Outcome;
+use crate::params::TestParams;
+use crate::supervise::start::in_place::{self, ANEW};
+use crate::supervise::start::launcher::own_run_id;
+use crate::threads::Pool;
+
+impl Guardian<'_> {
+    /// Takes this position's memory in a test, and gets it back where there is something to go on from. All of the `world`
+    /// together.
+    pub(super) fn take(
+        &self,
+        params: &TestParams,
+        (number, digest): (usize, u64),
+        world: Positions,
+        ld: usize,
+        storage: Option<Storage>,
+    ) -> Result<Started<Positions, Group>, Ended> {
+        let test = Test {
+            index: number as u32,
+            layout: self.layout(params),
+            rng: params.rng,
+            seed: params.seed,
+            params_digest: digest,
+        };
+        let config = Config {
+            depot: self.depot.clone(),
+            scheme: self.settings.scheme,
+            group: self.settings.group,
+            encode: self.settings.encode,
+            interval: self.settings.interval,
+            restart: match &self.storage_gone {
+                // Storage may have what memory has not.
+                Some(_) if self.arrival.test == Some(number as u32) => Continue::Require,
+                _ => Continue::Auto,
+            },
+            state_bytes: STATE_BYTES,
+            ld,
+            run: self.run.get(),
+            domain: self.domain.clone(),
+            node: self.host.clone(),
+            storage,
+        };
+        set_phase("taking the memory of the run");
+        Checkpointer::start(config, test, world, |world, number, place, _| {
+            Group::split(world, number, place)
+        })
+        .map_err(|error| words::refused(self.storage_gone.as_deref(), error))
+    }
+
+    /// Solves test `number` under protection. All ranks of the grid together; `everybody`: with those who keep checksums alone,
+    /// if there are any.
+    pub fn solve(
+        &self,
+        context: &Context,
+        (number, digest): (usize, u64),
+        everybody: Option<Positions>,
+        pool: &mut Pool,
+        watcher: &mut impl Observer,
+        story: &mut Story,
+    ) -> Result<Outcome, Ended> {
+        let params = context.params;
+        let shape = context.shape;
+        let position = shape.grid.rank(shape.row, shape.col);
+        let last_sign = self.last_sign_of_life(position);
+        let storage = self.level2.as_ref().and_then(|_| {
+            let in_place = max(context, story.has_lost.into()) > 0;
+            self.storage(number as u32, digest, in_place)
+        });
+        let among = || context.grid.split(Some(0), position).expect("everybody is in the world");
+        let others_wait = everybody.is_some();
+        let world = everybody.unwrap_or_else(|| Positions::new(among()));
+        let Started { mut checkpointer, a, origin, .. } =
+            self.take(params, (number, digest), world, shape.ld, storage)?;
+        story.cast.members = checkpointer.members();
+        let notice = story.notice.take();
+        let mut account = Account::default();
+        let start = match origin {
+            Origin::Fresh => {
+                if let Some(notice) = notice.filter(|_| context.grid.rank() == 0) {
+                    let how = format!("test {} {ANEW}, nothing was saved", number + 1);
+                    say(notice.told(&how));
+                }
+                Start::Fresh
+            }
+            Origin::Restored(restored) => {
+                if let Some(why) = self.storage_gone.as_ref().filter(|_| context.grid.rank() == 0) {
+                    say(format_args!(
+                        "warning: {why}. The run goes on from memory alone, and puts nothing on storage until it is started \
+                         again"
+                    ));
+                }
+                account = serde_json::from_slice(&restored.state).unwrap_or_default();
+                // The last sign of any survivor; positions without memory have none.
+                let mut times =
+                    [last_sign.unwrap_or(0.0), account.saved_unix_s, account.began_unix_s];
+                context.grid.all_reduce(&mut times, Reduce::Max);
+                let start = (self.started_unix_s, unix_seconds());
+                account.charge_restart(times, start, restored.boundary);
+                if context.grid.rank() == 0 {
+                    for (position, why) in &restored.damaged {
+                        say(format_args!("position {position} could not be used: {why}"));
+                    }
+                    for (domain, count) in &restored.crowded {
+                        say(format_args!(
+                            "warning: {domain} now holds {count} members of one group, which survives {}: losing it \
+                             would end the run",
+                            self.settings.scheme.losses
+                        ));
+                    }
+                    let from =
+                        in_place::from_boundary(number + 1, restored.boundary, params.blocks());
+                    let how = words::restored(self.settings, &restored, &from);
+                    say(notice.map_or(how.clone(), |notice| notice.told(&how)));
+                }
+                if restored.fetched {
+                    self.go_on_as_another_run(&mut checkpointer);
+                    account.told.level2.get_or_insert_default().fetched += 1;
+                }
+                Start::Resumed { boundary: restored.boundary, began_unix_s: account.began_unix_s }
+            }
+        };
+        account.told.attempts += 1;
+        // What was saved last may be older than the last loss.
+        let losses = max(context, story.losses.into()) as u32;
+        story.losses_before = match losses {
+            0 => account.told.in_place,
+            _ => max(context, story.losses_before.into()) as u32,
+        };
+        account.told.in_place = story.losses_before + losses;
+        account.told.attempts = account.told.attempts.max(account.told.in_place + 1);
+        account.told.memory_bytes_max = max(context, checkpointer.bytes() as u64);
+        let mut group_min = [checkpointer.members().len() as u64];
+        context.grid.all_reduce(&mut group_min, Reduce::Min);
+        account.told.group_min = group_min[0] as usize;
+        // The process before this one has left its own figures.
+        checkpointer.worked(0.0, 0.0);
+        let whose = Whose {
+            position,
+            host: &self.host,
+            len: shape.len(),
+            blocks: params.blocks(),
+            others_wait,
+            has_state: true,
+        };
+        let mut guard = Guard::new(checkpointer, account, watcher, whose);
+        let mut local = Local::new(shape, a);
+        let outcome = solve_test(context, &mut local, start, pool, &mut guard)
+            .inspect_err(|_| guard.tell(dedicated::CANNOT))
+            .map_err(|error| Ended::new(Exit::Environment, error.to_string()))?;
+        if outcome.is_some() {
+            guard.tell(dedicated::WELL);
+        }
+        let Guard { mut checkpointer, mut account, earlier, stored, .. } = guard;
+        // Whoever watches must not take the end that follows for a death.
+        checkpointer.tick(Doing::Done, params.blocks());
+        let Some(mut outcome) = outcome else {
+            return Err(Ended::new(Exit::Stopped, words::stopped(self.settings, stored)));
+        };
+        checkpointer.end_level2();
+        account.told.level2 = level2::account(earlier, checkpointer.tally());
+        outcome.protection = Some(account.told);
+        outcome.course = account.way.course(params.n, params.nb);
+        let record = Record { digest, run_id: own_run_id(), outcome };
+        let bytes = serde_json::to_vec(&record).expect("plain values have a JSON form");
+        if others_wait {
+            checkpointer.world().tell(&bytes, dedicated::TELLER);
+        }
+        self.end(checkpointer, number as u32, bytes);
+        Ok(record.outcome)
+    }
+
+    /// A test is over: its result is kept, and what there is of its matrix goes. All ranks with a position together.
+    pub(super) fn end(
+        &self,
+        mut checkpointer: Checkpointer<Positions, Group>,
+        number: u32,
+        result: Vec<u8>,
+    ) {
+        if !checkpointer.record(number, &result) && checkpointer.position() == 0 {
+            say("no room to keep this result: a restart would run the test again");
+        }
+        let first = self.level2.as_ref().filter(|_| checkpointer.speaks_for_dir());
+        let shelf = first.map(|level2| level2.shelf.clone());
+        let kept = shelf.clone().map(|shelf| patiently(move || shelf.put_result(number, &result)));
+        if let Some(Err(why)) = &kept {
+            say(format_args!("this result is kept in memory alone: {why}"));
+        }
+        checkpointer.finish();
+        if let (Some(shelf), Some(Ok(()))) = (shelf, kept) {
+            // What cannot be removed now goes with the run.
+            let _ = patiently(move || {
+                shelf.prune();
+                Ok(())
+            });
+        }
+    }
+
+    /// What the start of a test is told of the second level.
+    pub(super) fn storage(&self, number: u32, digest: u64, in_place: bool) -> Option<Storage> {
+        let helpers = self.settings.helpers;
+        let level2 = self.level2.as_ref()?;
+        Some(level2.of_test((number, digest), &self.rounding, self.fresh_run, in_place, helpers))
+    }
+
+    /// What was fetched from storage belongs to a run of its own in memory; the results of finished tests go along.
+    pub(super) fn go_on_as_another_run(&self, checkpointer: &mut Checkpointer<Positions, Group>) {
+        self.run.set(checkpointer.run().0);
+        for (number, record) in &self.finished {
+            let bytes = serde_json::to_vec(record).expect("plain values have a JSON form");
+            checkpointer.record(*number, &bytes);
+        }
+    }
+
+    /// When the position's memory was last worked on, if it is here.
+    fn last_sign_of_life(&self, position: usize) -> Option<f64> {
+        let region = self.depot.peek(position as u32, Part::Head).ok()?;
+        let progress = Head::new(region).ok()?.progress();
+        (progress.at_unix_ms > 0).then_some(progress.at_unix_ms as f64 / 1e3)
+    }
+}
+
+fn max(context: &Context, value: u64) -> u64 {
+    let mut value = [value];
+    context.grid.all_reduce(&mut value, Reduce::Max);
+    value[0]
+}

@@ -1,0 +1,168 @@
+//! What an earlier start of the job left: whose it is, which results of finished tests it has, and how it is removed.
+//!
+//! Looked at once a launch, by all ranks together, before the first test. Whether results count is `record`'s to say; what is
+//! left of a test under way is looked at when that begins.
+
+use std::cell::Cell;
+
+use super::record::{self, Kept, rounds_otherwise};
+use super::{Ground, Guardian, signals};
+use crate::checkpoint::level2::patiently;
+use crate::checkpoint::mpi::Positions;
+use crate::checkpoint::{Arrival, StartError, new_run};
+use crate::cli::agreement::{Ended, unanimous};
+use crate::cli::exit::Exit;
+use crate::cli::level2::{self, Level2};
+use crate::cli::say;
+use crate::comm::Comm;
+use crate::input::settings::{self, Restart};
+use crate::lu::unix_seconds;
+use crate::memory::{MemoryError, bus};
+use crate::storage::choice::Stock;
+use crate::supervise::start::launcher::own_run_id;
+
+impl<'a> Guardian<'a> {
+    /// Looks at what an earlier start left. All ranks together; all end alike. `tests` are the
+    /// digests of the run's tests, `rounding` what all ranks' results depend on. Once this very launch has `begun`, what it
+    /// finds is its own.
+    pub fn new(
+        comm: &'a Comm,
+        node: &Comm,
+        settings: &'a settings::Protection,
+        ground: Ground,
+        (tests, rounding): (&[u64], &str),
+        begun: bool,
+    ) -> Result<Self, Ended> {
+        let started_unix_s = unix_seconds();
+        bus::install();
+        signals::obey();
+        let Ground { host, domain, depot } = ground;
+        // Two nodes may have one name; the rank that leads a node tells them apart.
+        let mut leader = [comm.rank() as u64];
+        node.broadcast(&mut leader, 0);
+        let all = comm.split(Some(0), comm.rank()).expect("everybody is in the world");
+        let world = Positions::new(all);
+        let gather = || Arrival::gather(&world, &depot, leader[0] as usize);
+        let arrival = gather();
+        let mut this = Self {
+            comm,
+            settings,
+            depot: depot.clone(),
+            run: Cell::new(0),
+            fresh_run: 0,
+            continued: false,
+            level2: None,
+            storage_gone: None,
+            rounding: rounding.to_owned(),
+            finished: Vec::new(),
+            arrival,
+            host,
+            domain,
+            started_unix_s,
+        };
+        let restart = if begun { Restart::Auto } else { settings.restart };
+        if restart == Restart::Never {
+            this.clean(node)?;
+            this.arrival = gather();
+        }
+        this.level2 = match Level2::open(comm, node, settings, &this.domain) {
+            // What memory has needs no storage; where nothing but storage has it, there is nothing to go on from.
+            Err(Ended { why, .. }) if this.arrival.test.is_some() && !this.on_disk_alone() => {
+                this.storage_gone = Some(why);
+                None
+            }
+            opened => opened?,
+        };
+        this.take_stock(node, tests, rounding)?;
+        if restart == Restart::Require && !this.continued {
+            return Err(StartError::Nothing { job: settings.job.clone() }.into());
+        }
+        Ok(this)
+    }
+
+    /// Sorts out the run that memory belongs to and the results it holds.
+    fn take_stock(&mut self, node: &Comm, tests: &[u64], rounding: &str) -> Result<(), Ended> {
+        if let Some(level2) = &self.level2 {
+            level2.check(tests, rounding, &self.settings.job)?;
+        }
+        let none = Stock::default();
+        let stock = self.level2.as_ref().map_or(&none, |level2| &level2.stock);
+        let in_progress = self.arrival.test.is_some() || !stock.whole.is_empty();
+        let in_memory = self.arrival.finished.iter().map(|(number, bytes)| (*number, bytes));
+        let on_storage = stock.results.iter().map(|(number, bytes)| (*number, bytes));
+        let own = own_run_id();
+        let results = in_memory.chain(on_storage);
+        let Kept { finished, stale } = record::sort(results, tests, own.as_deref(), in_progress);
+        self.finished = finished;
+        let here = self.arrival.test.and_then(|test| tests.get(test as usize));
+        if let (Some(&here), Some(there)) = (here, self.arrival.params_digest)
+            && rounds_otherwise(here, there)
+        {
+            return Err(Ended::new(
+                Exit::Environment,
+                format!(
+                    "job {:?} has memory of this run that was computed with another arithmetic than {rounding}, \
+                     which these ranks have: going on would change the last bits of the result. Start on nodes \
+                     whose processors and BLAS are as before, or give this run another --job name",
+                    self.settings.job
+                ),
+            ));
+        }
+        if stale && in_progress {
+            return Err(Ended::new(
+                Exit::BadInput,
+                format!(
+                    "job {:?} has checkpoints of a run with other tests. Finish that run, give this one \
+                     another --job name, or remove them with `skt-hpl clean` or --restart never",
+                    self.settings.job
+                ),
+            ));
+        }
+        let latest = self.arrival.latest.max(stock.latest_run());
+        let on_storage =
+            !stock.whole.is_empty() || !stock.results.is_empty() || !stock.damaged.is_empty();
+        let something = self.arrival.run.is_some() || on_storage;
+        if stale {
+            // Results of a run that is over or given up, and nothing that could be continued.
+            self.finished.clear();
+            self.clean(node)?;
+            self.level2 = Level2::open(self.comm, node, self.settings, &self.domain)?;
+        }
+        let mut number = new_run().to_le_bytes().to_vec();
+        self.comm.broadcast_bytes(&mut number, 0);
+        let fresh = u128::from_le_bytes(number.try_into().expect("sixteen bytes"));
+        // Clocks differ: whatever lies here, what begins now is later.
+        self.fresh_run = fresh.max(latest.map_or(0, |latest| latest.saturating_add(1)));
+        self.continued = something && !stale;
+        self.run.set(self.arrival.run.filter(|_| self.continued).unwrap_or(self.fresh_run));
+        Ok(())
+    }
+
+    /// Removes all memory of the job, and what it has on storage.
+    pub fn clean(&self, node: &Comm) -> Result<(), Ended> {
+        self.comm.barrier();
+        let scope = self.settings.level2.as_ref().map(|level2| level2.scope).unwrap_or_default();
+        let shelf = level2::shelf(self.settings, &self.domain);
+        let shelf =
+            shelf.filter(|shelf| level2::seat(self.comm, node, scope, shelf) == self.comm.rank());
+        if let Some(shelf) = shelf {
+            let (dir, job) = (shelf.dir().to_owned(), &self.settings.job);
+            // A DIR that is gone has nothing to remove, it seems.
+            let removed = patiently(move || shelf.check().and_then(|()| shelf.clean()));
+            if let Err(why) = removed {
+                // This run does not depend on it.
+                say(format_args!(
+                    "what job {job:?} has on storage could not be removed: {why}. The next start would go on from there: \
+                     `skt-hpl clean --job {job} --level2 {}` removes it",
+                    dir.display()
+                ));
+            }
+        }
+        let cleaned = match node.rank() {
+            0 => self.depot.clean_when_ended().map(|_| ()),
+            _ => Ok(()),
+        };
+        let ended = |e: MemoryError| Ended::new(Exit::NoSharedMemory, e.to_string());
+        unanimous(self.comm, cleaned.map_err(ended))
+    }
+}

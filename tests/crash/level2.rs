@@ -701,7 +701,11 @@ impl Drop for Small {
 #[ignore = "mounts a tmpfs: root only"]
 fn full_storage_is_told_once_and_the_epoch_before_stays() {
     for helpers in ["threads", "process", "off"] {
-        let scene = Scene::of(2, 2, LONG).protect(&["--checkpoint", "2", "--helpers", helpers]);
+        let scene = Scene::of(2, 2, LONG).protect(&["--checkpoint", "2"]);
+        let scene = match helpers {
+            "process" => scene.by_processes(),
+            other => scene.protect(&["--helpers", other]),
+        };
         let at = scene.path("small");
         // Room for one epoch, not for two.
         let _small = Small::mount(&at, 40 << 20);

@@ -19,8 +19,7 @@ const MARK: &str = "SKT_HELPER_OF=";
 
 /// What is limited here: every save goes to storage, by processes.
 fn by_processes() -> Stored {
-    let problem = Scene::of(2, 2, LONG).protect(&["--checkpoint", "2"]);
-    Stored::of(problem, "1").protect(&["--helpers", "process"])
+    Stored::of(Scene::of(2, 2, LONG).protect(&["--checkpoint", "2"]).by_processes(), "1")
 }
 
 /// The helpers of these ranks.

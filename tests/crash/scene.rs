@@ -8,11 +8,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use skt_hpl::cores;
 use skt_hpl::faults::Point;
 use skt_hpl::memory::{Depot, Store};
 use skt_hpl::outcome::Verdict;
 use skt_hpl::report::json::Test;
 use skt_hpl::storage::names::parse_epoch_folder;
+use skt_hpl::topology::Topology;
 use tempfile::TempDir;
 
 use crate::job::{Job, PROGRAM, Ran, Running};
@@ -97,6 +99,16 @@ impl Scene {
     pub fn protect(mut self, args: &[&str]) -> Self {
         self.protect.extend(args.iter().map(|arg| arg.to_string()));
         self
+    }
+
+    /// By helpers that are processes, which have a core of their own where there are two: beside ranks they give way to all else, and
+    /// on a busy machine a run would be over before they have done anything.
+    pub fn by_processes(self) -> Self {
+        let here = self.protect(&["--helpers", "process"]);
+        match Topology::here().among(cores::bound_to()).one_a_core()[..] {
+            [_, .., last] => here.protect(&["--helper-cores", &last.to_string()]),
+            _ => here,
+        }
     }
 
     /// For runs that take longer than most.

@@ -137,13 +137,13 @@ fn what_is_written_after_a_loss_is_whole() {
     }
 }
 
-/// The same by helpers that are processes, which give way to all else: the run is ended when one has brought an epoch there,
-/// however long that takes. What strikes such a helper does not strike its rank.
+/// The same by helpers that are processes: the run is ended when one has brought an epoch there. What strikes such a helper does
+/// not strike its rank.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn what_processes_write_after_a_loss_is_whole() {
-    let stored = Stored::of(LONG, 1, "shared");
-    let stored = stored.protect(&["--helpers", "process"]);
+    let Stored { scene, storage } = Stored::of(LONG, 1, "shared");
+    let stored = Stored { scene: scene.by_processes(), storage };
     let faults = "1@iteration:1:10:lose,2@pruned:0:1:stop";
     let (running, came) = stored.may_freeze(faults, Duration::from_secs(60));
     assert!(came, "{}", running.told());

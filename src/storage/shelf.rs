@@ -88,10 +88,13 @@ impl Shelf {
         }
     }
 
-    /// Makes the job's folder and leaves a token that all nodes must find there.
+    /// Makes the job's folder and leaves a token that all nodes must find there. Whose token it is in the end where another node
+    /// writes into the same folder is for [`Self::is_apart`] to say: so it is written under its name, as nothing else is.
     pub fn prepare(&self, token: &str) -> Result<(), String> {
         private_folder(&self.folder)?;
-        write_whole(&self.folder.join(TOKEN), token.as_bytes(), || {})
+        let path = self.folder.join(TOKEN);
+        write_synced(&path, token.as_bytes()).map_err(|e| cannot("write", &path, e))?;
+        sync_folder(&self.folder)
     }
 
     /// Whether this node finds the token.
@@ -383,15 +386,16 @@ pub(super) fn sync_folder(path: &Path) -> Result<(), String> {
 /// Writes a small file aside, syncs it and gives it its name; `synced` is called in between.
 fn write_whole(path: &Path, bytes: &[u8], synced: impl FnOnce()) -> Result<(), String> {
     let aside = names::aside(path);
-    let write = || -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
-        file.write_all(bytes)?;
-        file.sync_all()
-    };
-    write().map_err(|e| cannot("write", &aside, e))?;
+    write_synced(&aside, bytes).map_err(|e| cannot("write", &aside, e))?;
     synced();
     give_name(&aside, path)
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 /// Gives a whole file that was written aside its name, for good.
@@ -459,6 +463,20 @@ mod tests {
         flow.give_up();
         assert!(shelf.conclude(&three, Sight::Node, &[1], None, &flow).is_err());
         assert!(shelf.epoch(two.key()).exists());
+    }
+
+    /// Two nodes whose folder is one learn that from the token, whoever wrote last.
+    #[test]
+    fn folders_that_are_one_are_told_whoever_writes_first() {
+        let (_dir, shelf) = shelf();
+        for _ in 0..100 {
+            std::thread::scope(|scope| {
+                let nodes = ["one", "two"].map(|node| scope.spawn(|| shelf.prepare(node)));
+                nodes.into_iter().for_each(|node| node.join().unwrap().unwrap());
+            });
+            let apart = ["one", "two"].map(|node| shelf.is_apart(node).is_ok());
+            assert_ne!(apart, [true, true]);
+        }
     }
 
     #[test]

@@ -101,8 +101,8 @@ impl Scene {
         self
     }
 
-    /// By helpers that are processes, which have a core of their own where there are two: beside ranks they give way to all else, and
-    /// on a busy machine a run would be over before they have done anything.
+    /// By helpers that are processes, which have a core of their own where there are two: beside ranks they give way to all else,
+    /// and on a busy machine a run would be over before they have done anything.
     pub fn by_processes(self) -> Self {
         let here = self.protect(&["--helpers", "process"]);
         match Topology::here().among(cores::bound_to()).one_a_core()[..] {

@@ -200,7 +200,6 @@ pub(super) fn leave() -> ! {
     NOTICED.set(Some(lost));
     steps::tell();
     let (calls, line) = within();
-    say_left(&line);
     // SAFETY: in use for as long as the job. Whether somebody has revoked it before is of no account.
     unsafe { (calls.revoke)(line.alarm) };
     agree(calls, &line, false);
@@ -213,9 +212,12 @@ pub(super) fn leave() -> ! {
 /// The tag of the word that says so.
 const LEFT: c_int = 32_001;
 
-/// Says to all of them that this rank has left.
-fn say_left(line: &Line) {
-    for &member in &line.members {
+/// Says to these that this rank has left. Not to those that are gone: Open MPI waits for ever for what it needs to connect to one
+/// that it has never talked to.
+pub(super) fn say_left(members: &[c_int]) {
+    let (calls, line) = within();
+    let gone = failed(calls, line.alarm);
+    for &member in members.iter().filter(|member| !gone.contains(member)) {
         // SAFETY: an empty message, which the library has no part of ours for. It is neither waited for nor given back: that it
         // cannot come to one that is gone would be an error of nobody's then, which ends this process.
         unsafe {

@@ -7,9 +7,10 @@
 //! same vote before it leaves. So all of them have taken the same steps when an attempt is lost, unless one of their own is gone,
 //! and then what they have is void anyway.
 //!
-//! A vote is over at one rank only when all have come to it, hence with the step before. To the first one not all may come: who
-//! has left before it began does not know that there is one. So whoever leaves says so to every rank, and in the first vote, but
-//! in no other, that is looked for: then it cannot have been said yes to anywhere.
+//! A vote is over at one rank only when all have come to it, hence with the step before. To the first one not all may come: so
+//! the ranks wait for each other before it. Nobody is past that as long as one has not come there; and who leaves while it waits
+//! says so to the others, as they may be past it. They look for that word in the first vote, but in no other: then it cannot have
+//! been said yes to anywhere.
 
 use std::cell::{Cell, RefCell};
 
@@ -18,6 +19,8 @@ use super::{by_messages, loss};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
+    /// Not all of the group are known to take steps.
+    Entering,
     Between,
     Voting,
     Within,
@@ -50,6 +53,8 @@ impl Steps {
         let counted = loss::unwinds();
         if counted {
             OF.set(Some(of.alias()));
+            WHERE.set(Where::Entering);
+            by_messages::barrier(of);
             WHERE.set(Where::Between);
             FIRST.set(true);
         }
@@ -104,9 +109,17 @@ pub(super) fn over() {
 
 /// This rank is about to leave: the others of its group hear of it unless they know already.
 pub(super) fn tell() {
-    if between() {
-        vote(false);
+    let Some(of) = OF.with_borrow(|of| of.as_ref().map(Comm::alias)) else { return };
+    match WHERE.get() {
+        Where::Entering => loss::say_left(&peers(&of)),
+        Where::Between => drop(vote(false)),
+        Where::Voting | Where::Within => {}
     }
+}
+
+/// The ranks of a group by their numbers in the library's communicator.
+fn peers(of: &Comm) -> Vec<i32> {
+    (0..of.size()).map(|rank| of.peer(rank)).collect()
 }
 
 /// What a loss is to who waits for a message.
@@ -121,14 +134,11 @@ pub(super) enum Stance {
 }
 
 pub(super) fn stance(on: On) -> Stance {
-    if WHERE.get() == Where::Between {
+    if matches!(WHERE.get(), Where::Between | Where::Entering) {
         return Stance::Free;
     }
     OF.with_borrow(|of| match of {
-        Some(of) if of.on() == on => {
-            let members = (0..of.size()).map(|rank| of.peer(rank)).collect();
-            Stance::With { members, first: FIRST.get() }
-        }
+        Some(of) if of.on() == on => Stance::With { members: peers(of), first: FIRST.get() },
         _ => Stance::Shielded,
     })
 }
@@ -136,9 +146,4 @@ pub(super) fn stance(on: On) -> Stance {
 /// A loss was met that this rank does not leave for now.
 pub(super) fn note() {
     NOTED.set(true);
-}
-
-/// Whether this rank is between two steps: the others of its group wait for it in the next vote.
-fn between() -> bool {
-    WHERE.get() == Where::Between && OF.with_borrow(Option::is_some)
 }

@@ -105,7 +105,8 @@ fn some<T>(all: &[T], by_default: usize) -> &[T] {
 /// Processes bring the parity there as threads do.
 #[test]
 fn what_processes_have_written_makes_good_a_node_with_its_storage() {
-    let scene = Apart::new(2, 2, &["--helpers", "process"]);
+    let mut scene = Apart::new(2, 2, &[]);
+    scene.scene = scene.scene.by_processes();
     crate::process::end_with_helper(&scene, "manifest-whole:0:2:hang");
     scene.lose_all_and(&[2]);
     scene.comes_back(&[2]);

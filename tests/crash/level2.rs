@@ -201,7 +201,7 @@ pub fn matrices(epoch: &Path) -> Vec<(u64, u64, Vec<u8>)> {
 fn whoever_helps_the_same_epochs_are_written_and_come_back() {
     let written = ["threads", "process", "off"].map(|helpers| {
         let problem = Scene::of(2, 2, LONGER).protect(&["--checkpoint", "20"]);
-        let scene = Stored::of(problem, "1").protect(&["--helpers", helpers]);
+        let scene = Stored::of(problem.helped_by(helpers), "1");
         match helpers {
             "process" => crate::process::end_with_helper(&scene, "manifest-whole:0:1:hang"),
             _ => _ = scene.strike("manifest-whole:0:1:kill"),
@@ -701,11 +701,7 @@ impl Drop for Small {
 #[ignore = "mounts a tmpfs: root only"]
 fn full_storage_is_told_once_and_the_epoch_before_stays() {
     for helpers in ["threads", "process", "off"] {
-        let scene = Scene::of(2, 2, LONG).protect(&["--checkpoint", "2"]);
-        let scene = match helpers {
-            "process" => scene.by_processes(),
-            other => scene.protect(&["--helpers", other]),
-        };
+        let scene = Scene::of(2, 2, LONG).protect(&["--checkpoint", "2"]).helped_by(helpers);
         let at = scene.path("small");
         // Room for one epoch, not for two.
         let _small = Small::mount(&at, 40 << 20);

@@ -111,6 +111,13 @@ impl Scene {
         }
     }
 
+    pub fn helped_by(self, helpers: &str) -> Self {
+        match helpers {
+            "process" => self.by_processes(),
+            other => self.protect(&["--helpers", other]),
+        }
+    }
+
     /// For runs that take longer than most.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;

@@ -1,18 +1,24 @@
 //! Starts the probe and whole runs under the launcher and reads what they say.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use skt_hpl::report::json::Run;
 
 use crate::cases::Case;
 use crate::job::{Mpi, launch_arguments};
 use crate::probe::{Found, Spec};
 
+#[derive(Clone)]
 pub struct Launcher {
     pub program: PathBuf,
     pub mpi: Mpi,
     pub cores: usize,
+    /// The processors that what it starts may run on; all that the benchmark has if there are none.
+    pub within: BTreeSet<usize>,
     pub skt_hpl: PathBuf,
 }
 
@@ -25,6 +31,9 @@ pub struct Whole {
     /// Epochs that got to storage, and saves in memory that were put off for them.
     pub stored: u64,
     pub put_off: u64,
+    /// What it brought there altogether, and how long that was under way.
+    pub stored_bytes: u64,
+    pub write_s: f64,
 }
 
 impl Launcher {
@@ -52,21 +61,20 @@ impl Launcher {
         let (p, q) = if layout.dedicated > 0 { (1, layout.positions()) } else { (spec.p, spec.q) };
         let mut command = self.command(p, q, &me);
         command.args(["--probe", &text]);
-        let output = run(command)?;
+        let output = self.run(command)?;
         serde_json::from_str(output.trim())
             .map_err(|e| format!("the probe said something else than it should ({e}): {output}"))
     }
 
     /// Solves one problem and passes its check, or says why not.
     pub fn whole(&self, n: usize, nb: usize, checkpoint: &str, job: &str) -> Result<Whole, String> {
-        self.whole_with(n, nb, checkpoint, job, &[])
+        self.whole_with((n, nb), checkpoint, job, &[])
     }
 
     /// The same with further flags.
     pub fn whole_with(
         &self,
-        n: usize,
-        nb: usize,
+        (n, nb): (usize, usize),
         checkpoint: &str,
         job: &str,
         flags: &[&str],
@@ -80,12 +88,21 @@ impl Launcher {
         command.arg("--checkpoint").arg(checkpoint).arg("--job").arg(job);
         command.arg("--restart").arg("never").args(flags);
         command.arg("--domains").arg(&domains).arg("--json").arg(&json);
-        let said = run(command)?;
+        let said = self.run(command)?;
         if !said.contains("PASSED") {
             return Err(format!("the solution was not accepted: {said}"));
         }
         let text = std::fs::read_to_string(&json).map_err(|e| e.to_string())?;
         whole(&text).ok_or_else(|| format!("no result in the run's JSON: {text}"))
+    }
+
+    fn run(&self, mut command: Command) -> Result<String, String> {
+        let output = limited(&mut command, &self.within)?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let errors = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{command:?} ended with {}: {errors}", output.status))
     }
 }
 
@@ -101,14 +118,22 @@ fn whole(text: &str) -> Option<Whole> {
         saves: protection.saves,
         stored: level2.epochs,
         put_off: level2.put_off,
+        stored_bytes: level2.bytes,
+        write_s: level2.write_s,
     })
 }
 
-fn run(mut command: Command) -> Result<String, String> {
-    let output = command.output().map_err(|e| format!("cannot start {command:?}: {e}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+/// What it said, having run on these processors alone: those that it is started from are its own.
+fn limited(command: &mut Command, within: &BTreeSet<usize>) -> Result<Output, String> {
+    let refused = |error: nix::Error| format!("no run on some processors alone: {error}");
+    let this = Pid::from_raw(0);
+    let before = sched_getaffinity(this).map_err(refused)?;
+    if !within.is_empty() {
+        let mut set = CpuSet::new();
+        within.iter().try_for_each(|&processor| set.set(processor)).map_err(refused)?;
+        sched_setaffinity(this, &set).map_err(refused)?;
     }
-    let errors = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{command:?} ended with {}: {errors}", output.status))
+    let output = command.output().map_err(|e| format!("cannot start {command:?}: {e}"));
+    sched_setaffinity(this, &before).map_err(refused)?;
+    output
 }

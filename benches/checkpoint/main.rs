@@ -15,6 +15,7 @@ mod flags;
 #[path = "../speed/job.rs"]
 mod job;
 mod launch;
+mod level2;
 mod memory;
 mod probe;
 mod report;
@@ -24,6 +25,7 @@ mod stats;
 #[path = "../speed/usual.rs"]
 mod usual;
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -100,6 +102,7 @@ impl<'a> Conductor<'a> {
                 program: flags.mpirun.clone().unwrap_or_else(|| mpi.launcher().into()),
                 mpi,
                 cores,
+                within: BTreeSet::new(),
                 skt_hpl: flags.usual.program()?,
             },
             job: format!("bench-{}", std::process::id()),
@@ -290,129 +293,6 @@ impl<'a> Conductor<'a> {
             "without fresh memory",
         ];
         self.report.table("A restore of one lost member, ms", &heads, rows);
-        Ok(())
-    }
-
-    /// To storage and back beside dd; whole runs with a second level beside runs without.
-    fn storage(&mut self) -> Result<(), String> {
-        let work = Work::Stores { rounds: self.flags.repeat };
-        let spec = self.spec(self.flags.n, (1, 2), 2, work);
-        let dir = Some(self.flags.storage.clone());
-        let found = self.launcher.probe(&Spec { storage: dir, ..spec })?;
-        let write = middle(&found, |r| r.store_s / r.dd_write_s);
-        let back = middle(&found, |r| r.restore_s / (r.dd_read_s + r.save_s));
-        self.report.at_most("to storage / dd", write, 1.2);
-        self.report.at_most("from storage / (files read once by dd + a save)", back, 1.5);
-        let rate =
-            |of: fn(&Round) -> f64| format!("{:.0}", mb(found.stored_bytes) / middle(&found, of));
-        let row = vec![
-            format!("{:.0}", mb(found.stored_bytes)),
-            rate(|r| r.store_s),
-            rate(|r| r.dd_write_s),
-            format!("{write:.2}"),
-            ms(middle(&found, |r| r.restore_s)),
-            ms(middle(&found, |r| r.dd_read_s)),
-            ms(middle(&found, |r| r.fresh_s)),
-            ms(middle(&found, |r| r.save_s)),
-            format!("{back:.2}"),
-        ];
-        let heads = [
-            "MB",
-            "write, MB/s",
-            "dd, MB/s",
-            "write / dd",
-            "back, ms",
-            "dd reads, ms",
-            "fresh memory, ms",
-            "save, ms",
-            "back / (read + save)",
-        ];
-        let title = format!("To storage and back, N = {}, 1x2", self.flags.n);
-        self.report.table(&title, &heads, vec![row]);
-        self.report.keep("storage", &found);
-        self.storage_of_nodes_own()?;
-
-        let (n, nb) = (self.flags.n, self.flags.nb);
-        let every = (n.div_ceil(nb) / 4).max(1).to_string();
-        let dir = self.flags.storage.to_string_lossy().into_owned();
-        let flags = ["--level2", &dir, "--level2-every", "2"];
-        let process = [&flags[..], &["--helpers", "process"]].concat();
-        let kinds: [&[&str]; 3] = [&[], &flags, &process];
-        let mut runs: [Vec<Whole>; 3] = Default::default();
-        for round in 0..=self.flags.repeat {
-            for (flags, runs) in kinds.iter().zip(&mut runs) {
-                let whole = self.launcher.whole_with(n, nb, &every, &self.job, flags)?;
-                if round > 0 {
-                    runs.push(whole);
-                }
-            }
-        }
-        let ratio = |with: &[Whole]| {
-            let pairs = with.iter().zip(&runs[0]);
-            let ratios: Vec<f64> =
-                pairs.map(|(one, without)| one.seconds / without.seconds).collect();
-            median(&ratios).unwrap_or(f64::NAN)
-        };
-        let [threads, process] = [ratio(&runs[1]), ratio(&runs[2])];
-        self.report.at_most("a run with a second level / one without", threads, 1.03);
-        self.report.at_most("the same by processes / one without", process, 1.03);
-        let rows = ["no", "by threads", "by processes"].iter().zip(&runs).map(|(kind, runs)| {
-            let pick = |of: fn(&Whole) -> f64| {
-                median(&runs.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::NAN)
-            };
-            vec![
-                kind.to_string(),
-                format!("{:.0}", pick(|w| w.saves as f64)),
-                format!("{:.0}", pick(|w| w.stored as f64)),
-                format!("{:.0}", pick(|w| w.put_off as f64)),
-                format!("{:.3}", pick(|w| w.seconds)),
-                format!("{:.3}", pick(|w| w.save_s)),
-            ]
-        });
-        let rows = rows.collect();
-        let heads = ["level two", "saves", "to storage", "put off", "seconds", "saving"];
-        let title = format!(
-            "Whole runs, N = {n}, NB = {nb}, 1x2; pair by pair {threads:.4} and {process:.4}"
-        );
-        self.report.table(&title, &heads, rows);
-        let kinds = ["without a second level", "with a second level", "with one by processes"];
-        for (kind, runs) in kinds.iter().zip(&runs) {
-            self.report.keep(&format!("run, {kind}"), runs);
-        }
-        Ok(())
-    }
-
-    /// The same where each rank stands for a node with a folder of its own: parity goes along, and one of them is lost.
-    fn storage_of_nodes_own(&mut self) -> Result<(), String> {
-        let work = Work::Stores { rounds: self.flags.repeat };
-        let spec = self.spec(self.flags.n, (1, 2), 2, work);
-        let dir = Some(self.flags.storage.clone());
-        let found = self.launcher.probe(&Spec { storage: dir, sight: Sight::Node, ..spec })?;
-        let write = middle(&found, |r| r.store_s / r.dd_write_s);
-        let back = middle(&found, |r| r.restore_s / (r.dd_read_s + r.save_s));
-        let bereft = middle(&found, |r| r.bereft_s / r.restore_s);
-        self.report.at_most("to nodes' own storage, with parity / dd", write, 1.2);
-        let row = vec![
-            format!("{:.0}", mb(found.stored_bytes)),
-            format!("{:.2}", found.stored_bytes as f64 / found.matrices_bytes as f64),
-            format!("{write:.2}"),
-            ms(middle(&found, |r| r.restore_s)),
-            format!("{back:.2}"),
-            ms(middle(&found, |r| r.bereft_s)),
-            format!("{bereft:.2}"),
-        ];
-        let heads = [
-            "MB",
-            "times the matrix",
-            "write / dd",
-            "back, ms",
-            "back / (read + save)",
-            "back without one node's, ms",
-            "without one / with all",
-        ];
-        let title = format!("To storage of each node's own and back, N = {}, 1x2", self.flags.n);
-        self.report.table(&title, &heads, vec![row]);
-        self.report.keep("storage of nodes' own", &found);
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 //! There is no solver here: the matrix is noise, and what is timed is what a save does to memory.
 
 #[path = "storage.rs"]
-mod storage;
+pub mod storage;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

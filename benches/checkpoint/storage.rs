@@ -163,7 +163,7 @@ impl Probe<'_> {
     }
 }
 
-fn dd(from: &Path, to: &Path, how: &[&str]) -> Result<(), String> {
+pub fn dd(from: &Path, to: &Path, how: &[&str]) -> Result<(), String> {
     let mut command = Command::new("dd");
     command.arg(format!("if={}", from.display())).arg(format!("of={}", to.display()));
     command.args(["bs=8M", "status=none"]).args(how).stdin(Stdio::null());

@@ -1,7 +1,7 @@
 //! A communicator, its messages and its collectives, for the three element types we send.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpi::ffi;
 
@@ -352,14 +352,17 @@ impl Comm {
     }
 
     /// Returns when `from` has sent something with that tag, which is still to be received. Sleeps meanwhile, so that whoever
-    /// has nothing to do leaves the processor to the others.
+    /// has nothing to do leaves the processor to the others: the longer it has waited, the longer.
     pub fn await_word(&self, from: usize, tag: i32) {
-        const PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
+        const LEAST: Duration = Duration::from_millis(2);
+        // A loss is to be noticed soon all the same.
+        const MOST: Duration = Duration::from_millis(20);
+        let began = Instant::now();
         while !self.has_word(from, tag) {
             self.attend();
             // Whoever watches is to see that it lives.
             pulse::wait();
-            std::thread::sleep(PAUSE);
+            std::thread::sleep((began.elapsed() / 16).clamp(LEAST, MOST));
         }
     }
 

@@ -18,7 +18,7 @@ use crate::matrix::Shape;
 use crate::pulse;
 
 /// Doubles of one chunk at most, or those of one row.
-pub const CHUNK: usize = 256 << 10;
+pub const CHUNK: usize = 64 << 10;
 const TAG: i32 = 5;
 /// So much of the matrix's width is left, as a fraction, when sums are made again for the first time, and from one time to the
 /// next.
@@ -111,23 +111,39 @@ impl Sums {
         half: Point,
     ) {
         let shape = &context.shape;
-        if shape.is_sums() && context.along().rank() != self.keeper {
+        let along: &Comm = context.along();
+        if shape.is_sums() && along.rank() != self.keeper {
             return;
         }
-        let mut at = 0;
-        let middle = shape.rows / 2;
+        let from = match shape.is_sums() {
+            true => Some(shape.grid.q - 1),
+            false => shape.col.checked_sub(1),
+        };
+        let to = if shape.col + 1 < shape.grid.q { shape.col + 1 } else { self.keeper };
+        let pieces = self.pieces(shape);
+        let most = pieces.iter().map(|piece| piece.doubles).max().unwrap_or(0);
+        let (mut sums, mut coming) = (vec![0.0; most], vec![0.0; most]);
+        if let (Some(piece), Some(from)) = (pieces.first(), from) {
+            along.recv(&mut coming[..piece.doubles], from, TAG);
+        }
         let mut half = Some(half);
-        while at < shape.rows {
-            let row = shape.row_map.global(at, shape.row);
-            let block = row / shape.nb;
-            // Of columns before these nothing is left in this row.
-            let first = (block.min(self.boundary) / shape.grid.q * shape.nb).max(self.from);
-            let block_end = ((at / shape.nb + 1) * shape.nb).min(shape.rows);
-            let rows = at..block_end.min(at + (CHUNK / (self.cols - first)).max(1));
-            self.chunk(context, a, exchanges, &rows, first);
-            at = rows.end;
+        for (i, piece) in pieces.iter().enumerate() {
+            std::mem::swap(&mut sums, &mut coming);
+            let sums = &mut sums[..piece.doubles];
+            // The next piece comes while this one goes on, or is kept.
+            let next = pieces.get(i + 1).zip(from);
+            let next = next.map(|(next, from)| (&mut coming[..next.doubles], from));
+            if shape.is_sums() {
+                along.exchange_while(None, next, TAG, || piece.keep(a, sums));
+            } else {
+                if from.is_none() {
+                    sums.fill(0.0);
+                }
+                self.add(context, a, exchanges, piece, sums);
+                along.exchange(Some((sums, to)), next, TAG);
+            }
             pulse::beat();
-            if at > middle
+            if piece.rows.end >= shape.rows / 2
                 && let Some(half) = half.take()
             {
                 hit(half, context.place);
@@ -135,41 +151,43 @@ impl Sums {
         }
     }
 
-    /// These rows of them, from local column `first` on.
-    fn chunk(
+    /// What goes along a process row in one message each, from above downward. One begins at half of the rows.
+    fn pieces(&self, shape: &Shape) -> Vec<Piece> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        for at in 0..shape.rows {
+            let block = shape.row_map.global(at, shape.row) / shape.nb;
+            // Of columns before these nothing is left in this row.
+            let first = (block.min(self.boundary) / shape.grid.q * shape.nb).max(self.from);
+            let wide = self.cols - first;
+            match pieces.last_mut().filter(|_| at != shape.rows / 2) {
+                Some(last) if last.first == first && last.doubles + wide <= CHUNK => {
+                    last.rows.end += 1;
+                    last.doubles += wide;
+                }
+                _ => pieces.push(Piece { rows: at..at + 1, first, doubles: wide }),
+            }
+        }
+        pieces
+    }
+
+    /// Adds what this process column has in these rows to the sums there.
+    fn add(
         &self,
         context: &Context,
-        a: &mut ArrayViewMut2<f64>,
+        a: &ArrayViewMut2<f64>,
         exchanges: &Exchanges,
-        rows: &Range<usize>,
-        first: usize,
+        piece: &Piece,
+        sums: &mut [f64],
     ) {
-        let shape = &context.shape;
-        let along: &Comm = context.along();
-        let wide = self.cols - first;
-        let mut sums = vec![0.0; rows.len() * wide];
-        if shape.is_sums() {
-            along.recv(&mut sums, shape.grid.q - 1, TAG);
-            for (i, line) in rows.clone().zip(sums.chunks_exact(wide)) {
-                let mut row = a.row_mut(i);
-                let row = row.as_slice_mut().expect("a row lies in one piece");
-                row[first..].copy_from_slice(line);
-            }
-            return;
+        let mut known =
+            Known { of: (0, 0), adds: exchanges.adds(0, 0, self.by, context.shape.col) };
+        for (i, line) in piece.lines(sums) {
+            self.add_row(context, a, exchanges, (i, piece.first), &mut known, line);
         }
-        if shape.col > 0 {
-            along.recv(&mut sums, shape.col - 1, TAG);
-        }
-        let mut known = Known { of: (0, 0), adds: exchanges.adds(0, 0, self.by, shape.col) };
-        for (i, line) in rows.clone().zip(sums.chunks_exact_mut(wide)) {
-            self.add(context, a, exchanges, (i, first), &mut known, line);
-        }
-        let next = if shape.col + 1 < shape.grid.q { shape.col + 1 } else { self.keeper };
-        along.send(&sums, next, TAG);
     }
 
     /// Adds what this process column has in local row `i` to the sums there, which begin at local column `first`.
-    fn add(
+    fn add_row(
         &self,
         context: &Context,
         a: &ArrayViewMut2<f64>,
@@ -210,9 +228,34 @@ impl Sums {
     }
 }
 
+/// Some of them, which go in one message: these local rows of them, from a local column on.
+#[derive(Debug, PartialEq)]
+struct Piece {
+    rows: Range<usize>,
+    first: usize,
+    doubles: usize,
+}
+
+impl Piece {
+    /// Each of its local rows with the sums there.
+    fn lines<'a>(&self, sums: &'a mut [f64]) -> impl Iterator<Item = (usize, &'a mut [f64])> {
+        self.rows.clone().zip(sums.chunks_exact_mut(self.doubles / self.rows.len()))
+    }
+
+    fn keep(&self, a: &mut ArrayViewMut2<f64>, sums: &mut [f64]) {
+        for (i, line) in self.lines(sums) {
+            let mut row = a.row_mut(i);
+            let row = row.as_slice_mut().expect("a row lies in one piece");
+            row[self.first..].copy_from_slice(line);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grid::ProcessGrid;
+    use crate::params::Mapping;
 
     #[test]
     fn sums_are_made_again_when_so_much_is_left() {
@@ -224,5 +267,43 @@ mod tests {
         assert_eq!(left(50), [20, 8, 3, 1]);
         assert_eq!(left(16), [6, 2]);
         assert_eq!((left(4), left(3), left(2), left(0)), (vec![1], vec![1], vec![], vec![]));
+    }
+
+    #[test]
+    fn pieces_are_all_rows_once_each_with_what_is_left_in_it_and_of_some_length() {
+        let grid = ProcessGrid { p: 2, q: 3, mapping: Mapping::Row };
+        for (n, nb) in [(1, 4), (97, 8), (301, 10), (900, 300), (3000, 7)] {
+            for (boundary, row) in
+                (0..=n / nb).step_by(n / nb / 6 + 1).zip([0, 1].into_iter().cycle())
+            {
+                let shape = Shape::of(n, nb, grid, (row, 0));
+                for from in [0, boundary / grid.q * nb] {
+                    let sums = Sums { by: 0, boundary, keeper: 3, cols: shape.cols, from };
+                    let pieces = sums.pieces(&shape);
+                    let mut next = 0;
+                    for piece in &pieces {
+                        assert_eq!(piece.rows.start, next);
+                        next = piece.rows.end;
+                        let wide = shape.cols - piece.first;
+                        assert_eq!(piece.doubles, piece.rows.len() * wide);
+                        assert!(piece.doubles <= CHUNK || piece.rows.len() == 1);
+                        for at in piece.rows.clone() {
+                            let block = shape.row_map.global(at, row) / nb;
+                            let first = block.min(boundary) / grid.q * nb;
+                            assert_eq!(piece.first, first.max(from), "{n} {nb} {boundary} {at}");
+                        }
+                    }
+                    assert_eq!(next, shape.rows);
+                    let middle = shape.rows / 2;
+                    assert!(middle == 0 || pieces.iter().any(|piece| piece.rows.end == middle));
+                    // What could be longer is so.
+                    for two in pieces.windows(2).filter(|two| two[0].first == two[1].first) {
+                        let longer = two[0].doubles + shape.cols - two[0].first;
+                        let ends = two[0].rows.end;
+                        assert!(longer > CHUNK || ends == middle, "{n} {nb} {boundary} {ends}");
+                    }
+                }
+            }
+        }
     }
 }

@@ -568,16 +568,16 @@ mod tests {
         }
     }
 
-    /// By hand: 8 x 1000^2 / 8 bytes a process, four fifths of which go on: 0.8 MB in one chunk along three, at 1 ns a byte and
-    /// twice 0.1 ns, weighted: (3 - 2 + 1) (1 us + 0.96 ms). At N = 20,000 320 MB in 152.59 chunks of 2 MiB: 153.59 of (1 us +
-    /// 2.5165824 ms).
+    /// By hand: 8 x 600^2 / 8 bytes a process, four fifths of which go on: 0.288 MB in one chunk along three, at 1 ns a byte and
+    /// twice 0.1 ns, weighted: (3 - 2 + 1) (1 us + 0.3456 ms). At N = 20,000 320 MB in 610.35 chunks of 512 KiB: 611.35 of (1 us
+    /// + 0.6291456 ms).
     #[test]
     fn new_checksums_take_about_a_pass_over_the_matrix() {
         let repair = |n: f64| Repair { n, p: 4, q: 2, link: LINK };
-        assert!(close(repair(1000.0).renewal_on_average().unwrap(), 2.0 * 0.961e-3));
-        let chunks = 1.0 + 320e6 / 2_097_152.0;
+        assert!(close(repair(600.0).renewal_on_average().unwrap(), 2.0 * 0.3466e-3));
+        let chunks = 1.0 + 320e6 / 524_288.0;
         let took = repair(20_000.0).renewal_on_average().unwrap();
-        assert!(close(took, chunks * (1e-6 + 2.516_582_4e-3)), "{took}");
+        assert!(close(took, chunks * (1e-6 + 0.629_145_6e-3)), "{took}");
     }
 
     /// By hand: M = 100 s, half of the failures are of processes, in place takes 10 s, a restart 50 s.

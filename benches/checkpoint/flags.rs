@@ -30,7 +30,7 @@ pub struct Flags {
     #[arg(long, value_name = "TIMES", default_value = "5")]
     pub repeat: usize,
 
-    /// Only these parts, of: memory, save, restore, storage, pipeline, run, scopes, codes, groups, layouts
+    /// Only these parts, of: memory, save, restore, storage, storing, pipeline, run, scopes, codes, groups, layouts
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     pub only: Vec<Section>,
 
@@ -68,6 +68,7 @@ pub enum Section {
     Save,
     Restore,
     Storage,
+    Storing,
     Pipeline,
     Run,
     Scopes,

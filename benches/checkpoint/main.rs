@@ -112,11 +112,12 @@ impl<'a> Conductor<'a> {
 
     fn measure(&mut self) -> Result<(), String> {
         type Part<'a> = fn(&mut Conductor<'a>) -> Result<(), String>;
-        let sections: [(Section, Part<'a>); 10] = [
+        let sections: [(Section, Part<'a>); 11] = [
             (Section::Memory, Self::memory),
             (Section::Save, Self::saves),
             (Section::Restore, Self::restores),
             (Section::Storage, Self::storage),
+            (Section::Storing, Self::storing),
             (Section::Pipeline, Self::pipeline),
             (Section::Run, Self::whole_runs),
             (Section::Scopes, Self::scopes),

@@ -134,6 +134,9 @@ no_room() { # name command...
     local name="tests: no room in memory or on storage, $1"
     shift
     if ((EUID == 0)) && unshare --mount true 2>/dev/null; then
+        if [[ ! -e /dev/loop-control ]] || ! command -v mkfs.ext4 >/dev/null; then
+            skipped+=("$name, on an ext4: no loop devices, or no mkfs.ext4")
+        fi
         tests "$name" "$@" --test crash -- --ignored --test-threads 1
     else
         step "$name"

@@ -681,12 +681,25 @@ pub struct Small(PathBuf);
 
 impl Small {
     pub fn mount(at: &Path, bytes: u64) -> Self {
-        fs::create_dir_all(at).unwrap();
         let size = format!("size={bytes}");
-        let done =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).status();
-        assert!(done.unwrap().success(), "this test mounts a tmpfs: root only");
-        Self(at.into())
+        let mounted = Self::mounted(at, &["-t", "tmpfs", "-o", &size, "tmpfs"]);
+        mounted.expect("this test mounts a tmpfs: root only")
+    }
+
+    /// One of those that disks have, in a file of that length. None where the system has no loop devices or cannot make one;
+    /// `scripts/test.sh` says so.
+    fn on_a_loop_device(at: &Path, bytes: u64) -> Option<Self> {
+        let image = at.with_extension("img");
+        fs::File::create(&image).and_then(|file| file.set_len(bytes)).unwrap();
+        let made = Command::new("mkfs.ext4").args(["-q", "-m", "0"]).arg(&image).status();
+        made.ok().filter(|status| status.success())?;
+        Self::mounted(at, &["-o", "loop", image.to_str().unwrap()])
+    }
+
+    fn mounted(at: &Path, how: &[&str]) -> Option<Self> {
+        fs::create_dir_all(at).unwrap();
+        let done = Command::new("mount").args(how).arg(at).status();
+        done.unwrap().success().then(|| Self(at.into()))
     }
 }
 
@@ -698,13 +711,19 @@ impl Drop for Small {
 
 /// Storage is full: said once, the run goes on, and what was whole stays.
 #[test]
-#[ignore = "mounts a tmpfs: root only"]
+#[ignore = "mounts a tmpfs and an ext4: root only"]
 fn full_storage_is_told_once_and_the_epoch_before_stays() {
-    for helpers in ["threads", "process", "off"] {
+    type Kind = fn(&Path) -> Option<Small>;
+    // Room for one epoch, not for two.
+    let tmpfs: Kind = |at| Some(Small::mount(at, 40 << 20));
+    let ext4: Kind = |at| Small::on_a_loop_device(at, 52 << 20);
+    for (kind, helpers) in [tmpfs, ext4]
+        .into_iter()
+        .flat_map(|kind| ["threads", "process", "off"].map(|helpers| (kind, helpers)))
+    {
         let scene = Scene::of(2, 2, LONG).protect(&["--checkpoint", "2"]).helped_by(helpers);
         let at = scene.path("small");
-        // Room for one epoch, not for two.
-        let _small = Small::mount(&at, 40 << 20);
+        let Some(_small) = kind(&at) else { continue };
         let scene = Stored::within(at.to_str().unwrap(), scene, "1");
         let ran = scene.strike("iteration:0:85:kill");
         assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());

@@ -2,14 +2,17 @@
 //!
 //! The seed is printed; `SKT_TEST_SEED` repeats it, `SKT_TEST_SOAK` says how many runs.
 
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use rand_xoshiro::Xoshiro256StarStar;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use skt_hpl::faults::Point;
+use tempfile::TempDir;
 
-use crate::scene::{SMALL, Scene, between, sampled};
+use crate::scene::{SMALL, Scene, between, folder_in, lose_all, sampled};
 
 struct Dice(Xoshiro256StarStar);
 
@@ -28,10 +31,11 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Points that a start may come to.
-fn points(again: bool, lost: bool) -> Vec<Point> {
-    let not_here = crate::points::of_level2();
+fn points(again: bool, lost: bool, stored: bool) -> Vec<Point> {
+    let of_storage = crate::points::of_level2();
     let of = |point: &Point| match point.name() {
-        _ if not_here.contains(point) || point.is_solvers() || point.is_helpers() => false,
+        _ if of_storage.contains(point) => stored,
+        _ if point.is_solvers() || point.is_helpers() => false,
         name if name.starts_with("rebuil") => lost,
         "agree-begin" | "agreed" => true,
         name if name.starts_with("generate") => !again,
@@ -40,8 +44,56 @@ fn points(again: bool, lost: bool) -> Vec<Point> {
     Point::ALL.iter().copied().filter(of).collect()
 }
 
-/// One run: struck up to four times, then left alone.
-fn run(dice: &mut Dice) -> (String, usize) {
+/// Storage of a run: a folder that all nodes share, or one for each.
+struct Storage {
+    folder: TempDir,
+    own: bool,
+}
+
+impl Storage {
+    /// Some kind of it, and what a run is told of it.
+    fn some(dice: &mut Dice, helped: bool, ranks: usize) -> (Self, Vec<String>) {
+        let folder = tempfile::Builder::new().prefix("t-soak-").tempdir_in("/dev/shm").unwrap();
+        let own = dice.below(2) == 0;
+        let storage = Self { folder, own };
+        (0..ranks).for_each(|node| storage.renew(node));
+        let dir = if own { storage.folder.path().join("{domain}") } else { storage.dir(0) };
+        let helpers = match helped {
+            true => dice.one_of(&["threads", "process"]),
+            false => dice.one_of(&["threads", "process", "off"]),
+        };
+        let scope = if own { "node" } else { "shared" };
+        let every = dice.one_of(&["1", "2"]);
+        let words = ["--level2", dir.to_str().unwrap(), "--level2-every", every];
+        let more = ["--level2-scope", scope, "--helpers", helpers];
+        (storage, [words, more].concat().into_iter().map(str::to_owned).collect())
+    }
+
+    /// What a node writes to.
+    fn dir(&self, node: usize) -> PathBuf {
+        match self.own {
+            true => self.folder.path().join(format!("d{node}")),
+            false => self.folder.path().to_owned(),
+        }
+    }
+
+    /// Another stands in its place, with nothing on storage of its own.
+    fn renew(&self, node: usize) {
+        if self.own {
+            let _ = fs::remove_dir_all(self.dir(node));
+            fs::create_dir(self.dir(node)).unwrap();
+        }
+    }
+
+    fn expect_nothing_left(&self, scene: &Scene) {
+        for node in 0..scene.ranks {
+            assert!(!folder_in(&self.dir(node), scene).exists(), "of node {node}");
+        }
+    }
+}
+
+/// One run: struck up to four times, then left alone. `stored`: with a second level, and everything is off at once now and then.
+fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
     let (p, q) = dice.one_of(&[(2, 2), (2, 2), (2, 3)]);
     let mut protect = vec!["--checkpoint", dice.one_of(&["1", "2", "5"])];
     let helped = ["--method", "double", "--encode", "helper"];
@@ -69,6 +121,11 @@ fn run(dice: &mut Dice) -> (String, usize) {
     }
     let depth = dice.one_of(&["0", "1", "2"]);
     let problem = dice.one_of(&[SMALL, &["-n", "901", "--nb", "10"]]);
+    let helped = protect.contains(&"helper");
+    let storage = stored.then(|| Storage::some(dice, helped, p * q));
+    let (storage, words) = storage.unzip();
+    let words = words.unwrap_or_default();
+    protect.extend(words.iter().map(String::as_str));
     let scene = Scene::of(p, q, problem).solver(&["--depth", depth]).protect(&protect);
     let mut story = format!("N {} {p} x {q} depth {depth} {}: ", problem[1], protect.join(" "));
     let mut starts = 1;
@@ -93,7 +150,7 @@ fn run(dice: &mut Dice) -> (String, usize) {
             }
             running.end()
         } else {
-            let point = dice.one_of(&points(starts > 2, lost));
+            let point = dice.one_of(&points(starts > 2, lost, stored));
             let hits =
                 if between(Point::Iteration, Point::Committed).contains(&point) { 25 } else { 1 };
             let (position, hit) = (dice.below(p * q), 1 + dice.below(hits));
@@ -105,6 +162,7 @@ fn run(dice: &mut Dice) -> (String, usize) {
             story += " (ended) ";
             println!("{story}");
             scene.expect_finished(ended);
+            storage.iter().for_each(|storage| storage.expect_nothing_left(&scene));
             return (story, starts - 1);
         }
         // It was struck; it did not refuse, nor fail.
@@ -122,6 +180,20 @@ fn run(dice: &mut Dice) -> (String, usize) {
             }
         }
         lost = false;
+        // All nodes are off at once: in other places memory has nothing.
+        let outage = storage.as_ref().filter(|_| dice.below(2) == 0);
+        if let Some(storage) = outage {
+            story += " all off";
+            lose_all(&scene);
+            for &victim in victims.iter().filter(|_| storage.own) {
+                if dice.below(2) == 0 {
+                    story += &format!(", storage of {victim} lost");
+                    storage.renew(victim);
+                }
+            }
+            story += "; ";
+            continue;
+        }
         for &victim in &victims {
             if dice.below(2) == 0 {
                 story += &format!(" lost {victim}");
@@ -133,23 +205,34 @@ fn run(dice: &mut Dice) -> (String, usize) {
     }
     println!("{story}");
     scene.finish();
+    storage.iter().for_each(|storage| storage.expect_nothing_left(&scene));
     (story, starts)
 }
 
-#[test]
-fn random_kills_and_losses_from_a_seed() {
+/// As many runs as asked for, or so many.
+fn soak(by_default: u64, stored: bool) {
     let seed = number("SKT_TEST_SEED").unwrap_or_else(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         now.as_nanos() as u64
     });
-    let runs = number("SKT_TEST_SOAK").unwrap_or(if sampled() { 5 } else { 20 });
+    let runs = number("SKT_TEST_SOAK").unwrap_or(if sampled() { 5 } else { by_default });
     println!("SKT_TEST_SEED={seed} SKT_TEST_SOAK={runs}");
     let mut starts = 0;
     for i in 0..runs {
         // Each run has a seed of its own, so that one can be repeated alone.
         println!("run {i}: SKT_TEST_SEED={} SKT_TEST_SOAK=1", seed + i);
         let mut dice = Dice(Xoshiro256StarStar::seed_from_u64(seed + i));
-        starts += run(&mut dice).1;
+        starts += run(&mut dice, stored).1;
     }
     println!("{runs} runs, {starts} starts, seed {seed}");
+}
+
+#[test]
+fn random_kills_and_losses_from_a_seed() {
+    soak(20, false);
+}
+
+#[test]
+fn random_outages_of_everything_from_a_seed() {
+    soak(10, true);
 }

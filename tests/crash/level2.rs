@@ -7,6 +7,9 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -731,6 +734,64 @@ fn full_storage_is_told_once_and_the_epoch_before_stays() {
         lose_all(&scene);
         let ran = finish(&scene);
         assert!(from_storage(&ran), "{}", ran.told());
+    }
+}
+
+/// A file system that writes in short moments only, far apart.
+struct Slow {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Slow {
+    fn begin(at: &Path) -> Self {
+        let (over, at) = (Arc::new(AtomicBool::new(false)), at.to_owned());
+        let told = Arc::clone(&over);
+        let thread = std::thread::spawn(move || {
+            let set = |how| Command::new("fsfreeze").arg(how).arg(&at).status().unwrap().success();
+            while !told.load(Ordering::Relaxed) {
+                assert!(set("-f"), "this test freezes a file system: root only");
+                std::thread::sleep(Duration::from_millis(250));
+                assert!(set("-u"));
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        Self { over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Storage that is slow delays epochs and nothing else: they get there, what waits for them waits, and they bring the run back.
+#[test]
+#[ignore = "mounts an ext4 and freezes it: root only"]
+fn slow_storage_is_waited_for_where_it_must_be() {
+    for helpers in ["threads", "process", "off"] {
+        let scene = Scene::of(2, 2, LONG).protect(&["--checkpoint", "20"]).helped_by(helpers);
+        let at = scene.path("small");
+        let Some(_small) = Small::on_a_loop_device(&at, 96 << 20) else { return };
+        let scene = Stored::within(at.to_str().unwrap(), scene, "1");
+        let slow = Slow::begin(&at);
+        // Asked to stop between two saves: the last word is that it is on storage.
+        let running = scene.freeze("iteration:0:50:stop");
+        ask(&running, Signal::SIGUSR1);
+        let ran = running.end().expect_code(75);
+        assert!(ran.err.contains("is on storage"), "{helpers}: {}", ran.told());
+        assert!(!ran.err.contains("could not be written to"), "{helpers}: {}", ran.told());
+        lose_all(&scene);
+        let ran = finish(&scene);
+        drop(slow);
+        assert!(from_storage(&ran) && resumed_at(&ran) >= Some(50), "{helpers}: {}", ran.told());
+        let account = account(&ran);
+        assert_eq!(account.fetched, 1, "{helpers}: {account:?}");
+        // Beside ranks that compute no epoch may get there before the end.
+        let waited = account.epochs > 0 && account.wait_s > 0.25;
+        assert!(waited || helpers != "off", "{account:?}");
     }
 }
 

@@ -36,6 +36,8 @@ impl Conductor<'_> {
         let back = middle(&found, |r| r.restore_s / (r.dd_read_s + r.save_s));
         self.report.at_most("to storage / dd", write, 1.2);
         self.report.at_most("from storage / (files read once by dd + a save)", back, 1.5);
+        let reading = middle(&found, |r| r.restore_s / r.dd_read_s);
+        self.report.at_most("from storage / files read once by dd", reading, 1.3);
         let rate =
             |of: fn(&Round) -> f64| format!("{:.0}", mb(found.stored_bytes) / middle(&found, of));
         let row = vec![

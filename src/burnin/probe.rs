@@ -144,7 +144,7 @@ fn meet(comm: &Comm, say: &mut dyn FnMut(&Said)) {
     let mut word = [0u64];
     if comm.rank() > 0 {
         comm.send(&word, 0, MEET);
-        comm.await_word(0, MEET);
+        comm.await_word(0, MEET, Comm::PAUSE);
         comm.recv(&mut word, 0, MEET);
         return;
     }

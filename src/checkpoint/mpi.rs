@@ -62,7 +62,7 @@ impl World for Positions {
             }
             Some((working, None)) => {
                 let from = (me - working) % working;
-                self.all.await_word(from, WORD);
+                self.all.await_word(from, WORD, Comm::PAUSE);
                 self.all.recv(&mut value, from, WORD);
             }
         }

@@ -4,7 +4,7 @@
 //! once and ends all ranks with the same status.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -562,9 +562,11 @@ impl Job<'_> {
 /// Who has no part in a test sleeps until the `teller` has its verdict, or somebody is lost.
 fn stand_by(comm: &Comm, taken: &[Option<Seat>], teller: usize) {
     const TAG: i32 = 40;
+    // Nobody waits for it but between tests; a loss is to be noticed soon all the same.
+    const LOOK_EVERY: Duration = Duration::from_millis(20);
     let idle = |rank: usize| taken[rank].is_none();
     if idle(comm.rank()) {
-        comm.await_word(teller, TAG);
+        comm.await_word(teller, TAG, LOOK_EVERY);
         comm.recv::<u8>(&mut [], teller, TAG);
     } else if comm.rank() == teller {
         (0..comm.size()).filter(|&rank| idle(rank)).for_each(|rank| {

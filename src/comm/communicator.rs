@@ -351,18 +351,18 @@ impl Comm {
         }
     }
 
+    /// How long who awaits a word sleeps at least between two looks; as `most`, at most, where others wait for it afterwards.
+    pub const PAUSE: Duration = Duration::from_millis(2);
+
     /// Returns when `from` has sent something with that tag, which is still to be received. Sleeps meanwhile, so that whoever
-    /// has nothing to do leaves the processor to the others: the longer it has waited, the longer.
-    pub fn await_word(&self, from: usize, tag: i32) {
-        const LEAST: Duration = Duration::from_millis(2);
-        // A loss is to be noticed soon all the same.
-        const MOST: Duration = Duration::from_millis(20);
+    /// has nothing to do leaves the processor to the others: the longer it has waited, the longer, up to `most`.
+    pub fn await_word(&self, from: usize, tag: i32, most: Duration) {
         let began = Instant::now();
         while !self.has_word(from, tag) {
             self.attend();
             // Whoever watches is to see that it lives.
             pulse::wait();
-            std::thread::sleep((began.elapsed() / 16).clamp(LEAST, MOST));
+            std::thread::sleep((began.elapsed() / 16).clamp(Self::PAUSE, most));
         }
     }
 

@@ -229,7 +229,6 @@ impl Sums {
 }
 
 /// Some of them, which go in one message: these local rows of them, from a local column on.
-#[derive(Debug, PartialEq)]
 struct Piece {
     rows: Range<usize>,
     first: usize,

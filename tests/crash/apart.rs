@@ -8,7 +8,6 @@ use std::process::Command;
 
 use nix::sys::signal::Signal;
 use skt_hpl::faults::Point;
-use tempfile::TempDir;
 
 use crate::job::{PROGRAM, Ran};
 use crate::level2::{ask, flip};
@@ -16,11 +15,12 @@ use crate::points::of_level2;
 use crate::scene::{
     LONGER, Scene, epochs_in, from_storage, lose_all, rebuilt, resumed_at, sampled, whole, whole_in,
 };
+use crate::storage::Storage;
 
 /// A run of one rank a node, each of which sees the folder of its own failure domain.
 struct Apart {
     scene: Scene,
-    storage: TempDir,
+    storage: Storage,
 }
 
 impl std::ops::Deref for Apart {
@@ -39,13 +39,10 @@ impl Apart {
     fn with_idle(p: usize, q: usize, idle: usize, args: &[&str]) -> Self {
         let scene =
             Scene::of(p, q, LONGER).idle(idle).protect(&["--checkpoint", "1"]).protect(args);
-        let storage = tempfile::Builder::new().prefix("t-apart-").tempdir_in("/dev/shm").unwrap();
-        let dir = storage.path().join("{domain}");
-        let own = ["--level2", dir.to_str().unwrap(), "--level2-scope", "node"];
-        let scene = scene.protect(&own).protect(&["--level2-every", "1"]);
-        let this = Self { scene, storage };
-        (0..this.ranks).for_each(|node| fs::create_dir(this.dir(node)).unwrap());
-        this
+        let storage = Storage::within("/dev/shm", true, scene.ranks);
+        let at = ["--level2", &storage.named(), "--level2-scope", storage.scope()];
+        let scene = scene.protect(&at).protect(&["--level2-every", "1"]);
+        Self { scene, storage }
     }
 
     fn protect(mut self, args: &[&str]) -> Self {
@@ -54,7 +51,7 @@ impl Apart {
     }
 
     fn dir(&self, node: usize) -> PathBuf {
-        self.storage.path().join(format!("d{node}"))
+        self.storage.dir(node)
     }
 
     /// What an epoch's folders on a node hold, whole there or not.
@@ -71,10 +68,7 @@ impl Apart {
     /// All memory is gone, and the storage of these nodes: others stand in their places.
     fn lose_all_and(&self, nodes: &[usize]) {
         lose_all(self);
-        for &node in nodes {
-            fs::remove_dir_all(self.dir(node)).unwrap();
-            fs::create_dir(self.dir(node)).unwrap();
-        }
+        nodes.iter().for_each(|&node| self.storage.renew(node));
     }
 
     /// Ends with the right bits, leaving nothing anywhere.

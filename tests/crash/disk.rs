@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
-use tempfile::TempDir;
 
 use crate::job::{PROGRAM, Ran};
 use crate::level2::{ask, flip};
 use crate::scene::{
     SMALL, Scene, epochs_in, from_storage, lose_all, rebuilt, resumed_at, sampled, whole_in,
 };
+use crate::storage::Storage;
 
 /// Boundaries for a chain of strikes with two saves to each start.
 const LONG: &[&str] = &["-n", "603", "--nb", "10"];
@@ -32,9 +32,8 @@ enum Gone {
 
 struct Disk {
     scene: Scene,
-    storage: TempDir,
-    /// Each rank is a node with a DIR of its own.
-    own: bool,
+    /// That all share, or of each rank, which is a node then.
+    storage: Storage,
 }
 
 impl std::ops::Deref for Disk {
@@ -50,27 +49,15 @@ impl Disk {
     }
 
     fn within(place: &str, scene: Scene, own: bool) -> Self {
-        let storage = tempfile::Builder::new().prefix("t-disk-").tempdir_in(place).unwrap();
-        let dir = match own {
-            true => storage.path().join("{domain}"),
-            false => storage.path().to_owned(),
-        };
-        let dir = dir.to_str().unwrap().to_owned();
-        let scene = scene.protect(&["--method", "disk", "--level2", &dir]);
-        let scene = if own { scene.protect(&["--level2-scope", "node"]) } else { scene };
-        let this = Self { scene, storage, own };
-        if own {
-            (0..this.ranks).for_each(|node| fs::create_dir(this.dir(node)).unwrap());
-        }
-        this
+        let storage = Storage::within(place, own, scene.ranks);
+        let at = ["--level2", &storage.named(), "--level2-scope", storage.scope()];
+        let scene = scene.protect(&["--method", "disk"]).protect(&at);
+        Self { scene, storage }
     }
 
     /// Where the node of a position writes.
     fn dir(&self, node: usize) -> PathBuf {
-        match self.own {
-            true => self.storage.path().join(format!("d{node}")),
-            false => self.storage.path().to_owned(),
-        }
+        self.storage.dir(node)
     }
 
     fn whole(&self, node: usize) -> Vec<PathBuf> {
@@ -84,8 +71,7 @@ impl Disk {
             Gone::All => lose_all(self),
             Gone::Node(node) => {
                 lose_all(self);
-                fs::remove_dir_all(self.dir(node)).unwrap();
-                fs::create_dir(self.dir(node)).unwrap();
+                self.storage.renew(node);
             }
         }
     }
@@ -297,7 +283,11 @@ fn all_nodes_off_and_a_stop() {
     assert!(words.contains("is on storage, none in memory"), "{words}");
     ask(&running, Signal::SIGUSR1);
     let ran = running.end().expect_code(75);
-    assert!(ran.err.contains("after a save in /dev/shm/t-disk-"), "{}", ran.told());
+    assert!(
+        ran.err.contains(&format!("after a save in {}", disk.storage.named())),
+        "{}",
+        ran.told()
+    );
     assert!(from_storage(&ran) && resumed_at(&ran) == Some(6), "{}", ran.told());
     assert_eq!(disk.whole(0).len(), 2);
     lose_all(&disk);

@@ -763,7 +763,8 @@ impl Slow {
 impl Drop for Slow {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join);
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(std::thread::panicking() || ended.is_some_and(|ended| ended.is_ok()), "not slow");
     }
 }
 

@@ -18,7 +18,7 @@
 //! | `process` | helpers that are processes: each step of theirs, their ranks killed there, hangs, cores, signals |
 //! | `negative` | the program with a safeguard left out (builds with debug assertions): the tests must notice |
 //! | `many` | more ranks than this machine has cores, in several groups |
-//! | `soak` | random kills and losses from a printed seed |
+//! | `soak` | random kills and losses from a printed seed; with a second level, everything off at once |
 //!
 //! Environment: `SKT_TEST_WHOLE=1` strikes at every point, position and memory separately instead of
 //! in chains, and on 2 x 3 as well; `SKT_TEST_SAMPLE=1` is a sample for a second MPI;
@@ -50,4 +50,5 @@ mod points;
 mod process;
 mod scene;
 mod soak;
+mod storage;
 mod windows;

@@ -2,17 +2,15 @@
 //!
 //! The seed is printed; `SKT_TEST_SEED` repeats it, `SKT_TEST_SOAK` says how many runs.
 
-use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use rand_xoshiro::Xoshiro256StarStar;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use skt_hpl::faults::Point;
-use tempfile::TempDir;
 
 use crate::scene::{SMALL, Scene, between, folder_in, lose_all, sampled};
+use crate::storage::Storage;
 
 struct Dice(Xoshiro256StarStar);
 
@@ -44,51 +42,10 @@ fn points(again: bool, lost: bool, stored: bool) -> Vec<Point> {
     Point::ALL.iter().copied().filter(of).collect()
 }
 
-/// Storage of a run: a folder that all nodes share, or one for each.
-struct Storage {
-    folder: TempDir,
-    own: bool,
-}
-
-impl Storage {
-    /// Some kind of it, and what a run is told of it.
-    fn some(dice: &mut Dice, helped: bool, ranks: usize) -> (Self, Vec<String>) {
-        let folder = tempfile::Builder::new().prefix("t-soak-").tempdir_in("/dev/shm").unwrap();
-        let own = dice.below(2) == 0;
-        let storage = Self { folder, own };
-        (0..ranks).for_each(|node| storage.renew(node));
-        let dir = if own { storage.folder.path().join("{domain}") } else { storage.dir(0) };
-        let helpers = match helped {
-            true => dice.one_of(&["threads", "process"]),
-            false => dice.one_of(&["threads", "process", "off"]),
-        };
-        let scope = if own { "node" } else { "shared" };
-        let every = dice.one_of(&["1", "2"]);
-        let words = ["--level2", dir.to_str().unwrap(), "--level2-every", every];
-        let more = ["--level2-scope", scope, "--helpers", helpers];
-        (storage, [words, more].concat().into_iter().map(str::to_owned).collect())
-    }
-
-    /// What a node writes to.
-    fn dir(&self, node: usize) -> PathBuf {
-        match self.own {
-            true => self.folder.path().join(format!("d{node}")),
-            false => self.folder.path().to_owned(),
-        }
-    }
-
-    /// Another stands in its place, with nothing on storage of its own.
-    fn renew(&self, node: usize) {
-        if self.own {
-            let _ = fs::remove_dir_all(self.dir(node));
-            fs::create_dir(self.dir(node)).unwrap();
-        }
-    }
-
-    fn expect_nothing_left(&self, scene: &Scene) {
-        for node in 0..scene.ranks {
-            assert!(!folder_in(&self.dir(node), scene).exists(), "of node {node}");
-        }
+fn expect_nothing_left(storage: Option<&Storage>, scene: &Scene) {
+    for node in 0..scene.ranks {
+        let folder = storage.map(|storage| folder_in(&storage.dir(node), scene));
+        assert!(folder.is_none_or(|folder| !folder.exists()), "of node {node}");
     }
 }
 
@@ -121,11 +78,16 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
     }
     let depth = dice.one_of(&["0", "1", "2"]);
     let problem = dice.one_of(&[SMALL, &["-n", "901", "--nb", "10"]]);
-    let helped = protect.contains(&"helper");
-    let storage = stored.then(|| Storage::some(dice, helped, p * q));
-    let (storage, words) = storage.unzip();
-    let words = words.unwrap_or_default();
-    protect.extend(words.iter().map(String::as_str));
+    let storage = stored.then(|| Storage::within("/dev/shm", dice.below(2) == 0, p * q));
+    let named = storage.as_ref().map(Storage::named);
+    if let (Some(storage), Some(named)) = (&storage, &named) {
+        let helpers = match protect.contains(&"helper") {
+            true => dice.one_of(&["threads", "process"]),
+            false => dice.one_of(&["threads", "process", "off"]),
+        };
+        protect.extend(["--level2", named, "--level2-scope", storage.scope()]);
+        protect.extend(["--level2-every", dice.one_of(&["1", "2"]), "--helpers", helpers]);
+    }
     let scene = Scene::of(p, q, problem).solver(&["--depth", depth]).protect(&protect);
     let mut story = format!("N {} {p} x {q} depth {depth} {}: ", problem[1], protect.join(" "));
     let mut starts = 1;
@@ -162,7 +124,7 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
             story += " (ended) ";
             println!("{story}");
             scene.expect_finished(ended);
-            storage.iter().for_each(|storage| storage.expect_nothing_left(&scene));
+            expect_nothing_left(storage.as_ref(), &scene);
             return (story, starts - 1);
         }
         // It was struck; it did not refuse, nor fail.
@@ -185,9 +147,9 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
         if let Some(storage) = outage {
             story += " all off";
             lose_all(&scene);
-            for &victim in victims.iter().filter(|_| storage.own) {
-                if dice.below(2) == 0 {
-                    story += &format!(", storage of {victim} lost");
+            for &victim in &victims {
+                if storage.scope() == "node" && dice.below(2) == 0 {
+                    story += &format!(", {victim} with its storage");
                     storage.renew(victim);
                 }
             }
@@ -205,7 +167,7 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
     }
     println!("{story}");
     scene.finish();
-    storage.iter().for_each(|storage| storage.expect_nothing_left(&scene));
+    expect_nothing_left(storage.as_ref(), &scene);
     (story, starts)
 }
 

@@ -73,7 +73,7 @@ fn step(comm: &Comm, name: &str) {
         "idle" => {
             let last = size - 1;
             if me == last {
-                comm.await_word(0, 6);
+                comm.await_word(0, 6, Comm::PAUSE);
                 comm.recv::<u64>(&mut [], 0, 6);
             } else if me == 0 {
                 std::thread::sleep(Duration::from_millis(20));

@@ -18,6 +18,7 @@
 //! | back substitution | `solve` | pdtrsv |
 //! | the check | `residual` | pdtest |
 //! | which process column does what, where some keep sums | `roles` | |
+//! | sums along a process row, a piece at a time | `carry` | |
 //! | U's parts of process columns that were replaced | `regain` | |
 //! | new sums in the course of a test | `renew` | |
 //! | a test that outlives the attempts at it | `standing` | |
@@ -29,6 +30,7 @@
 
 mod apply;
 mod arrays;
+mod carry;
 mod clock;
 mod context;
 mod crew;
@@ -56,12 +58,12 @@ mod update;
 mod work;
 
 pub use arrays::own_part;
+pub use carry::LONGEST as LONGEST_SUMS;
 pub use clock::{Clock, Part};
 pub use context::{Context, Order, Seat};
 pub use crew::mates;
 pub use in_steps::DEPTH_IN_STEPS;
 pub use observer::{Halt, Milestone, Observer, Silent};
-pub use renew::CHUNK as RENEWAL_CHUNK;
 pub use roles::{Exchange, Past, Progress, Renewal, SUMS_EVER, SUMS_MAX, weight};
 pub use sample::time_stretches;
 pub use standing::{From, Standing};

@@ -1,29 +1,35 @@
 //! The parts of U that were lost with process columns, regained from the sums.
 //!
-//! Done when all is factored, just before it is needed, in chunks of rows. It could be done beside the updates; but then it
+//! Done when all is factored, just before it is needed, some rows at a time. It could be done beside the updates; but then it
 //! would take from them, and nobody waits for it before. An attempt that is lost amid it goes on after the rows that are
 //! done, since the sums are what it overwrites.
 
 use std::ops::Range;
 
+use super::carry::{LONGEST, Piece, carry};
 use super::context::Context;
 use super::roles::{Exchanges, counts};
-use crate::comm::Reduce;
 use crate::faults::{Point, hit};
+use crate::matrix::Shape;
 use ndarray::ArrayViewMut2;
 
-/// Doubles of one chunk at most, or those of one row.
-const CHUNK: usize = 256 << 10;
-
 /// A process column that was replaced, whose sums are being overwritten.
+#[derive(Clone, Copy)]
 struct Column {
     /// Which exchange.
     which: usize,
     col: usize,
     /// Local rows that are done, when this begins.
     done: usize,
-    /// Local columns with what was lost in the rows at hand.
-    cols: Range<usize>,
+    /// The first of its local columns in which nothing is lost.
+    end: usize,
+}
+
+/// Local rows that are regained at the same time.
+struct Band {
+    rows: Range<usize>,
+    /// Of each replaced process column the local columns with what was lost in these rows.
+    lost: Vec<Range<usize>>,
 }
 
 /// All ranks that have columns, together. `regained`: local rows that are done; it counts on the ranks that have sums.
@@ -35,96 +41,198 @@ pub fn regain(
     regained: &mut usize,
 ) {
     let shape = &context.shape;
-    let nb = shape.nb;
     let mut columns: Vec<Column> = Vec::new();
     let mut end = 0;
     for &which in &exchanges.there {
         let exchange = exchanges.of(which);
         let mut done = [*regained as u64];
         context.row.broadcast(&mut done, exchange.col);
-        let boundary = (exchange.boundary * nb).min(shape.n);
+        let boundary = (exchange.boundary * shape.nb).min(shape.n);
         end = end.max(shape.row_map.count_below(boundary, shape.row));
-        columns.push(Column { which, col: exchange.col, done: done[0] as usize, cols: 0..0 });
+        let first_sum = exchanges.first_sum(which);
+        columns.push(Column { which, col: exchange.col, done: done[0] as usize, end: first_sum });
     }
+    let bands = bands(shape, &columns, end);
+    let middle = bands.first().map_or(end, |first| first.rows.start).midpoint(end);
+    let q = shape.grid.q;
+    let mut pieces = Vec::new();
+    for band in &bands {
+        for (of, lost) in columns.iter().zip(&band.lost).filter(|(_, lost)| !lost.is_empty()) {
+            pieces.push(Piece {
+                what: (band, of),
+                doubles: band.rows.len() * lost.len(),
+                // Once round the process row, from the column after the replaced one to that.
+                from: (shape.col != (of.col + 1) % q).then_some((shape.col + q - 1) % q),
+                to: (shape.col != of.col).then_some((shape.col + 1) % q),
+            });
+        }
+    }
+    let mut shares = Shares { shape, exchanges, columns: &columns, known: ((0, 0, 0), 0.0) };
+    let mut found = Vec::new();
+    carry(&context.row, &pieces, |&(band, of), sums| {
+        if band.rows.start >= middle {
+            hit(Point::RegainHalf, context.place);
+        }
+        shares.put(&a, band, of, sums);
+        if of.col == shape.col {
+            found.clear();
+            found.extend_from_slice(sums);
+        }
+        // All of these rows are found before any sums there are overwritten.
+        let mut with = columns.iter().zip(&band.lost).filter(|(_, lost)| !lost.is_empty());
+        let last = with.clone().next_back().is_some_and(|(last, _)| last.which == of.which);
+        if let (true, Some((_, lost))) = (last, with.find(|(of, _)| of.col == shape.col)) {
+            for (i, line) in band.rows.clone().zip(found.chunks_exact(lost.len())) {
+                let mut row = a.row_mut(i);
+                row.as_slice_mut().expect("a row lies in one piece")[lost.clone()]
+                    .copy_from_slice(line);
+            }
+            *regained = band.rows.end;
+        }
+    });
+}
+
+/// What is to be regained, from above downward: each band lies in one block row, before `end`, and of none of the columns it has
+/// only rows in part that are done.
+fn bands(shape: &Shape, columns: &[Column], end: usize) -> Vec<Band> {
+    let nb = shape.nb;
+    let mut bands = Vec::new();
     let mut at = columns.iter().map(|column| column.done).min().unwrap_or(end);
-    let middle = at.midpoint(end);
     while at < end {
         let row = shape.row_map.global(at, shape.row);
         let mut rows_end = ((at / nb + 1) * nb).min(end);
-        for column in &mut columns {
+        let mut lost = Vec::new();
+        for column in columns {
             if column.done > at {
                 rows_end = rows_end.min(column.done);
-                column.cols = 0..0;
+                lost.push(0..0);
                 continue;
             }
-            // Of this row block all columns from its diagonal on.
+            // Of this block row all columns from its diagonal on.
             let first = shape.col_map.count_below(row / nb * nb, column.col);
-            column.cols = first..exchanges.first_sum(column.which).max(first);
+            lost.push(first..column.end.max(first));
         }
-        let widest = columns.iter().map(|column| column.cols.len()).max().unwrap_or(0);
-        if widest == 0 {
-            at = rows_end;
-            continue;
+        let widest = lost.iter().map(Range::len).max().unwrap_or(0);
+        if let Some(rows) = LONGEST.checked_div(widest) {
+            rows_end = rows_end.min(at + rows.max(1));
+            bands.push(Band { rows: at..rows_end, lost });
         }
-        if at >= middle {
-            hit(Point::RegainHalf, context.place);
-        }
-        let rows = at..rows_end.min(at + (CHUNK / widest).max(1));
-        // All of them are made before any sums are overwritten.
-        let shares: Vec<Vec<f64>> =
-            columns.iter().map(|of| shares(context, &a, exchanges, &columns, of, &rows)).collect();
-        for (column, mine) in columns.iter().zip(shares).filter(|(_, mine)| !mine.is_empty()) {
-            let mut others = vec![0.0; mine.len()];
-            if shape.col != column.col {
-                context.row.reduce(&mine, &mut others, column.col, Reduce::Sum);
-                continue;
-            }
-            context.row.reduce(&vec![0.0; mine.len()], &mut others, column.col, Reduce::Sum);
-            let mut found = mine.iter().zip(&others).map(|(mine, others)| mine - others);
-            for i in rows.clone() {
-                for l in column.cols.clone() {
-                    a[[i, l]] = found.next().expect("one for each");
+        at = rows_end;
+    }
+    bands
+}
+
+/// What this rank's part adds to what is regained.
+struct Shares<'a> {
+    shape: &'a Shape,
+    exchanges: &'a Exchanges<'a>,
+    columns: &'a [Column],
+    /// With which factor, which is the same for many elements.
+    known: ((usize, u64, u64), f64),
+}
+
+impl Shares<'_> {
+    /// Adds it to the sums of what is regained of a column in these rows; there, makes what was lost of what the others added.
+    fn put(&mut self, a: &ArrayViewMut2<f64>, band: &Band, of: &Column, sums: &mut [f64]) {
+        let &mut Self { shape, columns, .. } = self;
+        let nb = shape.nb;
+        let ends = of.col == shape.col;
+        let which = columns.iter().position(|c| c.which == of.which).expect("it is one of them");
+        let cols = band.lost[which].clone();
+        // Blocks before this one all process columns have whole.
+        let whole = shape.col_map.count_below(shape.n, shape.grid.q - 1);
+        for (i, line) in band.rows.clone().zip(sums.chunks_exact_mut(cols.len())) {
+            let row = shape.row_map.global(i, shape.row);
+            let mine = a.row(i);
+            let mine = mine.as_slice().expect("a row lies in one piece");
+            let mut at = cols.start;
+            while at < cols.end {
+                // In the first block, and in the last, columns differ; elsewhere those of a block are all alike.
+                let alike = at >= cols.start + nb && at + nb <= cols.end.min(whole);
+                let next = if alike { at + nb } else { at + 1 };
+                if let Some(factor) = self.factor(band, of, (row, at)) {
+                    let sums = &mut line[at - cols.start..next - cols.start];
+                    let pairs = sums.iter_mut().zip(&mine[at..next]);
+                    match ends {
+                        true => pairs.for_each(|(sum, own)| *sum = factor * own - *sum),
+                        false => pairs.for_each(|(sum, own)| *sum += factor * own),
+                    }
                 }
+                at = next;
             }
-            *regained = rows.end;
         }
-        at = rows.end;
+    }
+
+    /// With which factor what lies here is part of what was lost of a column in that row and local column; None: it is none.
+    fn factor(&mut self, band: &Band, of: &Column, (row, l): (usize, usize)) -> Option<f64> {
+        let &mut Self { shape, exchanges, columns, .. } = self;
+        let is_lost = |(c, lost): &(&Column, &Range<usize>)| {
+            lost.contains(&l) && counts(shape, c.col, row, l)
+        };
+        let lost = columns.iter().zip(&band.lost).filter(is_lost);
+        let (wanted, is_sums) = lost.fold((0, false), |(wanted, mine), (c, _)| {
+            (wanted | 1 << c.which, mine || c.col == shape.col)
+        });
+        let own = is_sums || counts(shape, shape.col, row, l);
+        if wanted >> of.which & 1 == 0 || !own {
+            return None;
+        }
+        let key = (of.which, exchanges.at(l), wanted);
+        if self.known.0 != key {
+            self.known = (key, exchanges.factor(key.1, wanted, of.which, shape.col));
+        }
+        Some(self.known.1)
     }
 }
 
-/// What this rank's part adds to what is regained of a column, or is what the others' are taken from.
-fn shares(
-    context: &Context,
-    a: &ArrayViewMut2<f64>,
-    exchanges: &Exchanges,
-    columns: &[Column],
-    of: &Column,
-    rows: &Range<usize>,
-) -> Vec<f64> {
-    let shape = &context.shape;
-    let mut shares = vec![0.0; rows.len() * of.cols.len()];
-    // It is the same for many columns.
-    let mut known = ((0, 0), 0.0);
-    for (i, line) in rows.clone().zip(shares.chunks_exact_mut(of.cols.len().max(1))) {
-        let row = shape.row_map.global(i, shape.row);
-        for (l, share) in of.cols.clone().zip(line) {
-            let is_lost = |c: &&Column| c.cols.contains(&l) && counts(shape, c.col, row, l);
-            if !is_lost(&of) {
-                continue;
-            }
-            let lost = columns.iter().filter(is_lost);
-            let (wanted, is_sums) = lost.fold((0, false), |(wanted, mine), c| {
-                (wanted | 1 << c.which, mine || c.col == shape.col)
-            });
-            if is_sums || counts(shape, shape.col, row, l) {
-                let at = exchanges.at(l);
-                if known.0 != (at, wanted) {
-                    let factor = exchanges.factor(at, wanted, of.which, shape.col);
-                    known = ((at, wanted), factor);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::ProcessGrid;
+    use crate::params::Mapping;
+
+    /// Each row that is not done, once, with all that was lost in it.
+    #[test]
+    fn bands_are_all_that_is_to_be_regained() {
+        let grid = ProcessGrid { p: 2, q: 3, mapping: Mapping::Row };
+        for (n, nb) in [(1, 4), (97, 8), (301, 10), (900, 300), (6000, 1000)] {
+            let shape = Shape::of(n, nb, grid, (1, 0));
+            let blocks = n.div_ceil(nb);
+            for (first, second) in [(0, 0), (1, blocks / 2), (blocks / 3, blocks), (blocks, 2)] {
+                let below = |k: usize| shape.row_map.count_below((k * nb).min(n), shape.row);
+                let column = |which, col, boundary: usize, done| {
+                    let end = shape.col_map.count_below((boundary * nb).min(n), col);
+                    Column { which, col, done, end }
+                };
+                let columns = [column(0, 2, first, below(first) / 3), column(1, 0, second, 0)];
+                let end = below(first.max(second));
+                let mut seen = vec![[None, None]; end];
+                for band in bands(&shape, &columns, end) {
+                    let row = |at| shape.row_map.global(at, shape.row) / nb;
+                    assert_eq!(row(band.rows.start), row(band.rows.end - 1));
+                    let widest = band.lost.iter().map(Range::len).max().unwrap();
+                    assert!(widest > 0);
+                    assert!(band.rows.len() * widest <= LONGEST || band.rows.len() == 1);
+                    for at in band.rows {
+                        for (seen, lost) in seen[at].iter_mut().zip(&band.lost) {
+                            assert!(seen.replace(lost.clone()).is_none());
+                        }
+                    }
                 }
-                *share = known.1 * a[[i, l]];
+                for (at, seen) in seen.iter().enumerate() {
+                    for (seen, column) in seen.iter().zip(&columns) {
+                        let row = shape.row_map.global(at, shape.row);
+                        let lost = |l: usize| at >= column.done && l < column.end;
+                        let lost = |&l: &usize| lost(l) && counts(&shape, column.col, row, l);
+                        let cols: Vec<usize> = (0..shape.cols).filter(lost).collect();
+                        let seen = seen.clone().unwrap_or(0..0);
+                        // The diagonal block is in it whole.
+                        assert!(cols.iter().all(|l| seen.contains(l)));
+                        assert!(seen.len() < cols.len() + nb, "{n} {nb} {at}");
+                        assert!(at >= column.done || seen.is_empty());
+                    }
+                }
             }
         }
     }
-    shares
 }

@@ -1,7 +1,7 @@
 //! Sums, made of what the process columns have at a boundary at which no panel is factored ahead: new ones, and those that there
 //! are again.
 //!
-//! Along each process row a chunk of rows goes from process column to process column, each of which adds its share, and ends
+//! Along each process row some rows at a time go from process column to process column, each of which adds its share, and ends
 //! where the new sums are to be: every rank receives and sends about as much as its part of the matrix, all at the same time.
 //! Nothing but the sums is written, so whoever is lost meanwhile, what the others have is what it was; and of sums that are made
 //! again each row is one before and after.
@@ -10,16 +10,13 @@ use std::ops::Range;
 
 use ndarray::ArrayViewMut2;
 
+use super::carry::{LONGEST, Piece, carry};
 use super::context::Context;
 use super::roles::{Exchanges, Which, counts_at};
 use crate::comm::Comm;
 use crate::faults::{Point, hit};
 use crate::matrix::Shape;
-use crate::pulse;
 
-/// Doubles of one chunk at most, or those of one row.
-pub const CHUNK: usize = 64 << 10;
-const TAG: i32 = 5;
 /// So much of the matrix's width is left, as a fraction, when sums are made again for the first time, and from one time to the
 /// next.
 const REFRESH: (usize, usize) = (2, 5);
@@ -119,55 +116,42 @@ impl Sums {
             true => Some(shape.grid.q - 1),
             false => shape.col.checked_sub(1),
         };
-        let to = if shape.col + 1 < shape.grid.q { shape.col + 1 } else { self.keeper };
-        let pieces = self.pieces(shape);
-        let most = pieces.iter().map(|piece| piece.doubles).max().unwrap_or(0);
-        let (mut sums, mut coming) = (vec![0.0; most], vec![0.0; most]);
-        if let (Some(piece), Some(from)) = (pieces.first(), from) {
-            along.recv(&mut coming[..piece.doubles], from, TAG);
-        }
+        let next = if shape.col + 1 < shape.grid.q { shape.col + 1 } else { self.keeper };
+        let to = (!shape.is_sums()).then_some(next);
+        let pieces = self.strips(shape).into_iter().map(|what| {
+            let doubles = what.rows.len() * what.wide;
+            Piece { what, doubles, from, to }
+        });
         let mut half = Some(half);
-        for (i, piece) in pieces.iter().enumerate() {
-            std::mem::swap(&mut sums, &mut coming);
-            let sums = &mut sums[..piece.doubles];
-            // The next piece comes while this one goes on, or is kept.
-            let next = pieces.get(i + 1).zip(from);
-            let next = next.map(|(next, from)| (&mut coming[..next.doubles], from));
-            if shape.is_sums() {
-                along.exchange_while(None, next, TAG, || piece.keep(a, sums));
-            } else {
-                if from.is_none() {
-                    sums.fill(0.0);
-                }
-                self.add(context, a, exchanges, piece, sums);
-                along.exchange(Some((sums, to)), next, TAG);
+        carry(along, &pieces.collect::<Vec<_>>(), |strip, sums| {
+            match shape.is_sums() {
+                true => strip.keep(a, sums),
+                false => self.add(context, a, exchanges, strip, sums),
             }
-            pulse::beat();
-            if piece.rows.end >= shape.rows / 2
+            if strip.rows.end >= shape.rows / 2
                 && let Some(half) = half.take()
             {
                 hit(half, context.place);
             }
-        }
+        });
     }
 
     /// What goes along a process row in one message each, from above downward. One begins at half of the rows.
-    fn pieces(&self, shape: &Shape) -> Vec<Piece> {
-        let mut pieces: Vec<Piece> = Vec::new();
+    fn strips(&self, shape: &Shape) -> Vec<Strip> {
+        let mut strips: Vec<Strip> = Vec::new();
         for at in 0..shape.rows {
             let block = shape.row_map.global(at, shape.row) / shape.nb;
             // Of columns before these nothing is left in this row.
             let first = (block.min(self.boundary) / shape.grid.q * shape.nb).max(self.from);
             let wide = self.cols - first;
-            match pieces.last_mut().filter(|_| at != shape.rows / 2) {
-                Some(last) if last.first == first && last.doubles + wide <= CHUNK => {
+            match strips.last_mut().filter(|_| at != shape.rows / 2) {
+                Some(last) if last.first == first && (last.rows.len() + 1) * wide <= LONGEST => {
                     last.rows.end += 1;
-                    last.doubles += wide;
                 }
-                _ => pieces.push(Piece { rows: at..at + 1, first, doubles: wide }),
+                _ => strips.push(Strip { rows: at..at + 1, first, wide }),
             }
         }
-        pieces
+        strips
     }
 
     /// Adds what this process column has in these rows to the sums there.
@@ -176,13 +160,13 @@ impl Sums {
         context: &Context,
         a: &ArrayViewMut2<f64>,
         exchanges: &Exchanges,
-        piece: &Piece,
+        strip: &Strip,
         sums: &mut [f64],
     ) {
         let mut known =
             Known { of: (0, 0), adds: exchanges.adds(0, 0, self.by, context.shape.col) };
-        for (i, line) in piece.lines(sums) {
-            self.add_row(context, a, exchanges, (i, piece.first), &mut known, line);
+        for (i, line) in strip.lines(sums) {
+            self.add_row(context, a, exchanges, (i, strip.first), &mut known, line);
         }
     }
 
@@ -229,16 +213,16 @@ impl Sums {
 }
 
 /// Some of them, which go in one message: these local rows of them, from a local column on.
-struct Piece {
+struct Strip {
     rows: Range<usize>,
     first: usize,
-    doubles: usize,
+    wide: usize,
 }
 
-impl Piece {
+impl Strip {
     /// Each of its local rows with the sums there.
     fn lines<'a>(&self, sums: &'a mut [f64]) -> impl Iterator<Item = (usize, &'a mut [f64])> {
-        self.rows.clone().zip(sums.chunks_exact_mut(self.doubles / self.rows.len()))
+        self.rows.clone().zip(sums.chunks_exact_mut(self.wide))
     }
 
     fn keep(&self, a: &mut ArrayViewMut2<f64>, sums: &mut [f64]) {
@@ -269,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_all_rows_once_each_with_what_is_left_in_it_and_of_some_length() {
+    fn strips_are_all_rows_once_each_with_what_is_left_in_it_and_of_some_length() {
         let grid = ProcessGrid { p: 2, q: 3, mapping: Mapping::Row };
         for (n, nb) in [(1, 4), (97, 8), (301, 10), (900, 300), (3000, 7)] {
             for (boundary, row) in
@@ -278,28 +262,27 @@ mod tests {
                 let shape = Shape::of(n, nb, grid, (row, 0));
                 for from in [0, boundary / grid.q * nb] {
                     let sums = Sums { by: 0, boundary, keeper: 3, cols: shape.cols, from };
-                    let pieces = sums.pieces(&shape);
+                    let strips = sums.strips(&shape);
                     let mut next = 0;
-                    for piece in &pieces {
-                        assert_eq!(piece.rows.start, next);
-                        next = piece.rows.end;
-                        let wide = shape.cols - piece.first;
-                        assert_eq!(piece.doubles, piece.rows.len() * wide);
-                        assert!(piece.doubles <= CHUNK || piece.rows.len() == 1);
-                        for at in piece.rows.clone() {
+                    for strip in &strips {
+                        assert_eq!(strip.rows.start, next);
+                        next = strip.rows.end;
+                        assert_eq!(strip.wide, shape.cols - strip.first);
+                        assert!(strip.rows.len() * strip.wide <= LONGEST || strip.rows.len() == 1);
+                        for at in strip.rows.clone() {
                             let block = shape.row_map.global(at, row) / nb;
                             let first = block.min(boundary) / grid.q * nb;
-                            assert_eq!(piece.first, first.max(from), "{n} {nb} {boundary} {at}");
+                            assert_eq!(strip.first, first.max(from), "{n} {nb} {boundary} {at}");
                         }
                     }
                     assert_eq!(next, shape.rows);
                     let middle = shape.rows / 2;
-                    assert!(middle == 0 || pieces.iter().any(|piece| piece.rows.end == middle));
+                    assert!(middle == 0 || strips.iter().any(|strip| strip.rows.end == middle));
                     // What could be longer is so.
-                    for two in pieces.windows(2).filter(|two| two[0].first == two[1].first) {
-                        let longer = two[0].doubles + shape.cols - two[0].first;
+                    for two in strips.windows(2).filter(|two| two[0].first == two[1].first) {
+                        let longer = (two[0].rows.len() + 1) * two[0].wide;
                         let ends = two[0].rows.end;
-                        assert!(longer > CHUNK || ends == middle, "{n} {nb} {boundary} {ends}");
+                        assert!(longer > LONGEST || ends == middle, "{n} {nb} {boundary} {ends}");
                     }
                 }
             }

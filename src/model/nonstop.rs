@@ -7,10 +7,10 @@
 //! exponential failures; the simulation is held against them.
 
 use super::ModelError;
-use super::encoding::{Code, Link, chain, tree};
+use super::encoding::{Code, Link, chain};
 use super::error::{Result, at_least, finite, fraction, non_negative, positive};
 use super::interval;
-use crate::lu::{RENEWAL_CHUNK, SUMS_EVER, SUMS_MAX};
+use crate::lu::{LONGEST_SUMS, SUMS_EVER, SUMS_MAX};
 use serde::Serialize;
 
 /// From the death of a process until all go on without a restart, where nobody says otherwise. A few ranks on one machine need
@@ -373,21 +373,24 @@ impl Repair {
         finite("the matrix of a process", 8.0 * self.n * self.n / (self.p as f64 * self.q as f64))
     }
 
-    /// Seconds to sum the share `part` of a process's matrix over its process row: as an encoding by a binary tree of
-    /// the Q that have something to add or to take (*encoding*, eq. 6), and one more that receives.
-    pub fn summed(&self, part: f64) -> Result<f64> {
-        fraction("the part of a process's matrix", part)?;
-        let bytes = part * self.process_bytes()?;
+    /// Seconds to sum bytes over a process row: along a chain of so many processes, in pieces (*encoding*, section 3.3).
+    fn summed(&self, bytes: f64, along: u64, code: Code) -> Result<f64> {
         if bytes == 0.0 {
-            Ok(0.0)
-        } else {
-            tree(self.q.saturating_add(1), bytes, Code::Plain, self.link)
+            return Ok(0.0);
         }
+        chain(along, bytes, (8 * LONGEST_SUMS) as f64, code, self.link)
     }
 
-    /// Seconds that all wait for ABFT recovery.
+    /// Seconds that all wait for ABFT recovery: the sums and what is left of the row make up what the replacement receives.
     pub fn recovery(&self, x: f64) -> Result<f64> {
-        self.summed(rebuilt_by_recovery(x)?)
+        let bytes = rebuilt_by_recovery(x)? * self.process_bytes()?;
+        self.summed(bytes, self.q.saturating_add(1), Code::Plain)
+    }
+
+    /// Seconds to regain that part of a process's matrix, where the sums lie; a column that is alone has nobody to ask.
+    fn regain(&self, part: f64) -> Result<f64> {
+        fraction("the part of a process's matrix", part)?;
+        self.summed(part * self.process_bytes()?, self.q.max(2), Code::Plain)
     }
 
     /// Additions of x = T y (eq. 12): each unknown but the replaced column's own gets one.
@@ -399,7 +402,7 @@ impl Repair {
     /// Seconds of hot replacement: U regained, and x = T y, for which the replaced column's part of y goes once along
     /// each process row. The roles themselves cost what the notice does, which is none of the matrix's.
     pub fn replacement(&self, x: f64) -> Result<f64> {
-        let regained = self.summed(regained_by_replacement(x)?)?;
+        let regained = self.regain(regained_by_replacement(x)?)?;
         let vector = 8.0 * self.n / self.q as f64;
         finite(
             "the time of a replacement",
@@ -411,14 +414,12 @@ impl Repair {
     /// goes along its row in chunks, to each of which every process column adds its weighted share, and ends at who keeps them.
     pub fn renewal_on_average(&self) -> Result<f64> {
         let bytes = RENEWED_ON_AVERAGE * self.process_bytes()?;
-        let along = self.q.saturating_add(1);
-        let code = Code::Weighted { losses: 1 };
-        chain(along, bytes, (8 * RENEWAL_CHUNK) as f64, code, self.link)
+        self.summed(bytes, self.q.saturating_add(1), Code::Weighted { losses: 1 })
     }
 
     /// Seconds of hot replacement on average over the moments a loss may strike.
     pub fn replacement_on_average(&self) -> Result<f64> {
-        Ok(self.summed(REGAINED_ON_AVERAGE)? + self.replacement(0.0)?)
+        Ok(self.regain(REGAINED_ON_AVERAGE)? + self.replacement(0.0)?)
     }
 }
 
@@ -607,12 +608,13 @@ mod tests {
         assert_eq!(rebuilt_by_recovery(1.0).unwrap(), regained_by_replacement(1.0).unwrap());
         assert!(close(rebuilt_by_recovery(0.5).unwrap(), 0.625));
         assert!(close(repair.additions().unwrap(), 193_103.448));
-        // Five levels up a tree of thirty, twice (encoding, eq. 6), at 1.1 ns a byte: 4.045977 s and ten latencies.
-        assert!(close(repair.recovery(0.0).unwrap(), 4.045_987));
+        // 701.553 pieces of 512 KiB along a chain of thirty: 28 + 701.553 times 577.717 us.
+        assert!(close(repair.recovery(0.0).unwrap(), 0.421_475));
         // A vector of 8 * 200,000 / 29 bytes and a latency.
         assert!(close(repair.replacement(0.0).unwrap(), 61.689_655e-6));
+        // As much along a chain that is one shorter, and that vector.
         let (worst, as_much) = (repair.replacement(1.0).unwrap(), repair.recovery(1.0).unwrap());
-        assert!((worst / as_much - 1.0).abs() < 1e-4, "{worst} {as_much}");
+        assert!(close(as_much - worst + 61.689_655e-6, 577.717e-6), "{worst} {as_much}");
     }
 
     /// x^2/2 summed over a run in time.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::carry::{LONGEST, Piece, carry};
 use super::context::Context;
-use super::roles::{Exchanges, counts};
+use super::roles::{Exchanges, counts, whole};
 use crate::faults::{Point, hit};
 use crate::matrix::Shape;
 use ndarray::ArrayViewMut2;
@@ -135,21 +135,16 @@ impl Shares<'_> {
     /// Adds it to the sums of what is regained of a column in these rows; there, makes what was lost of what the others added.
     fn put(&mut self, a: &ArrayViewMut2<f64>, band: &Band, of: &Column, sums: &mut [f64]) {
         let &mut Self { shape, columns, .. } = self;
-        let nb = shape.nb;
         let ends = of.col == shape.col;
         let which = columns.iter().position(|c| c.which == of.which).expect("it is one of them");
         let cols = band.lost[which].clone();
-        // Blocks before this one all process columns have whole.
-        let whole = shape.col_map.count_below(shape.n, shape.grid.q - 1);
         for (i, line) in band.rows.clone().zip(sums.chunks_exact_mut(cols.len())) {
             let row = shape.row_map.global(i, shape.row);
             let mine = a.row(i);
             let mine = mine.as_slice().expect("a row lies in one piece");
             let mut at = cols.start;
             while at < cols.end {
-                // In the first block, and in the last, columns differ; elsewhere those of a block are all alike.
-                let alike = at >= cols.start + nb && at + nb <= cols.end.min(whole);
-                let next = if alike { at + nb } else { at + 1 };
+                let next = if whole(shape, row, at) { at + shape.nb } else { at + 1 };
                 if let Some(factor) = self.factor(band, of, (row, at)) {
                     let sums = &mut line[at - cols.start..next - cols.start];
                     let pairs = sums.iter_mut().zip(&mine[at..next]);

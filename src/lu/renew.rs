@@ -12,7 +12,7 @@ use ndarray::ArrayViewMut2;
 
 use super::carry::{LONGEST, Piece, carry};
 use super::context::Context;
-use super::roles::{Exchanges, Which, counts_at};
+use super::roles::{Exchanges, Which, counts_at, whole};
 use crate::comm::Comm;
 use crate::faults::{Point, hit};
 use crate::matrix::Shape;
@@ -187,9 +187,7 @@ impl Sums {
         let mine = mine.as_slice().expect("a row lies in one piece");
         let mut at = first;
         while at < end {
-            // In the first block, and in the last, columns differ; elsewhere blocks are all alike.
-            let alike = at >= first + shape.nb && at + shape.nb < end;
-            let next = if alike { at + shape.nb } else { at + 1 };
+            let next = if whole(shape, row, at) { at + shape.nb } else { at + 1 };
             let lost = exchanges.lost_at(shape, row, at);
             if exchanges.has(lost, shape.col) || counts_at(shape, self.boundary, shape.col, row, at)
             {

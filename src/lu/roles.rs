@@ -277,6 +277,16 @@ pub fn counts_at(shape: &Shape, boundary: usize, col: usize, row: usize, l: usiz
     column < shape.n && (row <= column || column >= boundary * shape.nb)
 }
 
+/// Whether in this row the elements of the block that local column `l` begins are all alike: none of them counts, or all do, in
+/// this process column and in any other. A round of the process columns is one block of each.
+pub fn whole(shape: &Shape, row: usize, l: usize) -> bool {
+    let Shape { n, nb, grid, .. } = *shape;
+    let round = l / nb;
+    let with_diagonal = row / nb / grid.q == round;
+    let with_last_in_part = n % nb > 0 && n / nb / grid.q == round;
+    l.is_multiple_of(nb) && !with_diagonal && !with_last_in_part
+}
+
 /// How far a rank's process column has come. It says the same on all of its ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
@@ -744,6 +754,30 @@ mod tests {
         let of = |a| (0..a).flat_map(move |b| (0..b).map(move |c| [a, b, c]));
         let three = (0..32).flat_map(of).map(|some| cost(&weight, &some)).fold(0.0, f64::max);
         assert_eq!(three.round(), 6443.0);
+    }
+
+    #[test]
+    fn what_is_whole_is_alike_in_all_process_columns() {
+        for (n, nb, q) in [(40, 4, 2), (41, 4, 3), (43, 4, 3), (30, 10, 4), (7, 8, 2), (64, 1, 5)] {
+            let grid = ProcessGrid { p: 1, q, mapping: Mapping::Row };
+            let shape = Shape::of(n, nb, grid, (0, 0));
+            let mut seen = 0;
+            for (row, l) in (0..n).flat_map(|row| (0..shape.cols).map(move |l| (row, l))) {
+                if !whole(&shape, row, l) {
+                    continue;
+                }
+                seen += 1;
+                for (col, boundary) in (0..q).flat_map(|col| (0..=n / nb).map(move |k| (col, k))) {
+                    let counts = |l: usize| {
+                        let left = counts_at(&shape, boundary, col, row, l);
+                        (counts(&shape, col, row, l), left)
+                    };
+                    assert!((l..l + nb).all(|other| counts(other) == counts(l)), "{n} {row} {l}");
+                }
+            }
+            let rounds = n.div_ceil(nb).div_ceil(q);
+            assert!(seen >= n * rounds.saturating_sub(2), "most are: {n} {nb} {q}: {seen}");
+        }
     }
 
     /// What a lost column is divided by, and what two lost ones are, is not small.

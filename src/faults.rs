@@ -463,7 +463,6 @@ fn announce(fault: &Fault, position: usize) {
         && let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path)
     {
         let _ = file.write_all(line.as_bytes());
-        let _ = file.sync_all();
     }
 }
 

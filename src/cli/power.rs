@@ -327,7 +327,7 @@ mod tests {
     fn a_stand_in_counter_is_measured_from_beginning_to_end() {
         let dir = tree(&RAPL);
         let meter = Meter::begin(Source::under(dir.path(), None).unwrap()).unwrap();
-        thread::sleep(Duration::from_millis(300));
+        thread::sleep(Duration::from_secs(1));
         fs::write(dir.path().join("sys/class/powercap/intel-rapl:0/energy_uj"), "950\n").unwrap();
         let Measured { code, tally } = meter.end().unwrap();
         assert_eq!(NAMES[code as usize], "rapl");

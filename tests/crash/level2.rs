@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -740,23 +740,39 @@ fn full_storage_is_told_once_and_the_epoch_before_stays() {
 /// A file system that writes in short moments only, far apart.
 struct Slow {
     over: Arc<AtomicBool>,
+    /// Milliseconds that it stops for next.
+    stops: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Slow {
+    const USUAL_MS: u64 = 250;
+
     fn begin(at: &Path) -> Self {
         let (over, at) = (Arc::new(AtomicBool::new(false)), at.to_owned());
         let told = Arc::clone(&over);
+        let stops = Arc::new(AtomicU64::new(Self::USUAL_MS));
+        let next = Arc::clone(&stops);
         let thread = std::thread::spawn(move || {
             let set = |how| Command::new("fsfreeze").arg(how).arg(&at).status().unwrap().success();
             while !told.load(Ordering::Relaxed) {
                 assert!(set("-f"), "this test freezes a file system: root only");
-                std::thread::sleep(Duration::from_millis(250));
+                let stop = next.swap(Self::USUAL_MS, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(stop));
                 assert!(set("-u"));
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
-        Self { over, thread: Some(thread) }
+        Self { over, stops, thread: Some(thread) }
+    }
+
+    /// It writes nothing for so long. Returns when that has begun.
+    fn stop(&self, stop: Duration) {
+        let ms = stop.as_millis() as u64;
+        self.stops.store(ms, Ordering::Relaxed);
+        while self.stops.load(Ordering::Relaxed) == ms {
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 
@@ -779,7 +795,9 @@ fn slow_storage_is_waited_for_where_it_must_be() {
         let scene = Stored::within(at.to_str().unwrap(), scene, "1");
         let slow = Slow::begin(&at);
         // Asked to stop between two saves: the last word is that it is on storage.
+        // The helpers that were called off for that have to come back first, from writing that takes its time.
         let running = scene.freeze("iteration:0:50:stop");
+        slow.stop(Duration::from_secs(2));
         ask(&running, Signal::SIGUSR1);
         let ran = running.end().expect_code(75);
         assert!(ran.err.contains("is on storage"), "{helpers}: {}", ran.told());

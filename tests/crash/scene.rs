@@ -264,7 +264,12 @@ impl Scene {
     /// Starts with faults, and waits for nothing.
     #[allow(dead_code)] // in tests/nonstop
     pub fn start_with(&self, faults: &str) -> Running {
-        self.armed(faults).start()
+        self.holding(faults).start()
+    }
+
+    /// With faults that stop ranks, which MPI is not to take for dead while the test looks round.
+    fn holding(&self, faults: &str) -> Job {
+        self.armed(faults).env("OMPI_MCA_mpi_ft_detector_timeout", "60")
     }
 
     /// Starts with ranks that stop (`...:stop`), and waits until all of those have.
@@ -298,7 +303,7 @@ impl Scene {
 
     /// The same, where it may not come to it.
     pub fn may_freeze(&self, faults: &str, limit: Duration) -> (Running, bool) {
-        let mut running = self.armed(faults).start();
+        let mut running = self.holding(faults).start();
         let came = self.await_strikes(&mut running, faults, limit);
         (running, came)
     }

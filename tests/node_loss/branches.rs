@@ -18,7 +18,7 @@ fn only(end: &Ended, node: &str) {
 #[ignore = "needs root and network namespaces"]
 fn a_killed_agent_with_nodes_below_costs_nobody() {
     let lab = Lab::up(6, 1);
-    let mut run = deep(&lab, 60).start();
+    let mut run = deep(&lab, 120).start();
     run.computing();
     lab.vcluster(&["kill", "n4", "skt-hpl"]);
     let end = run.end();
@@ -36,7 +36,7 @@ fn a_killed_agent_with_nodes_below_costs_nobody() {
 #[ignore = "needs root and network namespaces"]
 fn a_silent_power_off_in_the_middle_of_the_tree_costs_one_node() {
     let lab = Lab::up(6, 1);
-    let mut run = deep(&lab, 60).start();
+    let mut run = deep(&lab, 120).start();
     run.computing();
     lab.vcluster(&["cut-off", "n4"]);
     let end = run.end();
@@ -49,7 +49,7 @@ fn a_silent_power_off_in_the_middle_of_the_tree_costs_one_node() {
 #[ignore = "needs root and network namespaces"]
 fn a_visible_power_off_in_the_middle_of_the_tree_costs_one_node() {
     let lab = Lab::up(6, 1);
-    let mut run = deep(&lab, 60).start();
+    let mut run = deep(&lab, 120).start();
     run.computing();
     lab.vcluster(&["off", "n4"]);
     let end = run.end();
@@ -63,7 +63,7 @@ fn a_visible_power_off_in_the_middle_of_the_tree_costs_one_node() {
 #[ignore = "needs root and network namespaces"]
 fn a_node_at_the_tip_of_the_tree_is_noticed() {
     let lab = Lab::up(7, 1);
-    let mut run = deep(&lab, 60).start();
+    let mut run = deep(&lab, 120).start();
     run.computing();
     lab.vcluster(&["cut-off", "n4"]);
     let end = run.end();

@@ -13,7 +13,7 @@ fn the_benchmark_is_halted_in_every_way_and_goes_on() {
     let ways = ["halt", "after-checkpoint", "at", "signal", "limit"];
     let mut boundary = 0;
     for (number, way) in ways.iter().enumerate() {
-        let limit: &[&str] = if *way == "limit" { &["--time-limit", "8s"] } else { &[] };
+        let limit: &[&str] = if *way == "limit" { &["--time-limit", "20s"] } else { &[] };
         let place = format!("{}@iteration:1:6", number + 1);
         let mut run = lab.benchmark("run").flags(limit).hold(&place);
         match *way {

@@ -55,7 +55,7 @@ fn a_killed_rank_comes_back_on_its_own_node() {
 #[ignore = "needs root and network namespaces"]
 fn a_hung_rank_is_ended_and_its_node_kept() {
     let lab = Lab::up(4, 1);
-    let end = lab.hanging("run", "5s").hold("1@iteration:1:20").end();
+    let end = lab.hanging("run", "12s").hold("1@iteration:1:20").end();
     let fault = end.survived(&["rank-hung"]);
     assert_eq!((&fault["node"], &fault["position"]), (&"n2".into(), &1.into()));
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"]);
@@ -70,7 +70,7 @@ fn a_hung_rank_is_ended_and_its_node_kept() {
 #[ignore = "needs root and network namespaces"]
 fn a_rank_that_hangs_before_it_shows_progress_is_noticed_too() {
     let lab = Lab::up(3, 1);
-    let flags = ["--hang-min", "5s", "--export", "STAND_IN_HANGS_AT_START=3"];
+    let flags = ["--hang-min", "12s", "--export", "STAND_IN_HANGS_AT_START=3"];
     let end = lab.stand_in("run", 20).flags(&flags).start().end();
     assert_eq!(end.survived(&["rank-hung"])["node"], "n2");
     assert_eq!(end.hosts(), ["n1", "n2", "n3"]);
@@ -81,7 +81,7 @@ fn a_rank_that_hangs_before_it_shows_progress_is_noticed_too() {
 #[ignore = "needs root and network namespaces"]
 fn a_hung_rank_without_protection_is_noticed() {
     let lab = Lab::up(4, 1);
-    let run = lab.unprotected("run").flags(&["--hang-min", "5s"]).hold("1@iteration:2:20");
+    let run = lab.unprotected("run").flags(&["--hang-min", "12s"]).hold("1@iteration:2:20");
     let end = run.end();
     let fault = end.survived(&["rank-hung"]);
     assert_eq!((&fault["node"], &fault["position"]), (&"n3".into(), &2.into()));

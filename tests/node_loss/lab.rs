@@ -15,6 +15,7 @@ use skt_hpl::supervise::start::launcher::{Launcher, major_version};
 use skt_hpl::supervise::talk::processes::is_alive;
 
 use crate::ease::{NO_DEVICES, preload, relax};
+use crate::stopped::stopped;
 
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
@@ -700,7 +701,12 @@ impl Run {
             let log = std::fs::read_to_string(&run.faults).unwrap_or_default();
             log.contains(&line).then_some(())
         });
-        // It is told before it strikes.
+        // It is told before it strikes. Of several there may be one that was stopped before, and who is stopped for long may be
+        // taken for dead, and ended.
+        let began = Instant::now();
+        while stopped(&self.faults).is_none() && began.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         std::thread::sleep(Duration::from_millis(50));
     }
 

@@ -46,6 +46,8 @@ mod outages;
 mod partition;
 mod slurm;
 mod spares;
+#[path = "../mpi/stopped.rs"]
+mod stopped;
 mod supervisor;
 mod together;
 mod verdicts;

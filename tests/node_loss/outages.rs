@@ -90,13 +90,13 @@ fn a_node_lost_while_mpi_starts_is_replaced() {
 #[ignore = "needs root and network namespaces"]
 fn the_supervisors_own_outages_cost_nothing() {
     let asked = std::env::var("SKT_TEST_OUTAGE").ok().map(|text| text.parse().unwrap());
-    let outage = Duration::from_secs(asked.unwrap_or(8));
+    let outage = Duration::from_secs(asked.unwrap_or(16));
     let lab = Lab::up(3, 1);
     // A tenth of a second each.
     let mut plan = lab.stand_in("run", (2 * outage.as_secs() + 6) as u32 * 10);
     if asked.is_none() {
-        plan = plan.flags(&["--silence", "2s", "--lonely", "3s", "--hang-min", "6s"]);
-        plan = plan.flags(&["--patience", "6s", "--start-patience", "6s"]);
+        plan = plan.flags(&["--silence", "6s", "--lonely", "8s", "--hang-min", "14s"]);
+        plan = plan.flags(&["--patience", "14s", "--start-patience", "14s"]);
     }
     let mut run = plan.start();
     run.computing();
@@ -122,8 +122,8 @@ fn the_supervisors_own_outages_cost_nothing() {
 fn iterations_prove_a_node_alive_and_an_end_that_nobody_saw_is_one() {
     let lab = Lab::up(4, 1);
     let places = ["1@iteration:0:20", "1@iteration:0:60"];
-    let silence = Duration::from_secs(8);
-    let plan = lab.benchmark("run").flags(&["--silence", "8s"]);
+    let silence = Duration::from_secs(16);
+    let plan = lab.benchmark("run").flags(&["--silence", "16s"]);
     let mut run = plan.hold_each(&places);
     lab.vcluster(&["cut", "uplink", "n2"]);
     let cut = Instant::now();
@@ -319,7 +319,7 @@ fn results_that_did_not_fit_are_not_called_passed() {
 #[ignore = "needs root and network namespaces"]
 fn a_sick_node_is_replaced() {
     let lab = Lab::up(3, 1);
-    let mut run = lab.stand_in("run", 40).start();
+    let mut run = lab.stand_in("run", 120).start();
     for nth in 1..=3 {
         run.wait_for("computing", nth);
         lab.vcluster(&["kill", "n2", "python3"]);

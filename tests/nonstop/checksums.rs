@@ -167,7 +167,7 @@ fn amid(scene: &Scene, faults: &str, halted: &[usize], victims: &[usize]) -> Ran
     let began = Instant::now();
     let stands = |rank: usize| running.ranks().iter().any(|r| r.rank == rank && r.halted());
     while !halted.iter().all(|&rank| stands(rank)) {
-        assert!(began.elapsed() < Duration::from_secs(20), "{faults}: {:?}", scene.struck());
+        assert!(began.elapsed() < Duration::from_secs(60), "{faults}: {:?}", scene.struck());
         std::thread::sleep(Duration::from_millis(5));
     }
     let ranks = running.ranks();

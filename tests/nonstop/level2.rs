@@ -132,7 +132,7 @@ fn a_loss_while_all_wait_for_storage_is_gone_on_from() {
 fn what_is_written_after_a_loss_is_whole() {
     for (scope, place) in [("shared", "stream-half:1:2"), ("node", "stream-synced:2:2")] {
         let stored = Stored::new(1, scope);
-        let ran = stored.strike(&format!("1@{place}:lose,2@iteration:0:30:kill"));
+        let ran = stored.strike(&format!("1@{place}:lose,2@iteration:0:80:kill"));
         comes_back_later(&stored, &ran.expect_code(75));
     }
 }

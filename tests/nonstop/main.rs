@@ -28,6 +28,8 @@ mod job;
 #[allow(dead_code)] // shared with the tests of crash points
 #[path = "../crash/scene.rs"]
 mod scene;
+#[path = "../mpi/stopped.rs"]
+mod stopped;
 
 mod chance;
 mod checksums;

@@ -3,7 +3,6 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use skt_hpl::report::json::Run;
 use tempfile::TempDir;
 
 use crate::job::{PROGRAM, for_a_launcher, mpirun};
+use crate::stopped::stopped;
 
 /// Stands in for a remote shell: the only node is this machine.
 const SHELL: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
@@ -53,6 +53,8 @@ impl Supervised {
         command.args(["--launcher-program", &mpirun()]);
         command.args(["--threads", "1", "--no-preflight", "--json", "run.json"]).args(benchmark);
         command.env("SKT_FAULT", faults).env("SKT_FAULT_LOG", path("faults"));
+        // Who is stopped is not to be taken for dead while the test looks round.
+        command.env("OMPI_MCA_mpi_ft_detector_timeout", "60");
         command.env("PRTE_MCA_prte_tmpdir_base", path("launcher"));
         command.stdin(Stdio::null());
         command.stdout(File::create(path("stdout")).unwrap());
@@ -113,19 +115,6 @@ impl Supervised {
     }
 }
 
-/// The process of a job that a fault has stopped, if one is: known by the log that its faults are told in.
-fn stopped(log: &Path) -> Option<Pid> {
-    let wanted = format!("SKT_FAULT_LOG={}", log.display());
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let mut folders = processes.map(|entry| entry.path());
-    let folder = folders.find(|folder: &PathBuf| {
-        let stat = fs::read_to_string(folder.join("stat")).unwrap_or_default();
-        let variables = fs::read(folder.join("environ")).unwrap_or_default();
-        stat.contains(") T ") && String::from_utf8_lossy(&variables).contains(&wanted)
-    })?;
-    folder.file_name()?.to_str()?.parse().ok().map(Pid::from_raw)
-}
-
 /// In the first of two tests a process column is lost, new checksums are made by a rank of it and one that stood by, and a
 /// second one is lost, which one column of checksums would not have borne. The second test begins with those who are left.
 #[test]
@@ -145,7 +134,7 @@ fn checksums_are_made_anew_between_two_losses_in_the_first_of_two_tests() {
         "checksums at positions 6 7",
         "idle",
     ];
-    let seen = run.within(Duration::from_secs(4), |run| {
+    let seen = run.within(LIMIT / 2, |run| {
         let (text, page) = run.status();
         parts.iter().all(|part| text.contains(part)).then_some((text, page))
     });

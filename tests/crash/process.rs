@@ -182,7 +182,7 @@ fn helpers_give_way_or_have_cores_of_their_own() {
         let problem = Scene::of(1, 2, LONGER).protect(&["--checkpoint", "1"]).protect(words);
         let scene = Stored::of(problem, "1").protect(&["--helpers", "process"]);
         // Ranks that stand still as well, so that the run is not over first.
-        let faults = "iteration:0:9:stop,stream-half:0:1:hang,stream-half:1:1:hang";
+        let faults = "iteration:0:9:hang,stream-half:0:1:hang,stream-half:1:1:hang";
         let (running, came) = scene.may_freeze(faults, Duration::from_secs(60));
         assert!(came, "{}", running.told());
         let found = helpers(&running);

@@ -14,7 +14,6 @@ use crate::matrix::Shape;
 use ndarray::ArrayViewMut2;
 
 /// A process column that was replaced, whose sums are being overwritten.
-#[derive(Clone, Copy)]
 struct Column {
     /// Which exchange.
     which: usize,
@@ -49,43 +48,45 @@ pub fn regain(
         context.row.broadcast(&mut done, exchange.col);
         let boundary = (exchange.boundary * shape.nb).min(shape.n);
         end = end.max(shape.row_map.count_below(boundary, shape.row));
-        let first_sum = exchanges.first_sum(which);
-        columns.push(Column { which, col: exchange.col, done: done[0] as usize, end: first_sum });
+        let [done] = done.map(|done| done as usize);
+        columns.push(Column { which, col: exchange.col, done, end: exchanges.first_sum(which) });
     }
     let bands = bands(shape, &columns, end);
     let middle = bands.first().map_or(end, |first| first.rows.start).midpoint(end);
     let q = shape.grid.q;
     let mut pieces = Vec::new();
     for band in &bands {
-        for (of, lost) in columns.iter().zip(&band.lost).filter(|(_, lost)| !lost.is_empty()) {
+        for (j, lost) in band.lost.iter().enumerate().filter(|(_, lost)| !lost.is_empty()) {
+            let col = columns[j].col;
             pieces.push(Piece {
-                what: (band, of),
+                what: (band, j),
                 doubles: band.rows.len() * lost.len(),
                 // Once round the process row, from the column after the replaced one to that.
-                from: (shape.col != (of.col + 1) % q).then_some((shape.col + q - 1) % q),
-                to: (shape.col != of.col).then_some((shape.col + 1) % q),
+                from: (shape.col != (col + 1) % q).then_some((shape.col + q - 1) % q),
+                to: (shape.col != col).then_some((shape.col + 1) % q),
             });
         }
     }
+    let mine = columns.iter().position(|column| column.col == shape.col);
     let mut shares = Shares { shape, exchanges, columns: &columns, known: ((0, 0, 0), 0.0) };
     let mut found = Vec::new();
-    carry(&context.row, &pieces, |&(band, of), sums| {
+    carry(&context.row, &pieces, |&(band, j), sums| {
         if band.rows.start >= middle {
             hit(Point::RegainHalf, context.place);
         }
-        shares.put(&a, band, of, sums);
-        if of.col == shape.col {
+        shares.put(&a, band, j, sums);
+        if mine == Some(j) {
             found.clear();
             found.extend_from_slice(sums);
         }
         // All of these rows are found before any sums there are overwritten.
-        let mut with = columns.iter().zip(&band.lost).filter(|(_, lost)| !lost.is_empty());
-        let last = with.clone().next_back().is_some_and(|(last, _)| last.which == of.which);
-        if let (true, Some((_, lost))) = (last, with.find(|(of, _)| of.col == shape.col)) {
+        let last = band.lost[j + 1..].iter().all(Range::is_empty);
+        let lost = mine.filter(|_| last).map(|mine| band.lost[mine].clone());
+        if let Some(lost) = lost.filter(|lost| !lost.is_empty()) {
             for (i, line) in band.rows.clone().zip(found.chunks_exact(lost.len())) {
                 let mut row = a.row_mut(i);
-                row.as_slice_mut().expect("a row lies in one piece")[lost.clone()]
-                    .copy_from_slice(line);
+                let row = row.as_slice_mut().expect("a row lies in one piece");
+                row[lost.clone()].copy_from_slice(line);
             }
             *regained = band.rows.end;
         }
@@ -132,12 +133,12 @@ struct Shares<'a> {
 }
 
 impl Shares<'_> {
-    /// Adds it to the sums of what is regained of a column in these rows; there, makes what was lost of what the others added.
-    fn put(&mut self, a: &ArrayViewMut2<f64>, band: &Band, of: &Column, sums: &mut [f64]) {
+    /// Adds it to the sums of what is regained of the `j`-th column in these rows; there, makes what was lost of what the others
+    /// added.
+    fn put(&mut self, a: &ArrayViewMut2<f64>, band: &Band, j: usize, sums: &mut [f64]) {
         let &mut Self { shape, columns, .. } = self;
+        let (of, cols) = (&columns[j], band.lost[j].clone());
         let ends = of.col == shape.col;
-        let which = columns.iter().position(|c| c.which == of.which).expect("it is one of them");
-        let cols = band.lost[which].clone();
         for (i, line) in band.rows.clone().zip(sums.chunks_exact_mut(cols.len())) {
             let row = shape.row_map.global(i, shape.row);
             let mine = a.row(i);

@@ -411,7 +411,7 @@ impl Repair {
     }
 
     /// Seconds that all wait for a new column of checksums, on average over the moments it may be made: what each process has
-    /// goes along its row in chunks, to each of which every process column adds its weighted share, and ends at who keeps them.
+    /// goes along its row in pieces, to each of which every process column adds its weighted share, and ends at who keeps them.
     pub fn renewal_on_average(&self) -> Result<f64> {
         let bytes = RENEWED_ON_AVERAGE * self.process_bytes()?;
         self.summed(bytes, self.q.saturating_add(1), Code::Weighted { losses: 1 })
@@ -569,16 +569,16 @@ mod tests {
         }
     }
 
-    /// By hand: 8 x 600^2 / 8 bytes a process, four fifths of which go on: 0.288 MB in one chunk along three, at 1 ns a byte and
-    /// twice 0.1 ns, weighted: (3 - 2 + 1) (1 us + 0.3456 ms). At N = 20,000 320 MB in 610.35 chunks of 512 KiB: 611.35 of (1 us
+    /// By hand: 8 x 600^2 / 8 bytes a process, four fifths of which go on: 0.288 MB in one piece along three, at 1 ns a byte and
+    /// twice 0.1 ns, weighted: (3 - 2 + 1) (1 us + 0.3456 ms). At N = 20,000 320 MB in 610.35 pieces of 512 KiB: 611.35 of (1 us
     /// + 0.6291456 ms).
     #[test]
     fn new_checksums_take_about_a_pass_over_the_matrix() {
         let repair = |n: f64| Repair { n, p: 4, q: 2, link: LINK };
         assert!(close(repair(600.0).renewal_on_average().unwrap(), 2.0 * 0.3466e-3));
-        let chunks = 1.0 + 320e6 / 524_288.0;
+        let pieces = 1.0 + 320e6 / 524_288.0;
         let took = repair(20_000.0).renewal_on_average().unwrap();
-        assert!(close(took, chunks * (1e-6 + 0.629_145_6e-3)), "{took}");
+        assert!(close(took, pieces * (1e-6 + 0.629_145_6e-3)), "{took}");
     }
 
     /// By hand: M = 100 s, half of the failures are of processes, in place takes 10 s, a restart 50 s.

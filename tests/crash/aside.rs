@@ -123,7 +123,7 @@ fn a_helper_that_gets_nowhere_costs_no_checkpoint() {
 #[test]
 fn helpers_may_come_and_go_between_starts() {
     let scene = helped(2, 2, &[]);
-    scene.strike("committed:3:2:kill");
+    scene.strike("committed:3:4:kill");
     let without = ["--encode", "pipelined"];
     let ran = scene.job().args(&without).env("SKT_FAULT", "sealed:0:3:kill").run();
     assert_ne!(ran.code, Some(0), "{}", ran.told());
@@ -156,7 +156,7 @@ fn a_stop_ends_in_a_save_that_is_whole() {
     let dir = tempfile::TempDir::new().unwrap();
     let at = dir.path().to_str().unwrap();
     let scene = helped(2, 2, &["--level2", at]);
-    let running = scene.freeze("encode-left:0:2:stop");
+    let running = scene.freeze("encode-left:0:4:stop");
     for rank in running.ranks() {
         kill(rank.pid, Signal::SIGUSR1).unwrap();
         kill(rank.pid, Signal::SIGCONT).unwrap();
@@ -165,7 +165,7 @@ fn a_stop_ends_in_a_save_that_is_whole() {
     assert!(ran.err.contains("stopped as asked, after a save in memory and in"), "{}", ran.told());
     assert_eq!(whole_in(dir.path(), &scene).len(), 1);
     let ran = scene.finish();
-    assert!(resumed_at(&ran).is_some_and(|k| k >= 2), "{}", ran.told());
+    assert!(resumed_at(&ran).is_some_and(|k| k >= 4), "{}", ran.told());
 }
 
 /// Said before anything begins, and nothing is made.

@@ -4,7 +4,7 @@
 //! A program without debug assertions cannot leave it out, so in a release build of the tests these are not there.
 
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::scene::{Scene, digests};
 
@@ -25,17 +25,13 @@ fn ends_well(scene: &Scene) -> bool {
 /// One is kept from sealing; another must not have overwritten its checkpoint by then.
 fn survives_a_slow_peer(sabotage: Option<&str>) -> bool {
     let scene = scene(sabotage);
-    let running = scene.start_with("encode-end:1:5:stop,flush-half:0:5:stop");
-    let struck = |place: &str, limit: Duration| {
-        let began = Instant::now();
-        while !scene.struck().iter().any(|struck| struck == place) && began.elapsed() < limit {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        scene.struck().iter().any(|struck| struck == place)
-    };
-    assert!(struck("encode-end:1:5", Duration::from_secs(60)), "{}", running.told());
+    let [slow, early] = ["encode-end:1:5:stop", "flush-half:0:5:stop"];
+    let mut running = scene.start_with(&format!("{slow},{early}"));
+    let came = scene.await_strikes(&mut running, slow, Duration::from_secs(60));
+    assert!(came, "{}", running.told());
     let patience = Duration::from_millis(if sabotage.is_some() { 60_000 } else { 1500 });
-    assert_eq!(struck("flush-half:0:5", patience), sabotage.is_some(), "{}", running.told());
+    let came = scene.await_strikes(&mut running, early, patience);
+    assert_eq!(came, sabotage.is_some(), "{}", running.told());
     scene.kill_all(running);
     scene.lose(2);
     ends_well(&scene)

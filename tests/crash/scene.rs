@@ -259,6 +259,7 @@ impl Scene {
             runs += 1;
             let over = ran.code == Some(0) && struck.is_empty() && resumed_at(&ran).is_none();
             assert!(over && runs < 5, "{place} did not strike: {}", ran.told());
+            println!("{place} did not strike, the run was over before: once more");
         }
     }
 
@@ -314,7 +315,8 @@ impl Scene {
         (running, came)
     }
 
-    fn await_strikes(&self, running: &mut Running, faults: &str, limit: Duration) -> bool {
+    /// Waits until all of them have struck. Whether they have.
+    pub fn await_strikes(&self, running: &mut Running, faults: &str, limit: Duration) -> bool {
         let began = Instant::now();
         while began.elapsed() < limit && !running.over() {
             let struck = self.struck();

@@ -44,7 +44,7 @@ fn a_killed_rank_is_replaced_inside_the_job() {
     let moments = ["struck_ms", "noticed_ms", "agreed_ms", "going_on_ms", "at_ms"];
     let moments = moments.map(|moment| gone_on[moment].as_u64().unwrap());
     assert!(moments.is_sorted(), "{gone_on}");
-    assert!(moments[4] - moments[0] < 60_000, "{gone_on}");
+    assert!(moments[4] - moments[0] < 10_000, "{gone_on}");
     // What was done again may be less than heartbeats can see.
     let [boundary, iteration] = ["boundary", "iteration"].map(|at| gone_on[at].as_u64().unwrap());
     assert!(0 < boundary && boundary <= iteration, "{gone_on}");

@@ -22,11 +22,11 @@ fn watches(pid: Pid) -> bool {
 #[ignore = "needs Open MPI 5"]
 fn a_rank_that_dies_while_mpi_starts_ends_the_job() {
     let (mut told, mut unseen) = (0, 0);
-    let early = [(50, 4), (50, 0), (70, 2), (100, 1)];
-    let late = [(200, 3), (350, 0), (600, 4)];
-    for (after_ms, who) in late.into_iter().chain(early.into_iter().cycle().take(12)) {
-        // What comes late may strike a job that has started.
-        if told == 2 {
+    let usual = [(50, 4), (50, 0), (70, 2), (100, 1), (200, 3), (350, 0), (600, 4)];
+    // What comes late may strike a job that has started: until two were told of, early ones again.
+    let again = usual[..4].iter().copied().cycle().take(8);
+    for (turn, (after_ms, who)) in usual.into_iter().chain(again).enumerate() {
+        if turn >= usual.len() && told >= 2 {
             break;
         }
         let scene = Scene::new(2, 2).nonstop(1);
@@ -51,7 +51,7 @@ fn a_rank_that_dies_while_mpi_starts_ends_the_job() {
             // On a machine that is very busy it may have died before anybody had looked: such a job is ended by hand.
             unseen += 1;
             assert!(
-                after_ms <= 100 && unseen <= 2,
+                after_ms <= 100 && unseen == 1,
                 "{after_ms} ms, rank {who}: {}",
                 running.told()
             );

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::carry::{LONGEST, Piece, carry};
 use super::context::Context;
-use super::roles::{Exchanges, counts, whole};
+use super::roles::{Exchanges, alike_until, counts};
 use crate::faults::{Point, hit};
 use crate::matrix::Shape;
 use ndarray::ArrayViewMut2;
@@ -145,7 +145,7 @@ impl Shares<'_> {
             let mine = mine.as_slice().expect("a row lies in one piece");
             let mut at = cols.start;
             while at < cols.end {
-                let next = if whole(shape, row, at) { at + shape.nb } else { at + 1 };
+                let next = alike_until(shape, row, at).min(cols.end);
                 if let Some(factor) = self.factor(band, of, (row, at)) {
                     let sums = &mut line[at - cols.start..next - cols.start];
                     let pairs = sums.iter_mut().zip(&mine[at..next]);

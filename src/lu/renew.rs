@@ -12,7 +12,8 @@ use ndarray::ArrayViewMut2;
 
 use super::carry::{LONGEST, Piece, carry};
 use super::context::Context;
-use super::roles::{Exchanges, Which, counts_at, whole};
+use super::roles::{Exchanges, Which, alike_until, counts_at};
+use crate::blas::vector;
 use crate::comm::Comm;
 use crate::faults::{Point, hit};
 use crate::matrix::Shape;
@@ -187,7 +188,7 @@ impl Sums {
         let mine = mine.as_slice().expect("a row lies in one piece");
         let mut at = first;
         while at < end {
-            let next = if whole(shape, row, at) { at + shape.nb } else { at + 1 };
+            let next = alike_until(shape, row, at).min(end);
             let lost = exchanges.lost_at(shape, row, at);
             if exchanges.has(lost, shape.col) || counts_at(shape, self.boundary, shape.col, row, at)
             {
@@ -197,9 +198,7 @@ impl Sums {
                     *known = Known { of: (roles, lost), adds };
                 }
                 let sums = &mut line[at - first..next - first];
-                for (sum, own) in sums.iter_mut().zip(&mine[at..next]) {
-                    *sum += known.adds * own;
-                }
+                vector::subtract_scaled(sums, -known.adds, &mine[at..next]);
             }
             at = next;
         }

@@ -277,14 +277,15 @@ pub fn counts_at(shape: &Shape, boundary: usize, col: usize, row: usize, l: usiz
     column < shape.n && (row <= column || column >= boundary * shape.nb)
 }
 
-/// Whether in this row the elements of the block that local column `l` begins are all alike: none of them counts, or all do, in
-/// this process column and in any other. A round of the process columns is one block of each.
-pub fn whole(shape: &Shape, row: usize, l: usize) -> bool {
+/// Up to where the local columns from `l` on are alike in this row: none of their elements counts, or all do, in this process
+/// column and in any other. A round of the process columns is one block of each: what is alike ends with it, where one of them
+/// has the diagonal, and where one has the end of the matrix.
+pub fn alike_until(shape: &Shape, row: usize, l: usize) -> usize {
     let Shape { n, nb, grid, .. } = *shape;
     let round = l / nb;
-    let with_diagonal = row / nb / grid.q == round;
-    let with_last_in_part = n % nb > 0 && n / nb / grid.q == round;
-    l.is_multiple_of(nb) && !with_diagonal && !with_last_in_part
+    let within = |at: usize| (at / nb / grid.q == round).then(|| round * nb + at % nb);
+    let ends = [within(row), within(n)].into_iter().flatten().filter(|&end| end > l);
+    ends.fold((round + 1) * nb, usize::min)
 }
 
 /// How far a rank's process column has come. It says the same on all of its ranks.
@@ -757,26 +758,30 @@ mod tests {
     }
 
     #[test]
-    fn what_is_whole_is_alike_in_all_process_columns() {
+    fn what_is_alike_is_so_in_all_process_columns() {
         for (n, nb, q) in [(40, 4, 2), (41, 4, 3), (43, 4, 3), (30, 10, 4), (7, 8, 2), (64, 1, 5)] {
             let grid = ProcessGrid { p: 1, q, mapping: Mapping::Row };
             let shape = Shape::of(n, nb, grid, (0, 0));
-            let mut seen = 0;
-            for (row, l) in (0..n).flat_map(|row| (0..shape.cols).map(move |l| (row, l))) {
-                if !whole(&shape, row, l) {
-                    continue;
-                }
-                seen += 1;
-                for (col, boundary) in (0..q).flat_map(|col| (0..=n / nb).map(move |k| (col, k))) {
-                    let counts = |l: usize| {
-                        let left = counts_at(&shape, boundary, col, row, l);
-                        (counts(&shape, col, row, l), left)
-                    };
-                    assert!((l..l + nb).all(|other| counts(other) == counts(l)), "{n} {row} {l}");
-                }
-            }
             let rounds = n.div_ceil(nb).div_ceil(q);
-            assert!(seen >= n * rounds.saturating_sub(2), "most are: {n} {nb} {q}: {seen}");
+            for row in 0..n {
+                let (mut at, mut runs) = (0, 0);
+                while at < rounds * nb {
+                    let end = alike_until(&shape, row, at);
+                    assert!(at < end && (at..end).all(|l| alike_until(&shape, row, l) == end));
+                    for col in 0..q {
+                        for boundary in 0..=n / nb {
+                            let counts = |l: usize| {
+                                let left = counts_at(&shape, boundary, col, row, l);
+                                (counts(&shape, col, row, l), left)
+                            };
+                            assert!((at..end).all(|l| counts(l) == counts(at)), "{n} {row} {at}");
+                        }
+                    }
+                    (at, runs) = (end, runs + 1);
+                }
+                // Blocks, but for the diagonal and the end of the matrix.
+                assert!(at == rounds * nb && runs <= rounds + 2, "{n} {nb} {q} {row}: {runs}");
+            }
         }
     }
 

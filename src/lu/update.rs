@@ -28,12 +28,12 @@ impl Multiplication {
 
     /// Columns it brings up to date.
     pub fn columns(&self) -> usize {
-        self.upper.cols
+        self.strips.iter().map(Range::len).sum()
     }
 
     /// Operations of all tasks together.
     pub fn flops(&self) -> f64 {
-        2.0 * self.lower.rows as f64 * self.upper.cols as f64 * self.upper.k as f64
+        2.0 * self.lower.rows as f64 * self.columns() as f64 * self.upper.k as f64
     }
 
     /// Runs one task: consecutive ones share a row block, which then stays in the cache.
@@ -149,12 +149,24 @@ pub unsafe fn solve(
     let c = Shareable::new(c);
     let (row_unit, ld) = (lower.row_unit(), shape.ld);
     let row_blocks = lower.rows.div_ceil(row_unit);
+    let done = done_with(shape, panel.k).saturating_sub(cols.start).min(cols.len());
     let strips = if context.engine.cuts_freely() {
-        wide_strips(&upper, row_blocks, often, pool.threads())
+        wide_strips(&upper, done, row_blocks, often, pool.threads())
     } else {
-        blas_strips(shape, context.params.depth, panel.k, &cols)
+        let mut strips = blas_strips(shape, context.params.depth, panel.k, &cols);
+        strips.retain(|strip| strip.end > done);
+        strips
     };
     Multiplication { lower, upper, c, ld, row_unit, row_blocks, strips }
+}
+
+/// Columns before this one have nothing left below panel `k` once it is applied: of sums those to which no process column adds
+/// any more. They need its rows, and no multiplication.
+fn done_with(shape: &Shape, k: usize) -> usize {
+    match shape.is_sums() {
+        true => (k + 1) / shape.grid.q * shape.nb,
+        false => 0,
+    }
 }
 
 /// How wide a strip is that a BLAS multiplies in one call. A library packs L anew in every call, so few wide strips are
@@ -202,10 +214,12 @@ pub fn blas_strips(
     strips
 }
 
-/// Strips of columns for the packed engine: wide ones for speed, at least a few tasks for each thread; narrower ones where
-/// messages are looked after between tasks, which then take about a millisecond each.
+/// Strips of columns for the packed engine, from where the first `done` of them end, or a little before: wide ones for speed, at
+/// least a few tasks for each thread; narrower ones where messages are looked after between tasks, which then take about a
+/// millisecond each.
 fn wide_strips(
     upper: &UpperBlock,
+    done: usize,
     row_blocks: usize,
     often: bool,
     threads: usize,
@@ -214,7 +228,8 @@ fn wide_strips(
     const OFTEN: usize = 480;
     let widest = if often { OFTEN } else { WIDEST };
     let unit = upper.column_unit();
-    let units = upper.cols.div_ceil(unit);
+    let first = done / unit * unit;
+    let units = (upper.cols - first).div_ceil(unit);
     let mut width = (widest / unit).min(units.max(1));
     if threads > 1 {
         while width > 4 && row_blocks * units.div_ceil(width) < 12 * threads {
@@ -222,12 +237,14 @@ fn wide_strips(
         }
     }
     let width = width * unit;
-    (0..upper.cols).step_by(width).map(|at| at..(at + width).min(upper.cols)).collect()
+    (first..upper.cols).step_by(width).map(|at| at..(at + width).min(upper.cols)).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::roles::counts_at;
     use super::*;
+    use crate::blas::Engine;
     use crate::grid::{Cyclic, ProcessGrid};
     use crate::params::Mapping;
 
@@ -284,6 +301,54 @@ mod tests {
                         let cut = blas_strips(&shape, depth, k, &alone);
                         assert!(alone.is_empty() || whole.contains(&alone) && cut.len() == 1);
                     }
+                }
+            }
+        }
+    }
+
+    /// Below a panel no process column has anything in the columns of sums that are left out, and one has in the next.
+    #[test]
+    fn what_is_not_multiplied_of_sums_counts_nowhere() {
+        for (n, nb, q) in [(40, 4, 2), (41, 4, 3), (39, 5, 1), (17, 3, 4), (12, 12, 2)] {
+            let grid = ProcessGrid { p: 1, q, mapping: Mapping::Row };
+            let sums = Shape::of(n, nb, grid, (0, q));
+            for k in 0..n.div_ceil(nb) {
+                let done = done_with(&sums, k);
+                let below = (k + 1) * nb..n;
+                let adds = |l: usize| {
+                    let mut cols = (0..q).map(|col| Shape::of(n, nb, grid, (0, col)));
+                    cols.any(|shape| {
+                        let within = l < shape.col_map.count_below(n, shape.col);
+                        within
+                            && below.clone().any(|row| counts_at(&shape, k + 1, shape.col, row, l))
+                    })
+                };
+                assert!((0..done).all(|l| !adds(l)), "{n} {nb} {q} {k}");
+                assert!(below.is_empty() || adds(done), "{n} {nb} {q} {k}");
+                for col in 0..q {
+                    assert_eq!(done_with(&Shape::of(n, nb, grid, (0, col)), k), 0);
+                }
+            }
+        }
+    }
+
+    /// All columns but those that are left out, each once, whichever the kernel; what is left out ends at a panel of U.
+    #[test]
+    fn strips_begin_where_something_is_left() {
+        for engine in Engine::runnable().into_iter().filter(|engine| engine.cuts_freely()) {
+            for (cols, done) in [(0, 0), (1, 0), (1, 1), (500, 192), (500, 500), (4000, 192)] {
+                let upper = UpperBlock { engine, k: 8, cols, data: std::ptr::null_mut() };
+                let unit = upper.column_unit();
+                for (often, threads) in [(false, 1), (true, 1), (false, 4)] {
+                    let strips = wide_strips(&upper, done, 3, often, threads);
+                    let mut next = strips.first().map_or(cols, |first| first.start);
+                    assert!(next.is_multiple_of(unit) || next == cols);
+                    assert!(done < next + unit && next <= done);
+                    for strip in strips {
+                        assert_eq!(strip.start, next);
+                        next = strip.end;
+                    }
+                    assert_eq!(next, cols);
                 }
             }
         }

@@ -137,7 +137,7 @@ fn helpers_may_come_and_go_between_starts() {
 fn storage_beside_helpers() {
     let dir = tempfile::TempDir::new().unwrap();
     let at = dir.path().to_str().unwrap();
-    for strike in ["stream-half:2:2:kill", "sealed:1:4:kill", "manifest-whole:0:1:kill"] {
+    for strike in ["stream-half:2:2:kill", "stream-begin:1:2:kill", "manifest-whole:0:1:kill"] {
         let scene = helped(2, 2, &["--level2", at, "--level2-every", "1"]);
         scene.strike(strike);
         assert!(!whole_in(dir.path(), &scene).is_empty(), "{strike}");

@@ -112,7 +112,7 @@ pub fn goes_on(scene: &Stored, lost: bool, what: &str) -> Ran {
 #[test]
 fn a_run_nobody_disturbs_writes_epochs_and_leaves_nothing() {
     // On a disk as well.
-    let problem = Scene::of(2, 2, &["-n", "1500", "--nb", "20"]).protect(&["--checkpoint", "2"]);
+    let problem = Scene::of(2, 2, &["-n", "2403", "--nb", "20"]).protect(&["--checkpoint", "2"]);
     let scene = Stored::within(env!("CARGO_TARGET_TMPDIR"), problem, "1");
     let ran = finish(&scene);
     let account = account(&ran);
@@ -260,9 +260,9 @@ fn a_rank_that_keeps_checksums_alone_goes_along_to_storage_and_back() {
         ("manifest-whole:0:2", &[]),
         ("stream-half:2:2", &["--helpers", "off"]),
         // In a save, while others are on their way to storage.
-        ("encode-end:4:9", &["--method", "double"]),
+        ("encode-end:4:40", &["--method", "double"]),
         ("pruned:0:2", &["--losses", "1", "--method", "single"]),
-        ("iteration:4:40", &["--encode", "reduce"]),
+        ("iteration:4:70", &["--encode", "reduce"]),
     ];
     for (i, (step, args)) in steps.iter().enumerate() {
         let scene = with_dedicated(args);
@@ -405,7 +405,7 @@ fn coming_back_survives_a_strike_at_every_step() {
 #[test]
 fn one_loss_more_than_memory_survives() {
     let scene = stored(2, 2);
-    scene.strike("iteration:0:20:kill");
+    scene.strike("stream-begin:0:2:kill");
     assert!(!whole(&scene).is_empty());
     scene.lose(1);
     scene.strike("iteration:0:3:kill");
@@ -839,7 +839,7 @@ fn a_stop_that_does_not_get_to_storage_says_so() {
 #[test]
 #[ignore = "mounts a tmpfs: root only"]
 fn storage_that_vanishes_costs_nothing_but_itself() {
-    let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1"]);
+    let scene = Scene::of(2, 2, LONGER).protect(&["--checkpoint", "1"]);
     let at = scene.path("small");
     let small = Small::mount(&at, 64 << 20);
     let scene = Stored::within(at.to_str().unwrap(), scene, "1");

@@ -42,7 +42,7 @@ fn harnesses_read_a_real_run() {
             let ran = Job::tests(&dat).args(flags).run().expect_code(code);
             let run = ran.json();
             assert!(run.tests.iter().all(|t| t.outcome.as_ref().unwrap().verdict == verdict));
-            assert!(run.tests.iter().all(|t| t.outcome.as_ref().unwrap().gflops > 1.0));
+            assert!(run.tests.iter().all(|t| t.outcome.as_ref().unwrap().gflops > 0.0));
             every_pattern_holds(&ran.out, &expected(&run));
         }
     }

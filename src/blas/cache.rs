@@ -16,3 +16,22 @@ pub fn second_level() -> usize {
     static BYTES: OnceLock<usize> = OnceLock::new();
     *BYTES.get_or_init(|| topology::second_level().unwrap_or(USUAL).max(LEAST))
 }
+
+/// Asks for `len` doubles from `at` on, which are to be read or written soon, and does not wait for them. What is there does not
+/// matter, nor whether anything is.
+#[inline]
+pub fn ask_for(at: *const f64, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        for line in (0..len).step_by(LINE) {
+            // SAFETY: the processor ignores an address that is none of ours.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(line).cast()) };
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (at, len);
+}
+
+/// Doubles of a line.
+const LINE: usize = 8;

@@ -8,7 +8,7 @@
 
 use super::clock::{Clock, Part};
 use super::context::Context;
-use crate::blas::vector;
+use crate::blas::{ask_for, vector};
 use crate::faults::{Point, hit};
 use crate::matrix::Shape;
 use crate::threads::Pool;
@@ -20,6 +20,9 @@ const TAG: i32 = 3;
 
 /// Rows one task takes a block's share off.
 const ROWS: usize = 512;
+
+/// A row is asked for when the one so many before it is at hand.
+const AHEAD: usize = 2;
 
 /// Doubles of what it takes at most: x, what is left of the right-hand side, and a block's share of it.
 pub fn room(shape: &Shape) -> usize {
@@ -98,7 +101,10 @@ pub fn back_substitute(
         let x = &x[local_col..local_col + width];
         let take = |rest: &mut [f64], rows: Range<usize>| {
             for (y, i) in rest.iter_mut().zip(rows) {
-                *y -= vector::dot(row(i), x);
+                let row = row(i);
+                // Rows are too far apart for the processor to see what comes next.
+                ask_for(row.as_ptr().wrapping_add(AHEAD * shape.ld), width);
+                *y -= vector::dot(row, x);
             }
         };
         let (later, soon) = rest[..above].split_at_mut(next);

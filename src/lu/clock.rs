@@ -48,6 +48,15 @@ impl Clock {
         std::mem::replace(&mut self.current, part)
     }
 
+    /// Of the time since the current part was entered, `share` belonged to `other`: threads did both in turn.
+    pub fn give(&mut self, other: Part, share: f64) {
+        let now = Instant::now();
+        let seconds = (now - self.since).as_secs_f64();
+        self.seconds[other as usize] += seconds * share;
+        self.seconds[self.current as usize] += seconds * (1.0 - share);
+        self.since = now;
+    }
+
     /// Seconds charged to a part that is over.
     pub fn spent(&self, part: Part) -> f64 {
         self.seconds[part as usize]
@@ -104,6 +113,11 @@ mod tests {
             clock.enter(before);
         }
         assert!(clock.spent(Part::Multiply) >= 0.002);
+        let (swap, before) = (clock.spent(Part::Swap), clock.enter(Part::Triangle));
+        std::thread::sleep(std::time::Duration::from_millis(4));
+        clock.give(Part::Swap, 0.75);
+        clock.enter(before);
+        assert!(clock.spent(Part::Swap) >= swap + 0.003 && clock.spent(Part::Triangle) >= 0.001);
         let t = clock.stop();
         let sum = t.rfact + t.bcast + t.update + t.solve + t.save + t.other;
         assert!((sum - t.total).abs() < 1e-9, "{t:?}");

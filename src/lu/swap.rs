@@ -14,6 +14,7 @@ use super::pivots::RowMoves;
 use crate::blas::UpperBlock;
 use crate::comm::Pending;
 use crate::faults::{Point, hit};
+use crate::matrix::Shape;
 use crate::params::Swap;
 use crate::threads::{Pool, Shareable};
 use std::ops::Range;
@@ -85,7 +86,8 @@ impl Swapper {
         self.way = None;
     }
 
-    /// Begins an exchange, and sends what is sent first. With no threads of `pool` to help, this thread copies alone.
+    /// Begins an exchange between process rows, and sends what is sent first; where there is one, [`within`] does it all. With no
+    /// threads of `pool` to help, this thread copies alone.
     ///
     /// # Safety
     /// The pointers of `request` are valid, and nobody else touches its columns or its upper block until the exchange is through.
@@ -93,12 +95,7 @@ impl Swapper {
         assert!(self.way.is_none(), "one exchange at a time");
         // SAFETY: passed on from the caller.
         unsafe { request.upper.clear_edges() };
-        if request.cols.is_empty() {
-            return;
-        }
-        if context.params.p == 1 {
-            // SAFETY: passed on from the caller.
-            unsafe { within(context, &request, pool) };
+        if request.cols.is_empty() || context.params.p == 1 {
             return;
         }
         let shape = &context.shape;
@@ -355,31 +352,25 @@ fn chunk_cols(nb: usize) -> usize {
     (CHUNK_BYTES / 8 / nb.max(1) / 48).max(1) * 48
 }
 
-/// The exchange where one process row has all rows: straight between A and the upper block.
-unsafe fn within(context: &Context, request: &Request, pool: Option<&mut Pool>) {
+/// The exchange where one process row has all rows: straight between A and the upper block, in columns `strip`, counted from
+/// where those of `request` begin.
+///
+/// # Safety
+/// The pointers of `request` are valid, and nobody else touches the strip in A or in the upper block.
+pub unsafe fn within(shape: &Shape, request: &Request, strip: Range<usize>) {
     let Request { moves, a, cols, upper, .. } = request;
-    let shape = context.shape;
-    let threads = pool.as_ref().map_or(1, |pool| pool.threads());
-    let strips = Strips::new(cols.len(), upper.column_unit().max(8), threads);
-    let copy = |task: usize| {
-        let strip = strips.get(task);
-        // SAFETY: tasks have columns of their own. U is read out before displaced rows are
-        // written, and those come from the block's rows, which nothing here writes.
-        unsafe {
-            let at = |row: usize| {
-                a.get().add(shape.row_map.local(row) * shape.ld + cols.start + strip.start)
-            };
-            for (i, &source) in moves.sources.iter().enumerate() {
-                upper.put_row(i, strip.start, strip.len(), at(source));
-            }
-            for &(from, to) in &moves.displaced {
-                std::ptr::copy_nonoverlapping(at(from), at(to), strip.len());
-            }
+    // SAFETY: rows of ours, within the strip. U is read out before displaced rows are written, and those come from the
+    // block's rows, which nothing here writes.
+    unsafe {
+        let at = |row: usize| {
+            a.get().add(shape.row_map.local(row) * shape.ld + cols.start + strip.start)
+        };
+        for (i, &source) in moves.sources.iter().enumerate() {
+            upper.put_row(i, strip.start, strip.len(), at(source));
         }
-    };
-    match pool {
-        Some(pool) => pool.run(strips.count, copy),
-        None => (0..strips.count).for_each(copy),
+        for &(from, to) in &moves.displaced {
+            std::ptr::copy_nonoverlapping(at(from), at(to), strip.len());
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Bringing columns up to date with a panel: swap rows, solve for U, multiply.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use super::clock::{Clock, Part};
 use super::context::Context;
 use super::panel::Panel;
-use super::swap::{Request, Strips, Swapper};
+use super::swap::{Request, Strips, Swapper, within};
 use crate::blas::{LowerBlock, UpperBlock};
 use crate::matrix::Shape;
 use crate::threads::{Pool, Shareable};
@@ -100,8 +102,9 @@ pub unsafe fn prepare(
     unsafe { solve(context, panel, columns, false, pool, clock) }
 }
 
-/// The rest of [`prepare`] where the rows of `columns` have been exchanged. `often`: between the tasks somebody has to look
-/// after messages.
+/// The rest of [`prepare`] where the rows of `columns` have been exchanged. Where one process row has all rows they are only
+/// exchanged here, a strip at a time: so what is solved of a strip is still in the cache. `often`: between the tasks somebody
+/// has to look after messages.
 ///
 /// # Safety
 /// As for [`prepare`].
@@ -129,10 +132,17 @@ pub unsafe fn solve(
         };
         let shape = *shape;
         let first_col = cols.start;
+        let request = (context.params.p == 1).then(|| columns.request(panel));
+        let (swapping, all) = (AtomicU64::new(0), AtomicU64::new(0));
         pool.run(strips.len(), |task| {
             let strip = strips[task].clone();
             // SAFETY: tasks have columns of their own.
             unsafe {
+                let start = Instant::now();
+                if let Some(request) = &request {
+                    within(&shape, request, strip.clone());
+                    add(&swapping, start);
+                }
                 upper.solve(&triangle, strip.clone());
                 if owner {
                     for i in 0..width {
@@ -140,8 +150,10 @@ pub unsafe fn solve(
                         upper.get_row(i, strip.start, strip.len(), row.add(strip.start));
                     }
                 }
+                add(&all, start);
             }
         });
+        clock.give(Part::Swap, swapping.into_inner() as f64 / all.into_inner().max(1) as f64);
         clock.enter(before);
     }
     // SAFETY: row `first_below` is at most one past the last.
@@ -158,6 +170,11 @@ pub unsafe fn solve(
         strips
     };
     Multiplication { lower, upper, c, ld, row_unit, row_blocks, strips }
+}
+
+/// Adds the nanoseconds since `start`.
+fn add(sum: &AtomicU64, start: Instant) {
+    sum.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
 }
 
 /// Columns before this one have nothing left below panel `k` once it is applied: of sums those to which no process column adds

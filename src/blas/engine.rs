@@ -108,6 +108,14 @@ impl Engine {
         }
     }
 
+    /// Whether both multiply with one tile, and differ elsewhere at most.
+    pub fn multiplies_as(self, other: Self) -> bool {
+        match (self, other) {
+            (Engine::Packed(one), Engine::Packed(two)) => std::ptr::fn_addr_eq(one.tile, two.tile),
+            _ => self == other,
+        }
+    }
+
     /// Whether results do not depend on how columns are cut into calls.
     pub fn cuts_freely(self) -> bool {
         self != Engine::Blas

@@ -265,7 +265,7 @@ pub unsafe fn multiply(
     }
 }
 
-/// A tile of which only `width x height` is there: a whole one beside C, and that part copied.
+/// A tile of which only `width x height` is there: one beside C, as wide as it must be, and that part copied.
 unsafe fn edge(
     kernel: &Kernel,
     k: usize,
@@ -283,7 +283,11 @@ unsafe fn edge(
         for row in 0..height {
             std::ptr::copy_nonoverlapping(c.add(row * ldc), tile.add(row * v), width);
         }
-        (kernel.tile)(k, upper, lower, tile, v, Soon { tile, vector: tile });
+        if width == v {
+            (kernel.tile)(k, upper, lower, tile, v, Soon { tile, vector: tile });
+        } else {
+            (kernel.narrow)(width, k, upper, lower, tile, v);
+        }
         for row in 0..height {
             std::ptr::copy_nonoverlapping(tile.add(row * v), c.add(row * ldc), width);
         }
@@ -422,7 +426,7 @@ mod tests {
     fn multiplies_every_shape_of_edge() {
         for kernel in kernels::runnable() {
             for &rows in &[0usize, 1, 7, 8, 15, 31] {
-                for &cols in &[0usize, 1, 23, 24, 55] {
+                for &cols in &[0usize, 1, 10, 17, 23, 24, 55] {
                     for &k in &[1usize, 2, 7, 8, 33] {
                         multiplies(kernel, rows, cols, k);
                     }

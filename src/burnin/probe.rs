@@ -224,9 +224,10 @@ impl Node {
     fn multiply(&mut self, slot: Duration, wanted: bool) -> (f64, u64) {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
         let mut number = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
-        let mut multiplication = Multiplication::new(self.engine, NB, || (number(), number()));
+        let mut multiplication =
+            Multiplication::new(&[self.engine], NB, 1, || (number(), number()));
         // The first one is not timed: caches and clocks get there.
-        multiplication.run(&mut self.pool);
+        multiplication.run(self.engine, &mut self.pool);
         let mut digest = Xxh3::new();
         if wanted {
             for value in multiplication.product() {
@@ -236,7 +237,7 @@ impl Node {
         let began = Instant::now();
         let mut times = 0.0;
         while began.elapsed() < slot {
-            multiplication.run(&mut self.pool);
+            multiplication.run(self.engine, &mut self.pool);
             times += 1.0;
         }
         let rate = times * multiplication.flops() / began.elapsed().as_secs_f64();

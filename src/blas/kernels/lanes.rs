@@ -70,6 +70,31 @@ pub unsafe fn multiply<L: Lanes, const R: usize, const H: usize>(
     }
 }
 
+/// [`super::Kernel::narrow`] for tiles of R registers times H.
+///
+/// # Safety
+/// The ranges are valid and the processor has the instructions.
+#[inline(always)]
+pub unsafe fn narrow<L: Lanes, const R: usize, const H: usize>(
+    width: usize,
+    k: usize,
+    v: *const f64,
+    s: *const f64,
+    c: *mut f64,
+    ldc: usize,
+) {
+    let (v, s, c) = ((v, R * L::LEN), (s, H), (c, ldc));
+    // SAFETY: passed on from the caller; no more registers than a tile has.
+    unsafe {
+        match width.div_ceil(L::LEN).min(R) {
+            1 => multiply::<L, 1, H>(k, v, s, c),
+            2 => multiply::<L, 2, H>(k, v, s, c),
+            3 => multiply::<L, 3, H>(k, v, s, c),
+            _ => multiply::<L, R, H>(k, v, s, c),
+        }
+    }
+}
+
 /// [`super::Kernel::triangle`] for tiles of R registers.
 ///
 /// # Safety

@@ -61,6 +61,7 @@ pub const NAMES: &[(&str, Isa)] = &[
     ("avx512-24x8", Isa::Avx512),
     ("avx512-32x6", Isa::Avx512),
     ("avx512-16x14", Isa::Avx512),
+    ("avx512-12x4", Isa::Avx512),
     ("avx2-12x4", Isa::Avx2),
     ("avx2-8x6", Isa::Avx2),
     ("neon-8x6", Isa::Neon),
@@ -78,6 +79,8 @@ pub struct Kernel {
     pub scalar: usize,
     /// One whole tile.
     pub tile: Tile,
+    /// Part of a tile.
+    pub narrow: Narrow,
     /// The diagonal tile of a triangular solve.
     pub triangle: Triangle,
     /// Columns of C that [`Kernel::in_panel`] takes at a time at most.
@@ -97,6 +100,10 @@ pub struct Soon {
 /// `(k, v, s, c, ldc, soon)`: C(v, s) -= sum over p < k of V(p, v) S(p, s), where V(p, v) is at
 /// `v + p * vector + v`, S(p, s) at `s + p * scalar + s` and C(v, s) at `c + s * ldc + v`.
 pub type Tile = unsafe fn(usize, *const f64, *const f64, *mut f64, usize, Soon);
+
+/// `(width, k, v, s, c, ldc)`: the same in the first `width` elements of the vector side, rounded up to whole registers, in less
+/// time the fewer there are.
+pub type Narrow = unsafe fn(usize, usize, *const f64, *const f64, *mut f64, usize);
 
 /// `(n, l, u)`: solves the unit lower triangle of order `n`, at most `scalar`, for `vector`
 /// columns. L(r, p) is at `l + p * scalar + r`, U(r, v) at `u + r * vector + v`.

@@ -12,6 +12,7 @@ pub const KERNELS: &[Kernel] = &[
         vector: 8,
         scalar: 6,
         tile: tile_8x6,
+        narrow: narrow_8x6,
         triangle: triangle_8x6,
         panel_cols: 4,
         in_panel,
@@ -22,6 +23,7 @@ pub const KERNELS: &[Kernel] = &[
         vector: 12,
         scalar: 4,
         tile: tile_12x4,
+        narrow: narrow_12x4,
         triangle: triangle_12x4,
         panel_cols: 4,
         in_panel,
@@ -56,10 +58,22 @@ impl Lanes for Neon {
 }
 
 macro_rules! kernel {
-    ($tile:ident, $triangle:ident, $r:literal, $h:literal) => {
+    ($tile:ident, $narrow:ident, $triangle:ident, $r:literal, $h:literal) => {
         unsafe fn $tile(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize, _: Soon) {
             // SAFETY: passed on from the caller.
             unsafe { lanes::multiply::<Neon, $r, $h>(k, (v, 2 * $r), (s, $h), (c, ldc)) }
+        }
+
+        unsafe fn $narrow(
+            width: usize,
+            k: usize,
+            v: *const f64,
+            s: *const f64,
+            c: *mut f64,
+            ldc: usize,
+        ) {
+            // SAFETY: passed on from the caller.
+            unsafe { lanes::narrow::<Neon, $r, $h>(width, k, v, s, c, ldc) }
         }
 
         unsafe fn $triangle(n: usize, l: *const f64, u: *mut f64) {
@@ -69,7 +83,7 @@ macro_rules! kernel {
     };
 }
 
-kernel!(tile_8x6, triangle_8x6, 4, 6);
-kernel!(tile_12x4, triangle_12x4, 6, 4);
+kernel!(tile_8x6, narrow_8x6, triangle_8x6, 4, 6);
+kernel!(tile_12x4, narrow_12x4, triangle_12x4, 6, 4);
 
 lanes::in_panel_function!(in_panel, Neon, 6, [1 2 3 4]);

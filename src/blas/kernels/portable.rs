@@ -12,6 +12,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     vector: 4,
     scalar: 4,
     tile,
+    narrow,
     triangle,
     panel_cols: 4,
     in_panel,
@@ -66,6 +67,12 @@ unsafe fn tile(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize, 
         }
         tile_anywhere(k, v, s, c, ldc);
     }
+}
+
+/// A tile is one register wide.
+unsafe fn narrow(_: usize, k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize) {
+    // SAFETY: passed on from the caller.
+    unsafe { tile(k, v, s, c, ldc, Soon { tile: c, vector: v }) }
 }
 
 unsafe fn triangle(n: usize, l: *const f64, u: *mut f64) {

@@ -76,7 +76,7 @@ impl Lanes for Middle {
 macro_rules! kernel {
     (
         $feature:literal, $lanes:ty, $r:literal, $h:literal, $register:literal, $bytes:literal,
-        tile $tile:ident, triangle $triangle:ident,
+        tile $tile:ident, narrow $narrow:ident, triangle $triangle:ident,
         v $v:tt,
         c $rows:tt,
         lines [$($line:literal)*],
@@ -145,6 +145,19 @@ macro_rules! kernel {
                     options(nostack),
                 );
             }
+        }
+
+        #[target_feature(enable = $feature)]
+        unsafe fn $narrow(
+            width: usize,
+            k: usize,
+            v: *const f64,
+            s: *const f64,
+            c: *mut f64,
+            ldc: usize,
+        ) {
+            // SAFETY: passed on from the caller.
+            unsafe { lanes::narrow::<$lanes, $r, $h>(width, k, v, s, c, ldc) }
         }
 
         #[target_feature(enable = $feature)]
@@ -226,7 +239,7 @@ macro_rules! row {
 
 kernel!(
     "avx512f", Wide, 3, 8, "zmm", 64,
-    tile tile_avx512_24x8, triangle triangle_avx512_24x8,
+    tile tile_avx512_24x8, narrow narrow_avx512_24x8, triangle triangle_avx512_24x8,
     v [0 1 2],
     c [
         (0 3 8 9 10) (1 4 11 12 13) (2 5 14 15 16) (3 6 17 18 19) (4 7 20 21 22) (5 3 23 24
@@ -246,7 +259,7 @@ kernel!(
 
 kernel!(
     "avx512f", Wide, 4, 6, "zmm", 64,
-    tile tile_avx512_32x6, triangle triangle_avx512_32x6,
+    tile tile_avx512_32x6, narrow narrow_avx512_32x6, triangle triangle_avx512_32x6,
     v [0 1 2 3],
     c [
         (0 4 8 9 10 11) (1 5 12 13 14 15) (2 6 16 17 18 19) (3 7 20 21 22 23) (4 4 24 25 26
@@ -266,7 +279,7 @@ kernel!(
 
 kernel!(
     "avx512f", Wide, 2, 14, "zmm", 64,
-    tile tile_avx512_16x14, triangle triangle_avx512_16x14,
+    tile tile_avx512_16x14, narrow narrow_avx512_16x14, triangle triangle_avx512_16x14,
     v [0 1],
     c [
         (0 2 4 5) (1 3 6 7) (2 2 8 9) (3 3 10 11) (4 2 12 13) (5 3 14 15) (6 2 16 17) (7 3
@@ -286,7 +299,7 @@ kernel!(
 
 kernel!(
     "avx2,fma", Middle, 3, 4, "ymm", 32,
-    tile tile_avx2_12x4, triangle triangle_avx2_12x4,
+    tile tile_avx2_12x4, narrow narrow_avx2_12x4, triangle triangle_avx2_12x4,
     v [0 1 2],
     c [
         (0 3 4 5 6) (1 3 7 8 9) (2 3 10 11 12) (3 3 13 14 15)
@@ -302,7 +315,7 @@ kernel!(
 
 kernel!(
     "avx2,fma", Middle, 2, 6, "ymm", 32,
-    tile tile_avx2_8x6, triangle triangle_avx2_8x6,
+    tile tile_avx2_8x6, narrow narrow_avx2_8x6, triangle triangle_avx2_8x6,
     v [0 1],
     c [
         (0 2 4 5) (1 3 6 7) (2 2 8 9) (3 3 10 11) (4 2 12 13) (5 3 14 15)
@@ -330,6 +343,7 @@ pub const KERNELS: &[Kernel] = &[
         vector: 24,
         scalar: 8,
         tile: tile_avx512_24x8,
+        narrow: narrow_avx512_24x8,
         triangle: triangle_avx512_24x8,
         panel_cols: 8,
         in_panel: in_panel_avx512,
@@ -340,6 +354,7 @@ pub const KERNELS: &[Kernel] = &[
         vector: 32,
         scalar: 6,
         tile: tile_avx512_32x6,
+        narrow: narrow_avx512_32x6,
         triangle: triangle_avx512_32x6,
         panel_cols: 8,
         in_panel: in_panel_avx512,
@@ -350,7 +365,20 @@ pub const KERNELS: &[Kernel] = &[
         vector: 16,
         scalar: 14,
         tile: tile_avx512_16x14,
+        narrow: narrow_avx512_16x14,
         triangle: triangle_avx512_16x14,
+        panel_cols: 8,
+        in_panel: in_panel_avx512,
+    },
+    // Narrow registers for processors that split each wide operation in two; within a panel wide ones are better all the same.
+    Kernel {
+        name: "avx512-12x4",
+        isa: Isa::Avx512,
+        vector: 12,
+        scalar: 4,
+        tile: tile_avx2_12x4,
+        narrow: narrow_avx2_12x4,
+        triangle: triangle_avx2_12x4,
         panel_cols: 8,
         in_panel: in_panel_avx512,
     },
@@ -360,6 +388,7 @@ pub const KERNELS: &[Kernel] = &[
         vector: 12,
         scalar: 4,
         tile: tile_avx2_12x4,
+        narrow: narrow_avx2_12x4,
         triangle: triangle_avx2_12x4,
         panel_cols: 4,
         in_panel: in_panel_avx2,
@@ -370,6 +399,7 @@ pub const KERNELS: &[Kernel] = &[
         vector: 8,
         scalar: 6,
         tile: tile_avx2_8x6,
+        narrow: narrow_avx2_8x6,
         triangle: triangle_avx2_8x6,
         panel_cols: 4,
         in_panel: in_panel_avx2,

@@ -257,7 +257,8 @@ impl Cost {
 }
 
 /// What a loss costs beyond the work: until the boundary where it struck the run with a loss does what one with checksums does,
-/// and from there on, with a process column less, what an unprotected one does.
+/// and from there on, with a process column less, what an unprotected one does. Up to one boundary before, its own time counts:
+/// the loss costs nothing there, and two runs differ by more than what is looked for.
 fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
     let blocks = flags.n.div_ceil(flags.nb);
     let mut all = Vec::new();
@@ -275,12 +276,15 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
             return Err(format!("a loss at iteration {at} was not made good by checksums"));
         };
         let boundary = replaced.boundary;
-        let before = course::passed(&protected.course, boundary)?;
+        let whole = boundary.saturating_sub(1);
+        let before = course::passed(&struck.outcome.course, whole)?
+            + course::passed(&protected.course, boundary)?
+            - course::passed(&protected.course, whole)?;
         let after = unprotected.seconds - course::passed(&unprotected.course, boundary)?;
-        let next = course::passed(&protected.course, boundary + 1)?;
         let cost = Cost {
             boundary,
-            iteration_s: next - before,
+            iteration_s: course::passed(&protected.course, boundary + 1)?
+                - course::passed(&protected.course, boundary)?,
             expected_s: before + after,
             took_s: struck.outcome.seconds,
             going_on_s: told.going_on_s,

@@ -21,8 +21,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes that one array of rows under way may take: columns are exchanged in chunks of that size,
-/// so that the memory for it does not grow with the matrix.
-const CHUNK_BYTES: usize = 2 << 20;
+/// so that the memory for it does not grow with the matrix. Smaller ones, which would stay in a
+/// cache, cost more than they save: each chunk is waited for once more.
+const CHUNK_BYTES: usize = 16 << 20;
 
 /// One exchange at a time between process rows, and its work arrays. Two of them may be under way side by side if they have
 /// tags of their own.

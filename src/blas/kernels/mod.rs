@@ -62,6 +62,7 @@ pub const NAMES: &[(&str, Isa)] = &[
     ("avx512-32x6", Isa::Avx512),
     ("avx512-16x14", Isa::Avx512),
     ("avx512-12x4", Isa::Avx512),
+    ("avx512-8x6", Isa::Avx512),
     ("avx2-12x4", Isa::Avx2),
     ("avx2-8x6", Isa::Avx2),
     ("neon-8x6", Isa::Neon),

@@ -383,6 +383,17 @@ pub const KERNELS: &[Kernel] = &[
         in_panel: in_panel_avx512,
     },
     Kernel {
+        name: "avx512-8x6",
+        isa: Isa::Avx512,
+        vector: 8,
+        scalar: 6,
+        tile: tile_avx2_8x6,
+        narrow: narrow_avx2_8x6,
+        triangle: triangle_avx2_8x6,
+        panel_cols: 8,
+        in_panel: in_panel_avx512,
+    },
+    Kernel {
         name: "avx2-12x4",
         isa: Isa::Avx2,
         vector: 12,

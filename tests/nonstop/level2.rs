@@ -125,14 +125,14 @@ fn a_loss_while_all_wait_for_storage_is_gone_on_from() {
     }
 }
 
-/// Who takes the position writes its files from then on: when nobody is left, and all memory is gone, storage has a later epoch
-/// than the one that the loss struck.
+/// Who takes the position writes its files from then on: when nobody is left, which is once two epochs more are there, and all
+/// memory is gone, storage has a later epoch than the one that the loss struck.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn what_is_written_after_a_loss_is_whole() {
     for (scope, place) in [("shared", "stream-half:1:2"), ("node", "stream-synced:2:2")] {
         let stored = Stored::new(1, scope);
-        let ran = stored.strike(&format!("1@{place}:lose,2@iteration:0:80:kill"));
+        let ran = stored.strike(&format!("1@{place}:lose,2@pruned:0:2:kill"));
         comes_back_later(&stored, &ran.expect_code(75));
     }
 }

@@ -7,13 +7,17 @@
 //!
 //! Each turn asks for one line of memory, no more: a core has few places for lines that are on their way, and V and S
 //! come from the second-level cache through the same places. First the lines of the next tile of C, then those of
-//! V's next panel.
+//! V's next panel. Where k is so small that the last lines of C would come too late, each turn asks for a whole row of it: then
+//! C is what the time goes to, and whatever of it comes late costs more.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::lanes::{self, Lanes};
 use super::{Isa, Kernel, Soon};
+
+/// Turns that a line of memory needs to come, about: some hundreds of cycles.
+const TO_COME: usize = 8;
 
 struct Wide;
 
@@ -92,22 +96,33 @@ macro_rules! kernel {
             soon: Soon,
         ) {
             let turns = k / 4;
-            // Rows of the next tile that there are turns for.
+            // Rows of the next tile that are asked for by lines, or else in one go.
             let lines = [$($line),*].len();
-            let asking = (turns / lines).min($h);
+            let in_time = turns >= $h * lines + TO_COME;
+            let (by_lines, at_once) = if in_time { ($h, 0) } else { (0, turns.min($h)) };
             // SAFETY: reads k times `vector` and `scalar` elements and reads and writes a tile of
             // C, as the caller vouches; asking for memory that is not there does nothing.
             unsafe {
                 asm!(
                     "mov {at}, {c}",
                     move_rows!("load", $register, $bytes, $v, $rows),
-                    "test {asking}, {asking}",
+                    "test {at_once}, {at_once}",
+                    "jz 8f",
+                    ".p2align 5",
+                    "9:",
+                    $(concat!("prefetchw [{tile} + ", $line, "]"),)*
+                    turn!($register, $bytes, $r, $h, $v, $rows),
+                    "add {tile}, {ldc}",
+                    "dec {at_once}",
+                    "jnz 9b",
+                    "8:",
+                    "test {by_lines}, {by_lines}",
                     "jz 3f",
                     ".p2align 5",
                     "2:",
                     $(ask_and_turn!($line, $register, $bytes, $r, $h, $v, $rows),)*
                     "add {tile}, {ldc}",
-                    "dec {asking}",
+                    "dec {by_lines}",
                     "jnz 2b",
                     "3:",
                     "test {turns}, {turns}",
@@ -138,8 +153,9 @@ macro_rules! kernel {
                     s = inout(reg) s => _,
                     tile = inout(reg) soon.tile => _,
                     vector = inout(reg) soon.vector => _,
-                    asking = inout(reg) asking => _,
-                    turns = inout(reg) turns - asking * lines => _,
+                    at_once = inout(reg) at_once => _,
+                    by_lines = inout(reg) by_lines => _,
+                    turns = inout(reg) turns - at_once - by_lines * lines => _,
                     single = inout(reg) k % 4 => _,
                     $($clobbered)*
                     options(nostack),

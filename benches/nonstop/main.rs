@@ -243,22 +243,26 @@ fn memory(told: &Checksums, report: &mut Report) {
 struct Cost {
     boundary: u64,
     iteration_s: f64,
+    /// What a run with checksums takes, less the lost column's share from there on.
     expected_s: f64,
+    /// The same where from there on counts what an unprotected run takes.
+    bare_s: f64,
     took_s: f64,
     going_on_s: f64,
     regain_s: f64,
 }
 
 impl Cost {
-    /// How much longer it took than without the lost column's work from there on, in iterations.
-    fn iterations(&self) -> f64 {
-        (self.took_s - self.expected_s) / self.iteration_s
+    /// How much longer it took, in iterations.
+    fn iterations(&self, expected_s: f64) -> f64 {
+        (self.took_s - expected_s) / self.iteration_s
     }
 }
 
 /// What a loss costs beyond the work: until the boundary where it struck the run with a loss does what one with checksums does,
-/// and from there on, with a process column less, what an unprotected one does. Up to one boundary before, its own time counts:
-/// the loss costs nothing there, and two runs differ by more than what is looked for.
+/// and from there on the same with a process column less. What checksums cost without a loss is [`cost`]'s, so it is not counted
+/// here; beside it stands what it is if it is, with the rest of an unprotected run. Up to one boundary before, its own time
+/// counts: the loss costs nothing there, and two runs differ by more than what is looked for.
 fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), String> {
     let blocks = flags.n.div_ceil(flags.nb);
     let mut all = Vec::new();
@@ -280,12 +284,15 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
         let before = course::passed(&struck.outcome.course, whole)?
             + course::passed(&protected.course, boundary)?
             - course::passed(&protected.course, whole)?;
-        let after = unprotected.seconds - course::passed(&unprotected.course, boundary)?;
+        let rest =
+            |run: &Outcome| Ok::<f64, String>(run.seconds - course::passed(&run.course, boundary)?);
+        let after = rest(&protected)? * Q as f64 / (Q + R) as f64;
         let cost = Cost {
             boundary,
             iteration_s: course::passed(&protected.course, boundary + 1)?
                 - course::passed(&protected.course, boundary)?,
             expected_s: before + after,
+            bare_s: before + rest(&unprotected)?,
             took_s: struck.outcome.seconds,
             going_on_s: told.going_on_s,
             regain_s: told.regain_s,
@@ -295,15 +302,16 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
             all.push(cost);
         }
     }
-    let iterations: Vec<f64> = all.iter().map(Cost::iterations).collect();
+    let iterations: Vec<f64> = all.iter().map(|cost| cost.iterations(cost.expected_s)).collect();
     report.at_most("a loss made good by checksums, iterations, median", middle(&iterations), 2.0);
+    let bare: Vec<f64> = all.iter().map(|cost| cost.iterations(cost.bare_s)).collect();
     let row = |cost: &Cost| {
         let seconds = [cost.expected_s, cost.took_s, cost.going_on_s, cost.regain_s];
         let seconds = seconds.map(|v| format!("{v:.3}"));
         let iteration = format!("{:.4}", cost.iteration_s);
         let mut row = vec![cost.boundary.to_string(), iteration];
         row.extend(seconds);
-        row.push(format!("{:.1}", cost.iterations()));
+        row.extend([cost.expected_s, cost.bare_s].map(|s| format!("{:.1}", cost.iterations(s))));
         row
     };
     let heads = [
@@ -314,8 +322,13 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
         "from notice to going on",
         "regaining U",
         "cost, iterations",
+        "with an unprotected rest",
     ];
-    report.table("A loss made good by checksums, seconds", &heads, all.iter().map(row).collect());
+    let title = format!(
+        "A loss made good by checksums, seconds; with an unprotected rest {:.2} iterations in the median",
+        middle(&bare)
+    );
+    report.table(&title, &heads, all.iter().map(row).collect());
     report.keep("loss", &all);
     Ok(())
 }

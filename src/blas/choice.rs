@@ -115,7 +115,7 @@ struct Kept {
 }
 
 /// Of another version nothing is believed: kernels change.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// How many places are remembered.
 const MOST: usize = 64;

@@ -14,10 +14,13 @@ const SIDE: usize = 1536;
 const PAD: usize = 200;
 
 /// C -= L U, with C of `SIDE` x `SIDE` and L of width k, by any of some engines. C is one of some squares beside each other, in
-/// turn: with several it comes from memory each time, as in an update. On huge pages, as the matrix is.
+/// turn, and U what is above that square: with several both come from memory each time, as in an update. On huge pages, as the
+/// matrix is.
 pub struct Multiplication {
     k: usize,
     squares: usize,
+    /// Doubles of U above one square.
+    above: usize,
     /// How often it has been done.
     turns: usize,
     lower: Region,
@@ -38,12 +41,13 @@ impl Multiplication {
     ) -> Self {
         let longest = |len: &dyn Fn(&Engine) -> usize| engines.iter().map(len).max().unwrap_or(0);
         let mut lower = room(longest(&|engine| engine.lower_len(SIDE, k)));
-        let mut upper = room(longest(&|engine| engine.upper_len(k, SIDE)));
+        let above = longest(&|engine| engine.upper_len(k, SIDE));
+        let mut upper = room(above * squares);
         let mut c = room(SIDE * (SIDE * squares + PAD));
         lower.as_slice_f64_mut().fill_with(|| next().0);
         upper.as_slice_f64_mut().fill_with(|| next().1);
         c.as_slice_f64_mut().fill(1.0);
-        Self { k, squares, turns: 0, lower, upper, c }
+        Self { k, squares, above, turns: 0, lower, upper, c }
     }
 
     /// Operations of one multiplication.
@@ -61,13 +65,14 @@ impl Multiplication {
         let k = self.k;
         let data = self.lower.as_slice_f64().as_ptr();
         let lower = LowerBlock { engine, rows: SIDE, k, data };
-        let data = self.upper.as_slice_f64_mut().as_mut_ptr();
+        let square = self.turns % self.squares;
+        let data = self.upper.as_slice_f64_mut()[square * self.above..].as_mut_ptr();
         let upper = UpperBlock { engine, k, cols: SIDE, data };
         let rows = lower.row_unit().min(SIDE.div_ceil(pool.threads()));
         let rows = rows.next_multiple_of(engine.row_step().unwrap_or(1));
         let cols = (SIDE / 4).next_multiple_of(upper.column_unit());
         let strips = SIDE.div_ceil(cols);
-        let (ld, first) = (self.squares * SIDE + PAD, self.turns % self.squares * SIDE);
+        let (ld, first) = (self.squares * SIDE + PAD, square * SIDE);
         self.turns += 1;
         let c = Shareable::new(self.c.as_slice_f64_mut()[first..].as_mut_ptr());
         pool.run(SIDE.div_ceil(rows) * strips, |task| {

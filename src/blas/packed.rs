@@ -13,6 +13,9 @@ use super::cache;
 use super::kernels::{Kernel, Soon};
 use super::vector;
 
+/// Doubles of a cache line.
+const LINE: usize = 8;
+
 /// Elements of the largest tile.
 const LARGEST_TILE: usize = 256;
 
@@ -32,7 +35,7 @@ fn upper_panel_len(kernel: &Kernel, k: usize) -> usize {
 }
 
 /// Rows of a triangle in a panel that are solved one by one.
-const SMALL: usize = 8;
+const SMALL: usize = vector::LANES;
 
 /// Doubles of scratch that [`multiply_in_panel`] and [`solve_in_panel`] need at most in a panel of `width` columns.
 pub fn scratch_len(width: usize) -> usize {
@@ -103,11 +106,15 @@ pub unsafe fn pack_triangle(
     let unit = kernel.scalar;
     // SAFETY: all indices stay within what the caller vouches for.
     unsafe {
-        for i in 0..k.next_multiple_of(unit) {
-            let (panel, row) = (i / unit * unit, i % unit);
+        for first in (0..k).step_by(unit) {
+            let rows = unit.min(k - first);
             for p in 0..k {
-                let value = if i < k && p < i { *l.add(i * rs + p * cs) } else { 0.0 };
-                *out.add(panel * k + p * unit + row) = value;
+                let (from, to) = (l.add(first * rs + p * cs), out.add(first * k + p * unit));
+                // Rows after p are below the diagonal.
+                for row in 0..unit {
+                    let below = row < rows && first + row > p;
+                    *to.add(row) = if below { *from.add(row * rs) } else { 0.0 };
+                }
             }
         }
     }
@@ -215,7 +222,7 @@ pub unsafe fn solve_upper(
                 // U(i..i+S, :) -= L1(i..i+S, 0..i) U(0..i, :), then the triangle on the diagonal.
                 let l = l1.add(i * k);
                 let tile = u.add(i * v);
-                (kernel.tile)(i, u, l, tile, v, Soon { tile, vector: tile });
+                (kernel.tile)(i, u, l, tile, v, Soon { tile, vector: tile, lines: 0 });
                 (kernel.triangle)(s.min(k - i), l.add(i * s), tile);
             }
         }
@@ -241,6 +248,7 @@ pub unsafe fn multiply(
     let panel_len = upper_panel_len(kernel, k);
     // All tiles of a column together ask for the next panel of U.
     let share = (k * v).div_ceil(rows.len().div_ceil(s).max(1));
+    let lines = share.div_ceil(LINE);
     // SAFETY: within the blocks and C as the caller vouches.
     unsafe {
         for j in cols.clone().step_by(v) {
@@ -256,7 +264,7 @@ pub unsafe fn multiply(
                     };
                     let asks_from = (i - rows.start) / s * share;
                     let vector = upper.wrapping_add(panel_len + asks_from);
-                    (kernel.tile)(k, upper, lower, tile, ldc, Soon { tile: next, vector });
+                    (kernel.tile)(k, upper, lower, tile, ldc, Soon { tile: next, vector, lines });
                 } else {
                     edge(kernel, k, upper, lower, (tile, ldc), (width, height));
                 }
@@ -284,7 +292,7 @@ unsafe fn edge(
             std::ptr::copy_nonoverlapping(c.add(row * ldc), tile.add(row * v), width);
         }
         if width == v {
-            (kernel.tile)(k, upper, lower, tile, v, Soon { tile, vector: tile });
+            (kernel.tile)(k, upper, lower, tile, v, Soon { tile, vector: tile, lines: 0 });
         } else {
             (kernel.narrow)(width, k, upper, lower, tile, v);
         }
@@ -359,29 +367,23 @@ pub unsafe fn solve_in_panel(
 ) {
     // SAFETY: within the ranges the caller vouches for.
     unsafe {
-        if n <= SMALL {
-            // Row by row: in place where rows are contiguous, else beside.
-            let (rows, stride) = if cs == 1 {
-                (b, rs)
-            } else {
-                scratch.resize(n * cols, 0.0);
-                for (at, x) in scratch.iter_mut().enumerate() {
-                    *x = *b.add(at / cols * rs + at % cols * cs);
-                }
-                (scratch.as_mut_ptr(), cols)
-            };
+        if n <= SMALL && cs == 1 {
             for i in 1..n {
-                let y = std::slice::from_raw_parts_mut(rows.add(i * stride), cols);
+                let y = std::slice::from_raw_parts_mut(b.add(i * rs), cols);
                 for p in 0..i {
-                    let x = std::slice::from_raw_parts(rows.add(p * stride), cols);
-                    vector::subtract_scaled(y, *l.add(i * rs + p * cs), x);
+                    let x = std::slice::from_raw_parts(b.add(p * rs), cols);
+                    vector::subtract_scaled(y, *l.add(i * rs + p), x);
                 }
             }
-            if cs != 1 {
-                for (at, x) in scratch.iter().enumerate() {
-                    *b.add(at / cols * rs + at % cols * cs) = *x;
-                }
+            return;
+        }
+        if n <= SMALL {
+            let mut few = [[0.0; SMALL]; SMALL];
+            for (p, column) in few[..n].iter_mut().enumerate() {
+                std::ptr::copy_nonoverlapping(l.add(p * cs), column.as_mut_ptr(), n);
             }
+            let b = std::slice::from_raw_parts_mut(b, (cols - 1) * cs + n);
+            vector::solve_few(n, &few, b, cs);
             return;
         }
         let half = (n / 2).next_multiple_of(SMALL);

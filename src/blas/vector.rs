@@ -5,7 +5,7 @@
 //! Which copy runs is settled by what the processor has, so the same machine always rounds alike.
 
 /// Lanes in which sums and maxima are kept, so that both copies do them in the same order.
-const LANES: usize = 8;
+pub const LANES: usize = 8;
 
 macro_rules! for_this_processor {
     ($(#[$doc:meta])* pub fn $name:ident / $wide:ident / $mid:ident / $plain:ident
@@ -110,6 +110,26 @@ for_this_processor! {
             v = (-a[1]).mul_add(x1[i], v);
             v = (-a[2]).mul_add(x2[i], v);
             y[i] = (-a[3]).mul_add(x3[i], v);
+        }
+    }
+}
+
+for_this_processor! {
+    /// B := L^-1 B for a unit lower triangle of order `n`, at most 8. B's columns begin `ld` apart; L(i, p) is `l[p][i]`, of
+    /// which what is not below the diagonal does not matter.
+    pub fn solve_few / solve_few_wide / solve_few_mid / solve_few_plain (n: usize, l: &[[f64; LANES]; LANES], b: &mut [f64], ld: usize) {
+        for column in b.chunks_mut(ld) {
+            let mut x = [0.0; LANES];
+            x[..n].copy_from_slice(&column[..n]);
+            for (p, l) in l.iter().enumerate() {
+                let known = x[p];
+                // All lanes alike, so that they share an instruction.
+                for (i, x) in x.iter_mut().enumerate() {
+                    let less = (-l[i]).mul_add(known, *x);
+                    *x = if i > p { less } else { *x };
+                }
+            }
+            column[..n].copy_from_slice(&x[..n]);
         }
     }
 }

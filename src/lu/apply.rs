@@ -148,7 +148,8 @@ impl<O: Observer> Run<'_, O> {
         self.flops += rest.flops();
         let before = self.clock.enter(Part::Multiply);
         let threads = self.pool.threads();
-        let mates = lead.map_or(0, |next| mates(threads, context.width(next), rest.columns()));
+        let q = context.shape.grid.q;
+        let mates = lead.map_or(0, |next| mates(threads, context.width(next), rest.columns(), q));
         let a = self.a;
         let clock = RefCell::new(&mut *self.clock);
         let panels = RefCell::new(&mut work.panels);

@@ -96,7 +96,7 @@ impl Factor {
         unsafe {
             let from = Shareable::new(a.add(first_row * shape.ld + column));
             let to = Shareable::new(self.work.as_mut_ptr());
-            by_rows(crew, 0..rows, |_, part| {
+            by_rows(crew, 0..rows, width, |_, part| {
                 let (at, len) = (part.start, part.len());
                 transpose_in(
                     from.get().add(at * shape.ld),
@@ -137,12 +137,8 @@ impl Factor {
                 panel.lower_pointer(),
             );
             if owner {
-                for i in 0..width {
-                    let row = a.add((first_row + i) * shape.ld + column);
-                    for j in 0..width {
-                        *row.add(j) = *l1.add(i * rs + j * cs);
-                    }
-                }
+                let to = a.add(first_row * shape.ld + column);
+                copy_out(l1, (rs, cs), width, to, shape.ld);
             }
         }
         clock.enter(before);
@@ -216,16 +212,42 @@ unsafe fn transpose_in(
     }
 }
 
-/// Cuts rows into parts for the crew and has `work` done on each; it is told the number of its part, too.
-/// Returns how many there are.
+/// Copies L1, of `width` rows and columns, element (i, j) at `l1 + i * rs + j * cs`, to row-major A.
+unsafe fn copy_out(
+    l1: *const f64,
+    (rs, cs): (usize, usize),
+    width: usize,
+    a: *mut f64,
+    lda: usize,
+) {
+    /// So many rows at a time: their lines of A stay in the first cache, and one of L1 is all of a column's.
+    const UNIT: usize = 8;
+    // SAFETY: passed on from the caller.
+    unsafe {
+        for first in (0..width).step_by(UNIT) {
+            let rows = first..(first + UNIT).min(width);
+            for j in 0..width {
+                for i in rows.clone() {
+                    *a.add(i * lda + j) = *l1.add(i * rs + j * cs);
+                }
+            }
+        }
+    }
+}
+
+/// Cuts rows into parts for the crew and has `work` done on each, which handles so many elements of a row; it is told the number
+/// of its part, too. Returns how many there are.
 fn by_rows(
     crew: &mut Crew,
     rows: Range<usize>,
+    elements: usize,
     work: impl Fn(usize, Range<usize>) + Sync,
 ) -> usize {
     /// Fewer rows than this are not worth a mate's attention.
     const FEWEST: usize = 256;
-    let parts = (rows.len() / FEWEST).clamp(1, crew.size());
+    /// Nor are fewer elements, which take as long as calling a mate: 16,000 were best of 1 to 64,000 on a Zen 5 processor.
+    const LEAST: usize = 16_000;
+    let parts = (rows.len() / FEWEST).min(rows.len() * elements / LEAST).clamp(1, crew.size());
     // Whole cache lines.
     let len = rows.len().div_ceil(parts).next_multiple_of(8).max(8);
     let parts = rows.len().div_ceil(len);
@@ -419,7 +441,7 @@ impl Run<'_, '_> {
             }
         };
         if engine.cuts_freely() {
-            by_rows(self.crew, first..self.rows, multiply);
+            by_rows(self.crew, first..self.rows, inner.len() * cols.len() / 4, multiply);
         } else {
             // A BLAS rounds by the shape of the call.
             multiply(0, first..self.rows);
@@ -471,7 +493,7 @@ impl Run<'_, '_> {
         };
         self.found.resize(self.crew.size(), (-1.0, 0));
         let found = Shareable::new(self.found.as_mut_ptr());
-        let parts = by_rows(self.crew, rows, |part, rows| {
+        let parts = by_rows(self.crew, rows, factors.len() + 2, |part, rows| {
             // SAFETY: parts have rows of their own, and a place of their own in `found`; columns written are
             // not among those read.
             unsafe {
@@ -663,7 +685,7 @@ mod tests {
         pool.together(|crew| {
             for rows in [0..0, 5..6, 3..259, 0..1024, 7..5000] {
                 let hits: Vec<AtomicUsize> = (0..rows.end).map(|_| AtomicUsize::new(0)).collect();
-                let parts = by_rows(crew, rows.clone(), |_, part| {
+                let parts = by_rows(crew, rows.clone(), 1, |_, part| {
                     part.for_each(|row| {
                         hits[row].fetch_add(1, Ordering::Relaxed);
                     })

@@ -52,7 +52,7 @@ fn pays(shape: &Shape, depth: usize, order: Order, k: usize, cut: usize) -> bool
         && order.overlap()
         && shape.col_map.owner(next * shape.nb) == shape.col;
     operations >= WORTHWHILE * order.threads as f64
-        && !(factors && mates(order.threads, shape.nb, right) > 0)
+        && !(factors && mates(order.threads, shape.nb, right, shape.grid.q) > 0)
 }
 
 /// Where the upper block of the right half begins in a buffer of `len` doubles, with `of` doubles: at the end, while that of the

@@ -242,7 +242,7 @@ impl Paces {
                 all.last_tasks += rest / tasks / 2.0 * (t - 1.0) / t;
             }
             if next > 0.0 {
-                let crew = 1 + mates(threads as usize, next as usize, (rows - next) as usize);
+                let crew = 1 + mates(threads as usize, next as usize, (rows - next) as usize, 1);
                 let crew = crew as f64;
                 let takes = panel(rows, next, crew);
                 // Whoever is not of the crew multiplies meanwhile, and is through before it or after.
@@ -352,8 +352,8 @@ mod tests {
         assert!((one.seconds - 0.07).abs() < 1e-12);
         let ahead = paces.expected(300.0, 1, 1, Memory::All).unwrap();
         assert!((ahead.seconds - one.seconds).abs() < 1e-12, "one thread does it all itself");
-        // With two, the crew of the second panel is both: 100 columns are left beside 4 x 100.
-        assert_eq!(mates(2, 100, 100), 1);
+        // With two, the crew of the second panel is both: 100 columns are left beside 2 x 100.
+        assert_eq!(mates(2, 100, 100, 1), 1);
         let two = paces.expected(300.0, 2, 1, Memory::All).unwrap();
         // The first panel 0.015, the next two with what they hide: 0.01 of panel and 0.004 left to multiply, then 0.005.
         let hidden = (0.004 + 2.0 * 0.01) / 2.0 - 0.002 + 0.005;

@@ -94,8 +94,9 @@ pub struct Kernel {
 pub struct Soon {
     /// Where the next tile of C begins.
     pub tile: *const f64,
-    /// The part of V's next panel that it falls to this tile to ask for.
+    /// The part of V's next panel that it falls to this tile to ask for, and its lines.
     pub vector: *const f64,
+    pub lines: usize,
 }
 
 /// `(k, v, s, c, ldc, soon)`: C(v, s) -= sum over p < k of V(p, v) S(p, s), where V(p, v) is at

@@ -72,7 +72,7 @@ unsafe fn tile(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize, 
 /// A tile is one register wide.
 unsafe fn narrow(_: usize, k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize) {
     // SAFETY: passed on from the caller.
-    unsafe { tile(k, v, s, c, ldc, Soon { tile: c, vector: v }) }
+    unsafe { tile(k, v, s, c, ldc, Soon { tile: c, vector: v, lines: 0 }) }
 }
 
 unsafe fn triangle(n: usize, l: *const f64, u: *mut f64) {

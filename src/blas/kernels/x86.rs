@@ -8,7 +8,7 @@
 //! Each turn asks for one line of memory, no more: a core has few places for lines that are on their way, and V and S
 //! come from the second-level cache through the same places. First the lines of the next tile of C, then those of
 //! V's next panel. Where k is so small that the last lines of C would come too late, each turn asks for a whole row of it: then
-//! C is what the time goes to, and whatever of it comes late costs more.
+//! C is what the time goes to, and whatever of it comes late costs more. So it does where too few turns would be left for V.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -98,7 +98,8 @@ macro_rules! kernel {
             let turns = k / 4;
             // Rows of the next tile that are asked for by lines, or else in one go.
             let lines = [$($line),*].len();
-            let in_time = turns >= $h * lines + TO_COME;
+            let left = turns.saturating_sub($h * lines);
+            let in_time = left >= TO_COME.max(soon.lines);
             let (by_lines, at_once) = if in_time { ($h, 0) } else { (0, turns.min($h)) };
             // SAFETY: reads k times `vector` and `scalar` elements and reads and writes a tile of
             // C, as the caller vouches; asking for memory that is not there does nothing.

@@ -36,14 +36,15 @@ struct Shared {
     orders: Orders,
 }
 
-/// What the lead of a round shares out to its crew: one order at a time, cut into parts.
+/// What the lead of a round shares out to its crew: one order at a time, cut into parts, one for each of the crew at most.
 ///
-/// A ticket holds the number of parts and how many are taken. Taking one is an addition, so that a mate who
-/// comes late finds nothing left rather than holding the others up.
-#[derive(Default)]
+/// Order after order the same part is the same thread's, whose caches have its rows. But who comes late must not hold the
+/// others up: what nobody has begun after a while is done by the lead.
 struct Orders {
-    ticket: Apart<AtomicU64>,
-    done: Apart<AtomicUsize>,
+    /// The number of the present order, from 1, and its parts.
+    order: Apart<AtomicU64>,
+    /// For each thread the part of its number.
+    parts: Vec<Apart<Part>>,
     /// Where the lead keeps the present order's work.
     work: AtomicPtr<Task<'static>>,
     /// Workers that belong to the crew of this round.
@@ -52,38 +53,60 @@ struct Orders {
     dismissed: AtomicBool,
 }
 
+/// The last order in which this part was begun, and in which it was done.
+#[derive(Default)]
+struct Part {
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
 /// A value with cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Apart<T>(T);
 
-const PART: u64 = 1;
-const PARTS: u64 = 1 << 32;
+/// An order as one number.
+const NUMBER_UNIT: u64 = 1 << 16;
 
-/// Parts taken and parts in all.
-fn read_ticket(ticket: u64) -> (usize, usize) {
-    ((ticket % PARTS) as usize, (ticket / PARTS) as usize)
-}
+/// How often the lead looks whether a mate has begun its part before it does that itself: one to three microseconds.
+const PATIENCE: u32 = 60;
 
 impl Orders {
-    /// Takes parts of the present order until there are none left. A part that panics counts as done; true
-    /// if none did.
-    fn help(&self) -> bool {
-        let mut well = true;
-        loop {
-            let (taken, parts) = read_ticket(self.ticket.0.load(Ordering::SeqCst));
-            if taken >= parts {
-                return well;
-            }
-            let (part, parts) = read_ticket(self.ticket.0.fetch_add(PART, Ordering::SeqCst));
-            if part >= parts {
-                return well;
-            }
-            // SAFETY: until this part is done the order stands, and what it points to is alive.
-            let work = unsafe { *self.work.load(Ordering::SeqCst) };
-            well &= std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(part))).is_ok();
-            self.done.0.fetch_add(1, Ordering::SeqCst);
+    fn new(threads: usize) -> Self {
+        assert!((threads as u64) < NUMBER_UNIT, "{threads} threads");
+        Self {
+            order: Apart::default(),
+            parts: (0..threads).map(|_| Apart::default()).collect(),
+            work: AtomicPtr::default(),
+            mates: AtomicUsize::new(0),
+            dismissed: AtomicBool::new(false),
         }
+    }
+
+    /// The present order's number and its parts.
+    fn present(&self) -> (u64, usize) {
+        let order = self.order.0.load(Ordering::SeqCst);
+        (order / NUMBER_UNIT, (order % NUMBER_UNIT) as usize)
+    }
+
+    /// Does this part of the order unless somebody has begun it. A part that panics counts as done; true if it did not.
+    fn attempt(&self, number: u64, part: usize) -> bool {
+        let slot = &self.parts[part].0;
+        let begun = slot.begun.load(Ordering::SeqCst);
+        // Whoever looked at the order long ago finds this one begun, or a later one.
+        let mine = begun < number
+            && slot
+                .begun
+                .compare_exchange(begun, number, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok();
+        if !mine {
+            return true;
+        }
+        // SAFETY: until this part is done the order stands, and what it points to is alive.
+        let work = unsafe { *self.work.load(Ordering::SeqCst) };
+        let well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(part))).is_ok();
+        slot.done.store(number, Ordering::SeqCst);
+        well
     }
 }
 
@@ -104,8 +127,10 @@ impl Crew<'_> {
         self.mates + 1
     }
 
-    /// Runs `work(0)` to `work(parts - 1)`, in no particular order, and returns when all are done.
+    /// Runs `work(0)` to `work(parts - 1)`, each on a thread of its own if that comes in time, and returns when all are done.
+    /// There are no more parts than threads.
     pub fn run(&mut self, parts: usize, work: impl Fn(usize) + Sync) {
+        assert!(parts <= self.size(), "{parts} parts for {} threads", self.size());
         let Some(shared) = self.shared.filter(|_| self.mates > 0 && parts > 1) else {
             (0..parts).for_each(work);
             return;
@@ -116,17 +141,22 @@ impl Crew<'_> {
         // does not return, nor unwind, before all of them are done.
         let mut task: Task<'static> =
             unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(task) };
+        let number = orders.present().0 + 1;
         orders.work.store(&raw mut task, Ordering::SeqCst);
-        orders.done.0.store(0, Ordering::SeqCst);
-        orders.ticket.0.store(parts as u64 * PARTS, Ordering::SeqCst);
-        if !orders.help() {
+        orders.order.0.store(number * NUMBER_UNIT + parts as u64, Ordering::SeqCst);
+        let mut well = orders.attempt(number, 0);
+        let mut spins = 0u32;
+        for part in 1..parts {
+            while orders.parts[part].0.done.load(Ordering::SeqCst) < number {
+                if spins >= PATIENCE {
+                    well &= orders.attempt(number, part);
+                }
+                pause(&mut spins);
+            }
+        }
+        if !well {
             shared.panicked.store(true, Ordering::SeqCst);
         }
-        let mut spins = 0u32;
-        while orders.done.0.load(Ordering::SeqCst) < parts {
-            pause(&mut spins);
-        }
-        orders.ticket.0.store(0, Ordering::SeqCst);
         assert!(!shared.panicked.load(Ordering::SeqCst), "a part of a shared step panicked");
     }
 }
@@ -164,18 +194,7 @@ impl Pool {
     }
 
     fn of(threads: usize, processors: Option<&[usize]>) -> Self {
-        let shared = Arc::new(Shared {
-            round: AtomicUsize::new(0),
-            tasks: AtomicUsize::new(0),
-            next: AtomicUsize::new(0),
-            inside: AtomicUsize::new(0),
-            work: Mutex::new(None),
-            asleep: Mutex::new(()),
-            wake: Condvar::new(),
-            stop: AtomicBool::new(false),
-            panicked: AtomicBool::new(false),
-            orders: Orders::default(),
-        });
+        let shared = Arc::new(Shared::new(threads));
         let workers = (1..threads)
             .map(|i| {
                 let shared = Arc::clone(&shared);
@@ -319,6 +338,21 @@ impl Drop for Close<'_> {
 }
 
 impl Shared {
+    fn new(threads: usize) -> Self {
+        Self {
+            round: AtomicUsize::new(0),
+            tasks: AtomicUsize::new(0),
+            next: AtomicUsize::new(0),
+            inside: AtomicUsize::new(0),
+            work: Mutex::new(None),
+            asleep: Mutex::new(()),
+            wake: Condvar::new(),
+            stop: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+            orders: Orders::new(threads),
+        }
+    }
+
     fn open(&self, tasks: usize, work: Task<'static>, mates: usize) {
         self.orders.mates.store(mates, Ordering::SeqCst);
         self.orders.dismissed.store(mates == 0, Ordering::SeqCst);
@@ -343,7 +377,7 @@ impl Shared {
                 let work = *self.work.lock().unwrap_or_else(|e| e.into_inner());
                 let tasks = self.tasks.load(Ordering::Relaxed);
                 if number <= self.orders.mates.load(Ordering::SeqCst) {
-                    self.follow();
+                    self.follow(number);
                 }
                 if let Some(work) = work {
                     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -365,12 +399,18 @@ impl Shared {
         }
     }
 
-    /// Does what the lead shares out until it is through.
-    fn follow(&self) {
+    /// Does its part of what the lead shares out until that is through.
+    fn follow(&self, own: usize) {
         let mut spins = 0u32;
+        let mut last = 0;
         while !self.orders.dismissed.load(Ordering::SeqCst) {
-            if !self.orders.help() {
-                self.panicked.store(true, Ordering::SeqCst);
+            let (number, parts) = self.orders.present();
+            if number > last {
+                last = number;
+                spins = 0;
+                if own < parts && !self.orders.attempt(number, own) {
+                    self.panicked.store(true, Ordering::SeqCst);
+                }
             }
             pause(&mut spins);
         }
@@ -528,7 +568,7 @@ mod tests {
                         },
                         mates,
                         |crew| {
-                            for parts in [0, 1, 2, 9, 33] {
+                            for parts in 0..=crew.size() {
                                 let hits: Vec<AtomicUsize> =
                                     (0..parts).map(|_| AtomicUsize::new(0)).collect();
                                 crew.run(parts, |i| {
@@ -550,7 +590,7 @@ mod tests {
     #[test]
     fn parts_see_what_earlier_orders_wrote() {
         let mut pool = Pool::new(3);
-        let cells: Vec<AtomicUsize> = (0..64).map(|_| AtomicUsize::new(0)).collect();
+        let cells: Vec<AtomicUsize> = (0..3).map(|_| AtomicUsize::new(0)).collect();
         pool.together(|crew| {
             for round in 0..500 {
                 crew.run(cells.len(), |i| {
@@ -565,13 +605,36 @@ mod tests {
     }
 
     #[test]
+    fn the_lead_does_what_no_mate_comes_for() {
+        let shared = Shared::new(4);
+        let mut crew = Crew { shared: Some(&shared), mates: 3 };
+        for round in 1..50 {
+            let hits: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
+            crew.run(4, |part| {
+                hits[part].fetch_add(1, Ordering::Relaxed);
+                // A mate that comes now, to this order or with an old one in mind, finds what is begun begun.
+                let number = shared.orders.present().0;
+                assert_eq!(number, round);
+                assert!(
+                    shared.orders.attempt(number, part) && shared.orders.attempt(number - 1, 3)
+                );
+            });
+            assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
+        }
+    }
+
+    #[test]
     fn a_part_that_panics_is_not_swallowed() {
         for threads in 1..4 {
-            let mut pool = Pool::new(threads);
-            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                pool.together(|crew| crew.run(40, |i| assert!(i != 33, "part 33 fails")));
-            }));
-            assert!(caught.is_err(), "{threads} threads");
+            for bad in 0..threads {
+                let mut pool = Pool::new(threads);
+                let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    pool.together(|crew| {
+                        crew.run(threads, |i| assert!(i != bad, "part {bad} fails"))
+                    });
+                }));
+                assert!(caught.is_err(), "{threads} threads");
+            }
         }
     }
 

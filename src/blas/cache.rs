@@ -33,5 +33,31 @@ pub fn ask_for(at: *const f64, len: usize) {
     let _ = (at, len);
 }
 
+/// How far apart columns of so many rows begin: an odd number of lines, so that a row's elements do not meet in a few sets of
+/// the cache. `align` is what was asked for.
+pub fn leading_dimension(rows: usize, align: usize) -> usize {
+    let unit = if align.is_multiple_of(LINE) { align } else { LINE };
+    let ld = rows.next_multiple_of(unit);
+    if (ld / LINE).is_multiple_of(2) { ld + LINE } else { ld }
+}
+
 /// Doubles of a line.
 const LINE: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leading_dimensions_are_odd_in_cache_lines() {
+        for align in [1, 4, 8, 16, 64] {
+            for rows in 0..3000 {
+                let ld = leading_dimension(rows, align);
+                assert!(
+                    ld >= rows && ld.is_multiple_of(8) && (ld / 8) % 2 == 1,
+                    "{rows} {align} {ld}"
+                );
+            }
+        }
+    }
+}

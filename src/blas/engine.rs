@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use super::arithmetic::OWN;
+use super::cache;
 use super::ffi;
 use super::kernels::{self, Isa, Kernel};
 use super::{Library, packed};
@@ -357,7 +358,7 @@ impl UpperBlock {
                 }
                 // A single column is a vector to some libraries, and then rounded by how it lies.
                 Engine::Blas if cols.len() == 1 => {
-                    let (rs, cs) = TriangleBlock::strides(l1.form, l1.k);
+                    let (rs, cs) = l1.own_strides();
                     for p in 0..self.k {
                         let x = *self.data.add(p * self.cols + cols.start);
                         for i in p + 1..self.k {
@@ -368,7 +369,8 @@ impl UpperBlock {
                 }
                 Engine::Blas => {
                     // Row-major U is U^T to the BLAS: U^T := U^T L1^-T.
-                    let (size, triangle) = ((cols.len(), self.k), (l1.raw, l1.k));
+                    let (size, triangle) =
+                        ((cols.len(), self.k), (l1.raw, TriangleBlock::leading_dimension(l1.k)));
                     let u = (self.data.add(cols.start), self.cols);
                     match l1.form {
                         Form::NotTransposed => ffi::trsm_right_upper_unit(size, triangle, u),
@@ -399,12 +401,22 @@ unsafe impl Send for TriangleBlock {}
 unsafe impl Sync for TriangleBlock {}
 
 impl TriangleBlock {
-    /// Strides of rows and columns in `raw`.
-    pub fn strides(form: Form, k: usize) -> (usize, usize) {
+    /// What the columns of `raw` (in the other form its rows) begin apart.
+    pub fn leading_dimension(k: usize) -> usize {
+        cache::leading_dimension(k, 1)
+    }
+
+    /// Strides of rows and columns in this form.
+    pub fn strides(form: Form, ld: usize) -> (usize, usize) {
         match form {
-            Form::NotTransposed => (k, 1),
-            Form::Transposed => (1, k),
+            Form::NotTransposed => (ld, 1),
+            Form::Transposed => (1, ld),
         }
+    }
+
+    /// Strides of rows and columns in `raw`.
+    fn own_strides(&self) -> (usize, usize) {
+        Self::strides(self.form, Self::leading_dimension(self.k))
     }
 
     /// Lays the raw triangle out for `engine`.
@@ -415,13 +427,7 @@ impl TriangleBlock {
         if let Engine::Packed(kernel) = engine {
             // SAFETY: passed on from the caller.
             unsafe {
-                packed::pack_triangle(
-                    kernel,
-                    self.k,
-                    self.raw,
-                    Self::strides(self.form, self.k),
-                    self.laid,
-                );
+                packed::pack_triangle(kernel, self.k, self.raw, self.own_strides(), self.laid);
             }
         }
     }

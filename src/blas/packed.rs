@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use super::cache;
+use super::cache::{self, ask_for};
 use super::kernels::{Kernel, Soon};
 use super::vector;
 
@@ -66,25 +66,50 @@ pub unsafe fn pack_lower(
     (l, ldl): (*const f64, usize),
     out: *mut f64,
 ) {
-    let unit = kernel.scalar;
+    // SAFETY: passed on from the caller.
+    unsafe {
+        // Copies of a length that is known take a few instructions, of any other a call.
+        match kernel.scalar {
+            4 => pack_lower_by::<4>(rows, k, (l, ldl), out),
+            6 => pack_lower_by::<6>(rows, k, (l, ldl), out),
+            8 => pack_lower_by::<8>(rows, k, (l, ldl), out),
+            14 => pack_lower_by::<14>(rows, k, (l, ldl), out),
+            other => unreachable!("a tile has {other} rows"),
+        }
+    }
+}
+
+/// [`pack_lower`] for tiles of `UNIT` rows.
+///
+/// # Safety
+/// As for [`pack_lower`].
+unsafe fn pack_lower_by<const UNIT: usize>(
+    rows: usize,
+    k: usize,
+    (l, ldl): (*const f64, usize),
+    out: *mut f64,
+) {
+    /// A piece of a column is too short for the processor to see where the next one begins.
+    const AHEAD: usize = 4;
     // Some panels at a time: long enough runs down a column for the caches, few enough targets.
-    let run = (64 / unit).max(1) * unit;
+    let run = (64 / UNIT).max(1) * UNIT;
     // SAFETY: all indices stay within what the caller vouches for.
     unsafe {
         for start in (0..rows).step_by(run) {
             let end = (start + run).min(rows);
             for p in 0..k {
                 let column = l.add(p * ldl);
+                ask_for(column.wrapping_add(AHEAD * ldl + start), run);
                 let mut i = start;
-                while i + unit <= end {
-                    let to = out.add(i * k + p * unit);
-                    std::ptr::copy_nonoverlapping(column.add(i), to, unit);
-                    i += unit;
+                while i + UNIT <= end {
+                    let to = out.add(i * k + p * UNIT);
+                    std::ptr::copy_nonoverlapping(column.add(i), to, UNIT);
+                    i += UNIT;
                 }
                 if i < end {
-                    let to = out.add(i * k + p * unit);
+                    let to = out.add(i * k + p * UNIT);
                     std::ptr::copy_nonoverlapping(column.add(i), to, end - i);
-                    std::ptr::write_bytes(to.add(end - i), 0, unit - (end - i));
+                    std::ptr::write_bytes(to.add(end - i), 0, UNIT - (end - i));
                 }
             }
         }
@@ -333,8 +358,15 @@ pub unsafe fn multiply_in_panel(
             }
         }
     }
-    for from in (0..rows).step_by(chunk) {
-        let len = (rows - from).min(chunk);
+    // A few first, so that all others begin with a line of memory where columns do.
+    const MANY: usize = 128;
+    let head = if rows >= MANY { c.align_offset(LINE * size_of::<f64>()).min(rows) } else { 0 };
+    let mut from = 0;
+    while from < rows {
+        let len = match from {
+            0 if head > 0 => head,
+            _ => (rows - from).min(chunk),
+        };
         for first in groups() {
             let width = (cols - first).min(kernel.panel_cols);
             let group = scratch[k * first..].as_ptr();
@@ -349,6 +381,7 @@ pub unsafe fn multiply_in_panel(
                 );
             }
         }
+        from += len;
     }
 }
 

@@ -17,7 +17,7 @@ use super::clock::{Clock, Part};
 use super::context::Context;
 use super::need::Lengths;
 use super::panel::Panel;
-use crate::blas::{Engine, TriangleBlock, vector};
+use crate::blas::{Engine, TriangleBlock, ask_for, leading_dimension, vector};
 use crate::faults::{Point, hit};
 use crate::matrix::HugeBuffer;
 use crate::params::{Fact, Form};
@@ -90,13 +90,15 @@ impl Factor {
         let column = shape.col_from_block(panel.k);
         let ld = leading_dimension(rows, context.params.align);
         let l1 = panel.triangle_pointer();
-        let (rs, cs) = TriangleBlock::strides(context.params.l1, width);
+        let l1_ld = TriangleBlock::leading_dimension(width);
+        let (rs, cs) = TriangleBlock::strides(context.params.l1, l1_ld);
         // SAFETY: the panel's columns of the local rows from `first_row` on, and a work array
         // with room for them.
         unsafe {
             let from = Shareable::new(a.add(first_row * shape.ld + column));
             let to = Shareable::new(self.work.as_mut_ptr());
-            by_rows(crew, 0..rows, width, |_, part| {
+            let cuts = Cuts::new(crew.size(), rows, if owner { width } else { 0 });
+            cuts.share(crew, 0, width, |_, part| {
                 let (at, len) = (part.start, part.len());
                 transpose_in(
                     from.get().add(at * shape.ld),
@@ -111,10 +113,12 @@ impl Factor {
                 w: self.work.as_mut_ptr(),
                 ld,
                 rows,
+                cuts,
                 width,
                 first_row,
                 owner,
                 l1,
+                l1_ld,
                 rs,
                 cs,
                 pivots: panel.pivots().as_mut_ptr(),
@@ -128,12 +132,11 @@ impl Factor {
             run.recurse(0..width);
             let below = if owner { width } else { 0 };
             debug_assert_eq!(rows - below, panel.below);
-            let from = Shareable::new(self.work.as_mut_ptr().add(below));
             lay_lower(
                 context.engine,
-                crew,
-                (panel.below, width),
-                (from, ld),
+                (crew, cuts),
+                (below, width),
+                (to, ld),
                 panel.lower_pointer(),
             );
             if owner {
@@ -145,41 +148,36 @@ impl Factor {
     }
 }
 
-/// Lays L(rows x width), column-major at `l`, out as a lower block, each of the crew some rows of it.
+/// Lays the rows of L(rows x width), column-major at `l`, from `first` on out as a lower block, each of the crew those it has.
 ///
 /// # Safety
 /// As for [`Engine::lay_lower`].
 unsafe fn lay_lower(
     engine: Engine,
-    crew: &mut Crew,
-    (rows, width): (usize, usize),
+    (crew, cuts): (&mut Crew, Cuts),
+    (first, width): (usize, usize),
     (l, ld): (Shareable<f64>, usize),
     out: *mut f64,
 ) {
+    let rows = cuts.end - first;
     let Some(step) = engine.row_step() else {
         // SAFETY: passed on from the caller.
-        return unsafe { engine.lay_lower(rows, width, (l.get(), ld), out) };
+        return unsafe { engine.lay_lower(rows, width, (l.get().add(first), ld), out) };
     };
     let out = Shareable::new(out);
-    let steps = rows.div_ceil(step);
-    let parts = crew.size().min(steps).max(1);
-    crew.run(parts, |part| {
-        let start = steps * part / parts * step;
-        let end = (steps * (part + 1) / parts * step).min(rows);
+    // Counted from `first`, and by whole panels of the block.
+    let start = |part: usize| match part {
+        _ if part == cuts.parts => rows,
+        _ => cuts.start(part).saturating_sub(first) / step * step,
+    };
+    crew.run(cuts.parts, |part| {
+        let (start, end) = (start(part), start(part + 1));
         // SAFETY: parts have rows of their own, and whole panels of the block.
         unsafe {
-            let (from, to) = (l.get().add(start), out.get().add(start * width));
+            let (from, to) = (l.get().add(first + start), out.get().add(start * width));
             engine.lay_lower(end - start, width, (from, ld), to);
         }
     });
-}
-
-/// An odd number of cache lines, so that the rows of neighbouring columns do not meet in the same
-/// cache sets, and a multiple of the alignment asked for.
-pub fn leading_dimension(rows: usize, align: usize) -> usize {
-    let unit = if align.is_multiple_of(8) { align } else { 8 };
-    let ld = rows.next_multiple_of(unit);
-    if (ld / 8).is_multiple_of(2) { ld + 8 } else { ld }
 }
 
 /// Copies a row-major `rows x width` part of A to column-major W.
@@ -191,13 +189,21 @@ unsafe fn transpose_in(
     ldw: usize,
 ) {
     const UNIT: usize = 8;
+    /// A row's piece is too short for the processor to see where the next one begins.
+    const AHEAD: usize = UNIT;
     // SAFETY: passed on from the caller.
     unsafe {
         let mut i = 0;
         while i + UNIT <= rows {
             let from = a.add(i * lda);
             for j in 0..width {
+                if j % UNIT == 0 {
+                    for r in AHEAD..AHEAD + UNIT {
+                        ask_for(from.wrapping_add(r * lda + j), 1);
+                    }
+                }
                 let to = w.add(j * ldw + i);
+                ask_for(to.wrapping_add(AHEAD), 1);
                 for r in 0..UNIT {
                     *to.add(r) = *from.add(r * lda + j);
                 }
@@ -235,27 +241,59 @@ unsafe fn copy_out(
     }
 }
 
-/// Cuts rows into parts for the crew and has `work` done on each, which handles so many elements of a row; it is told the number
-/// of its part, too. Returns how many there are.
-fn by_rows(
-    crew: &mut Crew,
-    rows: Range<usize>,
-    elements: usize,
-    work: impl Fn(usize, Range<usize>) + Sync,
-) -> usize {
-    /// Fewer rows than this are not worth a mate's attention.
-    const FEWEST: usize = 256;
-    /// Nor are fewer elements, which take as long as calling a mate: 16,000 were best of 1 to 64,000 on a Zen 5 processor.
-    const LEAST: usize = 16_000;
-    let parts = (rows.len() / FEWEST).min(rows.len() * elements / LEAST).clamp(1, crew.size());
-    // Whole cache lines.
-    let len = rows.len().div_ceil(parts).next_multiple_of(8).max(8);
-    let parts = rows.len().div_ceil(len);
-    crew.run(parts, |part| {
-        let start = rows.start + part * len;
-        work(part, start..(start + len).min(rows.end));
-    });
-    parts
+/// Where the rows of a panel are cut for the crew. Each thread keeps its rows while the panel is factored: cut anew as the first
+/// ones leave, they would wander from cache to cache.
+#[derive(Clone, Copy)]
+struct Cuts {
+    /// The row from which on all parts have as many.
+    from: usize,
+    end: usize,
+    parts: usize,
+}
+
+impl Cuts {
+    /// For so many threads and rows, of which the first `leaving` become rows of L1, one after the other.
+    fn new(threads: usize, rows: usize, leaving: usize) -> Self {
+        /// Fewer rows than this are not worth a mate's attention.
+        const FEWEST: usize = 256;
+        let parts = (rows / FEWEST).clamp(1, threads);
+        // Only the first part loses rows, so it begins with more than the others have.
+        let from = (leaving / (parts - 1).max(1)).min(rows);
+        Self { from, end: rows, parts }
+    }
+
+    /// The first row of a part. Parts begin with a cache line.
+    fn start(&self, part: usize) -> usize {
+        match part {
+            0 => 0,
+            _ if part == self.parts => self.end,
+            _ => {
+                let row = self.from + (self.end - self.from) * part / self.parts;
+                row - row % 8
+            }
+        }
+    }
+
+    /// Has the crew work on the rows from `first` on, each on its part; `work` handles so many elements of a row and is told the
+    /// number of its part, too. Returns how many parts there are, of which the first may be without rows.
+    fn share(
+        &self,
+        crew: &mut Crew,
+        first: usize,
+        elements: usize,
+        work: impl Fn(usize, Range<usize>) + Sync,
+    ) -> usize {
+        /// Fewer elements take as long as calling a mate: 4,000 were best of 1,000 to 16,000 on a Zen 5 processor.
+        const LEAST: usize = 4_000;
+        let rows = self.end - first.min(self.end);
+        let parts = (rows * elements / LEAST).clamp(1, self.parts);
+        crew.run(parts, |part| {
+            let start = self.start(self.parts * part / parts).max(first);
+            let end = self.start(self.parts * (part + 1) / parts).max(start);
+            work(part, start..end);
+        });
+        parts
+    }
 }
 
 /// The work array as the crew shares it.
@@ -291,12 +329,14 @@ struct Run<'a, 'c> {
     w: *mut f64,
     ld: usize,
     rows: usize,
+    cuts: Cuts,
     width: usize,
     /// Local row of the matrix that row 0 of W is.
     first_row: usize,
     /// Whether this process row owns the diagonal block.
     owner: bool,
     l1: *mut f64,
+    l1_ld: usize,
     rs: usize,
     cs: usize,
     pivots: *mut f64,
@@ -375,7 +415,7 @@ impl Run<'_, '_> {
                 self.context.params.l1,
                 l,
                 b,
-                self.width,
+                self.l1_ld,
                 &mut self.scratch[0],
             );
         }
@@ -392,7 +432,7 @@ impl Run<'_, '_> {
             let a = at(rows.start, inner.start);
             let b = at(inner.start, cols.start);
             let c = at(rows.start, cols.start);
-            let ld = self.width;
+            let ld = self.l1_ld;
             let engine = self.context.engine;
             match self.context.params.l1 {
                 Form::Transposed => engine.multiply_in_panel(
@@ -441,7 +481,7 @@ impl Run<'_, '_> {
             }
         };
         if engine.cuts_freely() {
-            by_rows(self.crew, first..self.rows, inner.len() * cols.len() / 4, multiply);
+            self.cuts.share(self.crew, first, inner.len() * cols.len() / 4, multiply);
         } else {
             // A BLAS rounds by the shape of the call.
             multiply(0, first..self.rows);
@@ -481,7 +521,7 @@ impl Run<'_, '_> {
     /// end of `c`, brings columns up to date and notes the largest element of column j in each part.
     fn sweep(&mut self, c: &Range<usize>, j: usize) {
         let pfact = self.context.params.pfact;
-        let rows = self.first(j).min(self.rows)..self.rows;
+        let first = self.first(j).min(self.rows);
         let columns = Columns { w: Shareable::new(self.w), ld: self.ld };
         let divisor = (j > c.start).then(|| *self.top(j - 1, j - 1));
         // What the columns to the left are multiplied by in column j; looking right, what column j - 1 is
@@ -493,7 +533,7 @@ impl Run<'_, '_> {
         };
         self.found.resize(self.crew.size(), (-1.0, 0));
         let found = Shareable::new(self.found.as_mut_ptr());
-        let parts = by_rows(self.crew, rows, factors.len() + 2, |part, rows| {
+        let parts = self.cuts.share(self.crew, first, factors.len() + 2, |part, rows| {
             // SAFETY: parts have rows of their own, and a place of their own in `found`; columns written are
             // not among those read.
             unsafe {
@@ -625,12 +665,15 @@ impl Run<'_, '_> {
     }
 }
 
-/// The largest of what was found part by part, and the first place it is at: NaN only where there is nothing
-/// else, and `first` where there is nothing at all.
+/// The largest of what was found part by part, -1 in those without rows, and the first place it is at: NaN only where there is
+/// nothing else, and `first` where there is nothing at all.
 fn largest(found: &[(f64, usize)], first: usize) -> (f64, usize) {
-    let mut best = found.first().copied().unwrap_or((-1.0, first));
+    let mut best = (-1.0, first);
     for &(magnitude, at) in found {
-        if magnitude > best.0 || (best.0.is_nan() && !magnitude.is_nan()) {
+        if magnitude > best.0
+            || (best.0.is_nan() && magnitude >= 0.0)
+            || (best.0 == -1.0 && magnitude.is_nan())
+        {
             best = (magnitude, at);
         }
     }
@@ -657,44 +700,71 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn leading_dimensions_are_odd_in_cache_lines() {
-        for align in [1, 4, 8, 16, 64] {
-            for rows in 0..3000 {
-                let ld = leading_dimension(rows, align);
-                assert!(
-                    ld >= rows && ld.is_multiple_of(8) && (ld / 8) % 2 == 1,
-                    "{rows} {align} {ld}"
-                );
-            }
-        }
-    }
-
-    #[test]
     fn the_first_largest_part_wins_and_nan_only_alone() {
         assert_eq!(largest(&[], 7), (-1.0, 7));
         assert_eq!(largest(&[(2.0, 1), (3.0, 9), (3.0, 12)], 0), (3.0, 9));
         assert_eq!(largest(&[(f64::NAN, 0), (1.0, 9), (0.5, 12)], 0), (1.0, 9));
         let none = largest(&[(f64::NAN, 3), (f64::NAN, 9)], 3);
         assert!(none.0.is_nan() && none.1 == 3);
+        assert_eq!(largest(&[(-1.0, 0), (0.0, 5)], 0), (0.0, 5));
+        assert_eq!(largest(&[(f64::NAN, 3), (-1.0, 5), (0.0, 9)], 3), (0.0, 9));
+        assert_eq!(largest(&[(-1.0, 0), (f64::NAN, 3), (f64::NAN, 5)], 0).1, 3);
     }
 
-    /// However the rows are cut, each is in one part.
+    /// However the rows are cut and whatever is gone already, each is in one part.
     #[test]
     fn parts_cover_all_rows_once() {
         let mut pool = crate::threads::Pool::new(4);
         pool.together(|crew| {
-            for rows in [0..0, 5..6, 3..259, 0..1024, 7..5000] {
-                let hits: Vec<AtomicUsize> = (0..rows.end).map(|_| AtomicUsize::new(0)).collect();
-                let parts = by_rows(crew, rows.clone(), 1, |_, part| {
-                    part.for_each(|row| {
-                        hits[row].fetch_add(1, Ordering::Relaxed);
-                    })
-                });
-                assert!(parts <= crew.size());
-                for (row, hits) in hits.iter().enumerate() {
-                    assert_eq!(hits.load(Ordering::Relaxed), usize::from(rows.contains(&row)));
+            for (rows, leaving) in
+                [(0, 0), (0, 64), (6, 0), (30, 64), (259, 0), (1024, 192), (1100, 700), (5000, 64)]
+            {
+                let cuts = Cuts::new(crew.size(), rows, leaving);
+                for first in (0..=leaving.min(rows)).step_by(5) {
+                    for elements in [0, 1, 30, 1000] {
+                        let hits: Vec<AtomicUsize> =
+                            (0..rows).map(|_| AtomicUsize::new(0)).collect();
+                        let parts = cuts.share(crew, first, elements, |_, part| {
+                            part.for_each(|row| {
+                                hits[row].fetch_add(1, Ordering::Relaxed);
+                            })
+                        });
+                        assert!(parts <= crew.size());
+                        for (row, hits) in hits.iter().enumerate() {
+                            assert_eq!(hits.load(Ordering::Relaxed), usize::from(row >= first));
+                        }
+                    }
                 }
             }
+        });
+    }
+
+    /// A thread's rows stay its own from the first column to the last.
+    #[test]
+    fn cuts_do_not_move_while_rows_leave() {
+        let mut pool = crate::threads::Pool::new(4);
+        pool.together(|crew| {
+            let cuts = Cuts::new(crew.size(), 3000, 256);
+            let keepers: Vec<AtomicUsize> =
+                (0..3000).map(|_| AtomicUsize::new(usize::MAX)).collect();
+            for first in 0..256 {
+                cuts.share(crew, first, 1000, |part, rows| {
+                    for row in rows {
+                        let before = keepers[row].swap(part, Ordering::Relaxed);
+                        assert!(
+                            before == part || first == 0,
+                            "row {row} goes from {before} to {part}"
+                        );
+                    }
+                });
+            }
+            let of = |part| {
+                keepers.iter().skip(256 / 3).filter(|k| k.load(Ordering::Relaxed) == part).count()
+            };
+            assert!(
+                (0..4).all(|part| of(part).abs_diff((3000 - 256 / 3) / 4) <= 8),
+                "as many when a third is gone"
+            );
         });
     }
 

@@ -5,11 +5,11 @@
 //! taken. How a single buffer is laid out stays with the step that works in it: this file asks there.
 //! Whoever gives the solver another buffer counts it here, or the test `memory_is_what_is_told` fails.
 
-use super::factor::{candidate_len, leading_dimension};
+use super::factor::candidate_len;
 use super::panel::Layout;
 use super::swap::array_len;
 use super::{halves, residual, solve};
-use crate::blas::Engine;
+use crate::blas::{Engine, leading_dimension};
 use crate::grid::ProcessGrid;
 use crate::matrix::{HugeBuffer, Shape};
 use crate::params::{Engine as EngineChoice, Mapping, TestParams};

@@ -28,7 +28,8 @@ impl Layout {
     pub fn new(engine: Engine, align: usize, width: usize, below: usize) -> Self {
         let align = align.max(1);
         let triangle = width.next_multiple_of(align);
-        let lower = (triangle + width * width).next_multiple_of(align);
+        let lower =
+            (triangle + width * TriangleBlock::leading_dimension(width)).next_multiple_of(align);
         Self { triangle, lower, len: lower + engine.lower_len(below, width) }
     }
 }

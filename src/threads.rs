@@ -5,8 +5,9 @@
 //! workers already take tasks, and lets it join them afterwards. Some of the workers may be lent to
 //! `lead` as its [`Crew`]: they do what it shares out and take tasks only when it is through.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::cell::{Cell, UnsafeCell};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -41,23 +42,83 @@ struct Shared {
 /// Order after order the same part is the same thread's, whose caches have its rows. But who comes late must not hold the
 /// others up: what nobody has begun after a while is done by the lead.
 struct Orders {
-    /// The number of the present order, from 1, and its parts.
-    order: Apart<AtomicU64>,
+    present: Order,
     /// For each thread the part of its number.
-    parts: Vec<Apart<Part>>,
-    /// Where the lead keeps the present order's work.
-    work: AtomicPtr<Task<'static>>,
+    parts: Vec<Part>,
     /// Workers that belong to the crew of this round.
     mates: AtomicUsize,
     /// The lead is through: its crew may take tasks.
     dismissed: AtomicBool,
 }
 
-/// The last order in which this part was begun, and in which it was done.
+/// The present order, in cache lines that lie together: a line on its way from core to core takes as long as the smaller parts
+/// do, so a mate that sees the number must not be led from one line to the next.
+#[repr(C, align(128))]
+struct Order {
+    /// Its number, from 1, and its parts: written last.
+    head: AtomicU64,
+    /// Calls the work with the number of a part.
+    call: UnsafeCell<unsafe fn(*const WorkRoom, usize)>,
+    /// A copy of the work itself.
+    work: UnsafeCell<WorkRoom>,
+}
+
+/// Room for what a closure has captured.
+type WorkRoom = [MaybeUninit<u64>; 46];
+
+// SAFETY: `call` and `work` are written by the lead alone, while no part of any order is begun and not done; and they are read by
+// whoever has begun a part, who has seen the number that was written after them.
+unsafe impl Sync for Order {}
+
+impl Default for Order {
+    fn default() -> Self {
+        let nothing: unsafe fn(*const WorkRoom, usize) = |_, _| ();
+        let work = [MaybeUninit::uninit(); _];
+        Self { head: AtomicU64::new(0), call: nothing.into(), work: work.into() }
+    }
+}
+
+impl Order {
+    /// The number and the parts.
+    fn read(&self) -> (u64, usize) {
+        let head = self.head.load(Ordering::Acquire);
+        (head / NUMBER_UNIT, (head % NUMBER_UNIT) as usize)
+    }
+
+    /// Gives the next order; returns its number.
+    ///
+    /// # Safety
+    /// All parts of the one before are done, and what `work` has captured lives until those of this one are.
+    unsafe fn give<W: Fn(usize) + Sync + Copy>(&self, parts: usize, work: W) -> u64 {
+        const {
+            assert!(size_of::<W>() <= size_of::<WorkRoom>(), "the closure captures too much");
+            assert!(align_of::<W>() <= align_of::<WorkRoom>());
+        }
+        /// Does a part of the work in `room`.
+        ///
+        /// # Safety
+        /// It holds a `W`.
+        unsafe fn call<W: Fn(usize)>(room: *const WorkRoom, part: usize) {
+            // SAFETY: as the caller vouches; it is only borrowed.
+            unsafe { (*room.cast::<W>())(part) }
+        }
+        let number = self.read().0 + 1;
+        // SAFETY: nobody reads them now. A closure that is `Copy` may be used in two places and has nothing to drop.
+        unsafe {
+            *self.call.get() = call::<W>;
+            self.work.get().cast::<W>().write(work);
+        }
+        self.head.store(number * NUMBER_UNIT + parts as u64, Ordering::Release);
+        number
+    }
+}
+
+/// The last order in which a part was begun, and in which it was done: apart, since the lead looks for the one while a mate
+/// writes the other.
 #[derive(Default)]
 struct Part {
-    begun: AtomicU64,
-    done: AtomicU64,
+    begun: Apart<AtomicU64>,
+    done: Apart<AtomicU64>,
 }
 
 /// A value with cache lines of its own.
@@ -75,37 +136,28 @@ impl Orders {
     fn new(threads: usize) -> Self {
         assert!((threads as u64) < NUMBER_UNIT, "{threads} threads");
         Self {
-            order: Apart::default(),
-            parts: (0..threads).map(|_| Apart::default()).collect(),
-            work: AtomicPtr::default(),
+            present: Order::default(),
+            parts: (0..threads).map(|_| Part::default()).collect(),
             mates: AtomicUsize::new(0),
             dismissed: AtomicBool::new(false),
         }
     }
 
-    /// The present order's number and its parts.
-    fn present(&self) -> (u64, usize) {
-        let order = self.order.0.load(Ordering::SeqCst);
-        (order / NUMBER_UNIT, (order % NUMBER_UNIT) as usize)
-    }
-
     /// Does this part of the order unless somebody has begun it. A part that panics counts as done; true if it did not.
     fn attempt(&self, number: u64, part: usize) -> bool {
-        let slot = &self.parts[part].0;
-        let begun = slot.begun.load(Ordering::SeqCst);
+        let Part { begun: Apart(begun), done: Apart(done) } = &self.parts[part];
+        let last = begun.load(Ordering::Acquire);
         // Whoever looked at the order long ago finds this one begun, or a later one.
-        let mine = begun < number
-            && slot
-                .begun
-                .compare_exchange(begun, number, Ordering::SeqCst, Ordering::SeqCst)
-                .is_ok();
+        let mine = last < number
+            && begun.compare_exchange(last, number, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if !mine {
             return true;
         }
-        // SAFETY: until this part is done the order stands, and what it points to is alive.
-        let work = unsafe { *self.work.load(Ordering::SeqCst) };
-        let well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(part))).is_ok();
-        slot.done.store(number, Ordering::SeqCst);
+        let Order { call, work, .. } = &self.present;
+        // SAFETY: until this part is done the order stands, and what it borrows is alive.
+        let work = || unsafe { (*call.get())(work.get(), part) };
+        let well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_ok();
+        done.store(number, Ordering::Release);
         well
     }
 }
@@ -128,26 +180,21 @@ impl Crew<'_> {
     }
 
     /// Runs `work(0)` to `work(parts - 1)`, each on a thread of its own if that comes in time, and returns when all are done.
-    /// There are no more parts than threads.
-    pub fn run(&mut self, parts: usize, work: impl Fn(usize) + Sync) {
+    /// There are no more parts than threads. `work` is copied to where mates find it at once: better it captures small values
+    /// than references to them.
+    pub fn run(&mut self, parts: usize, work: impl Fn(usize) + Sync + Copy) {
         assert!(parts <= self.size(), "{parts} parts for {} threads", self.size());
         let Some(shared) = self.shared.filter(|_| self.mates > 0 && parts > 1) else {
             (0..parts).for_each(work);
             return;
         };
         let orders = &shared.orders;
-        let task: Task<'_> = &work;
-        // SAFETY: the borrow is only followed for parts that are counted below, and this function
-        // does not return, nor unwind, before all of them are done.
-        let mut task: Task<'static> =
-            unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(task) };
-        let number = orders.present().0 + 1;
-        orders.work.store(&raw mut task, Ordering::SeqCst);
-        orders.order.0.store(number * NUMBER_UNIT + parts as u64, Ordering::SeqCst);
+        // SAFETY: this function does not return, nor unwind, before all parts of the order are done.
+        let number = unsafe { orders.present.give(parts, work) };
         let mut well = orders.attempt(number, 0);
         let mut spins = 0u32;
         for part in 1..parts {
-            while orders.parts[part].0.done.load(Ordering::SeqCst) < number {
+            while orders.parts[part].done.0.load(Ordering::Acquire) < number {
                 if spins >= PATIENCE {
                     well &= orders.attempt(number, part);
                 }
@@ -404,7 +451,7 @@ impl Shared {
         let mut spins = 0u32;
         let mut last = 0;
         while !self.orders.dismissed.load(Ordering::SeqCst) {
-            let (number, parts) = self.orders.present();
+            let (number, parts) = self.orders.present.read();
             if number > last {
                 last = number;
                 spins = 0;
@@ -613,7 +660,7 @@ mod tests {
             crew.run(4, |part| {
                 hits[part].fetch_add(1, Ordering::Relaxed);
                 // A mate that comes now, to this order or with an old one in mind, finds what is begun begun.
-                let number = shared.orders.present().0;
+                let number = shared.orders.present.read().0;
                 assert_eq!(number, round);
                 assert!(
                     shared.orders.attempt(number, part) && shared.orders.attempt(number - 1, 3)

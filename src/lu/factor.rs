@@ -12,6 +12,10 @@
 //!
 //! Whatever is done to all active rows is shared out to the crew by rows. No element depends on how:
 //! each is computed by the same operations in the same order.
+//!
+//! A thread touches the rows of its own only, since a row of W lies in as many cache lines as the panel has columns. Whose row
+//! may be the pivot's copies it to a message; the row that takes its place travels as a message, too, and who has that place
+//! puts it there when it works on its rows the next time (`Owed`).
 
 use super::clock::{Clock, Part};
 use super::context::Context;
@@ -35,12 +39,20 @@ pub struct Factor {
     /// Messages of the pivot search: own and partner's.
     mine: Vec<f64>,
     theirs: Vec<f64>,
-    /// The largest element of the next pivot's column in each part of the rows.
-    found: Vec<(f64, usize)>,
+    /// What the crew finds in its parts of the rows.
+    found: HugeBuffer,
 }
 
 /// Head of a pivot message: magnitude, global row, whether the current row follows.
 const HEAD: usize = 3;
+
+/// Head of what one of the crew finds: magnitude, row of W, and the row's elements follow.
+const FOUND_HEAD: usize = 2;
+
+/// Doubles from what one of the crew finds to what the next does, in a panel of `width` columns: no cache line has any of both.
+pub fn found_len(width: usize) -> usize {
+    (FOUND_HEAD + width).next_multiple_of(16)
+}
 
 /// Doubles of a pivot message of a panel of `width` columns: the head, the candidate's row, the current row.
 pub fn candidate_len(width: usize) -> usize {
@@ -54,7 +66,7 @@ impl Factor {
             scratch: (0..lengths.scratches).map(|_| Vec::with_capacity(lengths.scratch)).collect(),
             mine: Vec::with_capacity(lengths.candidate),
             theirs: Vec::with_capacity(lengths.candidate),
-            found: Vec::new(),
+            found: HugeBuffer::touched(lengths.found, pool)?,
         })
     }
 
@@ -62,7 +74,7 @@ impl Factor {
     pub fn bytes(&self) -> u64 {
         let scratch: usize = self.scratch.iter().map(Vec::capacity).sum();
         let small = scratch + self.mine.capacity() + self.theirs.capacity();
-        self.work.bytes() + small as u64 * 8
+        self.work.bytes() + self.found.bytes() + small as u64 * 8
     }
 
     /// Factors block column `panel.k`, of which this rank has a part, and fills the panel's
@@ -98,7 +110,7 @@ impl Factor {
             let from = Shareable::new(a.add(first_row * shape.ld + column));
             let to = Shareable::new(self.work.as_mut_ptr());
             let cuts = Cuts::new(crew.size(), rows, if owner { width } else { 0 });
-            cuts.share(crew, 0, width, |_, part| {
+            cuts.share(crew, 0, width, move |_, part| {
                 let (at, len) = (part.start, part.len());
                 transpose_in(
                     from.get().add(at * shape.ld),
@@ -126,10 +138,13 @@ impl Factor {
                 scratch: &mut self.scratch,
                 mine: &mut self.mine,
                 theirs: &mut self.theirs,
-                found: &mut self.found,
+                found: Found { at: Shareable::new(self.found.as_mut_ptr()), width },
+                parts: 0,
+                owed: Owed::default(),
                 crew,
             };
             run.recurse(0..width);
+            run.settle();
             let below = if owner { width } else { 0 };
             debug_assert_eq!(rows - below, panel.below);
             lay_lower(
@@ -170,7 +185,7 @@ unsafe fn lay_lower(
         _ if part == cuts.parts => rows,
         _ => cuts.start(part).saturating_sub(first) / step * step,
     };
-    crew.run(cuts.parts, |part| {
+    crew.run(cuts.parts, move |part| {
         let (start, end) = (start(part), start(part + 1));
         // SAFETY: parts have rows of their own, and whole panels of the block.
         unsafe {
@@ -281,15 +296,16 @@ impl Cuts {
         crew: &mut Crew,
         first: usize,
         elements: usize,
-        work: impl Fn(usize, Range<usize>) + Sync,
+        work: impl Fn(usize, Range<usize>) + Sync + Copy,
     ) -> usize {
         /// Fewer elements take as long as calling a mate: 4,000 were best of 1,000 to 16,000 on a Zen 5 processor.
         const LEAST: usize = 4_000;
         let rows = self.end - first.min(self.end);
         let parts = (rows * elements / LEAST).clamp(1, self.parts);
-        crew.run(parts, |part| {
-            let start = self.start(self.parts * part / parts).max(first);
-            let end = self.start(self.parts * (part + 1) / parts).max(start);
+        let cuts = *self;
+        crew.run(parts, move |part| {
+            let start = cuts.start(cuts.parts * part / parts).max(first);
+            let end = cuts.start(cuts.parts * (part + 1) / parts).max(start);
             work(part, start..end);
         });
         parts
@@ -323,6 +339,110 @@ impl Columns {
     }
 }
 
+/// What the crew has not done yet: whatever is next done to all active rows begins with it. So each thread is called once a
+/// column, and puts a row where its caches have it.
+#[derive(Clone, Copy, Default)]
+struct Owed {
+    /// A column to be divided by its pivot, and the pivot.
+    column: Option<(usize, f64)>,
+    /// A row whose place another takes, and the elements of that.
+    row: Option<(usize, Shareable<f64>)>,
+}
+
+impl Owed {
+    /// Does it to these rows of W, which has so many columns.
+    ///
+    /// # Safety
+    /// The rows are in the array and nobody else touches them; nobody writes to the row that takes a place.
+    unsafe fn pay(self, columns: Columns, width: usize, rows: &Range<usize>) {
+        // SAFETY: as the caller vouches.
+        unsafe {
+            if let Some((place, row)) = self.row.filter(|(place, _)| rows.contains(place)) {
+                for t in 0..width {
+                    *columns.w.get().add(t * columns.ld + place) = *row.get().add(t);
+                }
+            }
+            if let Some((j, pivot)) = self.column {
+                vector::divide(columns.get_mut(j, rows), pivot);
+            }
+        }
+    }
+}
+
+/// What each of the crew finds in its rows: the largest element of the next pivot's column, and the whole row it is in.
+#[derive(Clone, Copy)]
+struct Found {
+    at: Shareable<f64>,
+    width: usize,
+}
+
+impl Found {
+    /// Where part `part` puts what it finds.
+    fn of(self, part: usize) -> *mut f64 {
+        // SAFETY: there is room for each of the crew.
+        unsafe { self.at.get().add(part * found_len(self.width)) }
+    }
+
+    /// Looks through `rows` of column `j`, for part `part`.
+    ///
+    /// # Safety
+    /// The rows are in the array and nobody writes to them, nor to the part's place.
+    unsafe fn look(self, columns: Columns, j: usize, part: usize, rows: &Range<usize>) {
+        // SAFETY: as the caller vouches.
+        unsafe {
+            let (magnitude, at) = vector::max_abs(columns.get(j, rows));
+            let (at, to) = (rows.start + at, self.of(part));
+            *to = magnitude;
+            *to.add(1) = at as f64;
+            if !rows.is_empty() {
+                for t in 0..self.width {
+                    *to.add(FOUND_HEAD + t) = *columns.w.get().add(t * columns.ld + at);
+                }
+            }
+        }
+    }
+
+    /// What was found in so many parts, that with the largest magnitude: this, the row, and the row's elements, which mean
+    /// nothing where no part has rows.
+    ///
+    /// # Safety
+    /// The parts are through.
+    unsafe fn largest<'a>(self, parts: usize) -> (f64, usize, &'a [f64]) {
+        // SAFETY: as the caller vouches.
+        unsafe {
+            let best = self.of(largest((0..parts).map(|part| *self.of(part))));
+            let row = std::slice::from_raw_parts(best.add(FOUND_HEAD), self.width);
+            (*best, *best.add(1) as usize, row)
+        }
+    }
+}
+
+/// A few numbers, at hand where they are read.
+#[derive(Clone, Copy)]
+struct Factors {
+    few: [f64; 8],
+    len: usize,
+    /// All of them, where they are more.
+    many: Shareable<f64>,
+}
+
+impl Factors {
+    /// `factors` stays as it is as long as this is used.
+    fn new(factors: &mut [f64]) -> Self {
+        let (mut few, len) = ([0.0; 8], factors.len());
+        if let Some(room) = few.get_mut(..len) {
+            room.copy_from_slice(factors);
+        }
+        Self { few, len, many: Shareable::new(factors.as_mut_ptr()) }
+    }
+
+    fn get(&self) -> &[f64] {
+        // SAFETY: they are there, see above.
+        let many = || unsafe { std::slice::from_raw_parts(self.many.get(), self.len) };
+        self.few.get(..self.len).unwrap_or_else(many)
+    }
+}
+
 /// One factorisation under way.
 struct Run<'a, 'c> {
     context: &'a Context<'a>,
@@ -344,7 +464,10 @@ struct Run<'a, 'c> {
     scratch: &'a mut [Vec<f64>],
     mine: &'a mut Vec<f64>,
     theirs: &'a mut Vec<f64>,
-    found: &'a mut Vec<(f64, usize)>,
+    found: Found,
+    /// In how many parts the last search was done.
+    parts: usize,
+    owed: Owed,
     crew: &'a mut Crew<'c>,
 }
 
@@ -462,36 +585,54 @@ impl Run<'_, '_> {
         if inner.is_empty() || cols.is_empty() || first >= self.rows {
             return;
         }
-        let (engine, w, ld) = (self.context.engine, Shareable::new(self.w), self.ld);
+        let (engine, width, columns) = (self.context.engine, self.width, self.columns());
+        let owed = std::mem::take(&mut self.owed);
         // SAFETY: within L1.
         let b = unsafe { self.l1.add(inner.start * self.rs + cols.start * self.cs) };
         let (b, rs, cs) = (Shareable::new(b), self.rs, self.cs);
         let scratch = Shareable::new(self.scratch.as_mut_ptr());
-        let multiply = |part: usize, rows: Range<usize>| {
+        let (from, to) = (inner.start, cols.start);
+        let (inner, cols) = (inner.len(), cols.len());
+        let multiply = move |part: usize, rows: Range<usize>| {
+            let Columns { w, ld } = columns;
             // SAFETY: different columns of W, and L1 apart from it. Parts have rows and a scratch of their own.
             unsafe {
+                owed.pay(columns, width, &rows);
                 engine.multiply_in_panel(
-                    (rows.len(), cols.len(), inner.len()),
-                    w.get().add(inner.start * ld + rows.start),
+                    (rows.len(), cols, inner),
+                    w.get().add(from * ld + rows.start),
                     (b.get(), rs, cs),
-                    w.get().add(cols.start * ld + rows.start),
+                    w.get().add(to * ld + rows.start),
                     ld,
                     &mut *scratch.get().add(part),
                 );
             }
         };
         if engine.cuts_freely() {
-            self.cuts.share(self.crew, first, inner.len() * cols.len() / 4, multiply);
+            self.cuts.share(self.crew, first, inner * cols / 4, multiply);
         } else {
             // A BLAS rounds by the shape of the call.
             multiply(0, first..self.rows);
         }
     }
 
+    /// Has the crew do what it owes to the rows that are left when all columns are done.
+    fn settle(&mut self) {
+        let (owed, width, columns) = (std::mem::take(&mut self.owed), self.width, self.columns());
+        self.cuts.share(self.crew, self.first(width), 2, move |_, rows| {
+            // SAFETY: parts have rows of their own.
+            unsafe { owed.pay(columns, width, &rows) }
+        });
+    }
+
+    fn columns(&self) -> Columns {
+        Columns { w: Shareable::new(self.w), ld: self.ld }
+    }
+
     /// Base of the recursion: column by column.
     ///
-    /// The crew is called once a column: it divides the column before by its pivot, brings column j up to date
-    /// (and, looking right, those after it), and finds its largest element on the way.
+    /// The crew is called once a column: it does what it owes, brings column j up to date (and, looking right, those after
+    /// it), and finds its largest element on the way.
     fn base(&mut self, c: Range<usize>) {
         let pfact = self.context.params.pfact;
         for j in c.clone() {
@@ -504,7 +645,7 @@ impl Run<'_, '_> {
                     }
                 }
             }
-            self.sweep(&c, j);
+            self.search(&c, j);
             self.pivot(j);
             if pfact == Fact::Crout {
                 // Row j of U: L1(j, j+1..c.end) -= L1(j, c.start..j) L1(c.start..j, j+1..c.end).
@@ -514,35 +655,30 @@ impl Run<'_, '_> {
                 }
             }
         }
-        self.sweep(&c, c.end);
     }
 
-    /// Over the rows active when `j` rows are in L1: turns column j - 1 into multipliers; then, unless j is the
-    /// end of `c`, brings columns up to date and notes the largest element of column j in each part.
-    fn sweep(&mut self, c: &Range<usize>, j: usize) {
+    /// Over the rows active when `j` rows are in L1: brings column j up to date with those of `c` before it, and finds its
+    /// largest element in each part.
+    fn search(&mut self, c: &Range<usize>, j: usize) {
         let pfact = self.context.params.pfact;
         let first = self.first(j).min(self.rows);
-        let columns = Columns { w: Shareable::new(self.w), ld: self.ld };
-        let divisor = (j > c.start).then(|| *self.top(j - 1, j - 1));
+        let (columns, width, found) = (self.columns(), self.width, self.found);
+        let owed = std::mem::take(&mut self.owed);
         // What the columns to the left are multiplied by in column j; looking right, what column j - 1 is
         // multiplied by in those from j on.
-        let factors: Vec<f64> = match pfact {
-            _ if j == c.end || j == c.start => Vec::new(),
+        let mut factors: Vec<f64> = match pfact {
+            _ if j == c.start => Vec::new(),
             Fact::Left | Fact::Crout => (c.start..j).map(|t| *self.top(t, j)).collect(),
             Fact::Right => (j..c.end).map(|t| *self.top(j - 1, t)).collect(),
         };
-        self.found.resize(self.crew.size(), (-1.0, 0));
-        let found = Shareable::new(self.found.as_mut_ptr());
-        let parts = self.cuts.share(self.crew, first, factors.len() + 2, |part, rows| {
-            // SAFETY: parts have rows of their own, and a place of their own in `found`; columns written are
+        let factors = Factors::new(&mut factors);
+        let start = c.start;
+        let work = move |part: usize, rows: Range<usize>| {
+            // SAFETY: parts have rows of their own, and a place of their own for what they find; columns written are
             // not among those read.
             unsafe {
-                if let Some(divisor) = divisor {
-                    vector::divide(columns.get_mut(j - 1, &rows), divisor);
-                }
-                if j == c.end {
-                    return;
-                }
+                owed.pay(columns, width, &rows);
+                let factors = factors.get();
                 if pfact == Fact::Right {
                     for (t, factor) in factors.iter().enumerate() {
                         let y = columns.get_mut(j + t, &rows);
@@ -550,7 +686,7 @@ impl Run<'_, '_> {
                     }
                 } else {
                     let y = columns.get_mut(j, &rows);
-                    let x = |t: usize| columns.get(c.start + t, &rows);
+                    let x = |t: usize| columns.get(start + t, &rows);
                     let (fours, rest) = factors.as_chunks::<4>();
                     for (at, four) in fours.iter().enumerate() {
                         vector::subtract_four(y, four, &[0, 1, 2, 3].map(|i| x(4 * at + i)));
@@ -559,77 +695,59 @@ impl Run<'_, '_> {
                         vector::subtract_scaled(y, *factor, x(4 * fours.len() + i));
                     }
                 }
-                let (magnitude, at) = vector::max_abs(columns.get(j, &rows));
-                *found.get().add(part) = (magnitude, rows.start + at);
+                found.look(columns, j, part, &rows);
             }
-        });
-        self.found.truncate(parts);
+        };
+        self.parts = self.cuts.share(self.crew, first, factors.len + 2, work);
     }
 
-    /// Finds the largest element of column j over all process rows, moves its row into row j of
-    /// L1 everywhere, and what was row j to where it came from.
+    /// Settles for the largest element of column j over all process rows: its row becomes row j of L1 everywhere, and what was
+    /// row j is to take its place.
     fn pivot(&mut self, j: usize) {
         if j == self.width / 2 {
             hit(Point::PanelHalf, self.context.place);
         }
         let before = self.clock.enter(Part::Pivot);
-        let (magnitude, at) = largest(self.found, self.first(j));
-        if self.context.column.size() == 1 {
-            let shape = &self.context.shape;
-            // SAFETY: row j is in W, since this process row owns everything; so is `at`.
-            unsafe {
-                *self.pivots.add(j) = shape.row_map.global(self.first_row + at, shape.row) as f64;
-                for t in 0..self.width {
-                    let column = self.w.add(t * self.ld);
-                    *self.top(j, t) = *column.add(at);
-                    *column.add(at) = *column.add(j);
-                }
+        let (shape, width) = (self.context.shape, self.width);
+        self.mine.resize(candidate_len(width), 0.0);
+        // SAFETY: the search is through.
+        let (magnitude, at, row) = unsafe { self.found.largest(self.parts) };
+        let present = HEAD + width;
+        if self.owner {
+            for (t, x) in self.mine[present..].iter_mut().enumerate() {
+                // SAFETY: row j is in W.
+                *x = unsafe { *self.w.add(t * self.ld + j) };
             }
-        } else {
-            self.pivot_among_rows(j, magnitude, at);
         }
-        self.clock.enter(before);
-    }
-
-    fn pivot_among_rows(&mut self, j: usize, magnitude: f64, at: usize) {
-        let shape = self.context.shape;
-        let width = self.width;
-        let len = candidate_len(width);
-        self.mine.resize(len, 0.0);
-        self.theirs.resize(len, 0.0);
+        let global = shape.row_map.global(self.first_row + at, shape.row) as f64;
         let active = self.first(j) < self.rows;
-        // Nothing is below any candidate; NaN is below every number.
-        self.mine[0] = match active {
-            false => -2.0,
-            true if magnitude.is_nan() => -1.0,
-            true => magnitude,
+        let winner = if self.context.column.size() == 1 {
+            (0..width).for_each(|t| *self.top(j, t) = row[t]);
+            global
+        } else {
+            // Nothing is below any candidate; NaN is below every number.
+            self.mine[0] = match active {
+                false => -2.0,
+                true if magnitude.is_nan() => -1.0,
+                true => magnitude,
+            };
+            self.mine[1] = if active { global } else { f64::INFINITY };
+            self.mine[2] = f64::from(u8::from(self.owner));
+            if active {
+                self.mine[HEAD..present].copy_from_slice(row);
+            }
+            self.agree();
+            (0..width).for_each(|t| *self.top(j, t) = self.mine[HEAD + t]);
+            self.mine[1]
         };
-        let first_row = self.first_row;
-        let global = |row: usize| shape.row_map.global(first_row + row, shape.row) as f64;
-        self.mine[1] = if active { global(at) } else { f64::INFINITY };
-        self.mine[2] = f64::from(u8::from(self.owner));
-        // SAFETY: rows `at` and, for the owner, j are in W.
-        unsafe {
-            for t in 0..width {
-                let column = self.w.add(t * self.ld);
-                self.mine[HEAD + t] = if active { *column.add(at) } else { 0.0 };
-                self.mine[HEAD + width + t] = if self.owner { *column.add(j) } else { 0.0 };
-            }
-        }
-        self.agree();
-        let winner = self.mine[1];
-        // SAFETY: the winner's row is one of ours if its global row says so.
-        unsafe {
-            *self.pivots.add(j) = winner;
-            for t in 0..width {
-                *self.top(j, t) = self.mine[HEAD + t];
-            }
-            if active && winner == global(at) {
-                for t in 0..width {
-                    *self.w.add(t * self.ld + at) = self.mine[HEAD + width + t];
-                }
-            }
-        }
+        // SAFETY: there is a pivot for each column.
+        unsafe { *self.pivots.add(j) = winner };
+        self.owed = Owed {
+            column: Some((j, *self.top(j, j))),
+            row: (active && winner == global)
+                .then(|| (at, Shareable::new(self.mine[present..].as_mut_ptr()))),
+        };
+        self.clock.enter(before);
     }
 
     /// Combines the pivot messages of a process column so that all have the same: the better
@@ -665,19 +783,19 @@ impl Run<'_, '_> {
     }
 }
 
-/// The largest of what was found part by part, -1 in those without rows, and the first place it is at: NaN only where there is
-/// nothing else, and `first` where there is nothing at all.
-fn largest(found: &[(f64, usize)], first: usize) -> (f64, usize) {
-    let mut best = (-1.0, first);
-    for &(magnitude, at) in found {
+/// The part in which the largest magnitude was found, the first of several: -1 where there are no rows, and NaN, which counts
+/// where there is nothing else.
+fn largest(magnitudes: impl Iterator<Item = f64>) -> usize {
+    let mut best = (-1.0, 0);
+    for (part, magnitude) in magnitudes.enumerate() {
         if magnitude > best.0
             || (best.0.is_nan() && magnitude >= 0.0)
             || (best.0 == -1.0 && magnitude.is_nan())
         {
-            best = (magnitude, at);
+            best = (magnitude, part);
         }
     }
-    best
+    best.1
 }
 
 /// Takes over from `theirs` whatever is better or new.
@@ -701,14 +819,14 @@ mod tests {
 
     #[test]
     fn the_first_largest_part_wins_and_nan_only_alone() {
-        assert_eq!(largest(&[], 7), (-1.0, 7));
-        assert_eq!(largest(&[(2.0, 1), (3.0, 9), (3.0, 12)], 0), (3.0, 9));
-        assert_eq!(largest(&[(f64::NAN, 0), (1.0, 9), (0.5, 12)], 0), (1.0, 9));
-        let none = largest(&[(f64::NAN, 3), (f64::NAN, 9)], 3);
-        assert!(none.0.is_nan() && none.1 == 3);
-        assert_eq!(largest(&[(-1.0, 0), (0.0, 5)], 0), (0.0, 5));
-        assert_eq!(largest(&[(f64::NAN, 3), (-1.0, 5), (0.0, 9)], 3), (0.0, 9));
-        assert_eq!(largest(&[(-1.0, 0), (f64::NAN, 3), (f64::NAN, 5)], 0).1, 3);
+        let largest = |found: &[f64]| largest(found.iter().copied());
+        assert_eq!(largest(&[2.0, 3.0, 3.0]), 1);
+        assert_eq!(largest(&[f64::NAN, 1.0, 0.5]), 1);
+        assert_eq!(largest(&[f64::NAN, f64::NAN]), 0);
+        assert_eq!(largest(&[-1.0, 0.0]), 1);
+        assert_eq!(largest(&[f64::NAN, -1.0, 0.0]), 2);
+        assert_eq!(largest(&[-1.0, f64::NAN, f64::NAN]), 1);
+        assert_eq!(largest(&[-1.0, -1.0]), 0);
     }
 
     /// However the rows are cut and whatever is gone already, each is in one part.

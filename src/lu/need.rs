@@ -5,7 +5,7 @@
 //! taken. How a single buffer is laid out stays with the step that works in it: this file asks there.
 //! Whoever gives the solver another buffer counts it here, or the test `memory_is_what_is_told` fails.
 
-use super::factor::candidate_len;
+use super::factor::{candidate_len, found_len};
 use super::panel::Layout;
 use super::swap::array_len;
 use super::{halves, residual, solve};
@@ -30,6 +30,8 @@ pub struct Lengths {
     pub scratch: usize,
     /// A message of the search for a pivot; there are two.
     pub candidate: usize,
+    /// What the threads find of it in their parts of W.
+    pub found: usize,
     /// An array of rows under way between process rows, for the columns of the panel that is next and for the rest; there are
     /// three of each.
     pub swap_ahead: usize,
@@ -60,7 +62,8 @@ impl Lengths {
             panel: leading_dimension(shape.rows, align) * width,
             scratches: threads,
             scratch: engine.scratch_len(width),
-            candidate: if across { candidate_len(width) } else { 0 },
+            candidate: candidate_len(width),
+            found: threads * found_len(width),
             // The last panel's columns may have the right-hand side beside them.
             swap_ahead: if across { array_len(width, width + 1) } else { 0 },
             swap_rest: if across { array_len(width, shape.cols) } else { 0 },
@@ -79,7 +82,7 @@ impl Lengths {
         let swap = self.swap_ahead as u128 + self.swap_rest as u128;
         let alone = scratch + 2 * self.candidate as u128 + 3 * swap;
         self.slots as u128 * slot
-            + [self.panel, self.ahead, self.rest].map(buffer_bytes).iter().sum::<u128>()
+            + [self.panel, self.found, self.ahead, self.rest].map(buffer_bytes).iter().sum::<u128>()
             + alone * DOUBLE_BYTES
     }
 

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, OnceLock};
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
 use crate::topology::Topology;
@@ -31,13 +30,55 @@ fn allowed() -> BTreeSet<usize> {
 
 /// The same of a thread by its number.
 fn allowed_to(thread: Pid) -> BTreeSet<usize> {
-    let Ok(set) = sched_getaffinity(thread) else { return BTreeSet::new() };
-    (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect()
+    mask_of(thread).map_or_else(BTreeSet::new, |mask| processors_in(&mask))
 }
 
-/// Processors have numbers below this.
+/// Processors have numbers below this: no kernel is built for more.
 pub fn most() -> usize {
-    CpuSet::count()
+    8192
+}
+
+/// Processors as the kernel takes and gives them: one bit each. The set of the C library ends at 1024, and a kernel that may
+/// have more gives nothing at all to whoever has no room for all of them.
+type Mask = Vec<libc::c_ulong>;
+
+/// Processors of one word of a mask.
+const WORD: usize = libc::c_ulong::BITS as usize;
+
+fn processors_in(mask: &Mask) -> BTreeSet<usize> {
+    (0..mask.len() * WORD).filter(|cpu| mask[cpu / WORD] >> (cpu % WORD) & 1 == 1).collect()
+}
+
+/// Nothing if one of them is no processor's number.
+fn mask_with(processors: impl IntoIterator<Item = usize>) -> Option<Mask> {
+    let mut mask = Mask::new();
+    for cpu in processors {
+        if cpu >= most() {
+            return None;
+        }
+        mask.resize(mask.len().max(cpu / WORD + 1), 0);
+        mask[cpu / WORD] |= 1 << (cpu % WORD);
+    }
+    Some(mask)
+}
+
+/// The processors that a thread may run on; nothing where the system does not tell.
+fn mask_of(thread: Pid) -> Option<Mask> {
+    let mut words = 1024 / WORD;
+    while words * WORD <= most() {
+        let mut mask: Mask = vec![0; words];
+        let bytes = size_of_val(mask.as_slice());
+        // SAFETY: the kernel writes so many bytes at most.
+        let got =
+            unsafe { libc::sched_getaffinity(thread.as_raw(), bytes, mask.as_mut_ptr().cast()) };
+        match nix::errno::Errno::result(got) {
+            Ok(_) => return Some(mask),
+            // There is no room for all that this kernel may have.
+            Err(nix::errno::Errno::EINVAL) => words *= 2,
+            Err(_) => return None,
+        }
+    }
+    None
 }
 
 /// What is left of the given processors where some were set aside.
@@ -172,9 +213,10 @@ fn allow(processors: impl IntoIterator<Item = usize>) -> bool {
 fn allow_to(thread: Pid, processors: impl IntoIterator<Item = usize>) -> bool {
     // What was given is not to be asked for by a thread that has less.
     given();
-    let mut set = CpuSet::new();
-    let all = processors.into_iter().all(|processor| set.set(processor).is_ok());
-    all && sched_setaffinity(thread, &set).is_ok()
+    let Some(mask) = mask_with(processors) else { return false };
+    let bytes = size_of_val(mask.as_slice());
+    // SAFETY: the kernel reads so many bytes.
+    unsafe { libc::sched_setaffinity(thread.as_raw(), bytes, mask.as_ptr().cast()) == 0 }
 }
 
 #[cfg(test)]
@@ -192,6 +234,16 @@ pub mod tests {
     /// Where the calling thread may run.
     pub fn own() -> BTreeSet<usize> {
         allowed()
+    }
+
+    /// Also beyond 1024, where the C library's set ends.
+    #[test]
+    fn masks_have_room_for_every_processor() {
+        for of in [vec![], vec![0], vec![1, 63, 64], vec![3, 1023, 1024, 5000], vec![most() - 1]] {
+            let mask = mask_with(of.iter().copied()).unwrap();
+            assert_eq!(processors_in(&mask), BTreeSet::from_iter(of));
+        }
+        assert_eq!(mask_with([0, most()]), None);
     }
 
     #[test]

@@ -12,8 +12,8 @@ use std::sync::Mutex;
 
 /// Rows that are generated side by side.
 const ROWS: usize = 8;
-/// Tasks the rows of a rank are dealt out in.
-const TASKS: usize = 32;
+/// Tasks the rows of a rank are dealt out in: some for each of the threads that a rank may have.
+const TASKS: usize = 128;
 
 /// Rows of one task of a rank with so many rows. A task takes many, so that the column sums of few tasks have to be
 /// kept. It does not depend on the threads: sums come out the same for any number of them.

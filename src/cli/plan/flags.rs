@@ -196,7 +196,7 @@ pub struct PlanFlags {
     #[arg(long, requires = "write", help_heading = OUTPUT)]
     pub(super) force: bool,
 
-    /// Print only how many ranks suit the cores of a node, and how many threads each
+    /// Print only how many ranks suit the cores of a node, how many threads each, and what memory is free here
     #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json"], help_heading = OUTPUT)]
     pub(super) layout: bool,
 

@@ -36,11 +36,12 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
     if flags.layout {
         let Layout { ranks, threads } = layout(flags);
         let s = |n| if n == 1 { "" } else { "s" };
-        return Ok(format!(
-            "{ranks} rank{} a node, {threads} thread{} a rank\n",
-            s(ranks),
-            s(threads)
-        ));
+        let mut text =
+            format!("{ranks} rank{} a node, {threads} thread{} a rank\n", s(ranks), s(threads));
+        if let Some(bytes) = this_machine::memory() {
+            text += &format!("{:.0} KiB of memory are free here\n", (bytes / 1024.0).floor());
+        }
+        return Ok(text);
     }
     let mut warnings = Vec::new();
     let mut inputs = inputs(flags, &mut warnings)?;

@@ -710,6 +710,7 @@ impl Run<'_, '_> {
         let before = self.clock.enter(Part::Pivot);
         let (shape, width) = (self.context.shape, self.width);
         self.mine.resize(candidate_len(width), 0.0);
+        self.theirs.resize(candidate_len(width), 0.0);
         // SAFETY: the search is through.
         let (magnitude, at, row) = unsafe { self.found.largest(self.parts) };
         let present = HEAD + width;

@@ -17,11 +17,22 @@
 //! may be the pivot's copies it to a message; the row that takes its place travels as a message, too, and who has that place
 //! puts it there when it works on its rows the next time (`Owed`).
 
+mod candidate;
+mod copies;
+mod rows;
+
+pub use candidate::candidate_len;
+pub use rows::found_len;
+
+use candidate::Candidates;
+use copies::{copy_out, lay_lower, transpose_in};
+use rows::{Columns, Cuts, Found, Owed};
+
 use super::clock::{Clock, Part};
 use super::context::Context;
 use super::need::Lengths;
 use super::panel::Panel;
-use crate::blas::{Engine, TriangleBlock, ask_for, leading_dimension, vector};
+use crate::blas::{TriangleBlock, leading_dimension, vector};
 use crate::faults::{Point, hit};
 use crate::matrix::HugeBuffer;
 use crate::params::{Fact, Form};
@@ -29,34 +40,14 @@ use crate::threads::{Crew, Pool, Shareable};
 use std::io;
 use std::ops::Range;
 
-const TAG: i32 = 1;
-
 /// The work array of the factorisation, reused from panel to panel.
 pub struct Factor {
     work: HugeBuffer,
     /// One for each of the crew.
     scratch: Vec<Vec<f64>>,
-    /// Messages of the pivot search: own and partner's.
-    mine: Vec<f64>,
-    theirs: Vec<f64>,
+    candidates: Candidates,
     /// What the crew finds in its parts of the rows.
     found: HugeBuffer,
-}
-
-/// Head of a pivot message: magnitude, global row, whether the current row follows.
-const HEAD: usize = 3;
-
-/// Head of what one of the crew finds: magnitude, row of W, and the row's elements follow.
-const FOUND_HEAD: usize = 2;
-
-/// Doubles from what one of the crew finds to what the next does, in a panel of `width` columns: no cache line has any of both.
-pub fn found_len(width: usize) -> usize {
-    (FOUND_HEAD + width).next_multiple_of(16)
-}
-
-/// Doubles of a pivot message of a panel of `width` columns: the head, the candidate's row, the current row.
-pub fn candidate_len(width: usize) -> usize {
-    HEAD + 2 * width
 }
 
 impl Factor {
@@ -64,8 +55,7 @@ impl Factor {
         Ok(Self {
             work: HugeBuffer::touched(lengths.panel, pool)?,
             scratch: (0..lengths.scratches).map(|_| Vec::with_capacity(lengths.scratch)).collect(),
-            mine: Vec::with_capacity(lengths.candidate),
-            theirs: Vec::with_capacity(lengths.candidate),
+            candidates: Candidates::new(lengths.candidate),
             found: HugeBuffer::touched(lengths.found, pool)?,
         })
     }
@@ -73,7 +63,7 @@ impl Factor {
     /// Bytes of the arrays that grow with the problem.
     pub fn bytes(&self) -> u64 {
         let scratch: usize = self.scratch.iter().map(Vec::capacity).sum();
-        let small = scratch + self.mine.capacity() + self.theirs.capacity();
+        let small = scratch + self.candidates.capacity();
         self.work.bytes() + self.found.bytes() + small as u64 * 8
     }
 
@@ -136,8 +126,7 @@ impl Factor {
                 pivots: panel.pivots().as_mut_ptr(),
                 clock,
                 scratch: &mut self.scratch,
-                mine: &mut self.mine,
-                theirs: &mut self.theirs,
+                candidates: &mut self.candidates,
                 found: Found { at: Shareable::new(self.found.as_mut_ptr()), width },
                 parts: 0,
                 owed: Owed::default(),
@@ -160,260 +149,6 @@ impl Factor {
             }
         }
         clock.enter(before);
-    }
-}
-
-/// Lays the rows of L(rows x width), column-major at `l`, from `first` on out as a lower block, each of the crew those it has.
-///
-/// # Safety
-/// As for [`Engine::lay_lower`].
-unsafe fn lay_lower(
-    engine: Engine,
-    (crew, cuts): (&mut Crew, Cuts),
-    (first, width): (usize, usize),
-    (l, ld): (Shareable<f64>, usize),
-    out: *mut f64,
-) {
-    let rows = cuts.end - first;
-    let Some(step) = engine.row_step() else {
-        // SAFETY: passed on from the caller.
-        return unsafe { engine.lay_lower(rows, width, (l.get().add(first), ld), out) };
-    };
-    let out = Shareable::new(out);
-    // Counted from `first`, and by whole panels of the block.
-    let start = |part: usize| match part {
-        _ if part == cuts.parts => rows,
-        _ => cuts.start(part).saturating_sub(first) / step * step,
-    };
-    crew.run(cuts.parts, move |part| {
-        let (start, end) = (start(part), start(part + 1));
-        // SAFETY: parts have rows of their own, and whole panels of the block.
-        unsafe {
-            let (from, to) = (l.get().add(first + start), out.get().add(start * width));
-            engine.lay_lower(end - start, width, (from, ld), to);
-        }
-    });
-}
-
-/// Copies a row-major `rows x width` part of A to column-major W.
-unsafe fn transpose_in(
-    a: *const f64,
-    lda: usize,
-    (rows, width): (usize, usize),
-    w: *mut f64,
-    ldw: usize,
-) {
-    const UNIT: usize = 8;
-    /// A row's piece is too short for the processor to see where the next one begins.
-    const AHEAD: usize = UNIT;
-    // SAFETY: passed on from the caller.
-    unsafe {
-        let mut i = 0;
-        while i + UNIT <= rows {
-            let from = a.add(i * lda);
-            for j in 0..width {
-                if j % UNIT == 0 {
-                    for r in AHEAD..AHEAD + UNIT {
-                        ask_for(from.wrapping_add(r * lda + j), 1);
-                    }
-                }
-                let to = w.add(j * ldw + i);
-                ask_for(to.wrapping_add(AHEAD), 1);
-                for r in 0..UNIT {
-                    *to.add(r) = *from.add(r * lda + j);
-                }
-            }
-            i += UNIT;
-        }
-        for i in i..rows {
-            for j in 0..width {
-                *w.add(j * ldw + i) = *a.add(i * lda + j);
-            }
-        }
-    }
-}
-
-/// Copies L1, of `width` rows and columns, element (i, j) at `l1 + i * rs + j * cs`, to row-major A.
-unsafe fn copy_out(
-    l1: *const f64,
-    (rs, cs): (usize, usize),
-    width: usize,
-    a: *mut f64,
-    lda: usize,
-) {
-    /// So many rows at a time: their lines of A stay in the first cache, and one of L1 is all of a column's.
-    const UNIT: usize = 8;
-    // SAFETY: passed on from the caller.
-    unsafe {
-        for first in (0..width).step_by(UNIT) {
-            let rows = first..(first + UNIT).min(width);
-            for j in 0..width {
-                for i in rows.clone() {
-                    *a.add(i * lda + j) = *l1.add(i * rs + j * cs);
-                }
-            }
-        }
-    }
-}
-
-/// Where the rows of a panel are cut for the crew. Each thread keeps its rows while the panel is factored: cut anew as the first
-/// ones leave, they would wander from cache to cache.
-#[derive(Clone, Copy)]
-struct Cuts {
-    /// The row from which on all parts have as many.
-    from: usize,
-    end: usize,
-    parts: usize,
-}
-
-impl Cuts {
-    /// For so many threads and rows, of which the first `leaving` become rows of L1, one after the other.
-    fn new(threads: usize, rows: usize, leaving: usize) -> Self {
-        /// Fewer rows than this are not worth a mate's attention.
-        const FEWEST: usize = 256;
-        let parts = (rows / FEWEST).clamp(1, threads);
-        // Only the first part loses rows, so it begins with more than the others have.
-        let from = (leaving / (parts - 1).max(1)).min(rows);
-        Self { from, end: rows, parts }
-    }
-
-    /// The first row of a part. Parts begin with a cache line.
-    fn start(&self, part: usize) -> usize {
-        match part {
-            0 => 0,
-            _ if part == self.parts => self.end,
-            _ => {
-                let row = self.from + (self.end - self.from) * part / self.parts;
-                row - row % 8
-            }
-        }
-    }
-
-    /// Has the crew work on the rows from `first` on, each on its part; `work` handles so many elements of a row and is told the
-    /// number of its part, too. Returns how many parts there are, of which the first may be without rows.
-    fn share(
-        &self,
-        crew: &mut Crew,
-        first: usize,
-        elements: usize,
-        work: impl Fn(usize, Range<usize>) + Sync + Copy,
-    ) -> usize {
-        /// Fewer elements take as long as calling a mate: 4,000 were best of 1,000 to 16,000 on a Zen 5 processor.
-        const LEAST: usize = 4_000;
-        let rows = self.end - first.min(self.end);
-        let parts = (rows * elements / LEAST).clamp(1, self.parts);
-        let cuts = *self;
-        crew.run(parts, move |part| {
-            let start = cuts.start(cuts.parts * part / parts).max(first);
-            let end = cuts.start(cuts.parts * (part + 1) / parts).max(start);
-            work(part, start..end);
-        });
-        parts
-    }
-}
-
-/// The work array as the crew shares it.
-#[derive(Clone, Copy)]
-struct Columns {
-    w: Shareable<f64>,
-    ld: usize,
-}
-
-impl Columns {
-    /// # Safety
-    /// The rows are in the array and nobody writes to them.
-    unsafe fn get<'a>(self, j: usize, rows: &Range<usize>) -> &'a [f64] {
-        // SAFETY: passed on from the caller.
-        unsafe {
-            std::slice::from_raw_parts(self.w.get().add(j * self.ld + rows.start), rows.len())
-        }
-    }
-
-    /// # Safety
-    /// The rows are in the array and nobody else touches them.
-    unsafe fn get_mut<'a>(self, j: usize, rows: &Range<usize>) -> &'a mut [f64] {
-        // SAFETY: passed on from the caller.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.w.get().add(j * self.ld + rows.start), rows.len())
-        }
-    }
-}
-
-/// What the crew has not done yet: whatever is next done to all active rows begins with it. So each thread is called once a
-/// column, and puts a row where its caches have it.
-#[derive(Clone, Copy, Default)]
-struct Owed {
-    /// A column to be divided by its pivot, and the pivot.
-    column: Option<(usize, f64)>,
-    /// A row whose place another takes, and the elements of that.
-    row: Option<(usize, Shareable<f64>)>,
-}
-
-impl Owed {
-    /// Does it to these rows of W, which has so many columns.
-    ///
-    /// # Safety
-    /// The rows are in the array and nobody else touches them; nobody writes to the row that takes a place.
-    unsafe fn pay(self, columns: Columns, width: usize, rows: &Range<usize>) {
-        // SAFETY: as the caller vouches.
-        unsafe {
-            if let Some((place, row)) = self.row.filter(|(place, _)| rows.contains(place)) {
-                for t in 0..width {
-                    *columns.w.get().add(t * columns.ld + place) = *row.get().add(t);
-                }
-            }
-            if let Some((j, pivot)) = self.column {
-                vector::divide(columns.get_mut(j, rows), pivot);
-            }
-        }
-    }
-}
-
-/// What each of the crew finds in its rows: the largest element of the next pivot's column, and the whole row it is in.
-#[derive(Clone, Copy)]
-struct Found {
-    at: Shareable<f64>,
-    width: usize,
-}
-
-impl Found {
-    /// Where part `part` puts what it finds.
-    fn of(self, part: usize) -> *mut f64 {
-        // SAFETY: there is room for each of the crew.
-        unsafe { self.at.get().add(part * found_len(self.width)) }
-    }
-
-    /// Looks through `rows` of column `j`, for part `part`.
-    ///
-    /// # Safety
-    /// The rows are in the array and nobody writes to them, nor to the part's place.
-    unsafe fn look(self, columns: Columns, j: usize, part: usize, rows: &Range<usize>) {
-        // SAFETY: as the caller vouches.
-        unsafe {
-            let (magnitude, at) = vector::max_abs(columns.get(j, rows));
-            let (at, to) = (rows.start + at, self.of(part));
-            *to = magnitude;
-            *to.add(1) = at as f64;
-            if !rows.is_empty() {
-                for t in 0..self.width {
-                    *to.add(FOUND_HEAD + t) = *columns.w.get().add(t * columns.ld + at);
-                }
-            }
-        }
-    }
-
-    /// What was found in so many parts, that with the largest magnitude: this, the row, and the row's elements, which mean
-    /// nothing where no part has rows.
-    ///
-    /// # Safety
-    /// The parts are through.
-    unsafe fn largest<'a>(self, parts: usize) -> (f64, usize, &'a [f64]) {
-        // SAFETY: as the caller vouches.
-        unsafe {
-            let best = self.of(largest((0..parts).map(|part| *self.of(part))));
-            let row = std::slice::from_raw_parts(best.add(FOUND_HEAD), self.width);
-            (*best, *best.add(1) as usize, row)
-        }
     }
 }
 
@@ -462,8 +197,7 @@ struct Run<'a, 'c> {
     pivots: *mut f64,
     clock: &'a mut Clock,
     scratch: &'a mut [Vec<f64>],
-    mine: &'a mut Vec<f64>,
-    theirs: &'a mut Vec<f64>,
+    candidates: &'a mut Candidates,
     found: Found,
     /// In how many parts the last search was done.
     parts: usize,
@@ -709,197 +443,37 @@ impl Run<'_, '_> {
         }
         let before = self.clock.enter(Part::Pivot);
         let (shape, width) = (self.context.shape, self.width);
-        self.mine.resize(candidate_len(width), 0.0);
-        self.theirs.resize(candidate_len(width), 0.0);
         // SAFETY: the search is through.
         let (magnitude, at, row) = unsafe { self.found.largest(self.parts) };
-        let present = HEAD + width;
+        self.candidates.begin(width);
         if self.owner {
-            for (t, x) in self.mine[present..].iter_mut().enumerate() {
+            for (t, x) in self.candidates.present().iter_mut().enumerate() {
                 // SAFETY: row j is in W.
                 *x = unsafe { *self.w.add(t * self.ld + j) };
             }
         }
         let global = shape.row_map.global(self.first_row + at, shape.row) as f64;
         let active = self.first(j) < self.rows;
-        let winner = if self.context.column.size() == 1 {
-            (0..width).for_each(|t| *self.top(j, t) = row[t]);
-            global
-        } else {
-            // Nothing is below any candidate; NaN is below every number.
-            self.mine[0] = match active {
-                false => -2.0,
-                true if magnitude.is_nan() => -1.0,
-                true => magnitude,
-            };
-            self.mine[1] = if active { global } else { f64::INFINITY };
-            self.mine[2] = f64::from(u8::from(self.owner));
-            if active {
-                self.mine[HEAD..present].copy_from_slice(row);
+        let column = &self.context.column;
+        let (winner, row) = match column.size() {
+            1 => (global, row),
+            _ => {
+                let candidate = active.then_some((magnitude, global, row));
+                self.candidates.agree(column, candidate, self.owner)
             }
-            self.agree();
-            (0..width).for_each(|t| *self.top(j, t) = self.mine[HEAD + t]);
-            self.mine[1]
         };
+        let (top, rs, cs) = (self.l1, self.rs, self.cs);
+        for (t, x) in row.iter().enumerate() {
+            // SAFETY: L1(j, t).
+            unsafe { *top.add(j * rs + t * cs) = *x };
+        }
         // SAFETY: there is a pivot for each column.
         unsafe { *self.pivots.add(j) = winner };
         self.owed = Owed {
             column: Some((j, *self.top(j, j))),
             row: (active && winner == global)
-                .then(|| (at, Shareable::new(self.mine[present..].as_mut_ptr()))),
+                .then(|| (at, Shareable::new(self.candidates.present().as_mut_ptr()))),
         };
         self.clock.enter(before);
-    }
-
-    /// Combines the pivot messages of a process column so that all have the same: the better
-    /// candidate, by magnitude and then by lower row, and the current row from its owner.
-    /// Recursive doubling; ranks beyond the largest power of two hand over and are told.
-    fn agree(&mut self) {
-        let comm = &self.context.column;
-        let (me, size) = (comm.rank(), comm.size());
-        let cube = 1 << size.ilog2();
-        if me >= cube {
-            comm.send(self.mine, me - cube, TAG);
-            comm.recv(self.mine, me - cube, TAG);
-            return;
-        }
-        if me + cube < size {
-            comm.recv(self.theirs, me + cube, TAG);
-            combine(self.mine, self.theirs, self.width);
-        }
-        let mut distance = 1;
-        while distance < cube {
-            let partner = me ^ distance;
-            comm.exchange(
-                Some((&self.mine[..], partner)),
-                Some((&mut self.theirs[..], partner)),
-                TAG,
-            );
-            combine(self.mine, self.theirs, self.width);
-            distance *= 2;
-        }
-        if me + cube < size {
-            comm.send(self.mine, me + cube, TAG);
-        }
-    }
-}
-
-/// The part in which the largest magnitude was found, the first of several: -1 where there are no rows, and NaN, which counts
-/// where there is nothing else.
-fn largest(magnitudes: impl Iterator<Item = f64>) -> usize {
-    let mut best = (-1.0, 0);
-    for (part, magnitude) in magnitudes.enumerate() {
-        if magnitude > best.0
-            || (best.0.is_nan() && magnitude >= 0.0)
-            || (best.0 == -1.0 && magnitude.is_nan())
-        {
-            best = (magnitude, part);
-        }
-    }
-    best.1
-}
-
-/// Takes over from `theirs` whatever is better or new.
-fn combine(mine: &mut [f64], theirs: &[f64], width: usize) {
-    let (head, rows) = (HEAD, HEAD + width);
-    if theirs[0] > mine[0] || (theirs[0] == mine[0] && theirs[1] < mine[1]) {
-        mine[0] = theirs[0];
-        mine[1] = theirs[1];
-        mine[head..rows].copy_from_slice(&theirs[head..rows]);
-    }
-    if theirs[2] != 0.0 {
-        mine[2] = theirs[2];
-        mine[rows..].copy_from_slice(&theirs[rows..]);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    #[test]
-    fn the_first_largest_part_wins_and_nan_only_alone() {
-        let largest = |found: &[f64]| largest(found.iter().copied());
-        assert_eq!(largest(&[2.0, 3.0, 3.0]), 1);
-        assert_eq!(largest(&[f64::NAN, 1.0, 0.5]), 1);
-        assert_eq!(largest(&[f64::NAN, f64::NAN]), 0);
-        assert_eq!(largest(&[-1.0, 0.0]), 1);
-        assert_eq!(largest(&[f64::NAN, -1.0, 0.0]), 2);
-        assert_eq!(largest(&[-1.0, f64::NAN, f64::NAN]), 1);
-        assert_eq!(largest(&[-1.0, -1.0]), 0);
-    }
-
-    /// However the rows are cut and whatever is gone already, each is in one part.
-    #[test]
-    fn parts_cover_all_rows_once() {
-        let mut pool = crate::threads::Pool::new(4);
-        pool.together(|crew| {
-            for (rows, leaving) in
-                [(0, 0), (0, 64), (6, 0), (30, 64), (259, 0), (1024, 192), (1100, 700), (5000, 64)]
-            {
-                let cuts = Cuts::new(crew.size(), rows, leaving);
-                for first in (0..=leaving.min(rows)).step_by(5) {
-                    for elements in [0, 1, 30, 1000] {
-                        let hits: Vec<AtomicUsize> =
-                            (0..rows).map(|_| AtomicUsize::new(0)).collect();
-                        let parts = cuts.share(crew, first, elements, |_, part| {
-                            part.for_each(|row| {
-                                hits[row].fetch_add(1, Ordering::Relaxed);
-                            })
-                        });
-                        assert!(parts <= crew.size());
-                        for (row, hits) in hits.iter().enumerate() {
-                            assert_eq!(hits.load(Ordering::Relaxed), usize::from(row >= first));
-                        }
-                    }
-                }
-            }
-        });
-    }
-
-    /// A thread's rows stay its own from the first column to the last.
-    #[test]
-    fn cuts_do_not_move_while_rows_leave() {
-        let mut pool = crate::threads::Pool::new(4);
-        pool.together(|crew| {
-            let cuts = Cuts::new(crew.size(), 3000, 256);
-            let keepers: Vec<AtomicUsize> =
-                (0..3000).map(|_| AtomicUsize::new(usize::MAX)).collect();
-            for first in 0..256 {
-                cuts.share(crew, first, 1000, |part, rows| {
-                    for row in rows {
-                        let before = keepers[row].swap(part, Ordering::Relaxed);
-                        assert!(
-                            before == part || first == 0,
-                            "row {row} goes from {before} to {part}"
-                        );
-                    }
-                });
-            }
-            let of = |part| {
-                keepers.iter().skip(256 / 3).filter(|k| k.load(Ordering::Relaxed) == part).count()
-            };
-            assert!(
-                (0..4).all(|part| of(part).abs_diff((3000 - 256 / 3) / 4) <= 8),
-                "as many when a third is gone"
-            );
-        });
-    }
-
-    #[test]
-    fn the_better_candidate_wins_whoever_is_first() {
-        let message = |magnitude: f64, row: f64, owner: f64| {
-            vec![magnitude, row, owner, row, row, owner * 7.0, owner * 8.0]
-        };
-        let a = message(2.0, 5.0, 0.0);
-        let b = message(2.0, 3.0, 1.0);
-        let c = message(-2.0, f64::INFINITY, 0.0);
-        for order in [[&a, &b, &c], [&c, &b, &a], [&b, &c, &a]] {
-            let mut mine = order[0].clone();
-            combine(&mut mine, order[1], 2);
-            combine(&mut mine, order[2], 2);
-            assert_eq!(mine, vec![2.0, 3.0, 1.0, 3.0, 3.0, 7.0, 8.0]);
-        }
     }
 }

@@ -1,0 +1,98 @@
+//! A panel's way into its work array and out of it: A to W, L1 back to A, W to a lower block.
+
+use super::rows::Cuts;
+use crate::blas::{Engine, ask_for};
+use crate::threads::{Crew, Shareable};
+
+/// Lays the rows of L(rows x width), column-major at `l`, from `first` on out as a lower block, each of the crew those it has.
+///
+/// # Safety
+/// As for [`Engine::lay_lower`].
+pub(super) unsafe fn lay_lower(
+    engine: Engine,
+    (crew, cuts): (&mut Crew, Cuts),
+    (first, width): (usize, usize),
+    (l, ld): (Shareable<f64>, usize),
+    out: *mut f64,
+) {
+    let rows = cuts.end - first;
+    let Some(step) = engine.row_step() else {
+        // SAFETY: passed on from the caller.
+        return unsafe { engine.lay_lower(rows, width, (l.get().add(first), ld), out) };
+    };
+    let out = Shareable::new(out);
+    // Counted from `first`, and by whole panels of the block.
+    let start = |part: usize| match part {
+        _ if part == cuts.parts => rows,
+        _ => cuts.start(part).saturating_sub(first) / step * step,
+    };
+    crew.run(cuts.parts, move |part| {
+        let (start, end) = (start(part), start(part + 1));
+        // SAFETY: parts have rows of their own, and whole panels of the block.
+        unsafe {
+            let (from, to) = (l.get().add(first + start), out.get().add(start * width));
+            engine.lay_lower(end - start, width, (from, ld), to);
+        }
+    });
+}
+
+/// Copies a row-major `rows x width` part of A to column-major W.
+pub(super) unsafe fn transpose_in(
+    a: *const f64,
+    lda: usize,
+    (rows, width): (usize, usize),
+    w: *mut f64,
+    ldw: usize,
+) {
+    const UNIT: usize = 8;
+    /// A row's piece is too short for the processor to see where the next one begins.
+    const AHEAD: usize = UNIT;
+    // SAFETY: passed on from the caller.
+    unsafe {
+        let mut i = 0;
+        while i + UNIT <= rows {
+            let from = a.add(i * lda);
+            for j in 0..width {
+                if j % UNIT == 0 {
+                    for r in AHEAD..AHEAD + UNIT {
+                        ask_for(from.wrapping_add(r * lda + j), 1);
+                    }
+                }
+                let to = w.add(j * ldw + i);
+                ask_for(to.wrapping_add(AHEAD), 1);
+                for r in 0..UNIT {
+                    *to.add(r) = *from.add(r * lda + j);
+                }
+            }
+            i += UNIT;
+        }
+        for i in i..rows {
+            for j in 0..width {
+                *w.add(j * ldw + i) = *a.add(i * lda + j);
+            }
+        }
+    }
+}
+
+/// Copies L1, of `width` rows and columns, element (i, j) at `l1 + i * rs + j * cs`, to row-major A.
+pub(super) unsafe fn copy_out(
+    l1: *const f64,
+    (rs, cs): (usize, usize),
+    width: usize,
+    a: *mut f64,
+    lda: usize,
+) {
+    /// So many rows at a time: their lines of A stay in the first cache, and one of L1 is all of a column's.
+    const UNIT: usize = 8;
+    // SAFETY: passed on from the caller.
+    unsafe {
+        for first in (0..width).step_by(UNIT) {
+            let rows = first..(first + UNIT).min(width);
+            for j in 0..width {
+                for i in rows.clone() {
+                    *a.add(i * lda + j) = *l1.add(i * rs + j * cs);
+                }
+            }
+        }
+    }
+}

@@ -383,7 +383,8 @@ pub struct Overrides {
     pub job: Option<String>,
 
     /// What to do with memory an earlier start left: continue from it if it is there, remove it, or
-    /// insist on it [default: auto]
+    /// insist on it. All launches of a run under `skt-hpl run` are one start: `never` keeps what that run has saved itself
+    /// [default: auto]
     #[arg(long, value_name = "NAME", value_parser = restart(), help_heading = PROTECT)]
     pub restart: Option<Restart>,
 

@@ -97,6 +97,26 @@ fn restart_never_and_require() {
     assert_eq!(resumed_at(&scene.expect_finished(ran)), None);
 }
 
+/// A supervised run is one run, however often it is launched: `--restart never` removes what others have left, whichever launch
+/// comes to look first, and never what the run itself has.
+#[test]
+fn restart_never_keeps_what_earlier_launches_of_a_supervised_run_have_saved() {
+    let scene = Scene::new(2, 2);
+    scene.strike("iteration:1:9:kill");
+    let mut scene = scene.protect(&["--restart", "never"]);
+    scene.also("SKT_RUN_ID", "supervised");
+    // Its first launch came to nothing, so the second finds what another run has left.
+    scene.also("SKT_INCARNATION", "2");
+    let ran = scene.strike("iteration:1:19:kill");
+    assert_eq!(resumed_at(&ran), None, "{}", ran.told());
+    scene.lose(1);
+    scene.also("SKT_INCARNATION", "3");
+    let ran = scene.strike("iteration:0:5:kill");
+    assert!(resumed_at(&ran).is_some(), "{}", ran.told());
+    scene.also("SKT_INCARNATION", "4");
+    assert!(resumed_at(&scene.finish()).is_some());
+}
+
 #[test]
 fn another_problem_under_the_same_name_is_refused() {
     let scene = Scene::new(2, 2);

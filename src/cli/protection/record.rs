@@ -31,6 +31,35 @@ pub(super) fn rounds_otherwise(one: u64, other: u64) -> bool {
     one >> 32 == other >> 32 && one != other
 }
 
+/// Who is supervised marks its runs by this in the lower half of their numbers, so that what lies about says whose it is. Small
+/// enough that ranks can find the greatest number of all by MPI (`checkpoint/world.rs`), which compares as if there were signs.
+fn mark(own: &str) -> u64 {
+    xxh3_64(own.as_bytes()) >> 2
+}
+
+/// The number of a run that begins: by the clock, supervised as `own` if at all. Clocks differ: it is greater than that of the
+/// `latest` that has left something.
+pub(super) fn run_number(clock: u128, own: Option<&str>, latest: Option<u128>) -> u128 {
+    let lower = own.map_or(clock as u64, mark);
+    let number = |upper: u64| u128::from(upper) << 64 | u128::from(lower);
+    let fresh = number((clock >> 64) as u64);
+    match latest {
+        Some(latest) if latest >= fresh => number(((latest >> 64) as u64).saturating_add(1)),
+        _ => fresh,
+    }
+}
+
+/// Whether a run with that number is the supervised run `own`, in whichever of its launches it began.
+pub(super) fn is_of(run: u128, own: &str) -> bool {
+    run as u64 == mark(own)
+}
+
+/// Whether a result was computed in the supervised run `own`.
+pub(super) fn was_kept_by(bytes: &[u8], own: &str) -> bool {
+    serde_json::from_slice::<Record>(bytes)
+        .is_ok_and(|record| record.run_id.as_deref() == Some(own))
+}
+
 /// What was kept, sorted out.
 #[derive(Default)]
 pub(super) struct Kept {
@@ -72,6 +101,7 @@ pub(super) fn sort<'r>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkpoint::world::NOTHING;
     use crate::params::Rng;
     use crate::report::test_values::{outcome, params};
 
@@ -114,6 +144,30 @@ mod tests {
         let all = [(0, record(10, Some("b")))];
         assert_eq!(sorted(&all, &[10], Some("a"), false), (vec![], true));
         assert_eq!(sorted(&all, &[10], Some("a"), true), (vec![0], false));
+    }
+
+    #[test]
+    fn a_run_is_later_than_what_lies_there_and_says_whose_it_is() {
+        let clock = 100 << 64 | 7;
+        assert_eq!(run_number(clock, None, None), clock);
+        assert_eq!(run_number(clock, None, Some(clock - 1)), clock);
+        for latest in [clock, clock + 1, 200 << 64, 200 << 64 | u128::from(u64::MAX)] {
+            for own in [None, Some("a")] {
+                let number = run_number(clock, own, Some(latest));
+                assert!(number > latest, "{number:x} after {latest:x}");
+                assert_eq!(own.is_some(), is_of(number, "a"));
+            }
+        }
+        assert!(is_of(run_number(clock, Some("a"), None), "a"));
+        assert!(!is_of(run_number(clock, Some("b"), None), "a"));
+        for own in 0..1000 {
+            let number = run_number(clock, Some(&own.to_string()), None);
+            assert!(number as u64 + 1 < NOTHING, "{number:x}");
+        }
+        assert!(was_kept_by(&record(10, Some("a")), "a"));
+        for other in [record(10, None), record(10, Some("b")), b"{".to_vec()] {
+            assert!(!was_kept_by(&other, "a"));
+        }
     }
 
     #[test]

@@ -19,7 +19,21 @@ use crate::input::settings::{self, Restart};
 use crate::lu::unix_seconds;
 use crate::memory::{MemoryError, bus};
 use crate::storage::choice::Stock;
-use crate::supervise::start::launcher::own_run_id;
+use crate::supervise::start::launcher::{own_incarnation, own_run_id};
+
+/// Whether this is a later launch of a supervised run. All ranks together, by rank 0's word.
+fn launched_before(comm: &Comm) -> bool {
+    let mut said = [u8::from(own_run_id().is_some() && own_incarnation() > 1)];
+    comm.broadcast(&mut said, 0);
+    said == [1]
+}
+
+/// One rank's number of a run, at all.
+pub(super) fn told_by(comm: &Comm, teller: usize, run: u128) -> u128 {
+    let mut number = run.to_le_bytes().to_vec();
+    comm.broadcast_bytes(&mut number, teller);
+    u128::from_le_bytes(number.try_into().expect("sixteen bytes"))
+}
 
 impl<'a> Guardian<'a> {
     /// Looks at what an earlier start left. All ranks together; all end alike. `tests` are the
@@ -61,7 +75,9 @@ impl<'a> Guardian<'a> {
             started_unix_s,
         };
         let restart = if begun { Restart::Auto } else { settings.restart };
-        if restart == Restart::Never {
+        // A supervised run is one run however often it is launched: what its earlier launches have left is its own.
+        let again = restart == Restart::Never && launched_before(comm);
+        if restart == Restart::Never && !again {
             this.clean(node)?;
             this.arrival = gather();
         }
@@ -73,11 +89,28 @@ impl<'a> Guardian<'a> {
             }
             opened => opened?,
         };
+        if again && this.storage_gone.is_none() && !this.has_own() {
+            // Earlier launches did not come as far as to remove what others have left.
+            this.clean(node)?;
+            this.arrival = gather();
+            this.level2 = Level2::open(comm, node, settings, &this.domain)?;
+        }
         this.take_stock(node, tests, rounding)?;
         if restart == Restart::Require && !this.continued {
             return Err(StartError::Nothing { job: settings.job.clone() }.into());
         }
         Ok(this)
+    }
+
+    /// Whether anything here was left by an earlier launch of this very supervised run. The same on every rank.
+    fn has_own(&self) -> bool {
+        let Some(own) = own_run_id() else { return false };
+        let none = Stock::default();
+        let stock = self.level2.as_ref().map_or(&none, |level2| &level2.stock);
+        let in_memory = [self.arrival.run, self.arrival.latest].into_iter().flatten();
+        let on_storage = stock.whole.iter().map(|about| about.run);
+        in_memory.chain(on_storage).any(|run| record::is_of(run, &own))
+            || stock.results.iter().any(|(_, bytes)| record::was_kept_by(bytes, &own))
     }
 
     /// Sorts out the run that memory belongs to and the results it holds.
@@ -128,11 +161,8 @@ impl<'a> Guardian<'a> {
             self.clean(node)?;
             self.level2 = Level2::open(self.comm, node, self.settings, &self.domain)?;
         }
-        let mut number = new_run().to_le_bytes().to_vec();
-        self.comm.broadcast_bytes(&mut number, 0);
-        let fresh = u128::from_le_bytes(number.try_into().expect("sixteen bytes"));
-        // Clocks differ: whatever lies here, what begins now is later.
-        self.fresh_run = fresh.max(latest.map_or(0, |latest| latest.saturating_add(1)));
+        let number = record::run_number(new_run(), own.as_deref(), latest);
+        self.fresh_run = told_by(self.comm, 0, number);
         self.continued = something && !stale;
         self.run.set(self.arrival.run.filter(|_| self.continued).unwrap_or(self.fresh_run));
         Ok(())

@@ -22,6 +22,11 @@ pub fn own_run_id() -> Option<String> {
 /// Name of the environment variable that counts the launches of a run, from 1.
 pub const INCARNATION_VAR: &str = "SKT_INCARNATION";
 
+/// Which launch of its run this process is of; the first where no supervisor says.
+pub fn own_incarnation() -> u32 {
+    std::env::var(INCARNATION_VAR).ok().and_then(|number| number.parse().ok()).unwrap_or(1)
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Launcher {

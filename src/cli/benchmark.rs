@@ -505,6 +505,9 @@ impl Job<'_> {
         if loaded.settings.goes_on() {
             stand_by(comm, &cast.seats, teller);
         }
+        if let Some(guardian) = guardian {
+            guardian.follow(teller);
+        }
         // It is no secret how a test ends that could not: all ranks are here whatever came of it.
         let power = power::sum(comm, watcher.measured.as_ref(), self.run.hosts);
         let mut bytes = Vec::new();

@@ -37,8 +37,9 @@ pub struct Level2<'a> {
     files: Vec<Files>,
     /// What lay there when the run began; the same on every rank.
     pub stock: Stock,
-    /// What could not be believed counts for the first test of a start alone: later ones cannot have left anything.
-    first: Cell<bool>,
+    /// The first test of this start that storage was asked about. What lay there counts for that one alone, on all ranks, whether
+    /// they have a part in it or not: later ones cannot have left anything.
+    first: Cell<Option<u32>>,
 }
 
 /// The folder of a job on the node of this failure domain, where there is a second level.
@@ -158,8 +159,13 @@ impl<'a> Level2<'a> {
             // Everybody sees all of them.
             (seats, files) = (Vec::new(), Vec::new());
         }
-        let first = Cell::new(true);
+        let first = Cell::new(None);
         Ok(Some(Self { settings: level2, shelf, seat, seats, files, stock, first }))
+    }
+
+    /// The run comes to test `number`. All ranks together.
+    pub fn comes_to(&self, number: u32) {
+        self.first.set(self.first.get().or(Some(number)));
     }
 
     /// Whose files of test `number` lie with which rank, those of the best epoch preferred: a position goes where its file
@@ -217,7 +223,7 @@ impl<'a> Level2<'a> {
         in_place: bool,
         helpers: Helpers,
     ) -> Storage {
-        let first = self.first.replace(false);
+        let first = self.first.get() == Some(number);
         Storage {
             shelf: self.shelf.clone(),
             sight: self.settings.scope,

@@ -608,6 +608,39 @@ fn a_sweep_goes_on_in_its_third_test_without_memory() {
     assert_eq!(ran.out.matches("PASSED").count(), 4, "{}", ran.told());
 }
 
+/// All memory is gone between two launches of a supervised run: what it has on storage is its own, too.
+#[test]
+fn restart_never_keeps_what_a_supervised_run_has_on_storage() {
+    let mut scene = stored(2, 2).protect(&["--restart", "never"]);
+    scene.scene.also("SKT_RUN_ID", "supervised");
+    scene.strike("manifest-whole:0:2:kill");
+    lose_all(&scene);
+    scene.scene.also("SKT_INCARNATION", "2");
+    let ran = finish(&scene);
+    assert!(from_storage(&ran), "{}", ran.told());
+}
+
+/// Ranks that have no part in the first test of a start know no less of what lay on storage then than the others.
+#[test]
+fn ranks_that_were_idle_in_the_first_test_go_along_in_the_next() {
+    let sweep = Scene::of(2, 2, LONGER).grids(&[(1, 2), (2, 2)]).protect(&["--checkpoint", "2"]);
+    let scene = Stored::of(sweep, "1");
+    scene.strike("iteration:1:40:kill");
+    fs::write(folder(&scene).join("result-9"), "garbage").unwrap();
+    let ran = finish(&scene);
+    assert!(ran.err.contains("not believed") && resumed_at(&ran).is_some(), "{}", ran.told());
+    // The same where the first test is fetched: what memory has from then on is one run's, on all ranks.
+    scene.strike("manifest-whole:0:2:kill");
+    for position in 0..2 {
+        scene.lose(position);
+    }
+    let ran = scene.strike("iteration:3:20:kill");
+    assert!(from_storage(&ran), "{}", ran.told());
+    let ran = finish(&scene);
+    assert!(ran.err.contains("test 2 goes on"), "{}", ran.told());
+    assert!(!ran.err.contains("test 1 goes on"), "{}", ran.told());
+}
+
 #[test]
 fn a_dir_that_cannot_be_used_is_told_before_anything_begins() {
     let scene = Scene::new(2, 2);

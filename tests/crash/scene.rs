@@ -96,6 +96,20 @@ impl Scene {
         self
     }
 
+    /// A sweep over these grids, none larger than the one it began with.
+    #[allow(dead_code)] // not in tests/nonstop
+    pub fn grids(mut self, grids: &[(usize, usize)]) -> Self {
+        let list = |size: fn(&(usize, usize)) -> usize| {
+            grids.iter().map(|grid| size(grid).to_string()).collect::<Vec<_>>().join(",")
+        };
+        let (p, q) = (list(|grid| grid.0), list(|grid| grid.1));
+        for (flag, sizes) in [("-p", p), ("-q", q)] {
+            let at = self.solver.iter().position(|word| word == flag).expect("there is a grid");
+            self.solver[at + 1] = sizes;
+        }
+        self
+    }
+
     pub fn protect(mut self, args: &[&str]) -> Self {
         self.protect.extend(args.iter().map(|arg| arg.to_string()));
         self

@@ -82,7 +82,7 @@ impl Guardian<'_> {
         players: &[Player],
     ) -> Option<Vec<Option<usize>>> {
         let positions = self.layout(params).positions();
-        let level2 = self.level2.as_ref();
+        let level2 = self.level2.as_ref().inspect(|level2| level2.comes_to(number as u32));
         let files = level2.and_then(|level2| level2.files_of(number as u32, digest));
         let files = files.as_ref().map(|(nodes, found)| Lying { nodes, found });
         let nobody_keeps = players.iter().all(|player| player.kept.is_none());

@@ -5,6 +5,7 @@
 use super::account::{Account, STATE_BYTES};
 use super::guard::{Guard, Whose};
 use super::record::Record;
+use super::stock::told_by;
 use super::{Guardian, dedicated, words};
 use crate::checkpoint::level2::{Storage, patiently};
 use crate::checkpoint::mpi::{Group, Positions};
@@ -228,6 +229,14 @@ impl Guardian<'_> {
         for (number, record) in &self.finished {
             let bytes = serde_json::to_vec(record).expect("plain values have a JSON form");
             checkpointer.record(*number, &bytes);
+        }
+    }
+
+    /// A test may have gone on from storage, as another run: so have all ranks then, those that had no part in it included. All
+    /// ranks together, by the word of one that had.
+    pub fn follow(&self, teller: usize) {
+        if self.level2.is_some() {
+            self.run.set(told_by(self.comm, teller, self.run.get()));
         }
     }
 

@@ -800,6 +800,36 @@ fn unstash(job: &Job, position: u32, stash: &[(Part, Vec<u8>)]) {
     }
 }
 
+/// A node that was away while a sweep went on has memory of an earlier test of this very run, of the same epoch even: it counts
+/// as lost.
+#[test]
+fn memory_of_an_earlier_test_on_one_node_is_not_used() {
+    let base = job(2, 2, Method::SelfCheckpoint, 1);
+    let second = |job: &Job| {
+        let mut second = job.clone();
+        second.test = 1;
+        second
+    };
+    let truth = finished(with_job(&base, |job| {
+        let second = second(job);
+        let ends = launch(&second, &[]);
+        std::mem::forget(second);
+        ends
+    }));
+    with_job(&base, |job| {
+        launch(job, &[(2, Point::Iteration, 5)]);
+        let old = stash(job, 2);
+        job.depot.clean().unwrap();
+        let second = second(job);
+        launch(&second, &[(0, Point::Iteration, 5)]);
+        unstash(&second, 2, &old);
+        let ends = launch(&second, &[]);
+        assert!(matches!(ends[0], End::Done(_, Some(4))), "{:?}", ends[0]);
+        assert!(finished(ends) == truth);
+        std::mem::forget(second);
+    });
+}
+
 #[test]
 fn memory_of_an_earlier_run_on_one_node_is_not_used() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);

@@ -59,20 +59,25 @@ pub(super) struct Known {
 
 impl Known {
     /// Which run is in progress was decided when it was looked for; memory of any other is a stranger's.
-    pub(super) fn new(facts: Vec<Fact>, test: &Test, config: &Config) -> Result<Self, StartError> {
+    pub(super) fn new(
+        mut facts: Vec<Fact>,
+        test: &Test,
+        config: &Config,
+    ) -> Result<Self, StartError> {
         let run = facts[0].run;
-        let mut headers: Vec<Option<Header>> =
-            facts.iter().map(|f| f.header.clone().filter(|h| h.id.run == run)).collect();
-        if let Some(other) = headers.iter().flatten().find(|h| !belongs(h, test, config)) {
-            // Memory of an earlier test of this run is left over from its clean-up; any other
-            // difference means that something else was started under this name.
-            if headers.iter().flatten().all(|h| h.id.test < test.index) {
-                headers.iter_mut().for_each(|h| *h = None);
-            } else {
-                return Err(another(other, config));
-            }
+        // Of another test of this run is what its clean-up has left, or what a node has that was away while the sweep went on.
+        // It says nothing of this one, nor does its digest, though it may name an epoch of the same number.
+        let other_test = |h: &Header| h.id.run == run && h.id.test != test.index;
+        for fact in &mut facts {
+            fact.header.take_if(|header| other_test(header));
         }
-        Ok(Self { facts, headers })
+        let headers: Vec<Option<Header>> =
+            facts.iter().map(|f| f.header.clone().filter(|h| h.id.run == run)).collect();
+        // Any other difference means that something else was started under this name.
+        match headers.iter().flatten().find(|h| !belongs(h, test, config)) {
+            Some(other) => Err(another(other, config)),
+            None => Ok(Self { facts, headers }),
+        }
     }
 
     pub(super) fn run(&self) -> u128 {
@@ -327,20 +332,33 @@ mod tests {
     }
 
     #[test]
-    fn of_another_test_only_an_earlier_ones_memory_is_passed_over() {
+    fn memory_of_another_test_of_the_run_is_as_good_as_lost() {
         let (test, config) = asked();
-        let with = |index: u32| {
-            let mut all = facts([true; 4]);
+        for index in [test.index - 1, test.index + 1] {
+            let mut all = saved();
             all[1].header.as_mut().unwrap().id.test = index;
-            all
-        };
-        let why = Known::new(with(test.index + 1), &test, &config).unwrap_err().to_string();
-        assert!(why.contains("test 4, N = 100, NB = 10, grid 2 x 2, or other settings"), "{why}");
-        // One that is earlier among those of this one: this one's cannot be told from it.
-        assert!(Known::new(with(test.index - 1), &test, &config).is_err());
+            let known = Known::new(all, &test, &config).unwrap();
+            assert!(known.header(1).is_none() && known.header(0).is_some());
+            let pairs = setup(vec![vec![0, 1], vec![2, 3]]);
+            let Decision::Restore(recovery) = known.decide(&pairs, false, None) else {
+                panic!("one of each group is lost at most");
+            };
+            assert_eq!(recovery.lost, [1]);
+            // It has an epoch of that number, too, but that is not what was lost.
+            assert_eq!(known.root_once_held(1, &recovery), None);
+            let mut all = saved();
+            all.iter_mut().flat_map(|fact| &mut fact.header).for_each(|h| h.id.test = index);
+            assert!(!Known::new(all, &test, &config).unwrap().tells());
+        }
+    }
+
+    #[test]
+    fn memory_of_something_else_under_this_name_is_refused() {
+        let (test, config) = asked();
         let mut all = facts([true; 4]);
-        all.iter_mut().flat_map(|fact| &mut fact.header).for_each(|h| h.id.test -= 1);
-        assert!(!Known::new(all, &test, &config).unwrap().tells());
+        all[1].header.as_mut().unwrap().id.n += 1;
+        let why = Known::new(all, &test, &config).unwrap_err().to_string();
+        assert!(why.contains("N = 101, NB = 10, grid 2 x 2, or other settings"), "{why}");
         let mut all = facts([true; 4]);
         all[3].header.as_mut().unwrap().id.layout = ChecksumLayout::Grid.to_byte();
         let why = Known::new(all, &test, &config).unwrap_err().to_string();

@@ -70,7 +70,7 @@ pub struct Renamed {
     pub trouble: Option<String>,
 }
 
-/// Results of finished tests take little; a sweep of some hundred tests fits.
+/// Room for results of finished tests to begin with: those of some sixty to a hundred. More is made when they need it.
 pub(super) const LEDGER_BYTES: usize = 256 * 1024;
 
 impl Holding {
@@ -187,6 +187,34 @@ impl Holding {
             },
             a,
         ))
+    }
+
+    /// Makes room for more results, so many bytes at least; those that are there stay.
+    pub fn extend_results(
+        &mut self,
+        depot: &Depot,
+        position: usize,
+        more: usize,
+    ) -> Result<(), MemoryError> {
+        let number = position as u32;
+        let done = self.named.iter_mut().find(|named| named.part == Part::Done);
+        let done = done.expect("results are one of the parts");
+        let name = || depot.name(number, Part::Done);
+        // What lies under the name may be somebody else's by now.
+        if !depot.has_name(number, done) {
+            return Err(MemoryError::Missing(name()));
+        }
+        let there = self.done.bytes();
+        let len = there + there.max(more.next_multiple_of(LEDGER_BYTES));
+        let region = depot.extend(number, Part::Done, len)?;
+        *done = Named::new(Part::Done, &region).map_err(|source| MemoryError::Os {
+            what: "cannot keep open",
+            path: name().into(),
+            source,
+        })?;
+        self.watched = self.head.watch(number, &self.named);
+        self.done = Ledger::new(region);
+        Ok(())
     }
 
     /// What was saved.

@@ -309,7 +309,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// False if there is no room for it.
     pub fn record(&mut self, test: u32, bytes: &[u8]) -> bool {
         let entry = Entry { run: self.header.id.run, test, bytes: bytes.to_vec() };
-        self.holding.done.append(&entry)
+        if self.holding.done.append(&entry) {
+            return true;
+        }
+        let position = self.position();
+        let extended = self.holding.extend_results(&self.depot, position, entry.room());
+        extended.is_ok() && self.holding.done.append(&entry)
     }
 
     /// The test is over: removes its memory, results of finished tests apart. Every rank calls this, after

@@ -339,17 +339,14 @@ impl Job<'_> {
         let comm = self.world.comm();
         let loaded = &self.run.loaded;
         self.open_reports()?;
+        let mut ahead = match self.out_of_turn() {
+            Some((number, params)) => Some((number, self.outcome(number, &params)?)),
+            None => None,
+        };
         for (number, params) in loaded.tests().enumerate() {
-            set_phase("preparing a test");
-            self.kept.story.comes_to(number);
-            let saved = self.guardian.as_ref().and_then(|g| g.finished(number)).cloned().map(Ok);
-            let outcome = match saved.or_else(|| self.kept.finished.get(number).cloned()) {
-                Some(finished) => finished.map(Some),
-                None => match self.solve(number, &params) {
-                    Err(Trouble::Ended(ended)) => return Err(ended),
-                    Err(Trouble::Skipped(why)) => Err(why),
-                    Ok(outcome) => Ok(outcome),
-                },
+            let outcome = match ahead.take_if(|(ahead, _)| *ahead == number) {
+                Some((_, outcome)) => outcome,
+                None => self.outcome(number, &params)?,
             };
             let told = self.kept.story.told;
             if let Some(reports) = self.kept.reports.as_mut().filter(|r| r.tests == number) {
@@ -387,6 +384,54 @@ impl Job<'_> {
         }
         comm.broadcast(&mut failed, 0);
         Ok(exit(failed))
+    }
+
+    /// A test that was under way when the last launch ended, while one before it has no result any more: that would take its
+    /// memory, with all that was computed of it, so it comes first. The same on all ranks.
+    fn out_of_turn(&self) -> Option<(usize, TestParams)> {
+        let guardian = self.guardian.as_ref()?;
+        let number = guardian.under_way()?;
+        let tests: Vec<TestParams> = self.run.loaded.tests().take(number + 1).collect();
+        let (params, before) = tests.split_last().filter(|(_, before)| before.len() == number)?;
+        // Tests without blocks are not kept, and take no memory.
+        let open = |test: &usize| before[*test].n > 0 && guardian.finished(*test).is_none();
+        let lacking: Vec<String> =
+            (0..number).filter(open).map(|test| (test + 1).to_string()).collect();
+        if lacking.is_empty() {
+            return None;
+        }
+        if self.world.comm().rank() == 0 {
+            let (tests, they) = match lacking.len() {
+                1 => ("test", "has no result any more: it is run again"),
+                _ => ("tests", "have no results any more: they are run again"),
+            };
+            let lacking = lacking.join(", ");
+            say(format_args!(
+                "{tests} {lacking} {they} after test {}, which was under way",
+                number + 1
+            ));
+        }
+        Some((number, params.clone()))
+    }
+
+    /// What came of a test, solved here and now unless it was before: why there is nothing to tell if it was skipped. An error
+    /// ends the run.
+    fn outcome(
+        &mut self,
+        number: usize,
+        params: &TestParams,
+    ) -> Result<Result<Option<Outcome>, String>, Ended> {
+        set_phase("preparing a test");
+        self.kept.story.comes_to(number);
+        let saved = self.guardian.as_ref().and_then(|g| g.finished(number)).cloned().map(Ok);
+        match saved.or_else(|| self.kept.finished.get(number).cloned()) {
+            Some(finished) => Ok(finished.map(Some)),
+            None => match self.solve(number, params) {
+                Err(Trouble::Ended(ended)) => Err(ended),
+                Err(Trouble::Skipped(why)) => Ok(Err(why)),
+                Ok(outcome) => Ok(Ok(outcome)),
+            },
+        }
     }
 
     /// The position of each rank in a test; where losses are survived, of those that are left. And this rank's, if it is one

@@ -202,6 +202,26 @@ impl Depot {
         made
     }
 
+    /// Makes a part in POSIX memory longer, by zero bytes that are really there, and opens it. What it holds stays, and whoever
+    /// has it mapped sees as much of it as before.
+    pub fn extend(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
+        let name = self.name(position, part);
+        let Some((path, 4096)) = self.file(position, part) else {
+            return Err(MemoryError::NotOurs { name, why: "such memory does not grow".into() });
+        };
+        let file = private_file().open(&path).map_err(|source| MemoryError::Os {
+            what: "cannot open",
+            path: path.clone(),
+            source,
+        })?;
+        let there = self.is_ours(&file, &path, &name)?.len() as usize;
+        if len > there {
+            room(&file, &path, len - there)?;
+            reserve(&file, &path, there, len)?;
+        }
+        self.open(position, part)
+    }
+
     /// Opens an existing part to work in. The head is locked: two processes never share a position.
     pub fn open(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
         self.open_as(position, part, true)
@@ -578,6 +598,25 @@ mod tests {
             stores.push(Store::HugeTlbfs);
         }
         stores
+    }
+
+    #[test]
+    fn a_part_that_is_made_longer_keeps_what_it_holds() {
+        let depot = Depot::new(Store::SysV, &format!("t-longer-{}", std::process::id())).unwrap();
+        let mut before = depot.create(1, Part::Done, 5000).unwrap();
+        before.bytes_mut().fill(7);
+        let mut longer = depot.extend(1, Part::Done, 9000).unwrap();
+        assert_eq!((before.len(), longer.len()), (5000, 9000));
+        assert!(longer.bytes()[..5000] == *before.bytes());
+        assert!(longer.bytes()[5000..].iter().all(|&byte| byte == 0));
+        longer.bytes_mut()[8999] = 9;
+        assert_eq!(depot.open(1, Part::Done).unwrap().bytes()[8999], 9);
+        // Nothing is lost where there is as much already, nor where there is no room.
+        assert_eq!(depot.extend(1, Part::Done, 10).unwrap().bytes(), longer.bytes());
+        assert!(matches!(depot.extend(1, Part::Done, 1 << 60), Err(MemoryError::NoRoom { .. })));
+        assert_eq!(depot.open(1, Part::Done).unwrap().bytes(), longer.bytes());
+        assert!(matches!(depot.extend(2, Part::Done, 10), Err(MemoryError::Os { .. })));
+        depot.unlink(1, Part::Done);
     }
 
     #[test]

@@ -27,9 +27,21 @@ pub struct Entry {
     pub bytes: Vec<u8>,
 }
 
+impl Entry {
+    /// Room that it takes.
+    pub fn room(&self) -> usize {
+        RECORD_HEAD + self.bytes.len()
+    }
+}
+
 impl Ledger {
     pub fn new(region: Region) -> Self {
         Self { region }
+    }
+
+    /// Bytes it takes: records, and what is free.
+    pub fn bytes(&self) -> usize {
+        self.region.len()
     }
 
     fn record(&self, at: usize) -> Option<(Entry, usize)> {
@@ -65,8 +77,7 @@ impl Ledger {
         while let Some((_, next)) = self.record(at) {
             at = next;
         }
-        let Some(room) = self.region.bytes_mut().get_mut(at..at + RECORD_HEAD + entry.bytes.len())
-        else {
+        let Some(room) = self.region.bytes_mut().get_mut(at..at + entry.room()) else {
             return false;
         };
         let (head, body) = room.split_at_mut(RECORD_HEAD);

@@ -39,6 +39,57 @@ fn a_sweep_goes_on_in_its_third_test() {
     }
 }
 
+/// More results than a position has room for when it begins: it takes more, and a restart has all of them.
+#[test]
+fn a_sweep_of_two_hundred_tests_goes_on() {
+    let list = |numbers: std::ops::RangeInclusive<usize>| {
+        numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(",")
+    };
+    let (nbmins, ndivs) = (list(1..=20), list(2..=11));
+    let sweep = ["-n", "60", "--nb", "10", "--nbmin", &nbmins, "--ndiv", &ndivs];
+    let scene = Scene::of(1, 2, &sweep).protect(&["--checkpoint", "1"]);
+    let first = scene.strike("solve-begin:1:190:kill");
+    assert!(!first.err.contains("no room"), "{}", first.told());
+    scene.lose(0);
+    let ran = scene.finish();
+    assert_eq!(results(&ran).len(), 200, "{}", ran.told());
+    for line in results(&first) {
+        assert!(ran.out.contains(&line), "{line}: {}", ran.told());
+    }
+    assert!(ran.err.contains("test 190 goes on"), "{}", ran.told());
+}
+
+/// The nodes that had the result of a finished test are gone, and the test under way has lost no more than it survives: it is
+/// gone on with, and what has no result any more is run again.
+#[test]
+fn a_test_under_way_is_not_given_up_for_an_earlier_one_whose_result_is_lost() {
+    let scene = Scene::of(2, 2, SMALL).grids(&[(1, 2), (2, 2)]).protect(&[
+        "--checkpoint",
+        "1",
+        "--layout",
+        "grid",
+    ]);
+    for later in ["iteration:3:9:kill", "solve-begin:3:1:kill"] {
+        scene.strike(later);
+        scene.lose(0);
+        scene.lose(1);
+        let ran = scene.finish();
+        assert!(ran.err.contains("test 2 goes on from boundary"), "{}", ran.told());
+        assert!(ran.err.contains("test 1 has no result any more"), "{}", ran.told());
+        assert_eq!(results(&ran).len(), 2, "{}", ran.told());
+    }
+    // Struck again while the earlier one is run again: the later one has its result.
+    scene.strike("iteration:3:9:kill");
+    scene.lose(0);
+    scene.lose(1);
+    let ran = scene.strike("iteration:0:35:kill");
+    assert!(ran.err.contains("test 2 goes on from boundary"), "{}", ran.told());
+    let ran = scene.finish();
+    assert!(ran.err.contains("test 1 goes on from boundary"), "{}", ran.told());
+    assert!(!ran.err.contains("test 2 goes on"), "{}", ran.told());
+    assert_eq!(results(&ran).len(), 2, "{}", ran.told());
+}
+
 /// A BLAS rounds by the shape of a call. Saves drain the pipeline where the undisturbed run does not save; enough
 /// columns that several blocks are multiplied at a time.
 #[test]

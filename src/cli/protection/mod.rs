@@ -73,8 +73,17 @@ impl Guardian<'_> {
         found.map(|(_, record)| &record.outcome)
     }
 
-    /// The position of each rank in test `number`: where its node's memory is, or its file. Of `players`, who may lose some of
-    /// their number, each keeps its own. None if they are too few.
+    /// The test that was under way when the last launch ended, if it has no result. The same on every rank.
+    pub fn under_way(&self) -> Option<usize> {
+        let open = |test: &u32| self.finished(*test as usize).is_none();
+        let stock = self.level2.as_ref().map(|level2| &level2.stock);
+        let stored = stock.and_then(|stock| stock.whole.iter().max_by_key(|about| about.key()));
+        let stored = stored.map(|about| about.test);
+        self.arrival.test.filter(open).or(stored.filter(open)).map(|test| test as usize)
+    }
+
+    /// The position of each rank in test `number`, to which all come together: where its node's memory is, or its file. Of
+    /// `players`, who may lose some of their number, each keeps its own. None if they are too few.
     pub fn place(
         &self,
         (number, digest): (usize, u64),

@@ -57,13 +57,13 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
         assert!((ours / bare - 1.0).abs() < 1e-9, "{ours} {bare}");
     }
     assert!(plan.node_memory <= plan.node_budget && plan.node_budget < inputs.memory);
-    let copies = match checksums {
-        true => 1.0,
-        false => (plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums) / plan.rank.matrix,
-    };
-    let ranks = inputs.ranks_per_node as usize;
-    let on = memory_need::OnNode { ranks, copies, checksums: usize::from(checksums), means };
-    memory_need::fits([test], on, plan.node_budget as u128).unwrap();
+    let kept = plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums;
+    let copies = (!checksums).then_some(kept / plan.rank.matrix);
+    let (ranks, keepers) = (inputs.ranks_per_node as usize, (0, 0));
+    let checksums_columns = usize::from(checksums);
+    let on = memory_need::OnNode { ranks, keepers, copies, checksums: checksums_columns, means };
+    let room = memory_need::Room { memory: plan.node_budget as u128, huge_pages: None };
+    memory_need::fits([test], |_| on, room).unwrap();
     // The solver takes the settings without a word, and they say what the plan says.
     let mut layers = Layers::new();
     layers.toml(advice.skt_toml.as_bytes(), "skt.toml");

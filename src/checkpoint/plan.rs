@@ -239,11 +239,19 @@ impl Scheme {
     /// paper's equations 6 to 8, for any number of losses and layout).
     pub fn available(&self, size: usize) -> f64 {
         let checksum = self.layout.spread().parity_share(size, self.losses);
-        1.0 / match self.method {
-            Method::SelfCheckpoint => 2.0 + 2.0 * checksum,
-            Method::Double => 3.0 + 2.0 * checksum,
-            Method::Single => 2.0 + checksum,
-            Method::Disk => 1.0 + checksum,
+        let copies = match self.method {
+            Method::SelfCheckpoint | Method::Single => 2.0,
+            Method::Double => 3.0,
+            Method::Disk => 1.0,
+        };
+        1.0 / (copies + self.checksums() as f64 * checksum)
+    }
+
+    /// How many checksums of its matrices a group keeps at a time.
+    pub fn checksums(&self) -> usize {
+        match self.method {
+            Method::SelfCheckpoint | Method::Double => 2,
+            Method::Single | Method::Disk => 1,
         }
     }
 }

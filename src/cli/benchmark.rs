@@ -32,9 +32,9 @@ use crate::cores;
 use crate::course::Recorder;
 use crate::faults::{self, Point, hit};
 use crate::input::Loaded;
-use crate::input::memory_need::{Means, OnNode, enough_ranks, fits};
+use crate::input::memory_need::{Means, OnNode, Room, enough_ranks, fits};
 use crate::lu::{Context, Milestone, Observer, Seat, Start, own_part, solve_test};
-use crate::memory::{self, Depot};
+use crate::memory::{self, Depot, Store};
 use crate::outcome::Outcome;
 use crate::params::TestParams;
 use crate::report::machine::Machine;
@@ -93,7 +93,8 @@ pub fn run(flags: &BenchFlags) -> Exit {
     proposal.needs(helpers_fit(&loaded, &world));
     proposal.needs(helpers_start(&loaded));
     proposal.needs(aside);
-    proposal.needs(room(&node, &loaded, threads).map_err(|why| Ended::new(Exit::BadInput, why)));
+    proposal
+        .needs(room(comm, &node, &loaded, threads).map_err(|why| Ended::new(Exit::BadInput, why)));
     let ground = protection.and_then(|p| proposal.needs(Ground::prepare(p, comm.rank())));
     let mut pool = pins::pool(threads, &pins);
     let common = agreement::agree(comm, proposal, choice).and_then(|agreed| {
@@ -160,21 +161,48 @@ fn refuse(world: &World, exit: Exit, why: &str) -> Exit {
     exit
 }
 
+/// How many ranks compute in the test with the most of them; they are the first ones when a run begins. Where memory of an
+/// earlier start draws them to other positions, it costs a rank its pins, no more.
+fn computing(loaded: &Loaded) -> usize {
+    let settings = &loaded.settings;
+    let of = |&(p, q): &(usize, usize)| settings.ranks(p, q) - settings.dedicated(p, q);
+    loaded.dat.grids.iter().map(of).max().unwrap_or(0)
+}
+
 /// Whether this node has the memory its ranks will need. The first of them looks for all.
-fn room(node: &Comm, loaded: &Loaded, threads: usize) -> Result<(), String> {
+fn room(comm: &Comm, node: &Comm, loaded: &Loaded, threads: usize) -> Result<(), String> {
+    let ranks = node.all_gather(&[comm.rank() as u64]);
     if node.rank() > 0 {
         return Ok(());
     }
-    let available = memory::room::available_bytes().map_or(u128::MAX, u128::from);
-    let protection = loaded.settings.protection.as_ref();
-    let copies = protection.map_or(1.0, |p| 1.0 / p.available_at_best());
+    let settings = &loaded.settings;
+    let protection = settings.protection.as_ref();
     // What an earlier start of this run left is not free, but needs not be taken again.
     let held = protection.and_then(|p| Depot::new(p.store, &p.job).ok());
-    let held = held.map_or(0, |depot| depot.list().iter().map(|part| part.bytes).sum());
-    let available = available.saturating_add(u128::from(held));
-    let means = Means { engine: loaded.settings.engine, threads };
-    let on = OnNode { ranks: node.size(), copies, checksums: loaded.settings.sums(), means };
-    fits(loaded.largest_tests(), on, available).map_err(|why| why.to_string())
+    let held: u64 = held.map_or(0, |depot| depot.list().iter().map(|part| part.bytes).sum());
+    let or_all = |free: Option<u64>| free.map_or(u128::MAX, u128::from);
+    let memory = or_all(memory::room::available_bytes());
+    let room = match protection.map(|p| p.store) {
+        Some(Store::HugeTlbfs) => {
+            let free = or_all(memory::depot::huge_free_bytes());
+            Room { memory, huge_pages: Some(free.saturating_add(held.into())) }
+        }
+        _ => Room { memory: memory.saturating_add(held.into()), huge_pages: None },
+    };
+    let on = |test: &TestParams| {
+        // The last ranks of a test, as where `skt-hpl run` judges the nodes.
+        let all = settings.ranks(test.p, test.q);
+        let beside = all.saturating_sub(settings.dedicated(test.p, test.q))..all;
+        let keepers = ranks.iter().filter(|rank| beside.contains(&(**rank as usize))).count();
+        OnNode {
+            ranks: node.size(),
+            keepers: (keepers, protection.map_or(0, |p| p.scheme.checksums())),
+            copies: protection.map(|p| 1.0 / p.available_at_best()),
+            checksums: settings.sums(),
+            means: Means { engine: settings.engine, threads },
+        }
+    };
+    fits(loaded.largest_tests(), on, room).map_err(|why| why.to_string())
 }
 
 /// Whether this MPI lets helpers talk beside their ranks, where some are to; the same on every rank of a sound job.

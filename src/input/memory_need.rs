@@ -41,19 +41,55 @@ fn wide(size: usize) -> u128 {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OnNode {
     pub ranks: usize,
-    /// How many times the matrix protection keeps, itself included: 1 without any.
-    pub copies: f64,
+    /// Of those, ranks that keep checksums of saves and nothing else, each so many times the matrix of the largest rank.
+    pub keepers: (usize, usize),
+    /// How many times the matrix protection keeps in named memory, itself included; None without protection.
+    pub copies: Option<f64>,
     /// So many process columns more than the grid has keep checksums.
     pub checksums: usize,
     pub means: Means,
 }
 
+/// What ranks of a node take: memory that outlives them, and memory of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes {
+    pub named: u128,
+    pub own: u128,
+}
+
+impl Bytes {
+    pub fn total(self) -> u128 {
+        self.named.saturating_add(self.own)
+    }
+}
+
+/// What a node has for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    pub memory: u128,
+    /// Where named memory is taken from huge pages: what their pool has. They are set aside already, and no part of `memory`.
+    pub huge_pages: Option<u128>,
+}
+
+impl Room {
+    /// Of what it has too little for that, if of anything: what is needed of it, what there is, and whether huge pages are meant.
+    /// As the supervisor judges a node beforehand (`supervise/judge/fitness.rs`).
+    fn short_of(self, need: Bytes) -> Option<(u128, u128, bool)> {
+        match self.huge_pages {
+            Some(free) if need.named > free => Some((need.named, free, true)),
+            Some(_) => (need.own > self.memory).then_some((need.own, self.memory, false)),
+            None => (need.total() > self.memory).then_some((need.total(), self.memory, false)),
+        }
+    }
+}
+
 /// The most a test can need on a node, wherever in the grid its ranks stand; ranks without a place in the grid
-/// count as bare processes.
-pub fn node_bytes(test: &TestParams, on: OnNode) -> u128 {
+/// count as bare processes, and those that keep checksums alone as such beside these.
+pub fn node_need(test: &TestParams, on: OnNode) -> Bytes {
+    let (keepers, kept) = on.keepers;
     let ranks = wide(on.ranks);
     let columns = wide(test.q).saturating_add(wide(on.checksums));
-    let working = ranks.min(wide(test.p).saturating_mul(columns));
+    let working = ranks.saturating_sub(wide(keepers)).min(wide(test.p).saturating_mul(columns));
     let problem = Problem::of(test, on.means);
     let (mut one, mut all) = (problem.largest_rank(), problem.all_ranks());
     if on.checksums > 0 {
@@ -70,10 +106,18 @@ pub fn node_bytes(test: &TestParams, on: OnNode) -> u128 {
     }
     // None of the ranks may be a smaller one.
     let most = |one: u128, all: u128| one.saturating_mul(working).min(all);
-    let kept = most(one.matrix, all.matrix) as f64 * (on.copies - 1.0).max(0.0);
-    most(one.total(), all.total())
-        .saturating_add(ranks.saturating_mul(PROCESS_BYTES))
-        .saturating_add(kept as u128)
+    let processes = ranks.saturating_mul(PROCESS_BYTES);
+    match on.copies {
+        None => Bytes { named: 0, own: most(one.total(), all.total()).saturating_add(processes) },
+        Some(copies) => {
+            let copies = most(one.matrix, all.matrix) as f64 * copies.max(1.0);
+            let checksums = one.matrix.saturating_mul(wide(keepers)).saturating_mul(wide(kept));
+            Bytes {
+                named: (copies as u128).saturating_add(checksums),
+                own: most(one.beside, all.beside).saturating_add(processes),
+            }
+        }
+    }
 }
 
 /// A test that does not fit, with both numbers.
@@ -86,6 +130,8 @@ pub struct TooLarge {
     pub ranks_on_node: usize,
     pub needed_bytes: u128,
     pub available_bytes: u128,
+    /// Whether that is of huge pages.
+    pub of_huge_pages: bool,
     /// The largest N that fits with all else alike; `None` where not even N = 0 does.
     pub largest_n: Option<usize>,
 }
@@ -95,9 +141,10 @@ impl std::fmt::Display for TooLarge {
         let TooLarge { n, nb, p, q, .. } = self;
         write!(
             f,
-            "the problem is too large for this node: N={n} with NB={nb} on a {p} x {q} grid needs {} \
+            "the problem is too large for this node: N={n} with NB={nb} on a {p} x {q} grid needs {}{} \
              on this node ({} rank{}), which has {} available; ",
             human(self.needed_bytes),
+            if self.of_huge_pages { " of huge pages" } else { "" },
             self.ranks_on_node,
             if self.ranks_on_node == 1 { "" } else { "s" },
             human(self.available_bytes),
@@ -112,39 +159,45 @@ impl std::fmt::Display for TooLarge {
                 Ok(())
             }
             _ => f.write_str("no N fits: use fewer ranks on this node"),
+        }?;
+        match self.of_huge_pages {
+            true => f.write_str("; or enlarge the pool of huge pages (/proc/sys/vm/nr_hugepages)"),
+            false => Ok(()),
         }
     }
 }
 
 impl std::error::Error for TooLarge {}
 
-/// Whether every test fits a node that has `available_bytes` left.
+/// Whether every test fits a node with that room, where its ranks have the parts in it that `on` says.
 /// Of those that do not, the one that needs most is told.
 pub fn fits(
     tests: impl IntoIterator<Item = TestParams>,
-    on: OnNode,
-    available_bytes: u128,
+    on: impl Fn(&TestParams) -> OnNode,
+    room: Room,
 ) -> Result<(), TooLarge> {
-    let worst =
-        tests.into_iter().map(|test| (node_bytes(&test, on), test)).max_by_key(|(bytes, _)| *bytes);
+    let short = |test: TestParams| room.short_of(node_need(&test, on(&test))).zip(Some(test));
+    let worst = tests.into_iter().filter_map(short).max_by_key(|((bytes, ..), _)| *bytes);
     match worst {
-        Some((needed_bytes, test)) if needed_bytes > available_bytes => Err(TooLarge {
+        Some(((needed_bytes, available_bytes, of_huge_pages), test)) => Err(TooLarge {
             n: test.n,
             nb: test.nb,
             p: test.p,
             q: test.q,
-            ranks_on_node: on.ranks,
+            ranks_on_node: on(&test).ranks,
             needed_bytes,
             available_bytes,
-            largest_n: largest_n(&test, on, available_bytes),
+            of_huge_pages,
+            largest_n: largest_n(&test, on(&test), room),
         }),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
 /// The largest N with which `test` fits, by bisection: the need never falls as N grows.
-pub fn largest_n(test: &TestParams, on: OnNode, available_bytes: u128) -> Option<usize> {
-    let fits = |n: usize| node_bytes(&TestParams { n, ..test.clone() }, on) <= available_bytes;
+pub fn largest_n(test: &TestParams, on: OnNode, room: Room) -> Option<usize> {
+    let need = |n: usize| node_need(&TestParams { n, ..test.clone() }, on);
+    let fits = |n: usize| room.short_of(need(n)).is_none();
     if !fits(0) {
         return None;
     }
@@ -246,7 +299,12 @@ mod tests {
     }
 
     const MEANS: Means = Means { engine: Engine::Auto, threads: 2 };
-    const PLAIN: OnNode = OnNode { ranks: 1, copies: 1.0, checksums: 0, means: MEANS };
+    const PLAIN: OnNode =
+        OnNode { ranks: 1, keepers: (0, 0), copies: None, checksums: 0, means: MEANS };
+
+    fn room(memory: u128) -> Room {
+        Room { memory, huge_pages: None }
+    }
 
     proptest! {
         #[test]
@@ -265,27 +323,30 @@ mod tests {
                 let idle = ranks.saturating_sub(p * q) as u128 * PROCESS_BYTES;
                 let worst = all.iter().take(ranks).sum::<u128>() + idle;
                 let on = OnNode { ranks, ..PLAIN };
-                prop_assert!(worst <= node_bytes(&t, on));
+                prop_assert!(worst <= node_need(&t, on).total());
+                prop_assert_eq!(node_need(&t, on).named, 0);
             }
             let on = OnNode { ranks: p * q, ..PLAIN };
-            prop_assert_eq!(node_bytes(&t, on), grid_bytes(&t, MEANS));
+            prop_assert_eq!(node_need(&t, on).total(), grid_bytes(&t, MEANS));
+            let protected = node_need(&t, OnNode { copies: Some(1.0), ..on });
+            prop_assert_eq!(protected.total(), grid_bytes(&t, MEANS));
         }
 
         #[test]
         fn the_largest_n_fits_and_the_next_does_not(
             n in 0usize..1_000_000, nb in 1usize..400, p in 1usize..9, q in 1usize..9,
-            ranks in 1usize..64, gib in 0u128..100,
+            ranks in 1usize..64, gib in 0u128..100, huge in proptest::option::of(0u128..100),
         ) {
             let t = test(n, nb, p, q, 1);
-            let available = gib * GIB;
+            let room = Room { memory: gib * GIB, huge_pages: huge.map(|huge| huge * GIB) };
             let with = |n| TestParams { n, ..t.clone() };
-            let on = OnNode { ranks, copies: 2.5, ..PLAIN };
-            match largest_n(&t, on, available) {
+            let on = OnNode { ranks, copies: Some(2.5), ..PLAIN };
+            match largest_n(&t, on, room) {
                 Some(largest) => {
-                    prop_assert!(fits([with(largest)], on, available).is_ok());
-                    prop_assert!(fits([with(largest + 1)], on, available).is_err());
+                    prop_assert!(fits([with(largest)], |_| on, room).is_ok());
+                    prop_assert!(fits([with(largest + 1)], |_| on, room).is_err());
                 }
-                None => prop_assert!(fits([with(0)], on, available).is_err()),
+                None => prop_assert!(fits([with(0)], |_| on, room).is_err()),
             }
         }
     }
@@ -294,7 +355,8 @@ mod tests {
     fn a_refusal_tells_both_numbers() {
         let small = test(1000, 128, 1, 1, 1);
         let large = test(100_000, 128, 1, 1, 1);
-        let refusal = fits([small.clone(), large, small.clone()], PLAIN, 16 * GIB).unwrap_err();
+        let refusal =
+            fits([small.clone(), large, small.clone()], |_| PLAIN, room(16 * GIB)).unwrap_err();
         assert_eq!((refusal.n, refusal.nb), (100_000, 128));
         let text = refusal.to_string();
         assert!(
@@ -310,20 +372,57 @@ mod tests {
             )),
             "{text}"
         );
-        assert_eq!(fits([small], PLAIN, 16 * GIB), Ok(()));
-        assert_eq!(fits([], PLAIN, 0), Ok(()));
+        assert_eq!(fits([small], |_| PLAIN, room(16 * GIB)), Ok(()));
+        assert_eq!(fits([], |_| PLAIN, room(0)), Ok(()));
+    }
+
+    /// The pool of huge pages is no part of the memory that the system calls available, and nothing else comes from it.
+    #[test]
+    fn huge_pages_hold_what_is_named_and_nothing_else() {
+        let t = test(40_000, 128, 1, 1, 1);
+        let on = OnNode { copies: Some(2.0), ..PLAIN };
+        let need = node_need(&t, on);
+        assert!(need.named > 23 * GIB && need.own < GIB, "{need:?}");
+        let room = |memory, huge_pages| Room { memory, huge_pages: Some(huge_pages) };
+        assert_eq!(fits([t.clone()], |_| on, room(need.own, need.named)), Ok(()));
+        let why = fits([t.clone()], |_| on, room(100 * GIB, need.named - 1)).unwrap_err();
+        let text = why.to_string();
+        assert!(
+            text.contains("GiB of huge pages on this node") && text.contains("nr_huge"),
+            "{text}"
+        );
+        assert_eq!(why.available_bytes, need.named - 1);
+        assert!(why.largest_n.unwrap() > 39_000);
+        let why = fits([t.clone()], |_| on, room(need.own - 1, 100 * GIB)).unwrap_err();
+        assert_eq!((why.needed_bytes, why.of_huge_pages), (need.own, false));
+        assert_eq!(fits([t], |_| PLAIN, Room { memory: 13 * GIB, huge_pages: None }), Ok(()));
+    }
+
+    /// Who keeps checksums alone has neither work arrays nor a matrix beside them.
+    #[test]
+    fn ranks_for_checksums_take_these_alone() {
+        let t = test(40_000, 256, 2, 2, 1);
+        let matrix = Problem::of(&t, MEANS).largest_rank().matrix;
+        let on = OnNode { keepers: (1, 2), copies: Some(3.0), ..PLAIN };
+        assert_eq!(node_need(&t, on), Bytes { named: 2 * matrix, own: PROCESS_BYTES });
+        let (one, two) = (OnNode { keepers: (0, 2), ..on }, OnNode { ranks: 2, ..on });
+        let (one, two) = (node_need(&t, one), node_need(&t, two));
+        assert_eq!(two.named, one.named + 2 * matrix);
+        assert_eq!(two.own, one.own + PROCESS_BYTES);
     }
 
     #[test]
     fn absurd_sizes_are_refused_not_overflown() {
         for n in [usize::MAX, usize::MAX - 1, 1 << 62] {
             let t = test(n, usize::MAX, usize::MAX, usize::MAX, usize::MAX);
-            assert!(fits([t], OnNode { ranks: usize::MAX, ..PLAIN }, GIB).is_err());
+            let on = OnNode { ranks: usize::MAX, ..PLAIN };
+            assert!(fits([t], |_| on, room(GIB)).is_err());
             let t = test(n, 1, 1, 1, 0);
-            assert!(fits([t], PLAIN, GIB).unwrap_err().largest_n.is_some());
+            assert!(fits([t], |_| PLAIN, room(GIB)).unwrap_err().largest_n.is_some());
         }
+        let on = OnNode { ranks: 4, ..PLAIN };
         assert!(
-            fits([test(0, 1, 1, 1, 0)], OnNode { ranks: 4, ..PLAIN }, GIB / 8)
+            fits([test(0, 1, 1, 1, 0)], |_| on, room(GIB / 8))
                 .unwrap_err()
                 .to_string()
                 .contains("no N fits")

@@ -82,11 +82,13 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let protection = loaded.settings.protection.as_ref();
     let helper_cores = protection.and_then(|p| p.helper_cores.as_ref());
     let aside = helper_cores.map_or(Ok(()), |named| pins::set_aside(comm, named));
-    let threads = loaded.settings.threads.unwrap_or_else(|| pins::usual_threads(&node));
-    let pins = pins::decide(comm, threads, loaded.settings.pin);
+    let computes = comm.rank() < computing(&loaded);
+    let threads = loaded.settings.threads;
+    let threads = threads.unwrap_or_else(|| pins::usual_threads(&node, computes));
+    let pins = pins::decide(comm, (threads, computes), loaded.settings.pin);
     let (choice, run_id) = (loaded.settings.engine, own_run_id());
     let mut proposal =
-        Proposal::new(comm.rank(), choice, (threads, pins.is_ok()), run_id.as_deref());
+        Proposal::new(comm.rank(), choice, (threads, pins::are_kept(&pins)), run_id.as_deref());
     proposal.needs(armed.map_err(|why| Ended::new(Exit::BadInput, why)));
     proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
     proposal.needs(nonstop::fits(&loaded, &world));
@@ -99,7 +101,8 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let mut pool = pins::pool(threads, &pins);
     let common = agreement::agree(comm, proposal, choice).and_then(|agreed| {
         let tests: Vec<TestParams> = loaded.tests().collect();
-        let asked = contest::Asked { choice, protected: protection.is_some(), tests: &tests };
+        let protected = protection.is_some();
+        let asked = contest::Asked { choice, protected, tests: &tests, computes };
         let (engine, told) = contest::decide(comm, &node, &asked, &agreed.engines, &mut pool);
         let common = agreement::settle(comm, agreed, engine);
         suits(&common, protection.is_some()).map(|()| (common, told))

@@ -4,6 +4,8 @@
 //! A protected run that asks for nothing takes a kernel of the program's own wherever there is one:
 //! these round alike everywhere, so a restart may take another of them and come to the same bits.
 
+use std::time::Duration;
+
 use crate::blas::Engine;
 use crate::blas::arithmetic::entrants;
 use crate::blas::choice::{self, Place};
@@ -19,6 +21,20 @@ pub struct Asked<'a> {
     pub choice: params::Engine,
     pub protected: bool,
     pub tests: &'a [TestParams],
+    /// Whether this rank has a place in the process grid when the run begins.
+    pub computes: bool,
+}
+
+/// Between two looks of who does not compete whether the others are done.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What they tell it with.
+const TAG: i32 = 41;
+
+/// The ranks of a node that compete, by number there: those that compute, or all where none does.
+fn competitors(node: &Comm, computes: bool) -> Vec<usize> {
+    let all = node.all_gather(&[u8::from(computes)]);
+    let some = all.contains(&1);
+    (0..all.len()).filter(|&rank| all[rank] == 1 || !some).collect()
 }
 
 /// The engine of the run, of those that all ranks can run, and a line that says how it came to it. All ranks
@@ -30,7 +46,7 @@ pub fn decide(
     everywhere: &[Engine],
     pool: &mut Pool,
 ) -> (Engine, String) {
-    let &Asked { choice, protected, tests } = asked;
+    let &Asked { choice, protected, tests, computes } = asked;
     let names = everywhere.iter().map(|engine| engine.name()).collect();
     let entrants = entrants(choice, protected, names);
     let engines: Vec<Engine> = entrants.iter().filter_map(|name| Engine::named(name)).collect();
@@ -40,7 +56,8 @@ pub fn decide(
     }
     let largest = tests.iter().max_by_key(|test| test.n);
     let nb = largest.map_or(1, |test| test.nb.min(test.n)).max(1);
-    let place = Place::here(nb, pool.threads(), node.size());
+    let competing = competitors(node, computes);
+    let place = Place::here(nb, pool.threads(), competing.len());
     let file = choice::file();
     let order = |rates: choice::Rates| -> Vec<u64> {
         let rate = |e: &Engine| rates.iter().find(|(name, _)| name == e.name()).map_or(0, |r| r.1);
@@ -69,7 +86,19 @@ pub fn decide(
         how = "measured";
         // All at the same time: that is how it will be.
         comm.barrier();
-        let mut rates = order(choice::measure(&engines, nb, pool));
+        let mut rates = if competing.contains(&node.rank()) {
+            let rates = order(choice::measure(&engines, nb, pool));
+            if node.rank() == competing[0] {
+                let others = (0..node.size()).filter(|rank| !competing.contains(rank));
+                others.for_each(|rank| node.send::<u8>(&[], rank, TAG));
+            }
+            rates
+        } else {
+            // Its cores are the others', who are measured by them: it sleeps.
+            node.await_word(competing[0], TAG, LOOK_EVERY);
+            node.recv::<u8>(&mut [], competing[0], TAG);
+            vec![i64::MAX as u64; engines.len()]
+        };
         node.all_reduce(&mut rates, Reduce::Min);
         if node.rank() == 0
             && let Some(file) = &file

@@ -4,6 +4,9 @@
 //! that comes to the same on all of them, which of these each has for itself. A rank that is bound to cores of its own takes
 //! them; ranks that a launcher has bound to the same ones, or to none, share them out, neighbours beside each other. Where that
 //! does not come out even nobody is pinned: two threads on one core would be far slower than threads the system moves.
+//! Cores are for ranks that compute. One that stands by, or keeps checksums alone, sleeps beside them: it has as many threads,
+//! for the day when it takes the place of another, but no cores of its own. The system lets it run where there is room then,
+//! which is on the cores of one that is gone from the same node.
 //! Cores that `--helper-cores` names are helpers' alone: they are taken from all ranks before anything is shared out.
 //! Called by `benchmark` and by the trials of `tune`, before a rank has its pool; no bit of a result depends on it.
 
@@ -32,6 +35,8 @@ struct Has {
     threads: usize,
     /// Whether all their time is its to use.
     whole: bool,
+    /// Whether it has a place in the process grid when the run begins.
+    computes: bool,
 }
 
 /// Why a rank's threads are not pinned.
@@ -50,6 +55,8 @@ pub enum Loose {
         cores: usize,
     },
     Refused,
+    /// It does not compute beside ranks that do.
+    StandsBy,
 }
 
 impl fmt::Display for Loose {
@@ -70,8 +77,22 @@ impl fmt::Display for Loose {
                 write!(f, "{threads} on {cores}, which does not come out even")
             }
             Loose::Refused => f.write_str("the system does not allow it"),
+            Loose::StandsBy => f.write_str("it does not compute, and others here do"),
         }
     }
+}
+
+/// Who shares out the processors that rank `me` is bound to: the ranks bound to the same ones, those that compute if any does.
+fn sharing(ranks: &[Has], me: usize) -> Vec<usize> {
+    let alike = (0..ranks.len()).filter(|&rank| ranks[rank].processors == ranks[me].processors);
+    let (computing, others): (Vec<usize>, Vec<usize>) =
+        alike.partition(|&rank| ranks[rank].computes);
+    if computing.is_empty() { others } else { computing }
+}
+
+/// Threads of rank `me`, bound to so many cores; as many for one that stands by, whose turn may come.
+fn share(ranks: &[Has], me: usize, cores: usize) -> usize {
+    (cores / sharing(ranks, me).len().max(1)).max(1)
 }
 
 /// The processors that the threads of rank `me` keep to, in the order of the threads.
@@ -80,8 +101,7 @@ impl fmt::Display for Loose {
 /// and only the system knows where that is.
 fn pins(ranks: &[Has], me: usize, topology: &Topology) -> Result<Vec<usize>, Loose> {
     let mine = &ranks[me];
-    let alike: Vec<usize> =
-        (0..ranks.len()).filter(|&r| ranks[r].processors == mine.processors).collect();
+    let alike = sharing(ranks, me);
     let known = topology.among(&mine.processors);
     if mine.processors.is_empty() || !topology.lacking(&mine.processors).is_empty() {
         return Err(Loose::Unknown);
@@ -93,7 +113,9 @@ fn pins(ranks: &[Has], me: usize, topology: &Topology) -> Result<Vec<usize>, Loo
     if others.into_iter().any(|other| !other.processors.is_disjoint(&mine.processors)) {
         return Err(Loose::Overlapping);
     }
-    let place = alike.iter().position(|&r| r == me).expect("a rank is like itself");
+    let Some(place) = alike.iter().position(|&r| r == me) else {
+        return Err(Loose::StandsBy);
+    };
     for processors in [known.one_a_core(), known.in_order()] {
         let each = processors.len() / alike.len();
         if each > 0 && alike.iter().all(|&r| ranks[r].threads == each) {
@@ -148,17 +170,20 @@ fn aside(
     Ok((all[first..end].to_vec(), left))
 }
 
-/// Words in which a rank tells what it has: the kernel it runs under, threads, whether its time is whole, processors.
+/// Words in which a rank tells what it has: the kernel it runs under, threads, whether its time is whole and whether it computes,
+/// processors.
 const HEAD: usize = 3;
 
 impl Has {
-    fn here(threads: usize) -> Self {
-        Self { processors: cores::bound_to().clone(), threads, whole: cores::are_whole() }
+    fn here(threads: usize, computes: bool) -> Self {
+        let processors = cores::bound_to().clone();
+        Self { processors, threads, whole: cores::are_whole(), computes }
     }
 
     fn words(&self, kernel: u64) -> Vec<u64> {
         let mut words = vec![0; HEAD + cores::most().div_ceil(64)];
-        words[..HEAD].copy_from_slice(&[kernel, self.threads as u64, u64::from(self.whole)]);
+        let is = u64::from(self.whole) | u64::from(self.computes) << 1;
+        words[..HEAD].copy_from_slice(&[kernel, self.threads as u64, is]);
         for cpu in &self.processors {
             words[HEAD + cpu / 64] |= 1 << (cpu % 64);
         }
@@ -170,22 +195,23 @@ impl Has {
         Self {
             processors: (0..64 * (words.len() - HEAD)).filter(has).collect(),
             threads: words[1] as usize,
-            whole: words[2] == 1,
+            whole: words[2] & 1 == 1,
+            computes: words[2] >> 1 & 1 == 1,
         }
     }
 }
 
-/// The cores this rank is bound to, divided among the ranks of the node bound to the same ones.
-pub fn usual_threads(node: &Comm) -> usize {
-    let own = Has::here(0).words(0);
+/// The cores this rank is bound to, divided among the ranks of the node bound to the same ones, those that compute if any does.
+pub fn usual_threads(node: &Comm, computes: bool) -> usize {
+    let own = Has::here(0, computes).words(0);
     let all = node.all_gather(&own);
-    let alike = all.chunks_exact(own.len()).filter(|words| words[HEAD..] == own[HEAD..]);
-    (cores::count() / alike.count().max(1)).max(1)
+    let ranks: Vec<Has> = all.chunks_exact(own.len()).map(Has::from_words).collect();
+    share(&ranks, node.rank(), cores::count())
 }
 
 /// All ranks together: sets aside what `--helper-cores` names. On this rank afterwards only helpers run there.
 pub fn set_aside(comm: &Comm, named: &List) -> Result<(), Ended> {
-    let (ranks, me) = under_one_kernel(comm, 0);
+    let (ranks, me) = under_one_kernel(comm, Has::here(0, true));
     let (seats, left) = aside(&ranks, me, Topology::here(), &named.0)
         .map_err(|why| Ended::new(Exit::BadInput, why))?;
     match cores::set_aside(&seats, left) {
@@ -199,12 +225,12 @@ pub fn set_aside(comm: &Comm, named: &List) -> Result<(), Ended> {
 }
 
 /// What the ranks under this one's kernel have, and which of them it is. All ranks together.
-fn under_one_kernel(comm: &Comm, threads: usize) -> (Vec<Has>, usize) {
+fn under_one_kernel(comm: &Comm, own: Has) -> (Vec<Has>, usize) {
     let kernel = xxh3_64(kernel().as_bytes());
     // A colour is a C int without a sign. That two kernels have one is no harm: the words tell them apart.
     let colour = (kernel & i32::MAX as u64) as usize;
     let machine = comm.split(Some(colour), comm.rank()).expect("everybody has a colour");
-    let own = Has::here(threads).words(kernel);
+    let own = own.words(kernel);
     let all = machine.all_gather(&own);
     let ours = |(_, words): &(usize, &[u64])| words[0] == kernel;
     let (places, ranks): (Vec<usize>, Vec<Has>) = all
@@ -217,12 +243,17 @@ fn under_one_kernel(comm: &Comm, threads: usize) -> (Vec<Has>, usize) {
     (ranks, me)
 }
 
-/// All ranks together: the processors of this one's `threads`, or why they have none of their own.
-pub fn decide(comm: &Comm, threads: usize, wanted: Pinning) -> Result<Vec<usize>, Loose> {
+/// All ranks together: the processors of this one's `threads`, or why they have none of their own. `computes`: whether it has a
+/// place in the process grid when the run begins.
+pub fn decide(
+    comm: &Comm,
+    (threads, computes): (usize, bool),
+    wanted: Pinning,
+) -> Result<Vec<usize>, Loose> {
     if wanted == Pinning::Off {
         return Err(Loose::Unwanted);
     }
-    let (ranks, me) = under_one_kernel(comm, threads);
+    let (ranks, me) = under_one_kernel(comm, Has::here(threads, computes));
     let pins = pins(&ranks, me, Topology::here())?;
     let allowed = pins.iter().all(|&processor| cores::pin(processor));
     cores::unpin();
@@ -237,7 +268,12 @@ pub fn pool(threads: usize, pins: &Result<Vec<usize>, Loose>) -> Pool {
     }
 }
 
-/// Of how many ranks the threads are pinned.
+/// Whether nothing keeps this rank's threads from being as the others' are: those of one that stands by are none of them.
+pub fn are_kept(pins: &Result<Vec<usize>, Loose>) -> bool {
+    matches!(pins, Ok(_) | Err(Loose::StandsBy))
+}
+
+/// Of how many ranks the threads are pinned, those that stand by beside others apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     All,
@@ -324,7 +360,7 @@ mod tests {
     }
 
     fn has(processors: impl IntoIterator<Item = usize>, threads: usize) -> Has {
-        Has { processors: processors.into_iter().collect(), threads, whole: true }
+        Has { processors: processors.into_iter().collect(), threads, whole: true, computes: true }
     }
 
     /// What must hold of any ranks. How many of them are pinned.
@@ -409,6 +445,39 @@ mod tests {
         assert_eq!(all(&[limited]), [Err(Loose::Limited)]);
     }
 
+    /// A rank that stands by takes no core from those that compute, and is ready to do as much as one of them.
+    #[test]
+    fn cores_are_for_ranks_that_compute() {
+        let topology = Topology::even(16, 16);
+        let spare = |threads| Has { computes: false, ..has(0..16, threads) };
+        let all = |ranks: &[Has]| -> Vec<_> {
+            (0..ranks.len()).map(|me| (share(ranks, me, 16), pins(ranks, me, &topology))).collect()
+        };
+        let (first, second) = (Ok((0..8).collect()), Ok((8..16).collect()));
+        let by = || (8, Err(Loose::StandsBy));
+        // Whichever of them it is, and however many stand by.
+        assert_eq!(
+            all(&[has(0..16, 8), has(0..16, 8), spare(8)]),
+            [(8, first.clone()), (8, second.clone()), by()]
+        );
+        assert_eq!(
+            all(&[spare(8), has(0..16, 8), spare(8), has(0..16, 8)]),
+            [by(), (8, first.clone()), by(), (8, second.clone())]
+        );
+        // On a node of their own they have all of it.
+        assert_eq!(all(&[spare(8), spare(8)]), [(8, first), (8, second)]);
+        assert_eq!(all(&[spare(16)]), [(16, Ok((0..16).collect()))]);
+        // One that is bound to cores of its own keeps them.
+        let bound = [has(0..8, 8), Has { computes: false, ..has(8..16, 8) }];
+        assert_eq!(pins(&bound, 1, &topology), Ok((8..16).collect()));
+        assert_eq!(share(&bound, 1, 8), 8);
+        // What does not come out even among those that compute is told as before.
+        let uneven = Err(Loose::Uneven { threads: 10, cores: 16 });
+        let ranks = [has(0..16, 5), has(0..16, 5), spare(5)];
+        assert_eq!(pins(&ranks, 0, &topology), uneven);
+        assert!(are_kept(&by().1) && !are_kept(&uneven));
+    }
+
     #[test]
     fn unbound_ranks_of_a_large_node_get_a_memory_each() {
         let epyc = Machine {
@@ -465,7 +534,7 @@ mod tests {
         for me in 0..4 {
             let (seats, left) = aside(&ranks, me, &large, &set(&[3, 7, 11, 15])).unwrap();
             assert_eq!((seats, left.len()), (vec![4 * me + 3], 12));
-            let rest = vec![Has { processors: left, threads: 3, whole: true }; 4];
+            let rest = vec![Has { processors: left, ..has([], 3) }; 4];
             let wanted: Vec<usize> = (4 * me..4 * me + 3).collect();
             assert_eq!(pins(&rest, me, &large), Ok(wanted));
         }
@@ -494,7 +563,9 @@ mod tests {
 
     #[test]
     fn what_is_told_comes_back() {
-        for one in [has([], 1), has([0, 63, 64, 1023], 7), Has { whole: false, ..has([5], 1) }] {
+        let limited = Has { whole: false, ..has([5], 1) };
+        let spare = Has { computes: false, ..has([5], 1) };
+        for one in [has([], 1), has([0, 63, 64, 1023], 7), limited, spare] {
             assert_eq!(Has::from_words(&one.words(9)), one);
         }
     }

@@ -93,14 +93,15 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
     set_phase("looking at the nodes");
     let node = comm.split_by_node();
     // As in the run whose parts these are.
-    let pins = pins::decide(comm, flags.threads, Pinning::Auto);
+    let pins = pins::decide(comm, (flags.threads, true), Pinning::Auto);
     let threads = (flags.threads, pins.is_ok());
     let mut proposal = Proposal::new(comm.rank(), Engine::Auto, threads, None);
     proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
     let mut pool = pins::pool(flags.threads, &pins);
     let agreed = agreement::agree(comm, proposal, Engine::Auto)?;
     let tests: Vec<TestParams> = trials.iter().map(|trial| trial.test.clone()).collect();
-    let asked = contest::Asked { choice: Engine::Auto, protected: false, tests: &tests };
+    let asked =
+        contest::Asked { choice: Engine::Auto, protected: false, tests: &tests, computes: true };
     let (engine, _) = contest::decide(comm, &node, &asked, &agreed.engines, &mut pool);
     let common = agreement::settle(comm, agreed, engine);
     tell(comm, &Told::Engine(engine.name().to_owned()));

@@ -64,8 +64,8 @@ pub struct Holding {
 pub struct Renamed {
     /// Parts whose names were gone.
     pub missing: Vec<Part>,
-    /// The workspace waits for the next save.
-    pub later: bool,
+    /// Those of them that wait: the workspace for the next save, others for a helper that reads them.
+    pub later: Vec<Part>,
     /// Why the memory could not be put under its names again.
     pub trouble: Option<String>,
 }
@@ -232,13 +232,15 @@ impl Holding {
     }
 
     /// Looks whether all parts can still be found by their names, and puts those that cannot under them again; A
-    /// only where it is `frozen`. What was found and what could not be put right, None if all is well.
+    /// only where it is `frozen`, and none that a helper is `reading`: it looks at the file whose room the new one takes. What
+    /// was found and what could not be put right, None if all is well.
     pub fn look_after_names(
         &mut self,
         depot: &Depot,
         position: usize,
         hold: &mut Hold,
         frozen: bool,
+        reading: &[Part],
     ) -> Option<Renamed> {
         // Where a helper writes nothing can be moved: the next look, after it or before the next save, mends all.
         self.saved.as_ref()?;
@@ -260,12 +262,12 @@ impl Holding {
                 continue;
             }
             told.missing.push(named.part);
-            if named.part == Part::A && !frozen {
-                told.later = true;
+            if named.part == Part::A && !frozen || reading.contains(&named.part) {
+                told.later.push(named.part);
                 continue;
             }
             // SAFETY: the parts are mapped as long as this is, and so is A while the test runs; only saves write
-            // into them, and A is frozen.
+            // into them, A is frozen, and no helper is amid any of them.
             if let Err(error) = unsafe { depot.name_again(position as u32, named) } {
                 told.trouble = Some(error.to_string());
             }

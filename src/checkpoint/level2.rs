@@ -31,13 +31,13 @@ use std::time::{Duration, Instant};
 
 use super::errand::{Errand, List, What, Write};
 use super::helper::{By, State, Task};
-use super::plan::{Committed, Helpers};
+use super::plan::{Buffers, Committed, Helpers};
 use super::save::Checkpointer;
 use super::when::{Interval, Scheduler};
 use super::world::World;
 use crate::cores;
-use crate::memory::Depot;
 use crate::memory::header::{Doing, EpochId, Identity};
+use crate::memory::{Depot, Part};
 use crate::outcome;
 use crate::parity::GroupComm;
 use crate::storage::names::Key;
@@ -307,6 +307,17 @@ impl Level2 {
     /// Whether each rank finds its own file where it wrote it, whoever reads for whom.
     pub(super) fn is_shared(&self) -> bool {
         self.storage.sight == Sight::Shared
+    }
+
+    /// The parts that a helper reads just now, by files of its own opening.
+    pub(super) fn reads(&self, buffers: &Buffers) -> Vec<Part> {
+        match &self.flight {
+            Some((about, task)) if !task.is_over() => {
+                let Committed { data, check, .. } = buffers.committed_parts(about.epoch);
+                vec![data, check, Part::S]
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Whether what is being saved goes to storage when it is committed; asked once.

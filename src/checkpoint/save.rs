@@ -131,10 +131,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     }
 
     /// Puts memory whose names somebody removed under them again. Called between iterations, and with `frozen` before
-    /// a save: what has no name no restart would find.
+    /// a save: what has no name no restart would find. What goes to storage just now waits until it is there.
     pub fn look_after_names(&mut self, frozen: bool) -> Option<Renamed> {
         let position = self.position();
-        self.holding.look_after_names(&self.depot, position, &mut self.hold, frozen)
+        let buffers = &self.holding.buffers;
+        let reading = self.level2.as_ref().map(|level2| level2.reads(buffers)).unwrap_or_default();
+        self.holding.look_after_names(&self.depot, position, &mut self.hold, frozen, &reading)
     }
 
     fn rectangle_boundary(&self) -> usize {

@@ -3,7 +3,8 @@
 //! The memory lives on as long as its process, but the next process would not find it, and an agent takes a rank without
 //! a name for one that is over. A file without a name cannot get one back (the kernel allows that for none that ever had
 //! one), so a new file is made under the name and the contents move over piece by piece: room is needed for one piece,
-//! and every address stays what it is. Asked by `checkpoint` at boundaries; System V segments are looked at only.
+//! and every address stays what it is. But whoever has opened the old file by its name reads zeros from then on. Asked by
+//! `checkpoint` between iterations, for what nobody else reads just then; System V segments are looked at only.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -55,7 +56,8 @@ impl Depot {
     /// Puts the part under its name again.
     ///
     /// # Safety
-    /// The region `named` was made from is still mapped, and nobody writes there meanwhile.
+    /// The region `named` was made from is still mapped, and nobody writes there meanwhile. Nobody who has opened the part by
+    /// its name still reads there: the file that this one follows is emptied.
     pub unsafe fn name_again(&self, position: u32, named: &mut Named) -> Result<(), MemoryError> {
         let name = self.name(position, named.part);
         let Some((path, page)) = self.file(position, named.part) else {

@@ -11,7 +11,9 @@ use skt_hpl::cores;
 use skt_hpl::topology::{Topology, read_list};
 
 use crate::job::{Running, alive, stat};
-use crate::level2::{LONG, Stored, account, ask, finish, goes_on, of_first, to_storage, whole};
+use crate::level2::{
+    LONG, Stored, account, ask, epochs, finish, goes_on, of_first, to_storage, whole,
+};
 use crate::scene::{LONGER, SMALL, Scene, from_storage, resumed_at, sampled};
 
 /// Helpers are found by whose they are.
@@ -133,6 +135,43 @@ fn a_helper_that_hangs_keeps_no_run_from_its_end() {
             return;
         }
     }
+}
+
+/// Lets a rank go on that stands still.
+fn go_on(running: &Running, number: usize) {
+    let rank = || running.ranks().into_iter().find(|rank| rank.rank == number).unwrap();
+    until("halted", || rank().halted());
+    kill(rank().pid, Signal::SIGCONT).unwrap();
+}
+
+/// Somebody removes names while a helper reads what they lead to: what it reads stays where it is until it has it.
+#[test]
+fn names_removed_under_a_helper_cost_nothing() {
+    let scene = by_processes();
+    // The names are looked at between the two iterations.
+    let (before, after) = ("iteration:1:10:stop", "iteration:1:11:stop");
+    let (amid, there) = ("stream-half:1:1:stop", "pruned:0:1:stop");
+    let mut running = scene.start_with(&[before, after, amid, there].join(","));
+    let limit = Duration::from_secs(60);
+    assert!(
+        scene.await_strikes(&mut running, &[before, amid].join(","), limit),
+        "{}",
+        running.told()
+    );
+    let b = scene.file(1, "b");
+    fs::remove_file(&b).unwrap();
+    std::thread::sleep(Duration::from_millis(1200));
+    go_on(&running, 1);
+    assert!(scene.await_strikes(&mut running, after, limit), "{}", running.told());
+    helpers(&running).into_iter().for_each(|pid| kill(pid, Signal::SIGCONT).unwrap());
+    until("written", || epochs(&scene).iter().any(|epoch| epoch.join("p1").exists()));
+    go_on(&running, 1);
+    assert!(scene.await_strikes(&mut running, there, limit), "{}", running.told());
+    until("named again", || b.exists());
+    scene.kill_all(running);
+    assert_eq!(whole(&scene).len(), 1);
+    let ran = goes_on(&scene, true, "names removed");
+    assert_eq!(resumed_at(&ran), Some(2), "{}", ran.told());
 }
 
 /// A stop waits for the epoch it ends in, but for a helper that moves nothing a minute at most. That one is ended, and the last

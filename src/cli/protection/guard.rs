@@ -107,7 +107,9 @@ impl<'w, O: Observer> Guard<'w, O> {
         let Some(found) = self.checkpointer.look_after_names(frozen) else { return };
         // What cannot be put right, or waits for a save, is found each time.
         let known = self.said.as_ref().is_some_and(|(before, at)| {
-            let same = *before == found || (found.later && found.missing == [Part::A]);
+            let same = *before == found
+                || found.later == found.missing
+                    && found.later.iter().all(|part| before.later.contains(part));
             same && at.elapsed() < SAY_EVERY
         });
         if known {
@@ -121,15 +123,23 @@ impl<'w, O: Observer> Guard<'w, O> {
             self.host,
             names.join(", ")
         );
-        match (found.trouble, found.later) {
-            (Some(why), _) => say(format_args!(
+        let read: Vec<&str> =
+            found.later.iter().filter(|part| **part != Part::A).map(|part| part.name()).collect();
+        let matrix = match found.later.contains(&Part::A) {
+            true => ", that of the matrix at the next save",
+            false => "",
+        };
+        match (found.trouble, read.is_empty(), matrix.is_empty()) {
+            (Some(why), ..) => say(format_args!(
                 "WARNING: {what}, and they could not be made again: {why}. This position is NOT PROTECTED: what it \
                  holds is lost with its process"
             )),
-            (None, true) => {
-                say(format_args!("{what}; made again, that of the matrix at the next save"))
-            }
-            (None, false) => {
+            (None, false, _) => say(format_args!(
+                "{what}; made again, those of {} when what they hold is on storage{matrix}",
+                read.join(", ")
+            )),
+            (None, true, false) => say(format_args!("{what}; made again{matrix}")),
+            (None, true, true) => {
                 say(format_args!("{what}; made again, the run is protected as before"))
             }
         }

@@ -10,6 +10,7 @@ use skt_hpl::checkpoint::plan::Helpers;
 use skt_hpl::checkpoint::when::Interval;
 use skt_hpl::memory::Part;
 use skt_hpl::storage::choice::Stock;
+use skt_hpl::storage::writing::Flow;
 use skt_hpl::storage::{Shelf, Sight};
 
 use super::{Found, Probe, Protected};
@@ -122,7 +123,7 @@ impl Probe<'_> {
         self.comm.barrier();
         let shelf = self.shelf().expect("there is a folder");
         if rank == 0 || self.spec.sight == Sight::Node {
-            shelf.clean()?;
+            shelf.clean(&Flow::default())?;
         }
         if self.spec.sight == Sight::Node {
             std::fs::remove_dir(shelf.dir()).map_err(|e| e.to_string())?;

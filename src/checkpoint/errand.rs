@@ -104,7 +104,7 @@ impl Errand {
                 if let Some(over) = over {
                     shelf.give_up(*over, *position as usize);
                 }
-                shelf.prune_but(keep, *position as usize);
+                shelf.prune_but(keep, *position as usize, flow)?;
                 Ok(0)
             }
             What::Withdraw(key) => {

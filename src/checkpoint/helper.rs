@@ -20,7 +20,7 @@ pub(super) struct Task<T> {
     flow: Arc<Flow>,
     thread: Option<JoinHandle<Result<T, Stopped>>>,
     result: Option<Result<T, Stopped>>,
-    /// How far it was when it was last seen to move.
+    /// How many steps it had done when it was last seen to move.
     seen: (u64, Instant),
     pub(super) began: Instant,
 }
@@ -83,9 +83,9 @@ impl<T: Send + 'static> Task<T> {
             let ended = ended.unwrap_or_else(|_| Err(Stopped::Failed("a helper failed".into())));
             self.result = Some(ended);
         }
-        let moved = self.flow.moved();
-        if moved != self.seen.0 {
-            self.seen = (moved, Instant::now());
+        let steps = self.flow.steps();
+        if steps != self.seen.0 {
+            self.seen = (steps, Instant::now());
         }
         match &self.result {
             Some(Ok(_)) => State::Done,
@@ -186,6 +186,33 @@ mod tests {
         assert_eq!(task.wait(), State::Lost);
         assert!(task.is_over());
         assert_eq!(task.end(), Err(Stopped::GivenUp));
+    }
+
+    /// A file that is listed or removed is a step, though it moves no bytes.
+    #[test]
+    fn a_step_without_bytes_is_a_sign_of_life() {
+        let (step, steps) = std::sync::mpsc::channel();
+        let (done, dones) = std::sync::mpsc::channel();
+        let mut task = Task::start(move |flow| {
+            for () in steps {
+                flow.went_on(0)?;
+                done.send(()).unwrap();
+            }
+            Ok(flow.moved())
+        });
+        assert_eq!(task.state(), State::AtWork);
+        for _ in 0..2 {
+            // A minute ago.
+            task.seen.1 = task.seen.1.checked_sub(PATIENCE).unwrap();
+            step.send(()).unwrap();
+            dones.recv().unwrap();
+            assert_eq!(task.state(), State::AtWork);
+        }
+        task.seen.1 = task.seen.1.checked_sub(PATIENCE).unwrap();
+        assert_eq!(task.state(), State::Lost);
+        drop(step);
+        assert_eq!(task.wait(), State::Done);
+        assert_eq!(task.end(), Ok(0));
     }
 
     #[test]

@@ -41,7 +41,7 @@ use crate::memory::{Depot, Part};
 use crate::outcome;
 use crate::parity::GroupComm;
 use crate::storage::names::Key;
-use crate::storage::writing::{Over, Stopped};
+use crate::storage::writing::{Flow, Over, Stopped};
 use crate::storage::{About, Check, FORMAT, Shelf, Sight};
 
 /// Where the second level is, and when an epoch goes there.
@@ -362,11 +362,12 @@ fn say(text: &str) {
 }
 
 /// Something small on storage that a rank must wait for: no longer than a helper may stand still, so that a file system
-/// that hangs cannot keep a result from being told.
+/// that hangs cannot keep a result from being told. Where it is more than a step, it tells of each, and does none after it was
+/// given up.
 pub fn patiently<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+    work: impl FnOnce(&Flow) -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
-    let mut task = Task::start(move |_| work().map_err(Stopped::Failed));
+    let mut task = Task::start(move |flow| work(flow).map_err(Stopped::Failed));
     task.wait();
     task.end().map_err(|why| why.to_string())
 }

@@ -65,7 +65,7 @@ struct Given {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Said {
-    /// So many bytes more are done.
+    /// A step more is done, of so many bytes.
     Moved(u64),
     /// It has come to the point of a fault, so often.
     Struck(usize, u64),

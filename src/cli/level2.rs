@@ -91,7 +91,7 @@ impl<'a> Level2<'a> {
         // A file system that hangs keeps nobody waiting for ever.
         let look = |with: fn(&Shelf, &str) -> Result<(), String>, mine: bool| {
             let (shelf, token) = (shelf.clone(), token.clone());
-            let found = if mine { patiently(move || with(&shelf, &token)) } else { Ok(()) };
+            let found = if mine { patiently(move |_| with(&shelf, &token)) } else { Ok(()) };
             unanimous(comm, found.map_err(ended))
         };
         look(|shelf, _| shelf.check(), leads)?;
@@ -102,9 +102,9 @@ impl<'a> Level2<'a> {
         }
         let found = first.then(|| {
             let shelf = shelf.clone();
-            let found = patiently(move || {
+            let found = patiently(move |flow| {
                 let files = if sight == Sight::Node { shelf.files() } else { Vec::new() };
-                Ok((shelf.survey()?, files))
+                Ok((shelf.survey_for(flow)?, files))
             });
             (domain.to_owned(), found)
         });

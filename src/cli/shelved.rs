@@ -10,6 +10,7 @@ use crate::input::settings::{Level2, Protection};
 use crate::lu::unix_seconds;
 use crate::storage::names::{Key, dir_of};
 use crate::storage::shelf::{self, free_bytes};
+use crate::storage::writing::Flow;
 use crate::storage::{Shelf, Sight, speed};
 use crate::supervise::talk::agent::Dir;
 use crate::supervise::talk::wire::{Lying, Storage};
@@ -129,7 +130,7 @@ pub fn words(dir: &Path, jobs: &[Job]) -> String {
 /// Removes what a job has there; what was done, in words.
 pub fn clean(dir: &Path, job: &str) -> Result<String, String> {
     let dir = &here(dir);
-    let (files, bytes) = Shelf::new(dir, job).clean()?;
+    let (files, bytes) = Shelf::new(dir, job).clean(&Flow::default())?;
     Ok(match files {
         0 => format!("job {job}: nothing of yours in {}\n", dir.display()),
         _ => format!(
@@ -241,7 +242,7 @@ mod tests {
         let lying = Lying { run: 7, test: 1, epoch: 4, whole_at: None, positions: vec![3] };
         assert_eq!(room(dir.path(), "x", true).unwrap().lying, [lying]);
         assert_eq!(room(dir.path(), "x", false).unwrap().lying, []);
-        shelf.clean().unwrap();
+        shelf.clean(&Flow::default()).unwrap();
         assert!(examine(&level2(Path::new("/nonexistent")), "x", 1, false).is_err());
         assert!(words(dir.path(), &survey(dir.path()).unwrap()).contains("nothing of yours"));
         assert!(clean(dir.path(), "x").unwrap().contains("nothing of yours"));

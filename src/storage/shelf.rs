@@ -160,6 +160,11 @@ impl Shelf {
 
     /// Everything that lies here, and what of it can be believed by its name and its manifest.
     pub fn survey(&self) -> Result<Stock, String> {
+        self.survey_for(&Flow::default())
+    }
+
+    /// The same for somebody who waits for it.
+    pub fn survey_for(&self, flow: &Flow) -> Result<Stock, String> {
         let mut stock = Stock::default();
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
@@ -171,6 +176,7 @@ impl Shelf {
             entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
         found.sort();
         for name in found {
+            flow.went_on(0).map_err(|stopped| stopped.to_string())?;
             let path = self.folder.join(&name);
             if let Some(test) = names::parse_result(&name) {
                 match read_sealed::<Vec<u8>>(&path) {
@@ -255,6 +261,7 @@ impl Shelf {
             });
             flow.went_on(0)?;
         }
+        flow.went_on(0)?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let written_unix_s = since.as_secs();
         let manifest = Manifest { about: about.clone(), sight, written_unix_s, files };
@@ -266,16 +273,19 @@ impl Shelf {
         flow.went_on(0)?;
         // What cannot be removed now is removed next time, and believed by nobody before this one.
         match stays {
-            None => self.prune_before(Some(key), first),
-            Some(stays) => self.prune_but(&[key, stays], first),
+            None => self.prune_before(Some(key), first, flow)?,
+            Some(stays) => self.prune_but(&[key, stays], first, flow)?,
         }
         hit(Point::Pruned, first);
         Ok(manifest.bytes())
     }
 
     /// Removes all epochs, as far as that can be done.
-    pub fn prune(&self) {
-        self.prune_before(None, FIRST);
+    ///
+    /// Whatever removes here asks before each file whether it is still wanted: what others have begun since, when it was given
+    /// up, is not its to remove.
+    pub fn prune(&self, flow: &Flow) -> Result<(), Stopped> {
+        self.prune_before(None, FIRST, flow)
     }
 
     /// An epoch's files are to be written over: nobody believes in it any more.
@@ -285,29 +295,37 @@ impl Shelf {
     }
 
     /// Removes all epochs but these, as far as that can be done.
-    pub fn prune_but(&self, keep: &[Key], who: usize) {
-        self.prune_where(|key| !keep.contains(&key), who);
+    pub fn prune_but(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
+        self.prune_where(|key| !keep.contains(&key), who, flow)
     }
 
     /// Removes all epochs but `keep` and later ones of its run, on which somebody may be at work already.
-    fn prune_before(&self, keep: Option<Key>, who: usize) {
-        self.prune_where(|key| keep.is_none_or(|keep| key.run != keep.run || key < keep), who);
+    fn prune_before(&self, keep: Option<Key>, who: usize, flow: &Flow) -> Result<(), Stopped> {
+        self.prune_where(|key| keep.is_none_or(|keep| key.run != keep.run || key < keep), who, flow)
     }
 
-    fn prune_where(&self, goes: impl Fn(Key) -> bool, who: usize) {
+    fn prune_where(
+        &self,
+        goes: impl Fn(Key) -> bool,
+        who: usize,
+        flow: &Flow,
+    ) -> Result<(), Stopped> {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let key = entry.file_name().to_str().and_then(names::parse_epoch_folder);
             if key.is_some_and(&goes) {
-                self.remove_epoch(&entry.path(), who);
+                self.remove_epoch(&entry.path(), who, flow)?;
             }
         }
+        Ok(())
     }
 
     /// The manifest first: without it nobody believes the rest.
-    fn remove_epoch(&self, folder: &Path, who: usize) {
+    fn remove_epoch(&self, folder: &Path, who: usize, flow: &Flow) -> Result<(), Stopped> {
+        flow.went_on(0)?;
         self.disown(folder);
         hit(Point::PruneHalf, who);
-        let _ = fs::remove_dir_all(folder);
+        // What cannot be removed is in nobody's way.
+        remove_all(folder, flow).map(|_| ())
     }
 
     fn disown(&self, folder: &Path) {
@@ -352,16 +370,51 @@ impl Shelf {
     }
 
     /// Removes all that this job has here; how many files, and their bytes.
-    pub fn clean(&self) -> Result<(usize, u64), String> {
+    pub fn clean(&self, flow: &Flow) -> Result<(usize, u64), String> {
         if !self.folder.exists() {
             return Ok((0, 0));
         }
         self.is_ours()?;
+        let given_up = |stopped: Stopped| stopped.to_string();
         let files = self.all_files();
-        self.prune();
-        fs::remove_dir_all(&self.folder).map_err(|e| cannot("remove", &self.folder, e))?;
+        self.prune(flow).map_err(given_up)?;
+        let removed = remove_all(&self.folder, flow).map_err(given_up)?;
+        removed.map_err(|(path, error)| cannot("remove", &path, error))?;
         Ok((files.len(), files.iter().map(|(_, bytes)| bytes).sum()))
     }
+}
+
+/// Removes a folder with all that lies in it, a file at a time as long as that is wanted; what could not be removed and why, if
+/// anything.
+fn remove_all(folder: &Path, flow: &Flow) -> Result<Result<(), (PathBuf, io::Error)>, Stopped> {
+    let mut trouble = None;
+    let mut keep = |path: &Path, done: io::Result<()>| match done {
+        // Somebody else was first.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            trouble.get_or_insert_with(|| (path.to_owned(), error));
+        }
+        _ => {}
+    };
+    match fs::read_dir(folder) {
+        Err(error) => keep(folder, Err(error)),
+        Ok(entries) => {
+            for entry in entries {
+                flow.went_on(0)?;
+                match entry {
+                    Err(error) => keep(folder, Err(error)),
+                    Ok(entry) if entry.file_type().is_ok_and(|what| what.is_dir()) => {
+                        if let Err((path, error)) = remove_all(&entry.path(), flow)? {
+                            keep(&path, Err(error));
+                        }
+                    }
+                    Ok(entry) => keep(&entry.path(), fs::remove_file(entry.path())),
+                }
+            }
+            flow.went_on(0)?;
+            keep(folder, fs::remove_dir(folder));
+        }
+    }
+    Ok(trouble.map_or(Ok(()), Err))
 }
 
 /// Makes a folder for its owner alone, if it is not there.
@@ -413,6 +466,8 @@ fn read_sealed<T: for<'de> serde::Deserialize<'de>>(path: &Path) -> Result<T, St
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::super::record::tests::about;
     use super::super::writing::tests::write_small;
     use super::*;
@@ -495,9 +550,39 @@ mod tests {
         let stock = shelf.survey().unwrap();
         assert_eq!((stock.whole, stock.unfinished.len()), (vec![two.clone()], 0));
         assert!(!shelf.epoch(one.key()).exists());
-        let (files, bytes) = shelf.clean().unwrap();
+        let (files, bytes) = shelf.clean(&Flow::default()).unwrap();
         assert!(files >= 3 && bytes > 0);
-        assert_eq!((shelf.survey(), shelf.clean()), (Ok(Stock::default()), Ok((0, 0))));
+        let nothing = shelf.clean(&Flow::default());
+        assert_eq!((shelf.survey(), nothing), (Ok(Stock::default()), Ok((0, 0))));
+    }
+
+    /// Steps that are told, by whoever removes.
+    static REMOVED: AtomicU64 = AtomicU64::new(0);
+
+    #[test]
+    fn who_removes_tells_of_each_file_and_stops_when_given_up() {
+        let (_dir, shelf) = shelf();
+        let (one, two) = (about(1, 0, 1, 10), about(1, 0, 2, 20));
+        for epoch in [&one, &two] {
+            store(&shelf, epoch);
+        }
+        conclude(&shelf, &one).unwrap();
+        let there = shelf.all_files();
+        // What others have begun since is not for who was given up.
+        let flow = Flow::default();
+        flow.give_up();
+        assert_eq!(shelf.prune(&flow), Err(Stopped::GivenUp));
+        assert_eq!(shelf.prune_but(&[two.key()], 0, &flow), Err(Stopped::GivenUp));
+        assert!(shelf.clean(&flow).is_err());
+        assert_eq!(shelf.all_files(), there);
+        assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&one));
+        let flow = Flow::told_to(|_| _ = REMOVED.fetch_add(1, Ordering::Relaxed));
+        shelf.prune_but(&[two.key()], 0, &flow).unwrap();
+        assert!(!shelf.epoch(one.key()).exists() && shelf.epoch(two.key()).exists());
+        assert!(flow.steps() >= 2, "{flow:?}");
+        let before = REMOVED.load(Ordering::Relaxed);
+        shelf.clean(&flow).unwrap();
+        assert!(REMOVED.load(Ordering::Relaxed) >= before + 3 && !shelf.folder.exists());
     }
 
     #[test]

@@ -32,6 +32,8 @@ const CACHED_BYTES: u64 = 64 << 20;
 #[derive(Debug, Default)]
 pub struct Flow {
     moved: AtomicU64,
+    /// Steps of any kind: what lists or removes files moves no bytes, and goes on all the same.
+    steps: AtomicU64,
     given_up: AtomicBool,
     awaited: AtomicBool,
     /// Who else is told of each step.
@@ -53,9 +55,10 @@ impl Flow {
         Self { tell: Some(tell), ..Self::default() }
     }
 
-    /// So many bytes more are done; an error where nobody wants the rest.
+    /// A step is done, of so many bytes; an error where nobody wants the rest.
     pub fn went_on(&self, bytes: u64) -> Result<(), Stopped> {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
+        self.steps.fetch_add(1, Ordering::Relaxed);
         if let Some(tell) = self.tell {
             tell(bytes);
         }
@@ -75,6 +78,11 @@ impl Flow {
 
     pub fn moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
+    }
+
+    /// How often it went on.
+    pub fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
     }
 
     pub fn give_up(&self) {

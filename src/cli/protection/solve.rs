@@ -202,17 +202,14 @@ impl Guardian<'_> {
         }
         let first = self.level2.as_ref().filter(|_| checkpointer.speaks_for_dir());
         let shelf = first.map(|level2| level2.shelf.clone());
-        let kept = shelf.clone().map(|shelf| patiently(move || shelf.put_result(number, &result)));
+        let kept = shelf.clone().map(|shelf| patiently(move |_| shelf.put_result(number, &result)));
         if let Some(Err(why)) = &kept {
             say(format_args!("this result is kept in memory alone: {why}"));
         }
         checkpointer.finish();
         if let (Some(shelf), Some(Ok(()))) = (shelf, kept) {
             // What cannot be removed now goes with the run.
-            let _ = patiently(move || {
-                shelf.prune();
-                Ok(())
-            });
+            let _ = patiently(move |flow| shelf.prune(flow).map_err(|stopped| stopped.to_string()));
         }
     }
 

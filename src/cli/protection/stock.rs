@@ -187,7 +187,7 @@ impl<'a> Guardian<'a> {
         if let Some(shelf) = shelf {
             let (dir, job) = (shelf.dir().to_owned(), &self.settings.job);
             // A DIR that is gone has nothing to remove, it seems.
-            let removed = patiently(move || shelf.check().and_then(|()| shelf.clean()));
+            let removed = patiently(move |flow| shelf.check().and_then(|()| shelf.clean(flow)));
             if let Err(why) = removed {
                 // This run does not depend on it.
                 say(format_args!(

@@ -52,11 +52,8 @@ pub fn list_user(dir: &Path) -> Result<Vec<Listed>, String> {
     jobs.sort();
     let listed = jobs.into_iter().map(|job| {
         let shelf = Shelf::new(dir, &job);
-        Listed {
-            bytes: shelf.all_files().iter().map(|(_, bytes)| bytes).sum(),
-            stock: shelf.survey(),
-            job,
-        }
+        let all = shelf.all_files(&Flow::default()).expect("nobody gives it up");
+        Listed { bytes: all.iter().map(|(_, bytes)| bytes).sum(), stock: shelf.survey(), job }
     });
     Ok(listed.collect())
 }
@@ -354,11 +351,12 @@ impl Shelf {
         write_whole(&self.folder.join(names::result(test)), text.as_bytes(), || {})
     }
 
-    fn all_files(&self) -> Vec<(PathBuf, u64)> {
+    fn all_files(&self, flow: &Flow) -> Result<Vec<(PathBuf, u64)>, Stopped> {
         let mut files = Vec::new();
         let mut folders = vec![self.folder.clone()];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                flow.went_on(0)?;
                 match entry.metadata() {
                     Ok(meta) if meta.is_dir() => folders.push(entry.path()),
                     Ok(meta) => files.push((entry.path(), meta.len())),
@@ -366,7 +364,7 @@ impl Shelf {
                 }
             }
         }
-        files
+        Ok(files)
     }
 
     /// Removes all that this job has here; how many files, and their bytes.
@@ -376,7 +374,7 @@ impl Shelf {
         }
         self.is_ours()?;
         let given_up = |stopped: Stopped| stopped.to_string();
-        let files = self.all_files();
+        let files = self.all_files(flow).map_err(given_up)?;
         self.prune(flow).map_err(given_up)?;
         let removed = remove_all(&self.folder, flow).map_err(given_up)?;
         removed.map_err(|(path, error)| cannot("remove", &path, error))?;
@@ -567,14 +565,15 @@ mod tests {
             store(&shelf, epoch);
         }
         conclude(&shelf, &one).unwrap();
-        let there = shelf.all_files();
+        let all = || shelf.all_files(&Flow::default()).unwrap();
+        let there = all();
         // What others have begun since is not for who was given up.
         let flow = Flow::default();
         flow.give_up();
         assert_eq!(shelf.prune(&flow), Err(Stopped::GivenUp));
         assert_eq!(shelf.prune_but(&[two.key()], 0, &flow), Err(Stopped::GivenUp));
         assert!(shelf.clean(&flow).is_err());
-        assert_eq!(shelf.all_files(), there);
+        assert_eq!(all(), there);
         assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&one));
         let flow = Flow::told_to(|_| _ = REMOVED.fetch_add(1, Ordering::Relaxed));
         shelf.prune_but(&[two.key()], 0, &flow).unwrap();

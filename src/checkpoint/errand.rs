@@ -91,10 +91,12 @@ impl Errand {
                     let head = Head::new(head).map_err(failed)?;
                     self.write(file, &head, flow)
                 });
-                if written.is_err() {
+                // Who is given up this late has nobody else who would withdraw it.
+                let late = written.is_ok() && flow.is_given_up();
+                if late || written.is_err() {
                     shelf.withdraw(file.about.key(), *position);
                 }
-                written
+                if late { Err(Stopped::GivenUp) } else { written }
             }
             What::List(List { about, sight, positions, stays, all }) => {
                 let listed = shelf.conclude(about, *sight, positions, *stays, flow)?;

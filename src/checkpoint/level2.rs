@@ -114,6 +114,8 @@ pub(super) struct Level2 {
     brought: Option<EpochId>,
     /// Helpers that were given up and have not noticed yet.
     stuck: Vec<Task<u64>>,
+    /// Helpers that remove what is there of an epoch that came to nothing.
+    leaving: Vec<Task<u64>>,
     /// Since when a save has been put off.
     put_off_since: Option<Instant>,
     /// When trouble was said last, if nothing has got to storage since: nobody needs to hear it again and again.
@@ -181,6 +183,7 @@ impl Level2 {
             manifest: None,
             brought: None,
             stuck: Vec::new(),
+            leaving: Vec::new(),
             put_off_since: None,
             said: None,
             alone: alone.then(Alone::default),
@@ -220,6 +223,9 @@ impl Level2 {
             task.wait();
         }
         self.note_manifest();
+        for task in &mut self.leaving {
+            task.wait();
+        }
     }
 
     /// Rank 0's wishes at a boundary where `save` says whether a save is due.
@@ -463,6 +469,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                     if level2.stops_ranks() {
                         task.wait();
                     }
+                    level2.leaving.push(task);
                 }
                 Err(Stopped::GivenUp) => {}
                 Err(Stopped::Failed(text)) => why = text,
@@ -524,6 +531,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// A helper sets out with the epoch that lies in memory, to make a file of it or to make another one that file.
     pub(super) fn begin(&mut self, about: About, over: Option<Over>, beside: bool) {
         let level2 = self.level2.as_mut().expect("as above");
+        for mut task in std::mem::take(&mut level2.leaving) {
+            match task.state() {
+                State::AtWork => level2.leaving.push(task),
+                _ => level2.stuck.push(task),
+            }
+        }
         level2.stuck.iter().for_each(|task| task.settle(SETTLES));
         level2.stuck.retain(|task| !task.is_over());
         let Committed { data, check, place } = self.holding.buffers.committed_parts(about.epoch);

@@ -88,8 +88,9 @@ pub(super) fn run(errand: &Errand, yields: bool, flow: &Flow) -> Result<u64, Sto
     let over = attend(&mut child, heard, flow);
     let ended = child.wait();
     let result = match over {
+        // Given up this late, what it has finished is of no more use than what it has not.
+        _ if flow.is_given_up() => Stopped::GivenUp,
         Some(result) => return result.map_err(Stopped::Failed),
-        None if flow.is_given_up() => Stopped::GivenUp,
         None => Stopped::Failed(format!("its helper process {}", words(ended))),
     };
     errand.abandon();

@@ -137,6 +137,35 @@ fn a_helper_that_hangs_keeps_no_run_from_its_end() {
     }
 }
 
+/// The epoch of a helper that dies is withdrawn by those whose files were whole: DIR has room for two epochs, not for three.
+#[test]
+fn an_epoch_that_is_called_off_leaves_no_files() {
+    let scene = Scene::of(2, 2, LONG).protect(&["--checkpoint", "2"]).by_processes();
+    let scene = Stored::of(scene, "20");
+    // Rank 0 is halted while they write, and computes no further after it has learnt of it; its helpers do not hang.
+    let (stands, later) = ("iteration:0:46:stop", "iteration:0:70:hang");
+    let dies = "stream-half:1:1:kill";
+    let mut running = scene.start_with(&[stands, later, dies].join(","));
+    let first = [stands, dies].join(",");
+    assert!(
+        scene.await_strikes(&mut running, &first, Duration::from_secs(60)),
+        "{}",
+        running.told()
+    );
+    let written = |position: &str| epochs(&scene).iter().any(|epoch| epoch.join(position).exists());
+    until("written", || ["p2", "p3"].iter().all(|position| written(position)));
+    go_on(&running, 0);
+    assert!(
+        scene.await_strikes(&mut running, later, Duration::from_secs(60)),
+        "{}",
+        running.told()
+    );
+    until("withdrawn", || epochs(&scene).is_empty());
+    assert!(running.told().contains("could not be written to"), "{}", running.told());
+    scene.kill_all(running);
+    assert!(!from_storage(&finish(&scene)));
+}
+
 /// Lets a rank go on that stands still.
 fn go_on(running: &Running, number: usize) {
     let rank = || running.ranks().into_iter().find(|rank| rank.rank == number).unwrap();

@@ -11,7 +11,7 @@ use crate::cores;
 use crate::storage::writing::{Flow, Stopped};
 
 /// A helper that has moved nothing for so long is stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at a helper that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -22,6 +22,8 @@ pub(super) struct Task<T> {
     result: Option<Result<T, Stopped>>,
     /// How many steps it had done when it was last seen to move.
     seen: (u64, Instant),
+    /// How long it may move nothing.
+    patience: Duration,
     pub(super) began: Instant,
 }
 
@@ -66,14 +68,21 @@ impl<T: Send + 'static> Task<T> {
             Ok(thread) => (Some(thread), None),
             Err(error) => (None, Some(Err(Stopped::Failed(format!("no helper starts: {error}"))))),
         };
-        Self { flow, thread, result, seen: (0, now), began: now }
+        Self { flow, thread, result, seen: (0, now), patience: PATIENCE, began: now }
+    }
+
+    /// One that is stuck after so long.
+    pub(super) fn within(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// One that has failed before it began.
     pub(super) fn failed(why: &str) -> Self {
         let now = Instant::now();
         let result = Some(Err(Stopped::Failed(why.into())));
-        Self { flow: Arc::default(), thread: None, result, seen: (0, now), began: now }
+        let flow = Arc::default();
+        Self { flow, thread: None, result, seen: (0, now), patience: PATIENCE, began: now }
     }
 
     /// Looks how it does.
@@ -90,7 +99,7 @@ impl<T: Send + 'static> Task<T> {
         match &self.result {
             Some(Ok(_)) => State::Done,
             Some(Err(_)) => State::Lost,
-            None if self.seen.1.elapsed() >= PATIENCE => State::Lost,
+            None if self.seen.1.elapsed() >= self.patience => State::Lost,
             None => State::AtWork,
         }
     }
@@ -135,10 +144,12 @@ impl<T: Send + 'static> Task<T> {
     /// What came of it; if it is stuck, that, and it is left to itself.
     pub(super) fn end(mut self) -> Result<T, Stopped> {
         self.state();
-        self.result.take().unwrap_or_else(|| {
-            let patience = PATIENCE.as_secs();
-            Err(Stopped::Failed(format!("it has not moved for {patience} s")))
-        })
+        self.result.take().unwrap_or_else(|| Err(Stopped::Failed(self.stands_still())))
+    }
+
+    /// That it is stuck, in words.
+    pub(super) fn stands_still(&self) -> String {
+        format!("it has not moved for {} s", self.patience.as_secs())
     }
 }
 

@@ -27,9 +27,11 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::errand::{Errand, List, What, Write};
+pub use super::helper::PATIENCE;
 use super::helper::{By, State, Task};
 use super::plan::{Buffers, Committed, Helpers};
 use super::save::Checkpointer;
@@ -112,7 +114,7 @@ pub(super) struct Level2 {
     manifest: Option<(About, Instant, Task<u64>)>,
     /// The epoch that ranks have waited for, and that is there: without helpers, or at a stop.
     brought: Option<EpochId>,
-    /// Helpers that were given up and have not noticed yet.
+    /// Helpers that were given up and have not noticed yet, this second level's or one's before it in this process.
     stuck: Vec<Task<u64>>,
     /// Helpers that remove what is there of an epoch that came to nothing.
     leaving: Vec<Task<u64>>,
@@ -171,6 +173,7 @@ impl Level2 {
         let here = seats.iter().enumerate().filter(|(_, seat)| **seat == me);
         let lists = here.map(|(position, _)| position).filter(|&position| writes(position));
         let lists = lists.map(|position| position as u32).collect();
+        let stuck = left_at(&storage.shelf);
         Self {
             storage,
             position: me as u32,
@@ -182,7 +185,7 @@ impl Level2 {
             flight: None,
             manifest: None,
             brought: None,
-            stuck: Vec::new(),
+            stuck,
             leaving: Vec::new(),
             put_off_since: None,
             said: None,
@@ -212,11 +215,13 @@ impl Level2 {
         }
     }
 
-    /// Gives an epoch up that is on its way, and lets a manifest be finished, which prunes what is older: waits for both.
+    /// Gives an epoch up that is on its way, and lets a manifest be finished, which prunes what is older, and what comes to nothing
+    /// be removed: waits for all of it, as long as it moves.
     fn end(&mut self) {
         if let Some((_, mut task)) = self.flight.take() {
             task.give_up();
             task.wait();
+            self.stuck.push(task);
         }
         if let Some((.., task)) = &mut self.manifest {
             // Whoever removes or reads what lies there must not meet it.
@@ -244,6 +249,12 @@ impl Level2 {
     fn note_manifest(&mut self) {
         let over = |of: &mut (About, Instant, Task<u64>)| of.2.state() != State::AtWork;
         let Some((about, began, task)) = self.manifest.take_if(over) else { return };
+        if !task.is_over() {
+            task.give_up();
+            let why = task.stands_still();
+            self.stuck.push(task);
+            return self.tell(&about, &why);
+        }
         match task.end() {
             Ok(bytes) => {
                 self.tally.epochs += 1;
@@ -283,7 +294,11 @@ impl Level2 {
     pub(super) fn make_room(&mut self, keep: Option<Key>, over: Option<Key>) {
         if !self.lists.is_empty() {
             let keep = keep.into_iter().chain(over).collect();
-            self.send(What::MakeRoom { over, keep }).wait();
+            let mut task = self.send(What::MakeRoom { over, keep });
+            task.wait();
+            // What it would still remove may be the next epoch.
+            task.give_up();
+            self.stuck.push(task);
         }
     }
 
@@ -346,16 +361,42 @@ impl Level2 {
     }
 }
 
-/// A rank that leaves its work because another is lost looks at memory and storage anew, in the same process. Nothing of what it
-/// had begun may still be at work there.
+/// A rank that leaves its work because another is lost looks at memory and storage anew, in the same process and within seconds:
+/// so nothing of what it had begun goes on there, but for what hangs, which the next second level there takes up.
 impl Drop for Level2 {
     fn drop(&mut self) {
-        self.end();
+        let flight = self.flight.take().map(|(_, task)| task);
+        flight.iter().for_each(Task::give_up);
+        // All files are whole: it is finished before anybody looks there again, as long as it moves.
+        let mut manifest = self.manifest.take().map(|(.., task)| task.within(MOVES));
+        manifest.iter_mut().for_each(|task| _ = task.wait());
+        manifest.iter().for_each(Task::give_up);
+        let mut left: Vec<Task<u64>> = flight.into_iter().chain(manifest).collect();
+        left.append(&mut self.leaving);
+        left.append(&mut self.stuck);
+        let until = Instant::now() + SETTLES;
+        left.iter().for_each(|task| task.settle(until.saturating_duration_since(Instant::now())));
+        left.retain(|task| !task.is_over());
+        let left = left.into_iter().map(|task| (self.storage.shelf.clone(), task));
+        LEFT.lock().unwrap_or_else(|broken| broken.into_inner()).extend(left);
     }
+}
+
+/// Helpers of this process that hang, whose second level is over, and where.
+static LEFT: Mutex<Vec<(Shelf, Task<u64>)>> = Mutex::new(Vec::new());
+
+/// Those of them that hang there.
+fn left_at(shelf: &Shelf) -> Vec<Task<u64>> {
+    let mut left = LEFT.lock().unwrap_or_else(|broken| broken.into_inner());
+    let (here, elsewhere) = std::mem::take(&mut *left).into_iter().partition(|(at, _)| at == shelf);
+    *left = elsewhere;
+    here.into_iter().map(|(_, task)| task).collect()
 }
 
 /// A helper that was told to give up is usually over so soon.
 const SETTLES: Duration = Duration::from_millis(500);
+/// A helper that does not move for so long holds nobody up who goes on in place.
+const MOVES: Duration = Duration::from_secs(2);
 /// Between two words about trouble with storage.
 const SAY_EVERY: Duration = Duration::from_secs(600);
 /// So many positions tell their trouble; the others' is the same, as a rule.
@@ -373,7 +414,15 @@ fn say(text: &str) {
 pub fn patiently<T: Send + 'static>(
     work: impl FnOnce(&Flow) -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
-    let mut task = Task::start(move |flow| work(flow).map_err(Stopped::Failed));
+    patiently_for(PATIENCE, work)
+}
+
+/// The same, no longer than it stands still for so long.
+pub fn patiently_for<T: Send + 'static>(
+    patience: Duration,
+    work: impl FnOnce(&Flow) -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let mut task = Task::start(move |flow| work(flow).map_err(Stopped::Failed)).within(patience);
     task.wait();
     task.end().map_err(|why| why.to_string())
 }
@@ -631,5 +680,82 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if let Some(level2) = &mut self.level2 {
             level2.end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+    use crate::memory::Store;
+    use crate::params::{Mapping, Rng};
+
+    /// A second level whose storage hangs until the other end goes, or for some seconds.
+    fn hanging(level2: &mut Level2) -> Sender<()> {
+        let (lets_go, hangs) = channel::<()>();
+        let about = About {
+            format: FORMAT,
+            run: 1,
+            test: 0,
+            epoch: 1,
+            made: 1,
+            boundary: 10,
+            n: 1000,
+            nb: 64,
+            p: 1,
+            q: 1,
+            mapping: Mapping::Row,
+            rng: Rng::Hpl,
+            seed: 100,
+            params_digest: 0,
+            arithmetic: String::new(),
+            state_bytes: 1024,
+        };
+        let task = Task::start(move |_| {
+            let _ = hangs.recv_timeout(Duration::from_secs(20));
+            Ok(0)
+        });
+        level2.manifest = Some((about, Instant::now(), task));
+        lets_go
+    }
+
+    fn level2(dir: &std::path::Path) -> Level2 {
+        let storage = Storage {
+            shelf: Shelf::new(dir, "job"),
+            sight: Sight::Shared,
+            seat: 0,
+            every: Interval::Iterations(1),
+            helpers: Helpers::Threads,
+            arithmetic: String::new(),
+            stored: Vec::new(),
+            damaged: Vec::new(),
+            fresh_run: 1,
+            in_place: false,
+        };
+        let depot = Depot::new(Store::Posix, "t-level2-hangs").unwrap();
+        Level2::new(storage, &depot, (&[0], 1), 0, false)
+    }
+
+    /// Going on in place takes seconds; a helper stuck in the kernel takes as long as it likes, and is not forgotten.
+    #[test]
+    fn who_leaves_waits_for_no_storage_that_hangs_and_who_comes_knows_of_it() {
+        let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut before = level2(here.path());
+        let lets_go = hanging(&mut before);
+        let leaves = Instant::now();
+        drop(before);
+        assert!(leaves.elapsed() < Duration::from_secs(9), "{:?}", leaves.elapsed());
+        assert!(level2(elsewhere.path()).stuck.is_empty());
+        let after = level2(here.path());
+        assert_eq!(after.stuck.len(), 1);
+        // Another loss.
+        drop(after);
+        let after = level2(here.path());
+        assert_eq!(after.stuck.len(), 1);
+        drop(lets_go);
+        after.stuck[0].settle(Duration::from_secs(60));
+        drop(after);
+        assert!(level2(here.path()).stuck.is_empty());
     }
 }

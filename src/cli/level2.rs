@@ -3,11 +3,12 @@
 //! know the same.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use super::agreement::{Ended, unanimous};
 use super::exit::Exit;
 use super::say;
-use crate::checkpoint::level2::{Storage, patiently};
+use crate::checkpoint::level2::{Storage, patiently_for};
 use crate::checkpoint::new_run;
 use crate::checkpoint::placement::Found;
 use crate::checkpoint::plan::Helpers;
@@ -62,12 +63,14 @@ pub fn seat(comm: &Comm, node: &Comm, sight: Sight, shelf: &Shelf) -> usize {
 }
 
 impl<'a> Level2<'a> {
-    /// Makes sure that all nodes see one DIR, or each its own, and reads what lies there. All ranks together.
+    /// Makes sure that all nodes see one DIR, or each its own, and reads what lies there; nobody waits longer than `patience` for
+    /// storage that hangs. All ranks together.
     pub fn open(
         comm: &Comm,
         node: &Comm,
         settings: &'a settings::Protection,
         domain: &str,
+        patience: Duration,
     ) -> Result<Option<Self>, Ended> {
         let Some(shelf) = shelf(settings, domain) else { return Ok(None) };
         let level2 = settings.level2.as_ref().expect("it has a shelf");
@@ -91,7 +94,8 @@ impl<'a> Level2<'a> {
         // A file system that hangs keeps nobody waiting for ever.
         let look = |with: fn(&Shelf, &str) -> Result<(), String>, mine: bool| {
             let (shelf, token) = (shelf.clone(), token.clone());
-            let found = if mine { patiently(move |_| with(&shelf, &token)) } else { Ok(()) };
+            let found =
+                if mine { patiently_for(patience, move |_| with(&shelf, &token)) } else { Ok(()) };
             unanimous(comm, found.map_err(ended))
         };
         look(|shelf, _| shelf.check(), leads)?;
@@ -102,7 +106,7 @@ impl<'a> Level2<'a> {
         }
         let found = first.then(|| {
             let shelf = shelf.clone();
-            let found = patiently(move |flow| {
+            let found = patiently_for(patience, move |flow| {
                 let files = if sight == Sight::Node { shelf.files() } else { Vec::new() };
                 Ok((shelf.survey_for(flow)?, files))
             });

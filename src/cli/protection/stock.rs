@@ -4,10 +4,11 @@
 //! left of a test under way is looked at when that begins.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use super::record::{self, Kept, rounds_otherwise};
 use super::{Ground, Guardian, signals};
-use crate::checkpoint::level2::patiently;
+use crate::checkpoint::level2::{PATIENCE, patiently};
 use crate::checkpoint::mpi::Positions;
 use crate::checkpoint::{Arrival, StartError, new_run};
 use crate::cli::agreement::{Ended, unanimous};
@@ -34,6 +35,9 @@ pub(super) fn told_by(comm: &Comm, teller: usize, run: u128) -> u128 {
     comm.broadcast_bytes(&mut number, teller);
     u128::from_le_bytes(number.try_into().expect("sixteen bytes"))
 }
+
+/// Going on in place takes seconds, or a supervisor starts all again: it waits no longer for storage that memory makes good.
+const IN_PLACE: Duration = Duration::from_secs(5);
 
 impl<'a> Guardian<'a> {
     /// Looks at what an earlier start left. All ranks together; all end alike. `tests` are the
@@ -74,6 +78,7 @@ impl<'a> Guardian<'a> {
             domain,
             started_unix_s,
         };
+        let patience = if begun { IN_PLACE } else { PATIENCE };
         let restart = if begun { Restart::Auto } else { settings.restart };
         // A supervised run is one run however often it is launched: what its earlier launches have left is its own.
         let again = restart == Restart::Never && launched_before(comm);
@@ -81,7 +86,7 @@ impl<'a> Guardian<'a> {
             this.clean(node)?;
             this.arrival = gather();
         }
-        this.level2 = match Level2::open(comm, node, settings, &this.domain) {
+        this.level2 = match Level2::open(comm, node, settings, &this.domain, patience) {
             // What memory has needs no storage; where nothing but storage has it, there is nothing to go on from.
             Err(Ended { why, .. }) if this.arrival.test.is_some() && !this.on_disk_alone() => {
                 this.storage_gone = Some(why);
@@ -168,7 +173,7 @@ impl<'a> Guardian<'a> {
             // Results of a run that is over or given up, and nothing that could be continued.
             self.finished.clear();
             self.clean(node)?;
-            self.level2 = Level2::open(self.comm, node, self.settings, &self.domain)?;
+            self.level2 = Level2::open(self.comm, node, self.settings, &self.domain, PATIENCE)?;
         }
         let number = record::run_number(new_run(), own.as_deref(), latest);
         self.fresh_run = told_by(self.comm, 0, number);

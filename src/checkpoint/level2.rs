@@ -215,8 +215,8 @@ impl Level2 {
         }
     }
 
-    /// Gives an epoch up that is on its way, and lets a manifest be finished, which prunes what is older, and what comes to nothing
-    /// be removed: waits for all of it, as long as it moves.
+    /// Gives an epoch up that is on its way, and lets a manifest be finished, which prunes what is older, and what came to
+    /// nothing be removed: waits for all of it, as long as it moves.
     fn end(&mut self) {
         if let Some((_, mut task)) = self.flight.take() {
             task.give_up();

@@ -169,7 +169,8 @@ pub fn spread(part: usize, parts: usize) {
     }
 }
 
-fn seat(own: &[usize], part: usize, parts: usize) -> Option<usize> {
+/// The processor of a part.
+pub fn seat(own: &[usize], part: usize, parts: usize) -> Option<usize> {
     own.get(part * own.len() / parts).copied()
 }
 

@@ -112,6 +112,11 @@ impl Topology {
         self.places.len()
     }
 
+    /// Memory domains that these processors belong to.
+    pub fn own_memories(&self) -> usize {
+        self.count(|place| place.memory)
+    }
+
     /// Memory domains, those without a processor included.
     pub fn memories(&self) -> usize {
         self.memories
@@ -154,6 +159,12 @@ impl Topology {
             }
         }
         Layout { ranks: 1, threads: self.cores().max(1) }
+    }
+
+    /// The memory domain that a processor belongs to.
+    #[cfg(test)]
+    pub fn memory_of(&self, processor: usize) -> Option<usize> {
+        Some(self.places.get(&processor)?.memory)
     }
 
     fn count(&self, what: impl Fn(&Place) -> usize) -> usize {

@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 
 use crate::cores;
 use crate::pulse;
+use crate::topology::Topology;
 
 /// What x86-64 and most ARM kernels call huge; on others the wishes below have no effect.
 pub const HUGE: usize = 2 << 20;
@@ -51,7 +52,7 @@ pub fn map_aligned(len: usize, protection: i32) -> std::io::Result<NonNull<u8>> 
 
 const PAGE: usize = 4096;
 
-/// Threads that fill memory at once: one zeroes some GB a second, and a restart waits for it.
+/// Threads that fill memory at once, at least: one zeroes some GB a second, and a restart waits for it.
 const FILLERS: usize = 4;
 /// Huge pages below which a further thread is not worth its start.
 const SHARE: usize = 16;
@@ -68,8 +69,8 @@ const TURN: usize = SHARE * HUGE;
 pub(super) unsafe fn collapse(base: NonNull<u8>, len: usize) {
     let first = (base.as_ptr() as usize).next_multiple_of(HUGE);
     let pages = ((base.as_ptr() as usize + len) / HUGE).saturating_sub(first / HUGE);
-    // As many as may run here: a rank that is bound to one core has one.
-    let threads = cores::count().min(FILLERS).min(pages / SHARE).max(1);
+    let own = Topology::here().among(cores::bound_to());
+    let threads = fillers(cores::count(), own.own_memories(), pages);
     let work = |thread| collapse_pages(first + thread * TURN, first + pages * HUGE, threads * TURN);
     std::thread::scope(|scope| {
         for thread in 1..threads {
@@ -80,6 +81,13 @@ pub(super) unsafe fn collapse(base: NonNull<u8>, len: usize) {
         }
         work(0);
     });
+}
+
+/// How many fill so many pages: as many for each of the memories, but not more than may run here: a rank that is bound to one
+/// core has one.
+fn fillers(cores: usize, memories: usize, pages: usize) -> usize {
+    let wanted = FILLERS.next_multiple_of(memories.max(1));
+    wanted.min(cores).min(pages / SHARE).max(1)
 }
 
 /// Every `step` bytes from `first` to `end`, all on boundaries of huge pages within a mapping that `collapse` was given, a turn.
@@ -129,6 +137,29 @@ pub(super) unsafe fn populate(base: NonNull<u8>, len: usize) -> std::io::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+
+    /// By turns, so by threads: each memory gets an equal part, however many there are.
+    #[test]
+    fn memory_is_filled_from_all_memories_of_a_rank() {
+        for (machine, memories) in [(8, 8), (64, 8), (96, 12), (64, 4), (6, 3), (16, 2), (4, 1)]
+            .map(|(c, m)| (Topology::even(c, m), m))
+        {
+            let own = machine.one_a_core();
+            let threads = fillers(machine.cores(), machine.own_memories(), 1 << 20);
+            let mut parts = BTreeMap::new();
+            for thread in 0..threads {
+                let seat = cores::seat(&own, thread, threads).unwrap();
+                *parts.entry(machine.memory_of(seat)).or_insert(0) += 1;
+            }
+            assert_eq!(parts.len(), memories, "{parts:?}");
+            assert!(parts.values().all(|&part| part == threads / memories), "{parts:?}");
+            assert!(threads >= FILLERS.min(machine.cores()));
+        }
+        assert_eq!(fillers(1, 1, 1 << 20), 1);
+        assert_eq!(fillers(64, 8, 3 * SHARE), 3);
+        assert_eq!(fillers(64, 8, 0), 1);
+    }
 
     #[test]
     fn what_can_hold_a_huge_page_begins_on_one() {

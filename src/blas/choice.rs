@@ -7,11 +7,13 @@
 //! user's cache folder by processor, library and shape, so that the next run need not measure.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use super::preflight::processor;
 use super::{Engine, Library, Multiplication, cache};
 use crate::threads::Pool;
 
@@ -31,7 +33,7 @@ impl Place {
     pub fn here(nb: usize, threads: usize, ranks: usize) -> Self {
         let library = Library::query();
         Self {
-            processor: processor(),
+            processor: processor(&PROCESSOR),
             second_level: cache::second_level(),
             library: format!("{} {} {}", library.name, library.version, library.kernel),
             nb,
@@ -42,14 +44,8 @@ impl Place {
 }
 
 /// The processor's name with the numbers that tell its kind where the name does not.
-fn processor() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let names = ["model name", "cpu family", "model", "stepping", "CPU implementer", "CPU part"];
-    let first = info.split("\n\n").next().unwrap_or_default();
-    let fields = first.lines().filter_map(|line| line.split_once(':'));
-    let told = fields.filter(|(name, _)| names.contains(&name.trim()));
-    told.map(|(_, value)| value.trim()).collect::<Vec<_>>().join(" ")
-}
+const PROCESSOR: [&str; 6] =
+    ["model name", "cpu family", "model", "stepping", "CPU implementer", "CPU part"];
 
 /// MFLOP/s by an engine's name.
 pub type Rates = Vec<(String, u64)>;
@@ -108,7 +104,7 @@ pub fn choose(ranks: &[Vec<u64>]) -> Option<usize> {
 }
 
 /// What is kept in the cache folder.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
     version: u32,
     entries: Vec<(Place, Rates)>,
@@ -117,8 +113,8 @@ struct Kept {
 /// Of another version nothing is believed: kernels change.
 const VERSION: u32 = 4;
 
-/// How many places are remembered.
-const MOST: usize = 64;
+/// How many places are remembered: each NB that was tried is one.
+const MOST: usize = 256;
 
 /// Where it is kept: XDG_CACHE_HOME, or .cache at home.
 pub fn file() -> Option<PathBuf> {
@@ -139,22 +135,46 @@ pub fn recall(file: &Path, place: &Place, engines: &[Engine]) -> Option<Rates> {
     engines.iter().all(known).then_some(rates)
 }
 
-/// Remembers rates. The folder is a convenience: what goes wrong with it costs a measurement.
+/// How often is looked whether somebody else has remembered something meanwhile.
+const LOOKS: usize = 20;
+
+/// Remembers rates. The folder is a convenience: what goes wrong with it costs a measurement. Nodes may share it, and several
+/// remember at once: each writes a file of its own and puts it in place if nothing was changed meanwhile. That looks and puts in
+/// two steps, so in the worst case one's rates are measured again; locks of shared folders may keep a run waiting.
 pub fn remember(file: &Path, place: &Place, rates: &Rates) {
-    let mut kept = Kept { version: VERSION, entries: read(file).entries };
-    kept.entries.retain(|(other, _)| other != place);
-    kept.entries.insert(0, (place.clone(), rates.clone()));
-    kept.entries.truncate(MOST);
-    let aside = file.with_extension(format!("{}.tmp", std::process::id()));
-    let written = file
+    let aside = file.with_extension(format!("{}.tmp", own_word()));
+    let mut found = read(file);
+    let with = |found: &Kept| {
+        let mut entries = found.entries.clone();
+        entries.retain(|(other, _)| other != place);
+        entries.insert(0, (place.clone(), rates.clone()));
+        entries.truncate(MOST);
+        serde_json::to_vec(&Kept { version: VERSION, entries }).unwrap_or_default()
+    };
+    let mut written = file
         .parent()
         .map_or(Ok(()), std::fs::create_dir_all)
-        .and_then(|()| std::fs::write(&aside, serde_json::to_vec(&kept).unwrap_or_default()))
-        .and_then(|()| std::fs::rename(&aside, file));
-    if written.is_err() {
+        .and_then(|()| std::fs::write(&aside, with(&found)));
+    for _ in 0..LOOKS {
+        let now = read(file);
+        if written.is_err() || now == found {
+            break;
+        }
+        found = now;
+        written = std::fs::write(&aside, with(&found));
+    }
+    if written.and_then(|()| std::fs::rename(&aside, file)).is_err() {
         // Nothing half-written stays behind; that it was not there is as good.
         let _ = std::fs::remove_file(&aside);
     }
+}
+
+/// A word that nobody else has who writes to the same folder: processes of two nodes may have one number.
+fn own_word() -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("{}.{}.{count}", host.to_string_lossy(), std::process::id())
 }
 
 #[cfg(test)]
@@ -223,5 +243,30 @@ mod tests {
         // A folder that cannot be made.
         remember(&file.join("engines.json"), &place, &rates);
         assert_eq!(recall(&file, &place, &engines), Some(rates));
+    }
+
+    /// Nobody finds half a file or another's, and nothing is left behind. What several remember at once is nearly always there
+    /// afterwards, and the last one's always.
+    #[test]
+    fn several_remember_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("engines.json");
+        let engines = [Engine::Blas];
+        let place = |who: usize, turn: usize| Place::here(1000 * who + turn, 1, 1);
+        remember(&file, &place(9, 0), &vec![("blas".to_owned(), 5)]);
+        std::thread::scope(|scope| {
+            for who in 0..3 {
+                let (file, engines) = (&file, &engines);
+                scope.spawn(move || {
+                    for turn in 0..20 {
+                        remember(file, &place(who, turn), &vec![("blas".to_owned(), 5)]);
+                        assert!(recall(file, &place(9, 0), engines).is_some(), "half a file");
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        let kept = read(&file).entries.len();
+        assert!(kept > 31, "{kept} of 61");
     }
 }

@@ -47,6 +47,25 @@ impl Level {
     }
 }
 
+/// The kind of this processor, by what libraries look at to pick their kernels.
+pub(super) fn processor_kind() -> String {
+    const TELLING: [&str; 5] = ["vendor_id", "cpu family", "model", "CPU implementer", "CPU part"];
+    let kind = processor(&TELLING);
+    match cfg!(target_arch = "x86_64") {
+        true => format!("{kind}, {}", Level::detect().name()),
+        false => kind,
+    }
+}
+
+/// What the system says of this processor under these names.
+pub(super) fn processor(names: &[&str]) -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let first = info.split("\n\n").next().unwrap_or_default();
+    let fields = first.lines().filter_map(|line| line.split_once(':'));
+    let told = fields.filter(|(name, _)| names.contains(&name.trim()));
+    told.map(|(_, value)| value.trim()).collect::<Vec<_>>().join(" ")
+}
+
 /// The level of the kernels a library calls `kernel`; unknown names count as made for the machine.
 fn level_of(library: &str, kernel: &str) -> Option<Level> {
     let kernel = kernel.to_ascii_lowercase();

@@ -2,7 +2,10 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
+use std::sync::Mutex;
+
 use super::loaded;
+use crate::threads::Pool;
 
 /// What the library says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,10 +126,21 @@ impl Library {
 }
 
 /// How many threads the library itself starts in a call. The solver has a pool of its own and
-/// keeps this at one.
+/// keeps this at one. Some libraries keep this number for the calling thread alone.
 pub fn set_library_threads(threads: usize) {
     match loaded::chosen() {
         Some(loaded) => loaded.set_threads(threads),
         None => linked::set_threads(threads),
     }
+}
+
+/// Has the library start no threads in calls of any thread of this pool. To be called where the pool is made: BLIS since 1.0 and
+/// OpenMP have a number for each thread that calls, at first as many as there are cores.
+pub fn one_library_thread_each(pool: &mut Pool) {
+    // No library says that it may be told by several at once.
+    let one_by_one = Mutex::new(());
+    pool.on_each(|_| {
+        let _turn = one_by_one.lock().unwrap_or_else(|e| e.into_inner());
+        set_library_threads(1);
+    });
 }

@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::rounds::{machines, tournament, turns};
 use super::samples::{Here, Passage, Said, Sweep};
 use super::verdict::WHOLE_EVERY;
-use crate::blas::{Engine, Multiplication};
+use crate::blas::{Engine, Multiplication, one_library_thread_each};
 use crate::comm::Comm;
 use crate::params;
 use crate::threads::Pool;
@@ -217,7 +217,9 @@ impl Node {
     fn new(threads: usize) -> Self {
         // One of our own: all of them come to the same bits.
         let ours = Engine::possible(params::Engine::Auto).into_iter().find(|e| e.cuts_freely());
-        Self { engine: ours.unwrap_or(Engine::Blas), pool: Pool::new(threads) }
+        let mut pool = Pool::new(threads);
+        one_library_thread_each(&mut pool);
+        Self { engine: ours.unwrap_or(Engine::Blas), pool }
     }
 
     /// Operations a second, and what tells the product of the matrices from any other, where that is `wanted`.

@@ -17,6 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::agreement::Ended;
 use super::exit::Exit;
+use crate::blas::one_library_thread_each;
 use crate::checkpoint::plan::Helpers;
 use crate::comm::Comm;
 use crate::cores;
@@ -260,12 +261,14 @@ pub fn decide(
     if allowed { Ok(pins) } else { Err(Loose::Refused) }
 }
 
-/// A rank's threads, where they were decided to be.
+/// A rank's threads, where they were decided to be. A BLAS that they call starts no more.
 pub fn pool(threads: usize, pins: &Result<Vec<usize>, Loose>) -> Pool {
-    match pins {
+    let mut pool = match pins {
         Ok(processors) => Pool::pinned(processors),
         Err(_) => Pool::new(threads),
-    }
+    };
+    one_library_thread_each(&mut pool);
+    pool
 }
 
 /// Whether nothing keeps this rank's threads from being as the others' are: those of one that stands by are none of them.

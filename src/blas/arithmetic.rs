@@ -25,7 +25,26 @@ pub struct Arithmetic {
     pub preflight: String,
     /// What the BLAS is here that `--blas` names, or why there is none; None where nobody has asked.
     #[serde(default)]
-    pub named: Option<Result<String, String>>,
+    pub named: Option<Result<Named, String>>,
+}
+
+/// The same of a BLAS that `--blas` names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Named {
+    pub library: String,
+    pub picked: String,
+    pub preflight: String,
+}
+
+impl Named {
+    /// On this node.
+    pub fn of(library: &Library) -> Self {
+        Self {
+            library: format!("{} {}", library.name, library.version),
+            picked: library.kernel.to_ascii_lowercase(),
+            preflight: preflight::kernel_after(library),
+        }
+    }
 }
 
 /// What of a run's settings decides which of it counts.
@@ -43,15 +62,9 @@ impl Arithmetic {
     /// This node's.
     pub fn here() -> Self {
         let names = Engine::runnable().into_iter().map(Engine::name);
-        let library = Library::query();
-        let preflight = preflight::kernel_after(&library);
-        Self {
-            engines: names.filter(|name| !faults::lacks(name)).map(str::to_owned).collect(),
-            library: format!("{} {}", library.name, library.version),
-            picked: library.kernel.to_ascii_lowercase(),
-            preflight,
-            named: None,
-        }
+        let Named { library, picked, preflight } = Named::of(&Library::query());
+        let engines = names.filter(|name| !faults::lacks(name)).map(str::to_owned).collect();
+        Self { engines, library, picked, preflight, named: None }
     }
 }
 
@@ -113,18 +126,17 @@ impl Rules {
     }
 
     fn of_blas(&self, node: &Arithmetic) -> String {
-        if self.named {
-            return match &node.named {
-                Some(Ok(words)) => words.clone(),
-                _ => "the BLAS that was named".to_owned(),
-            };
-        }
+        let (library, picked, preflight) = match (self.named, &node.named) {
+            (false, _) => (&node.library, &node.picked, &node.preflight),
+            (true, Some(Ok(named))) => (&named.library, &named.picked, &named.preflight),
+            (true, _) => return "the BLAS that was named".to_owned(),
+        };
         let kernel = match (self.told, self.preflight) {
             (true, _) => "kernels it is told to take",
-            (false, true) => &node.preflight,
-            (false, false) => &node.picked,
+            (false, true) => preflight,
+            (false, false) => picked,
         };
-        format!("blas {} {kernel}", node.library)
+        format!("blas {library} {kernel}")
     }
 
     /// Whether a node can take part in a run that computes with `run`; if not, why.
@@ -220,10 +232,39 @@ mod tests {
         assert!(blas.suits(&newer, &blas.rounding([&other]).unwrap()).is_err());
         let named = Rules { named: true, ..blas };
         assert!(named.suits(&newer, &named.rounding([&other]).unwrap()).is_ok(), "ranks will say");
-        let with = |words: &str| Arithmetic { named: Some(Ok(words.into())), ..other.clone() };
+        let with = |library: &str| {
+            let (picked, preflight) = ("avx2".to_owned(), "avx2".to_owned());
+            let named = Named { library: library.into(), picked, preflight };
+            Arithmetic { named: Some(Ok(named)), ..other.clone() }
+        };
         let run = named.rounding([&with("MKL 2025"), &with("MKL 2024"), &with("MKL 2025")]);
-        assert_eq!(run.as_deref(), Some("MKL 2025"));
-        assert!(named.suits(&with("MKL 2024"), "MKL 2025").is_err());
+        assert_eq!(run.as_deref(), Some("blas MKL 2025 avx2"));
+        assert!(named.suits(&with("MKL 2024"), "blas MKL 2025 avx2").is_err());
+    }
+
+    /// The preflight and a word of command give a named library its kernels as they do the linked one.
+    #[test]
+    fn of_a_named_blas_the_kernels_count_that_ranks_will_have() {
+        let with = |kernel: &str, after: &str| {
+            let named = Named {
+                library: "OpenBLAS 0.3.21".into(),
+                picked: kernel.into(),
+                preflight: after.into(),
+            };
+            Arithmetic { named: Some(Ok(named)), ..node(&["blas"], "skx") }
+        };
+        let (one, other) = (with("zen", "skylakex"), with("skylakex", "skylakex"));
+        let rules = |preflight, told| Rules { engine: Choice::Blas, preflight, told, named: true };
+        for (preflight, told, alike) in
+            [(true, false, true), (false, false, false), (false, true, true), (true, true, true)]
+        {
+            let rules = rules(preflight, told);
+            let run = rules.rounding([&one]).unwrap();
+            assert_eq!(rules.suits(&other, &run).is_ok(), alike, "{preflight} {told} {run}");
+        }
+        let newer = with("zen", "zen");
+        let run = rules(true, false).rounding([&one]).unwrap();
+        assert!(rules(true, false).suits(&newer, &run).is_err());
     }
 
     #[test]

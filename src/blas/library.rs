@@ -13,7 +13,7 @@ pub struct Library {
     /// `BLIS`, `OpenBLAS`, `MKL`, or `BLAS` where it says nothing of itself.
     pub name: &'static str,
     pub version: String,
-    /// The kernels it picked for this processor, in its own words.
+    /// The kernels it picked for this processor, in its own words; empty where it has none for that.
     pub kernel: String,
     /// The environment variable that overrides the pick.
     pub variable: &'static str,
@@ -85,6 +85,10 @@ pub(super) unsafe fn text(pointer: *const c_char) -> String {
 }
 
 impl Library {
+    /// The variables of all libraries that have one.
+    pub const VARIABLES: [&str; 3] =
+        ["BLIS_ARCH_TYPE", "OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS"];
+
     /// The one that was loaded, or else the linked one.
     pub fn query() -> Self {
         loaded::chosen().map_or_else(linked::query, |loaded| loaded.library.clone())
@@ -114,7 +118,7 @@ impl Library {
             Some(9) => "AVX",
             Some(10) => "AVX2",
             Some(11..=14) => "AVX-512",
-            _ => "own",
+            _ => "",
         };
         Self {
             name: "MKL",

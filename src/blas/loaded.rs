@@ -4,12 +4,18 @@
 //! or only those of C, with or without a suffix for 64-bit integers, and integers of either width: what it has is found
 //! out by a call that means something harmless in both, and a small product is checked before anything is believed.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use xxhash_rust::xxh3::Xxh3;
+
+use super::arithmetic::Named;
 use super::ffi::Solve;
 use super::library::{Library, text};
+use super::preflight;
 
 static CHOSEN: OnceLock<Loaded> = OnceLock::new();
 
@@ -25,11 +31,10 @@ pub fn load(name: &str) -> Result<(), String> {
     CHOSEN.set(loaded).map_err(|_| "a BLAS is chosen once".to_string())
 }
 
-/// What the library of this name is here: its own name, version and kernels. What is wrong with it is one sentence. It stays
-/// loaded, so a process that lives on has another one look.
-pub fn look(name: &str) -> Result<String, String> {
-    let Library { name, version, kernel, .. } = Loaded::open(name)?.library;
-    Ok(format!("{name} {version} {kernel}").trim_end().to_owned())
+/// What the library of this name is here. What is wrong with it is one sentence. It stays loaded, so a process that lives on has
+/// another one look.
+pub fn look(name: &str) -> Result<Named, String> {
+    Ok(Named::of(&Loaded::open(name)?.library))
 }
 
 /// Fortran takes everything by reference. Integers lie in 64 bits, of which a library with narrow ones reads the low half
@@ -148,6 +153,17 @@ enum Calls {
     Wide(WithIntegers<i64>),
 }
 
+impl Calls {
+    /// Where one of them lies.
+    fn address(&self) -> *mut c_void {
+        match self {
+            Calls::Fortran { gemm, .. } => *gemm as *mut c_void,
+            Calls::Narrow(calls) => calls.gemm as *mut c_void,
+            Calls::Wide(calls) => calls.gemm as *mut c_void,
+        }
+    }
+}
+
 /// A library that was loaded and found to be right.
 pub struct Loaded {
     calls: Calls,
@@ -188,6 +204,11 @@ impl Handle {
         (!found.is_null()).then_some(found)
     }
 
+    /// One of OpenBLAS's own, which has a suffix where its routines have one.
+    fn openblas(&self, name: &str) -> Option<*mut c_void> {
+        C.iter().find_map(|suffix| self.symbol(&format!("{name}{suffix}")))
+    }
+
     /// A routine's address, of `gemm` for instance, with the name's other routines beside it.
     fn routines<const N: usize>(
         &self,
@@ -225,8 +246,11 @@ impl Loaded {
             return Err(format!("--blas {name} cannot be loaded: {why}"));
         }
         let (calls, wide) = Self::find(&handle).map_err(|why| format!("--blas {name}: {why}"))?;
-        let loaded =
-            Self { calls, library: describe(&handle, name, wide), threads: threads(&handle) };
+        let loaded = Self {
+            library: describe(&handle, name, &calls, wide),
+            calls,
+            threads: threads(&handle),
+        };
         loaded.set_threads(1);
         match loaded.multiplies_rightly() {
             true => Ok(loaded),
@@ -417,8 +441,10 @@ fn threads(handle: &Handle) -> Option<(*mut c_void, bool)> {
     if let Some(blis) = handle.symbol("bli_thread_set_num_threads") {
         return Some((blis, true));
     }
+    if let Some(openblas) = handle.openblas("openblas_set_num_threads") {
+        return Some((openblas, false));
+    }
     let setters = [
-        "openblas_set_num_threads",
         "MKL_Set_Num_Threads",
         "nvpl_blas_set_num_threads",
         "armpl_set_num_threads",
@@ -431,12 +457,10 @@ fn threads(handle: &Handle) -> Option<(*mut c_void, bool)> {
 type Words = unsafe extern "C" fn() -> *const c_char;
 
 /// What it says of itself, as far as it can be asked.
-fn describe(handle: &Handle, name: &str, wide: bool) -> Library {
-    let words = |symbol: &str| {
-        // SAFETY: functions of these names take nothing and return a constant string.
-        handle
-            .symbol(symbol)
-            .map(|ask| unsafe { text(std::mem::transmute::<*mut c_void, Words>(ask)()) })
+fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
+    let words = |symbol: Option<*mut c_void>| {
+        // SAFETY: functions of the names asked for take nothing and return a constant string.
+        symbol.map(|ask| unsafe { text(std::mem::transmute::<*mut c_void, Words>(ask)()) })
     };
     let number = |symbol: &str| {
         // SAFETY: functions of these names take nothing and return an int.
@@ -444,9 +468,10 @@ fn describe(handle: &Handle, name: &str, wide: bool) -> Library {
             std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(ask)()
         })
     };
-    let mut library = if let Some(config) = words("openblas_get_config") {
-        Library::openblas(&config, words("openblas_get_corename").unwrap_or_default())
-    } else if let Some(version) = words("bli_info_get_version_str") {
+    let mut library = if let Some(config) = words(handle.openblas("openblas_get_config")) {
+        let kernel = words(handle.openblas("openblas_get_corename"));
+        Library::openblas(&config, kernel.unwrap_or_default())
+    } else if let Some(version) = words(handle.symbol("bli_info_get_version_str")) {
         if let Some(init) = handle.symbol("bli_init") {
             // SAFETY: takes nothing; more than once is allowed.
             unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(init)() }
@@ -475,12 +500,43 @@ fn describe(handle: &Handle, name: &str, wide: bool) -> Library {
         Library::mkl(&words, number("MKL_CBWR_Get_Auto_Branch"))
     } else {
         let file = Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy());
-        Library { name: "BLAS", version: file.into_owned(), kernel: "own".into(), variable: "" }
+        // Of one name there are many builds.
+        let version = match digest_of_file(calls.address()) {
+            Some(digest) => format!("{file} {digest:016x}"),
+            None => file.into_owned(),
+        };
+        Library { name: "BLAS", version, kernel: String::new(), variable: "" }
     };
+    // What it does not tell may follow from nothing but the processor.
+    if library.kernel.is_empty() {
+        library.kernel = format!("own ({})", preflight::processor_kind());
+    }
     if wide {
         library.version.push_str(" (64-bit integers)");
     }
     library
+}
+
+/// A digest of the file in which this routine lies; what that calls in other files does not show in it. None where it cannot
+/// be read.
+fn digest_of_file(routine: *mut c_void) -> Option<u64> {
+    // SAFETY: plain values, which the loader fills; where it knows the address, with a name that stays as long as the library.
+    let path = unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(routine, &mut info) == 0 || info.dli_fname.is_null() {
+            return None;
+        }
+        CStr::from_ptr(info.dli_fname).to_owned()
+    };
+    let mut file = std::fs::File::open(OsStr::from_bytes(path.to_bytes())).ok()?;
+    let mut digest = Xxh3::new();
+    let mut bytes = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut bytes).ok()? {
+            0 => return Some(digest.digest()),
+            some => digest.update(&bytes[..some]),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -316,9 +316,13 @@ pub(super) fn agent_words(own: &str, asked: &Asked) -> Vec<String> {
 /// What decides whether nodes compute the same bits; None where those are not promised.
 pub(super) fn rounding_rules(loaded: &Loaded, exported: &[String]) -> Option<Rules> {
     loaded.settings.protection.as_ref()?;
-    let variable = Library::query().variable;
-    let told = exported.iter().any(|item| item.split('=').next() == Some(variable));
     let settings = &loaded.settings;
+    let variables = match settings.blas {
+        Some(_) => Library::VARIABLES.to_vec(),
+        None => vec![Library::query().variable],
+    };
+    let mut exported = exported.iter().filter_map(|item| item.split('=').next());
+    let told = exported.any(|name| variables.contains(&name));
     let (engine, preflight) = (settings.engine, settings.preflight);
     Some(Rules { engine, preflight, told, named: settings.blas.is_some() })
 }

@@ -4,12 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::dat::Dat;
-use crate::job::{Job, Ran};
+use crate::job::{Job, PROGRAM, Ran};
 
 /// `plain_blas.c`, built so.
 fn built(name: &str, how: &[&str]) -> PathBuf {
+    built_at(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lib{name}.so")), how)
+}
+
+fn built_at(built: PathBuf, how: &[&str]) -> PathBuf {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/plain_blas.c");
-    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lib{name}.so"));
     let done = Command::new("cc")
         .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror"])
         .args(how)
@@ -49,6 +52,81 @@ fn libraries_of_every_kind_are_called_rightly() {
             assert_eq!(blas.engine, "blas");
         }
     }
+}
+
+/// BLIS since 1.0 and OpenMP keep a number of threads for each thread that calls: a rank's workers must have said that they want
+/// one, as its first thread has.
+#[test]
+fn every_thread_of_a_rank_calls_with_one_thread() {
+    for (name, setter) in [
+        ("threads-blis", &["-DSETTER=bli_thread_set_num_threads", "-DCOUNT=long"][..]),
+        ("threads-openmp", &["-DSETTER=omp_set_num_threads"]),
+    ] {
+        let how = [&["-DINTEGER=int", "-DNAME(x)=x##_"], setter].concat();
+        let library = built(name, &how);
+        let dat = Dat { ns: vec![300], nbs: vec![16], grids: vec![(1, 2)], ..Dat::default() };
+        let blas = ["--blas", library.to_str().unwrap(), "--engine", "blas", "--threads", "3"];
+        Job::of(PROGRAM.into(), 2).dat(&dat).args(&blas).run().expect_code(0);
+    }
+}
+
+/// Builds with 64-bit integers put a suffix to OpenBLAS's own names, too.
+#[test]
+fn openblas_is_known_by_names_with_a_suffix() {
+    for suffix in ["", "64_", "_64", "_64_"] {
+        let (own, setter) =
+            (format!("-DOPENBLAS={suffix}"), format!("-DSETTER=openblas_set_num_threads{suffix}"));
+        let how = ["-DINTEGER=long", "-DNAME(x)=x##_64_", &own, &setter];
+        let library = built(&format!("openblas-named{suffix}"), &how);
+        let ran = run(library.to_str().unwrap(), "transposed").expect_code(0);
+        let blas = ran.json().blas;
+        assert_eq!(blas.name, "OpenBLAS 0.3.99 (64-bit integers)", "{suffix:?}");
+        assert_eq!(blas.kernel, "Plain", "{suffix:?}");
+    }
+}
+
+/// What a library that says nothing of itself is shows its file: of one name it may be two builds, which round in two ways.
+#[test]
+fn two_builds_of_one_name_do_not_count_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let build = |node: &str, how: &[&str]| {
+        let folder = folder.path().join(node);
+        std::fs::create_dir(&folder).unwrap();
+        let how = [&["-DINTEGER=int", "-DNAME(x)=x##_"], how].concat();
+        format!("SKT_BLAS={}", built_at(folder.join("libvendor.so"), &how).display())
+    };
+    let (one, other) = (build("a", &[]), build("b", &["-DBACKWARDS"]));
+    let again = build("c", &[]);
+    let dat = Dat { ns: vec![150], nbs: vec![16], grids: vec![(2, 1)], ..Dat::default() };
+    let run = |second: &str, more: &[&str]| {
+        let parts: [(usize, &[&str]); 2] = [(1, &["env", &one]), (1, &["env", second])];
+        let job = Job::new(2).dat(&dat).args(&["--engine", "blas"]).args(more);
+        job.parts(&parts).run()
+    };
+    let ran = run(&again, &[]).expect_code(0);
+    assert!(!ran.err.contains("would not round alike"), "{}", ran.told());
+    let ran = run(&other, &[]).expect_code(0);
+    assert_eq!(ran.err.matches("would not round alike").count(), 1, "{}", ran.told());
+    let ran = run(&other, &["--checkpoint", "1", "--job", "t-blas-two-builds"]).expect_code(6);
+    assert_eq!(ran.err.matches("would not round alike").count(), 1, "{}", ran.told());
+}
+
+/// A library as a site has it, with kernels of its own for this processor: OpenBLAS, which `scripts/setup.sh` installs.
+#[test]
+fn a_real_library_computes() {
+    let library = "libopenblas.so.0";
+    if let Err(why) = skt_hpl::blas::look(library) {
+        eprintln!("left out: {why}");
+        return;
+    }
+    let dat = Dat { ns: vec![500], nbs: vec![48], grids: vec![(1, 2)], ..Dat::default() };
+    let args = ["--blas", library, "--engine", "blas", "--threads", "2", "--json", "run.json"];
+    let ran = Job::of(PROGRAM.into(), 2).dat(&dat).args(&args).run().expect_code(0);
+    assert!(ran.out.contains("PASSED"), "{}", ran.told());
+    let blas = ran.json().blas;
+    assert!(blas.name.starts_with("OpenBLAS ") && !blas.kernel.is_empty(), "{blas:?}");
+    assert_eq!(blas.engine, "blas");
+    assert!(ran.err.contains("engine: blas"), "{}", ran.told());
 }
 
 /// Refused by all ranks at once, in one sentence, before anything is computed.

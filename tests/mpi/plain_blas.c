@@ -4,8 +4,32 @@
  *   -DNAME(x)=...        what a routine is called
  *   -DFOR_C              by C's conventions instead of Fortran's
  *   -DWRONG              the product is not right
+ *   -DBACKWARDS          sums go from the last to the first: the same to a few bits
+ *   -DSETTER=...         what sets the threads of a call, each thread's for itself, at first eight; an int, or COUNT.
+ *                        Whoever calls with more than one is ended
+ *   -DOPENBLAS=...       it says that it is OpenBLAS, by routines with this suffix
  */
+#include <stdlib.h>
+
 typedef INTEGER integer;
+
+#ifdef SETTER
+#ifndef COUNT
+#define COUNT int
+#endif
+static __thread COUNT threads = 8;
+void SETTER(COUNT count) { threads = count; }
+#define ALONE() do if (threads != 1) abort(); while (0)
+#else
+#define ALONE() (void)0
+#endif
+
+#ifdef OPENBLAS
+#define JOINED(name, suffix) name##suffix
+#define SUFFIXED(name, suffix) JOINED(name, suffix)
+const char *SUFFIXED(openblas_get_config, OPENBLAS)(void) { return "OpenBLAS 0.3.99 DYNAMIC_ARCH USE64BITINT"; }
+const char *SUFFIXED(openblas_get_corename, OPENBLAS)(void) { return "Plain"; }
+#endif
 
 static double at(const double *a, integer ld, int transposed, integer i, integer j) {
     return transposed ? a[j + i * ld] : a[i + j * ld];
@@ -13,10 +37,15 @@ static double at(const double *a, integer ld, int transposed, integer i, integer
 
 static void multiply(int ta, int tb, integer m, integer n, integer k, double alpha, const double *a, integer lda,
                      const double *b, integer ldb, double beta, double *c, integer ldc) {
+    ALONE();
     for (integer j = 0; j < n; j++)
         for (integer i = 0; i < m; i++) {
             double sum = 0;
+#ifdef BACKWARDS
+            for (integer p = k - 1; p >= 0; p--) sum += at(a, lda, ta, i, p) * at(b, ldb, tb, p, j);
+#else
             for (integer p = 0; p < k; p++) sum += at(a, lda, ta, i, p) * at(b, ldb, tb, p, j);
+#endif
 #ifdef WRONG
             sum += 1;
 #endif
@@ -27,6 +56,7 @@ static void multiply(int ta, int tb, integer m, integer n, integer k, double alp
 /* A unit triangle T of order m left of X, or of order n right of it; alpha is taken for 1. */
 static void solve(int right, int lower, int transposed, integer m, integer n, const double *t, integer ldt, double *x,
                   integer ldx) {
+    ALONE();
     integer order = right ? n : m;
     /* From the end of T that stands alone: the first row of a lower one on the left, as it is seen transposed. */
     int forward = (lower != transposed) != right;

@@ -382,12 +382,13 @@ pub fn spoils_product(host: &str) -> bool {
 }
 
 /// Whether this process is to do as if its processor could not run that engine: how tests have unlike
-/// processors on one machine. `SKT_FAULT_LACKS=avx512` takes all engines of that name, `packed` all but the BLAS.
+/// processors on one machine. `SKT_FAULT_LACKS=avx512,avx2` takes all engines of these names, `packed` all but the BLAS.
 pub fn lacks(engine: &str) -> bool {
-    std::env::var("SKT_FAULT_LACKS").is_ok_and(|lacked| match lacked.as_str() {
+    let this = |lacked: &str| match lacked {
         "packed" => engine != "blas",
         kind => engine.split('-').next() == Some(kind),
-    })
+    };
+    std::env::var("SKT_FAULT_LACKS").is_ok_and(|lacked| lacked.split(',').any(this))
 }
 
 /// Arms faults for the calling thread only: a rank of an in-process test.

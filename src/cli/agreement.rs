@@ -13,10 +13,11 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::exit::Exit;
 use super::pins::Extent;
 use crate::blas::Engine;
+use crate::blas::arithmetic::entrants;
 use crate::comm::{Comm, Reduce};
 use crate::faults;
 use crate::lu::Order;
-use crate::params;
+use crate::params::{self, TestParams};
 
 /// Why a run ends before its tests do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,17 +77,58 @@ struct Verdict {
 /// What the ranks have agreed on, but for which of the engines is the fastest.
 #[derive(Clone, Debug)]
 pub struct Agreed {
-    /// Engines that all can run, the best guess first: those with which all round alike, if there are any.
+    /// Engines that compete, the best guess first.
     pub engines: Vec<Engine>,
     alike: bool,
     threads: (usize, usize),
     pinned: Extent,
 }
 
+/// What multiplies in a test: how wide its panels are decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Engines {
+    first: Engine,
+    /// For some widths another one.
+    widths: Vec<(usize, Engine)>,
+}
+
+impl Engines {
+    /// Each for its width, and `first` for all others.
+    pub fn new(first: Engine, widths: Vec<(usize, Engine)>) -> Self {
+        Self { first, widths }
+    }
+
+    /// How wide the panels of a test are.
+    pub fn width(test: &TestParams) -> usize {
+        test.nb.min(test.n).max(1)
+    }
+
+    pub fn of(&self, test: &TestParams) -> Engine {
+        let width = Self::width(test);
+        self.widths.iter().find(|(own, _)| *own == width).map_or(self.first, |(_, engine)| *engine)
+    }
+
+    /// Those of all these tests, each once, what `name` says of them in one line.
+    pub fn told(
+        &self,
+        tests: impl Iterator<Item = TestParams>,
+        name: fn(Engine) -> String,
+    ) -> String {
+        let mut names: Vec<String> = Vec::new();
+        for test in tests {
+            let name = name(self.of(&test));
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names.join(", ")
+    }
+}
+
 /// What the ranks have agreed on.
 #[derive(Clone, Debug)]
 pub struct Common {
-    pub engine: Engine,
+    pub engines: Engines,
     /// What the last bits of results depend on, in words. Where ranks do not round alike, rank 0's.
     pub rounding: String,
     /// Who differs from rank 0, where results depend on which rank computes them.
@@ -129,6 +171,25 @@ impl Vote {
                 _ => Extent::Some,
             },
         }
+    }
+}
+
+impl Verdict {
+    /// The engines that compete, and whether all ranks round alike with these: of those that [`entrants`] lets in, where the
+    /// BLAS may not be and the portable kernel is no way out, the ones with which all do, if there are any.
+    fn competing(&self, choice: params::Engine, protected: bool) -> (Vec<&'static str>, bool) {
+        let (everywhere, alike) = self.engines;
+        let names = Engine::candidates(choice);
+        let of = |bits: u16, name: &str| {
+            names.iter().position(|n| *n == name).is_some_and(|i| bits >> i & 1 == 1)
+        };
+        let runnable = names.iter().copied().filter(|name| of(everywhere, name)).collect();
+        let mut competing = entrants(choice, protected, runnable);
+        let any_alike = competing.iter().any(|name| of(alike, name));
+        if any_alike {
+            competing.retain(|name| of(alike, name));
+        }
+        (competing, any_alike)
     }
 }
 
@@ -201,7 +262,11 @@ impl Proposal {
 ///
 /// # Errors
 /// A rank refuses, or no engine of `choice` runs on all of them.
-pub fn agree(comm: &Comm, proposal: Proposal, choice: params::Engine) -> Result<Agreed, Ended> {
+pub fn agree(
+    comm: &Comm,
+    proposal: Proposal,
+    (choice, protected): (params::Engine, bool),
+) -> Result<Agreed, Ended> {
     let verdict = cast(comm, &proposal);
     if let Some(refuser) = verdict.refuser {
         return Err(told_by(comm, refuser, proposal.refusal));
@@ -212,34 +277,31 @@ pub fn agree(comm: &Comm, proposal: Proposal, choice: params::Engine) -> Result<
                    (SKT_RUN_ID), than rank 0; start all ranks from one program with one command";
         return Err(told_by(comm, odd, Some(Ended::new(Exit::Environment, why))));
     }
-    let (everywhere, alike) = verdict.engines;
-    let left = if alike > 0 { alike } else { everywhere };
-    let engines: Vec<Engine> = Engine::candidates(choice)
-        .into_iter()
-        .enumerate()
-        .filter(|(i, _)| left >> i & 1 == 1)
-        .map(|(_, name)| Engine::named(name).expect("all ranks can run it"))
-        .collect();
+    let (names, alike) = verdict.competing(choice, protected);
+    let engine = |name: &str| Engine::named(name).expect("all ranks can run it");
+    let engines: Vec<Engine> = names.into_iter().map(engine).collect();
     if engines.is_empty() {
         // Each rank can run one, but not the same.
         let why = format!("not the same one as the other ranks: {}", Engine::refusal(choice));
         return Err(told_by(comm, 0, Some(Ended::new(Exit::BadInput, why))));
     }
     let Verdict { threads, pinned, .. } = verdict;
-    Ok(Agreed { engines, alike: alike > 0, threads, pinned })
+    Ok(Agreed { engines, alike, threads, pinned })
 }
 
-/// All ranks together: `engine`, one of those agreed on and the same everywhere, is the run's.
-pub fn settle(comm: &Comm, agreed: Agreed, engine: Engine) -> Common {
-    let mut rounding = engine.identity().into_bytes();
+/// All ranks together: `engines`, of those agreed on and the same everywhere, are the run's. Where it is protected all tests
+/// round alike: `entrants` lets in the program's own or the BLAS, not both.
+pub fn settle(comm: &Comm, agreed: Agreed, engines: Engines, tests: &[TestParams]) -> Common {
+    let identity = engines.told(tests.iter().cloned(), Engine::identity);
+    let mut rounding = identity.clone().into_bytes();
     let differs = (!agreed.alike).then(|| {
-        let odd = first_unlike_rank_0(comm, digest(&engine.identity()));
-        told_by(comm, odd, Some(Ended::new(Exit::Environment, engine.identity()))).why
+        let odd = first_unlike_rank_0(comm, digest(&identity));
+        told_by(comm, odd, Some(Ended::new(Exit::Environment, identity))).why
     });
     comm.broadcast_bytes(&mut rounding, 0);
     let rounding = String::from_utf8_lossy(&rounding).into_owned();
     let Agreed { threads, pinned, .. } = agreed;
-    Common { engine, rounding, differs, threads, pinned }
+    Common { engines, rounding, differs, threads, pinned }
 }
 
 /// Everybody's success, or the first failure at everybody.
@@ -386,6 +448,69 @@ mod tests {
         assert_eq!(one.needs::<()>(Err(Ended::new(Exit::NoSharedMemory, "first"))), None);
         assert_eq!(one.needs::<()>(Err(Ended::new(Exit::BadInput, "second"))), None);
         assert_eq!(one.refusal, Some(Ended::new(Exit::NoSharedMemory, "first")));
+    }
+
+    /// Ranks and the supervisor, which asks nodes before there are any, come to the same: where it finds a node that does not
+    /// suit, the ranks do not round alike, and the other way round.
+    #[test]
+    fn the_ranks_decide_as_those_who_look_at_nodes_beforehand() {
+        use crate::blas::arithmetic::{Arithmetic, OWN, Rules};
+        use params::Engine::{Auto, Blas, Packed, Portable};
+        let kinds = [
+            &["avx512-24x8", "avx2-12x4", "portable-4x4", "blas"][..],
+            &["avx2-12x4", "portable-4x4", "blas"],
+        ];
+        let kinds = kinds.into_iter().chain([&["portable-4x4", "blas"][..], &["blas"]]);
+        let kinds: Vec<Arithmetic> = kinds
+            .flat_map(|engines| ["zen", "skx"].map(|kernel| (engines, kernel)))
+            .map(|(engines, kernel)| Arithmetic {
+                engines: engines.iter().map(|name| name.to_string()).collect(),
+                library: "BLIS 1.0".into(),
+                picked: kernel.into(),
+                preflight: kernel.into(),
+                named: None,
+            })
+            .collect();
+        let proposal = |rank: usize, node: &Arithmetic, choice| {
+            let mut rounding = [0; CANDIDATES];
+            for (place, name) in rounding.iter_mut().zip(Engine::candidates(choice)) {
+                let identity = if name == "blas" { &node.picked } else { OWN };
+                let able = node.engines.iter().any(|own| own == name);
+                *place = if able { digest(identity) } else { 0 };
+            }
+            Proposal { rounding, ..proposal(rank, 1, [0, 0], 1) }
+        };
+        let pairs = kinds.iter().flat_map(|one| kinds.iter().map(move |other| [one, other]));
+        for nodes in pairs {
+            for choice in [Auto, Packed, Portable, Blas] {
+                let rules = Rules { engine: choice, preflight: true, told: false, named: false };
+                let run = rules.rounding(nodes);
+                let suit = |run: &String| nodes.iter().all(|node| rules.suits(node, run).is_ok());
+                let ranks: Vec<_> = (0..2).map(|r| proposal(r, nodes[r], choice)).collect();
+                let (names, alike) = all(&ranks).competing(choice, true);
+                let case = format!("{nodes:?} {choice:?} {run:?} {names:?}");
+                assert_eq!(run.is_some(), !names.is_empty(), "{case}");
+                assert_eq!(run.as_ref().is_some_and(suit), alike, "{case}");
+                let of_ours = run.is_some_and(|run| run == OWN);
+                assert_eq!(of_ours, names.iter().any(|name| *name != "blas"), "{case}");
+                // Unprotected no node makes the others slow.
+                let (names, _) = all(&ranks).competing(choice, false);
+                assert!(choice != Auto || !names.contains(&"portable-4x4"), "{case} {names:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_width_has_its_engine() {
+        let test = |n, nb| TestParams { n, nb, ..crate::report::test_values::params() };
+        let first = Engine::runnable()[0];
+        let engines = Engines::new(first, vec![(64, Engine::Blas)]);
+        let all = [test(500, 32), test(500, 64), test(64, 200), test(500, 200)];
+        let of = all.each_ref().map(|test| engines.of(test));
+        assert_eq!(of, [first, Engine::Blas, Engine::Blas, first]);
+        let names = engines.told(all.into_iter(), |engine| engine.name().to_owned());
+        assert_eq!(names, format!("{}, blas", first.name()));
+        assert_eq!(Engines::width(&test(0, 8)), 1);
     }
 
     #[test]

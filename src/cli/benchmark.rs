@@ -99,12 +99,12 @@ pub fn run(flags: &BenchFlags) -> Exit {
         .needs(room(comm, &node, &loaded, threads).map_err(|why| Ended::new(Exit::BadInput, why)));
     let ground = protection.and_then(|p| proposal.needs(Ground::prepare(p, comm.rank())));
     let mut pool = pins::pool(threads, &pins);
-    let common = agreement::agree(comm, proposal, choice).and_then(|agreed| {
+    let asked = (choice, protection.is_some());
+    let common = agreement::agree(comm, proposal, asked).and_then(|agreed| {
         let tests: Vec<TestParams> = loaded.tests().collect();
-        let protected = protection.is_some();
-        let asked = contest::Asked { choice, protected, tests: &tests, computes };
-        let (engine, told) = contest::decide(comm, &node, &asked, &agreed.engines, &mut pool);
-        let common = agreement::settle(comm, agreed, engine);
+        let asked = contest::Asked { tests: &tests, computes };
+        let (engines, told) = contest::decide(comm, &node, asked, &agreed.engines, &mut pool);
+        let common = agreement::settle(comm, agreed, engines, &tests);
         suits(&common, protection.is_some()).map(|()| (common, told))
     });
     let (common, told) = match common {
@@ -112,7 +112,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
         Err(ended) => return refuse(&world, ended.exit, &ended.why),
     };
     if comm.rank() == 0 && launcher_rank::speaks_for_all() {
-        say(told);
+        told.iter().for_each(say);
         say(pins::told(common.threads, common.pinned, &pins));
         if let Some(line) = protection.and_then(pins::helpers_told) {
             say(line);
@@ -246,12 +246,15 @@ fn suits(common: &Common, protected: bool) -> Result<(), Ended> {
 }
 
 fn unlike(common: &Common, differs: &str) -> String {
+    let how = match Library::query().variable {
+        "" => String::new(),
+        variable => format!(" ({variable})"),
+    };
     format!(
         "the ranks would not round alike, so the last bits of a result depend on which rank computes what. \
-         Rank 0 has {}; {differs}. Give all the same kernels ({}), or leave that node out; a run \
+         Rank 0 has {}; {differs}. Give all the same library and kernels{how}, or leave that node out; a run \
          under --checkpoint needs it",
-        common.rounding,
-        Library::query().variable
+        common.rounding
     )
 }
 
@@ -510,7 +513,7 @@ impl Job<'_> {
         let guardian = self.guardian.as_ref().filter(|_| params.n > 0);
         let with_checksums = loaded.settings.checksums && params.n > 0;
         let position = cast.seats[comm.rank()];
-        let engine = self.run.common.engine;
+        let engine = self.run.common.engines.of(params);
         let order = self.run.common.order(loaded.settings.halves);
         let mut context = Context::seated(comm, params, engine, order, position, cast.sums);
         let place = position.map(|seat| seat.place).or(beside);

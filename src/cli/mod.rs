@@ -6,13 +6,13 @@
 //! benchmark, so `mpirun skt-hpl` stands where `mpirun xhpl` stood.
 
 pub mod agent;
-mod agreement;
+pub mod agreement;
 pub mod bench;
 mod benchmark;
 pub mod burnin;
 mod check;
 mod completions;
-mod contest;
+pub mod contest;
 pub mod doctor;
 pub mod exit;
 mod glance;

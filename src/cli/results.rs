@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
-use super::agreement::Common;
+use super::agreement::{Common, Engines};
 use super::exit::Exit;
 use super::replacement::listed;
 use super::say;
@@ -38,6 +38,7 @@ pub struct Reports {
     file: Option<File>,
     text: TextReport,
     json: Option<JsonLog>,
+    engines: Engines,
     /// Tests that have been taken in, the first of all.
     pub tests: usize,
 }
@@ -70,7 +71,10 @@ impl Reports {
                     blas: Blas {
                         name: format!("{} {}", library.name, library.version),
                         kernel: library.kernel,
-                        engine: about.common.engine.name().into(),
+                        engine: about
+                            .common
+                            .engines
+                            .told(about.loaded.tests(), |engine| engine.name().into()),
                     },
                     threads: Threads {
                         fewest: about.common.threads.0,
@@ -85,7 +89,7 @@ impl Reports {
             }
         };
         text.begin(&mut out, &echo(dat)).map_err(|e| format!("cannot write: {e}"))?;
-        Ok(Self { out, file, text, json, tests: 0 })
+        Ok(Self { out, file, text, json, engines: about.common.engines.clone(), tests: 0 })
     }
 
     /// Takes the next test in, and tells it unless somebody else has told so many `already`.
@@ -97,6 +101,7 @@ impl Reports {
         already: usize,
     ) {
         let told = self.tests < already;
+        let engine = self.engines.of(params).name();
         self.out.mute = told && self.file.is_none();
         let written = match outcome {
             Ok(outcome) => {
@@ -109,12 +114,14 @@ impl Reports {
                 }
                 let text = self.text.finished(&mut self.out, params, outcome);
                 text.and_then(|()| {
-                    self.json.as_mut().map_or(Ok(()), |j| j.finished(params, outcome))
+                    self.json.as_mut().map_or(Ok(()), |j| j.finished(params, engine, outcome))
                 })
             }
             Err(why) => {
                 let text = self.text.skipped(&mut self.out, params, why);
-                text.and_then(|()| self.json.as_mut().map_or(Ok(()), |j| j.skipped(params, why)))
+                text.and_then(|()| {
+                    self.json.as_mut().map_or(Ok(()), |j| j.skipped(params, engine, why))
+                })
             }
         };
         if let Err(error) = written {

@@ -85,7 +85,8 @@ pub struct Blas {
     pub name: String,
     /// The kernel the library picked, in its own words.
     pub kernel: String,
-    /// What multiplies in the trailing update: the name of a kernel of ours, or `blas`.
+    /// What multiplies in the trailing update: the name of a kernel of ours, or `blas`. Where tests differ in it all of them,
+    /// in a row.
     pub engine: String,
 }
 
@@ -105,6 +106,9 @@ pub struct Test {
     /// Place in the order of tests, from 1.
     pub number: usize,
     pub params: TestParams,
+    /// What multiplies in it, as in [`Blas`]; documents written before may lack it.
+    #[serde(default)]
+    pub engine: String,
     /// Absent where the test was skipped.
     pub outcome: Option<Outcome>,
     /// Why it was skipped, if it was.
@@ -158,18 +162,23 @@ impl JsonLog {
     ///
     /// # Errors
     /// Where the file cannot be written. The test is kept and written with the next.
-    pub fn finished(&mut self, params: &TestParams, outcome: &Outcome) -> io::Result<()> {
+    pub fn finished(
+        &mut self,
+        params: &TestParams,
+        engine: &str,
+        outcome: &Outcome,
+    ) -> io::Result<()> {
         self.run.counts.add(outcome.verdict);
-        self.push(params, Some(outcome.clone()), None)
+        self.push(params, engine, Some(outcome.clone()), None)
     }
 
     /// Adds a test that was not run.
     ///
     /// # Errors
     /// As [`Self::finished`].
-    pub fn skipped(&mut self, params: &TestParams, why: &str) -> io::Result<()> {
+    pub fn skipped(&mut self, params: &TestParams, engine: &str, why: &str) -> io::Result<()> {
         self.run.counts.skipped += 1;
-        self.push(params, None, Some(why.to_owned()))
+        self.push(params, engine, None, Some(why.to_owned()))
     }
 
     /// Marks the run as complete.
@@ -185,12 +194,14 @@ impl JsonLog {
     fn push(
         &mut self,
         params: &TestParams,
+        engine: &str,
         outcome: Option<Outcome>,
         skipped: Option<String>,
     ) -> io::Result<()> {
         self.run.tests.push(Test {
             number: self.run.tests.len() + 1,
             params: params.clone(),
+            engine: engine.to_owned(),
             outcome,
             skipped,
         });
@@ -298,15 +309,15 @@ mod tests {
         let mut log = log(&path);
         assert!(read(&path).tests.is_empty());
 
-        log.finished(&params(), &outcome()).unwrap();
+        log.finished(&params(), "packed", &outcome()).unwrap();
         let first = read(&path);
         assert!(!first.complete);
         assert_eq!(first, log.run);
 
-        log.skipped(&params(), "no memory").unwrap();
+        log.skipped(&params(), "packed", "no memory").unwrap();
         let mut failed = outcome();
         failed.verdict = Verdict::Failed;
-        log.finished(&params(), &failed).unwrap();
+        log.finished(&params(), "packed", &failed).unwrap();
         let run = log.complete().unwrap();
         assert_eq!(read(&path), run);
         assert!(run.complete);
@@ -409,7 +420,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.json");
         let mut log = log(&path);
-        log.finished(&params(), &outcome()).unwrap();
+        log.finished(&params(), "packed", &outcome()).unwrap();
         log.complete().unwrap();
         let mut produced = BTreeSet::new();
         let value: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();

@@ -23,6 +23,14 @@ impl Solved<'_> {
         &self.test.params
     }
 
+    /// What multiplied. Documents did not always tell it of each test.
+    pub fn engine(&self) -> &str {
+        match self.test.engine.as_str() {
+            "" => &self.run.blas.engine,
+            own => own,
+        }
+    }
+
     /// Flop/s.
     pub fn rate(&self) -> f64 {
         self.outcome.gflops * 1e9

@@ -132,6 +132,7 @@ pub(super) mod tests {
         let test = |number, n, gflops| crate::report::json::Test {
             number,
             params: crate::params::TestParams { n, ..test_values::params() },
+            engine: String::new(),
             outcome: Some(crate::outcome::Outcome { gflops, ..test_values::outcome() }),
             skipped: None,
         };

@@ -11,6 +11,7 @@
 //! | `output` | what the reference prints where, in its order; exit codes; harness patterns |
 //! | `report` | `skt-hpl report` on real documents, and its page in a browser where there is one |
 //! | `blas` | any BLAS named when the program starts; what is none is refused |
+//! | `contest` | each test has the engine that is the fastest at its NB, the same on all ranks |
 //! | `unequal` | ranks with other cores, engines and kernels; a rank that refuses |
 //! | `faults` | a rank that dies or fails ends the whole job at once |
 //! | `tune` | `skt-hpl tune` finds something that runs, goes on where it was interrupted, and says why it cannot |
@@ -25,6 +26,7 @@ mod patterns;
 
 mod binding;
 mod blas;
+mod contest;
 mod contract;
 mod dat;
 #[allow(dead_code)] // shared with the tests that lose nodes

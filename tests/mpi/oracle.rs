@@ -5,7 +5,7 @@
 
 use std::sync::Mutex;
 
-use skt_hpl::blas::{Engine, set_library_threads};
+use skt_hpl::blas::{Engine, one_library_thread_each, set_library_threads};
 use skt_hpl::comm::{World, set_phase};
 use skt_hpl::grid::ProcessGrid;
 use skt_hpl::lu::{
@@ -26,7 +26,7 @@ unsafe extern "C" {}
 const WORK: &str = "TEST_RANKS_WORK";
 
 /// Ranks of this very program that do `work`.
-fn ranks(count: usize, work: &str) -> Ran {
+pub fn ranks(count: usize, work: &str) -> Ran {
     Job::of(std::env::current_exe().unwrap(), count)
         .args(&["oracle::rank", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
         .env(WORK, work)
@@ -44,6 +44,7 @@ fn rank() {
     match work.as_str() {
         "compare" => compare(&world),
         "sums" => sums(&world),
+        "contest" => crate::contest::on_ranks(&world),
         "misuse" => {
             set_phase("asking for the impossible");
             if world.comm().rank() == 1 {
@@ -68,7 +69,7 @@ impl Observer for Keep {
     }
 }
 
-fn problem(n: usize, nb: usize, (p, q): (usize, usize)) -> TestParams {
+pub fn problem(n: usize, nb: usize, (p, q): (usize, usize)) -> TestParams {
     TestParams {
         n,
         nb,
@@ -132,6 +133,7 @@ fn by_lapack(params: &TestParams) -> Vec<f64> {
 fn compare(world: &World) {
     let engines = Engine::runnable();
     let mut pools = [Pool::new(1), Pool::new(2)];
+    pools.iter_mut().for_each(one_library_thread_each);
     let facts = [Fact::Left, Fact::Crout, Fact::Right];
     let swaps = [Swap::BinaryExchange, Swap::Long, Swap::Mix];
     let forms = [Form::Transposed, Form::NotTransposed];

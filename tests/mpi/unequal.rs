@@ -109,11 +109,9 @@ fn what_one_rank_refuses_all_refuse() {
     assert_eq!(ran.err.matches("rank 2 on ").count(), 1, "{}", ran.told());
 }
 
-/// Kernels of the BLAS that round differently: a run may be had, but not a protected one, which promises
-/// the same bits after a restart.
-#[test]
-fn kernels_that_round_differently_are_told_and_never_protected() {
-    let (name, slow) = if cfg!(feature = "blis") {
+/// The variable that gives a BLAS its kernels, and its setting to slow ones, which round otherwise.
+fn slow_kernels() -> (&'static str, &'static str) {
+    if cfg!(feature = "blis") {
         // Versions before 1.0 read the number of a configuration, later ones its name.
         match Library::query().version.starts_with("0.") {
             true => ("BLIS_ARCH_TYPE", "BLIS_ARCH_TYPE=5"),
@@ -121,7 +119,31 @@ fn kernels_that_round_differently_are_told_and_never_protected() {
         }
     } else {
         ("OPENBLAS_CORETYPE", "OPENBLAS_CORETYPE=Prescott")
-    };
+    }
+}
+
+/// One old node among others, whose BLAS takes other kernels there: the portable kernel, which would round alike on all, is no
+/// way out, for nothing is as slow. What computes then is told, and not protected.
+#[test]
+fn the_portable_kernel_is_not_taken_for_the_sake_of_one_old_node() {
+    let (_, slow) = slow_kernels();
+    let old: &[&str] = &["env", "SKT_FAULT_LACKS=avx512,avx2,neon", slow];
+    for parts in [[(1, old), (1, &[][..])], [(1, &[][..]), (1, old)]] {
+        let ran = job(2, (2, 1), &parts).args(&["--threads", "1"]).run().expect_code(0);
+        assert_eq!(ran.json().blas.engine, "blas", "{}", ran.told());
+        assert_eq!(ran.err.matches("mind: ").count(), 1, "{}", ran.told());
+        let protect = ["--checkpoint", "1", "--job", "t-unequal-old"];
+        let ran = job(2, (2, 1), &parts).args(&protect).run().expect_code(6);
+        assert_eq!(ran.err.matches("would not round alike").count(), 1, "{}", ran.told());
+        assert!(!ran.out.contains("Gflops"), "{}", ran.told());
+    }
+}
+
+/// Kernels of the BLAS that round differently: a run may be had, but not a protected one, which promises
+/// the same bits after a restart.
+#[test]
+fn kernels_that_round_differently_are_told_and_never_protected() {
+    let (name, slow) = slow_kernels();
     let parts: &[(usize, &[&str])] = &[(1, &[]), (1, &["env", slow])];
     let run = || job(2, (2, 1), parts).args(&["--engine", "blas"]);
     let ran = run().run().expect_code(0);

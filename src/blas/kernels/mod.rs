@@ -39,7 +39,7 @@ impl Isa {
         }
     }
 
-    /// Whether this processor can run its kernels.
+    /// Whether this processor can run its kernels, with multiply-adds of its own.
     pub fn runs_here(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -48,6 +48,10 @@ impl Isa {
             Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => true,
+            // Elsewhere each of its multiply-adds is some hundred instructions.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Portable => is_x86_feature_detected!("fma"),
+            #[cfg(not(target_arch = "x86_64"))]
             Isa::Portable => true,
             #[allow(unreachable_patterns)] // those of other processors
             _ => false,

@@ -44,7 +44,7 @@ pub struct Trial {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Told {
-    /// The ranks are there and this multiplies.
+    /// The ranks are there and this multiplies in what comes next.
     Engine(String),
     /// Seconds of each stretch.
     Seconds(Vec<f64>),
@@ -98,17 +98,17 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
     let mut proposal = Proposal::new(comm.rank(), Engine::Auto, threads, None);
     proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
     let mut pool = pins::pool(flags.threads, &pins);
-    let agreed = agreement::agree(comm, proposal, Engine::Auto)?;
+    let agreed = agreement::agree(comm, proposal, (Engine::Auto, false))?;
     let tests: Vec<TestParams> = trials.iter().map(|trial| trial.test.clone()).collect();
-    let asked =
-        contest::Asked { choice: Engine::Auto, protected: false, tests: &tests, computes: true };
-    let (engine, _) = contest::decide(comm, &node, &asked, &agreed.engines, &mut pool);
-    let common = agreement::settle(comm, agreed, engine);
-    tell(comm, &Told::Engine(engine.name().to_owned()));
+    let asked = contest::Asked { tests: &tests, computes: true };
+    let (engines, _) = contest::decide(comm, &node, asked, &agreed.engines, &mut pool);
+    let common = agreement::settle(comm, agreed, engines, &tests);
     set_phase("timing parts of a factorisation");
     for Trial { test, stretches } in &trials {
         let position = Context::position_of(test, comm.rank());
         let order = common.order(Halves::Auto);
+        let engine = common.engines.of(test);
+        tell(comm, &Told::Engine(engine.name().to_owned()));
         let context = Context::new(comm, test, engine, order, position);
         let timed = context.map(|context| time_stretches(&context, stretches, &mut pool));
         // Rank 0 has a place in every grid.

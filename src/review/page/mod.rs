@@ -184,7 +184,7 @@ impl Page<'_> {
                 number(&p.n.to_string()),
                 number(&p.nb.to_string()),
                 number(&format!("{} x {}", p.p, p.q)),
-                words(&s.run.blas.engine),
+                words(s.engine()),
                 number(&short(o.seconds)),
                 number(&short(o.gflops)),
                 format!("<td>{}</td>", verdict(s)),

@@ -1,0 +1,119 @@
+//! Which engine each test gets: measured for its NB, remembered, and the same on all ranks.
+
+use std::fs;
+
+use skt_hpl::blas::Engine;
+use skt_hpl::blas::choice::{Place, Rates, file, remember};
+use skt_hpl::cli::agreement::Engines;
+use skt_hpl::cli::contest::decide;
+use skt_hpl::comm::{Comm, Reduce, World};
+use skt_hpl::params::{self, TestParams};
+use skt_hpl::threads::Pool;
+
+use crate::dat::Dat;
+use crate::job::{Job, PROGRAM};
+use crate::oracle::{problem, ranks};
+
+#[test]
+fn engines_are_measured_for_each_nb_and_remembered_and_all_ranks_agree() {
+    ranks(2, "contest").expect_code(0);
+}
+
+/// What the ranks of that test do, each as if it was a node of its own with a cache folder of its own.
+pub fn on_ranks(world: &World) {
+    let comm = world.comm();
+    let folder = std::env::current_dir().unwrap().join(format!("cache-{}", comm.rank()));
+    // SAFETY: nothing else of this process reads variables meanwhile.
+    unsafe { std::env::set_var("XDG_CACHE_HOME", &folder) };
+    let node = comm.split(Some(comm.rank()), 0).unwrap();
+    let mut pool = Pool::new(1);
+    let competing = some_engines();
+    let mut contest = |tests: &[TestParams]| {
+        let (engines, told) = decide(comm, &node, tests, &competing, &mut pool);
+        assert!(tests.iter().all(|test| same(comm, engines.of(test))), "{told:?}");
+        (engines, told)
+    };
+    let large = |nb| problem(8000, nb, (1, 2));
+    let of = |engines: &Engines| [64, 192].map(|nb| engines.of(&large(nb)));
+
+    let (engines, told) = contest(&[large(64), large(192), large(64)]);
+    assert_eq!(told.len(), 2, "{told:?}");
+    let measured = |nb: usize| format!(", measured at NB = {nb}; ");
+    assert!(told[0].contains(&measured(64)) && told[1].contains(&measured(192)), "{told:?}");
+    let (again, told) = contest(&[large(192), large(64)]);
+    assert_eq!(of(&again), of(&engines), "the order of the tests is no matter");
+    assert!(told.len() == 2 && told.iter().all(|line| line.contains("as remembered")), "{told:?}");
+
+    // Another NB costs its own measurement alone, and a small problem none.
+    let (_, told) = contest(&[large(64), problem(100, 32, (1, 2)), problem(50, 128, (1, 2))]);
+    assert!(told[0].contains("as remembered at NB = 64"), "{told:?}");
+    assert!(told[1].contains("at NB = 32, 50 (not measured"), "{told:?}");
+    let (_, told) = contest(&[problem(100, 32, (1, 2))]);
+    assert!(told.len() == 1 && told[0].contains("(not measured"), "{told:?}");
+
+    // Ranks remember otherwise: the engine is taken whose slowest rank is the fastest.
+    let rates: [&[u64]; 2] = [&[10, 20], &[1000, 30]];
+    know(96, &competing, rates[comm.rank()]);
+    let (engines, told) = contest(&[large(96)]);
+    assert_eq!(engines.of(&large(96)), competing[1], "{told:?}");
+    assert!(told[0].contains("as remembered"), "{told:?}");
+    // One of them does not remember: all measure.
+    if comm.rank() == 0 {
+        fs::remove_dir_all(&folder).unwrap();
+    }
+    let (_, told) = contest(&[large(96)]);
+    assert!(told[0].contains(&measured(96)), "{told:?}");
+    assert!(file().unwrap().is_file());
+}
+
+/// Two that differ, so that a contest takes no longer than it must.
+fn some_engines() -> Vec<Engine> {
+    vec![Engine::possible(params::Engine::Packed)[0], Engine::Blas]
+}
+
+fn know(nb: usize, engines: &[Engine], rates: &[u64]) {
+    let names = engines.iter().map(|engine| engine.name().to_owned());
+    let rates: Rates = names.zip(rates.iter().copied()).collect();
+    remember(&file().unwrap(), &Place::here(nb, 1, 1), &rates);
+}
+
+fn same(comm: &Comm, engine: Engine) -> bool {
+    let number = Engine::runnable().iter().position(|other| *other == engine).unwrap() as u64;
+    let (mut least, mut most) = ([number], [number]);
+    comm.all_reduce(&mut least, Reduce::Min);
+    comm.all_reduce(&mut most, Reduce::Max);
+    least == most
+}
+
+/// A run computes each test with the engine of its NB, and tells which that was.
+#[test]
+fn each_test_is_computed_with_the_engine_of_its_nb() {
+    let cache = tempfile::tempdir().unwrap();
+    let names: Vec<&str> =
+        Engine::possible(params::Engine::Auto).iter().map(|e| e.name()).collect();
+    let fast = |winner: &str| -> Rates {
+        let rate = |name: &&str| (name.to_string(), if *name == winner { 90_000 } else { 10 });
+        names.iter().map(rate).collect()
+    };
+    let file = cache.path().join("skt-hpl/engines.json");
+    for (nb, winner) in [(16, "blas"), (32, names[0])] {
+        remember(&file, &Place::here(nb, 1, 1), &fast(winner));
+    }
+    for nbs in [[16, 32], [32, 16]] {
+        let dat = Dat { ns: vec![200], nbs: nbs.to_vec(), ..Dat::default() };
+        let ran = Job::of(PROGRAM.into(), 1)
+            .dat(&dat)
+            // With other kernels the BLAS would be another one.
+            .args(&["--threads", "1", "--no-preflight", "--json", "run.json"])
+            .env("XDG_CACHE_HOME", cache.path().to_str().unwrap())
+            .run()
+            .expect_code(0);
+        let run = ran.json();
+        let used = run.tests.iter().map(|test| (test.params.nb, test.engine.as_str()));
+        let wanted = nbs.map(|nb| (nb, if nb == 16 { "blas" } else { names[0] }));
+        assert_eq!(used.collect::<Vec<_>>(), wanted, "{}", ran.told());
+        let all = wanted.map(|(_, engine)| engine).join(", ");
+        assert_eq!(run.blas.engine, all);
+        assert_eq!(ran.err.matches("as remembered at NB = ").count(), 2, "{}", ran.told());
+    }
+}

@@ -98,7 +98,7 @@ impl<'a> Guardian<'a> {
             // Earlier launches did not come as far as to remove what others have left.
             this.clean(node)?;
             this.arrival = gather();
-            this.level2 = Level2::open(comm, node, settings, &this.domain)?;
+            this.level2 = Level2::open(comm, node, settings, &this.domain, PATIENCE)?;
         }
         this.take_stock(node, tests, rounding)?;
         if restart == Restart::Require && !this.continued {

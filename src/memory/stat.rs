@@ -23,7 +23,9 @@ impl Stat {
 
     /// From the folder of a process or of a thread.
     pub fn within(folder: &Path) -> Option<Self> {
-        fs::read_to_string(folder.join("stat")).ok().map(Self)
+        // The kernel cuts a long name at a byte, be it in the middle of a character.
+        let line = fs::read(folder.join("stat")).ok()?;
+        Some(Self(String::from_utf8_lossy(&line).into_owned()))
     }
 
     /// A field behind the name, by its number in proc(5), where the first is 1.

@@ -303,6 +303,24 @@ mod tests {
         }
     }
 
+    /// The kernel keeps 15 bytes of a program's name, and cuts it where they end: inside of a character, too.
+    #[test]
+    fn a_name_that_is_no_text_hides_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = format!("named-{}", std::process::id());
+        let program = dir.path().join("fourteen-bytes\u{e9}");
+        fs::copy("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(&program).arg("60").env(RUN_ID_VAR, &run).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(5);
+        while of_run(&run, None).is_empty() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let found = of_run(&run, None);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, BTreeSet::from([child.id()]));
+    }
+
     #[test]
     fn who_listens_to_a_signal_is_known() {
         let sleeps = "while :; do sleep 0.01; done";

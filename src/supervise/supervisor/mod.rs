@@ -504,7 +504,7 @@ impl Supervisor<'_> {
             iteration = self.last_look(iteration)?;
             let Complaint { first_to_end, words } = self.meanwhile(job.complaint())?;
             // It ended the others, and may have been quicker than a heartbeat.
-            let first = first_to_end.and_then(|name| self.cluster.find(&name));
+            let first = first_to_end.and_then(|name| self.cluster.find_told(&name));
             if first.is_some() && first != node {
                 (node, position) = (first, None);
             }

@@ -126,8 +126,8 @@ impl Supervisor<'_> {
             Event::GoneOn { incarnation, lost, .. } if *incarnation == now => Some(lost),
             _ => None,
         });
-        let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
-        gone.flatten().filter(|gone| gone.node == name || short(&gone.node) == short(name)).count()
+        let node = self.cluster.find(name);
+        gone.flatten().filter(|gone| self.cluster.find_told(&gone.node) == node).count()
     }
 
     pub(super) fn write_status(&mut self) {

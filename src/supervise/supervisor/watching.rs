@@ -215,7 +215,7 @@ impl Supervisor<'_> {
             let well_ms = lived.chain(hung_ms).min();
             // One that was only stopped would stay, and the launcher would wait for it for ever.
             for gone in &it.lost {
-                if let Some(node) = self.cluster.find(&gone.node) {
+                if let Some(node) = self.cluster.find_told(&gone.node) {
                     let below = self.state.incarnation + 1;
                     self.cluster.tell_end_rank(node, Which::Launched(gone.rank), below);
                 }

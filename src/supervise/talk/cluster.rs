@@ -4,6 +4,7 @@
 //! is. Everything that comes in passes through [`Cluster::hear`], so nothing known is known in two places.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::branch::{Branch, MOST_TIMES};
@@ -178,6 +179,26 @@ impl Cluster {
 
     pub fn find(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
+    }
+
+    /// The node of a name that it gave itself, as ranks and launchers tell it, where the list may have an address, an alias or
+    /// a longer name: the list's name, else what its agent calls itself, else either without its domain. None where several
+    /// would do.
+    pub fn find_told(&self, name: &str) -> Option<usize> {
+        let own = |node: &Node| Some(node.facts.as_ref()?.0.host.clone());
+        let named = |node: &Node| own(node).as_deref() == Some(name);
+        let alike = |node: &Node| {
+            // What is left of an address is a number that others begin with, too.
+            let listed = Some(node.host.name.clone()).filter(|n| n.parse::<IpAddr>().is_err());
+            [own(node), listed].iter().flatten().any(|other| short(other) == short(name))
+        };
+        self.find(name).or_else(|| self.only(named)).or_else(|| self.only(alike))
+    }
+
+    /// The only node of which this holds.
+    fn only(&self, holds: impl Fn(&Node) -> bool) -> Option<usize> {
+        let mut found = (0..self.nodes.len()).filter(|at| holds(&self.nodes[*at]));
+        found.next().filter(|_| found.next().is_none())
     }
 
     pub fn is_up(&self, node: usize) -> bool {
@@ -585,6 +606,11 @@ impl Cluster {
     }
 }
 
+/// A host's name without its domain.
+fn short(name: &str) -> &str {
+    name.split('.').next().unwrap_or(name)
+}
+
 /// What a remote shell's last words mean to people.
 pub fn unreachable_words(said: &str) -> String {
     match said {
@@ -594,5 +620,60 @@ pub fn unreachable_words(said: &str) -> String {
             format!("skt-hpl is not there, or not executable ({text}); install it at the same path")
         }
         text => format!("cannot be reached ({text})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nodes of these names on the list, which call themselves so.
+    fn cluster(nodes: &[(&str, &str)]) -> Cluster {
+        let hosts: Vec<Host> = nodes.iter().map(|(name, _)| Host::new(*name, 1)).collect();
+        let shell = RemoteShell::parse(None).unwrap();
+        let mut cluster = Cluster::new(shell, vec!["agent".to_owned()], &hosts, &[], "r", None);
+        for (node, (_, host)) in cluster.nodes.iter_mut().zip(nodes) {
+            let facts = Facts { host: (*host).to_owned(), ..Facts::default() };
+            node.facts = (!host.is_empty()).then_some((facts, 0));
+        }
+        cluster
+    }
+
+    #[test]
+    fn a_node_is_found_by_what_it_calls_itself() {
+        let lists = [
+            ["n1", "n2"],
+            ["10.0.0.1", "10.0.0.2"],
+            ["fe80::1", "fe80::2"],
+            ["n1.site", "n2.site"],
+            ["first", "second"],
+        ];
+        for list in lists {
+            for own in [["n1", "n2"], ["n1.site", "n2.site"]] {
+                let cluster = cluster(&[(list[0], own[0]), (list[1], own[1])]);
+                for (at, name) in own.iter().chain(&["n1", "n2"]).chain(&list).enumerate() {
+                    assert_eq!(
+                        cluster.find_told(name),
+                        Some(at % 2),
+                        "{name} of {list:?}, {own:?}"
+                    );
+                }
+                assert_eq!(cluster.find_told("n3"), None);
+                assert_eq!(cluster.find_told("10.0.0.3"), None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_that_two_have_is_nobodys() {
+        let alike =
+            cluster(&[("a", "localhost"), ("b", "localhost"), ("n1.east", ""), ("n1.west", "")]);
+        for name in ["localhost", "n1", "n1.north"] {
+            assert_eq!(alike.find_told(name), None, "{name}");
+        }
+        assert_eq!(
+            ["a", "b", "n1.west"].map(|name| alike.find_told(name)),
+            [Some(0), Some(1), Some(3)]
+        );
     }
 }

@@ -140,9 +140,8 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
                 .set_aside(&state.run_id)
                 .context("cannot set the old run's files aside")?;
         }
-        drop(journal);
-        std::fs::write(settings.folder.journal(), "")?;
-        (journal, records) = Journal::open(&settings.folder.journal())?;
+        journal.clear()?;
+        records.clear();
         state = RunState::default();
     }
     let resumed = !records.is_empty();

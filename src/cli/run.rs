@@ -22,7 +22,7 @@ use crate::blas::arithmetic::Rules;
 use crate::input::Loaded;
 use crate::input::processors::List;
 use crate::storage::Sight;
-use crate::supervise::judge::ending::STATUS_RESUMABLE;
+use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
 use crate::supervise::judge::life;
 use crate::supervise::judge::policy::Patience;
 use crate::supervise::judge::thresholds::Thresholds;
@@ -556,7 +556,7 @@ fn began_as(folder: &Folder) -> Option<String> {
     let path = folder.journal();
     let (records, _) = journal::parse(&std::fs::read(&path).ok()?, &path).ok()?;
     let state = RunState::replay(&records);
-    state.job.filter(|_| state.finished.is_none_or(|code| code == STATUS_RESUMABLE))
+    if state.can_go_on() { state.job } else { None }
 }
 
 /// The command that goes on with a run, as a shell reads it.
@@ -583,7 +583,8 @@ pub fn run(flags: &RunFlags) -> ExitCode {
     }
     match supervise(&settings) {
         Ok(code) => {
-            if code == STATUS_RESUMABLE {
+            let given_up = code == STATUS_LOSS && settings.job.is_some();
+            if code == STATUS_RESUMABLE || given_up {
                 let name = settings.job.as_ref().map_or_else(String::new, |job| {
                     format!(" (the memory's name, for mpirun or skt-hpl clean: --job {job})")
                 });
@@ -662,6 +663,7 @@ mod tests {
             began_as(&folder)
         };
         assert_eq!(end(STATUS_RESUMABLE), name);
+        assert_eq!(end(4), name, "what is left in memory is kept");
         assert_eq!(end(0), None, "it is over");
     }
 

@@ -150,7 +150,7 @@ pub enum Event {
     BackOff { delay_ms: u64 },
     /// Somebody asked the run to stop.
     HaltRequested { after_checkpoint: bool, why: String },
-    /// The end: the exit status, and why. Status 75 can be resumed by the same command.
+    /// The end: the exit status, and why. After 75, and 4 where something was saved, the same command goes on.
     Finished { code: u8, why: String },
 }
 

@@ -17,6 +17,7 @@ use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::events::{Event, FaultKind, ProcessId, Record, steady_ms};
+use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
 use crate::supervise::start::hosts::Host;
 
 #[derive(Debug, Error)]
@@ -265,6 +266,8 @@ pub struct RunState {
     pub job: Option<String>,
     /// Where the last incarnation runs, or ran.
     pub placed: Vec<Host>,
+    /// Where the last one ran that computed: there lies what the run goes on from. As first given, if none has.
+    computed_on: Vec<Host>,
     /// Every node that any incarnation was launched on.
     pub ran_on: BTreeSet<String>,
     pub incarnation: u32,
@@ -277,6 +280,8 @@ pub struct RunState {
     /// believes what they hold.
     pub stale: BTreeSet<String>,
     pub faults: Vec<PastFault>,
+    /// How many of them had struck when the run was last given up.
+    given_up_after: usize,
     /// Losses that were made good in place: in all, and in the last incarnation.
     pub gone_on: u32,
     pub gone_on_last: usize,
@@ -308,11 +313,15 @@ impl RunState {
                     spares: spares.clone(),
                     job: job.clone(),
                     placed: hosts.clone(),
+                    computed_on: hosts.clone(),
                     started_ms: record.at_ms,
                     ..Self::default()
                 };
             }
-            Event::TookOver { .. } => self.finished = None,
+            Event::TookOver { .. } => {
+                self.go_on();
+                self.finished = None;
+            }
             Event::Rounding { with } => self.rounding = Some(with.clone()),
             Event::Launched { incarnation, launcher, hosts } => {
                 self.incarnation = *incarnation;
@@ -324,6 +333,7 @@ impl RunState {
             Event::Computing { iteration, .. } => {
                 // All positions have joined this incarnation, each of them somewhere else by now.
                 self.stale.extend(self.lost.iter().cloned());
+                self.computed_on = self.placed.clone();
                 self.reach(*iteration)
             }
             Event::CaughtUp { iteration, .. } => self.reach(*iteration),
@@ -374,6 +384,33 @@ impl RunState {
         }
     }
 
+    /// Whether the same command goes on with it: it has not ended, or its memory is kept. Of a run that was given up
+    /// without protection nothing is left.
+    pub fn can_go_on(&self) -> bool {
+        match self.finished {
+            None | Some(STATUS_RESUMABLE) => true,
+            Some(STATUS_LOSS) => self.job.is_some(),
+            Some(_) => false,
+        }
+    }
+
+    /// To be said before a run is gone on with. One that was given up goes back to the nodes whose memory counts, lost ones
+    /// too: with those that were called in for them more was missing than could be borne. Whoever does not answer is lost again.
+    pub fn go_on(&mut self) {
+        if self.finished == Some(STATUS_LOSS) {
+            self.given_up_after = self.faults.len();
+            self.placed = self.computed_on.clone();
+            let needed = |name: &String| self.placed.iter().any(|host| host.name == *name);
+            let stale = &self.stale;
+            self.lost.retain(|name| stale.contains(name) || !needed(name));
+        }
+    }
+
+    /// The faults since somebody last gave the command for a run that had been given up: he may have mended what was wrong.
+    pub fn faults_that_count(&self) -> &[PastFault] {
+        &self.faults[self.given_up_after..]
+    }
+
     /// The number of the next fault.
     pub fn next_fault(&self) -> u32 {
         self.faults.len() as u32 + self.gone_on + 1
@@ -398,6 +435,103 @@ mod tests {
         assert!(before.is_empty());
         let records = samples().into_iter().map(|event| journal.append(event).unwrap()).collect();
         (path, records)
+    }
+
+    #[test]
+    fn a_journal_is_emptied_without_a_moment_for_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, _) = written(dir.path());
+        let (mut journal, _) = Journal::open(&path).unwrap();
+        journal.clear().unwrap();
+        assert!(journal.is_empty());
+        assert_eq!(Journal::held(&path), Held::Yes);
+        let first = journal.append(samples().remove(0)).unwrap();
+        drop(journal);
+        assert_eq!(Journal::open(&path).unwrap().1, [first]);
+    }
+
+    /// Of n1 to n4 n2 was replaced by s1; then n1 and s1 were cut off, s2 and s3 called in, and nobody has computed since.
+    #[test]
+    fn a_run_that_was_given_up_goes_back_to_the_memory_that_counts() {
+        let hosts = |names: [&str; 4]| names.map(|name| Host::new(name, 1)).to_vec();
+        let launcher = ProcessId { pid: 1, started: 1 };
+        let launched =
+            |incarnation, names| Event::Launched { incarnation, launcher, hosts: hosts(names) };
+        let lost = |node: &str| Event::NodeLost { node: node.to_owned(), why: String::new() };
+        let replaced =
+            |node: &str, by: &str| Event::Replaced { node: node.to_owned(), by: by.to_owned() };
+        let fault = |fault, node: &str| Event::Fault {
+            fault,
+            incarnation: fault,
+            kind: FaultKind::NodeSilent,
+            struck_ms: 0,
+            node: Some(node.to_owned()),
+            position: None,
+            iteration: 9,
+            detail: String::new(),
+        };
+        let mut started =
+            samples().into_iter().find(|e| matches!(e, Event::RunStarted { .. })).unwrap();
+        if let Event::RunStarted { hosts: named, job: name, .. } = &mut started {
+            (*named, *name) = (hosts(["n1", "n2", "n3", "n4"]), Some("j".to_owned()));
+        }
+        let events = [
+            started,
+            launched(1, ["n1", "n2", "n3", "n4"]),
+            Event::Computing { incarnation: 1, iteration: 2 },
+            fault(1, "n2"),
+            lost("n2"),
+            replaced("n2", "s1"),
+            launched(2, ["n1", "s1", "n3", "n4"]),
+            Event::Computing { incarnation: 2, iteration: 7 },
+            fault(2, "n1"),
+            lost("n1"),
+            lost("s1"),
+            replaced("n1", "s2"),
+            replaced("s1", "s3"),
+            launched(3, ["s2", "s3", "n3", "n4"]),
+            Event::Finished { code: STATUS_LOSS, why: String::new() },
+        ];
+        let mut state = RunState::default();
+        let mut seq = 0;
+        let mut say = |state: &mut RunState, event| {
+            state.apply(&Record { seq, at_ms: 0, event });
+            seq += 1;
+        };
+        events.into_iter().for_each(|event| say(&mut state, event));
+        let names = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<BTreeSet<_>>();
+        assert!(state.can_go_on());
+        assert_eq!(state.placed, hosts(["s2", "s3", "n3", "n4"]));
+        assert_eq!(state.lost, names(&["n1", "n2", "s1"]));
+        state.go_on();
+        assert_eq!(state.placed, hosts(["n1", "s1", "n3", "n4"]));
+        assert_eq!(state.lost, names(&["n2"]), "others have computed without it");
+        assert_eq!(state.faults_that_count(), []);
+        let once = state.clone();
+        let supervisor_host = "h".to_owned();
+        say(&mut state, Event::TookOver { supervisor_host, supervisor_pid: 1, adopted: false });
+        assert_eq!(state, RunState { finished: None, ..once }, "said twice is as said once");
+        say(&mut state, lost("n1"));
+        say(&mut state, fault(3, "n1"));
+        assert_eq!((state.faults_that_count().len(), state.next_fault()), (1, 4));
+        // One that was stopped stays where it was.
+        say(&mut state, Event::Finished { code: STATUS_RESUMABLE, why: String::new() });
+        let stopped = state.clone();
+        state.go_on();
+        assert_eq!(state, stopped);
+    }
+
+    #[test]
+    fn what_is_over_is_not_gone_on_with() {
+        let ended = |finished, job: Option<&str>| {
+            let job = job.map(str::to_owned);
+            RunState { finished, job, ..RunState::default() }.can_go_on()
+        };
+        for job in [Some("j"), None] {
+            assert!(ended(None, job) && ended(Some(STATUS_RESUMABLE), job));
+            assert!([0, 1, 2, 3, 5, 6].iter().all(|code| !ended(Some(*code), job)));
+        }
+        assert!(ended(Some(STATUS_LOSS), Some("j")) && !ended(Some(STATUS_LOSS), None));
     }
 
     #[test]

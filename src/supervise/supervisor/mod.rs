@@ -129,7 +129,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
     let (mut journal, mut records) = Journal::open(&settings.folder.journal())?;
     listen_to_signals()?;
     let mut state = RunState::replay(&records);
-    if settings.discard || state.finished.is_some_and(|code| code != STATUS_RESUMABLE) {
+    if settings.discard || !state.can_go_on() {
         if !records.is_empty() {
             // Before its files go: whoever is interrupted here finds them again.
             if settings.discard && !state.finished.is_some_and(|code| is_over(code.into())) {
@@ -144,6 +144,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         records.clear();
         state = RunState::default();
     }
+    state.go_on();
     let resumed = !records.is_empty();
     if resumed && (state.command != settings.command || state.ranks != settings.ranks) {
         bail!(
@@ -294,6 +295,11 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         if let Some(dir) = &settings.level2 {
             say!("skt-hpl run: on other nodes it goes on from {}", dir.display());
         }
+    } else if this.state.can_go_on() {
+        say!(
+            "skt-hpl run: what memory is left is kept on the nodes; the same command goes on with the run, for instance when lost \
+             nodes answer again; --new gives it up"
+        );
     }
     Ok(code)
 }
@@ -544,7 +550,7 @@ impl Supervisor<'_> {
             return Ok(Some((code as u8, detail)));
         }
         let replaceable = |node: &str| self.has_spare_for(node);
-        match next_attempt(&self.state.faults, &self.settings.patience, &replaceable) {
+        match next_attempt(self.state.faults_that_count(), &self.settings.patience, &replaceable) {
             Attempt::Stop { why } => Ok(Some((STATUS_LOSS, why))),
             Attempt::Without { node, why } => {
                 if let Some(at) = self.cluster.find(&node) {

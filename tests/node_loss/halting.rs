@@ -1,5 +1,7 @@
 //! Stopped on purpose, and gone on with by the same command.
 
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
 
 use crate::lab::Lab;
@@ -56,6 +58,36 @@ fn a_halt_while_it_starts() {
     assert_eq!(end.code, Some(75), "{}", end.told());
     let end = lab.benchmark("run").start().end();
     lab.same_x("run", &end);
+}
+
+/// A terminal that closes may say so twice in a row: by the kernel and by the shell.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_terminal_that_closes_is_one_request() {
+    let lab = Lab::up(4, 0);
+    let mut run = lab.benchmark("run").hold("1@iteration:1:6");
+    run.signal(Signal::SIGHUP);
+    run.wait_for("halt-requested", 1);
+    run.signal(Signal::SIGHUP);
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    let end = run.end();
+    assert_eq!(end.code, Some(75), "{}", end.told());
+    assert!(!end.errors.contains("at once"), "{}", end.told());
+    assert!(!end.of("saved").is_empty(), "nothing was saved: {}", end.told());
+}
+
+/// Started with `nohup`, it is to outlive the terminal.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn under_nohup_a_terminal_that_closes_stops_nothing() {
+    let lab = Lab::up(4, 0);
+    let mut run = lab.benchmark("run").ignoring(Signal::SIGHUP).hold("1@iteration:1:6");
+    run.signal(Signal::SIGHUP);
+    std::thread::sleep(Duration::from_millis(500));
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    let end = run.end();
+    end.passed();
+    assert!(end.of("halt-requested").is_empty(), "{}", end.told());
 }
 
 /// It does not end while the memory of a lost node is only being made good again.

@@ -1,12 +1,13 @@
 //! A virtual cluster, supervised runs on it, and what they leave to be judged.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{SigHandler, Signal, kill, killpg, signal};
 use nix::unistd::Pid;
 use serde_json::Value;
 use skt_hpl::cli::launchers::mpi_library;
@@ -571,6 +572,17 @@ impl Plan {
     pub fn path_begins(mut self, folder: &Path) -> Self {
         let rest = std::env::var("PATH").unwrap();
         self.command.env("PATH", format!("{}:{rest}", folder.display()));
+        self
+    }
+
+    /// The supervisor is started with a signal ignored, as `nohup` does.
+    pub fn ignoring(mut self, which: Signal) -> Self {
+        // SAFETY: between fork and exec; to set what a signal does is among what may be done there.
+        unsafe {
+            self.command.pre_exec(move || {
+                signal(which, SigHandler::SigIgn).map(|_| ()).map_err(Into::into)
+            });
+        }
         self
     }
 

@@ -65,14 +65,15 @@ impl Folder {
         })
     }
 
-    /// Moves a finished run's files aside, into a folder named by its run id.
+    /// Moves a finished run's files aside, into a folder named by its run id. A request to halt stays: it came meanwhile.
     pub fn set_aside(&self, run_id: &str) -> io::Result<()> {
         let aside = self.0.join(format!("finished-{run_id}"));
         fs::create_dir_all(&aside)?;
         for entry in fs::read_dir(&self.0)? {
             let entry = entry?;
             let name = entry.file_name();
-            if entry.file_type()?.is_file() && name != "events.jsonl" {
+            let stays = ["events.jsonl", "halt.json"].iter().any(|stays| name == *stays);
+            if entry.file_type()?.is_file() && !stays {
                 fs::rename(entry.path(), aside.join(name))?;
             }
         }
@@ -147,6 +148,7 @@ mod tests {
         let aside = dir.path().join("finished-r7");
         assert_eq!(fs::read_to_string(aside.join("out.1")).unwrap(), "o");
         assert_eq!(fs::read_to_string(aside.join("events.jsonl")).unwrap(), "j");
-        assert!(!folder.halt().exists() && folder.journal().exists());
+        assert!(!folder.output(1).exists() && folder.journal().exists());
+        assert!(folder.halt().exists(), "who asked meanwhile means the next run");
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! The steps that take long ask here whether to go on.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::time::{ClockId, clock_gettime};
 
 use super::Supervisor;
 use crate::supervise::remember::clerk::{Answer, Clerk};
@@ -13,21 +15,70 @@ use crate::supervise::remember::events::{Event, steady_ms, unix_ms};
 use crate::supervise::remember::folder::{Folder, HaltRequest, read_whole};
 use crate::supervise::tell::status::Activity;
 
-/// How often a signal asked to stop: once to save and stop, twice to stop at once.
-static ASKED_TO_STOP: AtomicUsize = AtomicUsize::new(0);
+/// A signal so soon after the first is the same request, said twice: by kernel and shell when a terminal closes, or to each
+/// process of a group and to the group.
+const SAME_REQUEST_MS: u64 = 1000;
 
-extern "C" fn note_signal(_: i32) {
-    ASKED_TO_STOP.fetch_add(1, Ordering::Relaxed);
+/// When a signal first asked to stop; 0 if none has.
+static ASKED_AT_MS: AtomicU64 = AtomicU64::new(0);
+
+/// It was asked for once more: not to save and stop, but to stop at once.
+static ASKED_AGAIN: AtomicBool = AtomicBool::new(false);
+
+/// Whether a signal asks once more, so long after the first one. A terminal that closes asks for nothing new.
+fn is_another(signal: i32, after_ms: u64) -> bool {
+    matches!(signal, libc::SIGINT | libc::SIGTERM) && after_ms >= SAME_REQUEST_MS
 }
 
+extern "C" fn note_signal(signal: i32) {
+    // Since the machine was started: never 0 again.
+    let now_ms = clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .map_or(1, |now| now.tv_sec() as u64 * 1000 + now.tv_nsec() as u64 / 1_000_000)
+        .max(1);
+    if let Err(first_ms) =
+        ASKED_AT_MS.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed)
+        && is_another(signal, now_ms.saturating_sub(first_ms))
+    {
+        ASKED_AGAIN.store(true, Ordering::Relaxed);
+    }
+}
+
+fn asked_by_signal() -> bool {
+    ASKED_AT_MS.load(Ordering::Relaxed) > 0
+}
+
+/// A signal that whoever started this has had ignored stays so: under `nohup` a terminal may close, and what a script puts
+/// into the background is not meant by Ctrl-C.
 pub(super) fn listen_to_signals() -> nix::Result<()> {
     let action =
         SigAction::new(SigHandler::Handler(note_signal), SaFlags::SA_RESTART, SigSet::empty());
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        // SAFETY: the handler does nothing but add to an atomic.
-        unsafe { sigaction(signal, &action)? };
+        // SAFETY: the handler does nothing but ask a clock and change atomics, which a handler may do.
+        let before = unsafe { sigaction(signal, &action)? };
+        if matches!(before.handler(), SigHandler::SigIgn) {
+            // SAFETY: to ignore a signal runs no code of ours.
+            unsafe { sigaction(signal, &before)? };
+        }
     }
     Ok(())
+}
+
+/// The request that lies in a run's folder before a supervisor is at work on it: it was meant for an earlier one.
+pub(super) struct OldRequest(Option<(u64, i64, i64)>);
+
+impl OldRequest {
+    pub(super) fn of(folder: &Folder) -> Self {
+        // Each request is a file of its own.
+        let meta = std::fs::metadata(folder.halt()).ok();
+        Self(meta.map(|meta| (meta.ino(), meta.mtime(), meta.mtime_nsec())))
+    }
+
+    /// Removes it, unless somebody has asked anew meanwhile.
+    pub(super) fn remove(self, folder: &Folder) {
+        if self.0.is_some() && self.0 == Self::of(folder).0 {
+            let _ = std::fs::remove_file(folder.halt());
+        }
+    }
 }
 
 pub(super) struct Halt {
@@ -86,7 +137,7 @@ impl Supervisor<'_> {
             return Ok(None);
         }
         let request = self.requests.next(&self.settings.folder, &self.clerk);
-        let (why, after_checkpoint) = if ASKED_TO_STOP.load(Ordering::Relaxed) > 0 {
+        let (why, after_checkpoint) = if asked_by_signal() {
             ("a signal".to_string(), false)
         } else if let Some(request) = request {
             ("skt-hpl halt".to_string(), request.after_checkpoint)
@@ -114,10 +165,44 @@ impl Supervisor<'_> {
             halt.told = Instant::now();
             self.cluster.halt_all(!halt.after_checkpoint);
         }
-        if ASKED_TO_STOP.load(Ordering::Relaxed) > 1 {
+        if ASKED_AGAIN.load(Ordering::Relaxed) {
             return Ok(Some("stopped at once on request; the last save counts".to_string()));
         }
         let late = halt.since.elapsed() > self.settings.halt_patience;
         Ok(late.then(|| format!("{}, without a new save: the ranks did not react", halt.why)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supervise::remember::folder::write_whole;
+
+    #[test]
+    fn only_who_asks_again_after_a_while_wants_no_save() {
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            assert!(!is_another(signal, 0) && !is_another(signal, 999));
+            assert!(is_another(signal, 1000) && is_another(signal, 60_000));
+        }
+        assert!(!is_another(libc::SIGHUP, 0) && !is_another(libc::SIGHUP, 60_000));
+    }
+
+    #[test]
+    fn a_request_that_comes_while_a_supervisor_starts_is_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path());
+        let request = HaltRequest { after_checkpoint: false, at_ms: None };
+        OldRequest::of(&folder).remove(&folder);
+        write_whole(&folder.halt(), &request).unwrap();
+        let before = OldRequest::of(&folder);
+        write_whole(&folder.halt(), &request).unwrap();
+        before.remove(&folder);
+        assert!(folder.halt().exists(), "it came meanwhile");
+        OldRequest::of(&folder).remove(&folder);
+        assert!(!folder.halt().exists(), "it was there before");
+        let before = OldRequest::of(&folder);
+        write_whole(&folder.halt(), &request).unwrap();
+        before.remove(&folder);
+        assert!(folder.halt().exists());
     }
 }

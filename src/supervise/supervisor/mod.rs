@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
 
-use self::halting::{Halt, Requests, listen_to_signals};
+use self::halting::{Halt, OldRequest, Requests, listen_to_signals};
 pub use self::settings::Settings;
 use self::trying::Tried;
 use crate::supervise::judge::ending::{
@@ -126,7 +126,10 @@ pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
 
 fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
     settings.folder.prepare().map_err(|why| anyhow!(why))?;
+    // Once the journal is locked, `skt-hpl halt` means this supervisor.
+    let before = OldRequest::of(&settings.folder);
     let (mut journal, mut records) = Journal::open(&settings.folder.journal())?;
+    before.remove(&settings.folder);
     listen_to_signals()?;
     let mut state = RunState::replay(&records);
     if settings.discard || !state.can_go_on() {
@@ -158,7 +161,6 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
     if !resumed {
         state.run_id = fresh_run_id();
     }
-    let _ = std::fs::remove_file(settings.folder.halt());
 
     // A resumed run goes on where it was; nodes newly named are further spares.
     let (hosts, mut spares) = match resumed {

@@ -84,6 +84,9 @@ impl Supervisor<'_> {
         let mut waiting_since: Option<Instant> = None;
         let mut called = false;
         loop {
+            if let Some(why) = self.is_to_halt()? {
+                return Ok(Err((STATUS_RESUMABLE, why)));
+            }
             self.learn_rounding();
             let files = self.files_at_hand();
             let begins = self.state.incarnation == 0;
@@ -167,9 +170,6 @@ impl Supervisor<'_> {
                     }
                     self.status.activity = Activity::Waiting;
                     self.idle(Duration::from_millis(200))?;
-                    if let Some(halt) = self.asked_to_halt()? {
-                        return Ok(Err((STATUS_RESUMABLE, halt)));
-                    }
                 }
             }
         }

@@ -153,6 +153,15 @@ impl Supervisor<'_> {
         Ok(Some(why))
     }
 
+    /// Whether the run is to stop, since now or since before: a reason. For steps between incarnations, which have nothing
+    /// to save.
+    pub(super) fn is_to_halt(&mut self) -> anyhow::Result<Option<String>> {
+        match &self.halt {
+            Some(halt) => Ok(Some(halt.why.clone())),
+            None => self.asked_to_halt(),
+        }
+    }
+
     /// Carries a wish to stop out. Some: patience is at an end.
     pub(super) fn halting(&mut self) -> anyhow::Result<Option<String>> {
         if self.asked_to_halt()?.is_some() {

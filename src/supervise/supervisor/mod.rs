@@ -457,7 +457,7 @@ impl Supervisor<'_> {
                         );
                     }
                     self.idle(ROOM_PAUSE)?;
-                    if self.halt.is_some() || self.asked_to_halt()?.is_some() {
+                    if self.is_to_halt()?.is_some() {
                         return Ok(None);
                     }
                 }

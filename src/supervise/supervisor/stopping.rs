@@ -52,7 +52,7 @@ impl Supervisor<'_> {
         // Nobody is lost only because nobody can be reached from here.
         while is_our_outage(asked, failed.len()) && self.halt.is_none() {
             self.idle(OUTAGE_PAUSE)?;
-            if self.asked_to_halt()?.is_some() {
+            if self.is_to_halt()?.is_some() {
                 break;
             }
             let (more, again) = self.end_everywhere(&clean)?;
@@ -125,7 +125,7 @@ impl Supervisor<'_> {
                     failed.push((loss.node, loss.detail.clone()));
                 }
             }
-            if self.nodes.is_alone() && (self.halt.is_some() || self.asked_to_halt()?.is_some()) {
+            if self.nodes.is_alone() && self.is_to_halt()?.is_some() {
                 break;
             }
             if looked.elapsed() < END_LOOK {

@@ -191,7 +191,7 @@ impl Supervisor<'_> {
                 break Some(result.map(|_| ()));
             }
             self.idle(Duration::from_millis(20))?;
-            if self.asked_to_halt()?.is_some() {
+            if self.is_to_halt()?.is_some() {
                 self.meanwhile(trial.abandon())?;
                 break None;
             }

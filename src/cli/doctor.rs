@@ -242,9 +242,11 @@ fn start_mpi(
     // Open MPI's daemons look for the script by the same path on their nodes, which may have a /tmp of their own.
     let name = format!("skt-hpl-{run_id}");
     let folders = [std::env::current_dir().ok(), Some(std::env::temp_dir())];
-    let made = folders.into_iter().flatten().map(|folder| folder.join(&name));
-    let Some(dir) = made.into_iter().find(|dir| std::fs::create_dir(dir).is_ok()) else {
-        let why = "a folder for the launcher's files can be made neither here nor in /tmp";
+    let mut folders = folders.into_iter().flatten().map(|folder| folder.join(&name));
+    let made = folders.find(|dir| tool.can_use(dir) && std::fs::create_dir(dir).is_ok());
+    let Some(dir) = made else {
+        let why = "a folder for the launcher's files can be made neither here nor in the one for temporary files; for Open MPI \
+                   its whole path must be without spaces";
         return Err(Refusal(Exit::Environment, why.into()));
     };
     let (hosts, places): (Vec<Host>, Vec<Place>) = nodes.iter().cloned().unzip();

@@ -32,7 +32,7 @@ use crate::supervise::remember::journal::{self, RunState};
 use crate::supervise::start::hosts::{
     Allocation, BatchSystem, Host, from_allocation, read_host_file,
 };
-use crate::supervise::start::launcher::Launcher;
+use crate::supervise::start::launcher::{Launcher, Tool};
 use crate::supervise::supervisor::{Settings, supervise};
 use crate::supervise::talk::agent::{Asked, Dir};
 use crate::supervise::talk::cluster::FANOUT;
@@ -364,6 +364,19 @@ fn slurm_time(text: &str) -> Option<u64> {
     Some(days * 86_400 + seconds)
 }
 
+/// Refuses a folder of --state from which the launcher could not start what is to lie there.
+pub(super) fn usable(tool: &Tool, state: &Path) -> Result<(), Refusal> {
+    if tool.can_use(state) {
+        return Ok(());
+    }
+    let why = format!(
+        "the path of --state, {}, has a space in it: there lies what Open MPI's mpirun reaches nodes with, and it takes that \
+         path apart at spaces. Give a --state whose whole path has none",
+        state.display()
+    );
+    refuse(Exit::Usage, why)
+}
+
 fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     let nodes = match flags.nodes.nodes()? {
         Some(nodes) => nodes,
@@ -470,14 +483,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     // A batch system's variables are kept from the ranks, and the default name comes from them. In another
     // batch job it would be another one: a run that goes on keeps the name it began with.
     let state = std::path::absolute(&flags.state).unwrap_or_else(|_| flags.state.clone());
-    if !tool.can_use(&state) {
-        let why = format!(
-            "the path of --state, {}, has a space in it: there lies what Open MPI's mpirun reaches nodes with, and it takes that \
-             path apart at spaces. Give a --state whose whole path has none",
-            state.display()
-        );
-        return refuse(Exit::Usage, why);
-    }
+    usable(&tool, &state)?;
     let folder = Folder::new(&flags.state);
     let mut job = planned.and_then(|p| p.job);
     if let Some(began) = began_as(&folder).filter(|_| job.is_some() && !flags.new)

@@ -17,7 +17,7 @@ use clap::Args;
 use super::doctor::{self, DoctorFlags};
 use super::exit::{Exit, Refusal};
 use super::json_flag;
-use super::run::NodeFlags;
+use super::run::{self, NodeFlags};
 use crate::burnin::document::{self, Document, Kind};
 use crate::burnin::probe::{self, Extent};
 use crate::burnin::samples::{Here, Said};
@@ -133,6 +133,8 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         return Err(Refusal(Exit::Usage, why.into()));
     }
     let names: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
+    let state = std::path::absolute(&flags.state).unwrap_or_else(|_| flags.state.clone());
+    run::usable(&flags.nodes.launcher()?.0, &state)?;
     Folder::new(&flags.state).prepare().map_err(|why| Refusal(Exit::Environment, why))?;
     let looked = doctor::examine(&DoctorFlags {
         nodes: flags.nodes.clone(),

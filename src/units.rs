@@ -127,6 +127,14 @@ pub fn duration(text: &str) -> Result<Duration> {
     }
 }
 
+/// As [`duration`], where none at all, or less than a millisecond, would spoil what is timed.
+pub fn some_time(text: &str) -> Result<Duration> {
+    match duration(text)? {
+        time if time.as_millis() > 0 => Ok(time),
+        _ => Err(format!("`{text}` is too short: a millisecond at least is needed")),
+    }
+}
+
 /// Whole bytes, as [`bytes`].
 pub fn whole_bytes(text: &str) -> Result<u64> {
     match bytes(text)? {
@@ -239,6 +247,10 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
         assert!(duration("40y").is_err());
+        assert_eq!(some_time("1ms"), Ok(Duration::from_millis(1)));
+        for none in ["0", "0s", "10us"] {
+            assert!(some_time(none).unwrap_err().contains("too short"), "{none}");
+        }
         assert_eq!(whole_bytes("2G"), Ok(2 << 30));
         assert_eq!(whole_bytes("2GB"), Ok(2_000_000_000));
         assert!(whole_bytes("1e30").is_err());

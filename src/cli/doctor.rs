@@ -31,7 +31,7 @@ use crate::supervise::talk::agent::{binary_digest, facts};
 use crate::supervise::talk::cluster::{Cluster, FIRST_CALL};
 use crate::supervise::talk::shell::RemoteShell;
 use crate::supervise::talk::wire::Facts;
-use crate::units::duration;
+use crate::units::some_time;
 
 #[derive(Clone, Debug, Args)]
 #[command(trailing_var_arg = true)]
@@ -44,7 +44,7 @@ pub struct DoctorFlags {
     pub no_mpi: bool,
 
     /// How long MPI may take to start over all nodes
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
+    #[arg(long, value_name = "TIME", value_parser = some_time, default_value = "60s")]
     pub mpi_patience: Duration,
 
     /// Flags of the benchmark: then the nodes are measured by what that run needs

@@ -557,6 +557,27 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     })
 }
 
+/// Refuses limits so short that nodes and ranks which are well would be taken for lost.
+fn long_enough(flags: &RunFlags, beat_ms: u64) -> Result<(), Refusal> {
+    let heard = [
+        ("silence", flags.silence, "a late answer looks like a loss"),
+        ("hang-min", flags.hang_min, "a rank hangs before anything can be heard of it"),
+        ("patience", flags.patience, "a rank hangs before anything can be heard of it"),
+        ("start-patience", flags.start_patience, "no rank can show progress in time"),
+    ];
+    for (flag, time, or) in heard {
+        if time < Duration::from_millis(2 * beat_ms) {
+            let why = format!("--{flag} must be at least twice --heartbeat, or {or}");
+            return refuse(Exit::Usage, why);
+        }
+    }
+    if flags.lonely <= flags.silence {
+        let why = "--lonely must be longer than --silence, or nodes end their ranks before anybody has missed them";
+        return refuse(Exit::Usage, why);
+    }
+    Ok(())
+}
+
 /// The name of the memory of an unfinished run in this folder.
 fn began_as(folder: &Folder) -> Option<String> {
     let path = folder.journal();
@@ -581,11 +602,9 @@ pub fn run(flags: &RunFlags) -> ExitCode {
             return exit.into();
         }
     };
-    if settings.beat_ms * 2 > settings.thresholds.silence_ms {
-        eprintln!(
-            "skt-hpl run: --silence must be at least twice --heartbeat, or a late answer looks like a loss"
-        );
-        return Exit::Usage.into();
+    if let Err(Refusal(exit, why)) = long_enough(flags, settings.beat_ms) {
+        eprintln!("skt-hpl run: {why}");
+        return exit.into();
     }
     match supervise(&settings) {
         Ok(code) => {
@@ -639,6 +658,39 @@ mod tests {
         assert_eq!(more_than_one("1.5"), Ok(1.5));
         for bad in ["1", "0.5", "NaN", "inf", ""] {
             assert!(more_than_one(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn limits_that_spoil_every_run_are_refused() {
+        let told = |words: &[&str]| {
+            let words = ["x", "--hosts", "h"].iter().chain(words);
+            let flags = Probe::try_parse_from(words).unwrap().run;
+            long_enough(&flags, 500).map_err(|Refusal(exit, why)| {
+                assert_eq!(exit, Exit::Usage);
+                why
+            })
+        };
+        for good in [
+            &[][..],
+            &["--silence", "1s"],
+            &["--silence", "6s", "--lonely", "8s"],
+            &["--hang-min", "1s", "--patience", "1s", "--start-patience", "1s"],
+        ] {
+            assert_eq!(told(good), Ok(()), "{good:?}");
+        }
+        for (flag, short) in [
+            ("--silence", "900ms"),
+            ("--hang-min", "0"),
+            ("--patience", "0"),
+            ("--patience", "900ms"),
+            ("--start-patience", "0s"),
+            ("--lonely", "0"),
+            ("--lonely", "3s"),
+            ("--lonely", "4s"),
+        ] {
+            let why = told(&[flag, short]).unwrap_err();
+            assert!(why.starts_with(flag), "{flag} {short}: {why}");
         }
     }
 

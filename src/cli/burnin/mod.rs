@@ -28,7 +28,7 @@ use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::talk::processes::kernel;
-use crate::units::duration;
+use crate::units::{duration, some_time};
 use pass::Pass;
 
 const COMPARING: &str = "Comparing";
@@ -68,7 +68,7 @@ pub struct BurninFlags {
     pub threads: usize,
 
     /// How long each single measurement takes
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "80ms", help_heading = COMPARING)]
+    #[arg(long, value_name = "TIME", value_parser = some_time, default_value = "80ms", help_heading = COMPARING)]
     pub slot: Duration,
 
     /// Compare nodes and links alone, without HPL

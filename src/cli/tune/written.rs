@@ -8,16 +8,30 @@ use super::jobs::KEPT;
 use crate::cli::exit::{Exit, Refusal};
 use crate::cli::template;
 use crate::model::hpl_dat::hpl_dat;
+use crate::supervise::talk::shell::{quote, quote_all};
 use crate::tune::picture;
 use crate::tune::search::Tuned;
 use crate::tune::space::{Candidate, Layout};
 
-/// The command that starts the run.
+/// The command that starts the run, as a shell reads it.
 pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Path) -> String {
     let Layout { ranks_per_node, threads, blas } = &best.layout;
-    let words = template::words(launcher, nodes * ranks_per_node, *ranks_per_node).join(" ");
-    let blas = blas.as_ref().map(|blas| format!(" --blas {blas}")).unwrap_or_default();
-    format!("{words} {} --threads {threads}{blas}", program.display())
+    let mut words = template::words(launcher, nodes * ranks_per_node, *ranks_per_node);
+    words.push(program.to_string_lossy().into_owned());
+    words.extend(["--threads".to_owned(), threads.to_string()]);
+    words.extend(blas.iter().flat_map(|blas| ["--blas".to_owned(), blas.clone()]));
+    quote_all(&words)
+}
+
+/// The same as a job of Slurm's, wherever it is handed in: HPL.dat lies in `dir`.
+fn job_text(launch: &str, nodes: usize, layout: &Layout, dir: &Path) -> String {
+    let Layout { ranks_per_node, threads, .. } = layout;
+    format!(
+        "#!/bin/bash\n#SBATCH --job-name=hpl\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node={ranks_per_node}\n\
+         #SBATCH --cpus-per-task={threads}\n#SBATCH --exclusive\n#SBATCH --time=UNLIMITED\n\
+         # Modules that the launcher needs go here.\ncd {} || exit 1\nexec {launch}\n",
+        quote(&dir.to_string_lossy())
+    )
 }
 
 pub fn dat(tuned: &Tuned, n: usize) -> String {
@@ -33,7 +47,7 @@ pub fn write(
     program: &Path,
     nodes: usize,
 ) -> Result<Vec<&'static str>, Refusal> {
-    let Layout { ranks_per_node, threads, blas } = &tuned.best.layout;
+    let Layout { threads, blas, .. } = &tuned.best.layout;
     let mut settings = format!("# Found by skt-hpl tune.\nthreads = {threads}\n");
     if let Some(blas) = blas {
         settings += &format!("blas = {}\n", toml::Value::String(blas.clone()));
@@ -42,11 +56,8 @@ pub fn write(
     let script = format!(
         "#!/bin/sh\n# Starts the run that skt-hpl tune found, in this folder.\ncd \"$(dirname \"$0\")\" || exit 1\nexec {launch} \"$@\"\n"
     );
-    let job = format!(
-        "#!/bin/bash\n#SBATCH --job-name=hpl\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node={ranks_per_node}\n\
-         #SBATCH --cpus-per-task={threads}\n#SBATCH --exclusive\n#SBATCH --time=UNLIMITED\n\
-         # Modules that the launcher needs go here.\ncd \"$SLURM_SUBMIT_DIR\" || exit 1\nexec {launch}\n"
-    );
+    let whole = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let job = job_text(&launch, nodes, &tuned.best.layout, &whole);
     let files = [
         ("HPL.dat", dat(tuned, n)),
         ("skt.toml", settings),
@@ -72,6 +83,7 @@ pub fn write(
 mod tests {
     use super::*;
     use crate::cli::tune::table::tests::candidate;
+    use crate::supervise::talk::shell::split_words;
 
     #[test]
     fn the_command_has_the_layout_in_it() {
@@ -84,5 +96,18 @@ mod tests {
             Path::new("/bin/skt-hpl"),
         );
         assert_eq!(text, "mpirun -np 2 /bin/skt-hpl --threads 3 --blas libmkl_rt.so");
+    }
+
+    #[test]
+    fn a_shell_reads_paths_as_they_are() {
+        let layout = candidate(256).layout;
+        let blas = Layout { blas: Some("/opt/a b/libx.so".into()), ..layout.clone() };
+        let best = Candidate { layout: blas, ..candidate(256) };
+        let text = launch_text("mpirun -np {ranks}", &best, 1, Path::new("/home/me/a run/$x"));
+        let read = split_words(&text).unwrap();
+        assert_eq!(read[3], "/home/me/a run/$x", "{text}");
+        assert_eq!(read[7], "/opt/a b/libx.so", "{text}");
+        let job = job_text(&text, 1, &layout, Path::new("/home/me/my tuning"));
+        assert!(job.contains("\ncd '/home/me/my tuning' || exit 1\nexec mpirun -np 2 '"), "{job}");
     }
 }

@@ -45,9 +45,9 @@ fn two_nodes_of_the_same_group_are_refused() {
 #[ignore = "needs root and network namespaces"]
 fn more_was_lost_than_can_be_borne_until_it_is_back() {
     let lab = Lab::up(4, 3);
-    let mut run = lab.benchmark("run").hold_each(&["1@iteration:3:20", "2@iteration:3:20"]);
+    let mut run = lab.benchmark("run").hold_each(&["1@iteration:3:20", "2@iteration:3:30"]);
     lab.vcluster(&["cut-off", "n2"]);
-    run.struck("2@iteration:3:20");
+    run.struck("2@iteration:3:30");
     lab.vcluster(&["cut", "n1"]);
     lab.vcluster(&["cut", "n5"]);
     let end = run.end();

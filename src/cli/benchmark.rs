@@ -39,7 +39,7 @@ use crate::outcome::Outcome;
 use crate::params::TestParams;
 use crate::report::machine::Machine;
 use crate::report::text;
-use crate::supervise::start::job::Done;
+use crate::supervise::start::job::{Done, Refused};
 use crate::supervise::start::launcher::own_run_id;
 use crate::threads::Pool;
 
@@ -66,7 +66,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     set_phase("reading the input");
     let loaded = match share(world.comm(), || bench::load(flags).map_err(|e| e.to_string())) {
         Ok(loaded) => loaded,
-        Err(why) => return refuse(&world, Exit::BadInput, &why),
+        Err(why) => return refuse(&world, Exit::BadInput, &why, true),
     };
     if world.comm().rank() == 0 {
         for warning in &loaded.warnings {
@@ -74,7 +74,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
         }
     }
     if let Err(why) = enough_ranks(&loaded.dat, &loaded.settings, world.comm().size()) {
-        return refuse(&world, Exit::BadInput, &why.to_string());
+        return refuse(&world, Exit::BadInput, &why.to_string(), true);
     }
     set_phase("looking at the nodes");
     let node = world.comm().split_by_node();
@@ -109,7 +109,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     });
     let (common, told) = match common {
         Ok(common) => common,
-        Err(ended) => return refuse(&world, ended.exit, &ended.why),
+        Err(ended) => return refuse(&world, ended.exit, &ended.why, true),
     };
     if comm.rank() == 0 && launcher_rank::speaks_for_all() {
         told.iter().for_each(say);
@@ -154,10 +154,13 @@ fn share(comm: &Comm, make: impl FnOnce() -> Result<Loaded, String>) -> Result<L
     serde_json::from_slice(&bytes).expect("what rank 0 wrote can be read")
 }
 
-/// Ends all ranks in order, rank 0 saying why.
-fn refuse(world: &World, exit: Exit, why: &str) -> Exit {
+/// Ends all ranks in order, rank 0 saying why, and to a supervisor whether it would be so another time.
+fn refuse(world: &World, exit: Exit, why: &str, for_good: bool) -> Exit {
     if world.comm().rank() == 0 {
         say(why);
+        if for_good && own_run_id().is_some() {
+            say(Refused { status: exit.code() });
+        }
     }
     // Launchers end a job at the first rank that fails: let rank 0 speak first.
     world.comm().barrier();
@@ -316,7 +319,8 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
                 Ok(guardian) => Some(guardian),
                 Err(ended) => {
                     let ended = kept.story.gives_up(ended);
-                    return refuse(world, ended.exit, &ended.why);
+                    // What a loss has led to a restart may mend.
+                    return refuse(world, ended.exit, &ended.why, !kept.story.has_lost);
                 }
             }
         }
@@ -344,7 +348,8 @@ impl Job<'_> {
                 Ok(exit) => exit,
                 Err(ended) => {
                     let ended = if saves { self.kept.story.gives_up(ended) } else { ended };
-                    return refuse(self.world, ended.exit, &ended.why);
+                    let for_good = !self.kept.story.has_lost;
+                    return refuse(self.world, ended.exit, &ended.why, for_good);
                 }
             },
         };

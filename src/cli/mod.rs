@@ -51,6 +51,8 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::supervise::start::job::Refused;
+use crate::supervise::start::launcher::own_run_id;
 use bench::BenchFlags;
 use exit::Exit;
 
@@ -229,6 +231,9 @@ pub fn main() -> ExitCode {
 /// Help, version or a usage error, said by one rank for all.
 fn tell_once(answer: &clap::Error) -> ExitCode {
     if launcher_rank::speaks_for_all() {
+        if answer.exit_code() != 0 && own_run_id().is_some() {
+            say(Refused { status: Exit::Usage.code() });
+        }
         answer.exit();
     }
     // A launcher ends the job when the first rank fails; so leave rank 0 the time to say why.

@@ -1,8 +1,11 @@
 //! What is no node's fault: a program that fails by itself, bad input; and the doctor's word on nodes.
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use crate::lab::{Lab, PROGRAM};
+use skt_hpl::supervise::start::launcher::Launcher;
+
+use crate::lab::{Lab, PROGRAM, launcher};
 
 /// Three times the same, and it is no accident.
 #[test]
@@ -27,6 +30,40 @@ fn bad_input_and_a_failed_residual_end_the_run() {
         assert_eq!(end.code, Some(code), "{}", end.told());
         assert_eq!(end.of("launched").len(), 1, "{}", end.told());
     }
+}
+
+/// What the benchmark itself refuses it would refuse again; a launcher that failed once may not fail twice.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_launchers_failure_is_no_bad_input() {
+    let lab = Lab::up(4, 0);
+    let end = lab.benchmark("refused").flags(&["--export", "SKT_FAULT=nonsense"]).start().end();
+    assert_eq!(end.code, Some(1), "{}", end.told());
+    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+    let (wrapper, failed) = (lab.path("launcher"), lab.path("failed"));
+    let real = match launcher() {
+        Launcher::Openmpi => "mpirun",
+        _ => "mpiexec.hydra",
+    };
+    let real = std::env::var("SKT_TEST_MPIRUN").unwrap_or(real.to_owned());
+    let failed = failed.display();
+    let fails = |when: &str| {
+        let text = format!(
+            "#!/bin/sh\ncase \"$*\" in *--version*) ;; *) {when} ;; esac\nexec {real} \"$@\"\n"
+        );
+        std::fs::write(&wrapper, text).unwrap();
+    };
+    fails(&format!("[ -e {failed} ] || {{ : >{failed}; exit 1; }}"));
+    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let by = ["--no-trial", "--launcher-program", wrapper.to_str().unwrap()];
+    let end = lab.benchmark("run").flags(&by).start().end();
+    end.survived(&["launcher-gone"]);
+    assert_eq!(end.of("launched").len(), 2, "{}", end.told());
+    // One that always fails cannot be used; that is not called a loss.
+    fails("exit 1");
+    let end = lab.benchmark("never").flags(&by).start().end();
+    assert_eq!(end.code, Some(6), "{}", end.told());
+    assert!(end.of("launched").len() > 1, "{}", end.told());
 }
 
 #[test]

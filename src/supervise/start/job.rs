@@ -69,6 +69,28 @@ pub struct Done {
 
 const DONE: &str = "all tests are done: status ";
 
+/// What the benchmark says on its standard error when it ends because it would not run another time either: its input is bad, or
+/// it lacks something. A launcher that fails by itself may end with the same status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub status: u8,
+}
+
+const REFUSED: &str = "refused: status ";
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "{REFUSED}{}, as it would be another time", self.status)
+    }
+}
+
+impl Refused {
+    fn find(text: &str) -> Option<Self> {
+        let (status, _) = text.rsplit_once(REFUSED)?.1.split_once(", as it")?;
+        Some(Self { status: status.parse().ok()? })
+    }
+}
+
 /// What is here of what the benchmark has announced to be all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
@@ -128,7 +150,8 @@ struct Files {
     output: Tail,
     errors: Tail,
     done: Option<Done>,
-    /// The end of what was last looked through for the benchmark's announcement: it may come in parts.
+    refused: Option<Refused>,
+    /// The end of what was last looked through for the benchmark's announcements: they may come in parts.
     end: Vec<u8>,
     /// A last line that has no end yet.
     line: Vec<u8>,
@@ -141,10 +164,11 @@ struct Look {
     errors: Vec<u8>,
     exit: Option<i32>,
     told: Told,
+    refused: Option<Refused>,
     gone_on: Vec<(GoneOn, u64)>,
 }
 
-/// The announcement with what a launcher may put before it is shorter than this.
+/// An announcement with what a launcher may put before it is shorter than this.
 const DONE_LENGTH: usize = 256;
 
 impl Files {
@@ -155,6 +179,7 @@ impl Files {
             output: tail(folder.output(incarnation)),
             errors: tail(folder.errors(incarnation)),
             done: None,
+            refused: None,
             end: Vec::new(),
             line: Vec::new(),
         }
@@ -178,11 +203,14 @@ impl Files {
         let output = self.output.read();
         if !errors.is_empty() {
             self.end.extend_from_slice(&errors);
-            self.done = Done::find(&String::from_utf8_lossy(&self.end)).or(self.done);
+            let end = String::from_utf8_lossy(&self.end);
+            self.done = Done::find(&end).or(self.done);
+            self.refused = Refused::find(&end).or(self.refused);
             self.end.drain(..self.end.len().saturating_sub(DONE_LENGTH));
         }
         let gone_on = self.losses(&errors);
-        Look { began, output, errors, exit, told: Told::of(self.done, self.output.at), gone_on }
+        let told = Told::of(self.done, self.output.at);
+        Look { began, output, errors, exit, told, refused: self.refused, gone_on }
     }
 }
 
@@ -236,6 +264,7 @@ pub struct Job {
     unsaid: (Vec<u8>, Vec<u8>),
     exit: Option<i32>,
     told: Told,
+    refused: Option<Refused>,
     gone_on: Vec<(GoneOn, u64)>,
     vanished: Option<Instant>,
 }
@@ -295,6 +324,7 @@ impl Job {
             unsaid: Default::default(),
             exit: None,
             told: Told::Nothing,
+            refused: None,
             gone_on: Vec::new(),
             vanished: None,
         }
@@ -330,6 +360,7 @@ impl Job {
         self.unsaid.1.extend(look.errors);
         self.exit = self.exit.or(look.exit);
         self.told = look.told;
+        self.refused = look.refused;
         self.gone_on.extend(look.gone_on);
         true
     }
@@ -384,6 +415,11 @@ impl Job {
     /// What was here, at the last look, of what the benchmark has announced to be all.
     pub fn told(&self) -> Told {
         self.told
+    }
+
+    /// The status with which the benchmark has refused to run, if it has, as far as the last look has seen.
+    pub fn refused(&self) -> Option<u8> {
+        self.refused.map(|refused| refused.status)
     }
 
     /// The losses that it has made good in place, as far as the last look has seen, and when each was read.
@@ -463,6 +499,26 @@ mod tests {
             let (_dir, _folder, mut job, _) = started(&script);
             wait(&mut job);
             assert_eq!(job.told(), told);
+        }
+    }
+
+    /// A launcher's own status says nothing about the benchmark's input.
+    #[test]
+    fn only_the_benchmark_refuses() {
+        let refused = Refused { status: 1 };
+        assert_eq!(
+            Refused::find(&format!("[1,0]<stderr>:skt-hpl: {refused}\nmore")),
+            Some(refused)
+        );
+        assert_eq!(Refused::find("refused: status 1"), None, "cut short");
+        for (script, found) in [
+            ("exit 1".to_owned(), None),
+            (format!("echo 'skt-hpl: {refused}' >&2; exit 1"), Some(1)),
+            ("echo 'connection refused: status unknown' >&2; exit 1".to_owned(), None),
+        ] {
+            let (_dir, _folder, mut job, _) = started(&script);
+            assert_eq!(wait(&mut job), Some(1));
+            assert_eq!(job.refused(), found, "{script}");
         }
     }
 

@@ -46,7 +46,7 @@ use crate::supervise::tell::echo::Echo;
 use crate::supervise::tell::status::{Activity, Lines, Status};
 use crate::supervise::tell::{say, say_on, timeline, voice};
 
-/// Exit statuses of the benchmark that a failing launcher gives too.
+/// Exit statuses of the benchmark, for input or means that will not do, that a failing launcher gives too.
 const DOUBTFUL: [i32; 3] = [1, 2, 6];
 
 /// How long the last records and the last status may take to be written.
@@ -544,15 +544,22 @@ impl Supervisor<'_> {
         if self.halt.is_some() {
             return Ok(Some((STATUS_RESUMABLE, format!("halted, after a fault ({detail})"))));
         }
-        // A status that means bad input, with every node well and nothing ever computed: that it is.
-        if let Some(code) = code.filter(|c| DOUBTFUL.contains(c))
-            && !computed
+        // What the benchmark has refused before anything was computed, with every node well, it would refuse again. Another
+        // program cannot say so: its status is believed.
+        let doubtful = code.filter(|code| DOUBTFUL.contains(code) && !computed);
+        let refused = job.refused().map(i32::from);
+        if let Some(code) = doubtful
+            && (refused == Some(code) || !self.settings.progress_shows)
             && self.state.lost.len() == lost_before
         {
             return Ok(Some((code as u8, detail)));
         }
         let replaceable = |node: &str| self.has_spare_for(node);
         match next_attempt(self.state.faults_that_count(), &self.settings.patience, &replaceable) {
+            // Nothing is lost where nothing was computed: the launcher cannot be used.
+            Attempt::Stop { why } if doubtful.is_some() => {
+                Ok(Some((STATUS_ENVIRONMENT, format!("{why} ({detail})"))))
+            }
             Attempt::Stop { why } => Ok(Some((STATUS_LOSS, why))),
             Attempt::Without { node, why } => {
                 if let Some(at) = self.cluster.find(&node) {

@@ -91,8 +91,14 @@ pub fn read_host_file(text: &str, origin: &str) -> Result<Vec<Host>, HostsError>
                     }
                     slots = Some(number(value).map_err(&fail)?);
                 }
-                // An upper bound for oversubscription, and a user name: of no concern here.
-                Some(("max_slots" | "max-slots" | "username" | "ifname" | "binding", _)) => {}
+                // An upper bound for oversubscription, and where ranks are bound to: of no concern here.
+                Some(("max_slots" | "max-slots" | "ifname" | "binding", _)) => {}
+                Some(("username", user)) => {
+                    return Err(fail(format!(
+                        "'{word}' says as whom to log in, which is for the remote shell to know: leave it out and give --rsh \
+                         'ssh -l {user}', or say it in ssh's own configuration"
+                    )));
+                }
                 _ => {
                     return Err(fail(format!(
                         "'{word}' is not understood; write 'n1', 'n1 slots=4' or 'n1:4'"
@@ -327,6 +333,12 @@ mod tests {
             names(&read_host_file(text, "h").unwrap()),
             [("n1", 4), ("n2", 2), ("n3", 1), ("n4", 2), ("fe80::1", 1)]
         );
+    }
+
+    #[test]
+    fn another_user_is_for_the_remote_shell_to_know() {
+        let why = read_host_file("n1 username=me slots=2\n", "f").unwrap_err().to_string();
+        assert!(why.contains("line 1") && why.contains("--rsh 'ssh -l me'"), "{why}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -412,26 +412,51 @@ fn memory() -> (u64, u64) {
 
 /// What logind does with shared memory of users who have logged out; None where there is no logind.
 fn remove_ipc() -> Option<bool> {
-    if !std::path::Path::new("/run/systemd/system").exists() {
+    if !Path::new("/run/systemd/system").exists() {
         return None;
     }
-    let mut files = vec!["/etc/systemd/logind.conf".into()];
-    for folder in ["/usr/lib/systemd/logind.conf.d", "/etc/systemd/logind.conf.d"] {
-        let mut more: Vec<_> =
-            fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
-        more.sort();
-        files.extend(more);
+    // A user who lingers never logs out. Whose number this is a directory of users would know, which may hang.
+    let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
+    let user = user.filter(|user| !user.is_empty() && !user.contains('/'));
+    let lingers = user.is_some_and(|user| Path::new(LINGER).join(user).exists());
+    Some(!lingers && removes_ipc(Path::new("/")))
+}
+
+/// Where logind notes who lingers.
+const LINGER: &str = "/var/lib/systemd/linger";
+
+/// Folders of logind's settings. What is in a later one takes the place of what has the same name in an earlier one.
+const LOGIND: [&str; 4] =
+    ["usr/lib/systemd", "usr/local/lib/systemd", "run/systemd", "etc/systemd"];
+
+/// What the settings of logind below `root` say of shared memory: the last word counts, and drop-ins, in the order of their
+/// names, come after the main file. systemd's own default is yes.
+fn removes_ipc(root: &Path) -> bool {
+    let main = LOGIND.iter().rev().map(|folder| root.join(folder).join("logind.conf"));
+    let mut dropped = BTreeMap::new();
+    for folder in LOGIND {
+        let files = fs::read_dir(root.join(folder).join("logind.conf.d")).into_iter().flatten();
+        let files = files.flatten().filter(|file| file.path().extension() == Some("conf".as_ref()));
+        dropped.extend(files.map(|file| (file.file_name(), file.path())));
     }
-    // systemd's own default is yes; the last word counts.
-    let mut removes = true;
-    for file in files {
-        for line in fs::read_to_string(file).unwrap_or_default().lines() {
-            if let Some(value) = line.trim().strip_prefix("RemoveIPC=") {
-                removes = matches!(value.trim(), "yes" | "true" | "1" | "on");
-            }
-        }
+    let files =
+        main.into_iter().find(|file| file.exists()).into_iter().chain(dropped.into_values());
+    let texts: Vec<String> = files.map(|f| fs::read_to_string(f).unwrap_or_default()).collect();
+    let lines = texts.iter().flat_map(|text| text.lines());
+    let said = lines.filter_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        if name.trim() == "RemoveIPC" { yes_or_no(value.trim()) } else { None }
+    });
+    said.last().unwrap_or(true)
+}
+
+/// As systemd reads it; None for what it passes over.
+fn yes_or_no(value: &str) -> Option<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "1" | "yes" | "y" | "true" | "t" | "on" => Some(true),
+        "0" | "no" | "n" | "false" | "f" | "off" => Some(false),
+        _ => None,
     }
-    Some(removes)
 }
 
 /// How an ELF file says that the next twenty bytes name the build: a digest of all the linker put together.
@@ -573,6 +598,32 @@ mod tests {
         assert!(why(&[0, 1, 2, 3], &all).unwrap().contains("nothing would be left"));
         // Where the system does not say where ranks may run, they find out.
         assert_eq!(why(&[0, 1, 2, 3], &BTreeSet::new()), None);
+    }
+
+    #[test]
+    fn the_last_word_on_shared_memory_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let removes = || removes_ipc(root.path());
+        let say = |file: &str, text: &str| {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("[Login]\n#RemoveIPC=no\n{text}\n")).unwrap();
+        };
+        assert!(removes(), "systemd's default");
+        for (word, yes) in [("no", false), ("y", true), ("F", false), ("True", true), ("0", false)]
+        {
+            say("etc/systemd/logind.conf", &format!("RemoveIPC = {word}"));
+            assert_eq!(removes(), yes, "{word}");
+        }
+        say("run/systemd/logind.conf.d/50-site.conf", "RemoveIPC=t");
+        assert!(removes(), "a drop-in comes after the main file");
+        say("etc/systemd/logind.conf.d/10-site.conf", "RemoveIPC=no");
+        assert!(removes(), "drop-ins go by their names");
+        say("etc/systemd/logind.conf.d/50-site.conf", "RemoveIPC=off");
+        assert!(!removes(), "one of the same name takes its place");
+        say("usr/lib/systemd/logind.conf.d/60-site.conf", "RemoveIPC=perhaps");
+        say("usr/lib/systemd/logind.conf.d/70-site.txt", "RemoveIPC=yes");
+        assert!(!removes(), "what systemd passes over is no word");
     }
 
     #[test]

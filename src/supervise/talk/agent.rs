@@ -442,12 +442,12 @@ fn removes_ipc(root: &Path) -> bool {
     let files =
         main.into_iter().find(|file| file.exists()).into_iter().chain(dropped.into_values());
     let texts: Vec<String> = files.map(|f| fs::read_to_string(f).unwrap_or_default()).collect();
-    let lines = texts.iter().flat_map(|text| text.lines());
-    let said = lines.filter_map(|line| {
+    let mut lines = texts.iter().flat_map(|text| text.lines()).rev();
+    let last = lines.find_map(|line| {
         let (name, value) = line.split_once('=')?;
         if name.trim() == "RemoveIPC" { yes_or_no(value.trim()) } else { None }
     });
-    said.last().unwrap_or(true)
+    last.unwrap_or(true)
 }
 
 /// As systemd reads it; None for what it passes over.

@@ -5,7 +5,7 @@ use std::fs;
 use skt_hpl::blas::Engine;
 use skt_hpl::blas::choice::{Place, Rates, file, remember};
 use skt_hpl::cli::agreement::Engines;
-use skt_hpl::cli::contest::decide;
+use skt_hpl::cli::contest::{Asked, decide};
 use skt_hpl::comm::{Comm, Reduce, World};
 use skt_hpl::params::{self, TestParams};
 use skt_hpl::threads::Pool;
@@ -29,7 +29,8 @@ pub fn on_ranks(world: &World) {
     let mut pool = Pool::new(1);
     let competing = some_engines();
     let mut contest = |tests: &[TestParams]| {
-        let (engines, told) = decide(comm, &node, tests, &competing, &mut pool);
+        let asked = Asked { tests, computes: true };
+        let (engines, told) = decide(comm, &node, asked, &competing, &mut pool);
         assert!(tests.iter().all(|test| same(comm, engines.of(test))), "{told:?}");
         (engines, told)
     };

@@ -104,11 +104,14 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
     let (engines, _) = contest::decide(comm, &node, asked, &agreed.engines, &mut pool);
     let common = agreement::settle(comm, agreed, engines, &tests);
     set_phase("timing parts of a factorisation");
+    let mut told = None;
     for Trial { test, stretches } in &trials {
         let position = Context::position_of(test, comm.rank());
         let order = common.order(Halves::Auto);
         let engine = common.engines.of(test);
-        tell(comm, &Told::Engine(engine.name().to_owned()));
+        if told.replace(engine) != Some(engine) {
+            tell(comm, &Told::Engine(engine.name().to_owned()));
+        }
         let context = Context::new(comm, test, engine, order, position);
         let timed = context.map(|context| time_stretches(&context, stretches, &mut pool));
         // Rank 0 has a place in every grid.

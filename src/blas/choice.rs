@@ -255,11 +255,11 @@ mod tests {
         let place = |who: usize, turn: usize| Place::here(1000 * who + turn, 1, 1);
         remember(&file, &place(9, 0), &vec![("blas".to_owned(), 5)]);
         std::thread::scope(|scope| {
-            for who in 0..3 {
+            for who in 0..4 {
                 let (file, engines) = (&file, &engines);
                 scope.spawn(move || {
-                    for turn in 0..20 {
-                        remember(file, &place(who, turn), &vec![("blas".to_owned(), 5)]);
+                    for turn in 0..100 {
+                        remember(file, &place(who, turn % 10), &vec![("blas".to_owned(), 5)]);
                         assert!(recall(file, &place(9, 0), engines).is_some(), "half a file");
                     }
                 });
@@ -267,6 +267,10 @@ mod tests {
         });
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         let kept = read(&file).entries.len();
-        assert!(kept > 31, "{kept} of 61");
+        assert!(kept > 21, "{kept} of 41");
+        // On another node there may be a process of this number.
+        let host = nix::unistd::gethostname().unwrap();
+        let (one, other) = (own_word(), own_word());
+        assert!(one != other && one.starts_with(&*host.to_string_lossy()), "{one} {other}");
     }
 }

@@ -142,8 +142,9 @@ fn a_helper_that_hangs_keeps_no_run_from_its_end() {
 fn an_epoch_that_is_called_off_leaves_no_files() {
     let scene = Scene::of(2, 2, LONG).protect(&["--checkpoint", "2"]).by_processes();
     let scene = Stored::of(scene, "20");
-    // Rank 0 is halted while they write, and computes no further after it has learnt of it; its helpers do not hang.
-    let (stands, later) = ("iteration:0:46:stop", "iteration:0:70:hang");
+    // Rank 0 is halted right after the save, while they write, and computes no further after it has learnt of it; its helpers do
+    // not hang.
+    let (stands, later) = ("iteration:0:41:stop", "iteration:0:70:hang");
     let dies = "stream-half:1:1:kill";
     let mut running = scene.start_with(&[stands, later, dies].join(","));
     let first = [stands, dies].join(",");

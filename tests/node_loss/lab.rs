@@ -615,9 +615,18 @@ impl Plan {
 
     /// The same, for places that are come to one after the other. Waits for the first.
     pub fn hold_each(self, places: &[&str]) -> Run {
+        self.keep_at(places, "stop")
+    }
+
+    /// As [`Self::hold`], where the launcher's end must not set the rank going: it continues ranks that are stopped.
+    pub fn hang(self, place: &str) -> Run {
+        self.keep_at(&[place], "hang")
+    }
+
+    fn keep_at(self, places: &[&str], action: &str) -> Run {
         // What struck under an earlier supervisor is not meant.
         let _ = std::fs::remove_file(&self.faults);
-        let faults: Vec<String> = places.iter().map(|place| format!("{place}:stop")).collect();
+        let faults: Vec<String> = places.iter().map(|place| format!("{place}:{action}")).collect();
         let mut run = self.faults(&faults.join(",")).start();
         run.struck(places[0]);
         run

@@ -618,9 +618,10 @@ impl Plan {
         self.keep_at(places, "stop")
     }
 
-    /// As [`Self::hold`], where the launcher's end must not set the rank going: it continues ranks that are stopped.
-    pub fn hang(self, place: &str) -> Run {
-        self.keep_at(&[place], "hang")
+    /// As [`Self::hold_each`], where the launcher is to be killed: its daemons would set ranks going that are stopped, and the run
+    /// would get on, or even come to its end.
+    pub fn hang_each(self, places: &[&str]) -> Run {
+        self.keep_at(places, "hang")
     }
 
     fn keep_at(self, places: &[&str], action: &str) -> Run {

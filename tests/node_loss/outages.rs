@@ -204,7 +204,7 @@ impl Drop for Small {
 #[ignore = "needs root and network namespaces"]
 fn a_full_disk_is_told_and_outlived() {
     let (lab, small) = Lab::up_after(4, 0, |folder| Small::mount(folder.join("run.state")));
-    let mut run = lab.benchmark("run").hold("1@iteration:1:20");
+    let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20"]);
     small.fill();
     run.kill_launcher();
     run.wait_for_words("waiting for room");
@@ -224,7 +224,7 @@ fn a_disk_that_hangs_holds_up_only_the_next_step() {
     let lab = Lab::up(4, 1);
     let stall = Stall::new(&lab);
     let places = ["1@iteration:1:20", "2@iteration:1:30"];
-    let mut run = lab.benchmark("run").with(&stall).hold_each(&places);
+    let mut run = lab.benchmark("run").with(&stall).hang_each(&places);
     stall.begins(&[run.file("hosts.2")]);
     run.kill_launcher();
     stall.struck();

@@ -95,7 +95,7 @@ fn killed_again_and_again() {
 #[ignore = "needs root and network namespaces"]
 fn a_killed_launcher_is_started_again() {
     let lab = Lab::up(4, 1);
-    let mut run = lab.benchmark("run").hold("1@iteration:1:20");
+    let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20"]);
     run.kill_launcher();
     let end = run.end();
     end.survived(&["launcher-gone"]);
@@ -110,7 +110,7 @@ fn a_killed_launcher_is_started_again() {
 #[ignore = "needs root and network namespaces"]
 fn launcher_and_supervisor_at_once() {
     let lab = Lab::up(4, 1);
-    let mut run = lab.benchmark("run").hang("1@iteration:1:20");
+    let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20"]);
     run.kill_launcher();
     run.kill_supervisor();
     let end = lab.benchmark("run").start().end();

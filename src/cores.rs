@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, OnceLock};
 
+use nix::libc;
 use nix::unistd::Pid;
 
 use crate::topology::Topology;

@@ -248,6 +248,16 @@ fn a_layout_follows_from_what_a_node_has() {
 }
 
 #[test]
+fn free_memory_is_no_more_than_the_machine_has() {
+    let told = stdout(&["plan", "--free-memory"]);
+    let kib: u64 = told.strip_suffix(" KiB\n").expect(&told).parse().unwrap();
+    let machine = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let total = machine.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
+    let total: u64 = total.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+    assert!((1..total).contains(&kib), "{kib} of {total}");
+}
+
+#[test]
 fn a_plan_as_json() {
     let told = |limit| {
         let flags = ["plan", "--nodes", "16", "--memory", "16GiB", "--cores", "8", limit, "2h"];

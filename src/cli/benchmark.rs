@@ -158,7 +158,9 @@ fn share(comm: &Comm, make: impl FnOnce() -> Result<Loaded, String>) -> Result<L
 fn refuse(world: &World, exit: Exit, why: &str, for_good: bool) -> Exit {
     if world.comm().rank() == 0 {
         say(why);
-        if for_good && own_run_id().is_some() {
+        // A stop that was asked for is no refusal, nor is the loss of too much.
+        let refused = matches!(exit, Exit::BadInput | Exit::Usage | Exit::Environment);
+        if refused && for_good && own_run_id().is_some() {
             say(Refused { status: exit.code() });
         }
     }

@@ -618,8 +618,8 @@ impl Plan {
         self.keep_at(places, "stop")
     }
 
-    /// As [`Self::hold_each`], where the launcher is to be killed: its daemons would set ranks going that are stopped, and the run
-    /// would get on, or even come to its end.
+    /// As [`Self::hold_each`], where the launcher is to be killed: its daemons would set ranks going that are stopped, and the
+    /// run would get on, or even come to its end.
     pub fn hang_each(self, places: &[&str]) -> Run {
         self.keep_at(places, "hang")
     }

@@ -196,9 +196,13 @@ pub struct PlanFlags {
     #[arg(long, requires = "write", help_heading = OUTPUT)]
     pub(super) force: bool,
 
-    /// Print only how many ranks suit the cores of a node, how many threads each, and what memory is free here
+    /// Print only how many ranks suit the cores of a node, and how many threads each
     #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json"], help_heading = OUTPUT)]
     pub(super) layout: bool,
+
+    /// Print only how much memory is free on this machine, a container's and a job's limits counted
+    #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json", "layout"], help_heading = OUTPUT)]
+    pub(super) free_memory: bool,
 
     /// JSON, into FILE; without one on stdout instead of the text
     #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = OUTPUT)]

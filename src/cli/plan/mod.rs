@@ -36,12 +36,17 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
     if flags.layout {
         let Layout { ranks, threads } = layout(flags);
         let s = |n| if n == 1 { "" } else { "s" };
-        let mut text =
-            format!("{ranks} rank{} a node, {threads} thread{} a rank\n", s(ranks), s(threads));
-        if let Some(bytes) = this_machine::memory() {
-            text += &format!("{:.0} KiB of memory are free here\n", (bytes / 1024.0).floor());
-        }
-        return Ok(text);
+        return Ok(format!(
+            "{ranks} rank{} a node, {threads} thread{} a rank\n",
+            s(ranks),
+            s(threads)
+        ));
+    }
+    if flags.free_memory {
+        let free = this_machine::memory().ok_or_else(|| {
+            Refusal(super::Exit::Environment, "this machine does not tell its memory".into())
+        })?;
+        return Ok(format!("{:.0} KiB\n", (free / 1024.0).floor()));
     }
     let mut warnings = Vec::new();
     let mut inputs = inputs(flags, &mut warnings)?;

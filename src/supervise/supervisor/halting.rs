@@ -47,18 +47,39 @@ fn asked_by_signal() -> bool {
     ASKED_AT_MS.load(Ordering::Relaxed) > 0
 }
 
+/// What asks to stop.
+const SIGNALS: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+
+/// Which of them whoever started this has had ignored.
+static IGNORED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+
+/// Called before libraries are set up, for one of MPICH's takes SIGHUP for itself then, ignored or not (UCX, to be debugged by).
+#[used]
+#[unsafe(link_section = ".preinit_array")]
+static BEFORE_LIBRARIES: extern "C" fn() = {
+    extern "C" fn note_ignored() {
+        for (signal, ignored) in SIGNALS.iter().zip(&IGNORED) {
+            let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+            // SAFETY: the kernel is asked what the signal does, and nothing of the program is needed for that.
+            let handler = unsafe {
+                libc::sigaction(*signal as i32, std::ptr::null(), action.as_mut_ptr());
+                action.assume_init().sa_sigaction
+            };
+            ignored.store(handler == libc::SIG_IGN, Ordering::Relaxed);
+        }
+    }
+    note_ignored
+};
+
 /// A signal that whoever started this has had ignored stays so: under `nohup` a terminal may close, and what a script puts
 /// into the background is not meant by Ctrl-C.
 pub(super) fn listen_to_signals() -> nix::Result<()> {
-    let action =
-        SigAction::new(SigHandler::Handler(note_signal), SaFlags::SA_RESTART, SigSet::empty());
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+    let noted = SigHandler::Handler(note_signal);
+    for (signal, ignored) in SIGNALS.into_iter().zip(&IGNORED) {
+        let handler = if ignored.load(Ordering::Relaxed) { SigHandler::SigIgn } else { noted };
+        let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
         // SAFETY: the handler does nothing but ask a clock and change atomics, which a handler may do.
-        let before = unsafe { sigaction(signal, &action)? };
-        if matches!(before.handler(), SigHandler::SigIgn) {
-            // SAFETY: to ignore a signal runs no code of ours.
-            unsafe { sigaction(signal, &before)? };
-        }
+        unsafe { sigaction(signal, &action)? };
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ impl Candidates {
         self.mine.capacity() + self.theirs.capacity()
     }
 
-    /// The next search is in a panel of `width` columns.
+    /// The next searches are in a panel of `width` columns.
     pub(super) fn begin(&mut self, width: usize) {
         self.width = width;
         self.mine.resize(candidate_len(width), 0.0);

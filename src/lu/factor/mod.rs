@@ -110,6 +110,7 @@ impl Factor {
                     ld,
                 );
             });
+            self.candidates.begin(width);
             let mut run = Run {
                 context,
                 w: self.work.as_mut_ptr(),
@@ -442,10 +443,9 @@ impl Run<'_, '_> {
             hit(Point::PanelHalf, self.context.place);
         }
         let before = self.clock.enter(Part::Pivot);
-        let (shape, width) = (self.context.shape, self.width);
+        let shape = self.context.shape;
         // SAFETY: the search is through.
         let (magnitude, at, row) = unsafe { self.found.largest(self.parts) };
-        self.candidates.begin(width);
         if self.owner {
             for (t, x) in self.candidates.present().iter_mut().enumerate() {
                 // SAFETY: row j is in W.

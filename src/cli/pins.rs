@@ -28,6 +28,14 @@ use crate::supervise::talk::processes::kernel;
 use crate::threads::Pool;
 use crate::topology::Topology;
 
+/// The processors that a rank's threads are pinned to, in the order of the threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pins {
+    processors: Vec<usize>,
+    /// Whether each is a core on which nothing else computes, and not one of its hardware threads.
+    cores: bool,
+}
+
 /// What the others under the same kernel must know of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Has {
@@ -126,6 +134,20 @@ fn pins(ranks: &[Has], me: usize, topology: &Topology) -> Result<Vec<usize>, Loo
     }
     let threads = alike.iter().map(|&r| ranks[r].threads).sum();
     Err(Loose::Uneven { threads, cores: known.cores() })
+}
+
+/// Whether these `processors`, to which the threads of rank `me` are pinned, are of cores on which nothing else computes: a core
+/// may have several hardware threads, and each may be pinned to.
+fn has_cores(ranks: &[Has], me: usize, processors: &[usize], topology: &Topology) -> bool {
+    let processors: BTreeSet<usize> = processors.iter().copied().collect();
+    let mine = &ranks[me].processors;
+    let alike = sharing(ranks, me);
+    let threads: usize = alike.iter().map(|&rank| ranks[rank].threads).sum();
+    let theirs = topology.of_their_cores(&processors);
+    let apart = ranks.iter().filter(|other| other.computes && other.processors != *mine);
+    topology.among(&processors).cores() == processors.len()
+        && threads <= topology.among(mine).cores()
+        && apart.into_iter().all(|other| other.processors.is_disjoint(&theirs))
 }
 
 /// Where the helpers of rank `me` run, and what is left to all else of it, when these processors are helpers'. Of a core that has
@@ -250,21 +272,25 @@ pub fn decide(
     comm: &Comm,
     (threads, computes): (usize, bool),
     wanted: Pinning,
-) -> Result<Vec<usize>, Loose> {
+) -> Result<Pins, Loose> {
     if wanted == Pinning::Off {
         return Err(Loose::Unwanted);
     }
     let (ranks, me) = under_one_kernel(comm, Has::here(threads, computes));
-    let pins = pins(&ranks, me, Topology::here())?;
-    let allowed = pins.iter().all(|&processor| cores::pin(processor));
+    let processors = pins(&ranks, me, Topology::here())?;
+    let allowed = processors.iter().all(|&processor| cores::pin(processor));
     cores::unpin();
-    if allowed { Ok(pins) } else { Err(Loose::Refused) }
+    if !allowed {
+        return Err(Loose::Refused);
+    }
+    let cores = has_cores(&ranks, me, &processors, Topology::here());
+    Ok(Pins { processors, cores })
 }
 
 /// A rank's threads, where they were decided to be. A BLAS that they call starts no more.
-pub fn pool(threads: usize, pins: &Result<Vec<usize>, Loose>) -> Pool {
+pub fn pool(threads: usize, pins: &Result<Pins, Loose>) -> Pool {
     let mut pool = match pins {
-        Ok(processors) => Pool::pinned(processors),
+        Ok(pins) => Pool::pinned(&pins.processors),
         Err(_) => Pool::new(threads),
     };
     one_library_thread_each(&mut pool);
@@ -272,7 +298,7 @@ pub fn pool(threads: usize, pins: &Result<Vec<usize>, Loose>) -> Pool {
 }
 
 /// Whether nothing keeps this rank's threads from being as the others' are: those of one that stands by are none of them.
-pub fn are_kept(pins: &Result<Vec<usize>, Loose>) -> bool {
+pub fn are_kept<T>(pins: &Result<T, Loose>) -> bool {
     matches!(pins, Ok(_) | Err(Loose::StandsBy))
 }
 
@@ -295,22 +321,14 @@ impl Extent {
 }
 
 /// A line about the threads of all ranks, the fewest and the most of any, by one that has its own.
-pub fn told(
-    (fewest, most): (usize, usize),
-    extent: Extent,
-    own: &Result<Vec<usize>, Loose>,
-) -> String {
+pub fn told((fewest, most): (usize, usize), extent: Extent, own: &Result<Pins, Loose>) -> String {
     let number = match fewest == most {
         true => most.to_string(),
         false => format!("{fewest} to {most}"),
     };
     let what = match own {
-        Ok(processors) => {
-            let some = Topology::here().among(&processors.iter().copied().collect());
-            let one_each = some.cores() == processors.len();
-            if one_each { "a core of its own" } else { "a hardware thread of its own" }
-        }
-        Err(_) => "a core of its own",
+        Ok(Pins { cores: false, .. }) => "a hardware thread of its own",
+        _ => "a core of its own",
     };
     let pinned = match (extent, own) {
         (Extent::All, _) => format!("each pinned to {what}"),
@@ -448,6 +466,28 @@ mod tests {
         assert_eq!(all(&[limited]), [Err(Loose::Limited)]);
     }
 
+    #[test]
+    fn ranks_on_hardware_threads_of_one_core_have_no_core_of_their_own() {
+        let topology = small();
+        let alone = |ranks: &[Has]| -> Vec<bool> {
+            let of = |me| has_cores(ranks, me, &pins(ranks, me, &topology).unwrap(), &topology);
+            (0..ranks.len()).map(of).collect()
+        };
+        // Each bound to a core, or to a hardware thread whose sibling is idle.
+        assert_eq!(alone(&[has([0, 2], 1), has([1, 3], 1)]), [true, true]);
+        assert_eq!(alone(&[has([0], 1), has([1], 1)]), [true, true]);
+        // To hardware threads of one core, and one to another core.
+        assert_eq!(alone(&[has([0], 1), has([2], 1), has([3], 1)]), [false, false, true]);
+        // Two share what they are bound to: a core, or both.
+        assert_eq!(alone(&[has([0, 2], 1), has([0, 2], 1)]), [false, false]);
+        assert_eq!(alone(&[has(0..4, 1), has(0..4, 1)]), [true, true]);
+        assert_eq!(alone(&[has(0..4, 2), has(0..4, 2)]), [false, false]);
+        assert_eq!(alone(&[has(0..4, 4)]), [false]);
+        // Who stands by sleeps.
+        let spare = Has { computes: false, ..has([2], 1) };
+        assert_eq!(alone(&[has([0], 1), spare]), [true, false]);
+    }
+
     /// A rank that stands by takes no core from those that compute, and is ready to do as much as one of them.
     #[test]
     fn cores_are_for_ranks_that_compute() {
@@ -581,10 +621,9 @@ mod tests {
             "threads: 1 a rank, not pinned: 4 threads on 2 cores, which does not come out even"
         );
         assert!(told((1, 2), Extent::Some, &own).starts_with("threads: 1 to 2 a rank, those of"));
-        let own = Ok(vec![*cores::bound_to().first().unwrap()]);
-        assert_eq!(
-            told((1, 1), Extent::All, &own),
-            "threads: 1 a rank, each pinned to a core of its own"
-        );
+        let own = |cores| Ok(Pins { processors: vec![0], cores });
+        let all = |cores| told((1, 1), Extent::All, &own(cores));
+        assert_eq!(all(true), "threads: 1 a rank, each pinned to a core of its own");
+        assert_eq!(all(false), "threads: 1 a rank, each pinned to a hardware thread of its own");
     }
 }

@@ -133,7 +133,8 @@ impl<O: Observer> Run<'_, O> {
         let work = &mut *self.work;
         // SAFETY: the whole local matrix, columns nobody else touches, and U's buffer.
         let rest = unsafe {
-            let often = soon.is_some();
+            // A panel on its way is only passed on between tasks, too.
+            let often = soon.is_some() || context.shape.grid.q > 1;
             solve(context, &work.panels[slot], columns, often, self.pool, self.clock)
         };
         if let Some((_, columns)) = soon.filter(|(of, _)| *of == k) {

@@ -2,6 +2,7 @@
 //! its caches, so a core counts once, however many threads it has. Cores that are set aside for helpers count for nobody else.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use nix::libc;
@@ -24,6 +25,37 @@ fn given() -> &'static Given {
     })
 }
 
+/// What the process was started with, as the kernel gives it; and how many words of it, none where the kernel gave nothing.
+static STARTED_WITH: [AtomicUsize; most() / WORD] = [const { AtomicUsize::new(0) }; most() / WORD];
+static STARTED_WORDS: AtomicUsize = AtomicUsize::new(0);
+
+/// Called before libraries are set up: GNU's OpenMP, which comes with BLIS, binds the thread that starts it to one processor
+/// where `OMP_PROC_BIND` or the like is set, as guides to HPL advise.
+#[cfg(target_os = "linux")]
+#[used]
+#[unsafe(link_section = ".preinit_array")]
+static BEFORE_LIBRARIES: extern "C" fn() = {
+    extern "C" fn note() {
+        let mask = STARTED_WITH.as_ptr().cast_mut().cast();
+        // SAFETY: the kernel writes so many bytes at most, to where nothing but atomics of a word each lies; nothing else runs.
+        let got = unsafe { libc::sched_getaffinity(0, size_of_val(&STARTED_WITH), mask) };
+        STARTED_WORDS.store(if got == 0 { STARTED_WITH.len() } else { 0 }, Ordering::Relaxed);
+    }
+    note
+};
+
+/// The calling thread may run wherever the process might when it was started. To be called before MPI starts, which may bind a
+/// process for good reasons, and after each library that is loaded.
+pub fn take_back() {
+    let words = STARTED_WORDS.load(Ordering::Relaxed);
+    let mask: Mask =
+        STARTED_WITH[..words].iter().map(|word| word.load(Ordering::Relaxed) as _).collect();
+    let started = processors_in(&mask);
+    if !started.is_empty() && started != allowed() {
+        set_mask(Pid::from_raw(0), &mask);
+    }
+}
+
 /// The processors that the calling thread may run on.
 fn allowed() -> BTreeSet<usize> {
     allowed_to(Pid::from_raw(0))
@@ -35,7 +67,7 @@ fn allowed_to(thread: Pid) -> BTreeSet<usize> {
 }
 
 /// Processors have numbers below this: no kernel is built for more.
-pub fn most() -> usize {
+pub const fn most() -> usize {
     8192
 }
 
@@ -215,7 +247,10 @@ fn allow(processors: impl IntoIterator<Item = usize>) -> bool {
 fn allow_to(thread: Pid, processors: impl IntoIterator<Item = usize>) -> bool {
     // What was given is not to be asked for by a thread that has less.
     given();
-    let Some(mask) = mask_with(processors) else { return false };
+    mask_with(processors).is_some_and(|mask| set_mask(thread, &mask))
+}
+
+fn set_mask(thread: Pid, mask: &Mask) -> bool {
     let bytes = size_of_val(mask.as_slice());
     // SAFETY: the kernel reads so many bytes.
     unsafe { libc::sched_setaffinity(thread.as_raw(), bytes, mask.as_ptr().cast()) == 0 }

@@ -371,6 +371,10 @@ impl Drop for Close<'_> {
     fn drop(&mut self) {
         let shared = self.0;
         shared.orders.dismissed.store(true, Ordering::SeqCst);
+        if std::thread::panicking() {
+            // What is left of the round is of no use to anybody: those inside finish the task at hand.
+            shared.next.store(usize::MAX / 2, Ordering::SeqCst);
+        }
         // Even from here on: no worker enters any more. Those inside finish their tasks.
         shared.round.fetch_add(1, Ordering::SeqCst);
         let mut spins = 0u32;
@@ -696,6 +700,25 @@ mod tests {
             });
             assert_eq!(sum.into_inner(), 45);
         }
+    }
+
+    /// As after a loss: nobody needs what is left.
+    #[test]
+    fn whoever_leaves_a_round_does_not_wait_for_all_of_its_tasks() {
+        let mut pool = Pool::new(2);
+        let done = AtomicUsize::new(0);
+        let left = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let task = |_| {
+                std::thread::sleep(Duration::from_millis(5));
+                done.fetch_add(1, Ordering::Relaxed);
+            };
+            pool.spread(200, task, 0, |_| (), || std::panic::resume_unwind(Box::new("a loss")));
+        }));
+        assert!(left.is_err());
+        assert!(done.load(Ordering::Relaxed) < 20, "{done:?}");
+        // And the pool is as good as before.
+        pool.run(7, |_| _ = done.fetch_add(1000, Ordering::Relaxed));
+        assert!(done.into_inner() >= 7000);
     }
 
     #[test]

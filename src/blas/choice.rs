@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use super::multiplication::{Multiplication, squares};
 use super::preflight::processor;
-use super::{Engine, Library, Multiplication, cache};
+use super::{Engine, Library, cache};
 use crate::threads::Pool;
 
 /// What a remembered rate depends on besides the engine.
@@ -53,14 +54,19 @@ pub type Rates = Vec<(String, u64)>;
 /// How long engines are measured in all.
 const TIME: Duration = Duration::from_millis(300);
 
-/// What is multiplied into before it is the same again: 75 MB, more than stays in most caches.
+/// What is multiplied into before it is the same again, in squares, and in what is multiplied into at a time: 75 MB or more,
+/// which is more than stays in most caches.
 const SQUARES: usize = 4;
+const BESIDE: usize = 2;
 
 /// The best rate of each engine for panels of width `nb`, in MFLOP/s. Engines take turns until the
 /// time is up, so that a disturbance does not meet one alone. Those that multiply alike have one rate.
 pub fn measure(engines: &[Engine], nb: usize, pool: &mut Pool) -> Rates {
     // Ones less zeroes: values that never grow and are not slow to compute with.
-    let mut multiplication = Multiplication::new(engines, nb, SQUARES, || (0.0, 1.0));
+    let (down, across) = squares(pool.threads());
+    let beside = SQUARES.div_ceil(down * across).max(BESIDE);
+    let mut multiplication =
+        Multiplication::new(engines, nb, (down, across), beside, pool, || (0.0, 1.0));
     let first = |engine: &Engine| engines.iter().position(|other| other.multiplies_as(*engine));
     let mut best = vec![0.0f64; engines.len()];
     let start = Instant::now();
@@ -111,7 +117,7 @@ struct Kept {
 }
 
 /// Of another version nothing is believed: kernels change.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// How many places are remembered: each NB that was tried is one.
 const MOST: usize = 256;

@@ -29,6 +29,7 @@ mod linked {
         fn bli_arch_query_id() -> c_int;
         fn bli_arch_string(id: c_int) -> *const c_char;
         fn bli_thread_set_num_threads(threads: i64);
+        fn bli_thread_set_ways(jc: i64, pc: i64, ic: i64, jr: i64, ir: i64);
     }
 
     pub fn query() -> Library {
@@ -45,8 +46,12 @@ mod linked {
     }
 
     pub fn set_threads(threads: usize) {
-        // SAFETY: sets a number; BLIS counts in its 64-bit dimension type.
-        unsafe { bli_thread_set_num_threads(threads as i64) }
+        let [jc, pc, ic, jr, ir] = super::NO_WAYS;
+        // SAFETY: sets numbers; BLIS counts in its 64-bit dimension type.
+        unsafe {
+            bli_thread_set_ways(jc, pc, ic, jr, ir);
+            bli_thread_set_num_threads(threads as i64);
+        }
     }
 }
 
@@ -75,6 +80,10 @@ mod linked {
 
 #[cfg(not(any(feature = "blis", feature = "openblas")))]
 compile_error!("skt-hpl needs a BLAS: build with the feature `blis` (the default) or `openblas`");
+
+/// For BLIS: it splits none of its five loops in a way that is fixed. Variables such as `BLIS_IC_NT` fix some, and what is fixed
+/// counts before the number of threads.
+pub(super) const NO_WAYS: [i64; 5] = [-1; 5];
 
 pub(super) unsafe fn text(pointer: *const c_char) -> String {
     if pointer.is_null() {

@@ -14,8 +14,9 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::arithmetic::Named;
 use super::ffi::Solve;
-use super::library::{Library, text};
+use super::library::{Library, NO_WAYS, text};
 use super::preflight;
+use crate::cores;
 
 static CHOSEN: OnceLock<Loaded> = OnceLock::new();
 
@@ -168,8 +169,16 @@ impl Calls {
 pub struct Loaded {
     calls: Calls,
     pub library: Library,
-    /// Sets how many threads a call starts; takes an integer of 32 bits, or (BLIS) of 64.
-    threads: Option<(*mut c_void, bool)>,
+    threads: Option<Setter>,
+}
+
+/// Functions of a library that set how many threads a call starts.
+#[derive(Clone, Copy)]
+enum Setter {
+    /// Takes an int.
+    Plain(*mut c_void),
+    /// BLIS's takes an integer of 64 bits. Where there is `ways`, it sets in how many ways each of five loops is split.
+    Blis { number: *mut c_void, ways: Option<*mut c_void> },
 }
 
 // SAFETY: functions of a library that stays loaded; the pointers are only called.
@@ -240,6 +249,8 @@ impl Loaded {
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
         // SAFETY: loading runs the library's own start; that is what was asked for.
         let handle = Handle(unsafe { libc::dlopen(path.as_ptr(), flags) });
+        // An OpenMP library that comes with it may have bound this thread.
+        cores::take_back();
         if handle.0.is_null() {
             // SAFETY: the loader has just noted why.
             let why = unsafe { text(libc::dlerror()) };
@@ -310,16 +321,24 @@ impl Loaded {
     /// How many threads a call starts.
     pub fn set_threads(&self, threads: usize) {
         match self.threads {
-            // SAFETY: setters of these names take an int, or BLIS's 64-bit integer.
-            Some((set, false)) => unsafe {
+            // SAFETY: setters of these names take an int.
+            Some(Setter::Plain(set)) => unsafe {
                 std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int)>(set)(
                     threads as c_int,
                 )
             },
-            // SAFETY: as above.
-            Some((set, true)) => unsafe {
-                std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i64)>(set)(threads as i64)
-            },
+            Some(Setter::Blis { number, ways }) => {
+                let [jc, pc, ic, jr, ir] = NO_WAYS;
+                // SAFETY: functions of these names take so many integers of 64 bits.
+                unsafe {
+                    if let Some(ways) = ways {
+                        std::mem::transmute::<*mut c_void, Ways>(ways)(jc, pc, ic, jr, ir);
+                    }
+                    std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i64)>(number)(
+                        threads as i64,
+                    );
+                }
+            }
             None => {}
         }
     }
@@ -437,12 +456,12 @@ fn prepare(name: &str) {
     }
 }
 
-fn threads(handle: &Handle) -> Option<(*mut c_void, bool)> {
-    if let Some(blis) = handle.symbol("bli_thread_set_num_threads") {
-        return Some((blis, true));
+fn threads(handle: &Handle) -> Option<Setter> {
+    if let Some(number) = handle.symbol("bli_thread_set_num_threads") {
+        return Some(Setter::Blis { number, ways: handle.symbol("bli_thread_set_ways") });
     }
     if let Some(openblas) = handle.openblas("openblas_set_num_threads") {
-        return Some((openblas, false));
+        return Some(Setter::Plain(openblas));
     }
     let setters = [
         "MKL_Set_Num_Threads",
@@ -451,9 +470,10 @@ fn threads(handle: &Handle) -> Option<(*mut c_void, bool)> {
         // The OpenMP library it needs.
         "omp_set_num_threads",
     ];
-    setters.into_iter().find_map(|name| handle.symbol(name)).map(|set| (set, false))
+    setters.into_iter().find_map(|name| handle.symbol(name)).map(Setter::Plain)
 }
 
+type Ways = unsafe extern "C" fn(i64, i64, i64, i64, i64);
 type Words = unsafe extern "C" fn() -> *const c_char;
 
 /// What it says of itself, as far as it can be asked.

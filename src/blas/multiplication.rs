@@ -6,20 +6,30 @@ use super::{Engine, LowerBlock, UpperBlock};
 use crate::memory::Region;
 use crate::threads::{Pool, Shareable};
 
-/// Sides of the squares that are multiplied into: large enough not to stay in a core's caches, small
-/// enough to be through in some milliseconds.
+/// Side of a square that is multiplied into by few threads: large enough not to stay in a core's caches, small enough to be
+/// through in some milliseconds.
 const SIDE: usize = 1536;
+
+/// Strips of a square's columns; fewer in fewer columns.
+const STRIPS: usize = 4;
+
+/// Tasks each thread has at least.
+const EACH: usize = 3;
 
 /// What rows of C are longer, so that they do not all meet in the same cache sets, as a matrix's do not.
 const PAD: usize = 200;
 
-/// C -= L U, with C of `SIDE` x `SIDE` and L of width k, by any of some engines. C is one of some squares beside each other, in
-/// turn, and U what is above that square: with several both come from memory each time, as in an update. On huge pages, as the
-/// matrix is.
+/// C -= L U, with C of some squares of `SIDE` x `SIDE` down and across and L of width k, by any of some engines. There are
+/// several C beside each other, in turn, and U what is above each: so both come from memory each time, as in an update. On huge
+/// pages, as the matrix is.
 pub struct Multiplication {
     k: usize,
-    squares: usize,
-    /// Doubles of U above one square.
+    /// Rows and columns of one C.
+    rows: usize,
+    cols: usize,
+    /// How many C there are.
+    beside: usize,
+    /// Doubles of U above one of them.
     above: usize,
     /// How often it has been done.
     turns: usize,
@@ -28,57 +38,87 @@ pub struct Multiplication {
     c: Region,
 }
 
+/// How many squares C has, down and across, so that each of so many threads has some tasks as large as an update's.
+pub fn squares(threads: usize) -> (usize, usize) {
+    // A square is three blocks of rows, or more, by `STRIPS`.
+    let squares = threads.div_ceil(STRIPS);
+    let down = (squares as f64).sqrt().ceil() as usize;
+    (down, squares.div_ceil(down))
+}
+
+/// Rows of a task, and columns, of an update of `rows` x `cols` by so many threads. Rows are as an update cuts them, for a kernel
+/// keeps so many in the cache; columns are what is made fewer.
+fn task(
+    rows: usize,
+    cols: usize,
+    (row_unit, column_unit): (usize, usize),
+    threads: usize,
+) -> (usize, usize) {
+    let strips =
+        cols.div_ceil(SIDE / STRIPS).max((EACH * threads).div_ceil(rows.div_ceil(row_unit)));
+    (row_unit, cols.div_ceil(strips).next_multiple_of(column_unit))
+}
+
 impl Multiplication {
     /// With the numbers that `next` gives, in the order in which an engine lays the operands out. Larger ones than 1 let C grow.
+    /// There are `beside` C of so many squares.
     ///
     /// # Panics
     /// If there is no memory for it, some 20 MB for each of the squares.
     pub fn new(
         engines: &[Engine],
         k: usize,
-        squares: usize,
+        (down, across): (usize, usize),
+        beside: usize,
+        pool: &mut Pool,
         mut next: impl FnMut() -> (f64, f64),
     ) -> Self {
+        let (rows, cols) = (down * SIDE, across * SIDE);
         let longest = |len: &dyn Fn(&Engine) -> usize| engines.iter().map(len).max().unwrap_or(0);
-        let mut lower = room(longest(&|engine| engine.lower_len(SIDE, k)));
-        let above = longest(&|engine| engine.upper_len(k, SIDE));
-        let mut upper = room(above * squares);
-        let mut c = room(SIDE * (SIDE * squares + PAD));
+        let mut lower = room(longest(&|engine| engine.lower_len(rows, k)));
+        let above = longest(&|engine| engine.upper_len(k, cols));
+        let mut upper = room(above * beside);
+        let ld = cols * beside + PAD;
+        let mut c = room(rows * ld);
         lower.as_slice_f64_mut().fill_with(|| next().0);
         upper.as_slice_f64_mut().fill_with(|| next().1);
-        c.as_slice_f64_mut().fill(1.0);
-        Self { k, squares, above, turns: 0, lower, upper, c }
+        // Hundreds of megabytes where there are many threads.
+        let all = Shareable::new(c.as_slice_f64_mut().as_mut_ptr());
+        pool.run(rows, |row| {
+            // SAFETY: a task has a row of its own.
+            unsafe { std::slice::from_raw_parts_mut(all.get().add(row * ld), ld).fill(1.0) }
+        });
+        Self { k, rows, cols, beside, above, turns: 0, lower, upper, c }
     }
 
     /// Operations of one multiplication.
     pub fn flops(&self) -> f64 {
-        2.0 * (SIDE * SIDE * self.k) as f64
+        2.0 * (self.rows * self.cols * self.k) as f64
     }
 
-    /// All squares.
+    /// All there is of C.
     pub fn product(&self) -> &[f64] {
         self.c.as_slice_f64()
     }
 
     /// One of the engines multiplies once, in tasks as an update has them.
     pub fn run(&mut self, engine: Engine, pool: &mut Pool) {
-        let k = self.k;
+        let Self { k, rows, cols, beside, above, .. } = *self;
         let data = self.lower.as_slice_f64().as_ptr();
-        let lower = LowerBlock { engine, rows: SIDE, k, data };
-        let square = self.turns % self.squares;
-        let data = self.upper.as_slice_f64_mut()[square * self.above..].as_mut_ptr();
-        let upper = UpperBlock { engine, k, cols: SIDE, data };
-        let rows = lower.row_unit().min(SIDE.div_ceil(pool.threads()));
-        let rows = rows.next_multiple_of(engine.row_step().unwrap_or(1));
-        let cols = (SIDE / 4).next_multiple_of(upper.column_unit());
-        let strips = SIDE.div_ceil(cols);
-        let (ld, first) = (self.squares * SIDE + PAD, square * SIDE);
+        let lower = LowerBlock { engine, rows, k, data };
+        let turn = self.turns % beside;
+        let data = self.upper.as_slice_f64_mut()[turn * above..].as_mut_ptr();
+        let upper = UpperBlock { engine, k, cols, data };
+        let units = (lower.row_unit(), upper.column_unit());
+        let (of_rows, of_cols) = task(rows, cols, units, pool.threads());
+        let strips = cols.div_ceil(of_cols);
+        let (ld, first) = (beside * cols + PAD, turn * cols);
         self.turns += 1;
         let c = Shareable::new(self.c.as_slice_f64_mut()[first..].as_mut_ptr());
-        pool.run(SIDE.div_ceil(rows) * strips, |task| {
+        pool.run(rows.div_ceil(of_rows) * strips, |task| {
             let (block, strip) = (task / strips, task % strips);
-            let rows = block * rows..((block + 1) * rows).min(SIDE);
-            let cols = strip * cols..((strip + 1) * cols).min(SIDE);
+            let rows = block * of_rows..((block + 1) * of_rows).min(rows);
+            let cols = strip * of_cols..((strip + 1) * of_cols).min(cols);
             // SAFETY: tasks write parts of C of their own; the blocks have the lengths asked for.
             unsafe { lower.multiply(&upper, rows, cols, (c.get(), ld)) }
         });
@@ -88,4 +128,29 @@ impl Multiplication {
 /// Memory for so many doubles.
 fn room(len: usize) -> Region {
     Region::anonymous(len * 8).expect("memory for a small multiplication")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However many threads there are, what is measured is what a run does: blocks of rows as high as its own, in not too narrow
+    /// strips, and work for all.
+    #[test]
+    fn tasks_are_as_high_as_those_of_an_update() {
+        for threads in 1..=256 {
+            let (down, across) = squares(threads);
+            assert!(down * across * STRIPS >= threads && down >= across);
+            assert!((down - 1) * across * STRIPS < threads, "no larger than it must be");
+            let (rows, cols) = (down * SIDE, across * SIDE);
+            for units in [(512, 8), (288, 6), (96, 14), (1024, 1)] {
+                let (of_rows, of_cols) = task(rows, cols, units, threads);
+                assert_eq!(of_rows, units.0);
+                let tasks = rows.div_ceil(of_rows) * cols.div_ceil(of_cols);
+                // Columns come in units, which costs a task or two.
+                assert!(5 * tasks >= 4 * EACH * threads, "{threads} threads, {units:?}: {tasks}");
+                assert!(of_cols >= SIDE / STRIPS / 2, "{threads} threads, {units:?}: {of_cols}");
+            }
+        }
+    }
 }

@@ -227,7 +227,9 @@ impl Node {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
         let mut number = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
         let mut multiplication =
-            Multiplication::new(&[self.engine], NB, 1, || (number(), number()));
+            Multiplication::new(&[self.engine], NB, (1, 1), 1, &mut self.pool, || {
+                (number(), number())
+            });
         // The first one is not timed: caches and clocks get there.
         multiplication.run(self.engine, &mut self.pool);
         let mut digest = Xxh3::new();

@@ -282,11 +282,16 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     let Some(joined) = claims.iter().flatten().map(|c| c.joined).max() else {
         return Decision::Fresh;
     };
-    let leaders: Vec<(usize, Claim)> = claims
+    let mut leaders: Vec<(usize, Claim)> = claims
         .iter()
         .enumerate()
         .filter_map(|(position, c)| c.filter(|c| c.joined == joined).map(|c| (position, c)))
         .collect();
+    // Nobody commits a later epoch before all have left the way back. So who has not is a copy of an earlier start: one that did
+    // not get as far as to be seen by the next, which has the same number therefore.
+    let furthest = furthest(&leaders);
+    let left = |c: &Claim| matches!(c.phase, Phase::Recovering(to) if furthest > Some(to));
+    leaders.retain(|(_, c)| !left(c));
 
     // An agreed recovery stays agreed: memory may have been changed on the strength of it.
     let mut pin: Option<(usize, EpochId)> = None;
@@ -305,7 +310,7 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     }
 
     // Nobody recovers, so everyone alive has joined; an older claim is a copy left behind.
-    let current = |c: &Claim| c.joined == joined;
+    let current = |c: &Claim| c.joined == joined && !left(c);
     if let Some(&(idle, _)) = leaders.iter().find(|(_, c)| c.stage == Stage::Generating) {
         return match leaders.iter().find(|(_, c)| c.base.is_some()) {
             None => Decision::Fresh,
@@ -341,6 +346,11 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
         Decision::Refuse(_) if leaders.iter().all(|(_, c)| c.base.is_none()) => Decision::Fresh,
         decision => decision,
     }
+}
+
+/// The latest epoch that one who is on no way back has committed.
+fn furthest(claims: &[(usize, Claim)]) -> Option<EpochId> {
+    claims.iter().filter(|(_, c)| c.phase == Phase::Running).filter_map(|(_, c)| c.base).max()
 }
 
 /// With one copy only, an epoch is whole if the members that do not have it can be rebuilt.
@@ -508,6 +518,32 @@ mod tests {
         assert!(matches!(decide(&two(), &[f, f, None, f]), Decision::FinishAndRestore(_)));
     }
 
+    /// A start of which one rank alone got as far as to say where it goes back to; the next start did not see that one, and so
+    /// has the same number.
+    #[test]
+    fn a_way_back_that_others_have_long_left_is_an_old_copy() {
+        let group = setup(Method::SelfCheckpoint, &[&[0, 1, 2, 3]]);
+        let back =
+            |to| Some(Claim { phase: Phase::Recovering(to), ..held(2, Some(to), None).unwrap() });
+        let (then, now, next) = (id(4, 1), id(9, 2), id(10, 2));
+        let gone_on = held(2, Some(now), None);
+        assert_eq!(decide(&group, &[gone_on, gone_on, gone_on, back(then)]), restore(now, &[3]));
+        // One more is lost with it, or two say so: as many as are lost.
+        for claims in
+            [[gone_on, gone_on, None, back(then)], [gone_on, gone_on, back(then), back(then)]]
+        {
+            let decision = decide(&group, &claims);
+            assert!(
+                matches!(decision, Decision::Refuse(Refusal::TooManyLost { .. })),
+                "{decision:?}"
+            );
+        }
+        // On the way back to what the others have, or to what they have gone on from, it is one of them.
+        assert_eq!(decide(&group, &[gone_on, gone_on, back(now), back(now)]), restore(now, &[]));
+        let sealed = held(2, Some(now), Some(next));
+        assert_eq!(decide(&group, &[sealed, sealed, sealed, back(now)]), restore(now, &[]));
+    }
+
     #[test]
     fn an_old_copy_loses() {
         let (one, next) = (id(1, 1), id(2, 2));
@@ -596,7 +632,16 @@ mod tests {
         let claims: &[Option<Claim>] =
             &claims.iter().map(|c| c.filter(coherent)).collect::<Vec<_>>();
         let joined = claims.iter().flatten().map(|c| c.joined).max();
-        let leader = |c: &Claim| Some(c.joined) == joined;
+        let ahead: Vec<EpochId> = claims
+            .iter()
+            .flatten()
+            .filter(|c| Some(c.joined) == joined && c.phase == Phase::Running)
+            .filter_map(|c| c.base)
+            .collect();
+        // A way back that somebody has left, and is beyond, counts no more.
+        let old =
+            |c: &Claim| matches!(c.phase, Phase::Recovering(to) if ahead.iter().any(|&id| id > to));
+        let leader = |c: &Claim| Some(c.joined) == joined && !old(c);
         let pins: Vec<EpochId> = claims
             .iter()
             .flatten()

@@ -51,6 +51,7 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::cores;
 use crate::supervise::start::job::Refused;
 use crate::supervise::start::launcher::own_run_id;
 use bench::BenchFlags;
@@ -187,6 +188,8 @@ pub fn command() -> Command {
 
 /// The program.
 pub fn main() -> ExitCode {
+    // Also for what is started by this process.
+    cores::take_back();
     let (words, notes) = spelling::renewed(std::env::args_os());
     let matches = match command().try_get_matches_from(words) {
         Ok(matches) => matches,

@@ -117,6 +117,8 @@ struct Answer {
     told: usize,
     verdict: Option<Exit>,
     finished: usize,
+    /// Whether it knows of a loss that nobody has told as far as it knows.
+    untold: bool,
     /// What it has of a test that checksums protect.
     status: Option<Status>,
     /// Not told by those who have just noticed nothing.
@@ -215,6 +217,7 @@ impl Story {
             told: self.told,
             verdict: self.verdict,
             finished: self.finished,
+            untold: self.notice.is_some(),
             status,
             noticed_unix_s: self.noticed_unix_s,
         };
@@ -235,8 +238,8 @@ impl Story {
             for person in self.people.iter().filter(|a| gone.contains(&a.launched)) {
                 person.process.end();
             }
-            // A loss before the last one could be told is told with it.
-            let untold = self.notice.take();
+            // A loss before the last one could be told is told with it. Who stood by has not heard that it was.
+            let untold = self.notice.take().filter(|_| answers.iter().all(|a| a.untold));
             let noticed = untold.as_ref().map_or(noticed, |n| n.noticed_unix_s.min(noticed));
             let mut lost = untold.map(|n| n.lost).unwrap_or_default();
             lost.extend(gone.into_iter().map(|launched| self.obituary(launched)));

@@ -25,10 +25,10 @@ pub fn layout() -> Layout {
 /// Bytes a second that `threads` cores together copy in memory: the best of three rounds over 64 MiB each, far more
 /// than caches hold.
 pub fn copy_bandwidth(threads: usize) -> Option<f64> {
-    const WORDS: usize = 8 << 20;
-    let threads = threads.clamp(1, 64);
-    let mut from: Vec<Vec<u64>> = (0..threads).map(|i| vec![i as u64; WORDS]).collect();
-    let mut to: Vec<Vec<u64>> = (0..threads).map(|_| vec![0; WORDS]).collect();
+    // What is planned for may be a larger machine than this.
+    let (threads, words) = copied(threads.min(cores::count()), room::available_bytes());
+    let mut from: Vec<Vec<u64>> = (0..threads).map(|i| vec![i as u64; words]).collect();
+    let mut to: Vec<Vec<u64>> = (0..threads).map(|_| vec![0; words]).collect();
     let mut best = 0.0_f64;
     for _ in 0..3 {
         let start = Instant::now();
@@ -38,11 +38,19 @@ pub fn copy_bandwidth(threads: usize) -> Option<f64> {
             }
         });
         let seconds = start.elapsed().as_secs_f64();
-        best = best.max((threads * WORDS * 8) as f64 / seconds);
+        best = best.max((threads * words * 8) as f64 / seconds);
         // What was copied is used, so that copying cannot be left out.
         std::mem::swap(&mut from, &mut to);
     }
     (best.is_finite() && best > 0.0).then_some(best)
+}
+
+/// How many threads copy, and how many words each: both arrays of all together take a quarter of what is free at most.
+fn copied(threads: usize, free: Option<u64>) -> (usize, usize) {
+    const WORDS: usize = 8 << 20;
+    let threads = threads.clamp(1, 64);
+    let most = free.map_or(WORDS, |bytes| bytes as usize / 4 / 8 / 2 / threads);
+    (threads, most.clamp(1, WORDS))
 }
 
 /// Flop/s of a core at its listed clock, from /proc/cpuinfo; good to choose sizes by, not to publish.
@@ -59,6 +67,17 @@ fn peak_of(cpuinfo: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copying_leaves_most_of_the_memory_free() {
+        assert_eq!(copied(2, Some(24 << 30)), (2, 8 << 20));
+        assert_eq!(copied(200, None), (64, 8 << 20));
+        for (threads, free) in [(64, 4u64 << 30), (8, 256 << 20), (1, 1 << 20), (0, 0)] {
+            let (threads, words) = copied(threads, Some(free));
+            assert!(threads > 0 && words > 0);
+            assert!(free == 0 || (threads * words * 16) as u64 <= free / 4);
+        }
+    }
 
     #[test]
     fn the_peak_follows_clock_and_vectors() {

@@ -22,6 +22,8 @@ pub struct World {
     alive: Option<Alive>,
     /// Likewise: what the next attempt goes over, and what there is for those after it, the next one last.
     lines: Option<(Line, Vec<Line>)>,
+    /// Whether some ranks were to survive losses, and some not.
+    unlike: bool,
     /// Whether there was an attempt in which ranks may have been lost.
     attempted: Cell<bool>,
 }
@@ -71,10 +73,15 @@ impl World {
             super::die(6, "this MPI library does not allow threads beside the one that calls it");
         }
         let launched = (0..comm.size()).collect();
-        let survives = survives && provided >= several;
+        // Each knows by its own settings and its own library. What depends on it all do together, or none.
+        let mut alike = [u64::from(survives && provided >= several); 2];
+        alike[1] = 1 - alike[0];
+        comm.all_reduce(&mut alike, Reduce::Min);
+        let survives = alike[0] == 1;
+        let unlike = alike == [0, 0];
         let lines = survives.then(|| lines(&comm));
         let alive = survives.then(Alive::begin);
-        Self { comm, launched, alive, lines, attempted: Cell::new(false) }
+        Self { comm, launched, alive, lines, unlike, attempted: Cell::new(false) }
     }
 
     pub fn comm(&self) -> &Comm {
@@ -88,7 +95,12 @@ impl World {
 
     /// Why losses cannot be survived, in words that say what would help; None if they can.
     pub fn obstacle(&self) -> Option<String> {
-        loss::obstacle(self.alive.is_some())
+        let unlike = || {
+            "some ranks were not told so when they were started: give --nonstop or --method abft on the command line, or in a \
+             file that all nodes have, since a launcher does not hand variables to every node"
+                .to_owned()
+        };
+        self.unlike.then(unlike).or_else(|| loss::obstacle(self.alive.is_some()))
     }
 
     /// The number the launcher gave to each rank there is now.

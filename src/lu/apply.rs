@@ -200,6 +200,8 @@ impl<O: Observer> Run<'_, O> {
                 look_after_rows();
             },
             || {
+                // Also where no message is awaited any more, a lost rank is not left until all is multiplied.
+                context.grid.attend();
                 // Pass on what has come in while we multiply.
                 for panel in panels.borrow_mut().iter_mut() {
                     if let Some(broadcast) = &mut panel.broadcast

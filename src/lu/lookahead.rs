@@ -37,7 +37,10 @@ impl Lookahead {
 
     /// The next panel to be factored in iteration `k`, if there is one more.
     pub fn next(&mut self, k: usize, drains: impl FnOnce(usize) -> bool) -> Option<usize> {
-        if self.drain.is_some() || self.factored >= self.blocks || self.factored > k + self.depth {
+        if self.drain.is_some()
+            || self.factored >= self.blocks
+            || self.factored > k.saturating_add(self.depth)
+        {
             return None;
         }
         self.ask(drains);
@@ -71,7 +74,7 @@ mod tests {
         fn panels_go_ahead_as_far_as_they_may(
             start in 0usize..20,
             blocks in 0usize..20,
-            depth in 0usize..6,
+            depth in prop_oneof![0usize..6, Just(usize::MAX)],
             clean in proptest::collection::vec(any::<bool>(), 20),
         ) {
             let mut ahead = Lookahead::new(start, blocks, depth);
@@ -92,7 +95,7 @@ mod tests {
                 }
                 // Panel k is there to be applied.
                 let stop = (k + 1..blocks).find(|&boundary| clean[boundary]).unwrap_or(blocks);
-                prop_assert_eq!(ahead.factored(), stop.min(k + depth + 1));
+                prop_assert_eq!(ahead.factored(), stop.min(depth.saturating_add(k + 1)));
             }
             prop_assert_eq!(factored, Vec::from_iter(start..blocks));
             prop_assert_eq!(asked, Vec::from_iter(start + 1..blocks));

@@ -46,11 +46,12 @@ pub fn check(context: &Context, generator: &Generator, x: &[f64], pool: &mut Poo
     let per_task = rows_per_task(shape.rows);
     let tasks = shape.rows.div_ceil(per_task);
     let found: Vec<Mutex<Option<Partial>>> = (0..tasks).map(|_| Mutex::new(None)).collect();
-    pool.run(tasks, |task| {
+    let work = |task: usize| {
         let range = task * per_task..((task + 1) * per_task).min(shape.rows);
         let partial = rows_of(&shape, generator, x, range);
         *found[task].lock().expect("no task panicked") = Some(partial);
-    });
+    };
+    pool.spread(tasks, work, 0, |_| (), || context.grid.attend());
     let mut rows = Vec::with_capacity(3 * shape.rows);
     let mut columns = vec![0.0; cols];
     for partial in found {

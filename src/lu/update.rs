@@ -194,7 +194,8 @@ const WIDEST_BLOCKS: usize = 6;
 
 /// The first of the local columns that are not looked ahead at, however far that goes, while panel `k` is applied.
 pub fn from_rest(shape: &Shape, depth: usize, k: usize) -> usize {
-    shape.col_map.count_below(((k + depth + 1) * shape.nb).min(shape.n), shape.col)
+    let blocks = k.saturating_add(depth).saturating_add(1);
+    shape.col_map.count_below(blocks.saturating_mul(shape.nb).min(shape.n), shape.col)
 }
 
 /// The strips in which a BLAS brings `cols` up to date with panel `k`, counted from where `cols` begins.

@@ -477,7 +477,7 @@ pub(super) fn private_file() -> OpenOptions {
 }
 
 /// Asks whether there is room for `len` bytes more where `file` lies.
-fn room(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
+pub(super) fn room(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
     let available = available(file, path);
     if len as u64 > available { Err(no_room(path, len, available)) } else { Ok(()) }
 }
@@ -498,9 +498,11 @@ fn available(file: &File, path: &Path) -> u64 {
             free_huge_bytes(page).unwrap_or(u64::MAX)
         }
         _ => {
+            // A tmpfs without a limit reports no size at all.
             let on_mount = nix::sys::statvfs::fstatvfs(file)
-                .map(|s| s.blocks_available() * s.fragment_size())
-                .unwrap_or(u64::MAX);
+                .ok()
+                .filter(|s| s.blocks() > 0)
+                .map_or(u64::MAX, |s| s.blocks_available() * s.fragment_size());
             // A tmpfs may promise more than the node has; the kernel would end some process then.
             on_mount.min(available_bytes().unwrap_or(u64::MAX))
         }

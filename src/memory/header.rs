@@ -8,7 +8,7 @@
 //!
 //! Beside the slots lie progress words, plain atomics, which an agent reads without any lock.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -447,6 +447,8 @@ impl Head {
         for _ in 0..8 {
             let before = self.published()?;
             let header = self.read_slot(before.0, before.1);
+            // What was copied was there before the next look at what is published.
+            fence(Ordering::Acquire);
             if self.published()? == before {
                 return header;
             }
@@ -487,6 +489,8 @@ impl Head {
         };
         let payload = header.to_bytes();
         let digest = slot_digest(sequence, &payload);
+        // Whoever sees anything of what follows sees that the other slot was published before.
+        fence(Ordering::Release);
         let at = SLOT_AT[slot];
         let bytes = &mut self.region.bytes_mut()[at..at + SLOT_BYTES];
         bytes[..8].copy_from_slice(&(payload.len() as u64).to_le_bytes());

@@ -121,10 +121,14 @@ impl Hold {
             .create_new(true)
             .open(&self.path)
             .map_err(|source| self.os("cannot make", source))?;
-        lock::take(&file, &self.name, Patience::None)?;
-        reserve(&file, &self.path, 0, length)?;
-        self.file = file;
-        Ok(())
+        let ready = lock::take(&file, &self.name, Patience::None)
+            .and_then(|()| reserve(&file, &self.path, 0, length));
+        match ready {
+            Ok(()) => self.file = file,
+            // Left there it would be in the way of the next attempt.
+            Err(_) => _ = std::fs::remove_file(&self.path),
+        }
+        ready
     }
 
     fn os(&self, what: &'static str, source: std::io::Error) -> MemoryError {

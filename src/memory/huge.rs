@@ -7,6 +7,7 @@
 //! and `sysv`, and by the matrix's private buffers. All of it is a wish: where the kernel cannot, the
 //! memory is the same in small pages.
 
+use std::fs::File;
 use std::ptr::NonNull;
 
 use crate::cores;
@@ -16,10 +17,13 @@ use crate::topology::Topology;
 /// What x86-64 and most ARM kernels call huge; on others the wishes below have no effect.
 pub const HUGE: usize = 2 << 20;
 
-/// `len` bytes of private, zeroed memory that begin on a boundary of huge pages, if that many would fill one.
-pub fn map_aligned(len: usize, protection: i32) -> std::io::Result<NonNull<u8>> {
-    // One huge page more, so that an aligned address can be picked.
-    let span = if len >= HUGE { len + HUGE } else { len };
+/// `len` bytes of private, zeroed memory that begin on a multiple of `boundary`, and on a boundary of huge pages if that many
+/// would fill one.
+pub fn map_aligned(len: usize, protection: i32, boundary: usize) -> std::io::Result<NonNull<u8>> {
+    let page = page();
+    let boundary = boundary.max(if len >= HUGE { HUGE } else { page });
+    // One more, so that an aligned address can be picked.
+    let span = if boundary > page { len + boundary } else { len };
     // SAFETY: a fresh anonymous mapping; the parts cut off are not used again.
     unsafe {
         let base = libc::mmap(
@@ -34,13 +38,13 @@ pub fn map_aligned(len: usize, protection: i32) -> std::io::Result<NonNull<u8>> 
             return Err(std::io::Error::last_os_error());
         }
         let mut start = base as usize;
-        if len >= HUGE {
-            let aligned = start.next_multiple_of(HUGE);
+        if boundary > page {
+            let aligned = start.next_multiple_of(boundary);
             if aligned > start {
                 libc::munmap(base, aligned - start);
             }
             // What is kept ends on a page, as the kernel counts.
-            let kept = aligned + len.next_multiple_of(PAGE);
+            let kept = aligned + len.next_multiple_of(page);
             if start + span > kept {
                 libc::munmap(kept as *mut _, start + span - kept);
             }
@@ -50,7 +54,20 @@ pub fn map_aligned(len: usize, protection: i32) -> std::io::Result<NonNull<u8>> 
     }
 }
 
-const PAGE: usize = 4096;
+/// Bytes of a small page: on ARM often more than elsewhere.
+pub fn page() -> usize {
+    // SAFETY: asks for a constant of the system.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// Bytes of a page of a file's memory, which a mapping of it begins on: those of a hugetlbfs are larger than others.
+pub fn page_of(file: &File) -> usize {
+    const HUGETLBFS: i64 = 0x9584_58f6;
+    let about = nix::sys::statfs::fstatfs(file).ok();
+    #[allow(clippy::unnecessary_cast)] // The type differs between C libraries.
+    let huge = about.filter(|about| about.filesystem_type().0 as i64 == HUGETLBFS);
+    huge.map_or_else(page, |about| about.block_size() as usize)
+}
 
 /// Threads that fill memory at once, at least: one zeroes some GB a second, and a restart waits for it.
 const FILLERS: usize = 4;
@@ -98,7 +115,7 @@ fn collapse_pages(first: usize, end: usize, step: usize) {
             // The kernel leaves alone what holds no page at all. Asked this way, it says if there is no room
             // for one; a plain store would be a SIGBUS.
             // SAFETY: within the mapping; contents stay as they are.
-            if unsafe { libc::madvise(place as *mut _, PAGE, libc::MADV_POPULATE_WRITE) } != 0 {
+            if unsafe { libc::madvise(place as *mut _, page(), libc::MADV_POPULATE_WRITE) } != 0 {
                 return;
             }
         }
@@ -163,8 +180,13 @@ mod tests {
 
     #[test]
     fn what_can_hold_a_huge_page_begins_on_one() {
-        for len in [1, PAGE, HUGE - 1, HUGE, HUGE + 1, 5 * HUGE + 12345] {
-            let base = map_aligned(len, libc::PROT_READ | libc::PROT_WRITE).unwrap();
+        let lengths = [1, page(), HUGE - 1, HUGE, HUGE + 1, 5 * HUGE + 12345];
+        // Address space alone is what a boundary of pages of 1 GB takes.
+        for (len, boundary) in
+            lengths.iter().flat_map(|&len| [(len, 1), (len, HUGE), (len, 1 << 30)])
+        {
+            let base = map_aligned(len, libc::PROT_READ | libc::PROT_WRITE, boundary).unwrap();
+            assert_eq!(base.as_ptr() as usize % boundary, 0);
             if len >= HUGE {
                 assert_eq!(base.as_ptr() as usize % HUGE, 0);
             }

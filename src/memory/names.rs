@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-use super::depot::{Depot, Part, private_file, reserve};
+use super::depot::{Depot, Part, private_file, reserve, room};
 use super::huge::{self, HUGE};
 use super::region::{MemoryError, Region};
 use super::{lock, sysv};
@@ -70,8 +70,11 @@ impl Depot {
                 std::io::ErrorKind::AlreadyExists => MemoryError::Exists(name.clone()),
                 _ => os("cannot make", source),
             })?;
+        let mut some = false;
         let moved = (|| {
             let length = if page == 4096 { named.len } else { named.mapped };
+            // A second's look, again and again: it is not to take the last of the memory each time.
+            room(&file, &path, PIECE.max(page).min(named.mapped))?;
             file.set_len(length as u64).map_err(|source| os("cannot size", source))?;
             let copy = file.try_clone().map_err(|source| os("cannot open", source))?;
             let new = Region::map_file(copy, named.len, named.mapped, true, &path)?;
@@ -97,6 +100,7 @@ impl Depot {
                     if placed == libc::MAP_FAILED {
                         return Err(MemoryError::os("cannot map", &path));
                     }
+                    some = true;
                 }
                 // The old piece's room is what the next one takes.
                 for old in &named.files {
@@ -115,7 +119,9 @@ impl Depot {
         } else {
             named.files.clear();
         }
-        named.files.push(file);
+        if some || moved.is_ok() {
+            named.files.push(file);
+        }
         moved
     }
 }
@@ -170,6 +176,81 @@ mod tests {
         assert!(matches!(told, Err(MemoryError::Exists(_))), "{told:?}");
         assert_eq!(depot.open(1, Part::B).unwrap().bytes(), theirs.bytes());
         depot.unlink(1, Part::B);
+    }
+
+    /// It is tried every second: nothing of a try that failed may stay, nor be in the way of the next.
+    #[test]
+    fn a_name_that_cannot_be_given_back_costs_nothing() {
+        in_a_small_tmpfs(64 << 10, |folder| {
+            let depot = Depot::with_directory(Store::Posix, "full", folder).unwrap();
+            let region = depot.create(1, Part::B, 5000).unwrap();
+            let mut named = Named::new(Part::B, &region).unwrap();
+            let mut hold = depot.hold(1).unwrap();
+            let head = hold.renew(4096).unwrap();
+            depot.unlink(1, Part::B);
+            assert!(hold.remove());
+            // Up to the last page.
+            let rest = folder.join("rest");
+            let mut file = File::create(&rest).unwrap();
+            while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+            let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+            let (files, before) = (named.files.len(), open());
+            for _ in 0..20 {
+                // SAFETY: the region is there, and nobody works in it.
+                let told = unsafe { depot.name_again(1, &mut named) };
+                assert!(matches!(told, Err(MemoryError::NoRoom { .. })), "{told:?}");
+                assert!(hold.name_again(&head).is_err());
+            }
+            assert_eq!(named.files.len(), files);
+            assert!(open() < before + 20, "other tests may have some open");
+            std::fs::remove_file(&rest).unwrap();
+            drop(file);
+            // SAFETY: as above.
+            unsafe { depot.name_again(1, &mut named).unwrap() };
+            assert!(depot.has_name(1, &named));
+            drop(hold.name_again(&head).unwrap());
+            assert!(hold.is_named());
+        });
+    }
+
+    /// A tmpfs that says nothing of its size has no limit.
+    #[test]
+    fn a_tmpfs_without_a_limit_has_room() {
+        in_a_small_tmpfs(0, |folder| {
+            let depot = Depot::with_directory(Store::Posix, "endless", folder).unwrap();
+            assert_eq!(depot.create(1, Part::B, 5000).unwrap().len(), 5000);
+        });
+    }
+
+    /// Calls `test` with a folder in which files take so many bytes at most (0: as many as there are), which only the calling
+    /// thread sees. Nothing where this process may not mount.
+    fn in_a_small_tmpfs(bytes: usize, test: impl FnOnce(&std::path::Path) + Send) {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        let mount = || {
+            let [path, what, options] = [here.to_str().unwrap(), "tmpfs", &format!("size={bytes}")]
+                .map(|text| std::ffi::CString::new(text).unwrap());
+            let root = c"/".as_ptr();
+            let none = std::ptr::null();
+            // SAFETY: strings that end; a namespace of this thread's own, from which nothing gets out.
+            let done = unsafe {
+                libc::unshare(libc::CLONE_NEWNS) == 0
+                    && libc::mount(none, root, none, libc::MS_REC | libc::MS_PRIVATE, none.cast())
+                        == 0
+                    && libc::mount(
+                        what.as_ptr(),
+                        path.as_ptr(),
+                        what.as_ptr(),
+                        0,
+                        options.as_ptr().cast(),
+                    ) == 0
+            };
+            match done {
+                true => test(here),
+                false => eprintln!("left out: needs to mount, as root may"),
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(mount).join().unwrap());
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl Region {
     pub fn anonymous(len: usize) -> Result<Self, MemoryError> {
         let map_len = len.max(1);
         let base =
-            huge::map_aligned(map_len, libc::PROT_READ | libc::PROT_WRITE).map_err(|_| {
+            huge::map_aligned(map_len, libc::PROT_READ | libc::PROT_WRITE, 1).map_err(|_| {
                 MemoryError::NoRoom {
                     what: "memory of one process".into(),
                     wanted: len as u64,
@@ -106,7 +106,7 @@ impl Region {
             if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         let map_len = map_len.max(1);
         // Address space first, where a huge page can be one; then the file in its place.
-        let place = huge::map_aligned(map_len, libc::PROT_NONE)
+        let place = huge::map_aligned(map_len, libc::PROT_NONE, huge::page_of(&file))
             .map_err(|_| MemoryError::os("cannot map", path))?;
         // SAFETY: maps a file we hold open, over nothing but the address space just taken.
         let base = unsafe {

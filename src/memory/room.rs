@@ -5,8 +5,11 @@
 //! where a full machine would refuse, so nothing may be taken that the smaller figure does not allow. Asked by
 //! `depot`, `sysv`, the agents and the check before a test. The judging is a pure function of the files' text.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use crate::topology::read_list;
 
 /// Bytes that can still be allocated, or `None` where the system does not say.
 pub fn available_bytes() -> Option<u64> {
@@ -25,7 +28,30 @@ fn available(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let limited = group_folders(&groups)
         .into_iter()
         .filter_map(|folder| left_in(&|file: &str| read(&folder.join(file))));
-    limited.chain(machine).min()
+    limited.chain(machine).chain(in_own_memories(read)).min()
+}
+
+/// What is free in the NUMA nodes whose memory this process may use, or `None` where it may use that of all: a batch system or a
+/// container may fence it in. File cache that the kernel would give back counts as free.
+fn in_own_memories(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
+    let status = read(Path::new("proc/self/status"))?;
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"))?;
+    let allowed: BTreeSet<usize> = read_list(allowed).into_iter().collect();
+    let nodes = Path::new("sys/devices/system/node");
+    let all: BTreeSet<usize> = read_list(&read(&nodes.join("has_memory"))?).into_iter().collect();
+    if all.is_subset(&allowed) {
+        return None;
+    }
+    let free = |node: &usize| -> Option<u64> {
+        let text = read(&nodes.join(format!("node{node}/meminfo")))?;
+        let kib = |what: &str| -> Option<u64> {
+            let after = text.lines().find_map(|line| line.split_once(what))?.1;
+            after.trim().strip_suffix("kB")?.trim().parse().ok()
+        };
+        let cache = kib(" Inactive(file):").unwrap_or(0) + kib(" SReclaimable:").unwrap_or(0);
+        Some((kib(" MemFree:")? + cache) * 1024)
+    };
+    allowed.intersection(&all).map(free).sum()
 }
 
 /// `MemAvailable` of /proc/meminfo, in bytes.
@@ -131,6 +157,31 @@ pub(crate) mod tests {
             ("sys/fs/cgroup/job/memory.stat", "anon 5\ninactive_file 1073741824\n"),
         ]);
         assert_eq!(available_under(dir.path()), Some(3 * GIB));
+    }
+
+    #[test]
+    fn memories_that_are_others_do_not_count() {
+        let node = |free: &str| {
+            format!(
+                "Node 0 MemTotal: 9 kB\nNode 0 MemFree: {free} kB\nNode 0 Inactive(file): 1024 kB\n"
+            )
+        };
+        let (first, second) = (node("1047552"), node("2096128"));
+        let with = |allowed: &str| {
+            available_under(
+                tree(&[
+                    MEMINFO,
+                    ("proc/self/status", &format!("Name: x\nMems_allowed_list:\t{allowed}\n")),
+                    ("sys/devices/system/node/has_memory", "0-1\n"),
+                    ("sys/devices/system/node/node0/meminfo", &first),
+                    ("sys/devices/system/node/node1/meminfo", &second),
+                ])
+                .path(),
+            )
+        };
+        // Of a node without memory nothing can be taken, and nothing is missing.
+        assert_eq!([with("0"), with("1"), with("1-2")], [Some(GIB), Some(2 * GIB), Some(2 * GIB)]);
+        assert_eq!([with("0-1"), with("0-7")], [Some(8 * GIB); 2]);
     }
 
     #[test]

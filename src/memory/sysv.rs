@@ -30,7 +30,7 @@ fn attach(id: i32, read_only: bool) -> Option<NonNull<u8>> {
     let flags = if read_only { libc::SHM_RDONLY } else { 0 };
     let len = stat(id)?.shm_segsz;
     // Address space where a huge page can be one, which the segment then replaces.
-    let place = huge::map_aligned(len, libc::PROT_NONE).ok()?;
+    let place = huge::map_aligned(len, libc::PROT_NONE, 1).ok()?;
     // SAFETY: over nothing but the address space just taken.
     let at = unsafe { libc::shmat(id, place.as_ptr().cast(), flags | libc::SHM_REMAP) };
     if at as isize == -1 {

@@ -54,12 +54,46 @@ fn libraries_of_every_kind_are_called_rightly() {
     }
 }
 
+/// `BLIS_IC_NT` and the like split loops whatever number of threads BLIS is told.
+#[test]
+fn variables_that_split_loops_start_no_threads() {
+    const CHILD: &str = "SKT_TEST_SPLITS_LOOPS";
+    if std::env::var_os(CHILD).is_none() {
+        let name = "blas::variables_that_split_loops_start_no_threads";
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--test-threads", "1"])
+            .envs([(CHILD, "1"), ("BLIS_IC_NT", "3"), ("BLIS_JC_NT", "2")])
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success() && told.contains("1 passed"), "{told}");
+        return;
+    }
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    skt_hpl::blas::set_library_threads(1);
+    let before = threads();
+    let n = 600;
+    let (l, b, mut a) = (vec![1.0; n * n], vec![2.0; n * n], vec![0.0; n * n]);
+    let b = (b.as_ptr(), 1, n);
+    // SAFETY: three matrices of n x n.
+    unsafe {
+        let (engine, a) = (skt_hpl::blas::Engine::Blas, a.as_mut_ptr());
+        engine.multiply_in_panel((n, n, n), l.as_ptr(), b, a, n, &mut Vec::new());
+    }
+    assert_eq!(a[n + 1], -2.0 * n as f64);
+    assert_eq!(threads(), before);
+}
+
 /// BLIS since 1.0 and OpenMP keep a number of threads for each thread that calls: a rank's workers must have said that they want
 /// one, as its first thread has.
 #[test]
 fn every_thread_of_a_rank_calls_with_one_thread() {
     for (name, setter) in [
         ("threads-blis", &["-DSETTER=bli_thread_set_num_threads", "-DCOUNT=long"][..]),
+        (
+            "threads-blis-ways",
+            &["-DSETTER=bli_thread_set_num_threads", "-DCOUNT=long", "-DWAYS=bli_thread_set_ways"],
+        ),
         ("threads-openmp", &["-DSETTER=omp_set_num_threads"]),
     ] {
         let how = [&["-DINTEGER=int", "-DNAME(x)=x##_"], setter].concat();

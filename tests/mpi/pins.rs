@@ -48,6 +48,23 @@ fn threads_are_pinned_where_each_has_a_core_and_the_result_is_the_same() {
     assert_eq!(pinned, loose);
 }
 
+/// GNU's OpenMP, which comes with BLIS, binds whoever starts it to one processor where it is told so.
+#[test]
+fn what_openmp_is_told_confines_nobody() {
+    let Some(cores) = cores() else { return };
+    let first = cores::bound_to().first().unwrap().to_string();
+    for (name, value) in
+        [("OMP_PROC_BIND", "true"), ("OMP_PLACES", "cores"), ("GOMP_CPU_AFFINITY", first.as_str())]
+    {
+        let (threads, line, _) = told(job(1, 300, "auto").env(name, value));
+        assert_eq!((threads.most, threads.pinned.as_str()), (cores, "all"), "{name}: {line}");
+    }
+    // What the launcher or a batch system has bound stays so.
+    let bound = ["taskset", "-c", &first];
+    let (threads, line, _) = told(job(1, 300, "auto").under(&bound).env("OMP_PROC_BIND", "true"));
+    assert_eq!(threads.most, 1, "{line}");
+}
+
 /// Where a process's threads may run, by name.
 fn threads(rank: &RankProcess) -> Vec<(String, BTreeSet<usize>)> {
     let tasks = fs::read_dir(format!("/proc/{}/task", rank.pid)).into_iter().flatten().flatten();

@@ -7,6 +7,8 @@
  *   -DBACKWARDS          sums go from the last to the first: the same to a few bits
  *   -DSETTER=...         what sets the threads of a call, each thread's for itself, at first eight; an int, or COUNT.
  *                        Whoever calls with more than one is ended
+ *   -DWAYS=...           what sets, beside SETTER, in how many ways each of five loops is split, at first three of some loop;
+ *                        more than none count before the threads
  *   -DOPENBLAS=...       it says that it is OpenBLAS, by routines with this suffix
  */
 #include <stdlib.h>
@@ -19,7 +21,13 @@ typedef INTEGER integer;
 #endif
 static __thread COUNT threads = 8;
 void SETTER(COUNT count) { threads = count; }
-#define ALONE() do if (threads != 1) abort(); while (0)
+#ifdef WAYS
+static __thread long ways = 3;
+void WAYS(long jc, long pc, long ic, long jr, long ir) { ways = jc > pc ? jc : pc; (void)ic, (void)jr, (void)ir; }
+#else
+#define ways 0
+#endif
+#define ALONE() do if (threads != 1 || ways > 1) abort(); while (0)
 #else
 #define ALONE() (void)0
 #endif

@@ -127,6 +127,16 @@ fn the_head_is_told_once() {
     }
 }
 
+/// Also where a rank that stood by during the first loss takes the place of who tells.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn each_loss_is_told_once() {
+    let scene = Scene::new(2, 2).nonstop(2);
+    let ran = scene.survive("1@iteration:3:9:kill,2@iteration:0:5:kill");
+    let told = |words: &str| ran.err.matches(words).count();
+    assert_eq!((told(" is lost: "), told(" are lost: ")), (2, 0), "{}", ran.told());
+}
+
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn system_v_memory_is_taken_over_too() {

@@ -93,11 +93,12 @@ impl Guardian<'_> {
         let Started { mut checkpointer, a, origin, .. } =
             self.take(params, (number, digest), world, shape.ld, storage)?;
         story.cast.members = checkpointer.members();
-        let notice = story.notice.take();
         let mut account = Account::default();
         let start = match origin {
             Origin::Fresh => {
-                if let Some(notice) = notice.filter(|_| context.grid.rank() == 0) {
+                if context.grid.rank() == 0
+                    && let Some(notice) = story.notice.take()
+                {
                     let how = format!("test {} {ANEW}, nothing was saved", number + 1);
                     say(notice.told(&how));
                 }
@@ -111,12 +112,6 @@ impl Guardian<'_> {
                     ));
                 }
                 account = serde_json::from_slice(&restored.state).unwrap_or_default();
-                // The last sign of any survivor; positions without memory have none.
-                let mut times =
-                    [last_sign.unwrap_or(0.0), account.saved_unix_s, account.began_unix_s];
-                context.grid.all_reduce(&mut times, Reduce::Max);
-                let start = (self.started_unix_s, unix_seconds());
-                account.charge_restart(times, start, restored.boundary);
                 if context.grid.rank() == 0 {
                     for (position, why) in &restored.damaged {
                         say(format_args!("position {position} could not be used: {why}"));
@@ -131,8 +126,15 @@ impl Guardian<'_> {
                     let from =
                         in_place::from_boundary(number + 1, restored.boundary, params.blocks());
                     let how = words::restored(self.settings, &restored, &from);
+                    let notice = story.notice.take();
                     say(notice.map_or(how.clone(), |notice| notice.told(&how)));
                 }
+                // The last sign of any survivor; positions without memory have none.
+                let mut times =
+                    [last_sign.unwrap_or(0.0), account.saved_unix_s, account.began_unix_s];
+                context.grid.all_reduce(&mut times, Reduce::Max);
+                let start = (self.started_unix_s, unix_seconds());
+                account.charge_restart(times, start, restored.boundary);
                 if restored.fetched {
                     self.go_on_as_another_run(&mut checkpointer);
                     account.told.level2.get_or_insert_default().fetched += 1;
@@ -143,6 +145,8 @@ impl Guardian<'_> {
         account.told.attempts += 1;
         // What was saved last may be older than the last loss.
         let losses = max(context, story.losses.into()) as u32;
+        // Rank 0, which came here too, has told the last one.
+        story.notice = None;
         story.losses_before = match losses {
             0 => account.told.in_place,
             _ => max(context, story.losses_before.into()) as u32,

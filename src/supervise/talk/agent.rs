@@ -28,7 +28,7 @@ use super::relay::{Hands, Relay};
 use super::wire::{Attend, Beat, Facts, FromAgent, WIRE_VERSION, Which, to_line};
 use crate::blas::arithmetic::Arithmetic;
 use crate::cores;
-use crate::memory::{Depot, Store, depot, room};
+use crate::memory::{Depot, Store, depot, huge, room};
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::start::launcher::{OPEN_MPI_RANK_VAR, RANK_VARS};
@@ -392,8 +392,11 @@ fn shm() -> Shm {
     let mut shm = Shm { total: 0, free: 0, is_memory: false, device: 0 };
     if let Ok(fs) = nix::sys::statfs::statfs("/dev/shm") {
         let block = fs.block_size() as u64;
-        shm.total = fs.blocks() * block;
-        shm.free = fs.blocks_available() * block;
+        (shm.total, shm.free) = match fs.blocks() {
+            // Mounted without a limit: what the node has.
+            0 => [room::available_bytes().unwrap_or(u64::MAX); 2].into(),
+            blocks => (blocks * block, fs.blocks_available() * block),
+        };
         #[allow(clippy::unnecessary_cast)] // The type differs between C libraries.
         let kind = fs.filesystem_type().0 as i64;
         shm.is_memory = kind == TMPFS_MAGIC;
@@ -554,7 +557,7 @@ pub fn facts(asked: &Asked) -> Facts {
         huge_free_bytes: depot::huge_free_bytes(),
         remove_ipc: remove_ipc(),
         uid: nix::unistd::getuid().as_raw(),
-        agent_resident_bytes: resident_pages * 4096,
+        agent_resident_bytes: resident_pages * huge::page() as u64,
         storage,
         helper_cores,
     }

@@ -48,6 +48,8 @@ pub fn run(flags: &BenchFlags) -> Exit {
     // Faults in the settings are told further down, by rank 0 alone.
     let settings = bench::load_overrides(flags).map(|(set, _)| set).unwrap_or_default();
     let siblings = if settings.goes_on() { Siblings::watch() } else { None };
+    // As the user has set them, before any library is loaded or started.
+    let set = pins::THREAD_VARIABLES.map(|name| (name, std::env::var(name).unwrap_or_default()));
     let armed = faults::arm_from_environment();
     let chosen = settings.blas.as_deref().map_or(Ok(()), blas::load);
     let finding = preflight::run(settings.preflight.unwrap_or(true));
@@ -65,6 +67,11 @@ pub fn run(flags: &BenchFlags) -> Exit {
     }
     set_phase("reading the input");
     let loaded = match share(world.comm(), || bench::load(flags).map_err(|e| e.to_string())) {
+    // Before anything is refused: who is refused should know whose settings these are. A supervisor has told it already, and
+    // gives its ranks variables that nobody has set.
+    if world.comm().rank() == 0 && own_run_id().is_none() {
+        bench::told_sources(flags).iter().for_each(say);
+    }
         Ok(loaded) => loaded,
         Err(why) => return refuse(&world, Exit::BadInput, &why, true),
     };
@@ -116,6 +123,11 @@ pub fn run(flags: &BenchFlags) -> Exit {
         say(pins::told(common.threads, common.pinned, &pins));
         if let Some(line) = protection.and_then(pins::helpers_told) {
             say(line);
+        if loaded.settings.threads.is_none()
+            && let Some(line) = pins::unheeded(&set, threads)
+        {
+            say(line);
+        }
         }
     }
     if let (Some(differs), 0) = (&common.differs, comm.rank()) {

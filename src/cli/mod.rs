@@ -234,6 +234,11 @@ fn tell_once(answer: &clap::Error) -> ExitCode {
         if answer.exit_code() != 0 && own_run_id().is_some() {
             say(Refused { status: Exit::Usage.code() });
         }
+        if let Some(hint) = file_in_place_of_a_command(answer) {
+            let _ = answer.print();
+            say(hint);
+            return Exit::Usage.into();
+        }
         answer.exit();
     }
     // A launcher ends the job when the first rank fails; so leave rank 0 the time to say why.
@@ -241,6 +246,24 @@ fn tell_once(answer: &clap::Error) -> ExitCode {
     match answer.exit_code() {
         0 => Exit::Passed.into(),
         _ => Exit::Usage.into(),
+    }
+}
+
+/// What to write where the word that is no subcommand is a file.
+fn file_in_place_of_a_command(answer: &clap::Error) -> Option<String> {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    let kinds = [
+        (ErrorKind::InvalidSubcommand, ContextKind::InvalidSubcommand),
+        (ErrorKind::UnknownArgument, ContextKind::InvalidArg),
+    ];
+    let (_, what) = kinds.into_iter().find(|(kind, _)| *kind == answer.kind())?;
+    let Some(ContextValue::String(word)) = answer.get(what) else { return None };
+    match std::path::Path::new(word).is_file() {
+        true if word.ends_with(".toml") => {
+            Some(format!("to run with its settings: skt-hpl --config {word}"))
+        }
+        true => Some(format!("to run its tests: skt-hpl --dat {word}")),
+        false => None,
     }
 }
 

@@ -497,6 +497,32 @@ fn join(values: &[usize]) -> String {
 }
 
 /// What is asked for beyond the lines of HPL.dat, every default filled in.
+/// Whether a setting stands for a line of HPL.dat, which it replaces: see [`Overrides::apply`].
+pub fn replaces_a_line(key: &str) -> bool {
+    const LINES: [&str; 19] = [
+        "output",
+        "n",
+        "nb",
+        "p",
+        "q",
+        "pmap",
+        "threshold",
+        "pfact",
+        "nbmin",
+        "ndiv",
+        "rfact",
+        "bcast",
+        "depth",
+        "swap",
+        "swap-threshold",
+        "l1",
+        "u",
+        "equil",
+        "align",
+    ];
+    LINES.contains(&key)
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     pub dat: PathBuf,
@@ -718,6 +744,16 @@ mod tests {
             nb: Some(vec![3]),
             p: Some(vec![5]),
             q: Some(vec![7]),
+    /// The list of those that are told of as replacing lines, and what `--help` says of each.
+    #[test]
+    fn what_replaces_a_line_says_so() {
+        let command = Overrides::augment_args(clap::Command::new("settings"));
+        for arg in command.get_arguments() {
+            let (key, help) = (arg.get_long().unwrap(), arg.get_help().unwrap().to_string());
+            assert_eq!(replaces_a_line(key), help.contains("(line"), "{key}: {help}");
+        }
+    }
+
             pmap: Some(Mapping::Column),
             threshold: Some(-1.0),
             pfact: Some(vec![Fact::Left]),

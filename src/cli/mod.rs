@@ -251,13 +251,13 @@ fn tell_once(answer: &clap::Error) -> ExitCode {
 
 /// What to write where the word that is no subcommand is a file.
 fn file_in_place_of_a_command(answer: &clap::Error) -> Option<String> {
-    use clap::error::{ContextKind, ContextValue, ErrorKind};
-    let kinds = [
-        (ErrorKind::InvalidSubcommand, ContextKind::InvalidSubcommand),
-        (ErrorKind::UnknownArgument, ContextKind::InvalidArg),
-    ];
-    let (_, what) = kinds.into_iter().find(|(kind, _)| *kind == answer.kind())?;
-    let Some(ContextValue::String(word)) = answer.get(what) else { return None };
+    use clap::error::{ContextKind, ContextValue};
+    // Behind other flags it is a subcommand that does not go with them, or an argument too many.
+    let said = |kind| match answer.get(kind) {
+        Some(ContextValue::String(word)) => Some(word),
+        _ => None,
+    };
+    let word = said(ContextKind::InvalidSubcommand).or_else(|| said(ContextKind::InvalidArg))?;
     match std::path::Path::new(word).is_file() {
         true if word.ends_with(".toml") => {
             Some(format!("to run with its settings: skt-hpl --config {word}"))

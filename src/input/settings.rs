@@ -26,7 +26,7 @@ use crate::checkpoint::protocol::Method;
 use crate::checkpoint::when::Interval;
 use crate::lu::SUMS_MAX;
 use crate::memory::Store;
-use crate::params::{Bcast, Engine, Fact, Form, Halves, Mapping, Pinning, Rng, Swap};
+use crate::params::{Bcast, Engine, Fact, Form, Halves, Mapping, MemoryCheck, Pinning, Rng, Swap};
 use crate::parity::{Code, Spread};
 use crate::storage::Sight;
 use crate::units::seconds;
@@ -304,6 +304,12 @@ pub struct Overrides {
     #[arg(long, value_name = "WHEN", ignore_case = true, help_heading = RUN)]
     pub pin: Option<Pinning>,
 
+    /// Whether each test's need of memory is held against what its nodes have free beforehand: `on` skips tests that do not fit,
+    /// and refuses a run of which none does, or that is protected; `warn` tells of them and runs them; `off` does not look, for
+    /// nodes that tell less than can be had [default: on]
+    #[arg(long, value_name = "WHEN", ignore_case = true, help_heading = RUN)]
+    pub memory_check: Option<MemoryCheck>,
+
     /// Which multiplication does the trailing update [default: auto]
     #[arg(long, value_name = "NAME", ignore_case = true, help_heading = RUN)]
     pub engine: Option<Engine>,
@@ -491,12 +497,6 @@ impl Overrides {
     }
 }
 
-fn join(values: &[usize]) -> String {
-    let words: Vec<String> = values.iter().map(usize::to_string).collect();
-    words.join(",")
-}
-
-/// What is asked for beyond the lines of HPL.dat, every default filled in.
 /// Whether a setting stands for a line of HPL.dat, which it replaces: see [`Overrides::apply`].
 pub fn replaces_a_line(key: &str) -> bool {
     const LINES: [&str; 19] = [
@@ -523,6 +523,12 @@ pub fn replaces_a_line(key: &str) -> bool {
     LINES.contains(&key)
 }
 
+fn join(values: &[usize]) -> String {
+    let words: Vec<String> = values.iter().map(usize::to_string).collect();
+    words.join(",")
+}
+
+/// What is asked for beyond the lines of HPL.dat, every default filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     pub dat: PathBuf,
@@ -534,6 +540,8 @@ pub struct Settings {
     /// `None`: as many as the cores the rank is bound to.
     pub threads: Option<usize>,
     pub pin: Pinning,
+    #[serde(default)]
+    pub memory_check: MemoryCheck,
     pub engine: Engine,
     #[serde(default)]
     pub halves: Halves,
@@ -699,6 +707,7 @@ impl From<&Overrides> for Settings {
             seed: set.seed.unwrap_or(SEED_DEFAULT),
             threads: set.threads,
             pin: set.pin.unwrap_or_default(),
+            memory_check: set.memory_check.unwrap_or_default(),
             engine: set.engine.unwrap_or_default(),
             halves: set.halves.unwrap_or_default(),
             blas: set.blas.clone(),
@@ -735,15 +744,6 @@ mod tests {
         assert_eq!(changed, dat());
     }
 
-    /// Every line of the file can be replaced, and each by its own setting.
-    #[test]
-    fn every_line_can_be_replaced() {
-        let all = Overrides {
-            output: Some(Output::Stderr),
-            n: Some(vec![10, 20]),
-            nb: Some(vec![3]),
-            p: Some(vec![5]),
-            q: Some(vec![7]),
     /// The list of those that are told of as replacing lines, and what `--help` says of each.
     #[test]
     fn what_replaces_a_line_says_so() {
@@ -754,6 +754,15 @@ mod tests {
         }
     }
 
+    /// Every line of the file can be replaced, and each by its own setting.
+    #[test]
+    fn every_line_can_be_replaced() {
+        let all = Overrides {
+            output: Some(Output::Stderr),
+            n: Some(vec![10, 20]),
+            nb: Some(vec![3]),
+            p: Some(vec![5]),
+            q: Some(vec![7]),
             pmap: Some(Mapping::Column),
             threshold: Some(-1.0),
             pfact: Some(vec![Fact::Left]),

@@ -14,5 +14,13 @@ ulimit -n "$(ulimit -H -n)"
 for host in $(flux hostlist --expand local); do
     echo "$host slots=${SLOTS:-1}"
 done >"$state/flux.hosts"
-exec "${HPL_PROGRAM:-skt-hpl}" run --hosts "$state/flux.hosts" --spare-nodes "$spares" --state "$state" \
-    --rsh "${FLUX_RSH:-hpl-configs/flux-rsh}" --time-limit "${TIME_LIMIT:-230m}" "$@"
+program=${HPL_PROGRAM:-skt-hpl}
+# The remote shell: FLUX_RSH; else that of the folder this is submitted from, of the clone the program was built in, or of where
+# scripts/install.sh has put the program.
+rsh=${FLUX_RSH:-}
+folder=$(dirname "$(readlink -f "$(type -P "$program")")")
+for place in . "$folder/../.." "$folder/../share/skt-hpl"; do
+    if [[ -z $rsh && -x $place/hpl-configs/flux-rsh ]]; then rsh=$place/hpl-configs/flux-rsh; fi
+done
+exec "$program" run --hosts "$state/flux.hosts" --spare-nodes "$spares" --state "$state" \
+    --rsh "${rsh:-flux-rsh}" --time-limit "${TIME_LIMIT:-230m}" "$@"

@@ -75,6 +75,21 @@ pub enum Pinning {
     Off,
 }
 
+/// What comes of tests that need more memory than a node seems to have.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryCheck {
+    /// They are skipped; where no test fits, or a run is protected, it is refused
+    #[default]
+    On,
+    /// They are told of, and run
+    Warn,
+    /// Nobody looks
+    Off,
+}
+
 /// Whether the trailing update goes in two halves: the rows of one are exchanged while the other is multiplied.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,

@@ -227,6 +227,48 @@ fn a_short_file_and_a_long_one() {
     assert_eq!((long.code, long.err.as_str()), (0, ""));
 }
 
+/// `skt-hpl HPL.dat` is what `xhpl` never took, and what people try.
+#[test]
+fn a_file_in_place_of_a_command_is_told_its_flag() {
+    let case = Case::new().file("HPL.dat", SHIPPED.join("\n")).file("own.toml", "n = 5\n");
+    for (word, hint) in [
+        ("HPL.dat", "skt-hpl: to run its tests: skt-hpl --dat HPL.dat\n"),
+        ("own.toml", "skt-hpl: to run with its settings: skt-hpl --config own.toml\n"),
+    ] {
+        let ran = case.run(&[word]);
+        assert_eq!(ran.code, 2, "{}", ran.err);
+        assert!(ran.err.contains("error: ") && ran.err.contains(hint), "{}", ran.err);
+    }
+    let after = case.run(&["-n", "5", "HPL.dat"]);
+    assert!(after.code == 2 && after.err.contains("--dat HPL.dat"), "{}", after.err);
+    let other = case.run(&["nowhere.dat"]);
+    assert!(other.code == 2 && !other.err.contains("--dat"), "{}", other.err);
+}
+
+/// What would take the place of the file's lines, though nobody gives it as a flag.
+#[test]
+fn settings_beside_the_file_are_told_of() {
+    let shipped = || Case::new().file("HPL.dat", SHIPPED.join("\n"));
+    let beside = shipped().file("skt.toml", "n = 5\nthreads = 1\n");
+    let ran = beside.run_env(&["check"], &[("SKT_NB", "2"), ("SKT_JOB", "a")]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    for words in [
+        "skt.toml sets n in place of HPL.dat's",
+        "the environment sets SKT_NB in place of HPL.dat's",
+    ] {
+        assert!(ran.err.contains(words), "{words}\n{}", ran.err);
+    }
+    assert_eq!(ran.err.matches("note: ").count(), 2, "{}", ran.err);
+    let threads = shipped().file("skt.toml", "threads = 1\n").run(&["check"]);
+    assert_eq!((threads.code, threads.err.as_str()), (0, ""));
+    let named = shipped().file("own.toml", "seed = 1\ndepth = 0\n");
+    let named = named.run_env(&["check"], &[("SKT_CONFIG", "own.toml")]);
+    assert!(named.err.contains("own.toml sets depth in place of"), "{}", named.err);
+    let faulty = shipped().file("skt.toml", "nb = 'x'\n").run(&["check"]);
+    assert_eq!(faulty.code, 0);
+    assert!(faulty.err.contains("`skt-hpl check skt.toml`"), "{}", faulty.err);
+}
+
 #[test]
 fn files_that_are_no_input() {
     let case = Case::new()

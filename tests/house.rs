@@ -89,20 +89,19 @@ fn settings() -> String {
     );
     let keys = skt_hpl::input::sources::Layers::new();
     let command = skt_hpl::cli::command();
-    let mut heading = None;
-    for arg in command.get_arguments() {
-        let Some(name) = arg.get_long().filter(|name| keys.keys().iter().any(|key| key == name))
-        else {
-            continue;
-        };
-        if arg.get_help_heading() != heading {
-            heading = arg.get_help_heading();
-            page += &format!("\n## {}\n\n", heading.unwrap_or("Others"));
-            page += "| flag | variable | key | what it is |\n|---|---|---|---|\n";
-        }
+    let mut sections: Vec<(&str, String)> = Vec::new();
+    // Those of clap's own tell of the others.
+    let all = command.get_arguments().filter_map(|arg| Some((arg, arg.get_long()?)));
+    for (arg, name) in all.filter(|(_, name)| !["help", "help-all", "version"].contains(name)) {
+        let heading = arg.get_help_heading().unwrap_or("Others");
+        let at = sections.iter().position(|(known, _)| *known == heading).unwrap_or_else(|| {
+            sections.push((heading, String::new()));
+            sections.len() - 1
+        });
         let words: Vec<String> =
             arg.get_possible_values().iter().map(|word| format!("`{}`", word.get_name())).collect();
         let values = match arg.get_value_names() {
+            _ if !arg.get_action().takes_values() => String::new(),
             _ if words.iter().any(|word| word == "`true`") => " true or false".to_owned(),
             _ if !words.is_empty() => format!(" {}", words.join(", ")),
             Some(names) => format!(" `{}`", names.join(" ").replace('|', "\\|")),
@@ -110,14 +109,67 @@ fn settings() -> String {
         };
         let short = arg.get_short().map(|short| format!("`-{short}`, ")).unwrap_or_default();
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-        page += &format!(
-            "| {short}`--{name}`{values} | `SKT_{}` | `{}` | {} |\n",
-            name.to_uppercase().replace('-', "_"),
-            name,
+        let (variable, key) = match keys.keys().iter().any(|key| key == name) {
+            true => {
+                (format!("`SKT_{}`", name.to_uppercase().replace('-', "_")), format!("`{name}`"))
+            }
+            // What is no setting of skt.toml may still have a variable of its own.
+            false => {
+                let variable = arg.get_env().map(|variable| variable.to_string_lossy());
+                (variable.map_or("-".into(), |variable| format!("`{variable}`")), "-".into())
+            }
+        };
+        sections[at].1 += &format!(
+            "| {short}`--{name}`{values} | {variable} | {key} | {} |\n",
             help.replace('|', "\\|").replace('\n', " "),
         );
     }
+    for (heading, rows) in sections {
+        page += &format!("\n## {heading}\n\n");
+        page += "| flag | variable | key | what it is |\n|---|---|---|---|\n";
+        page += &rows;
+    }
     page
+}
+
+/// `hpl-configs/skt.toml` is where most look first: it has each key, and names each word that one takes.
+#[test]
+fn the_example_of_settings_names_all_their_words() {
+    let text = fs::read_to_string("hpl-configs/skt.toml").unwrap();
+    let command = skt_hpl::cli::command();
+    let words = |key: &str| -> Vec<String> {
+        let key = if key == "every" { "checkpoint" } else { key };
+        let arg = command.get_arguments().find(|arg| arg.get_long() == Some(key));
+        let arg = arg.unwrap_or_else(|| panic!("there is no setting {key}"));
+        arg.get_possible_values().iter().map(|word| word.get_name().to_owned()).collect()
+    };
+    // A comment speaks of all keys below it, up to the next comment.
+    let (mut comment, mut after_a_key, mut lacking) = (String::new(), true, Vec::new());
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let Some(line) = line.strip_prefix("# ") else { continue };
+        let key = line.split_once(" = ").map(|(key, _)| key);
+        let key = key.filter(|key| key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'));
+        let Some(key) = key else {
+            if std::mem::take(&mut after_a_key) {
+                comment.clear();
+            }
+            comment += line;
+            continue;
+        };
+        after_a_key = true;
+        found.push(if key == "every" { "checkpoint".to_owned() } else { key.to_owned() });
+        let words = words(key);
+        // Of what is true or false there are more spellings than anybody needs.
+        let yes_or_no = words.iter().any(|word| word == "true");
+        let named = |word: &String| yes_or_no || comment.contains(&format!("\"{word}\""));
+        lacking
+            .extend(words.iter().filter(|word| !named(word)).map(|word| format!("{key}: {word}")));
+    }
+    assert_eq!(lacking, Vec::<String>::new(), "hpl-configs/skt.toml does not name these");
+    let keys = skt_hpl::input::sources::Layers::new();
+    let absent: Vec<&String> = keys.keys().iter().filter(|key| !found.contains(key)).collect();
+    assert_eq!(absent, Vec::<&String>::new(), "hpl-configs/skt.toml has no example of these");
 }
 
 #[test]

@@ -81,6 +81,46 @@ fn each_script_hands_its_arguments_on() {
     }
 }
 
+/// After `scripts/install.sh --prefix DIR` nobody is in the clone's folder, and may be in none that has the remote shell.
+#[test]
+fn the_flux_script_finds_its_remote_shell_where_the_program_is() {
+    let asked = |dir: &Path, program: &str, set: Option<&str>| {
+        let mut job = job("job.flux", dir);
+        if let Some(set) = set {
+            job.env("FLUX_RSH", set);
+        }
+        let out = told(&job.env("HPL_PROGRAM", program).output().unwrap());
+        let words: Vec<&str> = out.lines().collect();
+        let at =
+            words.iter().position(|word| *word == "<--rsh>").unwrap_or_else(|| panic!("{out}"));
+        words[at + 1].trim_matches(['<', '>']).to_owned()
+    };
+    let echo = "#!/bin/sh\nfor w; do echo \"<$w>\"; done\n";
+    let at = |dir: &Path, folder: &str, name: &str| {
+        let folder = dir.join(folder);
+        fs::create_dir_all(&folder).unwrap();
+        script(&folder, name, echo)
+    };
+    let real = |path: &str| fs::canonicalize(path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let (work, prefix) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let installed = at(prefix.path(), "bin", "skt-hpl");
+    let shell = at(prefix.path(), "share/skt-hpl/hpl-configs", "flux-rsh");
+    let shell = fs::canonicalize(shell).unwrap();
+    assert_eq!(real(&asked(work.path(), installed.to_str().unwrap(), None)), shell);
+    // The same by a link in PATH.
+    std::os::unix::fs::symlink(&installed, work.path().join("hpl-here")).unwrap();
+    assert_eq!(real(&asked(work.path(), "hpl-here", None)), shell);
+    // Built in a clone, submitted from elsewhere.
+    let built = at(prefix.path(), "clone/target/release", "skt-hpl");
+    let of_clone = at(prefix.path(), "clone/hpl-configs", "flux-rsh");
+    let of_clone = fs::canonicalize(of_clone).unwrap();
+    assert_eq!(real(&asked(work.path(), built.to_str().unwrap(), None)), of_clone);
+    // What is in the folder comes first, what is asked for before all.
+    at(work.path(), "hpl-configs", "flux-rsh");
+    assert_eq!(asked(work.path(), "hpl-here", None), "./hpl-configs/flux-rsh");
+    assert_eq!(asked(work.path(), "hpl-here", Some("own -x")), "own -x");
+}
+
 /// As far as the program gets without HPL.dat: it knows every flag of the script, and the nodes of the job.
 #[test]
 fn the_program_understands_each_script() {

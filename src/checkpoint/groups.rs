@@ -21,8 +21,8 @@ const CUTS_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum GroupError {
     #[error(
-        "surviving {losses} losses in each group{} needs at least {least} failure domains, and there {}; {best}",
-        with(*spread), count(*domains)
+        "surviving {} in each group{} needs at least {least} failure domains, and there {}; {best}",
+        of_losses(*losses), with(*spread), count(*domains)
     )]
     TooFewDomains { losses: usize, spread: Spread, least: usize, domains: usize, best: String },
     #[error(
@@ -37,13 +37,13 @@ pub enum GroupError {
         name: String,
         best: String,
     },
-    #[error("a group of {size} cannot survive {losses} losses; it needs at least {least} members")]
+    #[error("a group of {size} cannot survive {}; it needs at least {least} members", of_losses(*losses))]
     TooSmall { size: usize, losses: usize, least: usize },
     #[error("a group has at most {GROUP_MAX} members, and here it would have {0}")]
     TooMany(usize),
     #[error(
         "failure domain {name:?} has {busiest} of the {positions} positions: spread over groups of \
-         different domains that leaves no group able to survive {losses} losses{}; {best}", with(*spread)
+         different domains that leaves no group able to survive {}{}; {best}", of_losses(*losses), with(*spread)
     )]
     Lopsided {
         name: String,
@@ -54,9 +54,9 @@ pub enum GroupError {
         best: String,
     },
     #[error(
-        "--layout grid makes groups of the columns or of the rows of the {p} x {q} grid, to survive {losses} \
-         losses in each, and neither will do: {columns}; {rows}. Take another grid or --pmap, fewer ranks a \
-         node, fewer --losses, or --layout striped"
+        "--layout grid makes groups of the columns or of the rows of the {p} x {q} grid, to survive {} in each, and neither \
+         will do: {columns}; {rows}. Take another grid or --pmap, fewer ranks a node, fewer --losses, or --layout striped",
+        of_losses(*losses)
     )]
     NoLines { p: usize, q: usize, losses: usize, columns: String, rows: String },
     #[error(
@@ -85,6 +85,13 @@ fn groups_of(count: usize) -> String {
     match count {
         1 => "one group".into(),
         n => format!("{n} groups"),
+    }
+}
+
+fn of_losses(count: usize) -> String {
+    match count {
+        1 => "1 loss".into(),
+        n => format!("{n} losses"),
     }
 }
 
@@ -299,8 +306,9 @@ fn best(of: &BTreeMap<&str, Vec<usize>>, domains: usize, spread: Spread) -> Stri
     let bearable = |losses: &usize| spread.members_least(*losses) <= members;
     let most = (1..=members).take_while(bearable).last().unwrap_or(0);
     match most {
-        0 => "no loss can be survived here: use more nodes (or name finer failure domains), \
-              or run without --checkpoint"
+        0 => "no loss can be survived here: use more nodes, or run without --checkpoint; or name finer failure domains in a \
+              file for --domains FILE, with a line such as `rank:0 a` or `host7 rack2` for each rank or host (ranks of one \
+              machine as domains of their own are for trying only: its loss takes them all)"
             .into(),
         n => format!("the best that can be had here is --losses {n}"),
     }
@@ -401,6 +409,18 @@ mod tests {
         losses: usize,
     ) -> Result<Groups, GroupError> {
         divide(domains, size, losses, Spread::Rotated)
+    }
+
+    /// What the first example of the README meets on one machine.
+    #[test]
+    fn one_machine_is_told_how_to_try_it() {
+        let domains = vec!["host".to_owned(); 4];
+        let text = divide(&domains, None, 1, Spread::Rotated).unwrap_err().to_string();
+        assert!(text.starts_with("surviving 1 loss in each group needs at least 2 fail"), "{text}");
+        assert!(text.contains("for --domains FILE, with a line such as `rank:0 a`"), "{text}");
+        assert!(text.contains("for trying only"), "{text}");
+        let text = divide(&domains, None, 2, Spread::Rotated).unwrap_err().to_string();
+        assert!(text.starts_with("surviving 2 losses in"), "{text}");
     }
 
     #[test]

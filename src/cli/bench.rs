@@ -51,6 +51,12 @@ pub fn load(flags: &BenchFlags) -> Result<Loaded, Diagnostics> {
     input::load(&flags.overrides(), flags.config.as_deref(), std::env::vars_os().collect())
 }
 
+/// What skt.toml and the environment set that no flag does, in a line for each.
+pub fn told_sources(flags: &BenchFlags) -> Vec<String> {
+    let variables = std::env::vars_os().collect();
+    input::told_sources(&flags.overrides(), flags.config.as_deref(), variables)
+}
+
 pub fn run(flags: BenchFlags) -> ExitCode {
     benchmark::run(&flags).into()
 }

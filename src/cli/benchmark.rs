@@ -3,6 +3,7 @@
 //! Rank 0 reads and writes; the others learn what to do from it. Whatever ends a run early is told
 //! once and ends all ranks with the same status.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -32,11 +33,11 @@ use crate::cores;
 use crate::course::Recorder;
 use crate::faults::{self, Point, hit};
 use crate::input::Loaded;
-use crate::input::memory_need::{Means, OnNode, Room, enough_ranks, fits};
+use crate::input::memory_need::{Means, OnNode, Room, TooLarge, enough_ranks, fits};
 use crate::lu::{Context, Milestone, Observer, Seat, Start, own_part, solve_test};
 use crate::memory::{self, Depot, Store};
 use crate::outcome::Outcome;
-use crate::params::TestParams;
+use crate::params::{MemoryCheck, TestParams};
 use crate::report::machine::Machine;
 use crate::report::text;
 use crate::supervise::start::job::{Done, Refused};
@@ -47,6 +48,8 @@ use crate::threads::Pool;
 pub fn run(flags: &BenchFlags) -> Exit {
     // Faults in the settings are told further down, by rank 0 alone.
     let settings = bench::load_overrides(flags).map(|(set, _)| set).unwrap_or_default();
+    // As the user has set them, before any library is loaded or started.
+    let set = pins::THREAD_VARIABLES.map(|name| (name, std::env::var(name).unwrap_or_default()));
     let siblings = if settings.goes_on() { Siblings::watch() } else { None };
     let armed = faults::arm_from_environment();
     let chosen = settings.blas.as_deref().map_or(Ok(()), blas::load);
@@ -64,6 +67,11 @@ pub fn run(flags: &BenchFlags) -> Exit {
         say(finding);
     }
     set_phase("reading the input");
+    // Before anything is refused: who is refused should know whose settings these are. A supervisor has told it already, and
+    // gives its ranks variables that nobody has set.
+    if world.comm().rank() == 0 && own_run_id().is_none() {
+        bench::told_sources(flags).iter().for_each(say);
+    }
     let loaded = match share(world.comm(), || bench::load(flags).map_err(|e| e.to_string())) {
         Ok(loaded) => loaded,
         Err(why) => return refuse(&world, Exit::BadInput, &why, true),
@@ -95,8 +103,9 @@ pub fn run(flags: &BenchFlags) -> Exit {
     proposal.needs(helpers_fit(&loaded, &world));
     proposal.needs(helpers_start(&loaded));
     proposal.needs(aside);
-    proposal
-        .needs(room(comm, &node, &loaded, threads).map_err(|why| Ended::new(Exit::BadInput, why)));
+    let room = room(comm, &node, &loaded, threads);
+    let unfit = proposal.needs(room.map_err(|why| Ended::new(Exit::BadInput, why)));
+    let unfit = unfit.unwrap_or_default();
     let ground = protection.and_then(|p| proposal.needs(Ground::prepare(p, comm.rank())));
     let mut pool = pins::pool(threads, &pins);
     let asked = (choice, protection.is_some());
@@ -114,6 +123,11 @@ pub fn run(flags: &BenchFlags) -> Exit {
     if comm.rank() == 0 && launcher_rank::speaks_for_all() {
         told.iter().for_each(say);
         say(pins::told(common.threads, common.pinned, &pins));
+        if loaded.settings.threads.is_none()
+            && let Some(line) = pins::unheeded(&set, threads)
+        {
+            say(line);
+        }
         if let Some(line) = protection.and_then(pins::helpers_told) {
             say(line);
         }
@@ -126,7 +140,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
         loaded.tests().map(|params| protection::digest(&params, &common.rounding)).collect();
     drop(node);
     let survives = loaded.settings.goes_on();
-    let run = Run { loaded, common, hosts, tests, ground };
+    let run = Run { loaded, common, hosts, tests, unfit, ground };
     let mut kept = Kept {
         pool,
         reports: None,
@@ -177,11 +191,16 @@ fn computing(loaded: &Loaded) -> usize {
     loaded.dat.grids.iter().map(of).max().unwrap_or(0)
 }
 
-/// Whether this node has the memory its ranks will need. The first of them looks for all.
-fn room(comm: &Comm, node: &Comm, loaded: &Loaded, threads: usize) -> Result<(), String> {
+/// Of the tests that each stand for those of one N, NB and grid: what this node lacks for them. Its first rank looks for all.
+fn lacking(
+    comm: &Comm,
+    node: &Comm,
+    loaded: &Loaded,
+    threads: usize,
+) -> Vec<(TestParams, Option<TooLarge>)> {
     let ranks = node.all_gather(&[comm.rank() as u64]);
     if node.rank() > 0 {
-        return Ok(());
+        return loaded.largest_tests().map(|test| (test, None)).collect();
     }
     let settings = &loaded.settings;
     let protection = settings.protection.as_ref();
@@ -210,7 +229,86 @@ fn room(comm: &Comm, node: &Comm, loaded: &Loaded, threads: usize) -> Result<(),
             means: Means { engine: settings.engine, threads },
         }
     };
-    fits(loaded.largest_tests(), on, room).map_err(|why| why.to_string())
+    loaded
+        .largest_tests()
+        .map(|test| {
+            let lacks = fits([test.clone()], on, room).err();
+            (test, lacks)
+        })
+        .collect()
+}
+
+/// Tests without the memory they need, and why they are skipped; the same on all ranks.
+#[derive(Debug, Default)]
+struct Unfit(Vec<([usize; 4], String)>);
+
+impl Unfit {
+    fn of(params: &TestParams) -> [usize; 4] {
+        [params.n, params.nb, params.p, params.q]
+    }
+
+    /// Why this test is skipped, if it is.
+    fn why(&self, params: &TestParams) -> Option<&str> {
+        let of = Self::of(params);
+        self.0.iter().find(|(unfit, _)| *unfit == of).map(|(_, why)| why.as_str())
+    }
+}
+
+/// Which tests do not fit, all ranks together; an error on ranks of nodes with too little, where that ends the run. It does if
+/// nothing would be left to run, and if the run is protected or goes on after a loss: what a node has free is another figure at
+/// each start, and a test that was under way is not to be skipped for it.
+fn room(comm: &Comm, node: &Comm, loaded: &Loaded, threads: usize) -> Result<Unfit, String> {
+    let settings = &loaded.settings;
+    if settings.memory_check == MemoryCheck::Off {
+        return Ok(Unfit::default());
+    }
+    let lacking = lacking(comm, node, loaded, threads);
+    // The last of those that lack something tells of it.
+    let own = comm.rank() as u64 + 1;
+    let mut tellers: Vec<u64> =
+        lacking.iter().map(|(_, lacks)| if lacks.is_some() { own } else { 0 }).collect();
+    comm.all_reduce(&mut tellers, Reduce::Max);
+    let all_or_nothing = settings.protection.is_some() || settings.goes_on();
+    if settings.memory_check == MemoryCheck::On && (all_or_nothing || !tellers.contains(&0)) {
+        let worst = lacking.into_iter().filter_map(|(_, lacks)| lacks);
+        let worst = worst.max_by_key(|lacks| lacks.needed_bytes);
+        let despite = "; --memory-check off runs it all the same";
+        return worst.map_or(Ok(Unfit::default()), |lacks| Err(format!("{lacks}{despite}")));
+    }
+    let here = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    let told: BTreeSet<u64> = tellers.iter().copied().filter(|teller| *teller > 0).collect();
+    let mut unfit = Unfit::default();
+    for teller in told {
+        let of_it = lacking.iter().zip(&tellers).filter(|(_, told_by)| **told_by == teller);
+        let words = of_it.filter_map(|((test, lacks), _)| {
+            let why = format!("on {here} it {}", lacks.as_ref()?.numbers());
+            Some((Unfit::of(test), why))
+        });
+        let mut bytes = Vec::new();
+        if own == teller {
+            let words: Vec<_> = words.collect();
+            bytes = serde_json::to_vec(&words).expect("plain values have a JSON form");
+        }
+        comm.broadcast_bytes(&mut bytes, teller as usize - 1);
+        let words: Vec<_> = serde_json::from_slice(&bytes).expect("what one rank wrote");
+        unfit.0.extend(words);
+    }
+    let Some(([n, nb, p, q], why)) = unfit.0.iter().max_by_key(|([n, ..], _)| *n) else {
+        return Ok(unfit);
+    };
+    let runs = settings.memory_check == MemoryCheck::Warn;
+    if comm.rank() == 0 {
+        let all = loaded.tests().count();
+        let few = loaded.tests().filter(|test| unfit.why(test).is_some()).count();
+        let what = match runs {
+            true => "run all the same (--memory-check warn)",
+            false => "skipped (--memory-check off runs them all the same)",
+        };
+        say(format_args!(
+            "{few} of {all} tests need more memory than there is and are {what}, such as N={n} NB={nb} P={p} Q={q}: {why}"
+        ));
+    }
+    Ok(if runs { Unfit::default() } else { unfit })
 }
 
 /// Whether this MPI lets helpers talk beside their ranks, where some are to; the same on every rank of a sound job.
@@ -277,6 +375,7 @@ struct Run {
     hosts: usize,
     /// Digests of the tests, in order.
     tests: Vec<u64>,
+    unfit: Unfit,
     /// Where the run is protected.
     ground: Option<Ground>,
 }
@@ -463,6 +562,9 @@ impl Job<'_> {
         params: &TestParams,
     ) -> Result<Result<Option<Outcome>, String>, Ended> {
         set_phase("preparing a test");
+        if let Some(why) = self.run.unfit.why(params) {
+            return Ok(Err(why.to_owned()));
+        }
         self.kept.story.comes_to(number);
         let saved = self.guardian.as_ref().and_then(|g| g.finished(number)).cloned().map(Ok);
         match saved.or_else(|| self.kept.finished.get(number).cloned()) {

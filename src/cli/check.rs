@@ -10,14 +10,14 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::exit::Exit;
-use crate::input::bytes_of;
 use crate::input::choices::Choice;
 use crate::input::dat_reader::{self, Given};
 use crate::input::diagnostic::{Diagnostic, Severity};
 use crate::input::hpl_dat::HplDat;
 use crate::input::memory_need::{Means, grid_bytes, human, rank_bytes};
-use crate::input::settings::{DAT_DEFAULT, Settings};
-use crate::input::sources::Layers;
+use crate::input::settings::{CONFIG_DEFAULT, DAT_DEFAULT, Overrides, Settings};
+use crate::input::sources::{ENV_CONFIG, Layers};
+use crate::input::{bytes_of, layers};
 use crate::memory::room;
 
 #[derive(Debug, Args)]
@@ -72,8 +72,27 @@ fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
     (text, layers.diagnostics)
 }
 
+/// What a run in this folder would take in place of the file's lines, though no flag says so.
+fn replaced(name: &str) -> Vec<Diagnostic> {
+    let config = std::env::var_os(ENV_CONFIG).map(PathBuf::from);
+    let config = config.as_deref().filter(|config| !config.as_os_str().is_empty());
+    let file = config.unwrap_or(Path::new(CONFIG_DEFAULT)).display().to_string();
+    let layers = layers(&Overrides::default(), config, std::env::vars_os().collect());
+    let note = |origin: &str, what: String| Diagnostic::new(Severity::Note, origin, what);
+    let faulty = layers.diagnostics.iter().any(Diagnostic::is_error);
+    let faulty = faulty.then(|| {
+        note(&file, "settings beside the file have faults, and a run here would be refused".into())
+            .help(format!("`skt-hpl check {file}` points at them, if they are in there; else see the SKT_ variables"))
+    });
+    let told = layers.told_of_lines(name).into_iter().map(|line| {
+        note(name, format!("a run started from here does not take all lines of this file: {line}"))
+    });
+    faulty.into_iter().chain(told).collect()
+}
+
 fn check_dat(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
-    let read = dat_reader::read(bytes, name, Given::default());
+    let mut read = dat_reader::read(bytes, name, Given::default());
+    read.diagnostics.extend(replaced(name));
     let text = if read.has_errors() {
         String::new()
     } else {

@@ -237,6 +237,11 @@ fn tell_once(answer: &clap::Error) -> ExitCode {
         if answer.exit_code() != 0 && own_run_id().is_some() {
             say(Refused { status: Exit::Usage.code() });
         }
+        if let Some(hint) = file_in_place_of_a_command(answer) {
+            let _ = answer.print();
+            say(hint);
+            return Exit::Usage.into();
+        }
         answer.exit();
     }
     // A launcher ends the job when the first rank fails; so leave rank 0 the time to say why.
@@ -244,6 +249,24 @@ fn tell_once(answer: &clap::Error) -> ExitCode {
     match answer.exit_code() {
         0 => Exit::Passed.into(),
         _ => Exit::Usage.into(),
+    }
+}
+
+/// What to write where the word that is no subcommand is a file.
+fn file_in_place_of_a_command(answer: &clap::Error) -> Option<String> {
+    use clap::error::{ContextKind, ContextValue};
+    // Behind other flags it is a subcommand that does not go with them, or an argument too many.
+    let said = |kind| match answer.get(kind) {
+        Some(ContextValue::String(word)) => Some(word),
+        _ => None,
+    };
+    let word = said(ContextKind::InvalidSubcommand).or_else(|| said(ContextKind::InvalidArg))?;
+    match std::path::Path::new(word).is_file() {
+        true if word.ends_with(".toml") => {
+            Some(format!("to run with its settings: skt-hpl --config {word}"))
+        }
+        true => Some(format!("to run its tests: skt-hpl --dat {word}")),
+        false => None,
     }
 }
 

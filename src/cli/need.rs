@@ -16,7 +16,7 @@ use crate::input::memory_need::{Means, PROCESS_BYTES, beside_bytes, rank_bytes};
 use crate::input::settings::Protection;
 use crate::matrix::Shape;
 use crate::memory::Store;
-use crate::params::TestParams;
+use crate::params::{MemoryCheck, TestParams};
 use crate::storage::Sight;
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::start::hosts::Host;
@@ -78,6 +78,8 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
             // Who keeps checksums alone is a bare process beside them.
             let solves = rank + dedicated < loaded.settings.ranks(test.p, test.q);
             let own = if solves { own } else { PROCESS_BYTES };
+            // Who does not want the ranks to look does not want their supervisor to.
+            let own = if loaded.settings.memory_check == MemoryCheck::On { own } else { 0 };
             of_test[host].1 = of_test[host].1.saturating_add(own.try_into().unwrap_or(u64::MAX));
         }
         if let Some(protection) = protection.filter(|_| working == test.p * test.q + dedicated) {

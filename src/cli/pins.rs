@@ -21,6 +21,7 @@ use crate::blas::one_library_thread_each;
 use crate::checkpoint::plan::Helpers;
 use crate::comm::Comm;
 use crate::cores;
+use crate::input::diagnostic::and_list;
 use crate::input::processors::List;
 use crate::input::settings::Protection;
 use crate::params::Pinning;
@@ -340,6 +341,29 @@ pub fn told((fewest, most): (usize, usize), extent: Extent, own: &Result<Pins, L
     format!("threads: {number} a rank, {pinned}")
 }
 
+/// What job scripts for `xhpl` tell a BLAS's own threads with.
+pub const THREAD_VARIABLES: [&str; 4] =
+    ["OMP_NUM_THREADS", "BLIS_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"];
+
+/// A line for who has set such variables to another number than the threads that a rank has, as nobody said `--threads`: they
+/// would wonder why that changes nothing. None where there is nothing to wonder at.
+pub fn unheeded(set: &[(&str, String)], threads: usize) -> Option<String> {
+    // OpenMP takes a list, a number for each depth of nesting.
+    let number = |text: &str| text.split(',').next()?.trim().parse::<usize>().ok();
+    let others: Vec<(String, usize)> = set
+        .iter()
+        .filter_map(|(name, text)| Some((format!("{name}={text}"), number(text)?)))
+        .filter(|(_, number)| *number != threads && *number > 0)
+        .collect();
+    let (_, wanted) = others.first()?;
+    let names: Vec<String> = others.iter().map(|(name, _)| name.clone()).collect();
+    Some(format!(
+        "{} {} not looked at, the threads are skt-hpl's own: --threads {wanted} (or SKT_THREADS={wanted}) gives each rank {wanted}",
+        and_list(&names),
+        if names.len() == 1 { "is" } else { "are" },
+    ))
+}
+
 /// A line about helpers; None where there is nothing for them to do beside the ranks.
 pub fn helpers_told(protection: &Protection) -> Option<String> {
     let what = match (protection.has_second_level(), protection.encode.by_helper()) {
@@ -610,6 +634,22 @@ mod tests {
         let spare = Has { computes: false, ..has([5], 1) };
         for one in [has([], 1), has([0, 63, 64, 1023], 7), limited, spare] {
             assert_eq!(Has::from_words(&one.words(9)), one);
+        }
+    }
+
+    #[test]
+    fn variables_for_a_blas_that_say_something_else_are_told_of() {
+        let set = |some: &[(&'static str, &str)]| -> Vec<(&'static str, String)> {
+            some.iter().map(|(name, value)| (*name, value.to_string())).collect()
+        };
+        let four = unheeded(&set(&[("OMP_NUM_THREADS", "4,2")]), 2).unwrap();
+        assert!(four.starts_with("OMP_NUM_THREADS=4,2 is not looked at"), "{four}");
+        assert!(four.contains("--threads 4 (or SKT_THREADS=4)"), "{four}");
+        let both = [("OMP_NUM_THREADS", "2"), ("BLIS_NUM_THREADS", "1"), ("MKL_NUM_THREADS", "8")];
+        let both = unheeded(&set(&both), 2).unwrap();
+        assert!(both.starts_with("BLIS_NUM_THREADS=1 and MKL_NUM_THREADS=8 are not"), "{both}");
+        for alike in ["2", " 2 ", "2,1", "", "many", "0"] {
+            assert_eq!(unheeded(&set(&[("OMP_NUM_THREADS", alike)]), 2), None, "{alike}");
         }
     }
 

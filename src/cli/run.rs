@@ -280,6 +280,7 @@ pub(super) fn plan(arguments: &[OsString]) -> Result<Plan, Refusal> {
     let command = BenchFlags::augment_args(Command::new("skt-hpl run").no_binary_name(true));
     let matches = command.try_get_matches_from(arguments).map_err(usage)?;
     let flags = BenchFlags::from_arg_matches(&matches).map_err(usage)?;
+    bench::told_sources(&flags).iter().for_each(super::say);
     let loaded = bench::load(&flags).map_err(|e| Refusal(Exit::BadInput, e.to_string()))?;
     let tests: Vec<_> = loaded.largest_tests().collect();
     let ranks = tests.iter().map(|t| loaded.settings.ranks(t.p, t.q)).max().unwrap_or(1)

@@ -115,32 +115,57 @@ pub fn wholes(line: &str) -> Vec<Piece> {
     }
 }
 
+/// The real number a line begins with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Real {
+    pub value: f64,
+    /// The number, and where a word is stuck to it that as well.
+    pub token: Token,
+    /// A word of letters is stuck to it, which cannot belong to it: the reference takes the number.
+    pub stuck: bool,
+}
+
 /// The real number a line begins with, or the word that stands in its place.
-pub fn real(line: &str) -> Result<(f64, Token), Token> {
+pub fn real(line: &str) -> Result<Real, Token> {
     let chars: Vec<char> = line.chars().collect();
     let at = chars.iter().take_while(|c| is_separator(**c)).count();
     let end = at + chars[at..].iter().take_while(|c| !is_separator(**c)).count();
     let word: String = chars[at..end].iter().collect();
     let token =
         |text: &str| Token { column: at + 1, len: text.chars().count(), text: text.to_owned() };
-    // Longest first, so that `16.0#` gives 16.0 and `16.0e1` gives 160; what is cut off must not
-    // be able to belong to the number.
-    for (cut, next) in word
-        .char_indices()
-        .rev()
-        .map(|(k, c)| (k + c.len_utf8(), word[k + c.len_utf8()..].chars().next()))
-    {
-        let begins = word.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.'));
-        let free = next.is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '_' | '.'));
-        if !begins || !free {
+    if !word.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
+        return Err(token(&word));
+    }
+    // Longest first, so that `16.0#` gives 16.0 and `16.0e1` gives 160; what is cut off must not be able to belong to the number.
+    for cut in word.char_indices().rev().map(|(k, c)| k + c.len_utf8()) {
+        let Some(value) = word[..cut].parse().ok().filter(|value: &f64| value.is_finite()) else {
             continue;
+        };
+        let rest = &word[cut..];
+        if rest.chars().next().is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '_' | '.')) {
+            return Ok(Real { value, token: token(&word[..cut]), stuck: false });
         }
-        match word[..cut].parse::<f64>() {
-            Ok(value) if value.is_finite() => return Ok((value, token(&word[..cut]))),
-            _ => {}
-        }
+        return match is_stuck_to_a_real(rest) {
+            true => Ok(Real { value, token: token(&word), stuck: true }),
+            false => Err(token(&word)),
+        };
     }
     Err(token(&word))
+}
+
+/// Whether what follows a real number without a blank is a word. A letter alone may be an exponent's, a type's or a unit's.
+fn is_stuck_to_a_real(rest: &str) -> bool {
+    const MAY_BELONG: &str = "defgklmpqtxu";
+    let one = rest.chars().count() == 1;
+    rest.chars().all(|c| c.is_ascii_alphabetic())
+        && !(one && MAY_BELONG.contains(&rest.to_lowercase()))
+}
+
+/// What the reference takes for the real number of a line: C's `atof` of its first word; None where there is no word, so that it
+/// takes one that it has read before.
+pub fn reference_reads_real(line: &str) -> Option<f64> {
+    let blank = |c: char| c.is_ascii_whitespace() || c == '\x0b';
+    line.split(blank).find(|word| !word.is_empty()).map(atof)
 }
 
 /// C's `atoi` as the usual C library has it: 0 where there is no number, low 32 bits where it is
@@ -274,15 +299,33 @@ mod tests {
 
     #[test]
     fn reals() {
-        assert_eq!(real("16.0 threshold").unwrap().0, 16.0);
-        assert_eq!(real("\t-1").unwrap().0, -1.0);
-        assert_eq!(real("1.6e1#x").unwrap().0, 16.0);
-        assert_eq!(real("16.0(x)").unwrap().0, 16.0);
-        assert_eq!(real(".5").unwrap().0, 0.5);
+        assert_eq!(real("16.0 threshold").unwrap().value, 16.0);
+        assert_eq!(real("\t-1").unwrap().value, -1.0);
+        assert_eq!(real("1.6e1#x").unwrap().value, 16.0);
+        assert_eq!(real("16.0(x)").unwrap().value, 16.0);
+        assert_eq!(real(".5").unwrap().value, 0.5);
         assert_eq!(real("  threshold").unwrap_err().column, 3);
-        for bad in ["nan", "inf", "1e999", "16.0threshold", "1.6d1", ""] {
+        for bad in [
+            "nan", "inf", "1e999", "1.6d1", "1.6d", "16.0k", "16.0.1", "16.0_x", "16x0", "+inf", "",
+        ] {
             assert!(real(bad).is_err(), "{bad}");
         }
+        for (line, value, column) in [
+            ("16.0threshold", 16.0, 1),
+            (" 16.0s x", 16.0, 2),
+            ("1.6e1max", 16.0, 1),
+            ("-1none", -1.0, 1),
+        ] {
+            let read = real(line).unwrap();
+            assert_eq!(
+                (read.value, read.token.column, read.stuck),
+                (value, column, true),
+                "{line}"
+            );
+            assert_eq!(reference_reads_real(line), Some(value), "{line}");
+        }
+        assert_eq!(reference_reads_real("  , 16.0"), Some(0.0));
+        assert_eq!(reference_reads_real(" \t"), None);
     }
 
     #[test]
@@ -324,7 +367,7 @@ mod tests {
                 let text: String = chars[t.column - 1..t.column - 1 + t.len].iter().collect();
                 prop_assert_eq!(text, t.text);
             }
-            let (Ok((_, t)) | Err(t)) = real(&line);
+            let t = real(&line).map_or_else(|token| token, |read| read.token);
             let text: String = chars[t.column - 1..t.column - 1 + t.len].iter().collect();
             prop_assert_eq!(text, t.text);
             prop_assert_eq!(reference_reads(&line, 20).len(), 20);

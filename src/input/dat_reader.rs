@@ -8,8 +8,8 @@
 
 use std::path::PathBuf;
 
-use super::dat_line::{self, Token};
-use super::dat_shape;
+use super::dat_line::{self, Real, Token};
+use super::dat_shape::{self, OtherLine, REFERENCE_LINE_MAX, Why};
 use super::dat_values::{LINES, Reader, plural};
 use super::diagnostic::{Diagnostic, Severity};
 use super::hpl_dat::{HplDat, Output};
@@ -54,6 +54,7 @@ pub fn read(bytes: &[u8], origin: &str, given: Given) -> Read {
     }
     let dat = reader.all(given);
     reader.out_of_step();
+    reader.other_lines(bytes);
     let mut diagnostics = reader.found;
     diagnostics.sort_by_key(|d| d.span.as_ref().map(|s| (s.line, s.column)));
     Read { dat, diagnostics }
@@ -117,7 +118,28 @@ impl Reader<'_> {
     fn threshold(&mut self) -> Option<f64> {
         let line = self.line(13)?.to_owned();
         match dat_line::real(&line) {
-            Ok((value, token)) => {
+            Ok(Real { value, token, stuck }) => {
+                if stuck {
+                    let warning = self
+                        .diagnose(Severity::Warning, 13, &token, "a word is stuck to the threshold")
+                        .read(format!("{value}, as the reference HPL does"))
+                        .help("put a blank between the value and what follows");
+                    self.found.push(warning);
+                }
+                let taken = dat_line::reference_reads_real(&line);
+                if let Some(taken) = taken.filter(|taken| *taken != value) {
+                    let warning = self
+                        .diagnose(
+                            Severity::Warning,
+                            13,
+                            &token,
+                            "the reference HPL reads another threshold from this line",
+                        )
+                        .read(value.to_string())
+                        .reference(format!("takes {taken}"))
+                        .help("begin the line with the value");
+                    self.found.push(warning);
+                }
                 if value <= 0.0 {
                     let note = self.diagnose(
                         Severity::Note,
@@ -205,6 +227,30 @@ impl Reader<'_> {
             equilibrate: self.equilibration().unwrap_or(default.equilibrate),
             align: self.raised(31, "the alignment", 1, 4).unwrap_or(default.align),
         }
+    }
+
+    /// Where the reference takes other pieces of the file for lines, so that it has other values from there on.
+    fn other_lines(&mut self, bytes: &[u8]) {
+        let Some(OtherLine { line, column, len, why }) = dat_shape::other_line(bytes) else {
+            return;
+        };
+        let place = Token { column, len, text: String::new() };
+        let warning = match why {
+            Why::LoneReturn => self
+                .diagnose(Severity::Warning, line, &place, "the line ends with a CR alone, as on old Macintoshes")
+                .reference("goes on with the same line, as a CR does not end a line to it")
+                .help("end lines with LF, for example with `tr '\\r' '\\n'`"),
+            Why::TooLong => self
+                .diagnose(
+                    Severity::Warning,
+                    line,
+                    &place,
+                    format!("with its end, the line has more than the {REFERENCE_LINE_MAX} bytes the reference HPL reads at once"),
+                )
+                .reference("takes what is left, if only the line's end, for the next line, and those below for others")
+                .help("shorten the line"),
+        };
+        self.found.push(warning);
     }
 
     /// Where comments stand at other lines than they belong to, lines above are missing or too many.
@@ -400,7 +446,6 @@ mod tests {
         let lf = file(&[]);
         for text in [
             lf.replace('\n', "\r\n"),
-            lf.replace('\n', "\r"),
             format!("\u{feff}{lf}"),
             format!("{lf}##### This line (no. 32) is ignored #####\n0 Number of sizes\n-1\n"),
             lf.trim_end().to_owned(),
@@ -503,11 +548,9 @@ mod tests {
 
     #[test]
     fn a_threshold_that_is_none_tells_what_the_reference_takes() {
-        for (line, taken) in [
-            ("none", "takes 0 and skips the check"),
-            ("16.0residual", "takes 16"),
-            ("inf", "takes inf"),
-        ] {
+        for (line, taken) in
+            [("none", "takes 0 and skips the check"), ("1.6d1", "takes 1.6"), ("inf", "takes inf")]
+        {
             let (_, one) = only(&file(&[(13, line)]), Severity::Error, 13, 1);
             assert_eq!(one.reference.as_deref(), Some(taken));
         }
@@ -547,6 +590,48 @@ mod tests {
         assert!(one.message.contains("stuck to a value of N"), "{one}");
         let (dat, _) = only(&file(&[(4, "file  device out")]), Severity::Warning, 4, 1);
         assert_eq!(dat.output, Output::File("HPL.out".into()));
+    }
+
+    #[test]
+    fn the_threshold_is_read_as_the_reference_does_or_warned_of() {
+        for line in ["16.0threshold", "16.0s"] {
+            let (dat, one) = only(&file(&[(13, line)]), Severity::Warning, 13, 1);
+            assert_eq!(dat.threshold, 16.0);
+            assert!(one.message.contains("stuck to the threshold"), "{one}");
+        }
+        for line in [", 16.0", "\u{a0}16.0"] {
+            let (dat, one) =
+                only(&file(&[(13, line)]), Severity::Warning, 13, line.chars().count() - 3);
+            assert_eq!(dat.threshold, 16.0);
+            assert_eq!(one.reference.as_deref(), Some("takes 0"));
+        }
+    }
+
+    /// The reference reads a line in pieces of its buffer, and knows one end of a line.
+    #[test]
+    fn lines_that_are_other_lines_to_the_reference_are_warned_of() {
+        let fits = "t".repeat(dat_shape::REFERENCE_LINE_MAX - 1);
+        assert_eq!(
+            read_text(&file(&[(1, &fits), (6, &format!("29 30 34 35 {}", &fits[12..]))]))
+                .diagnostics,
+            []
+        );
+        let long = format!("{fits}t");
+        let (dat, one) = only(&file(&[(1, &long)]), Severity::Warning, 1, long.len() + 1);
+        assert_eq!(dat, shipped());
+        assert!(one.reference.unwrap().contains("the next line"));
+        // Characters of several bytes count as such; a return before the line's end as one.
+        let umlauts = format!("29 30 34 35 {}", "\u{e4}".repeat(121));
+        only(&file(&[(6, &umlauts)]), Severity::Warning, 6, umlauts.chars().count());
+        let returns = file(&[(2, &fits)]).replace('\n', "\r\n");
+        only(&returns, Severity::Warning, 2, fits.len() + 1);
+        // What is behind the last line, or the last itself, nobody reads on from.
+        assert_eq!(read_text(&file(&[(31, &format!("8 {long}"))])).diagnostics, []);
+        // Lone returns: all of the file, or one in a comment.
+        let (dat, one) = only(&file(&[]).replace('\n', "\r"), Severity::Warning, 1, 31);
+        assert_eq!(dat, shipped());
+        assert!(one.message.contains("CR"), "{one}");
+        assert!(one.reference.unwrap().contains("does not end a line"));
     }
 
     #[test]
@@ -749,8 +834,11 @@ mod tests {
             let got = read_text(&text);
             prop_assert!(!got.has_errors(), "{:#?}", got.diagnostics);
             prop_assert_eq!(&got.dat, &dat);
+            // That a CR ends a line is for nobody else to know.
+            let returns = |d: &Diagnostic| d.message.contains("a CR alone");
+            prop_assert_eq!(got.diagnostics.iter().filter(|d| returns(d)).count(), usize::from(end == "\r"));
             if blank.len() == 1 {
-                prop_assert_eq!(got.diagnostics, []);
+                prop_assert!(got.diagnostics.iter().all(returns), "{:#?}", got.diagnostics);
             }
         }
 

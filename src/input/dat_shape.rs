@@ -1,5 +1,5 @@
 //! What a whole HPL.dat looks like, before its lines are read one by one: whether somebody has yet to finish it, and whether
-//! its comments stand at the lines they belong to.
+//! its comments stand at the lines they belong to, and whether the reference takes the same pieces of it for lines.
 
 use super::dat_values::LINES;
 
@@ -107,6 +107,55 @@ pub fn out_of_step(lines: &[String]) -> Option<Shift> {
     }
     let (at, off) = rest[0];
     Some(Shift { at, belongs: at.checked_add_signed(off)? })
+}
+
+/// What the reference reads of a line at once, its end included: `fgets` of two less than its buffer of 256 bytes, of which the
+/// last is the string's end.
+pub const REFERENCE_LINE_MAX: usize = 253;
+
+/// A line that is none, or more than one, to the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherLine {
+    /// Where it goes on otherwise, in characters from 1.
+    pub line: usize,
+    pub column: usize,
+    pub len: usize,
+    pub why: Why,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It ends with a carriage return and no line feed.
+    LoneReturn,
+    /// What is left of it is the next line.
+    TooLong,
+}
+
+/// The first such line of those with a meaning; from there on all are others.
+pub fn other_line(bytes: &[u8]) -> Option<OtherLine> {
+    let mut rest = bytes;
+    for line in 1..LINES {
+        let end = rest.iter().position(|b| matches!(b, b'\n' | b'\r'))?;
+        let characters = |part: &[u8]| String::from_utf8_lossy(part).chars().count();
+        let next = match (rest[end], rest.get(end + 1)) {
+            (b'\n', _) => end + 1,
+            (_, Some(b'\n')) => end + 2,
+            (_, None) => return None,
+            _ => {
+                let column = characters(&rest[..end]) + 1;
+                return Some(OtherLine { line, column, len: 1, why: Why::LoneReturn });
+            }
+        };
+        if next > REFERENCE_LINE_MAX {
+            let most = REFERENCE_LINE_MAX.min(end);
+            let inside = |at: &usize| rest[*at] & 0xc0 == 0x80;
+            let cut = (0..=most).rev().find(|at| !inside(at)).unwrap_or(most);
+            let (column, len) = (characters(&rest[..cut]) + 1, characters(&rest[cut..end]).max(1));
+            return Some(OtherLine { line, column, len, why: Why::TooLong });
+        }
+        rest = &rest[next..];
+    }
+    None
 }
 
 #[cfg(test)]

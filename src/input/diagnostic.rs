@@ -204,10 +204,19 @@ impl std::error::Error for Diagnostics {}
 
 /// `values` as a person writes a choice: "a, b or c".
 pub fn or_list(values: &[String]) -> String {
+    listed(values, "or")
+}
+
+/// `values` as a person writes what belongs together: "a, b and c".
+pub fn and_list(values: &[String]) -> String {
+    listed(values, "and")
+}
+
+fn listed(values: &[String], last_but_one: &str) -> String {
     match values {
         [] => String::new(),
         [one] => one.clone(),
-        [front @ .., last] => format!("{} or {last}", front.join(", ")),
+        [front @ .., last] => format!("{} {last_but_one} {last}", front.join(", ")),
     }
 }
 

@@ -15,7 +15,12 @@ use super::hpl_dat::HplDat;
 use super::settings::Settings;
 
 /// What a process takes besides its arrays: the program, MPI's buffers, the BLAS's.
-pub const PROCESS_BYTES: u128 = 64 << 20;
+///
+/// With Open MPI 4.1 and BLIS the most resident memory of any rank (VmHWM) was 25 MiB in runs of N = 400 on one node, with 1, 4
+/// and 8 ranks, by our own kernels and by BLIS's; a bare process of MPICH 4 took 4 to 6 MiB more than one of Open MPI, with 4 and
+/// 16 ranks. Of these, ranks of a node share program and libraries: counted once (PSS), each of 8 took 6 to 7 MiB. That leaves
+/// room for the buffers of networks, which one node does not show.
+pub const PROCESS_BYTES: u128 = 32 << 20;
 
 /// Bytes the largest rank of a test needs: its part of [A|b], the solver's work arrays, the process.
 pub fn rank_bytes(test: &TestParams, means: Means) -> u128 {
@@ -136,20 +141,39 @@ pub struct TooLarge {
     pub largest_n: Option<usize>,
 }
 
+impl TooLarge {
+    /// What it needs and what there is, where the test itself was told of before.
+    pub fn numbers(&self) -> String {
+        Numbers(self).to_string()
+    }
+}
+
 impl std::fmt::Display for TooLarge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let TooLarge { n, nb, p, q, .. } = self;
         write!(
             f,
-            "the problem is too large for this node: N={n} with NB={nb} on a {p} x {q} grid needs {}{} \
-             on this node ({} rank{}), which has {} available; ",
-            human(self.needed_bytes),
-            if self.of_huge_pages { " of huge pages" } else { "" },
-            self.ranks_on_node,
-            if self.ranks_on_node == 1 { "" } else { "s" },
-            human(self.available_bytes),
+            "the problem is too large for this node: N={n} with NB={nb} on a {p} x {q} grid {}",
+            Numbers(self)
+        )
+    }
+}
+
+struct Numbers<'t>(&'t TooLarge);
+
+impl std::fmt::Display for Numbers<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let TooLarge { nb, .. } = *self.0;
+        write!(
+            f,
+            "needs {}{} on this node ({} rank{}), which has {} available; ",
+            human(self.0.needed_bytes),
+            if self.0.of_huge_pages { " of huge pages" } else { "" },
+            self.0.ranks_on_node,
+            if self.0.ranks_on_node == 1 { "" } else { "s" },
+            human(self.0.available_bytes),
         )?;
-        match self.largest_n {
+        match self.0.largest_n {
             Some(largest) if largest > 0 => {
                 write!(f, "the largest N that fits is {largest}")?;
                 let even = largest - largest % nb;
@@ -160,7 +184,7 @@ impl std::fmt::Display for TooLarge {
             }
             _ => f.write_str("no N fits: use fewer ranks on this node"),
         }?;
-        match self.of_huge_pages {
+        match self.0.of_huge_pages {
             true => f.write_str("; or enlarge the pool of huge pages (/proc/sys/vm/nr_hugepages)"),
             false => Ok(()),
         }
@@ -422,7 +446,7 @@ mod tests {
         }
         let on = OnNode { ranks: 4, ..PLAIN };
         assert!(
-            fits([test(0, 1, 1, 1, 0)], |_| on, room(GIB / 8))
+            fits([test(0, 1, 1, 1, 0)], |_| on, room(GIB / 16))
                 .unwrap_err()
                 .to_string()
                 .contains("no N fits")

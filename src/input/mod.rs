@@ -87,6 +87,19 @@ pub fn load(
     load_in(Path::new(""), flags, config, env)
 }
 
+/// What a file of settings and variables set that no flag does, in a line for each source; nothing where neither does. What is
+/// wrong with them is for [`load`] to tell.
+pub fn told_sources(flags: &Overrides, config: Option<&Path>, env: Variables) -> Vec<String> {
+    let layers = layers(flags, config, env);
+    let settings = Settings::from(layers.merged());
+    layers.told(&settings.dat.display().to_string())
+}
+
+/// File of settings, environment and flags, each over the one before, with all that is wrong with them.
+pub fn layers(flags: &Overrides, config: Option<&Path>, env: Variables) -> Layers {
+    layers_in(Path::new(""), flags, config, env)
+}
+
 /// [`load_overrides`] with relative names meant from `folder`.
 fn load_overrides_in(
     folder: &Path,
@@ -94,6 +107,15 @@ fn load_overrides_in(
     config: Option<&Path>,
     env: Variables,
 ) -> Result<(Overrides, Vec<Diagnostic>), Diagnostics> {
+    let layers = layers_in(folder, flags, config, env);
+    if layers.diagnostics.iter().any(Diagnostic::is_error) {
+        return Err(Diagnostics(layers.diagnostics));
+    }
+    Ok((layers.merged().clone(), layers.diagnostics))
+}
+
+/// [`layers`] with relative names meant from `folder`.
+fn layers_in(folder: &Path, flags: &Overrides, config: Option<&Path>, env: Variables) -> Layers {
     let mut layers = Layers::new();
     let path = folder.join(config.unwrap_or(Path::new(CONFIG_DEFAULT)));
     if config.is_some() || path.exists() {
@@ -104,11 +126,7 @@ fn load_overrides_in(
     }
     layers.env(env);
     layers.flags(flags);
-    if layers.diagnostics.iter().any(Diagnostic::is_error) {
-        return Err(Diagnostics(layers.diagnostics));
-    }
-    let merged = layers.merged().clone();
-    Ok((merged, layers.diagnostics))
+    layers
 }
 
 /// [`load`] with relative names meant from `folder`.
@@ -118,8 +136,13 @@ fn load_in(
     config: Option<&Path>,
     env: Variables,
 ) -> Result<Loaded, Diagnostics> {
-    let (overrides, mut found) = load_overrides_in(folder, flags, config, env)?;
-    let settings = Settings::from(&overrides);
+    let mut layers = layers_in(folder, flags, config, env);
+    let mut found = std::mem::take(&mut layers.diagnostics);
+    if found.iter().any(Diagnostic::is_error) {
+        return Err(Diagnostics(found));
+    }
+    let overrides = layers.merged();
+    let settings = Settings::from(overrides);
     let path = folder.join(&settings.dat);
     let given = Given {
         n: overrides.n.is_some(),
@@ -152,7 +175,7 @@ fn load_in(
         }
     };
     if let Err(faults) = overrides.apply(&mut dat) {
-        found.extend(faults.0);
+        found.extend(faults.0.into_iter().map(|fault| layers.with_sources(fault)));
         return Err(Diagnostics(found));
     }
     Ok(Loaded { dat, settings, warnings: found })

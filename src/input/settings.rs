@@ -26,7 +26,7 @@ use crate::checkpoint::protocol::Method;
 use crate::checkpoint::when::Interval;
 use crate::lu::SUMS_MAX;
 use crate::memory::Store;
-use crate::params::{Bcast, Engine, Fact, Form, Halves, Mapping, Pinning, Rng, Swap};
+use crate::params::{Bcast, Engine, Fact, Form, Halves, Mapping, MemoryCheck, Pinning, Rng, Swap};
 use crate::parity::{Code, Spread};
 use crate::storage::Sight;
 use crate::units::seconds;
@@ -304,6 +304,12 @@ pub struct Overrides {
     #[arg(long, value_name = "WHEN", ignore_case = true, help_heading = RUN)]
     pub pin: Option<Pinning>,
 
+    /// Whether each test's need of memory is held against what its nodes have free beforehand: `on` skips tests that do not fit,
+    /// and refuses a run of which none does, or that is protected; `warn` tells of them and runs them; `off` does not look, for
+    /// nodes that tell less than can be had [default: on]
+    #[arg(long, value_name = "WHEN", ignore_case = true, help_heading = RUN)]
+    pub memory_check: Option<MemoryCheck>,
+
     /// Which multiplication does the trailing update [default: auto]
     #[arg(long, value_name = "NAME", ignore_case = true, help_heading = RUN)]
     pub engine: Option<Engine>,
@@ -491,6 +497,32 @@ impl Overrides {
     }
 }
 
+/// Whether a setting stands for a line of HPL.dat, which it replaces: see [`Overrides::apply`].
+pub fn replaces_a_line(key: &str) -> bool {
+    const LINES: [&str; 19] = [
+        "output",
+        "n",
+        "nb",
+        "p",
+        "q",
+        "pmap",
+        "threshold",
+        "pfact",
+        "nbmin",
+        "ndiv",
+        "rfact",
+        "bcast",
+        "depth",
+        "swap",
+        "swap-threshold",
+        "l1",
+        "u",
+        "equil",
+        "align",
+    ];
+    LINES.contains(&key)
+}
+
 fn join(values: &[usize]) -> String {
     let words: Vec<String> = values.iter().map(usize::to_string).collect();
     words.join(",")
@@ -508,6 +540,8 @@ pub struct Settings {
     /// `None`: as many as the cores the rank is bound to.
     pub threads: Option<usize>,
     pub pin: Pinning,
+    #[serde(default)]
+    pub memory_check: MemoryCheck,
     pub engine: Engine,
     #[serde(default)]
     pub halves: Halves,
@@ -673,6 +707,7 @@ impl From<&Overrides> for Settings {
             seed: set.seed.unwrap_or(SEED_DEFAULT),
             threads: set.threads,
             pin: set.pin.unwrap_or_default(),
+            memory_check: set.memory_check.unwrap_or_default(),
             engine: set.engine.unwrap_or_default(),
             halves: set.halves.unwrap_or_default(),
             blas: set.blas.clone(),
@@ -707,6 +742,16 @@ mod tests {
         let mut changed = dat();
         Overrides::default().apply(&mut changed).unwrap();
         assert_eq!(changed, dat());
+    }
+
+    /// The list of those that are told of as replacing lines, and what `--help` says of each.
+    #[test]
+    fn what_replaces_a_line_says_so() {
+        let command = Overrides::augment_args(clap::Command::new("settings"));
+        for arg in command.get_arguments() {
+            let (key, help) = (arg.get_long().unwrap(), arg.get_help().unwrap().to_string());
+            assert_eq!(replaces_a_line(key), help.contains("(line"), "{key}: {help}");
+        }
     }
 
     /// Every line of the file can be replaced, and each by its own setting.

@@ -5,6 +5,7 @@
 //! ones. `input::load` lays the sources over each other: file, then environment, then flags.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::ops::Range;
 
 use clap::error::{ContextKind, ContextValue};
@@ -12,8 +13,8 @@ use clap::{Args, Command, FromArgMatches};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::diagnostic::{Diagnostic, or_list};
-use super::settings::Overrides;
+use super::diagnostic::{Diagnostic, and_list, or_list};
+use super::settings::{Overrides, replaces_a_line};
 
 /// What every environment variable of a setting begins with.
 pub const ENV_PREFIX: &str = "SKT_";
@@ -38,12 +39,42 @@ const ENV_FAULT_PREFIX: &str = "SKT_FAULT";
 /// Of the run a supervisor started, read by `supervise`.
 const ENV_RUN: [&str; 2] = ["SKT_RUN_ID", "SKT_INCARNATION"];
 
+/// Where a setting comes from that no flag of the command line gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    /// The file of this name.
+    File(String),
+    Variable,
+}
+
+impl Source {
+    /// The settings as they are called there.
+    fn names(&self, keys: &[&str]) -> String {
+        let name = |key: &&str| match self {
+            Source::File(_) => (*key).to_owned(),
+            Source::Variable => env_name(key),
+        };
+        and_list(&keys.iter().map(name).collect::<Vec<_>>())
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::File(name) => f.write_str(name),
+            Source::Variable => f.write_str("the environment"),
+        }
+    }
+}
+
 /// The settings, one source laid over another.
 pub struct Layers {
     command: Command,
     /// Names of all settings, as flags have them: `swap-threshold`.
     keys: Vec<String>,
     merged: Overrides,
+    /// Settings that count and that no flag gives, in the order in which they were read.
+    unasked: Vec<(String, Source)>,
     pub diagnostics: Vec<Diagnostic>,
 }
 
@@ -60,7 +91,8 @@ impl Layers {
             .disable_help_flag(true);
         let keys =
             command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)).collect();
-        Layers { command, keys, merged: Overrides::default(), diagnostics: Vec::new() }
+        let (merged, unasked) = (Overrides::default(), Vec::new());
+        Layers { command, keys, merged, unasked, diagnostics: Vec::new() }
     }
 
     /// The names of all settings: `nb`, `swap-threshold`, ...
@@ -71,6 +103,77 @@ impl Layers {
     /// All settings merged so far, higher layers winning.
     pub fn merged(&self) -> &Overrides {
         &self.merged
+    }
+
+    /// What each source beside the command line sets, a line for each that sets something: whoever copies a folder, or has
+    /// forgotten an `export`, sees whose values these are. `dat` is the file of tests, whose lines some of them replace.
+    pub fn told(&self, dat: &str) -> Vec<String> {
+        let told = self.by_source().into_iter().filter_map(|(source, lines, others)| {
+            let what = match (others.is_empty(), lines.is_empty()) {
+                (true, true) => return None,
+                (false, true) => source.names(&others),
+                (true, false) => format!("{} in place of {dat}'s", source.names(&lines)),
+                (false, false) => {
+                    let (others, lines) = (source.names(&others), source.names(&lines));
+                    format!("{others}; in place of {dat}'s: {lines}")
+                }
+            };
+            Some(format!("{source} sets {what}"))
+        });
+        told.collect()
+    }
+
+    /// The part of it that takes the place of lines of `dat`.
+    pub fn told_of_lines(&self, dat: &str) -> Vec<String> {
+        let with_lines = self.by_source().into_iter().filter(|(_, lines, _)| !lines.is_empty());
+        with_lines
+            .map(|(source, lines, _)| {
+                format!("{source} sets {} in place of {dat}'s", source.names(&lines))
+            })
+            .collect()
+    }
+
+    /// The sources in turn, with the keys of each: those that replace lines of HPL.dat, and the others.
+    fn by_source(&self) -> Vec<(&Source, Vec<&str>, Vec<&str>)> {
+        let mut found: Vec<(&Source, Vec<&str>, Vec<&str>)> = Vec::new();
+        for (key, source) in &self.unasked {
+            let at = found.iter().position(|(known, ..)| *known == source).unwrap_or_else(|| {
+                found.push((source, Vec::new(), Vec::new()));
+                found.len() - 1
+            });
+            let (_, lines, others) = &mut found[at];
+            if replaces_a_line(key) { lines } else { others }.push(key);
+        }
+        found
+    }
+
+    /// `fault` with the sources of the settings it speaks of, where these are no flags: nobody can leave out a flag that was
+    /// not given.
+    pub fn with_sources(&self, fault: Diagnostic) -> Diagnostic {
+        let text = format!("{} {}", fault.message, fault.help.as_deref().unwrap_or_default());
+        let from: Vec<String> = self
+            .unasked
+            .iter()
+            .filter(|(key, _)| speaks_of(&text, key))
+            .map(|(key, source)| match source {
+                Source::File(name) => format!("{key} is set in {name}"),
+                Source::Variable => format!("{key} is set by the variable {}", env_name(key)),
+            })
+            .collect();
+        match (&fault.help, from.is_empty()) {
+            (_, true) => fault,
+            (Some(help), false) => {
+                let help = format!("{help}; {}", from.join(", "));
+                fault.help(help)
+            }
+            (None, false) => fault.help(from.join(", ")),
+        }
+    }
+
+    /// Notes that a setting comes from `source`, over whatever gave it before.
+    fn comes_from(&mut self, key: &str, source: Source) {
+        self.unasked.retain(|(known, _)| known != key);
+        self.unasked.push((key.to_owned(), source));
     }
 
     /// Reads one setting's text with the flag's parser and lays it over what is there.
@@ -99,6 +202,7 @@ impl Layers {
         // `flags` is what is not null in it.
         let mut merged = serde_json::to_value(&self.merged).expect("settings serialise");
         let flags = serde_json::to_value(flags).expect("settings serialise");
+        self.unasked.retain(|(key, _)| flags[key.replace('-', "_")].is_null());
         if let (Some(merged), serde_json::Value::Object(flags)) = (merged.as_object_mut(), flags) {
             merged.extend(flags.into_iter().filter(|(_, value)| !value.is_null()));
         }
@@ -206,9 +310,12 @@ impl Layers {
         if wrong {
             return;
         }
-        if let Err(fault) = self.set(name, OsStr::new(&text)) {
-            let diagnostic = fault.diagnostic(file.origin, name, &text);
-            self.diagnostics.push(file.point(diagnostic, value.span()));
+        match self.set(name, OsStr::new(&text)) {
+            Ok(()) => self.comes_from(name, Source::File(file.origin.to_owned())),
+            Err(fault) => {
+                let diagnostic = fault.diagnostic(file.origin, name, &text);
+                self.diagnostics.push(file.point(diagnostic, value.span()));
+            }
         }
     }
 
@@ -239,10 +346,13 @@ impl Layers {
                 self.diagnostics.push(warning);
                 continue;
             }
-            if let Err(fault) = self.set(&key, &value) {
-                let origin = format!("environment variable {name}");
-                let text = value.to_string_lossy();
-                self.diagnostics.push(fault.diagnostic(&origin, &key, &text));
+            match self.set(&key, &value) {
+                Ok(()) => self.comes_from(&key, Source::Variable),
+                Err(fault) => {
+                    let origin = format!("environment variable {name}");
+                    let text = value.to_string_lossy();
+                    self.diagnostics.push(fault.diagnostic(&origin, &key, &text));
+                }
             }
         }
     }
@@ -265,6 +375,16 @@ impl Layers {
 /// The environment variable of a setting: `SKT_SWAP_THRESHOLD` for `swap-threshold`.
 pub fn env_name(key: &str) -> String {
     format!("{ENV_PREFIX}{}", key.replace('-', "_").to_uppercase())
+}
+
+/// Whether a refusal speaks of a setting: as the flag of that name, or as `encode is helper`.
+fn speaks_of(text: &str, key: &str) -> bool {
+    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-');
+    let flag = format!("--{key}");
+    text.match_indices(&flag).any(|(at, _)| ends(&text[at + flag.len()..]))
+        || text
+            .match_indices(&format!("{key} is "))
+            .any(|(at, _)| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '-'))
 }
 
 /// Why the parser of a flag refused a value.
@@ -511,6 +631,49 @@ mod tests {
         assert_eq!(set.align, Some(3));
         assert_eq!(set.output, Some(Output::File("x".into())));
         assert_eq!(set.threshold, Some(0.1));
+    }
+
+    /// One line a source, with what counts of it: what a flag gives is no longer theirs.
+    #[test]
+    fn what_nobody_gave_as_a_flag_is_told_with_its_source() {
+        let mut layers =
+            toml("nb = 1\nthreads = 2\nalign = 1\nseed = 1\n[checkpoint]\nevery = 5\n");
+        layers.env([("SKT_NB", "2"), ("SKT_JOB", "a")].map(|(n, v)| (n.into(), v.into())));
+        layers.env(
+            [("SKT_RUN_ID", "7"), ("SKT_INCARNATION", "2")].map(|(n, v)| (n.into(), v.into())),
+        );
+        layers.flags(&Overrides { align: Some(3), ..Overrides::default() });
+        assert_eq!(
+            layers.told("HPL.dat"),
+            [
+                "skt.toml sets threads, seed and checkpoint",
+                "the environment sets SKT_JOB; in place of HPL.dat's: SKT_NB",
+            ]
+        );
+        let layers = env(&[("SKT_N", "5"), ("SKT_SWAP_THRESHOLD", "3")]);
+        let told = ["the environment sets SKT_N and SKT_SWAP_THRESHOLD in place of a.dat's"];
+        assert_eq!(layers.told("a.dat"), told);
+        let mut layers = toml("n = 5\n");
+        layers.flags(&Overrides { n: Some(vec![1]), ..Overrides::default() });
+        assert_eq!((layers.told("x"), Layers::new().told("x")), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_fault_names_the_sources_of_what_it_speaks_of() {
+        let layers = toml("encode = 'helper'\nhelpers = 'off'\nn = 5\n");
+        let fault = Diagnostic::error("settings", "encode is helper, and helpers is off");
+        let told =
+            layers.with_sources(fault.help("give --encode pipelined, so that threads make them"));
+        assert_eq!(
+            told.help.unwrap(),
+            "give --encode pipelined, so that threads make them; encode is set in skt.toml, helpers is set in skt.toml"
+        );
+        let layers = env(&[("SKT_HELPER_CORES", "1")]);
+        let told =
+            layers.with_sources(Diagnostic::error("settings", "helper-cores is set, and so on"));
+        assert_eq!(told.help.unwrap(), "helper-cores is set by the variable SKT_HELPER_CORES");
+        let other = Diagnostic::error("settings", "--helper-cores-x");
+        assert_eq!(layers.with_sources(other.clone()), other);
     }
 
     #[test]

@@ -200,8 +200,8 @@ impl RankMemory {
 /// Open MPI and BLIS on one node.
 pub const RANK_BASE_BYTES: f64 = 23.0 * 1_048_576.0;
 
-/// What must be left free for it: MPI takes more where there are many peers. The solver's own check of what fits
-/// counts this much.
+/// What a plan leaves free for it: MPI takes more where there are many peers and a network between them. The solver's own check
+/// of what fits counts half of this, so that what is planned fits.
 pub const RANK_BASE_MOST: f64 = 64.0 * 1_048_576.0;
 
 /// The alignment of work arrays that planned runs ask for, in doubles.

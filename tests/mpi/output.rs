@@ -4,7 +4,7 @@ use skt_hpl::outcome::Verdict;
 use skt_hpl::report::json::Run;
 
 use crate::dat::Dat;
-use crate::job::{Job, Ran};
+use crate::job::{Job, PROGRAM, Ran};
 use crate::patterns::{Expected, every_pattern_holds};
 
 fn lines_with<'t>(text: &'t str, what: &str) -> Vec<&'t str> {
@@ -30,6 +30,27 @@ fn measured() -> Dat {
         nbmins: vec![8],
         ..Dat::default()
     }
+}
+
+/// Settings that no flag gives come from somewhere: rank 0 says once from where, before anything is refused; under a supervisor,
+/// which has told it, nobody does.
+#[test]
+fn settings_from_elsewhere_are_told_once() {
+    let dat = Dat { grids: vec![(1, 2)], ..Dat::default() };
+    let ran = Job::tests(&dat).env("SKT_N", "40").env("OMP_NUM_THREADS", "7").run().expect_code(0);
+    let told = "skt-hpl: the environment sets SKT_PIN; in place of HPL.dat's: SKT_N\n";
+    assert_eq!(ran.err.matches(told).count(), 1, "{}", ran.told());
+    // Threads were asked for, so nobody wonders.
+    assert!(!ran.err.contains("OMP_NUM_THREADS"), "{}", ran.told());
+    let usual = || Job::of(PROGRAM.into(), 2).dat(&dat);
+    let ran = usual().env("OMP_NUM_THREADS", "7").run().expect_code(0);
+    let told = "skt-hpl: OMP_NUM_THREADS=7 is not looked at";
+    assert_eq!(ran.err.matches(told).count(), 1, "{}", ran.told());
+    let ran = usual().env("SKT_ENCODE", "helper").run().expect_code(1);
+    assert!(ran.err.contains("the environment sets"), "{}", ran.told());
+    assert!(ran.err.contains("encode is set by the variable SKT_ENCODE"), "{}", ran.told());
+    let ran = usual().env("SKT_RUN_ID", "t-told").env("SKT_JOB", "a").run().expect_code(0);
+    assert!(!ran.err.contains("the environment sets"), "{}", ran.told());
 }
 
 #[test]

@@ -162,6 +162,40 @@ fn kernels_that_round_differently_are_told_and_never_protected() {
     assert!(!ran.err.contains("would not round alike"), "{}", ran.told());
 }
 
+/// Of a sweep the tests that fit are run; what the nodes say of their memory may be overridden.
+#[test]
+fn tests_that_do_not_fit_are_skipped_and_the_others_run() {
+    let sweep = |ns: &[usize]| {
+        let dat = Dat { ns: ns.to_vec(), nbs: vec![64], grids: vec![(1, 2)], ..Dat::default() };
+        Job::tests(&dat).limit(LIMIT)
+    };
+    let huge = 3_000_000;
+    let ran = sweep(&[50, huge]).run().expect_code(6);
+    let line = format!(">>> skipped: N={huge} NB=64 P=1 Q=2: on ");
+    assert!(ran.out.contains(&line), "{}", ran.told());
+    assert!(ran.out.contains("the largest N that fits is"), "{}", ran.told());
+    assert!(ran.out.contains("1 tests completed and passed residual checks"), "{}", ran.told());
+    assert_eq!(ran.err.matches("1 of 2 tests need more memory").count(), 1, "{}", ran.told());
+    // Where nothing is left to run, and where a restart must judge alike, it is refused.
+    let ran = sweep(&[huge]).run().expect_code(1);
+    assert!(ran.err.contains("--memory-check off runs it all the same"), "{}", ran.told());
+    let domains = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(domains.path(), "rank:0 a\nrank:1 b\n").unwrap();
+    let protect =
+        ["--checkpoint", "5", "--job", "t-unfit", "--domains", domains.path().to_str().unwrap()];
+    let ran = sweep(&[50, huge]).args(&protect).run().expect_code(1);
+    assert!(ran.err.contains("too large for this node"), "{}", ran.told());
+    // No process can have so much: the test comes to it, and is skipped by what the system says.
+    for (how, told) in [("warn", 1), ("off", 0)] {
+        let beyond: &[&str] = &["sh", "-c", "ulimit -v 8000000; exec \"$0\" \"$@\""];
+        let ran = sweep(&[50, huge]).parts(&[(2, beyond)]).args(&["--memory-check", how]);
+        let ran = ran.run().expect_code(6);
+        assert!(ran.out.contains(&format!(">>> skipped: N={huge}")), "{}", ran.told());
+        assert!(!ran.out.contains("the largest N that fits"), "{}", ran.told());
+        assert_eq!(ran.err.matches("--memory-check warn").count(), told, "{}", ran.told());
+    }
+}
+
 /// A test whose memory cannot be had is skipped, the others run, and the end is no success: all tests were asked
 /// for. (The reference ends with 0; its harnesses count `0 tests skipped`.)
 #[test]

@@ -201,7 +201,7 @@ impl RankMemory {
 pub const RANK_BASE_BYTES: f64 = 23.0 * 1_048_576.0;
 
 /// What a plan leaves free for it: MPI takes more where there are many peers and a network between them. The solver's own check
-/// of what fits counts half of this, so that what is planned fits.
+/// of what fits counts less, so that what is planned fits.
 pub const RANK_BASE_MOST: f64 = 64.0 * 1_048_576.0;
 
 /// The alignment of work arrays that planned runs ask for, in doubles.

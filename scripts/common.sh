@@ -32,6 +32,21 @@ rust_is_enough() {
     found=$(rust_found) && version_ge "$found" "$(rust_wanted)"
 }
 
+# Where cargo puts what it builds from the repository's folder: a variable or a file of cargo's own may say another place than
+# target/, and a path that is not whole begins in that folder. Always whole.
+target_dir() {
+    local told=${CARGO_TARGET_DIR:-${CARGO_BUILD_TARGET_DIR:-}}
+    # Without cargo no file of it matters.
+    if [[ -z $told ]] && have cargo; then
+        told=$(cd "$root_dir" && cargo metadata --no-deps --offline --format-version 1 2>/dev/null |
+            sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p') || true
+    fi
+    (cd "$root_dir" && realpath -ms -- "${told:-target}")
+}
+
+# The program that `cargo build --release` leaves.
+release_program() { echo "$(target_dir)/release/skt-hpl"; }
+
 # Where scripts/setup.sh --with-openmpi5 puts Open MPI 5, beside the system's own MPI.
 openmpi5_dir() { echo "${OPENMPI5_DIR:-${XDG_DATA_HOME:-${HOME:-/root}/.local/share}/skt-hpl/openmpi5}"; }
 

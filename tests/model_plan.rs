@@ -10,10 +10,11 @@ use skt_hpl::input::dat_reader::{self, Given};
 use skt_hpl::input::memory_need::{self, Means};
 use skt_hpl::input::settings::Settings;
 use skt_hpl::input::sources::Layers;
+use skt_hpl::memory::Store;
 use skt_hpl::model::fit::{RateModel, fit, read};
 use skt_hpl::model::memory::{Method, RANK_BASE_MOST, Scope, Shape, rank_memory};
 use skt_hpl::model::planner::{
-    Advice, Inputs, Measured, Mtbf, calibration_sizes, even_groups, plan, squarest_grid,
+    Advice, Inputs, Measured, Mtbf, NamedRoom, calibration_sizes, even_groups, plan, squarest_grid,
     squarest_with_checksums, squarest_with_dedicated,
 };
 use skt_hpl::params::{Engine, Mapping, Rng, TestParams};
@@ -221,6 +222,7 @@ proptest! {
         let inputs = Inputs {
             nodes: int(0, 50), ranks_per_node: int(1, 10), cores: int(2, 100),
             memory: if small { 64.0 * GIB } else { floats[0] },
+            named: NamedRoom { posix: opt(24, 8), sysv: opt(25, 9) },
             reserve: opt(0, 1), peak_per_core: opt(1, 2), network: opt(2, 3), latency: opt(3, 4), copy: opt(4, 5),
             disk: opt(5, 6), mtbf: on(6).then_some(if on(7) { Mtbf::Node(floats[7]) } else { Mtbf::System(floats[7]) }),
             detect: opt(8, 8), restart: opt(9, 9), process_share: opt(17, 8).map(|s| s % 2.0), in_place: opt(18, 9), spares: on(10).then_some(ints[3]),
@@ -699,4 +701,49 @@ fn ranks_for_checksums_alone_are_set_aside() {
     let warnings = plan(&flat).unwrap().warnings.join("\n");
     let words = "13 ranks that compute only make a flat grid of 1 x 13; 12 ranks (3 x 4) may well be faster";
     assert!(warnings.contains(words), "{warnings}");
+}
+
+/// The size of /dev/shm bounds what lies there, whatever memory is free.
+#[test]
+fn named_memory_goes_where_there_is_room_for_it() {
+    let told = |posix: f64, sysv: f64, n| Inputs {
+        named: NamedRoom { posix: Some(posix * GIB), sysv: Some(sysv * GIB) },
+        n,
+        ..quick(2, 1, 16.0 * GIB)
+    };
+    let named = |p: &Advice| {
+        let rank = &p.plan.rank;
+        rank.matrix + rank.checkpoint + rank.checksums
+    };
+    let free = plan(&quick(2, 1, 16.0 * GIB)).unwrap();
+    assert!(free.warnings.iter().any(|w| w.contains("--shm")), "{:?}", free.warnings);
+
+    let roomy = plan(&told(16.0, 64.0, None)).unwrap();
+    assert_eq!((roomy.plan.store, roomy.plan.shape.n), (Store::Posix, free.plan.shape.n));
+    assert!(!roomy.skt_toml.contains("store"));
+    // A container's 64 MiB, and half of the memory as Debian mounts it: the whole problem, kept elsewhere.
+    for shm in [0.0625, 8.0] {
+        let advice = plan(&told(shm, 64.0, None)).unwrap();
+        assert_eq!((advice.plan.store, advice.plan.shape.n), (Store::SysV, free.plan.shape.n));
+        assert!(advice.skt_toml.contains("\nstore = \"sysv\"\n"), "{}", advice.skt_toml);
+        assert!(advice.warnings.iter().any(|w| w.contains("System V")), "{:?}", advice.warnings);
+    }
+    let small = plan(&told(8.0, 64.0, Some(8000))).unwrap();
+    assert_eq!(small.plan.store, Store::Posix);
+    // Neither has room for all: as much as the larger takes, and it is said why.
+    for (shm, sysv, store) in [(8.0, 0.0, Store::Posix), (1.0, 4.0, Store::SysV)] {
+        let advice = plan(&told(shm, sysv, None)).unwrap();
+        let most = f64::max(shm, sysv) * GIB;
+        assert_eq!(advice.plan.store, store);
+        assert!((0.95 * most..=most).contains(&named(&advice)), "{} of {most}", named(&advice));
+        let said = advice.warnings.join("\n");
+        assert!(said.contains("mount -o remount,size=") && said.contains("/dev/shm"), "{said}");
+    }
+    for (shm, sysv, n) in [(0.01, 0.0, None), (1.0, 0.5, Some(16_000))] {
+        let why = plan(&told(shm, sysv, n)).unwrap_err().to_string();
+        assert!(why.contains("/dev/shm") && why.contains("remount"), "{why}");
+    }
+    // Without saves nothing is kept.
+    let bare = Inputs { method: Some(Method::None), ..told(0.0, 0.0, None) };
+    assert_eq!(plan(&bare).unwrap().plan.store, Store::Posix);
 }

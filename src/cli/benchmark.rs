@@ -505,17 +505,17 @@ impl Job<'_> {
             }
         }
         set_phase("telling the end");
-        // A wrong solution is worse news than a test that was not run.
-        let exit = |[failed, skipped]: [u64; 2]| match (failed, skipped) {
-            (0, 0) => Exit::Passed,
-            (0, _) => Exit::Environment,
+        // A wrong solution is worse news than a test that was not run, or a result that is not where it should be.
+        let exit = |[failed, skipped, unwritten]: [u64; 3]| match (failed, skipped, unwritten) {
+            (0, 0, 0) => Exit::Passed,
+            (0, ..) => Exit::Environment,
             _ => Exit::ResidualFailed,
         };
-        let mut failed = [0u64; 2];
+        let mut failed = [0u64; 3];
         if let Some(reports) = &mut self.kept.reports {
-            reports.end();
+            let unwritten = u64::from(!reports.end());
             let counts = reports.counts();
-            failed = [counts.failed as u64, counts.skipped as u64];
+            failed = [counts.failed as u64, counts.skipped as u64, unwritten];
             if own_run_id().is_some() {
                 // Whatever happens from here on costs nothing any more.
                 let printed = self.kept.progress_bytes + reports.printed(&loaded.dat);

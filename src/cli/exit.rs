@@ -45,7 +45,7 @@ impl Exit {
             Exit::Unrecoverable => "more was lost than can be recovered; the memory is kept",
             Exit::NoSharedMemory => "shared memory cannot be allocated",
             Exit::Environment => {
-                "the launcher or the environment cannot be used, or had no memory for a test"
+                "the launcher or the environment cannot be used, or had no memory for a test or no room for results"
             }
             Exit::Suspect => "burnin: a node or a link is slower than its peers, or computes wrong",
             Exit::Stopped => "stopped on request; can be resumed",

@@ -1,5 +1,8 @@
 //! What rank 0 writes: the results as HPL's text and as JSON, and words about them beside.
 //!
+//! What cannot be written ends nothing: it is said once, results go to standard error from then on, and the run ends with a
+//! status that tells.
+//!
 //! Where ranks may be lost, another one may have to go on with the reports: it takes the earlier tests in again, as they are
 //! kept in memory, but says nothing twice.
 
@@ -11,7 +14,7 @@ use super::exit::Exit;
 use super::replacement::listed;
 use super::say;
 use crate::blas::Library;
-use crate::comm::{World, die};
+use crate::comm::World;
 use crate::input::Loaded;
 use crate::input::hpl_dat::{HplDat, Output};
 use crate::input::memory_need::human;
@@ -36,7 +39,13 @@ pub struct Reports {
     out: Counted<Box<dyn Write>>,
     /// What `out` goes to, if that is a file.
     file: Option<File>,
+    /// Its name, for people.
+    place: String,
     text: TextReport,
+    /// The text of all results taken in, for where it turns out at the end that they did not get to the file.
+    results: Vec<u8>,
+    /// What was said to be not written: the text, the document.
+    unwritten: [bool; 2],
     json: Option<JsonLog>,
     engines: Engines,
     /// Tests that have been taken in, the first of all.
@@ -89,7 +98,22 @@ impl Reports {
             }
         };
         text.begin(&mut out, &echo(dat)).map_err(|e| format!("cannot write: {e}"))?;
-        Ok(Self { out, file, text, json, engines: about.common.engines.clone(), tests: 0 })
+        let place = match &dat.output {
+            Output::Stdout => "standard output".to_owned(),
+            Output::Stderr => "standard error".to_owned(),
+            Output::File(path) => path.display().to_string(),
+        };
+        Ok(Self {
+            out,
+            file,
+            place,
+            text,
+            results: Vec::new(),
+            unwritten: [false; 2],
+            json,
+            engines: about.common.engines.clone(),
+            tests: 0,
+        })
     }
 
     /// Takes the next test in, and tells it unless somebody else has told so many `already`.
@@ -103,7 +127,8 @@ impl Reports {
         let told = self.tests < already;
         let engine = self.engines.of(params).name();
         self.out.mute = told && self.file.is_none();
-        let written = match outcome {
+        let mut text = Vec::new();
+        let document = match outcome {
             Ok(outcome) => {
                 if !told {
                     if timing {
@@ -112,20 +137,18 @@ impl Reports {
                     tell_protection(outcome);
                     tell_checksums(outcome);
                 }
-                let text = self.text.finished(&mut self.out, params, outcome);
-                text.and_then(|()| {
-                    self.json.as_mut().map_or(Ok(()), |j| j.finished(params, engine, outcome))
-                })
+                self.text.finished(&mut text, params, outcome).expect("memory takes all");
+                self.json.as_mut().map_or(Ok(()), |j| j.finished(params, engine, outcome))
             }
             Err(why) => {
-                let text = self.text.skipped(&mut self.out, params, why);
-                text.and_then(|()| {
-                    self.json.as_mut().map_or(Ok(()), |j| j.skipped(params, engine, why))
-                })
+                self.text.skipped(&mut text, params, why).expect("memory takes all");
+                self.json.as_mut().map_or(Ok(()), |j| j.skipped(params, engine, why))
             }
         };
-        if let Err(error) = written {
-            cannot_write(&error);
+        self.tell(&text);
+        self.results.append(&mut text);
+        if let Err(error) = document {
+            self.say_of_document(&error);
         }
         self.tests += 1;
         self.out.mute = false;
@@ -140,23 +163,65 @@ impl Reports {
         if dat.output == Output::Stdout { self.out.bytes } else { 0 }
     }
 
-    /// All is told, and on disk where it goes to files.
-    pub fn end(&mut self) {
+    /// All is told, and on disk where it goes to files. Whether all that was to be written is.
+    pub fn end(&mut self) -> bool {
         self.out.mute = false;
-        if let Err(error) = self.write_end() {
-            cannot_write(&error);
+        let mut text = Vec::new();
+        self.text.end(&mut text).expect("memory takes all");
+        self.tell(&text);
+        if let (Some(file), false) = (&self.file, self.unwritten[0])
+            && let Err(error) = on_disk(file)
+        {
+            self.say_of_text(&error);
+            let _ = io::stderr().write_all(&[&self.results[..], &text].concat());
+        }
+        let mut whole = !self.unwritten[0];
+        // It has all tests in it, those that could not be written when they ended as well.
+        if let Some(Err(error)) = self.json.take().map(JsonLog::complete) {
+            self.say_of_document(&error);
+            whole = false;
+        }
+        whole
+    }
+
+    /// Writes a part of the text, or tells it on standard error where it cannot be written any more.
+    fn tell(&mut self, text: &[u8]) {
+        if !self.unwritten[0] {
+            let written = self.out.write_all(text).and_then(|()| self.out.flush());
+            let Err(error) = written else { return };
+            self.say_of_text(&error);
+        }
+        if !self.out.mute {
+            // Where that cannot be written either, nobody can be told.
+            let _ = io::stderr().write_all(text);
         }
     }
 
-    fn write_end(&mut self) -> io::Result<()> {
-        self.text.end(&mut self.out)?;
-        if let Some(file) = &self.file {
-            file.sync_all()?;
+    fn say_of_text(&mut self, error: &io::Error) {
+        self.unwritten[0] = true;
+        say(format_args!(
+            "the results cannot be written to {}: {error}. They follow here, those of tests still to come as well; the run \
+             will end with status {}",
+            self.place,
+            Exit::Environment.code()
+        ));
+    }
+
+    fn say_of_document(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.unwritten[1], true) {
+            say(format_args!(
+                "{error}. It is tried again after each test; if it is not there at the end, that ends with status {}",
+                Exit::Environment.code()
+            ));
         }
-        match self.json.take() {
-            Some(json) => json.complete().map(|_| ()),
-            None => Ok(()),
-        }
+    }
+}
+
+/// Waits until the file is on disk. What is no file, such as a pipe or /dev/null, has none.
+fn on_disk(file: &File) -> io::Result<()> {
+    match file.sync_all() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        other => other,
     }
 }
 
@@ -311,9 +376,4 @@ fn echo(dat: &HplDat) -> Echo<'_> {
         align: dat.align,
         threshold: dat.threshold,
     }
-}
-
-/// Results that cannot be written are lost: say so and end, rather than compute on for nothing.
-fn cannot_write(error: &io::Error) -> ! {
-    die(i32::from(Exit::Environment.code()), &format!("the results cannot be written: {error}"))
 }

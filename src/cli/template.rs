@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::exit::{Exit, Refusal};
+use crate::supervise::start::launcher::Launcher;
 
 /// Where this program is, for whoever starts it once more.
 pub fn own_program() -> Result<PathBuf, Refusal> {
@@ -17,6 +18,19 @@ pub fn words(launcher: &str, ranks: usize, per_node: usize) -> Vec<String> {
         word.replace("{ranks}", &ranks.to_string()).replace("{per_node}", &per_node.to_string())
     };
     launcher.split_whitespace().map(fill).collect()
+}
+
+/// The same for a script that root will start, in the words of Open MPI's launcher: it refuses root unless it is told.
+pub fn for_root(mut words: Vec<String>) -> Vec<String> {
+    const FLAG: &str = "--allow-run-as-root";
+    let name = words.first().and_then(|first| Path::new(first).file_name()?.to_str());
+    let known =
+        Launcher::Openmpi.programs().iter().chain(&["mpiexec", "mpiexec.openmpi", "prterun"]);
+    if known.into_iter().any(|known| name == Some(*known)) && !words.iter().any(|word| word == FLAG)
+    {
+        words.insert(1, FLAG.into());
+    }
+    words
 }
 
 /// What starts `program` by these words; its arguments are still to come.
@@ -53,6 +67,19 @@ mod tests {
     fn launchers_get_their_numbers() {
         let words = words("srun -n {ranks} --ntasks-per-node={per_node}", 8, 2);
         assert_eq!(words, ["srun", "-n", "8", "--ntasks-per-node=2"]);
+    }
+
+    #[test]
+    fn open_mpi_is_told_of_root() {
+        let told = |launcher: &str| for_root(words(launcher, 2, 2)).join(" ");
+        assert_eq!(told("mpirun -np {ranks}"), "mpirun --allow-run-as-root -np 2");
+        assert_eq!(
+            told("/opt/o/bin/mpirun.openmpi -np 2"),
+            "/opt/o/bin/mpirun.openmpi --allow-run-as-root -np 2"
+        );
+        for other in ["srun -n 2", "mpirun --allow-run-as-root -np 2", ""] {
+            assert_eq!(told(other), other);
+        }
     }
 
     #[test]

@@ -6,11 +6,18 @@ use std::time::Instant;
 use super::node_facts::Processor;
 use crate::cores;
 use crate::memory::room;
+use crate::model::planner::NamedRoom;
 use crate::topology::{Layout, Topology};
 
 /// Bytes that can be taken without swapping, a container's limit included.
 pub fn memory() -> Option<f64> {
     room::available_bytes().map(|b| b as f64)
+}
+
+/// Bytes of named memory that can be taken, by where it may lie.
+pub fn named_room() -> NamedRoom {
+    let known = |bytes: Option<u64>| bytes.map(|b| b as f64);
+    NamedRoom { posix: known(room::shm_bytes()), sysv: known(room::sysv_bytes()) }
 }
 
 /// How many ranks suit the cores that this process may use, and how many threads each.

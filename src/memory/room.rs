@@ -3,7 +3,9 @@
 //!
 //! A container or a batch job is often limited far below the machine; past that limit the kernel ends a process
 //! where a full machine would refuse, so nothing may be taken that the smaller figure does not allow. Asked by
-//! `depot`, `sysv`, the agents and the check before a test. The judging is a pure function of the files' text.
+//! `depot`, `sysv`, the agents and the check before a test. What named memory is bounded by besides, /dev/shm's size and
+//! the kernel's limits of System V shared memory, is asked by whoever plans a run. The judging is a pure function of the
+//! files' text.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,6 +16,36 @@ use crate::topology::read_list;
 /// Bytes that can still be allocated, or `None` where the system does not say.
 pub fn available_bytes() -> Option<u64> {
     available_under(Path::new("/"))
+}
+
+/// Bytes that /dev/shm has room for by its own size, which may be far less than the memory, or more. `None` where there is
+/// no such file system.
+pub fn shm_bytes() -> Option<u64> {
+    let fs = nix::sys::statvfs::statvfs("/dev/shm").ok()?;
+    Some(fs.blocks_available() * fs.fragment_size())
+}
+
+/// Bytes of System V shared memory that the kernel's limits leave, `None` where there is no such memory. By default they
+/// leave more than any machine has.
+pub fn sysv_bytes() -> Option<u64> {
+    sysv_left(&|path: &Path| fs::read_to_string(Path::new("/").join(path)).ok())
+}
+
+/// The same, from what `read` says each file holds. The limit of one segment counts for all together: how many there will
+/// be is not known here, and a machine that limits them at all limits them to a few megabytes.
+fn sysv_left(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
+    // Pages and bytes of the default multiply to more than 64 bits hold.
+    let limit = |name: &str| -> Option<u128> {
+        read(&Path::new("proc/sys/kernel").join(name))?.trim().parse().ok()
+    };
+    let table = read(Path::new("proc/sysvipc/shm"))?;
+    let used: u128 = table
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_whitespace().nth(3)?.parse::<u128>().ok())
+        .sum();
+    let left = (limit("shmall")? * 4096).saturating_sub(used);
+    Some(u64::try_from(left.min(limit("shmmax")?)).unwrap_or(u64::MAX))
 }
 
 /// The same, with the system's files below `root`.
@@ -253,7 +285,30 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn system_v_shared_memory_has_what_its_limits_leave() {
+        let left = |max: &str, all: &str, table: &str| {
+            let files = [
+                ("proc/sys/kernel/shmmax", max),
+                ("proc/sys/kernel/shmall", all),
+                ("proc/sysvipc/shm", table),
+            ];
+            let dir = tree(&files);
+            sysv_left(&|path: &Path| fs::read_to_string(dir.path().join(path)).ok())
+        };
+        let head = "       key      shmid perms                  size  cpid  lpid nattch\n";
+        let unlimited = "18446744073692774399\n";
+        assert!(left(unlimited, unlimited, head).is_some_and(|bytes| bytes > 1 << 60));
+        assert_eq!(left("33554432\n", unlimited, head), Some(32 << 20));
+        let one =
+            format!("{head}         1          0  1600               1048576   100   100      0\n");
+        assert_eq!(left(unlimited, "1024\n", &one), Some(3 << 20));
+        assert_eq!(left(unlimited, "100\n", &one), Some(0));
+        assert_eq!(sysv_left(&|_: &Path| None), None);
+    }
+
+    #[test]
     fn this_machine_answers() {
+        assert!(shm_bytes().is_some() && sysv_bytes().is_some());
         assert!(available_bytes().is_some_and(|bytes| bytes > 0));
     }
 }

@@ -1,5 +1,8 @@
 //! Whatever happens to one rank ends the job, soon, and not with success.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -40,7 +43,7 @@ fn a_killed_rank_ends_the_job() {
     }
 }
 
-/// A full disk under the results: they would be lost, so the run ends at once.
+/// A full disk under the head of the results: nothing is computed yet, so the run ends at once.
 #[test]
 fn results_that_cannot_be_written_end_the_job() {
     let dat = Dat { file: "/dev/full".into(), device: 8, grids: vec![(2, 2)], ..Dat::default() };
@@ -49,6 +52,77 @@ fn results_that_cannot_be_written_end_the_job() {
     assert!(ran.err.contains("cannot write"), "{}", ran.told());
     assert!(ran.err.contains("No space left on device"), "{}", ran.told());
     assert!(!ran.file("run.json").contains("\"complete\": true"));
+}
+
+/// A pipe for the results in a folder of its own, and what reads from it: `then` when the head has come, and is given the rest.
+fn piped<T: Send + 'static>(
+    then: impl FnOnce(BufReader<File>) -> T + Send + 'static,
+) -> (tempfile::TempDir, String, JoinHandle<T>) {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("results");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let name = pipe.to_str().unwrap().to_owned();
+    let reader = std::thread::spawn(move || {
+        let mut lines = BufReader::new(File::open(pipe).unwrap());
+        let mut line = String::new();
+        while !line.contains("A test has passed if") {
+            line.clear();
+            assert_ne!(lines.read_line(&mut line).unwrap(), 0, "the head ends");
+        }
+        then(lines)
+    });
+    (dir, name, reader)
+}
+
+/// The tests of a sweep; the first takes long enough for whoever has read the head to do something.
+fn sweep() -> Dat {
+    Dat { ns: vec![1200, 90, 60], nbs: vec![16], grids: vec![(1, 2)], ..Dat::default() }
+}
+
+/// Results that cannot be written any more are told on standard error, the tests still to come are run, the JSON document gets
+/// all of them, and the status says that something is missing.
+#[test]
+fn results_that_cannot_be_written_are_told_and_end_nothing() {
+    let (_dir, pipe, reader) = piped(drop);
+    let ran = Job::tests(&sweep()).args(&["--output", &pipe]).run().expect_code(6);
+    reader.join().unwrap();
+    let said = format!("the results cannot be written to {pipe}: Broken pipe");
+    assert_eq!(ran.err.matches(&said).count(), 1, "{}", ran.told());
+    for n in ["1200", "90", "60"] {
+        let told = |line: &&str| line.starts_with("WR") && line.contains(&format!(" {n} "));
+        assert_eq!(ran.err.lines().filter(told).count(), 1, "{n}: {}", ran.told());
+    }
+    assert_eq!(ran.err.matches("PASSED").count(), 3, "{}", ran.told());
+    assert!(ran.err.contains("3 tests completed and passed"), "{}", ran.told());
+    let run = ran.json();
+    assert!(run.complete && run.tests.len() == 3, "{}", ran.told());
+}
+
+/// A document that cannot be written is said once, the text is told to its end, and the status says that something is missing.
+#[test]
+fn a_document_that_cannot_be_written_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let document = folder.path().join("run.json").to_str().unwrap().to_owned();
+    let (_dir, pipe, reader) = piped(move |mut lines| {
+        folder.close().unwrap();
+        let mut rest = String::new();
+        lines.read_to_string(&mut rest).unwrap();
+        rest
+    });
+    let job = Job::new(2).dat(&sweep()).args(&["--output", &pipe, "--json", &document]);
+    let ran = job.run().expect_code(6);
+    let rest = reader.join().unwrap();
+    assert_eq!(rest.matches("PASSED").count(), 3, "{rest}");
+    assert!(rest.contains("End of Tests."), "{rest}");
+    let said = format!("cannot write the JSON file {document}: No such file");
+    assert_eq!(ran.err.matches(&said).count(), 1, "{}", ran.told());
+    assert!(!ran.err.contains("PASSED"), "{}", ran.told());
+}
+
+/// What is no file has nothing to be waited for.
+#[test]
+fn results_may_go_to_a_device() {
+    Job::new(2).dat(&sweep()).args(&["--output", "/dev/null"]).run().expect_code(0);
 }
 
 /// What is found out before anything runs is said once, by rank 0, and all ranks agree on the code.

@@ -12,7 +12,7 @@ use crate::cores;
 use crate::input::settings;
 use crate::model::memory::{Method, Scope};
 use crate::model::nonstop::Columns;
-use crate::model::planner::{Inputs, Mtbf};
+use crate::model::planner::{Inputs, Mtbf, NamedRoom};
 use crate::topology::{Layout, Topology};
 use crate::units::{bytes, bytes_per_second, seconds, seconds_or_none, show_bytes};
 
@@ -43,6 +43,16 @@ pub struct PlanFlags {
     /// Memory of each node
     #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = MACHINE)]
     pub(super) memory: Option<f64>,
+
+    /// Room in /dev/shm of each node; what it has too little for goes to System V shared memory [default: this machine's,
+    /// where its memory is taken, too]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = MACHINE)]
+    pub(super) shm: Option<f64>,
+
+    /// So many of the plan's nodes are on this machine, each with its part of the memory and of the room in /dev/shm
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100_000),
+          conflicts_with = "memory", help_heading = MACHINE)]
+    pub(super) nodes_here: u64,
 
     /// Part of it to leave to the system [default: 5 %, at least 512 MiB]
     #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = MACHINE)]
@@ -258,13 +268,23 @@ pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<In
                     "this machine does not tell its memory; say it with --memory".into(),
                 )
             })?;
+            let (memory, of) = match flags.nodes_here {
+                1 => (memory, ""),
+                here => (memory / here as f64, "its part of "),
+            };
             warnings.push(format!(
-                "{} of memory a node: what is free on this machine now (--memory)",
+                "{} of memory a node: {of}what is free on this machine now (--memory)",
                 show_bytes(memory)
             ));
             memory
         }
     };
+    // What this machine has room for says nothing of nodes with another memory.
+    let here = match flags.memory {
+        Some(_) => NamedRoom::default(),
+        None => this_machine::named_room().among(flags.nodes_here),
+    };
+    let named = NamedRoom { posix: flags.shm.or(here.posix), ..here };
     let peak = flags.peak_per_core.map(|g| g * 1e9).or_else(|| {
         // Only of use when the nodes are like this one.
         (flags.cores.is_none()).then(this_machine::peak_per_core).flatten()
@@ -274,6 +294,7 @@ pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<In
         ranks_per_node,
         cores,
         memory,
+        named,
         reserve: flags.reserve,
         peak_per_core: peak,
         network: flags.network,

@@ -31,7 +31,7 @@ use crate::units::{seconds, show_seconds};
 /// Durations are written `90s`, `20min`, `2h`.
 #[derive(Debug, Args)]
 pub struct TuneFlags {
-    /// Order of the matrix [default: what fills four fifths of the free memory]
+    /// Order of the matrix [default: what fills four fifths of the free memory; of a search that goes on, the one it began with]
     #[arg(short, long, value_name = "N", help_heading = "The problem")]
     n: Option<usize>,
 
@@ -126,6 +126,7 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
             Refusal(Exit::Environment, format!("cannot make {}: {e}", dir.display()))
         })?;
         let kept = begin(flags, dir, domain, wanted)?;
+        let wanted = kept.n;
         let table = Table::new(flags.budget);
         let mut jobs = Jobs::new(kept, dir, program.clone(), table);
         if wanted > jobs.kept.domain.n {
@@ -143,10 +144,14 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
         jobs.kept.tuned = Some(tuned.clone());
         jobs.save().map_err(|why| Refusal(Exit::Environment, why))?;
         let engine = jobs.engine_of(&tuned.best);
-        let mut text = json_flag::answer(&flags.json, &tuned, || report(&tuned, wanted, &engine))?;
+        // Nobody asked for this very N: one of whole blocks will do.
+        let nb = tuned.best.test.nb;
+        let whole = if flags.n.is_none() { wanted - wanted % nb } else { wanted };
+        let n = if whole == 0 { wanted } else { whole };
+        let mut text = json_flag::answer(&flags.json, &tuned, || report(&tuned, n, &engine))?;
         let document_alone = json_flag::instead(&flags.json);
         if flags.write.is_some() {
-            let names = write(dir, &tuned, wanted, &jobs.kept.launcher, &program, domain.nodes)?;
+            let names = write(dir, &tuned, n, &jobs.kept.launcher, &program, domain.nodes)?;
             if !document_alone {
                 text += &format!("\nWritten to {}: {}\n", dir.display(), names.join(", "));
             }
@@ -154,7 +159,7 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
             text += &format!(
                 "\nStart it with\n  {}\nand this HPL.dat (--write DIR writes all of it):\n\n{}",
                 launch_text(&jobs.kept.launcher, &tuned.best, domain.nodes, &program),
-                dat(&tuned, wanted)
+                dat(&tuned, n)
             );
         }
         Ok(text)
@@ -274,18 +279,100 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
     };
     let kept: Kept =
         serde_json::from_slice(&text).map_err(|error| told(&format!("cannot be read: {error}")))?;
-    let same = Kept { measured: Vec::new(), tuned: None, ..fresh };
-    if (&kept.domain, &kept.launcher, kept.n) != (&same.domain, &same.launcher, same.n) {
-        return Err(told("is of a search among other things"));
+    let mut asked = fresh;
+    if flags.n.is_none() {
+        // What fills the memory is another N at any moment; the search goes on with the one it has.
+        (asked.n, asked.domain.n) = (kept.n, kept.domain.n);
+    }
+    let other = differences(&kept, &asked);
+    if !other.is_empty() {
+        return Err(told(&format!("is of a search among other things ({})", other.join("; "))));
     }
     if !kept.measured.is_empty() {
         let spent: f64 = kept.measured.iter().map(|m| m.spent).sum();
         eprintln!(
-            "skt-hpl tune: going on: {} measurements of {} are in {}",
+            "skt-hpl tune: going on with N = {}: {} measurements of {} are in {}",
+            kept.n,
             kept.measured.len(),
             show_seconds(spent),
             file.display()
         );
     }
     Ok(Kept { tuned: None, ..kept })
+}
+
+/// In what a kept search is another than the one that is asked for, by the flags that say it.
+fn differences(kept: &Kept, asked: &Kept) -> Vec<String> {
+    let (was, is) = (&kept.domain, &asked.domain);
+    let list = |numbers: &[usize]| {
+        let words: Vec<String> = numbers.iter().map(usize::to_string).collect();
+        words.join(",")
+    };
+    let nbs = |domain: &Domain| {
+        format!("{}{}", list(&domain.nbs), if domain.nb_is_free { " and others" } else { "" })
+    };
+    let grids = |domain: &Domain| match domain.grids.is_empty() {
+        true => "any".to_owned(),
+        false => {
+            let words: Vec<String> = domain.grids.iter().map(|(p, q)| format!("{p}x{q}")).collect();
+            words.join(",")
+        }
+    };
+    let blas = |domain: &Domain| {
+        let words: Vec<&str> = domain.blas.iter().flatten().map(String::as_str).collect();
+        if words.is_empty() { "the linked one".to_owned() } else { words.join(",") }
+    };
+    let rows = [
+        ("-n", kept.n.to_string(), asked.n.to_string()),
+        ("N of the trials, by --budget", was.n.to_string(), is.n.to_string()),
+        ("--nodes", was.nodes.to_string(), is.nodes.to_string()),
+        ("--cores", was.cores.to_string(), is.cores.to_string()),
+        ("--ranks-per-node", list(&was.ranks_per_node), list(&is.ranks_per_node)),
+        ("--nb", nbs(was), nbs(is)),
+        ("-p and -q", grids(was), grids(is)),
+        ("--blas", blas(was), blas(is)),
+        ("--launch-command", kept.launcher.clone(), asked.launcher.clone()),
+    ];
+    let differ = rows.into_iter().filter(|(_, was, is)| was != is);
+    differ.map(|(what, was, is)| format!("{what}: {was} there, {is} now")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every field of a domain that can be another is told; one that was forgotten would be gone on with.
+    #[test]
+    fn what_differs_is_named() {
+        let kept = |domain: Domain| Kept {
+            domain,
+            launcher: "mpirun -np {ranks}".into(),
+            n: 12_000,
+            measured: Vec::new(),
+            tuned: None,
+        };
+        let plain = || Domain::of_cores(2);
+        let is = |other: Kept| differences(&kept(plain()), &other);
+        assert!(is(kept(plain())).is_empty());
+        let cases = [
+            (Domain { n: 9000, ..plain() }, "N of the trials, by --budget: 12000 there, 9000 now"),
+            (Domain { nodes: 2, ..plain() }, "--nodes: 1 there, 2 now"),
+            (Domain { cores: 3, ..plain() }, "--cores: 2 there, 3 now"),
+            (Domain { ranks_per_node: vec![7], ..plain() }, "7 now"),
+            (Domain { nbs: vec![20], ..plain() }, "--nb: "),
+            (Domain { nb_is_free: false, ..plain() }, "and others there"),
+            (Domain { grids: vec![(1, 2)], ..plain() }, "-p and -q: any there, 1x2 now"),
+            (
+                Domain { blas: vec![None, Some("x.so".into())], ..plain() },
+                "--blas: the linked one there, x.so now",
+            ),
+        ];
+        for (domain, words) in cases {
+            let told = is(kept(domain));
+            assert!(told.len() == 1 && told[0].contains(words), "{words}: {told:?}");
+        }
+        assert_eq!(is(Kept { n: 1, ..kept(plain()) }), ["-n: 12000 there, 1 now"]);
+        let told = is(Kept { launcher: "srun".into(), ..kept(plain()) });
+        assert_eq!(told, ["--launch-command: mpirun -np {ranks} there, srun now"]);
+    }
 }

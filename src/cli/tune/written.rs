@@ -4,10 +4,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use nix::unistd::geteuid;
+
 use super::jobs::KEPT;
 use crate::cli::exit::{Exit, Refusal};
+use crate::cli::launchers::mpi_library;
 use crate::cli::template;
 use crate::model::hpl_dat::hpl_dat;
+use crate::supervise::start::launcher::Launcher;
 use crate::supervise::talk::shell::{quote, quote_all};
 use crate::tune::picture;
 use crate::tune::search::Tuned;
@@ -17,18 +21,31 @@ use crate::tune::space::{Candidate, Layout};
 pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Path) -> String {
     let Layout { ranks_per_node, threads, blas } = &best.layout;
     let mut words = template::words(launcher, nodes * ranks_per_node, *ranks_per_node);
+    // The jobs that measured were root's as well, and were told by a variable that nobody else has.
+    if geteuid().is_root() && Launcher::of_library(&mpi_library()) == Some(Launcher::Openmpi) {
+        words = template::for_root(words);
+    }
     words.push(program.to_string_lossy().into_owned());
     words.extend(["--threads".to_owned(), threads.to_string()]);
     words.extend(blas.iter().flat_map(|blas| ["--blas".to_owned(), blas.clone()]));
     quote_all(&words)
 }
 
-/// The same as a job of Slurm's, wherever it is handed in: HPL.dat lies in `dir`.
-fn job_text(launch: &str, nodes: usize, layout: &Layout, dir: &Path) -> String {
+/// Minutes to ask a batch system for, where a run of order `n` is wanted: the time of the factorisation of what was timed,
+/// carried over, with half as much again, and ten minutes for all that is not factorisation.
+fn minutes(tuned: &Tuned, n: usize) -> u64 {
+    let larger = (n as f64 / tuned.best.test.n as f64).powi(3);
+    (1.5 * tuned.seconds * larger / 60.0 + 10.0).ceil() as u64
+}
+
+/// The same as a job of Slurm's, wherever it is handed in: HPL.dat lies in `dir`. Partitions that have a limit refuse a job that
+/// says none.
+fn job_text(launch: &str, nodes: usize, layout: &Layout, dir: &Path, minutes: u64) -> String {
     let Layout { ranks_per_node, threads, .. } = layout;
     format!(
         "#!/bin/bash\n#SBATCH --job-name=hpl\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node={ranks_per_node}\n\
-         #SBATCH --cpus-per-task={threads}\n#SBATCH --exclusive\n#SBATCH --time=UNLIMITED\n\
+         #SBATCH --cpus-per-task={threads}\n#SBATCH --exclusive\n\
+         # The time that tune expects, half as much again, and ten minutes; in minutes.\n#SBATCH --time={minutes}\n\
          # Modules that the launcher needs go here.\ncd {} || exit 1\nexec {launch}\n",
         quote(&dir.to_string_lossy())
     )
@@ -57,7 +74,7 @@ pub fn write(
         "#!/bin/sh\n# Starts the run that skt-hpl tune found, in this folder.\ncd \"$(dirname \"$0\")\" || exit 1\nexec {launch} \"$@\"\n"
     );
     let whole = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-    let job = job_text(&launch, nodes, &tuned.best.layout, &whole);
+    let job = job_text(&launch, nodes, &tuned.best.layout, &whole, minutes(tuned, n));
     let files = [
         ("HPL.dat", dat(tuned, n)),
         ("skt.toml", settings),
@@ -82,7 +99,7 @@ pub fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::tune::table::tests::candidate;
+    use crate::cli::tune::table::tests::{candidate, tuned};
     use crate::supervise::talk::shell::split_words;
 
     #[test]
@@ -90,12 +107,20 @@ mod tests {
         let layout = candidate(256).layout;
         let blas = Layout { blas: Some("libmkl_rt.so".into()), ..layout };
         let text = launch_text(
-            "mpirun -np {ranks}",
+            "/own/launcher -np {ranks}",
             &Candidate { layout: blas, ..candidate(256) },
             1,
             Path::new("/bin/skt-hpl"),
         );
-        assert_eq!(text, "mpirun -np 2 /bin/skt-hpl --threads 3 --blas libmkl_rt.so");
+        assert_eq!(text, "/own/launcher -np 2 /bin/skt-hpl --threads 3 --blas libmkl_rt.so");
+    }
+
+    #[test]
+    fn a_job_asks_for_the_time_it_takes_and_some_more() {
+        let found = Tuned { seconds: 600.0, ..tuned() };
+        let n = found.best.test.n;
+        assert_eq!(minutes(&found, n), 25);
+        assert_eq!(minutes(&found, 2 * n), 130);
     }
 
     #[test]
@@ -103,11 +128,15 @@ mod tests {
         let layout = candidate(256).layout;
         let blas = Layout { blas: Some("/opt/a b/libx.so".into()), ..layout.clone() };
         let best = Candidate { layout: blas, ..candidate(256) };
-        let text = launch_text("mpirun -np {ranks}", &best, 1, Path::new("/home/me/a run/$x"));
+        let text = launch_text("launcher -np {ranks}", &best, 1, Path::new("/home/me/a run/$x"));
         let read = split_words(&text).unwrap();
         assert_eq!(read[3], "/home/me/a run/$x", "{text}");
         assert_eq!(read[7], "/opt/a b/libx.so", "{text}");
-        let job = job_text(&text, 1, &layout, Path::new("/home/me/my tuning"));
-        assert!(job.contains("\ncd '/home/me/my tuning' || exit 1\nexec mpirun -np 2 '"), "{job}");
+        let job = job_text(&text, 1, &layout, Path::new("/home/me/my tuning"), 25);
+        assert!(
+            job.contains("\ncd '/home/me/my tuning' || exit 1\nexec launcher -np 2 '"),
+            "{job}"
+        );
+        assert!(job.contains("\n#SBATCH --time=25\n") && !job.contains("UNLIMITED"), "{job}");
     }
 }

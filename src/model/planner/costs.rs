@@ -43,8 +43,13 @@ impl Machine<'_> {
         Ok(rank.total() * self.inputs.ranks_per_node as f64)
     }
 
-    /// Whether order `n` fits a node.
+    /// Whether order `n` fits a node, with a place for what outlives its ranks.
     pub(super) fn fits(&self, n: u64, choice: &Choice) -> Result<bool> {
+        Ok(self.fits_memory(n, choice)? && self.has_place(self.named(n, choice)?))
+    }
+
+    /// Whether its memory alone is enough.
+    pub(super) fn fits_memory(&self, n: u64, choice: &Choice) -> Result<bool> {
         let most = (RANK_BASE_MOST - RANK_BASE_BYTES) * self.inputs.ranks_per_node as f64;
         Ok(self.node_memory(self.shape(n, choice), choice)? + most <= self.budget)
     }

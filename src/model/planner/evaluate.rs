@@ -19,6 +19,7 @@ use crate::bisection::last_that_holds;
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::level2::EVERY_DEFAULT_S;
 use crate::lu::DEPTH_IN_STEPS;
+use crate::memory::Store;
 use crate::units::{HOUR_S, show_bytes, show_seconds};
 
 /// Share of a time limit that is planned for: start, generation and verification take the rest.
@@ -49,6 +50,8 @@ pub struct Plan {
     /// Of the fullest rank, and of a node against what it may take.
     pub rank: RankMemory,
     pub node_memory: f64,
+    /// Where what outlives a process lies.
+    pub store: Store,
     pub node_budget: f64,
     pub rate: RateModel,
     /// Without saves and failures.
@@ -189,6 +192,11 @@ impl Machine<'_> {
         // More rows than the whole machine's memory holds need not be tried.
         let ceiling = (self.budget * inputs.nodes as f64 / 8.0).sqrt().min(1e12) as u64 + 1;
         let most = self.largest(ceiling, choice, |n| Ok(n == 0 || self.fits(n, choice)?))?;
+        if most == 0
+            && self.largest(ceiling, choice, |n| Ok(n == 0 || self.fits_memory(n, choice)?))? > 0
+        {
+            return Err(ModelError::DoesNotFit(format!("no matrix fits: {}", self.more_room())));
+        }
         if most == 0 {
             return Err(ModelError::DoesNotFit(format!(
                 "no matrix fits: a node may take {}, and {} of ranks alone need {}; use fewer ranks per node \
@@ -200,6 +208,13 @@ impl Machine<'_> {
         }
         let n = match inputs.n {
             Some(n) if self.fits(n, choice)? => n,
+            Some(n) if self.fits_memory(n, choice)? => {
+                return Err(ModelError::DoesNotFit(format!(
+                    "N = {n} keeps {} in named memory of each node, and {}; the largest N that fits is {most}",
+                    show_bytes(self.named(n, choice)?),
+                    self.more_room()
+                )));
+            }
             Some(n) => {
                 return Err(ModelError::DoesNotFit(format!(
                     "N = {n} needs {} of each node, which may take {}; the largest N that fits is {most}",
@@ -296,6 +311,7 @@ impl Machine<'_> {
             rank,
             node_memory: rank.total() * inputs.ranks_per_node as f64,
             node_budget: self.budget,
+            store: self.store(self.named(n, choice)?),
             rate: self.rate(choice)?,
             seconds_bare: bare,
             seconds_saved: saved,

@@ -28,6 +28,21 @@ pub struct Measured {
     pub ranks: u64,
 }
 
+/// Bytes of named memory a node has room for, by where it may lie; `None`: nobody knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct NamedRoom {
+    pub posix: Option<f64>,
+    pub sysv: Option<f64>,
+}
+
+impl NamedRoom {
+    /// The part of each, where so many share it.
+    pub fn among(self, nodes: u64) -> Self {
+        let part = |bytes: Option<f64>| bytes.map(|b| b / nodes as f64);
+        Self { posix: part(self.posix), sysv: part(self.sysv) }
+    }
+}
+
 /// What the user told. `None`: not told, to be guessed or chosen.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Inputs {
@@ -37,6 +52,7 @@ pub struct Inputs {
     pub cores: u64,
     /// Bytes of a node that can be taken, or of which `reserve` is to be left alone.
     pub memory: f64,
+    pub named: NamedRoom,
     pub reserve: Option<f64>,
     /// Flop/s of a core at most.
     pub peak_per_core: Option<f64>,
@@ -93,6 +109,7 @@ impl Inputs {
             ranks_per_node: 1,
             cores,
             memory,
+            named: NamedRoom::default(),
             reserve: None,
             peak_per_core: None,
             network: None,
@@ -170,6 +187,9 @@ impl Inputs {
                 rule: "at most 10^18 bytes",
                 value: self.memory,
             });
+        }
+        for room in [self.named.posix, self.named.sysv].into_iter().flatten() {
+            non_negative("the room for named memory", room)?;
         }
         if let Some(r) = self.reserve {
             non_negative("the reserved memory", r)?;

@@ -4,9 +4,9 @@
 //! nobody gave are guessed, and every guess is told as a warning: a plan that hides its guesses would be
 //! believed.
 //!
-//! `inputs` what was told, `machine` with every guess made, `choice` what may be chosen, `costs` what that costs,
-//! `evaluate` the whole of it worked out, `beside` the other choices; `written` the files, `calibration` what is
-//! measured before.
+//! `inputs` what was told, `machine` with every guess made, `choice` what may be chosen, `costs` what that costs, `room` where
+//! named memory lies, `evaluate` the whole of it worked out, `beside` the other choices; `written` the files, `calibration` what
+//! is measured before.
 
 mod beside;
 mod calibration;
@@ -15,6 +15,7 @@ mod costs;
 mod evaluate;
 mod inputs;
 mod machine;
+mod room;
 mod written;
 
 use serde::Serialize;
@@ -35,7 +36,7 @@ pub use choice::{
     even_groups, groups_of, squarest_grid, squarest_with_checksums, squarest_with_dedicated,
 };
 pub use evaluate::{Helpers, Plan, Storing, node_hours};
-pub use inputs::{Inputs, Measured, Mtbf};
+pub use inputs::{Inputs, Measured, Mtbf, NamedRoom};
 pub use written::{skt_toml, test_params, usual};
 
 use beside::{alternatives, compare};
@@ -278,15 +279,7 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
                 .into(),
         );
     }
-    let in_shared =
-        (plan.rank.total() - plan.rank.base - plan.rank.work) * inputs.ranks_per_node as f64;
-    if method.saves() && in_shared > 0.5 * inputs.memory {
-        warnings.push(format!(
-            "{} of shared memory a node is more than half of it, the usual limit of /dev/shm: raise it \
-             (mount -o remount,size=95% /dev/shm) or choose another store",
-            show_bytes(in_shared)
-        ));
-    }
+    warnings.extend(machine.told_of_room(&plan, &chosen)?);
     let simulated = if inputs.simulate > 0 { machine.simulate(&plan, &chosen)? } else { None };
     let alternatives = alternatives(&machine, &chosen, units);
     let without_restart =

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::super::memory::{ALIGN, Method};
 use super::evaluate::Plan;
 use crate::checkpoint::layout::ChecksumLayout;
+use crate::memory::Store;
 use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 
 /// The plan as the solver's own parameters.
@@ -70,6 +71,9 @@ pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<(&Path, Option<f6
             if plan.layout != ChecksumLayout::Striped {
                 text += &format!("layout = \"{}\"\n", plan.layout.name());
             }
+        }
+        if plan.store == Store::SysV {
+            text += "# /dev/shm has too little room\nstore = \"sysv\"\n";
         }
         if plan.helpers.is_some() {
             text += "encode = \"helper\"\n";

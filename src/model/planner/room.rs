@@ -1,0 +1,89 @@
+//! Where a planned run's named memory lies, and how much of it a node can give.
+//!
+//! The kernel bounds what lies in /dev/shm by the size of that file system, half of the memory as a system mounts it and
+//! 64 MiB in many a container, whatever memory is free. System V shared memory it does not bound by default. So /dev/shm is
+//! taken while it has room, and the other where it has not; a plan that no room is left for is none. `evaluate` asks before
+//! it chooses N, `plan` tells.
+
+use super::super::error::Result;
+use super::choice::Choice;
+use super::evaluate::Plan;
+use super::inputs::NamedRoom;
+use super::machine::Machine;
+use crate::memory::Store;
+use crate::units::show_bytes;
+
+/// What MPI may take in /dev/shm for each rank: Open MPI 4 takes 4 MiB for messages to ranks beside it, and little else.
+const MPI_BYTES: f64 = 16.0 * 1_048_576.0;
+
+impl Machine<'_> {
+    /// Named memory that the ranks of a node take at order `n`.
+    pub(super) fn named(&self, n: u64, choice: &Choice) -> Result<f64> {
+        if !choice.method.saves() {
+            return Ok(0.0);
+        }
+        let rank = choice.rank_memory(self.shape(n, choice), self.threads_per_rank())?;
+        Ok((rank.matrix + rank.checkpoint + rank.checksums) * self.inputs.ranks_per_node as f64)
+    }
+
+    /// What /dev/shm can give them, MPI's own files left out.
+    fn posix_room(&self) -> Option<f64> {
+        let mpi = MPI_BYTES * self.inputs.ranks_per_node as f64;
+        self.inputs.named.posix.map(|room| (room - mpi).max(0.0))
+    }
+
+    /// Whether there is a place for so much.
+    pub(super) fn has_place(&self, named: f64) -> bool {
+        let NamedRoom { sysv, .. } = self.inputs.named;
+        [self.posix_room(), sysv].into_iter().any(|room| room.is_none_or(|room| named <= room))
+    }
+
+    /// Which place that is.
+    pub(super) fn store(&self, named: f64) -> Store {
+        match self.posix_room() {
+            Some(room) if named > room && self.has_place(named) => Store::SysV,
+            _ => Store::Posix,
+        }
+    }
+
+    /// How to get more of it, for whoever is told that it is too little.
+    pub(super) fn more_room(&self) -> String {
+        let NamedRoom { posix, sysv } = self.inputs.named;
+        let room = |bytes: Option<f64>| show_bytes(bytes.unwrap_or(0.0));
+        format!(
+            "what outlives a process has {} in /dev/shm and {} in System V shared memory (kernel.shmmax, kernel.shmall): enlarge \
+             /dev/shm (mount -o remount,size=95% /dev/shm; of a container, --shm-size), or remove what lies there (skt-hpl status)",
+            room(posix),
+            room(sysv)
+        )
+    }
+
+    /// What there is to say of the place of a plan's named memory.
+    pub(super) fn told_of_room(&self, plan: &Plan, choice: &Choice) -> Result<Option<String>> {
+        let named = self.named(plan.shape.n, choice)?;
+        let Some(shm) = self.inputs.named.posix else {
+            return Ok((named > 0.5 * self.inputs.memory).then(|| {
+                format!(
+                    "{} of shared memory a node is more than half of it, the usual limit of /dev/shm: raise it \
+                     (mount -o remount,size=95% /dev/shm), or say what there is (--shm)",
+                    show_bytes(named)
+                )
+            }));
+        };
+        let larger = plan.shape.n + 2 * plan.shape.nb;
+        if self.inputs.n.is_none()
+            && self.fits_memory(larger, choice)?
+            && !self.has_place(self.named(larger, choice)?)
+        {
+            return Ok(Some(format!("memory is free for a larger N, but {}", self.more_room())));
+        }
+        Ok((plan.store == Store::SysV).then(|| {
+            format!(
+                "{} of shared memory a node is more than /dev/shm has room for ({}): it goes to System V shared memory, which \
+                 that does not bound (store = \"sysv\" in skt.toml)",
+                show_bytes(named),
+                show_bytes(shm)
+            )
+        }))
+    }
+}

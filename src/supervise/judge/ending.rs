@@ -66,6 +66,7 @@ pub struct Facts {
     pub halt: Option<String>,
     /// Where what was printed lies.
     pub output: String,
+    pub test: u32,
     pub iteration: u64,
     /// Which start of the run it was, from 1.
     pub incarnation: u32,
@@ -158,6 +159,7 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
                 struck_ms,
                 node,
                 position,
+                test: facts.test,
                 iteration: facts.iteration,
                 detail: launcher_words(code),
             };
@@ -175,9 +177,16 @@ mod tests {
         End::Exit { code, struck_ms: 5, death: Some((2, 7)) }
     }
     fn facts(told: Told) -> Facts {
-        let output = "state/out.1".to_string();
-        let (halt, iteration, incarnation) = (None, 40, 1);
-        Facts { told, announces: true, zero_counts: true, halt, output, iteration, incarnation }
+        Facts {
+            told,
+            announces: true,
+            zero_counts: true,
+            halt: None,
+            output: "state/out.1".to_string(),
+            test: 1,
+            iteration: 40,
+            incarnation: 1,
+        }
     }
     fn broken() -> End {
         End::Broken(Breakage {
@@ -185,6 +194,7 @@ mod tests {
             struck_ms: 5,
             node: Some(1),
             position: None,
+            test: 1,
             iteration: 40,
             detail: "no heartbeat".to_string(),
         })
@@ -233,10 +243,8 @@ mod tests {
             match verdict(exit(code), &facts(Told::Nothing)) {
                 Next::Fault { fault, code: c } => {
                     assert_eq!((c, fault.kind), (code, FaultKind::LauncherGone));
-                    assert_eq!(
-                        (fault.node, fault.position, fault.iteration),
-                        (Some(2), Some(7), 40)
-                    );
+                    assert_eq!((fault.node, fault.position), (Some(2), Some(7)));
+                    assert_eq!((fault.test, fault.iteration), (1, 40));
                 }
                 other => panic!("{other:?}"),
             }

@@ -270,7 +270,9 @@ const STEP_MAX: u64 = 2;
 /// launcher first.
 fn alike(a: &PastFault, b: &PastFault) -> bool {
     let ended = |f: &PastFault| matches!(f.kind, FaultKind::RankDied | FaultKind::LauncherGone);
-    (a.kind == b.kind || (ended(a) && ended(b))) && a.iteration.abs_diff(b.iteration) <= STEP_MAX
+    (a.kind == b.kind || (ended(a) && ended(b)))
+        && a.test == b.test
+        && a.iteration.abs_diff(b.iteration) <= STEP_MAX
 }
 
 /// The node on which the last faults all struck, if those are as many as a sick node has.
@@ -330,6 +332,7 @@ pub fn next_attempt(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervise::remember::journal::RunState;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -613,7 +616,7 @@ mod tests {
     }
 
     fn fault(kind: FaultKind, iteration: u64, advanced: bool) -> PastFault {
-        PastFault { kind, node: None, iteration, advanced }
+        PastFault { kind, node: None, test: 0, iteration, advanced }
     }
 
     /// What comes next where every node could be replaced.
@@ -656,6 +659,9 @@ mod tests {
             attempt(&[died(true), died(false), died(false)]),
             Attempt::Stop { why } if why.contains("bug")
         ));
+        // Nor are those of different tests.
+        let of = |test| PastFault { test, ..died(true) };
+        assert_eq!(attempt(&[of(0), of(1), of(2)]), Attempt::Relaunch { after_ms: 0 });
         // Another iteration, or another fault in between, is not the same.
         let other = fault(FaultKind::RankDied, 7 + STEP_MAX + 1, true);
         assert_eq!(attempt(&[died(true), died(false), other]), Attempt::Relaunch { after_ms: 0 });
@@ -682,5 +688,48 @@ mod tests {
             history.push(fault(FaultKind::LauncherGone, 10 * iteration, false));
         }
         assert_eq!(delays, [0, 1000, 2000, 4000, 8000]);
+    }
+
+    /// A rack fails node by node, and mpirun gives up before the supervisor knows that a node is gone.
+    #[test]
+    fn lost_nodes_that_the_launcher_tells_of_first_are_no_bug() {
+        let told = |kind: &str, node: &str, lost: Option<&str>| {
+            let mut state = RunState::default();
+            let mut seq = 0;
+            let mut tell = |event: &str| {
+                let text = format!(r#"{{"seq":{seq},"at_ms":0,"incarnation":1,{event}}}"#);
+                seq += 1;
+                state.apply(&serde_json::from_str(&text).unwrap());
+            };
+            for _ in 0..SAME_FAULT_MAX {
+                tell(
+                    r#""event":"launched","launcher":{"pid":1,"started":1},"hosts":[{"name":"n1","slots":1},{"name":"n2","slots":1}]"#,
+                );
+                tell(r#""event":"computing","iteration":32"#);
+                tell(&format!(
+                    r#""event":"fault","fault":1,"kind":"{kind}","struck_ms":0,"node":{node},"position":null,"iteration":40,"detail":"""#
+                ));
+                lost.iter().for_each(|node| {
+                    tell(&format!(
+                        r#""event":"node-lost","node":"{node}","why":"it does not answer""#
+                    ))
+                });
+                tell(r#""event":"stopped","ended":1,"unreachable":[]"#);
+                // What is lost later has not ended the incarnation.
+                tell(r#""event":"node-lost","node":"n1","why":"sick""#);
+            }
+            next_attempt(state.faults_that_count(), &Patience::default(), &|_| false)
+        };
+        for (kind, node) in [("launcher-gone", "null"), ("rank-died", r#""n1""#)] {
+            let lost = told(kind, node, Some("n2"));
+            assert_eq!(lost, Attempt::Relaunch { after_ms: 0 }, "{kind}");
+            // Of a spare the ranks know nothing.
+            for other in [None, Some("s1")] {
+                let stopped = told(kind, node, other);
+                assert!(matches!(stopped, Attempt::Stop { .. }), "{kind} {other:?} {stopped:?}");
+            }
+        }
+        let hung = told("rank-hung", r#""n1""#, Some("n2"));
+        assert!(matches!(hung, Attempt::Stop { .. }), "{hung:?}");
     }
 }

@@ -481,6 +481,7 @@ impl Supervisor<'_> {
             zero_counts,
             halt: self.halt.as_ref().map(|h| h.why.clone()),
             output: self.settings.folder.output(self.state.incarnation).display().to_string(),
+            test: self.status.test,
             iteration: self.status.iteration,
             incarnation: self.state.incarnation,
         }
@@ -506,9 +507,17 @@ impl Supervisor<'_> {
             }
             Next::Fault { fault, code } => (fault, code),
         };
-        let Breakage { kind, struck_ms, mut node, mut position, mut iteration, mut detail } = fault;
+        let Breakage {
+            kind,
+            struck_ms,
+            mut node,
+            mut position,
+            mut test,
+            mut iteration,
+            mut detail,
+        } = fault;
         if matches!(kind, FaultKind::RankDied | FaultKind::LauncherGone) {
-            iteration = self.last_look(iteration)?;
+            (test, iteration) = self.last_look((test, iteration))?;
             let Complaint { first_to_end, words } = self.meanwhile(job.complaint())?;
             // It ended the others, and may have been quicker than a heartbeat.
             let first = first_to_end.and_then(|name| self.cluster.find_told(&name));
@@ -522,7 +531,7 @@ impl Supervisor<'_> {
         self.status.activity = Activity::Recovering;
         let struck_ms = steady_ms().saturating_sub(self.now_ms().saturating_sub(struck_ms));
         let name = node.map(|n| self.cluster.nodes[n].host.name.clone());
-        let computed = self.computing_since.is_some() || self.state.furthest > 0;
+        let computed = self.state.computed;
         self.note(Event::Fault {
             fault: self.state.next_fault(),
             incarnation: self.state.incarnation,
@@ -530,6 +539,7 @@ impl Supervisor<'_> {
             struck_ms,
             node: name.clone(),
             position,
+            test,
             iteration,
             detail: detail.clone(),
         })?;

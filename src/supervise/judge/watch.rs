@@ -140,6 +140,14 @@ impl Watch {
         self.ranks.excuse(position);
     }
 
+    /// Whether the launcher has got as far as starting ranks; of a program whose ranks do not show, any process.
+    pub fn has_seen_ranks(&self) -> bool {
+        match self.progress_shows {
+            true => !self.ranks.is_empty(),
+            false => self.seen_processes,
+        }
+    }
+
     /// The furthest iteration any rank has been seen at.
     pub fn iteration(&self) -> u64 {
         self.ranks.foremost()

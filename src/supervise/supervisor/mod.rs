@@ -97,6 +97,8 @@ struct Supervisor<'a> {
     /// Learned from the first incarnation where not given.
     rank_bytes: Option<u64>,
     computing_since: Option<(Instant, u64)>,
+    /// A launcher of this run has got as far as starting ranks.
+    ranks_seen: bool,
     beaten: Instant,
     /// Replacements told since the last launch.
     replaced: Vec<(String, String)>,
@@ -231,6 +233,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         halt: None,
         requests: Requests::default(),
         computing_since: None,
+        ranks_seen: false,
         beaten: Instant::now(),
         replaced: Vec::new(),
         slow: BTreeMap::new(),
@@ -566,9 +569,11 @@ impl Supervisor<'_> {
         }
         let replaceable = |node: &str| self.has_spare_for(node);
         match next_attempt(self.state.faults_that_count(), &self.settings.patience, &replaceable) {
-            // Nothing is lost where nothing was computed: the launcher cannot be used.
-            Attempt::Stop { why } if doubtful.is_some() => {
-                Ok(Some((STATUS_ENVIRONMENT, format!("{why} ({detail})"))))
+            // Nothing is lost where nothing was computed: the launcher cannot be used. Ranks that began to work and died are
+            // not its fault.
+            Attempt::Stop { .. } if doubtful.is_some() || !computed && !self.ranks_seen => {
+                let why = format!("nothing was computed, again and again; the last time {detail}");
+                Ok(Some((STATUS_ENVIRONMENT, why)))
             }
             Attempt::Stop { why } => Ok(Some((STATUS_LOSS, why))),
             Attempt::Without { node, why } => {

@@ -157,6 +157,7 @@ impl Supervisor<'_> {
             if due && !self.nodes.is_alone() {
                 verdicts.extend(watch.tick(now, |node| !self.nodes.is_in_trouble(node)));
             }
+            self.ranks_seen |= watch.has_seen_ranks();
             for verdict in verdicts {
                 let incarnation = self.state.incarnation;
                 match verdict {
@@ -283,6 +284,7 @@ impl Supervisor<'_> {
         while !missing.is_empty() && Instant::now() < until {
             if let Some((node, News::Beat { beat, .. })) = self.hear(Duration::from_millis(20))? {
                 missing.remove(&node);
+                self.ranks_seen |= !beat.ranks.is_empty();
                 let seen = beat.ranks.iter().map(|r| (r.progress.test, r.progress.iteration));
                 latest = seen.fold(latest, Ord::max);
             }

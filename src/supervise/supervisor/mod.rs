@@ -481,6 +481,7 @@ impl Supervisor<'_> {
         Facts {
             told: job.told(),
             announces: self.settings.progress_shows,
+            refused: job.refused(),
             zero_counts,
             halt: self.halt.as_ref().map(|h| h.why.clone()),
             output: self.settings.folder.output(self.state.incarnation).display().to_string(),

@@ -421,6 +421,16 @@ impl RunState {
         }
     }
 
+    /// Nodes that ranks of it have run on, of whatever list they were: there may be a running job, or memory that counts.
+    pub fn had_ranks(&self) -> Vec<Host> {
+        let mut known: Vec<Host> = self.placed.iter().chain(&self.computed_on).cloned().collect();
+        // How many ranks they had then says nothing of how many they take.
+        known.extend(self.ran_on.iter().map(|name| Host::new(name, 1)));
+        let mut names = BTreeSet::new();
+        known.retain(|host| names.insert(host.name.clone()));
+        known
+    }
+
     /// The faults since somebody last gave the command for a run that had been given up: he may have mended what was wrong.
     pub fn faults_that_count(&self) -> &[PastFault] {
         &self.faults[self.given_up_after..]
@@ -516,6 +526,8 @@ mod tests {
         };
         events.into_iter().for_each(|event| say(&mut state, event));
         let names = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<BTreeSet<_>>();
+        let known: Vec<String> = state.had_ranks().into_iter().map(|host| host.name).collect();
+        assert_eq!(known, ["s2", "s3", "n3", "n4", "n1", "s1", "n2"]);
         assert!(state.can_go_on());
         assert_eq!(state.placed, hosts(["s2", "s3", "n3", "n4"]));
         assert_eq!(state.lost, names(&["n1", "n2", "s1"]));

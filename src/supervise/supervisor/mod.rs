@@ -164,17 +164,18 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         state.run_id = fresh_run_id();
     }
 
-    // A resumed run goes on where it was; nodes newly named are further spares.
+    // A resumed run goes on where it was; nodes newly named are further spares, and so are those that it has come to by an
+    // earlier command, which this one need not name.
     let (hosts, mut spares) = match resumed {
         true => (state.hosts.clone(), state.spares.clone()),
         false => (settings.hosts.clone(), settings.spares.clone()),
     };
     if resumed {
-        for host in settings.hosts.iter().chain(&settings.spares) {
-            if !hosts.iter().chain(&spares).any(|h| h.name == host.name) {
-                spares.push(host.clone());
-            }
-        }
+        let names = hosts.iter().chain(&spares).map(|host| host.name.clone());
+        let mut known: BTreeSet<String> = names.collect();
+        let named = settings.hosts.iter().chain(&settings.spares).cloned();
+        spares
+            .extend(named.chain(state.had_ranks()).filter(|host| known.insert(host.name.clone())));
     }
     let mut cluster = Cluster::new(
         settings.shell.clone(),

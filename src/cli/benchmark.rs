@@ -172,9 +172,13 @@ fn share(comm: &Comm, make: impl FnOnce() -> Result<Loaded, String>) -> Result<L
 fn refuse(world: &World, exit: Exit, why: &str, for_good: bool) -> Exit {
     if world.comm().rank() == 0 {
         say(why);
-        // A stop that was asked for is no refusal, nor is the loss of too much.
-        let refused = matches!(exit, Exit::BadInput | Exit::Usage | Exit::Environment);
-        if refused && for_good && own_run_id().is_some() {
+        // A stop that was asked for is no refusal.
+        let refused = match exit {
+            Exit::BadInput | Exit::Usage | Exit::Environment => for_good,
+            Exit::Unrecoverable | Exit::NoSharedMemory => true,
+            _ => false,
+        };
+        if refused && own_run_id().is_some() {
             say(Refused { status: exit.code() });
         }
     }

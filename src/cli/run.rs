@@ -30,9 +30,10 @@ use crate::supervise::remember::events::steady_ms;
 use crate::supervise::remember::folder::{self, Folder};
 use crate::supervise::remember::journal::{self, RunState};
 use crate::supervise::start::hosts::{
-    Allocation, BatchSystem, Host, from_allocation, read_host_file,
+    Allocation, BatchSystem, Host, filled, from_allocation, read_host_file,
 };
 use crate::supervise::start::launcher::{Launcher, Tool};
+use crate::supervise::start::room::maps;
 use crate::supervise::supervisor::{Settings, supervise};
 use crate::supervise::talk::agent::{Asked, Dir};
 use crate::supervise::talk::cluster::FANOUT;
@@ -340,6 +341,23 @@ pub(super) fn enough_slots(ranks: usize, slots: usize, nodes: usize) -> Result<(
     )
 }
 
+impl Nodes {
+    /// Nodes that no rank falls on become spares: whether they live does not matter to the ranks, and they can take a lost one's
+    /// place. Some: what there is to be said of that.
+    fn stand_by(&mut self, ranks: usize) -> Option<String> {
+        let beyond = self.hosts.split_off(filled(&self.hosts, ranks));
+        let names: Vec<&str> = beyond.iter().map(|host| host.name.as_str()).collect();
+        let words = match names[..] {
+            [] => return None,
+            [one] => format!("{one} has no ranks and is a spare"),
+            _ => format!("{} have no ranks and are spares", names.join(" ")),
+        };
+        let full = self.hosts.len();
+        self.spares.extend(beyond);
+        Some(format!("{ranks} ranks fill the first {full} node(s): {words}"))
+    }
+}
+
 /// When the Slurm job ends, in Unix milliseconds.
 fn slurm_end_ms(job: &str) -> Option<u64> {
     if let Some(end_s) =
@@ -379,7 +397,7 @@ pub(super) fn usable(tool: &Tool, state: &Path) -> Result<(), Refusal> {
 }
 
 fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
-    let nodes = match flags.nodes.nodes()? {
+    let mut nodes = match flags.nodes.nodes()? {
         Some(nodes) => nodes,
         None => {
             return refuse(
@@ -432,6 +450,11 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     let mut needs = BTreeMap::new();
     let mut groups = Vec::new();
     enough_slots(ranks, slots, nodes.hosts.len())?;
+    if !maps(&extra)
+        && let Some(words) = nodes.stand_by(ranks)
+    {
+        eprintln!("skt-hpl run: {words}");
+    }
     if let Some(planned) = &planned {
         let found = need::of_hosts(&planned.loaded, &nodes.hosts, ranks)
             .map_err(|why| Refusal(Exit::BadInput, why))?;
@@ -724,6 +747,42 @@ mod tests {
         assert_eq!(end(STATUS_RESUMABLE), name);
         assert_eq!(end(4), name, "what is left in memory is kept");
         assert_eq!(end(0), None, "it is over");
+    }
+
+    /// Five nodes with a slot each for a grid of four, and a spare.
+    #[test]
+    fn a_host_that_no_rank_falls_on_is_a_spare() {
+        let dir = tempfile::tempdir().unwrap();
+        let list = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.into_os_string().into_string().unwrap()
+        };
+        let (hosts, spares) = (list("hosts", "n1\nn2\nn3\nn4\nn5\n"), list("spares", "s1\n"));
+        let settled = |more: &[&str]| {
+            let words = ["x", "--hosts", &hosts, "--spares", &spares].into_iter();
+            let bench = ["-n", "1000", "--nb", "32", "-p", "2", "-q", "2"];
+            let words = words.chain(more.iter().copied()).chain(bench);
+            match settings(&Probe::try_parse_from(words).unwrap().run) {
+                Ok(settings) => settings,
+                Err(Refusal(_, why)) => panic!("{why}"),
+            }
+        };
+        let names = |hosts: &[Host]| {
+            hosts.iter().map(|host| host.name.as_str()).collect::<Vec<&str>>().join(" ")
+        };
+        let four = settled(&[]);
+        assert_eq!(
+            (names(&four.hosts), names(&four.spares)),
+            ("n1 n2 n3 n4".into(), "s1 n5".into())
+        );
+        assert_eq!(four.needs.len(), 4);
+        // Who maps ranks otherwise knows where they are.
+        let mapped = settled(&["--launcher-args", "--map-by node"]);
+        assert_eq!(
+            (names(&mapped.hosts), names(&mapped.spares)),
+            ("n1 n2 n3 n4 n5".into(), "s1".into())
+        );
     }
 
     #[test]

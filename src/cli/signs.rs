@@ -13,6 +13,7 @@ use crate::memory::header::{
     Stage,
 };
 use crate::memory::{Depot, Hold, MemoryError, Store};
+use crate::supervise::start::job::Refused;
 use crate::supervise::start::launcher::own_run_id;
 
 /// What a milestone is called by faults on purpose, and by those who watch.
@@ -72,7 +73,10 @@ fn shown(context: &Context, number: usize, code: u8) -> Option<(Hold, Head)> {
         Ok(made) => Some(made),
         Err(why) => die(
             i32::from(Exit::NoSharedMemory.code()),
-            &format!("no place to show progress to skt-hpl run: {why}"),
+            &format!(
+                "no place to show progress to skt-hpl run: {why}\nskt-hpl: {}",
+                Refused { status: Exit::NoSharedMemory.code() }
+            ),
         ),
     }
 }

@@ -32,6 +32,34 @@ fn a_node_lost_while_nobody_watched_is_replaced_by_the_successor() {
     assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
 }
 
+/// n5 was named when the run was gone on with, and took a lost node's place. The supervisor dies, and the first command is
+/// given again, which knows nothing of n5.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_node_that_an_earlier_command_added_is_known_to_the_successor() {
+    let lab = Lab::up(4, 2);
+    lab.fill_memory("n6");
+    let at_first = || {
+        let plan = lab.benchmark("run").flags(&["--no-doubling"]);
+        lab.list("spares", 6, 6, 1);
+        plan
+    };
+    let run = at_first().hold("1@iteration:1:20");
+    lab.vcluster(&["cut-off", "n3"]);
+    let end = run.end();
+    assert_eq!(end.code, Some(75), "{}", end.told());
+    let run = lab.benchmark("run").flags(&["--no-doubling"]).hold("2@iteration:1:10");
+    run.kill_supervisor();
+    let mut run = at_first().start();
+    assert_eq!(run.wait_for("took-over", 2)["adopted"], true, "{}", run.told());
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    let end = run.end();
+    end.passed();
+    assert_eq!(end.hosts(), ["n1", "n2", "n5", "n4"], "{}", end.told());
+    assert_eq!(end.of("launched").len(), 2, "{}", end.told());
+    lab.same_x("run", &end);
+}
+
 /// Not to be computed again, although a node is missing now that a new run would need.
 #[test]
 #[ignore = "needs root and network namespaces"]

@@ -64,6 +64,16 @@ fn a_launchers_failure_is_no_bad_input() {
     let end = lab.benchmark("never").flags(&by).start().end();
     assert_eq!(end.code, Some(6), "{}", end.told());
     assert!(end.of("launched").len() > 1, "{}", end.told());
+    // Whatever its status, and also one that stays but starts nobody.
+    fails("exit 255");
+    let end = lab.benchmark("odd").flags(&by).start().end();
+    assert_eq!(end.code, Some(6), "{}", end.told());
+    assert!(end.errors.contains("nothing was computed"), "{}", end.told());
+    fails("exec sleep 600");
+    let patience = ["--start-patience", "2s"];
+    let end = lab.benchmark("idle").flags(&by).flags(&patience).start().end();
+    assert_eq!(end.code, Some(6), "{}", end.told());
+    assert_eq!(end.faults(), ["launch-failed"; 3], "{}", end.told());
 }
 
 #[test]

@@ -12,7 +12,9 @@ pub const STATUS_LOSS: u8 = 4;
 pub const STATUS_ENVIRONMENT: u8 = 6;
 pub const STATUS_RESUMABLE: u8 = 75;
 
-/// Whether an exit status ends the run for good. These only the benchmark gives, never a launcher by itself.
+/// Whether an exit status of the program's ends the run for good. The benchmark says on standard error that it means it
+/// ([`Facts::refused`]): Hydra ends with the number of the signal where all ranks have died of one, and SIGQUIT is 3, SIGILL 4,
+/// SIGTRAP 5.
 ///
 /// No room for memory is an end only before anything was computed. Later it is a fault among others: what was killed may
 /// still be letting its memory go, and a node that was filled by somebody else fails its next test.
@@ -60,12 +62,15 @@ pub struct Facts {
     pub told: Told,
     /// The benchmark announces its end; another program may not.
     pub announces: bool,
+    /// The status with which the benchmark has said that it ends because it could do no more another time, if it has.
+    pub refused: Option<u8>,
     /// A launcher's status 0 means that all went well. That of Open MPI 5 does not: it hides lost nodes.
     pub zero_counts: bool,
     /// Why the run was asked to stop, if it was.
     pub halt: Option<String>,
     /// Where what was printed lies.
     pub output: String,
+    pub test: u32,
     pub iteration: u64,
     /// Which start of the run it was, from 1.
     pub incarnation: u32,
@@ -130,8 +135,10 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
             return lacking(status, format!("only {here} of {printed} bytes are"));
         }
         // What announces the end is the last line of the errors, which a full disk cuts off too.
-        (Told::Nothing, End::Exit { code: Some(code @ (0 | 3)), .. })
-            if facts.announces && (*code != 0 || facts.zero_counts) =>
+        (Told::Nothing, End::Exit { code: Some(code @ (0 | 3)), death, .. })
+            if facts.announces
+                // Ranks that have come to their end are not seen to die.
+                && if *code == 0 { facts.zero_counts } else { death.is_none() } =>
         {
             return lacking(*code as u8, "the last lines are not".to_string());
         }
@@ -139,7 +146,9 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
     }
     match end {
         End::Exit { code: Some(code), .. }
-            if is_final(code, facts.incarnation) || code == 0 && facts.zero_counts =>
+            if code == 0 && facts.zero_counts
+                || is_final(code, facts.incarnation)
+                    && (!facts.announces || facts.refused.map(i32::from) == Some(code)) =>
         {
             let why = finished_words(code as u8).to_string();
             Next::Over { code: code as u8, why, clean: false }
@@ -158,6 +167,7 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
                 struck_ms,
                 node,
                 position,
+                test: facts.test,
                 iteration: facts.iteration,
                 detail: launcher_words(code),
             };
@@ -175,9 +185,17 @@ mod tests {
         End::Exit { code, struck_ms: 5, death: Some((2, 7)) }
     }
     fn facts(told: Told) -> Facts {
-        let output = "state/out.1".to_string();
-        let (halt, iteration, incarnation) = (None, 40, 1);
-        Facts { told, announces: true, zero_counts: true, halt, output, iteration, incarnation }
+        Facts {
+            told,
+            announces: true,
+            refused: None,
+            zero_counts: true,
+            halt: None,
+            output: "state/out.1".to_string(),
+            test: 1,
+            iteration: 40,
+            incarnation: 1,
+        }
     }
     fn broken() -> End {
         End::Broken(Breakage {
@@ -185,6 +203,7 @@ mod tests {
             struck_ms: 5,
             node: Some(1),
             position: None,
+            test: 1,
             iteration: 40,
             detail: "no heartbeat".to_string(),
         })
@@ -226,17 +245,20 @@ mod tests {
     fn what_only_the_benchmark_says_is_final_and_the_rest_is_a_fault() {
         for code in [3, 4, 5] {
             let told = if code == 3 { Told::All { status: 3 } } else { Told::Nothing };
-            let next = verdict(exit(Some(code)), &facts(told));
+            let said = Facts { refused: Some(code as u8), ..facts(told) };
+            let next = verdict(exit(Some(code)), &said);
+            assert!(matches!(next, Next::Over { code: c, .. } if i32::from(c) == code));
+            // Another program cannot say so.
+            let other = Facts { announces: false, ..facts(Told::Nothing) };
+            let next = verdict(exit(Some(code)), &other);
             assert!(matches!(next, Next::Over { code: c, .. } if i32::from(c) == code));
         }
         for code in [Some(1), Some(137), None] {
             match verdict(exit(code), &facts(Told::Nothing)) {
                 Next::Fault { fault, code: c } => {
                     assert_eq!((c, fault.kind), (code, FaultKind::LauncherGone));
-                    assert_eq!(
-                        (fault.node, fault.position, fault.iteration),
-                        (Some(2), Some(7), 40)
-                    );
+                    assert_eq!((fault.node, fault.position), (Some(2), Some(7)));
+                    assert_eq!((fault.test, fault.iteration), (1, 40));
                 }
                 other => panic!("{other:?}"),
             }
@@ -245,6 +267,26 @@ mod tests {
         // Open MPI 5 ends with 0 when a node is lost.
         let hides = Facts { zero_counts: false, ..facts(Told::Nothing) };
         assert!(matches!(verdict(exit(Some(0)), &hides), Next::Fault { code: Some(0), .. }));
+    }
+
+    /// All ranks have died of SIGQUIT, SIGILL or SIGTRAP: Hydra ends with the signal's number.
+    #[test]
+    fn the_number_of_a_signal_is_no_word_of_the_benchmarks() {
+        for code in [3, 4, 5] {
+            for refused in [None, Some(1)] {
+                let silent = Facts { refused, ..facts(Told::Nothing) };
+                match verdict(exit(Some(code)), &silent) {
+                    Next::Fault { fault, code: c } => {
+                        assert_eq!((c, fault.kind), (Some(code), FaultKind::LauncherGone));
+                    }
+                    other => panic!("{code}: {other:?}"),
+                }
+            }
+        }
+        // A full disk takes the announcement of a residual that failed, but then no rank was seen to die.
+        let alive = End::Exit { code: Some(3), struck_ms: 5, death: None };
+        let next = verdict(alive, &facts(Told::Nothing));
+        assert!(matches!(next, Next::Over { code: STATUS_ENVIRONMENT, .. }), "{next:?}");
     }
 
     #[test]
@@ -259,7 +301,7 @@ mod tests {
     /// A place whose memory is still being freed, or was filled by others, is tried again or elsewhere.
     #[test]
     fn no_room_in_a_recovery_is_a_fault() {
-        let later = Facts { incarnation: 2, ..facts(Told::Nothing) };
+        let later = Facts { incarnation: 2, refused: Some(5), ..facts(Told::Nothing) };
         assert!(matches!(verdict(exit(Some(5)), &later), Next::Fault { code: Some(5), .. }));
     }
 

@@ -62,6 +62,7 @@ impl Hang {
             struck_ms,
             node,
             position,
+            test: ranks.front().0,
             iteration: ranks.foremost(),
             detail,
         };
@@ -107,7 +108,8 @@ impl Hang {
             .filter(|r| r.last.doing != Doing::Done && !r.is_missed_by_nobody() && heard(r.node))
             .min_by_key(|r| {
                 let waits = r.waits(now_ms);
-                (r.stopped_since_ms.is_none(), waits, r.last.iteration, r.changed_ms)
+                let at = (r.last.test, r.last.iteration);
+                (r.stopped_since_ms.is_none(), waits, at, r.changed_ms)
             })?;
         let struck_ms = if in_step { rank.changed_ms } else { latest_ms };
         let still_s = now_ms.saturating_sub(struck_ms) as f64 / 1e3;

@@ -4,7 +4,7 @@
 //! with the history of faults. Neither touches the outside, so every situation can be tried in tests.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::supervise::remember::events::FaultKind;
 use crate::supervise::remember::journal::PastFault;
@@ -64,20 +64,34 @@ pub enum Placement {
 /// the first launch such spares also take the places of nodes that hold nothing.
 pub fn place(now: &Situation) -> Placement {
     let needs = |slots: usize| now.rank_bytes.map(|bytes| bytes.saturating_mul(slots as u64));
-    let mut used: BTreeSet<&str> = now.placed.iter().map(|h| h.name.as_str()).collect();
-    let mut reasons: Vec<String> = Vec::new();
+    // Each of thousands of nodes is judged once.
+    let judged = |hosts: &[Host]| -> Vec<Fitness> {
+        hosts.iter().map(|host| (now.fitness)(&host.name)).collect()
+    };
+    let of_placed = judged(now.placed);
+    let all_well = of_placed.iter().all(|fitness| matches!(fitness, Fitness::Fit { .. }));
+    // Nobody is wanted where nobody is missing.
+    let spares = if all_well && !now.begins { &[] } else { now.spares };
+    let of_spares = judged(spares);
+    let files_of_spares: Vec<BTreeSet<u32>> =
+        spares.iter().map(|spare| (now.files)(&spare.name)).collect();
+    let mut used: HashSet<&str> = now.placed.iter().map(|h| h.name.as_str()).collect();
+    // Who has ranks in the next incarnation.
+    let mut taken: HashSet<&str> = HashSet::new();
+    let mut reasons: BTreeSet<String> = BTreeSet::new();
     // A surviving node may take more than one lost node's ranks; what it gave away is gone.
     let mut extra: Vec<usize> = vec![0; now.placed.len()];
-    let mut members: Vec<BTreeSet<usize>> =
-        now.placed.iter().map(|host| (now.groups)(&host.name)).collect();
     let mut hosts: Vec<Option<Host>> = Vec::new();
     let mut open: Vec<(usize, &Host)> = Vec::new();
-    for (at, host) in now.placed.iter().enumerate() {
-        match (now.fitness)(&host.name) {
-            Fitness::Fit { .. } => hosts.push(Some(host.clone())),
+    for (at, (host, fitness)) in now.placed.iter().zip(&of_placed).enumerate() {
+        match fitness {
+            Fitness::Fit { .. } => {
+                taken.insert(&host.name);
+                hosts.push(Some(host.clone()));
+            }
             other => {
                 if let Fitness::Unfit(why) = other {
-                    reasons.push(format!("{}: {why}", host.name));
+                    reasons.insert(format!("{}: {why}", host.name));
                 }
                 hosts.push(None);
                 open.push((at, host));
@@ -90,15 +104,16 @@ pub fn place(now: &Situation) -> Placement {
     let mut missing = 0;
     // The spare for so many ranks that has most of the files that no other node has; the first of equals.
     let mut spare_for = |slots: usize, files: &mut BTreeSet<u32>, least: usize| -> Option<usize> {
-        let mut will_do = |spare: &&Host| {
+        let mut will_do = |at: &usize| {
+            let spare = &spares[*at];
             if used.contains(spare.name.as_str()) {
                 return false;
             }
-            match (now.fitness)(&spare.name) {
+            match &of_spares[*at] {
                 Fitness::Fit { free_bytes, held_bytes } => {
                     let fits = needs(slots).is_none_or(|need| need <= free_bytes + held_bytes);
                     if !fits {
-                        reasons.push(format!(
+                        reasons.insert(format!(
                             "{}: {} MiB of shared memory are free, {} MiB are needed",
                             spare.name,
                             free_bytes >> 20,
@@ -108,23 +123,22 @@ pub fn place(now: &Situation) -> Placement {
                     fits
                 }
                 Fitness::Unfit(why) => {
-                    reasons.push(format!("{}: {why}", spare.name));
+                    reasons.insert(format!("{}: {why}", spare.name));
                     false
                 }
                 Fitness::Lost { .. } => false,
             }
         };
-        let brings = |spare: &&Host| (now.files)(&spare.name).difference(files).count();
-        let found = now.spares.iter().enumerate().filter(|(_, spare)| will_do(spare));
-        let found = found.map(|(at, spare)| (brings(&spare), at));
+        let brings = |at: usize| files_of_spares[at].difference(files).count();
+        let found = (0..spares.len()).filter(|at| will_do(at)).map(|at| (brings(at), at));
         let (_, at) =
             found.filter(|(brings, _)| *brings >= least).min_by_key(|(n, _)| Reverse(*n))?;
-        used.insert(&now.spares[at].name);
-        files.extend((now.files)(&now.spares[at].name));
+        used.insert(&spares[at].name);
+        files.extend(&files_of_spares[at]);
         Some(at)
     };
     let takes = |spare: usize, place: &Host| {
-        let spare = &now.spares[spare].name;
+        let spare = &spares[spare].name;
         (Host::new(spare, place.slots), (place.name.clone(), spare.clone()))
     };
     let mut without_spare = Vec::new();
@@ -133,55 +147,61 @@ pub fn place(now: &Situation) -> Placement {
             Some(spare) => {
                 let (host, pair) = takes(spare, lost);
                 hosts[at] = Some(host);
+                taken.insert(&spares[spare].name);
                 replaced.push(pair);
             }
             None => without_spare.push((at, lost)),
         }
     }
     for (at, host) in now.placed.iter().enumerate().filter(|_| now.begins) {
-        let holds_nothing = matches!((now.fitness)(&host.name), Fitness::Fit { held_bytes: 0, .. })
+        let holds_nothing = matches!(of_placed[at], Fitness::Fit { held_bytes: 0, .. })
             && (now.files)(&host.name).is_empty();
         if holds_nothing && let Some(spare) = spare_for(host.slots, &mut files, 1) {
             let (host, pair) = takes(spare, host);
+            taken.remove(now.placed[at].name.as_str());
+            taken.insert(&spares[spare].name);
             hosts[at] = Some(host);
             replaced.push(pair);
         }
     }
+    let mut members: Vec<BTreeSet<usize>> = match without_spare.is_empty() {
+        true => Vec::new(),
+        false => now.placed.iter().map(|host| (now.groups)(&host.name)).collect(),
+    };
     for (at, lost) in without_spare {
         let fits = |free: u64| needs(lost.slots).is_none_or(|need| need <= free);
         // Memory must be known to suffice: an overfull node would be the next one lost.
-        let has_room = |&s: &usize| {
+        let has_room = |s: usize| {
             let host = &now.placed[s];
-            if hosts[s].as_ref().is_none_or(|here| here.name != host.name) {
-                return false;
-            }
-            let Fitness::Fit { free_bytes, held_bytes } = (now.fitness)(&host.name) else {
-                return false;
-            };
-            match needs(host.slots + extra[s] + lost.slots) {
-                Some(need) => need <= free_bytes + held_bytes,
-                None => false,
-            }
+            let Fitness::Fit { free_bytes, held_bytes } = of_placed[s] else { return false };
+            needs(host.slots + extra[s] + lost.slots)
+                .is_some_and(|need| need <= free_bytes + held_bytes)
+                && hosts[s].as_ref().is_some_and(|here| here.name == host.name)
         };
-        let theirs = (now.groups)(&lost.name);
-        let mut roomy = (0..now.placed.len()).filter(|_| now.may_double).filter(has_room);
-        let first = roomy.clone().next();
-        if let Some(s) = roomy.find(|s| members[*s].is_disjoint(&theirs)).or(first) {
+        let theirs = members[at].clone();
+        let mut roomy = None;
+        for s in (0..now.placed.len()).filter(|s| now.may_double && has_room(*s)) {
+            if members[s].is_disjoint(&theirs) {
+                roomy = Some(s);
+                break;
+            }
+            roomy = roomy.or(Some(s));
+        }
+        if let Some(s) = roomy {
             members[s].extend(theirs);
             extra[s] += lost.slots;
             replaced.push((lost.name.clone(), now.placed[s].name.clone()));
             continue;
         }
-        let returned = now.placed.iter().chain(now.spares).find(|host| {
-            let unused = !hosts.iter().flatten().any(|h| h.name == host.name);
-            match (now.fitness)(&host.name) {
-                Fitness::Lost { returned: Some(free) } => unused && fits(free),
-                _ => false,
-            }
+        let all = now.placed.iter().zip(&of_placed).chain(spares.iter().zip(&of_spares));
+        let returned = all.filter_map(|(host, fitness)| match fitness {
+            Fitness::Lost { returned: Some(free) } if fits(*free) => Some(host),
+            _ => None,
         });
-        match returned {
+        match returned.into_iter().find(|host| !taken.contains(host.name.as_str())) {
             Some(host) => {
                 hosts[at] = Some(Host::new(&host.name, lost.slots));
+                taken.insert(&host.name);
                 replaced.push((lost.name.clone(), host.name.clone()));
             }
             None => missing += 1,
@@ -192,9 +212,8 @@ pub fn place(now: &Situation) -> Placement {
             return Placement::Wait { missing };
         }
         let mut why = format!("{missing} node(s) lost and nothing left to replace them");
-        reasons.sort();
-        reasons.dedup();
         if !reasons.is_empty() {
+            let reasons: Vec<String> = reasons.into_iter().collect();
             why = format!("{why} ({})", reasons.join("; "));
         }
         return Placement::GiveUp { why };
@@ -251,7 +270,9 @@ const STEP_MAX: u64 = 2;
 /// launcher first.
 fn alike(a: &PastFault, b: &PastFault) -> bool {
     let ended = |f: &PastFault| matches!(f.kind, FaultKind::RankDied | FaultKind::LauncherGone);
-    (a.kind == b.kind || (ended(a) && ended(b))) && a.iteration.abs_diff(b.iteration) <= STEP_MAX
+    (a.kind == b.kind || (ended(a) && ended(b)))
+        && a.test == b.test
+        && a.iteration.abs_diff(b.iteration) <= STEP_MAX
 }
 
 /// The node on which the last faults all struck, if those are as many as a sick node has.
@@ -311,6 +332,7 @@ pub fn next_attempt(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervise::remember::journal::RunState;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -594,7 +616,7 @@ mod tests {
     }
 
     fn fault(kind: FaultKind, iteration: u64, advanced: bool) -> PastFault {
-        PastFault { kind, node: None, iteration, advanced }
+        PastFault { kind, node: None, test: 0, iteration, advanced }
     }
 
     /// What comes next where every node could be replaced.
@@ -637,6 +659,9 @@ mod tests {
             attempt(&[died(true), died(false), died(false)]),
             Attempt::Stop { why } if why.contains("bug")
         ));
+        // Nor are those of different tests.
+        let of = |test| PastFault { test, ..died(true) };
+        assert_eq!(attempt(&[of(0), of(1), of(2)]), Attempt::Relaunch { after_ms: 0 });
         // Another iteration, or another fault in between, is not the same.
         let other = fault(FaultKind::RankDied, 7 + STEP_MAX + 1, true);
         assert_eq!(attempt(&[died(true), died(false), other]), Attempt::Relaunch { after_ms: 0 });
@@ -663,5 +688,48 @@ mod tests {
             history.push(fault(FaultKind::LauncherGone, 10 * iteration, false));
         }
         assert_eq!(delays, [0, 1000, 2000, 4000, 8000]);
+    }
+
+    /// A rack fails node by node, and mpirun gives up before the supervisor knows that a node is gone.
+    #[test]
+    fn lost_nodes_that_the_launcher_tells_of_first_are_no_bug() {
+        let told = |kind: &str, node: &str, lost: Option<&str>| {
+            let mut state = RunState::default();
+            let mut seq = 0;
+            let mut tell = |event: &str| {
+                let text = format!(r#"{{"seq":{seq},"at_ms":0,"incarnation":1,{event}}}"#);
+                seq += 1;
+                state.apply(&serde_json::from_str(&text).unwrap());
+            };
+            for _ in 0..SAME_FAULT_MAX {
+                tell(
+                    r#""event":"launched","launcher":{"pid":1,"started":1},"hosts":[{"name":"n1","slots":1},{"name":"n2","slots":1}]"#,
+                );
+                tell(r#""event":"computing","iteration":32"#);
+                tell(&format!(
+                    r#""event":"fault","fault":1,"kind":"{kind}","struck_ms":0,"node":{node},"position":null,"iteration":40,"detail":"""#
+                ));
+                lost.iter().for_each(|node| {
+                    tell(&format!(
+                        r#""event":"node-lost","node":"{node}","why":"it does not answer""#
+                    ))
+                });
+                tell(r#""event":"stopped","ended":1,"unreachable":[]"#);
+                // What is lost later has not ended the incarnation.
+                tell(r#""event":"node-lost","node":"n1","why":"sick""#);
+            }
+            next_attempt(state.faults_that_count(), &Patience::default(), &|_| false)
+        };
+        for (kind, node) in [("launcher-gone", "null"), ("rank-died", r#""n1""#)] {
+            let lost = told(kind, node, Some("n2"));
+            assert_eq!(lost, Attempt::Relaunch { after_ms: 0 }, "{kind}");
+            // Of a spare the ranks know nothing.
+            for other in [None, Some("s1")] {
+                let stopped = told(kind, node, other);
+                assert!(matches!(stopped, Attempt::Stop { .. }), "{kind} {other:?} {stopped:?}");
+            }
+        }
+        let hung = told("rank-hung", r#""n1""#, Some("n2"));
+        assert!(matches!(hung, Attempt::Stop { .. }), "{hung:?}");
     }
 }

@@ -27,6 +27,7 @@ pub struct Breakage {
     pub struck_ms: u64,
     pub node: Option<usize>,
     pub position: Option<u32>,
+    pub test: u32,
     pub iteration: u64,
     pub detail: String,
 }
@@ -35,9 +36,9 @@ pub struct Breakage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Ranks compute for the first time in this incarnation.
-    Computing { iteration: u64 },
+    Computing { test: u32, iteration: u64 },
     /// A save was seen to end.
-    Saved { iteration: u64 },
+    Saved { test: u32, iteration: u64 },
 }
 
 #[derive(Clone, Debug)]
@@ -95,6 +96,8 @@ pub struct Ranks {
     computing: bool,
     saved: Option<EpochId>,
     test: u32,
+    /// The test was seen to begin, so nothing of it had been saved before.
+    whole_test: bool,
     /// Times between iterations of the foremost rank.
     recent_ms: VecDeque<u64>,
     foremost: u64,
@@ -345,27 +348,30 @@ impl Ranks {
             progress.doing,
             Doing::Computing | Doing::Saving | Doing::Solving | Doing::Verifying | Doing::Done
         );
+        if progress.test > self.test {
+            // Iterations count from zero again, and saves from one.
+            self.whole_test = self.computing;
+            self.test = progress.test;
+            self.saved = None;
+            self.foremost = progress.iteration;
+            self.foremost_ms = Some(now_ms);
+            self.recent_ms.clear();
+        }
         if works && !self.computing {
             self.computing = true;
             self.foremost = progress.iteration;
             self.foremost_ms = Some(now_ms);
-            steps.push(Step::Computing { iteration: progress.iteration });
+            steps.push(Step::Computing { test: progress.test, iteration: progress.iteration });
         }
         if let Some((epoch, at)) = progress.saved
             && self.computing
+            && progress.test == self.test
             && self.saved.is_none_or(|last| last < epoch)
         {
             // What was held when we began to look is no news.
-            if self.saved.replace(epoch).is_some() || epoch.epoch == 1 {
-                steps.push(Step::Saved { iteration: at });
+            if self.saved.replace(epoch).is_some() || epoch.epoch == 1 || self.whole_test {
+                steps.push(Step::Saved { test: progress.test, iteration: at });
             }
-        }
-        if progress.test > self.test {
-            // Iterations count from zero again.
-            self.test = progress.test;
-            self.foremost = progress.iteration;
-            self.foremost_ms = Some(now_ms);
-            self.recent_ms.clear();
         }
         if self.computing && progress.test == self.test && progress.iteration > self.foremost {
             if let Some(last_ms) = self.foremost_ms {
@@ -395,12 +401,14 @@ impl Ranks {
         };
         let rank = self.ranks.values().find(long_ago)?;
         let (struck_ms, _) = rank.died?;
+        let (test, iteration) = self.front().max((rank.last.test, rank.last.iteration));
         Some(Breakage {
             kind: FaultKind::RankDied,
             struck_ms,
             node: Some(rank.node),
             position: Some(rank.last.position),
-            iteration: self.foremost.max(rank.last.iteration),
+            test,
+            iteration,
             detail: format!(
                 "the process of position {} on {} is gone, while it was {}",
                 rank.last.position,
@@ -456,7 +464,10 @@ mod tests {
     #[test]
     fn the_foremost_counts_and_each_node_has_its_own_front() {
         let mut ranks = Ranks::default();
-        assert_eq!(ranks.beat(0, 0, &[seen(0, 1, 5, 'R')]), [Step::Computing { iteration: 5 }]);
+        assert_eq!(
+            ranks.beat(0, 0, &[seen(0, 1, 5, 'R')]),
+            [Step::Computing { test: 0, iteration: 5 }]
+        );
         assert_eq!(ranks.beat(0, 1, &[seen(1, 1, 4, 'R'), seen(2, 1, 3, 'R')]), []);
         assert_eq!(ranks.front(), (0, 5));
         assert_eq!([0, 1, 2].map(|n| ranks.front_of(n)), [Some((0, 5)), Some((0, 4)), None]);
@@ -551,8 +562,45 @@ mod tests {
             seen.progress.saved = Some((EpochId { epoch, made: 1 }, boundary));
             [seen]
         };
-        assert_eq!(ranks.beat(0, 0, &at(3, 12)), [Step::Computing { iteration: 12 }]);
-        assert_eq!(ranks.beat(500, 0, &at(4, 16)), [Step::Saved { iteration: 16 }]);
+        assert_eq!(ranks.beat(0, 0, &at(3, 12)), [Step::Computing { test: 0, iteration: 12 }]);
+        assert_eq!(ranks.beat(500, 0, &at(4, 16)), [Step::Saved { test: 0, iteration: 16 }]);
         assert_eq!(ranks.beat(900, 0, &at(4, 16)), []);
+    }
+
+    /// In another test of a sweep epochs and iterations begin anew.
+    #[test]
+    fn each_test_has_its_own_saves() {
+        let at = |position, test, epoch, iteration| {
+            let mut seen = seen(position, 100 * u64::from(test) + epoch, iteration, 'R');
+            let saved = Some((EpochId { epoch, made: 1 }, iteration));
+            (seen.progress.test, seen.progress.saved) = (test, saved.filter(|_| epoch > 0));
+            [seen]
+        };
+        let saves = |steps: Vec<Step>| -> Vec<u64> {
+            let of = |step| match step {
+                Step::Saved { iteration, .. } => Some(iteration),
+                _ => None,
+            };
+            steps.into_iter().filter_map(of).collect()
+        };
+        const NONE: [u64; 0] = [];
+        let mut ranks = Ranks::default();
+        let mut told = Vec::new();
+        for epoch in 0..=5 {
+            told.extend(saves(ranks.beat(500 * epoch, 0, &at(0, 0, epoch, 8 * epoch))));
+            told.extend(saves(ranks.beat(500 * epoch, 1, &at(1, 0, epoch, 8 * epoch))));
+        }
+        assert_eq!(told, [8, 16, 24, 32, 40]);
+        assert_eq!(saves(ranks.beat(3000, 0, &at(0, 1, 0, 0))), NONE);
+        assert_eq!(saves(ranks.beat(3000, 1, &at(1, 0, 5, 41))), NONE, "it is behind");
+        assert_eq!(saves(ranks.beat(3500, 0, &at(0, 1, 1, 8))), [8]);
+        assert_eq!(saves(ranks.beat(4000, 1, &at(1, 1, 1, 8))), NONE);
+        // The first save of a test may end unseen.
+        assert_eq!(saves(ranks.beat(4500, 0, &at(0, 2, 0, 0))), NONE);
+        assert_eq!(saves(ranks.beat(5000, 0, &at(0, 2, 2, 16))), [16]);
+        // Where an incarnation begins with such a test, what was held is no news.
+        let mut again = Ranks::default();
+        assert_eq!(saves(again.beat(0, 0, &at(0, 2, 2, 16))), NONE);
+        assert_eq!(saves(again.beat(500, 0, &at(0, 2, 3, 24))), [24]);
     }
 }

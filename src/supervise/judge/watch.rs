@@ -46,16 +46,16 @@ pub enum Verdict {
     /// A node has become much slower than the others; given once a node and reason.
     Slow { node: usize, detail: String },
     /// Ranks compute for the first time in this incarnation.
-    Computing { iteration: u64 },
+    Computing { test: u32, iteration: u64 },
     /// A save was seen to end.
-    Saved { iteration: u64 },
+    Saved { test: u32, iteration: u64 },
 }
 
 impl From<Step> for Verdict {
     fn from(step: Step) -> Self {
         match step {
-            Step::Computing { iteration } => Verdict::Computing { iteration },
-            Step::Saved { iteration } => Verdict::Saved { iteration },
+            Step::Computing { test, iteration } => Verdict::Computing { test, iteration },
+            Step::Saved { test, iteration } => Verdict::Saved { test, iteration },
         }
     }
 }
@@ -140,6 +140,14 @@ impl Watch {
         self.ranks.excuse(position);
     }
 
+    /// Whether the launcher has got as far as starting ranks; of a program whose ranks do not show, any process.
+    pub fn has_seen_ranks(&self) -> bool {
+        match self.progress_shows {
+            true => !self.ranks.is_empty(),
+            false => self.seen_processes,
+        }
+    }
+
     /// The furthest iteration any rank has been seen at.
     pub fn iteration(&self) -> u64 {
         self.ranks.foremost()
@@ -180,6 +188,7 @@ impl Watch {
                 struck_ms,
                 node: Some(node),
                 position: None,
+                test: self.ranks.front().0,
                 iteration: self.ranks.foremost(),
                 detail,
             }),
@@ -260,6 +269,7 @@ impl Watch {
             struck_ms: self.started_ms,
             node: None,
             position: None,
+            test: 0,
             iteration: 0,
             detail: format!("{} s after the launch {detail}", start_ms / 1000),
         })
@@ -400,7 +410,7 @@ mod tests {
         run.until(100_000);
         assert_eq!(
             run.verdicts,
-            [(500, Verdict::Computing { iteration: 0 })],
+            [(500, Verdict::Computing { test: 0, iteration: 0 })],
             "only that it computes"
         );
         assert_eq!(run.watch.iteration(), 100);
@@ -636,7 +646,7 @@ mod tests {
         run.moving = true;
         run.saved = Some((EpochId { epoch: 1, made: 1 }, 20));
         run.until(60_000);
-        assert_eq!(run.verdicts[1..], [(50_500, Verdict::Saved { iteration: 20 })],);
+        assert_eq!(run.verdicts[1..], [(50_500, Verdict::Saved { test: 0, iteration: 20 })],);
     }
 
     #[test]

@@ -35,6 +35,15 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
+    /// What it was where a node that ranks ran on turns out to be lost while the incarnation is stopped. A lost node takes
+    /// ranks and launcher along, and their end may be heard of first.
+    pub fn with_a_lost_node(self) -> Self {
+        match self {
+            FaultKind::RankDied | FaultKind::LauncherGone => FaultKind::NodeGone,
+            other => other,
+        }
+    }
+
     /// Whether it may be the program's own doing, to be stopped if it comes again and again.
     pub fn may_be_a_bug(self) -> bool {
         !matches!(self, FaultKind::NodeSilent | FaultKind::NodeGone | FaultKind::NodeRebooted)
@@ -87,11 +96,27 @@ pub enum Event {
     /// The launcher was started.
     Launched { incarnation: u32, launcher: ProcessId, hosts: Vec<Host> },
     /// The first rank was seen computing in this incarnation: matrix generated, or restored.
-    Computing { incarnation: u32, iteration: u64 },
+    Computing {
+        incarnation: u32,
+        /// Which test of the input file, from zero: in each of them iterations begin anew.
+        #[serde(default)]
+        test: u32,
+        iteration: u64,
+    },
     /// The iteration reached before the last fault has been reached again.
-    CaughtUp { incarnation: u32, iteration: u64 },
+    CaughtUp {
+        incarnation: u32,
+        #[serde(default)]
+        test: u32,
+        iteration: u64,
+    },
     /// A save was completed.
-    Saved { incarnation: u32, iteration: u64 },
+    Saved {
+        incarnation: u32,
+        #[serde(default)]
+        test: u32,
+        iteration: u64,
+    },
     /// The run is broken; `at_ms` of the record is when that was noticed.
     Fault {
         fault: u32,
@@ -101,6 +126,8 @@ pub enum Event {
         struck_ms: u64,
         node: Option<String>,
         position: Option<u32>,
+        #[serde(default)]
+        test: u32,
         iteration: u64,
         detail: String,
     },
@@ -115,6 +142,8 @@ pub enum Event {
         agreed_ms: u64,
         going_on_ms: u64,
         lost: Vec<Gone>,
+        #[serde(default)]
+        test: u32,
         /// The furthest that heartbeats saw before, or the boundary.
         iteration: u64,
         /// Where it goes on; None where all tests were done.
@@ -227,8 +256,8 @@ pub(crate) mod tests {
                 supervisor_pid: 1,
             },
             Event::Launched { incarnation: 1, launcher: ProcessId { pid: 5, started: 9 }, hosts },
-            Event::Computing { incarnation: 1, iteration: 0 },
-            Event::Saved { incarnation: 1, iteration: 8 },
+            Event::Computing { incarnation: 1, test: 0, iteration: 0 },
+            Event::Saved { incarnation: 1, test: 0, iteration: 8 },
             Event::Fault {
                 fault: 1,
                 incarnation: 1,
@@ -236,6 +265,7 @@ pub(crate) mod tests {
                 struck_ms: 1500,
                 node: Some("n2".to_string()),
                 position: None,
+                test: 0,
                 iteration: 10,
                 detail: "no heartbeat for 4.0 s".to_string(),
             },
@@ -247,8 +277,8 @@ pub(crate) mod tests {
                 launcher: ProcessId { pid: 6, started: 10 },
                 hosts: vec![Host::new("n1", 2), Host::new("n3", 2)],
             },
-            Event::Computing { incarnation: 2, iteration: 8 },
-            Event::CaughtUp { incarnation: 2, iteration: 10 },
+            Event::Computing { incarnation: 2, test: 0, iteration: 8 },
+            Event::CaughtUp { incarnation: 2, test: 0, iteration: 10 },
             Event::Finished { code: 0, why: "passed".to_string() },
         ]
     }

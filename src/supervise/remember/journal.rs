@@ -248,8 +248,10 @@ pub struct PastFault {
     pub kind: FaultKind,
     /// Where it struck, if it struck a process or a node.
     pub node: Option<String>,
+    /// In each test iterations begin anew.
+    pub test: u32,
     pub iteration: u64,
-    /// Whether anything was gained since the fault before: an iteration never reached, or a save.
+    /// Whether anything was gained since the fault before: a test or an iteration never reached, or a save.
     pub advanced: bool,
 }
 
@@ -285,12 +287,16 @@ pub struct RunState {
     /// Losses that were made good in place: in all, and in the last incarnation.
     pub gone_on: u32,
     pub gone_on_last: usize,
-    /// The furthest iteration known to have been reached.
-    pub furthest: u64,
-    pub last_saved: Option<u64>,
+    /// Ranks of it have been seen computing.
+    pub computed: bool,
+    /// The furthest test and iteration known to have been reached, and the last that were saved.
+    pub furthest: (u32, u64),
+    pub last_saved: Option<(u32, u64)>,
     pub started_ms: u64,
     pub finished: Option<u8>,
     advanced: bool,
+    /// A fault has ended the incarnation, which has not been stopped yet.
+    stopping: bool,
 }
 
 impl RunState {
@@ -330,41 +336,50 @@ impl RunState {
                 self.placed = hosts.clone();
                 self.ran_on.extend(hosts.iter().map(|host| host.name.clone()));
             }
-            Event::Computing { iteration, .. } => {
+            Event::Computing { test, iteration, .. } => {
+                self.computed = true;
                 // All positions have joined this incarnation, each of them somewhere else by now.
                 self.stale.extend(self.lost.iter().cloned());
                 self.computed_on = self.placed.clone();
-                self.reach(*iteration)
+                self.reach(*test, *iteration)
             }
-            Event::CaughtUp { iteration, .. } => self.reach(*iteration),
+            Event::CaughtUp { test, iteration, .. } => self.reach(*test, *iteration),
             Event::MemoryRemoved { node, .. } => {
                 self.stale.remove(node);
             }
-            Event::Saved { iteration, .. } => {
-                self.reach(*iteration);
-                if self.last_saved.is_none_or(|last| *iteration > last) {
-                    self.advanced = true;
-                }
-                self.last_saved = Some(*iteration);
+            Event::Saved { test, iteration, .. } => {
+                self.reach(*test, *iteration);
+                let saved = Some((*test, *iteration));
+                self.advanced |= saved > self.last_saved;
+                self.last_saved = saved;
             }
-            Event::Fault { kind, node, iteration, .. } => {
-                self.reach(*iteration);
+            Event::Fault { kind, node, test, iteration, .. } => {
+                self.reach(*test, *iteration);
+                self.stopping = true;
                 self.faults.push(PastFault {
                     kind: *kind,
                     node: node.clone(),
+                    test: *test,
                     iteration: *iteration,
                     advanced: std::mem::take(&mut self.advanced),
                 });
             }
-            Event::GoneOn { iteration, .. } => {
-                self.reach(*iteration);
+            Event::GoneOn { test, iteration, .. } => {
+                self.reach(*test, *iteration);
                 self.gone_on += 1;
                 self.gone_on_last += 1;
             }
             Event::NodeLost { node, .. } => {
                 self.lost.insert(node.clone());
+                let had_ranks = self.placed.iter().any(|host| host.name == *node);
+                if let Some(last) = self.faults.last_mut().filter(|_| self.stopping && had_ranks) {
+                    let kind = last.kind.with_a_lost_node();
+                    if kind != last.kind {
+                        (last.kind, last.node) = (kind, Some(node.clone()));
+                    }
+                }
             }
-            Event::Stopped { .. } => self.running = None,
+            Event::Stopped { .. } => (self.running, self.stopping) = (None, false),
             Event::Replaced { by, .. } => {
                 // A returned node that was taken after all is no longer lost.
                 self.lost.remove(by);
@@ -406,6 +421,16 @@ impl RunState {
         }
     }
 
+    /// Nodes that ranks of it have run on, of whatever list they were: there may be a running job, or memory that counts.
+    pub fn had_ranks(&self) -> Vec<Host> {
+        let mut known: Vec<Host> = self.placed.iter().chain(&self.computed_on).cloned().collect();
+        // How many ranks they had then says nothing of how many they take.
+        known.extend(self.ran_on.iter().map(|name| Host::new(name, 1)));
+        let mut names = BTreeSet::new();
+        known.retain(|host| names.insert(host.name.clone()));
+        known
+    }
+
     /// The faults since somebody last gave the command for a run that had been given up: he may have mended what was wrong.
     pub fn faults_that_count(&self) -> &[PastFault] {
         &self.faults[self.given_up_after..]
@@ -416,9 +441,9 @@ impl RunState {
         self.faults.len() as u32 + self.gone_on + 1
     }
 
-    fn reach(&mut self, iteration: u64) {
-        if iteration > self.furthest {
-            self.furthest = iteration;
+    fn reach(&mut self, test: u32, iteration: u64) {
+        if (test, iteration) > self.furthest {
+            self.furthest = (test, iteration);
             self.advanced = true;
         }
     }
@@ -467,6 +492,7 @@ mod tests {
             struck_ms: 0,
             node: Some(node.to_owned()),
             position: None,
+            test: 0,
             iteration: 9,
             detail: String::new(),
         };
@@ -478,12 +504,12 @@ mod tests {
         let events = [
             started,
             launched(1, ["n1", "n2", "n3", "n4"]),
-            Event::Computing { incarnation: 1, iteration: 2 },
+            Event::Computing { incarnation: 1, test: 0, iteration: 2 },
             fault(1, "n2"),
             lost("n2"),
             replaced("n2", "s1"),
             launched(2, ["n1", "s1", "n3", "n4"]),
-            Event::Computing { incarnation: 2, iteration: 7 },
+            Event::Computing { incarnation: 2, test: 0, iteration: 7 },
             fault(2, "n1"),
             lost("n1"),
             lost("s1"),
@@ -500,6 +526,8 @@ mod tests {
         };
         events.into_iter().for_each(|event| say(&mut state, event));
         let names = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<BTreeSet<_>>();
+        let known: Vec<String> = state.had_ranks().into_iter().map(|host| host.name).collect();
+        assert_eq!(known, ["s2", "s3", "n3", "n4", "n1", "s1", "n2"]);
         assert!(state.can_go_on());
         assert_eq!(state.placed, hosts(["s2", "s3", "n3", "n4"]));
         assert_eq!(state.lost, names(&["n1", "n2", "s1"]));
@@ -623,7 +651,7 @@ mod tests {
     fn the_records_add_up_to_where_the_run_stands() {
         let running = state_after(4);
         assert_eq!(running.running, Some(ProcessId { pid: 5, started: 9 }));
-        assert_eq!((running.furthest, running.last_saved), (8, Some(8)));
+        assert_eq!((running.furthest, running.last_saved), ((0, 8), Some((0, 8))));
         let broken = state_after(6);
         assert_eq!(broken.running, Some(ProcessId { pid: 5, started: 9 }), "not stopped yet");
         assert!(broken.lost.contains("n2"));
@@ -645,16 +673,49 @@ mod tests {
             state.stale.iter().cloned().collect::<Vec<String>>().join(" ")
         };
         let lost = |node: &str| Event::NodeLost { node: node.into(), why: String::new() };
-        assert_eq!(tell(Event::Computing { incarnation: 1, iteration: 0 }), "");
+        assert_eq!(tell(Event::Computing { incarnation: 1, test: 0, iteration: 0 }), "");
         assert_eq!(tell(lost("n1")), "");
-        assert_eq!(tell(Event::Saved { incarnation: 1, iteration: 8 }), "");
-        assert_eq!(tell(Event::CaughtUp { incarnation: 1, iteration: 8 }), "");
-        assert_eq!(tell(Event::Computing { incarnation: 2, iteration: 8 }), "n1");
+        assert_eq!(tell(Event::Saved { incarnation: 1, test: 0, iteration: 8 }), "");
+        assert_eq!(tell(Event::CaughtUp { incarnation: 1, test: 0, iteration: 8 }), "");
+        assert_eq!(tell(Event::Computing { incarnation: 2, test: 0, iteration: 8 }), "n1");
         assert_eq!(tell(lost("n2")), "n1");
         assert_eq!(tell(Event::MemoryRemoved { node: "n1".into(), bytes: 7 }), "");
         // It was taken, and is lost again before anything was computed on it.
         assert_eq!(tell(Event::Replaced { node: "n2".into(), by: "n1".into() }), "");
         assert_eq!(tell(lost("n1")), "");
-        assert_eq!(tell(Event::Computing { incarnation: 4, iteration: 8 }), "n1 n2");
+        assert_eq!(tell(Event::Computing { incarnation: 4, test: 0, iteration: 8 }), "n1 n2");
+    }
+
+    /// A node is lost in each of five tests of a sweep, none of which comes further than the first.
+    #[test]
+    fn another_test_is_a_gain() {
+        let mut state = RunState::default();
+        let mut seq = 0;
+        let mut tell = |test: u32, event: &str| {
+            let text =
+                format!(r#"{{"seq":{seq},"at_ms":0,"test":{test},"incarnation":1,{event}}}"#);
+            seq += 1;
+            state.apply(&serde_json::from_str(&text).unwrap());
+            state.faults.iter().map(|fault| fault.advanced).collect::<Vec<bool>>()
+        };
+        let fault = |at: u64| {
+            format!(
+                r#""event":"fault","fault":1,"kind":"node-silent","struck_ms":0,"node":null,"position":null,"iteration":{at},"detail":"""#
+            )
+        };
+        for test in 0..5 {
+            tell(test, r#""event":"computing","iteration":0"#);
+            tell(test, r#""event":"saved","iteration":8"#);
+            assert!(tell(test, &fault(40 - u64::from(test))).into_iter().all(|advanced| advanced));
+        }
+        // Whoever goes on with a test gains by what nobody has reached or saved in it.
+        tell(4, r#""event":"computing","iteration":8"#);
+        assert_eq!(tell(4, &fault(36)).last(), Some(&false));
+        tell(4, r#""event":"saved","iteration":16"#);
+        assert_eq!(tell(4, &fault(36)).last(), Some(&true));
+        // A finished test is a gain, also where the next has not got on.
+        assert_eq!(tell(5, &fault(0)).last(), Some(&true));
+        assert_eq!(tell(5, &fault(0)).last(), Some(&false));
+        assert_eq!(tell(0, &fault(40)).last(), Some(&false));
     }
 }

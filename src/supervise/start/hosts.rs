@@ -23,6 +23,17 @@ impl Host {
     }
 }
 
+/// How many of these hosts have ranks, which fill their slots in the order of the list.
+pub fn filled(hosts: &[Host], ranks: usize) -> usize {
+    let mut left = ranks;
+    let has_ranks = |host: &&Host| {
+        let some = left > 0;
+        left = left.saturating_sub(host.slots);
+        some
+    };
+    hosts.iter().take_while(has_ranks).count()
+}
+
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum HostsError {
     #[error("{origin}, line {line}: {what}")]
@@ -324,6 +335,26 @@ mod tests {
 
     fn names(hosts: &[Host]) -> Vec<(&str, usize)> {
         hosts.iter().map(|h| (h.name.as_str(), h.slots)).collect()
+    }
+
+    #[test]
+    fn ranks_fill_hosts_in_the_order_of_the_list() {
+        let hosts = |slots: &[usize]| -> Vec<Host> {
+            slots
+                .iter()
+                .enumerate()
+                .map(|(at, slots)| Host::new(format!("n{at}"), *slots))
+                .collect()
+        };
+        for (slots, ranks, count) in [
+            (&[1, 1, 1, 1, 1][..], 4, 4),
+            (&[1, 1, 1, 1], 4, 4),
+            (&[4, 4, 4], 5, 2),
+            (&[2, 2, 1], 4, 2),
+            (&[1, 1], 3, 2),
+        ] {
+            assert_eq!(filled(&hosts(slots), ranks), count, "{slots:?} {ranks}");
+        }
     }
 
     #[test]

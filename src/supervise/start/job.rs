@@ -69,8 +69,8 @@ pub struct Done {
 
 const DONE: &str = "all tests are done: status ";
 
-/// What the benchmark says on its standard error when it ends because it would not run another time either: its input is bad, or
-/// it lacks something. A launcher that fails by itself may end with the same status.
+/// What the benchmark says on its standard error when it ends because it would not run another time either: its input is bad, it
+/// lacks something, or too much is lost. A launcher that fails by itself, or tells a signal, may end with the same status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     pub status: u8,

@@ -40,6 +40,42 @@ pub fn has_option(words: &[String], name: &str) -> bool {
     words.iter().any(|word| is_option(word, name).is_some())
 }
 
+/// Options of launchers, of any of them, that may put ranks elsewhere than in the order of the hosts.
+const MAPPING: [&str; 25] = [
+    "map-by",
+    "rank-by",
+    "npernode",
+    "npersocket",
+    "pernode",
+    "bynode",
+    "N",
+    "ppn",
+    "rr",
+    "rf",
+    "rankfile",
+    "hostfile",
+    "machinefile",
+    "f",
+    "host",
+    "hosts",
+    "H",
+    "distribution",
+    "m",
+    "ntasks-per-node",
+    "nodes",
+    "nodelist",
+    "w",
+    "relative",
+    "r",
+];
+
+/// Whether the user's words for a launcher may put ranks elsewhere than in the order of the hosts.
+pub fn maps(words: &[String]) -> bool {
+    // As in `--mca rmaps_base_mapping_policy node`.
+    let by_parameter = |word: &String| word.starts_with("rmaps");
+    words.iter().any(by_parameter) || MAPPING.iter().any(|name| has_option(words, name))
+}
+
 /// Whether this word is the option, and if so, whether it carries its value.
 fn is_option(word: &str, name: &str) -> Option<bool> {
     let bare = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
@@ -143,6 +179,24 @@ mod tests {
             ("--mpi=pmix", "mpi", true),
         ] {
             assert_eq!(has_option(&words(text), name), there, "{text} {name}");
+        }
+    }
+
+    #[test]
+    fn who_places_ranks_otherwise_is_noticed() {
+        for (text, there) in [
+            ("", false),
+            ("--bind-to none -mca btl self,tcp -x A", false),
+            ("--mca orte_leave_session_attached 1 --oversubscribe", false),
+            ("--cpu-bind=cores --mpi=pmix -c 4", false),
+            ("--map-by node", true),
+            ("--mca rmaps_base_mapping_policy node", true),
+            ("-N 2", true),
+            ("-N2", true),
+            ("-ppn 1", true),
+            ("--distribution=cyclic", true),
+        ] {
+            assert_eq!(maps(&words(text)), there, "{text}");
         }
     }
 

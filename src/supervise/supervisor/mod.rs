@@ -97,6 +97,8 @@ struct Supervisor<'a> {
     /// Learned from the first incarnation where not given.
     rank_bytes: Option<u64>,
     computing_since: Option<(Instant, u64)>,
+    /// A launcher of this run has got as far as starting ranks.
+    ranks_seen: bool,
     beaten: Instant,
     /// Replacements told since the last launch.
     replaced: Vec<(String, String)>,
@@ -162,17 +164,18 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         state.run_id = fresh_run_id();
     }
 
-    // A resumed run goes on where it was; nodes newly named are further spares.
+    // A resumed run goes on where it was; nodes newly named are further spares, and so are those that it has come to by an
+    // earlier command, which this one need not name.
     let (hosts, mut spares) = match resumed {
         true => (state.hosts.clone(), state.spares.clone()),
         false => (settings.hosts.clone(), settings.spares.clone()),
     };
     if resumed {
-        for host in settings.hosts.iter().chain(&settings.spares) {
-            if !hosts.iter().chain(&spares).any(|h| h.name == host.name) {
-                spares.push(host.clone());
-            }
-        }
+        let names = hosts.iter().chain(&spares).map(|host| host.name.clone());
+        let mut known: BTreeSet<String> = names.collect();
+        let named = settings.hosts.iter().chain(&settings.spares).cloned();
+        spares
+            .extend(named.chain(state.had_ranks()).filter(|host| known.insert(host.name.clone())));
     }
     let mut cluster = Cluster::new(
         settings.shell.clone(),
@@ -231,6 +234,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         halt: None,
         requests: Requests::default(),
         computing_since: None,
+        ranks_seen: false,
         beaten: Instant::now(),
         replaced: Vec::new(),
         slow: BTreeMap::new(),
@@ -478,9 +482,11 @@ impl Supervisor<'_> {
         Facts {
             told: job.told(),
             announces: self.settings.progress_shows,
+            refused: job.refused(),
             zero_counts,
             halt: self.halt.as_ref().map(|h| h.why.clone()),
             output: self.settings.folder.output(self.state.incarnation).display().to_string(),
+            test: self.status.test,
             iteration: self.status.iteration,
             incarnation: self.state.incarnation,
         }
@@ -506,9 +512,17 @@ impl Supervisor<'_> {
             }
             Next::Fault { fault, code } => (fault, code),
         };
-        let Breakage { kind, struck_ms, mut node, mut position, mut iteration, mut detail } = fault;
+        let Breakage {
+            kind,
+            struck_ms,
+            mut node,
+            mut position,
+            mut test,
+            mut iteration,
+            mut detail,
+        } = fault;
         if matches!(kind, FaultKind::RankDied | FaultKind::LauncherGone) {
-            iteration = self.last_look(iteration)?;
+            (test, iteration) = self.last_look((test, iteration))?;
             let Complaint { first_to_end, words } = self.meanwhile(job.complaint())?;
             // It ended the others, and may have been quicker than a heartbeat.
             let first = first_to_end.and_then(|name| self.cluster.find_told(&name));
@@ -522,7 +536,7 @@ impl Supervisor<'_> {
         self.status.activity = Activity::Recovering;
         let struck_ms = steady_ms().saturating_sub(self.now_ms().saturating_sub(struck_ms));
         let name = node.map(|n| self.cluster.nodes[n].host.name.clone());
-        let computed = self.computing_since.is_some() || self.state.furthest > 0;
+        let computed = self.state.computed;
         self.note(Event::Fault {
             fault: self.state.next_fault(),
             incarnation: self.state.incarnation,
@@ -530,6 +544,7 @@ impl Supervisor<'_> {
             struck_ms,
             node: name.clone(),
             position,
+            test,
             iteration,
             detail: detail.clone(),
         })?;
@@ -556,9 +571,11 @@ impl Supervisor<'_> {
         }
         let replaceable = |node: &str| self.has_spare_for(node);
         match next_attempt(self.state.faults_that_count(), &self.settings.patience, &replaceable) {
-            // Nothing is lost where nothing was computed: the launcher cannot be used.
-            Attempt::Stop { why } if doubtful.is_some() => {
-                Ok(Some((STATUS_ENVIRONMENT, format!("{why} ({detail})"))))
+            // Nothing is lost where nothing was computed: the launcher cannot be used. Ranks that began to work and died are
+            // not its fault.
+            Attempt::Stop { .. } if doubtful.is_some() || !computed && !self.ranks_seen => {
+                let why = format!("nothing was computed, again and again; the last time {detail}");
+                Ok(Some((STATUS_ENVIRONMENT, why)))
             }
             Attempt::Stop { why } => Ok(Some((STATUS_LOSS, why))),
             Attempt::Without { node, why } => {

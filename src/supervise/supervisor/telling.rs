@@ -19,7 +19,7 @@ impl Supervisor<'_> {
                 let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
                 format!("incarnation {incarnation} on {}", names.join(" "))
             }
-            Event::Computing { incarnation, iteration } if *incarnation > 1 => {
+            Event::Computing { incarnation, iteration, .. } if *incarnation > 1 => {
                 format!("computing again, at iteration {iteration}")
             }
             Event::CaughtUp { iteration, .. } => format!("caught up at iteration {iteration}"),

@@ -54,7 +54,8 @@ impl Supervisor<'_> {
             false => Activity::Recovering,
         };
         self.computing_since = None;
-        let mut aim = self.state.faults.iter().map(|f| f.iteration).max().unwrap_or(0);
+        let reached = self.state.faults.iter().map(|f| (f.test, f.iteration));
+        let mut aim = reached.max().unwrap_or((0, 0));
         let mut caught_up = self.state.faults.is_empty();
         let mut looked = Instant::now();
         let mut looking = None;
@@ -139,6 +140,7 @@ impl Supervisor<'_> {
                     self.positions = Some(watch.ranks().positions(self.settings.stays_vacant));
                 }
             }
+            self.begin_test(&watch);
             self.status.iteration = watch.iteration();
             if let Some(lead) = self.settings.lead.filter(|_| due) {
                 let silent: Vec<usize> = self.nodes.in_trouble().collect();
@@ -155,6 +157,7 @@ impl Supervisor<'_> {
             if due && !self.nodes.is_alone() {
                 verdicts.extend(watch.tick(now, |node| !self.nodes.is_in_trouble(node)));
             }
+            self.ranks_seen |= watch.has_seen_ranks();
             for verdict in verdicts {
                 let incarnation = self.state.incarnation;
                 match verdict {
@@ -162,16 +165,16 @@ impl Supervisor<'_> {
                         self.slow.insert(names[node].clone(), detail.clone());
                         self.note(Event::SlowNode { node: names[node].clone(), detail })?
                     }
-                    Verdict::Computing { iteration } => {
+                    Verdict::Computing { test, iteration } => {
                         self.status.activity = Activity::Running;
                         self.computing_since = Some((Instant::now(), iteration));
-                        caught_up |= iteration >= aim;
-                        self.note(Event::Computing { incarnation, iteration })?;
+                        caught_up |= (test, iteration) >= aim;
+                        self.note(Event::Computing { incarnation, test, iteration })?;
                     }
-                    Verdict::Saved { iteration } => {
+                    Verdict::Saved { test, iteration } => {
                         self.status.last_save_iteration = Some(iteration);
                         self.status.last_save_ms = Some(steady_ms());
-                        self.note(Event::Saved { incarnation, iteration })?;
+                        self.note(Event::Saved { incarnation, test, iteration })?;
                     }
                     Verdict::Ended { code, struck_ms, death } => {
                         return Ok(End::Exit { code, struck_ms, death });
@@ -187,10 +190,11 @@ impl Supervisor<'_> {
                     Verdict::Broken(breakage) => return Ok(End::Broken(breakage)),
                 }
             }
-            if !caught_up && self.computing_since.is_some() && watch.iteration() >= aim {
+            let front @ (test, iteration) = watch.ranks().front();
+            if !caught_up && self.computing_since.is_some() && front >= aim {
                 caught_up = true;
                 let incarnation = self.state.incarnation;
-                self.note(Event::CaughtUp { incarnation, iteration: watch.iteration() })?;
+                self.note(Event::CaughtUp { incarnation, test, iteration })?;
             }
             if looks && let Some(why) = self.halting()? {
                 return Ok(End::Halted { why });
@@ -203,7 +207,7 @@ impl Supervisor<'_> {
 
     /// Notes the losses that the ranks have made good in place since it was last asked, as far as the launcher's files tell.
     /// Some: they were set back, and how far they had come.
-    fn gone_on(&mut self, job: &Job, watch: &mut Watch) -> anyhow::Result<Option<u64>> {
+    fn gone_on(&mut self, job: &Job, watch: &mut Watch) -> anyhow::Result<Option<(u32, u64)>> {
         let mut reached = None;
         // Who takes a run over reads all from the beginning.
         while let Some((it, read_ms)) = job.gone_on().get(self.state.gone_on_last).cloned() {
@@ -226,7 +230,8 @@ impl Supervisor<'_> {
             }
             let noticed_ms = it.noticed_ms(well_ms, read_ms);
             // They may have come further since the last heartbeat.
-            let iteration = watch.iteration().max(it.boundary.unwrap_or(0));
+            let (test, iteration) = watch.ranks().front();
+            let iteration = iteration.max(it.boundary.unwrap_or(0));
             self.note(Event::GoneOn {
                 fault: self.state.next_fault(),
                 incarnation: self.state.incarnation,
@@ -235,6 +240,7 @@ impl Supervisor<'_> {
                 agreed_ms: noticed_ms + it.agreed_ms,
                 going_on_ms: noticed_ms + it.since_ms,
                 lost: it.lost,
+                test,
                 iteration,
                 boundary: it.boundary,
                 detail: it.words,
@@ -243,11 +249,22 @@ impl Supervisor<'_> {
                 watch.set_back(now, boundary);
                 self.computing_since = self.computing_since.map(|_| (Instant::now(), boundary));
                 if boundary < iteration {
-                    reached = Some(iteration);
+                    reached = Some((test, iteration));
                 }
             }
         }
         Ok(reached)
+    }
+
+    /// In another test iterations begin anew, and nothing is saved yet: what was measured and saved before is not of it.
+    fn begin_test(&mut self, watch: &Watch) {
+        let (test, iteration) = watch.ranks().front();
+        if std::mem::replace(&mut self.status.test, test) < test {
+            self.computing_since = self.computing_since.map(|_| (Instant::now(), iteration));
+            if self.state.last_saved.is_none_or(|(saved, _)| saved < test) {
+                (self.status.last_save_iteration, self.status.last_save_ms) = (None, None);
+            }
+        }
     }
 
     pub(super) fn learn_problem(&mut self, ranks: &[RankSeen]) {
@@ -258,19 +275,20 @@ impl Supervisor<'_> {
 
     /// How far the ranks had come when one of them ended: what it left in its memory, not what the last
     /// heartbeat happened to see. A bug shows by striking at the same iteration again.
-    pub(super) fn last_look(&mut self, known: u64) -> anyhow::Result<u64> {
+    pub(super) fn last_look(&mut self, known: (u32, u64)) -> anyhow::Result<(u32, u64)> {
         self.cluster.beat_all();
         let mut missing: BTreeSet<usize> =
             (0..self.cluster.nodes.len()).filter(|n| self.cluster.is_up(*n)).collect();
         let until = Instant::now() + LAST_LOOK;
-        let mut latest = (0, known);
+        let mut latest = known;
         while !missing.is_empty() && Instant::now() < until {
             if let Some((node, News::Beat { beat, .. })) = self.hear(Duration::from_millis(20))? {
                 missing.remove(&node);
+                self.ranks_seen |= !beat.ranks.is_empty();
                 let seen = beat.ranks.iter().map(|r| (r.progress.test, r.progress.iteration));
                 latest = seen.fold(latest, Ord::max);
             }
         }
-        Ok(latest.1)
+        Ok(latest)
     }
 }

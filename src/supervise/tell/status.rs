@@ -100,6 +100,9 @@ pub struct Status {
     pub activity: Activity,
     pub doing: String,
     pub incarnation: u32,
+    /// Which test of the input file, from zero, and how far in it.
+    #[serde(default)]
+    pub test: u32,
     pub iteration: u64,
     pub problem: Option<Problem>,
     /// Since the ranks of this incarnation began to compute; 0 where unknown.

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use crate::supervise::remember::events::{Event, FaultKind, Record};
+use crate::supervise::start::hosts::Host;
 
 /// A fault and its moments, in Unix milliseconds; what has not happened (yet) is None.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +18,9 @@ pub struct FaultTimes {
     pub kind: FaultKind,
     pub node: Option<String>,
     pub position: Option<u32>,
+    /// Which test of the input file, from zero.
+    #[serde(default)]
+    pub test: u32,
     pub iteration: u64,
     pub struck_ms: u64,
     pub noticed_ms: u64,
@@ -57,15 +61,17 @@ fn broken(all: &mut [FaultTimes]) -> Option<&mut FaultTimes> {
 /// All faults in order.
 pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
     let mut all: Vec<FaultTimes> = Vec::new();
+    let mut placed: &[Host] = &[];
     for record in records {
         let at = record.at_ms;
         match &record.event {
-            Event::Fault { fault, kind, node, position, iteration, struck_ms, .. } => {
-                all.push(FaultTimes {
+            Event::Fault { fault, kind, node, position, test, iteration, struck_ms, .. } => all
+                .push(FaultTimes {
                     fault: *fault,
                     kind: *kind,
                     node: node.clone(),
                     position: *position,
+                    test: *test,
                     iteration: *iteration,
                     struck_ms: *struck_ms,
                     noticed_ms: at,
@@ -75,8 +81,7 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
                     restored_at: None,
                     caught_up_ms: None,
                     agreed_ms: None,
-                })
-            }
+                }),
             Event::GoneOn {
                 fault,
                 struck_ms,
@@ -84,6 +89,7 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
                 agreed_ms,
                 going_on_ms,
                 lost,
+                test,
                 iteration,
                 boundary,
                 ..
@@ -96,6 +102,7 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
                     kind: FaultKind::RankDied,
                     node: first.map(|gone| gone.node.clone()),
                     position: first.and_then(|gone| gone.position).map(|p| p as u32),
+                    test: *test,
                     iteration: *iteration,
                     struck_ms: *struck_ms,
                     noticed_ms: *noticed_ms,
@@ -107,16 +114,17 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
                     agreed_ms: Some(*agreed_ms),
                 })
             }
-            Event::NodeLost { node, why } => {
+            Event::NodeLost { node, .. } => {
                 // The launcher's end is often the first sign of a node's; its cause turns up afterwards.
                 if let Some(last) = broken(&mut all)
                     && last.stopped_ms.is_none()
-                    && last.node.is_none()
+                    && placed.iter().any(|host| host.name == *node)
                 {
-                    last.node = Some(node.clone());
-                    if why.contains("silent") || why.contains("answer") {
-                        last.kind = FaultKind::NodeGone;
+                    let kind = last.kind.with_a_lost_node();
+                    if kind != last.kind {
+                        (last.kind, last.node, last.position) = (kind, Some(node.clone()), None);
                     }
+                    last.node.get_or_insert_with(|| node.clone());
                 }
             }
             Event::Stopped { .. } => {
@@ -124,18 +132,19 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
                     last.stopped_ms.get_or_insert(at);
                 }
             }
-            Event::Launched { .. } => {
+            Event::Launched { hosts, .. } => {
+                placed = hosts;
                 if let Some(last) = broken(&mut all) {
                     last.relaunched_ms.get_or_insert(at);
                 }
             }
-            Event::Computing { iteration, .. } => {
+            Event::Computing { test, iteration, .. } => {
                 if let Some(last) = all.last_mut()
                     && last.restored_ms.is_none()
                 {
                     last.restored_ms = Some(at);
                     last.restored_at = Some(*iteration);
-                    if *iteration >= last.iteration {
+                    if (*test, *iteration) >= (last.test, last.iteration) {
                         last.caught_up_ms = Some(at);
                     }
                 }
@@ -205,20 +214,22 @@ pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
     let mut changes: Vec<(u64, Part)> = Vec::new();
     let mut first_computing = true;
     let mut recovering = false;
-    let mut aim = 0;
+    let mut aim = (0, 0);
     for record in records {
         let at = record.at_ms;
         match &record.event {
             Event::RunStarted { .. } => changes.push((at, Part::Start)),
-            Event::Fault { struck_ms, iteration, .. } => {
+            Event::Fault { struck_ms, test, iteration, .. } => {
                 recovering = true;
-                aim = aim.max(*iteration);
+                aim = aim.max((*test, *iteration));
                 changes.push(((*struck_ms).min(at), Part::Detect));
                 changes.push((at, Part::Stop));
             }
-            Event::GoneOn { struck_ms, noticed_ms, going_on_ms, iteration, boundary, .. } => {
+            Event::GoneOn {
+                struck_ms, noticed_ms, going_on_ms, test, iteration, boundary, ..
+            } => {
                 let back = boundary.is_some_and(|boundary| boundary < *iteration);
-                aim = aim.max(*iteration);
+                aim = aim.max((*test, *iteration));
                 changes.push(((*struck_ms).min(*noticed_ms), Part::Detect));
                 changes.push((*noticed_ms, Part::Restore));
                 let on = match back {
@@ -231,8 +242,8 @@ pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
             }
             Event::Stopped { .. } if recovering => changes.push((at, Part::Replace)),
             Event::Launched { .. } if recovering => changes.push((at, Part::Restore)),
-            Event::Computing { iteration, .. } => {
-                let repeat = !first_computing && *iteration < aim;
+            Event::Computing { test, iteration, .. } => {
+                let repeat = !first_computing && (*test, *iteration) < aim;
                 first_computing = false;
                 recovering = false;
                 changes.push((at, if repeat { Part::Repeat } else { Part::Compute }));
@@ -495,6 +506,7 @@ mod tests {
                         kind,
                         node,
                         position,
+                        test,
                         iteration,
                         detail,
                         ..
@@ -505,6 +517,7 @@ mod tests {
                         kind,
                         node,
                         position,
+                        test,
                         iteration,
                         detail,
                     },
@@ -524,6 +537,36 @@ mod tests {
         assert_eq!(f.relaunched_ms, Some(8000));
         assert_eq!((f.restored_ms, f.restored_at), (Some(9000), Some(8)));
         assert_eq!(f.caught_up_ms, Some(10_000));
+    }
+
+    /// The launcher's end was noticed first; then a spare and a node that ranks ran on did not answer.
+    #[test]
+    fn a_node_that_is_lost_while_the_run_is_stopped_was_the_cause() {
+        for (first, told) in [
+            (FaultKind::LauncherGone, FaultKind::NodeGone),
+            (FaultKind::RankDied, FaultKind::NodeGone),
+            (FaultKind::RankHung, FaultKind::RankHung),
+        ] {
+            let mut records = records();
+            if let Event::Fault { kind, node, .. } = &mut records[4].event {
+                (*kind, *node) = (first, None);
+            }
+            let lost = |node: &str| Event::NodeLost { node: node.into(), why: "gone".into() };
+            records.insert(5, Record { seq: 5, at_ms: 4500, event: lost("n3") });
+            let [f] = &faults(&records)[..] else { panic!("one fault") };
+            assert_eq!((f.kind, f.node.as_deref()), (told, Some("n2")));
+        }
+    }
+
+    /// The run had come to iteration 10 of a test; the restart begins the next one.
+    #[test]
+    fn who_computes_in_the_next_test_has_caught_up() {
+        let mut records = records();
+        records.truncate(10);
+        assert_eq!(faults(&records)[0].caught_up_ms, None);
+        records[9].event = Event::Computing { incarnation: 2, test: 1, iteration: 0 };
+        assert_eq!(faults(&records)[0].caught_up_ms, Some(9000));
+        assert_eq!(wall_time(&records, 20_000).repeat_s, 0.0);
     }
 
     #[test]
@@ -572,11 +615,12 @@ mod tests {
                 Gone { rank: 4, node: "n3".to_string(), position: None },
                 Gone { rank: 1, node: "n2".to_string(), position: Some(1) },
             ],
+            test: 0,
             iteration: 10,
             boundary: Some(8),
             detail: String::new(),
         };
-        let caught_up = Event::CaughtUp { incarnation: 1, iteration: 10 };
+        let caught_up = Event::CaughtUp { incarnation: 1, test: 0, iteration: 10 };
         let stopped = Event::Stopped { incarnation: 1, ended: 0, unreachable: vec![] };
         let told = [
             (0, samples[0].clone()),

@@ -99,7 +99,6 @@ impl Supervisor<'_> {
                         },
                     ));
                 }
-                Some((node, news)) if !placed.contains(&node) => self.mind_others(node, &news)?,
                 _ => {}
             }
             let now = self.now_ms();

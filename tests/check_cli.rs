@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use assert_cmd::Command;
 use regex::Regex;
 use skt_hpl::supervise::start::launcher::RUN_ID_VAR;
+use skt_hpl::supervise::talk::wire::{FromAgent, from_line};
 use tempfile::TempDir;
 
 /// The lines of a file in the layout the reference ships.
@@ -615,6 +616,17 @@ fn an_agent_amid_a_run_does_not_look_at_storage() {
     rank.kill().unwrap();
     rank.wait().unwrap();
     assert!(amid.is_null(), "{amid}");
+}
+
+/// A login script that gives the terminal a title prints without an end of line, and the agent's first line comes after that.
+#[test]
+fn what_a_login_script_has_printed_does_not_hide_an_agent() {
+    let title = "printf '\\033]0;n1\\007'; exec \"$0\" agent </dev/null";
+    let program = assert_cmd::cargo::cargo_bin("skt-hpl");
+    let ran = Command::new("sh").args(["-c", title]).arg(&program).output().unwrap();
+    let out = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let hello = |line: &str| matches!(from_line(line), Some(FromAgent::Hello(_)));
+    assert!(out.starts_with('\u{1b}') && out.lines().any(hello), "{out}");
 }
 
 /// Processes that have this in their environment.

@@ -3,10 +3,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use assert_cmd::Command;
 use regex::Regex;
 use skt_hpl::supervise::start::launcher::RUN_ID_VAR;
+use skt_hpl::supervise::talk::wire::{FromAgent, from_line};
 use tempfile::TempDir;
 
 /// The lines of a file in the layout the reference ships.
@@ -644,7 +646,8 @@ fn an_agent_amid_a_run_does_not_look_at_storage() {
         ["agent", "--level2", "/nowhere/at/all", "--job", "j", "--run", &run, "--node", "n1"];
     let hello = || {
         let ran = Case::new().run(&words);
-        let line = ran.out.lines().next().unwrap_or_else(|| panic!("{}", ran.err)).to_owned();
+        let line = ran.out.lines().find(|line| !line.is_empty());
+        let line = line.unwrap_or_else(|| panic!("{}", ran.err)).to_owned();
         let hello: serde_json::Value = serde_json::from_str(&line).unwrap();
         hello["hello"]["storage"].clone()
     };
@@ -655,6 +658,94 @@ fn an_agent_amid_a_run_does_not_look_at_storage() {
     rank.kill().unwrap();
     rank.wait().unwrap();
     assert!(amid.is_null(), "{amid}");
+}
+
+/// A login script that gives the terminal a title prints without an end of line, and the agent's first line comes after that.
+#[test]
+fn what_a_login_script_has_printed_does_not_hide_an_agent() {
+    let title = "printf '\\033]0;n1\\007'; exec \"$0\" agent </dev/null";
+    let program = assert_cmd::cargo::cargo_bin("skt-hpl");
+    let ran = Command::new("sh").args(["-c", title]).arg(&program).output().unwrap();
+    let out = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let hello = |line: &str| matches!(from_line(line), Some(FromAgent::Hello(_)));
+    assert!(out.starts_with('\u{1b}') && out.lines().any(hello), "{out}");
+}
+
+/// Processes that have this in their environment.
+fn processes_with(mark: &str) -> Vec<String> {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let environ = |at: &Path| fs::read(at.join("environ")).unwrap_or_default();
+    let has = |at: &Path| environ(at).split(|b| *b == 0).any(|item| item == mark.as_bytes());
+    let found = all.map(|entry| entry.path()).filter(|at| has(at));
+    found.map(|at| at.display().to_string()).collect()
+}
+
+/// A launcher that hangs is not left behind with what it has started, nor the folder that was made for it.
+#[test]
+fn a_doctor_that_is_interrupted_leaves_nothing_behind() {
+    use nix::sys::signal::{Signal, kill};
+    let script = "#!/bin/sh\ncase \"$*\" in *--version*) echo 'mpirun (Open MPI) 4.1.4'; exit ;; esac\n\
+                  (trap '' INT; sleep 300) & sleep 300\n";
+    let case = Case::new().file("launcher", script);
+    let launcher = case.dir.path().join("launcher");
+    fs::set_permissions(&launcher, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let mark = format!("DOCTORS_TEST={}", std::process::id());
+    let mut doctor = std::process::Command::new(assert_cmd::cargo::cargo_bin("skt-hpl"))
+        .args(["doctor", "--launcher", "openmpi", "--launcher-program"])
+        .arg(&launcher)
+        .env("DOCTORS_TEST", std::process::id().to_string())
+        .current_dir(case.dir.path())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    let sleeps = || processes_with(&mark).len() >= 4;
+    while !sleeps() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(sleeps(), "the launcher was not started");
+    kill(nix::unistd::Pid::from_raw(doctor.id() as i32), Signal::SIGINT).unwrap();
+    let status = doctor.wait().unwrap();
+    let left = processes_with(&mark);
+    for process in &left {
+        let pid: i32 = process.rsplit('/').next().unwrap().parse().unwrap();
+        let _ = kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(status.code(), Some(6), "{status}");
+    let files = fs::read_dir(case.dir.path()).unwrap().flatten().map(|entry| entry.file_name());
+    let folders: Vec<_> = files.filter(|name| name.to_string_lossy().contains("doctor")).collect();
+    assert!(folders.is_empty(), "{folders:?}");
+}
+
+/// Before anything runs there is nothing to save, and who has not answered yet is not lost for it.
+#[test]
+fn a_halt_while_nodes_are_called_is_obeyed_at_once() {
+    use nix::sys::signal::{Signal, kill};
+    let case = Case::new()
+        .file("hosts", "n1\nn2\n")
+        .file("shell", "#!/bin/sh\n: >called\nexec sleep 300\n");
+    let shell = case.dir.path().join("shell");
+    fs::set_permissions(&shell, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let mut run = std::process::Command::new(assert_cmd::cargo::cargo_bin("skt-hpl"))
+        .args(["run", "--hosts", "hosts", "--state", "state", "--rsh", shell.to_str().unwrap()])
+        .args(["-n", "64", "--nb", "32", "-p", "1", "-q", "2", "--checkpoint", "1"])
+        .current_dir(case.dir.path())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while !case.dir.path().join("called").exists() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let asked = Instant::now();
+    kill(nix::unistd::Pid::from_raw(run.id() as i32), Signal::SIGTERM).unwrap();
+    let code = run.wait().unwrap().code();
+    let events = fs::read_to_string(case.dir.path().join("state/events.jsonl")).unwrap();
+    assert_eq!(code, Some(75), "{events}");
+    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}: {events}", asked.elapsed());
+    assert!(!events.contains("node-lost"), "{events}");
 }
 
 /// A folder for the second level that is not there is told before anything starts, once for all nodes.

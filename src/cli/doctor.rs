@@ -22,6 +22,7 @@ use crate::supervise::judge::fitness::{Expected, Finding, Need, judge};
 use crate::supervise::remember::clerk::Clerk;
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::Folder;
+use crate::supervise::signals::{asked_by_signal, listen_to_signals};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::Job;
 use crate::supervise::start::launcher::LaunchPlan;
@@ -32,6 +33,8 @@ use crate::supervise::talk::cluster::{Cluster, FIRST_CALL};
 use crate::supervise::talk::shell::RemoteShell;
 use crate::supervise::talk::wire::Facts;
 use crate::units::some_time;
+
+const INTERRUPTED: &str = "interrupted by a signal: whether MPI starts is not known";
 
 #[derive(Clone, Debug, Args)]
 #[command(trailing_var_arg = true)]
@@ -178,12 +181,12 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
         let node = &cluster.nodes[cluster.find(name)?];
         node.facts.as_ref().map(|(facts, _)| facts.cores)
     };
-    let tried = start_mpi(flags, &nodes.shell, &pairs, cores, &own, &run_id)?;
-    if tried > 0 {
+    let tried = start_mpi(flags, &nodes.shell, &pairs, cores, &own, &run_id);
+    if !matches!(tried, Ok(0)) {
         // What hangs on other nodes goes with its agent's word.
         cluster.end_run(Duration::from_secs(8));
     }
-    Ok(problems + tried)
+    Ok(problems + tried?)
 }
 
 fn this_node<'a>(
@@ -219,7 +222,8 @@ fn this_node<'a>(
     Ok(problems + start_mpi(flags, &shell, &pair, |_| Some(facts.cores), own, &run_id)?)
 }
 
-/// Starts MPI over the nodes, if wanted, says how that went and returns the number of problems.
+/// Starts MPI over the nodes, if wanted, says how that went and returns the number of problems. Who is interrupted meanwhile
+/// leaves nothing of it behind.
 fn start_mpi(
     flags: &DoctorFlags,
     shell: &RemoteShell,
@@ -239,6 +243,7 @@ fn start_mpi(
     if flags.no_mpi {
         return Ok(0);
     }
+    listen_to_signals().map_err(|error| Refusal(Exit::Environment, error.to_string()))?;
     // Open MPI's daemons look for the script by the same path on their nodes, which may have a /tmp of their own.
     let name = format!("skt-hpl-{run_id}");
     let folders = [std::env::current_dir().ok(), Some(std::env::temp_dir())];
@@ -275,6 +280,13 @@ fn start_mpi(
                 if let Some(result) = trial.poll() {
                     return result.map(|took| (took, trial.ranks(), trial.nodes()));
                 }
+                if asked_by_signal() {
+                    let ended = trial.abandon();
+                    while ended.here().is_none() {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                    return Err(Trouble { nodes: Vec::new(), what: INTERRUPTED.into() });
+                }
                 std::thread::sleep(Duration::from_millis(20));
             }
         })
@@ -283,11 +295,15 @@ fn start_mpi(
     let mut result = try_mpi();
     if let Ok(Err(trouble)) = &result
         && since.elapsed() < WORTH_ANOTHER
+        && !asked_by_signal()
     {
         println!("MPI: it did not start and is tried again: {}", trouble.what);
         result = try_mpi();
     }
     let _ = std::fs::remove_dir_all(&dir);
+    if asked_by_signal() {
+        return Err(Refusal(Exit::Environment, INTERRUPTED.into()));
+    }
     match result {
         Ok(Ok((took, ranks, nodes))) => {
             println!("MPI: {ranks} rank(s) on {nodes} node(s) in {:.1} s", took.as_secs_f64());

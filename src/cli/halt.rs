@@ -72,10 +72,7 @@ pub fn run(flags: &HaltFlags) -> ExitCode {
     let request = HaltRequest { after_checkpoint: flags.after_checkpoint, at_ms: flags.at };
     match write_whole(&folder.halt(), &request) {
         Ok(()) => {
-            let when = flags.at.map_or("now".to_owned(), |at| {
-                format!("in {} s", at.saturating_sub(unix_ms()) / 1000)
-            });
-            println!("the run is asked to stop {when}; `skt-hpl run` then ends with status 75");
+            println!("{}; `skt-hpl run` then ends with status 75", words(&request, unix_ms()));
             Exit::Passed.into()
         }
         Err(error) => {
@@ -85,9 +82,31 @@ pub fn run(flags: &HaltFlags) -> ExitCode {
     }
 }
 
+/// What has been asked for.
+fn words(request: &HaltRequest, now_ms: u64) -> String {
+    let how = if request.after_checkpoint { "after its next regular save" } else { "now" };
+    match request.at_ms.map(|at| at.saturating_sub(now_ms) / 1000) {
+        None => format!("the run is asked to stop {how}"),
+        Some(seconds) if request.after_checkpoint => {
+            format!("in {seconds} s the run is asked to stop {how}")
+        }
+        Some(seconds) => format!("the run is asked to stop in {seconds} s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_is_said_what_was_asked_for() {
+        let said = |after_checkpoint, at_ms| words(&HaltRequest { after_checkpoint, at_ms }, 1000);
+        assert_eq!(said(false, None), "the run is asked to stop now");
+        assert_eq!(said(true, None), "the run is asked to stop after its next regular save");
+        assert_eq!(said(false, Some(91_000)), "the run is asked to stop in 90 s");
+        let later = "in 90 s the run is asked to stop after its next regular save";
+        assert_eq!(said(true, Some(91_000)), later);
+    }
 
     #[test]
     fn moments() {

@@ -130,7 +130,7 @@ pub struct RunFlags {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "120s", help_heading = "Run")]
     pub stop_early: Duration,
 
-    /// How long saving and stopping may take before the ranks are ended
+    /// How long saving and stopping may take before the ranks are ended; what `halt --after-checkpoint` waits for does not count
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300s", help_heading = "Run")]
     pub halt_patience: Duration,
 

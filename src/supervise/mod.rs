@@ -7,12 +7,14 @@
 //! - [`talk`]: agents, one a node, and the connections to them.
 //! - [`start`]: hosts, launchers, trial starts of MPI, the launcher's process.
 //! - [`remember`]: the journal, and the folder it lies in.
+//! - [`signals`]: those that ask to stop.
 //! - [`tell`]: status, lines, the account at the end.
 //!
 //! docs/SUPERVISION.md is the user's side of this.
 
 pub mod judge;
 pub mod remember;
+pub mod signals;
 pub mod start;
 pub mod supervisor;
 pub mod talk;

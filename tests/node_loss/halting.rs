@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::lab::Lab;
+use crate::lab::{Lab, wait_until};
 
 /// One run of the benchmark that is stopped in every way there is, one incarnation after the other. Each
 /// time a rank waits until the request is there.
@@ -60,6 +60,52 @@ fn a_halt_while_it_starts() {
     lab.same_x("run", &end);
 }
 
+/// Until the next regular save it may be longer than saving and stopping may take.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_halt_after_the_next_save_waits_for_it() {
+    let lab = Lab::up(4, 0);
+    let patience = ["--halt-patience", "3s"];
+    let mut run = lab.benchmark("run").flags(&patience).hold("1@iteration:1:6");
+    run.halt(&["--after-checkpoint"]);
+    run.wait_for("halt-requested", 1);
+    std::thread::sleep(Duration::from_secs(5));
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    let end = run.end();
+    assert_eq!(end.code, Some(75), "{}", end.told());
+    assert!(end.told().contains("stopped as asked, after a save"), "{}", end.told());
+    let end = lab.benchmark("run").start().end();
+    lab.same_x("run", &end);
+    assert_eq!(end.resumed_at(), [8], "{}", end.told());
+}
+
+/// Whoever does not want to wait for that save any more asks again, by whatever way.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_halt_that_waits_for_a_save_is_brought_forward() {
+    let lab = Lab::up(4, 0);
+    for (number, way) in ["halt", "signal", "limit"].iter().enumerate() {
+        let limit: &[&str] = if *way == "limit" { &["--time-limit", "20s"] } else { &[] };
+        let place = format!("{}@iteration:1:6", number + 1);
+        // The next regular save is after the run's end.
+        let plan = lab.benchmark("run").flags(limit).saves_every("100");
+        let mut run = plan.hold(&place);
+        let asked = 2 * number;
+        run.halt(&["--after-checkpoint"]);
+        assert_eq!(run.wait_for("halt-requested", asked + 1)["after_checkpoint"], true);
+        match *way {
+            "halt" => run.halt(&[]),
+            "signal" => run.signal(Signal::SIGTERM),
+            _ => {}
+        }
+        assert_eq!(run.wait_for("halt-requested", asked + 2)["after_checkpoint"], false, "{way}");
+        lab.vcluster(&["resume", "n2", "skt-hpl"]);
+        let end = run.end();
+        assert_eq!(end.code, Some(75), "{way}: {}", end.told());
+        assert!(end.told().contains("stopped as asked, after a save"), "{way}: {}", end.told());
+    }
+}
+
 /// A terminal that closes may say so twice in a row: by the kernel and by the shell.
 #[test]
 #[ignore = "needs root and network namespaces"]
@@ -74,6 +120,66 @@ fn a_terminal_that_closes_is_one_request() {
     assert_eq!(end.code, Some(75), "{}", end.told());
     assert!(!end.errors.contains("at once"), "{}", end.told());
     // The last save may be over before a heartbeat tells of it.
+    assert!(end.told().contains("stopped as asked, after a save"), "{}", end.told());
+    let end = lab.benchmark("run").start().end();
+    assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
+    lab.same_x("run", &end);
+}
+
+/// What batch systems warn with before a job's end. They may warn more than once; that does not mean at once.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_batch_systems_warning_is_a_request() {
+    let lab = Lab::up(4, 0);
+    for (number, signal) in [Signal::SIGUSR1, Signal::SIGUSR2].into_iter().enumerate() {
+        let place = format!("{}@iteration:1:6", number + 1);
+        let mut run = lab.benchmark("run").hold(&place);
+        run.signal(signal);
+        run.wait_for("halt-requested", number + 1);
+        std::thread::sleep(Duration::from_millis(1200));
+        run.signal(signal);
+        lab.vcluster(&["resume", "n2", "skt-hpl"]);
+        let end = run.end();
+        assert_eq!(end.code, Some(75), "{signal}: {}", end.told());
+        assert!(!end.errors.contains("at once"), "{signal}: {}", end.told());
+        assert!(end.told().contains("stopped as asked, after a save"), "{}", end.told());
+    }
+}
+
+/// Ctrl-C goes to all that a terminal has in its foreground, and means the supervisor alone.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_ctrl_c_ends_no_connection() {
+    let lab = Lab::up(4, 0);
+    let mut run = lab.benchmark("run").in_its_own_group().hold("1@iteration:1:6");
+    run.signal_group(Signal::SIGINT);
+    run.wait_for("halt-requested", 1);
+    // Long enough for an agent to be called again.
+    std::thread::sleep(Duration::from_secs(2));
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    let end = run.end();
+    assert_eq!(end.code, Some(75), "{}", end.told());
+    assert!(end.of("agent-restarted").is_empty(), "{}", end.told());
+    assert!(end.told().contains("stopped as asked, after a save"), "{}", end.told());
+}
+
+/// So it is while a successor calls the nodes of a job that runs well: it is taken over, and saves before it stops.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_ctrl_c_during_a_takeover_costs_nothing() {
+    let lab = Lab::up(4, 0);
+    lab.benchmark("run").hold("1@iteration:1:6").kill_supervisor();
+    let called = lab.path("called");
+    let first = format!(": >{}; sleep 4", called.display());
+    let mut run = lab.benchmark("run").reached_after(&lab, &first).in_its_own_group().start();
+    wait_until("a node is called", || called.exists());
+    std::thread::sleep(Duration::from_millis(500));
+    run.signal_group(Signal::SIGINT);
+    assert_eq!(run.wait_for("took-over", 1)["adopted"], true, "{}", run.told());
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    let end = run.end();
+    assert_eq!(end.code, Some(75), "{}", end.told());
+    assert!(end.of("node-lost").is_empty(), "{}", end.told());
     assert!(end.told().contains("stopped as asked, after a save"), "{}", end.told());
     let end = lab.benchmark("run").start().end();
     assert_eq!(end.resumed_at().len(), 1, "{}", end.told());

@@ -1,5 +1,6 @@
 //! A virtual cluster, supervised runs on it, and what they leave to be judged.
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -184,6 +185,16 @@ impl Lab {
         self.vcluster(&["ssh", node, command])
     }
 
+    /// How many processes of this name a node has, as this machine sees them: also where nobody can reach it.
+    pub fn count_on(&self, node: &str, name: &str) -> usize {
+        let init = self.ssh_config().with_file_name(node).join("init");
+        let init = std::fs::read_to_string(init).unwrap();
+        let init = init.split_whitespace().next().unwrap().to_owned();
+        let words = ["--nslist", "pid", "--ns", &init, "-x", name];
+        let found = Command::new("pgrep").args(words).output().unwrap();
+        String::from_utf8(found.stdout).unwrap().lines().count()
+    }
+
     /// How many processes of ranks a node has: of `name` those that are no agent.
     pub fn ranks_on(&self, node: &str, name: &str) -> usize {
         let look = format!(
@@ -238,6 +249,14 @@ impl Lab {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    /// A script in the lab's folder.
+    pub fn script(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
     }
 
     pub fn ssh_config(&self) -> PathBuf {
@@ -586,10 +605,51 @@ impl Plan {
         self
     }
 
+    /// In a process group of its own, as a terminal has one in the foreground.
+    pub fn in_its_own_group(mut self) -> Self {
+        self.command.process_group(0);
+        self
+    }
+
+    /// The supervisor sees no processes but its own. Otherwise it sees those of all virtual nodes, which share a kernel with it,
+    /// and ends what is left of a run there as if they were on its own machine.
+    pub fn apart_from_nodes(mut self) -> Self {
+        let mut apart = Command::new("unshare");
+        apart.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+        apart.arg(self.command.get_program()).args(self.command.get_args());
+        for (name, value) in self.command.get_envs() {
+            match value {
+                Some(value) => apart.env(name, value),
+                None => apart.env_remove(name),
+            };
+        }
+        apart.current_dir(self.command.get_current_dir().expect("it has a folder of its own"));
+        self.command = apart;
+        self
+    }
+
+    /// Nodes are reached after what this shell does first.
+    pub fn reached_after(mut self, lab: &Lab, first: &str) -> Self {
+        let config = lab.ssh_config();
+        let text = format!("#!/bin/sh\n{first}\nexec ssh -F {} \"$@\"\n", config.display());
+        self.command.arg("--rsh").arg(lab.script("shell", &text));
+        self
+    }
+
     /// Other orders of the system than the usual one, a test each.
-    pub fn orders(mut self, orders: &str) -> Self {
-        let at = self.tail.iter().position(|word| word == "-n").unwrap();
-        self.tail[at + 1] = orders.to_string();
+    pub fn orders(self, orders: &str) -> Self {
+        self.with_other("-n", orders)
+    }
+
+    /// It saves so seldom.
+    pub fn saves_every(self, iterations: &str) -> Self {
+        self.with_other("--checkpoint", iterations)
+    }
+
+    /// Another value of a flag that it has.
+    fn with_other(mut self, flag: &str, value: &str) -> Self {
+        let at = self.tail.iter().position(|word| word == flag).unwrap();
+        self.tail[at + 1] = value.to_string();
         self
     }
 
@@ -740,6 +800,11 @@ impl Run {
 
     pub fn signal(&mut self, signal: Signal) {
         kill(Pid::from_raw(self.child().id() as i32), signal).unwrap();
+    }
+
+    /// What a terminal does to everything in its foreground.
+    pub fn signal_group(&mut self, signal: Signal) {
+        killpg(Pid::from_raw(self.child().id() as i32), signal).unwrap();
     }
 
     /// Ends the supervisor, and nothing else, without a chance to do anything.

@@ -1,6 +1,8 @@
 //! A node that is cut off and computes on: it is replaced, and its old copy loses.
 
-use crate::lab::Lab;
+use std::time::Duration;
+
+use crate::lab::{Lab, wait_until};
 
 #[test]
 #[ignore = "needs root and network namespaces"]
@@ -17,6 +19,66 @@ fn a_partition_that_heals_finds_its_old_copy_ended() {
     let end = run.end();
     assert_eq!(end.survived(&["node-silent"])["node"], "n2");
     assert_eq!(end.hosts(), ["n1", "n4", "n3"], "down stays down");
+}
+
+/// Where the system there ends a session whose other end is silent, the agent's lines close before it is alone for long enough.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_node_that_is_cut_off_ends_its_ranks_also_where_its_session_ends() {
+    let lab = Lab::up(3, 1);
+    // What carries the agent's lines on its node can be ended by itself.
+    let line = "case \"$2\" in *agent*--node*) set -- \"$1\" \"cat | $2 | cat\" ;; esac";
+    let plan = lab.stand_in("run", 600).flags(&["--lonely", "8s"]).reached_after(&lab, line);
+    let mut run = plan.apart_from_nodes().start();
+    run.computing();
+    lab.vcluster(&["cut", "n2"]);
+    std::thread::sleep(Duration::from_secs(2));
+    lab.vcluster(&["kill", "n2", "cat"]);
+    run.wait_for("computing", 2);
+    assert_eq!(lab.count_on("n2", "python3"), 2, "they are ended when they have stood still");
+    std::thread::sleep(Duration::from_secs(14));
+    assert_eq!(lab.count_on("n2", "python3"), 0, "its ranks are left");
+    assert_eq!(lab.count_on("n2", "skt-hpl"), 0, "its agent has nothing left to do");
+    run.halt(&[]);
+    assert_eq!(run.end().code, Some(75));
+}
+
+/// It answers again while the run is being stopped for another fault.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_node_that_is_back_while_the_run_is_stopped_is_noticed() {
+    let lab = Lab::up(3, 1);
+    let (gate, waits) = (lab.path("gate"), lab.path("waits"));
+    let first = format!(
+        "case \" $* \" in *' n2 '*) while [ -e {} ]; do : >{}; sleep 0.1; done ;; esac",
+        gate.display(),
+        waits.display()
+    );
+    let plan = lab.stand_in("run", 600).flags(&["--silence", "20s"]).reached_after(&lab, &first);
+    let mut run = plan.start();
+    run.computing();
+    std::fs::write(&gate, "").unwrap();
+    lab.vcluster(&["cut", "n2"]);
+    run.wait_for("computing", 2);
+    wait_until("n2 is called", || waits.exists());
+    // It cannot do what it is asked to.
+    lab.vcluster(&["hang", "n3", "skt-hpl"]);
+    lab.vcluster(&["kill", "n4", "python3"]);
+    run.wait_for("fault", 2);
+    std::thread::sleep(Duration::from_millis(1500));
+    lab.vcluster(&["join", "n2"]);
+    std::fs::remove_file(&gate).unwrap();
+    // Long enough for its agent's first word.
+    std::thread::sleep(Duration::from_secs(5));
+    let stopped = run.events().iter().filter(|event| event["event"] == "stopped").count();
+    assert_eq!(stopped, 1, "it was to come while the run is stopped: {}", run.told());
+    lab.vcluster(&["resume", "n3", "skt-hpl"]);
+    run.wait_for("computing", 3);
+    let back = run.wait_for("node-returned", 1);
+    assert_eq!(back["node"], "n2");
+    assert_eq!(lab.ranks_on("n2", "python3"), 0, "the old copy still runs");
+    run.halt(&[]);
+    assert_eq!(run.end().code, Some(75));
 }
 
 /// Nothing of a run outlives it, on a node either that was lost and is back.

@@ -2,11 +2,14 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use super::BurninFlags;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use super::pass::Pass;
+use super::{BurninFlags, INTERRUPTED};
 use crate::burnin::document::HplRun;
 use crate::burnin::rounds::machines;
 use crate::cli::exit::{Exit, Refusal};
@@ -18,6 +21,7 @@ use crate::statistics::median;
 use crate::supervise::remember::events::Event;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::remember::journal;
+use crate::supervise::signals::asked_by_signal;
 use crate::supervise::start::hosts::Host;
 
 const NB: u64 = 192;
@@ -78,6 +82,9 @@ fn node_words(nodes: &NodeFlags) -> Vec<String> {
     words
 }
 
+/// How often a run's end is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 /// Runs HPL until the time is over, once at least.
 pub fn repeat(
     flags: &BurninFlags,
@@ -109,7 +116,7 @@ pub fn repeat(
             File::create(&path).map_err(|e| environment(format!("{}: {e}", path.display())))
         };
         let started = Instant::now();
-        let status = Command::new(&own)
+        let mut run = Command::new(&own)
             .arg("run")
             .args(node_words(&flags.nodes))
             .arg("--new")
@@ -119,8 +126,12 @@ pub fn repeat(
             .stdin(Stdio::null())
             .stdout(file("output")?)
             .stderr(file("told")?)
-            .status()
+            .spawn()
             .map_err(|e| environment(format!("cannot start {}: {e}", own.display())))?;
+        let status = until_ended(&mut run).map_err(|e| environment(e.to_string()))?;
+        if asked_by_signal() {
+            return Err(environment(INTERRUPTED.into()));
+        }
         let took = started.elapsed();
         let run = outcome(&dir, status.code(), took);
         println!(
@@ -136,6 +147,21 @@ pub fn repeat(
         if fails || began.elapsed() + took > until {
             return Ok(runs);
         }
+    }
+}
+
+/// Waits for a run's end. Who interrupts the burn-in means its run as well, which ends what it has started itself.
+fn until_ended(run: &mut Child) -> std::io::Result<ExitStatus> {
+    let mut told = false;
+    loop {
+        if let Some(status) = run.try_wait()? {
+            return Ok(status);
+        }
+        if asked_by_signal() && !std::mem::replace(&mut told, true) {
+            // It may have ended by itself meanwhile.
+            let _ = kill(Pid::from_raw(run.id() as i32), Signal::SIGTERM);
+        }
+        std::thread::sleep(LOOK_EVERY);
     }
 }
 

@@ -33,6 +33,8 @@ use pass::Pass;
 
 const COMPARING: &str = "Comparing";
 
+const INTERRUPTED: &str = "interrupted by a signal; what had been started is ended";
+
 #[derive(Clone, Debug, Args)]
 #[command(trailing_var_arg = true)]
 pub struct BurninFlags {

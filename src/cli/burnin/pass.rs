@@ -5,7 +5,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use super::BurninFlags;
+use super::{BurninFlags, INTERRUPTED};
 use crate::burnin::probe::Extent;
 use crate::burnin::samples::{Here, Said, Sweep, read};
 use crate::burnin::verdict::{Judged, Tolerance, WHOLE_EVERY, judge, sweeps_wanted};
@@ -14,6 +14,7 @@ use crate::cli::template::own_program;
 use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::Folder;
+use crate::supervise::signals::{asked_by_signal, listen_to_signals};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::Job;
 use crate::supervise::start::launcher::{LaunchPlan, launch};
@@ -99,6 +100,7 @@ pub fn measure(
         dir: &dir,
         as_root: nix::unistd::geteuid().is_root(),
     });
+    listen_to_signals().map_err(|error| environment(error.to_string()))?;
     let started = Job::start(&made, &folder, 0)
         .map_err(|e| environment(format!("cannot start {}: {e}", tool.program.display())))?;
     let mut job = Job::new(started, &folder, 0, &Clerk::new());
@@ -122,12 +124,16 @@ pub fn measure(
             }
         }
         let late = since.elapsed() > PATIENCE;
-        if ended.is_none() && !late {
+        let interrupted = asked_by_signal();
+        if ended.is_none() && !late && !interrupted {
             continue;
         }
         wait(&job.end(&run_id));
         if shown {
             eprintln!();
+        }
+        if interrupted {
+            return Err(environment(INTERRUPTED.into()));
         }
         if ended == Some(Some(0)) && measured == extent.sweeps {
             break said;

@@ -25,9 +25,9 @@ use crate::supervise::talk::processes;
 use crate::supervise::tell::echo::Echo;
 use crate::supervise::tell::voice::{Stream, say};
 
-/// Writes the exit status when the launcher has ended; `$1` is the file.
-const WRAPPER: &str =
-    r#"trap '' HUP INT; f=$1; shift; "$@"; c=$?; echo $c >"$f.new" && mv "$f.new" "$f""#;
+/// Writes the exit status when the launcher has ended; `$1` is the file. A batch system's warning before a job's end may reach
+/// every process: this one is not to die of it, and the launcher is to have it as it comes.
+const WRAPPER: &str = r#"trap '' HUP INT; trap : USR1 USR2; f=$1; shift; "$@"; c=$?; echo $c >"$f.new" && mv "$f.new" "$f""#;
 
 /// On a network file system the exit status may show up a moment after its writer has gone.
 const STATUS_PATIENCE: Duration = Duration::from_millis(300);
@@ -483,6 +483,17 @@ mod tests {
         let mut other = Job::adopt(job.id(), &folder, 1, &Clerk::new());
         assert_eq!(wait(&mut other), Some(42));
         assert!(fs::read_to_string(folder.output(1)).unwrap().contains("out"));
+    }
+
+    /// LSF warns all processes of a job: what waits for the launcher is not to die of it.
+    #[test]
+    fn a_batch_systems_warning_costs_no_exit_status() {
+        let (_dir, _folder, mut job, _) = started("sleep 1; exit 42");
+        std::thread::sleep(Duration::from_millis(300));
+        for signal in [Signal::SIGUSR1, Signal::SIGUSR2] {
+            nix::sys::signal::kill(Pid::from_raw(job.id().pid as i32), signal).unwrap();
+        }
+        assert_eq!(wait(&mut job), Some(42));
     }
 
     #[test]

@@ -19,8 +19,12 @@ const FIRST_LOOK: Duration = Duration::from_millis(50);
 
 impl Supervisor<'_> {
     /// Calls all nodes and waits until each has answered or failed: what is wrong with those that failed. Who has
-    /// answered is under watch from then on.
-    pub(super) fn first_contact(&mut self) -> anyhow::Result<BTreeMap<usize, String>> {
+    /// answered is under watch from then on. None: somebody asked to stop. A job that may be running (`runs`) is stopped by
+    /// way of its nodes, so for that they are waited for all the same.
+    pub(super) fn first_contact(
+        &mut self,
+        runs: bool,
+    ) -> anyhow::Result<Option<BTreeMap<usize, String>>> {
         let mut missing: BTreeSet<usize> = self.cluster.call_new().into_iter().collect();
         self.called_at_once = missing.len();
         let mut failed = BTreeMap::new();
@@ -45,6 +49,9 @@ impl Supervisor<'_> {
                 continue;
             }
             looked = Instant::now();
+            if self.is_to_halt()?.is_some() && !runs {
+                return Ok(None);
+            }
             let most_ms = FIRST_CALL.as_millis() as u64;
             let answered = asked.saturating_sub(missing.len() + failed.len());
             let patience = Duration::from_millis(self.logins.first_ms(most_ms, answered, asked));
@@ -57,15 +64,19 @@ impl Supervisor<'_> {
             }
         }
         self.called_at_once = 1;
-        Ok(failed)
+        Ok(Some(failed))
     }
 
-    /// The next news within `patience`. Whether nodes are well is judged here, whatever the run is busy with.
+    /// The next news within `patience`. Whether nodes are well is judged here, and lost ones that are back are looked after,
+    /// whatever the run is busy with.
     pub(super) fn hear(&mut self, patience: Duration) -> anyhow::Result<Option<(usize, News)>> {
         let news = match self.backlog.pop_front() {
             None => self.cluster.hear(patience),
             known => known,
         };
+        if let Some((node, news)) = &news {
+            self.mind_lost(*node, news)?;
+        }
         self.weigh_if_due()?;
         Ok(news)
     }
@@ -185,9 +196,7 @@ impl Supervisor<'_> {
         let until = Instant::now() + time;
         while Instant::now() < until {
             self.housekeeping()?;
-            if let Some((node, news)) = self.hear(Duration::from_millis(50))? {
-                self.mind_others(node, &news)?;
-            }
+            self.hear(Duration::from_millis(50))?;
             self.settle_losses()?;
         }
         Ok(())
@@ -208,15 +217,20 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// News from nodes that do not run ranks now: spares, and lost nodes that are back.
-    pub(super) fn mind_others(&mut self, node: usize, news: &News) -> anyhow::Result<()> {
-        let lost = self.cluster.nodes[node].lost.is_some();
+    /// News from lost nodes: what one that is back still runs of this run is ended, and then it counts as back.
+    fn mind_lost(&mut self, node: usize, news: &News) -> anyhow::Result<()> {
+        if self.cluster.nodes[node].lost.is_none() {
+            return Ok(());
+        }
         match news {
-            News::Up(_) if lost => {
+            News::Up(_) => {
                 let clean = self.to_clean(false);
                 self.cluster.end_leftovers(node, &clean);
             }
-            News::Ended { ended, .. } if lost && !self.cluster.nodes[node].returned => {
+            // What was laid aside may be from before it was lost.
+            News::Ended { ended, .. }
+                if self.cluster.is_up(node) && !self.cluster.nodes[node].returned =>
+            {
                 self.cluster.nodes[node].returned = true;
                 let state = &self.cluster.nodes[node];
                 let event = Event::NodeReturned {
@@ -226,7 +240,7 @@ impl Supervisor<'_> {
                 };
                 self.note(event)?;
             }
-            News::Closed(_) if lost => self.cluster.nodes[node].returned = false,
+            News::Closed(_) => self.cluster.nodes[node].returned = false,
             _ => {}
         }
         Ok(())

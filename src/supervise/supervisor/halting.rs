@@ -3,86 +3,14 @@
 //! The steps that take long ask here whether to go on.
 
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use nix::time::{ClockId, clock_gettime};
 
 use super::Supervisor;
 use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::{Event, steady_ms, unix_ms};
 use crate::supervise::remember::folder::{Folder, HaltRequest, read_whole};
+use crate::supervise::signals::{asked_again, asked_by_signal};
 use crate::supervise::tell::status::Activity;
-
-/// A signal so soon after the first is the same request, said twice: by kernel and shell when a terminal closes, or to each
-/// process of a group and to the group.
-const SAME_REQUEST_MS: u64 = 1000;
-
-/// When a signal first asked to stop; 0 if none has.
-static ASKED_AT_MS: AtomicU64 = AtomicU64::new(0);
-
-/// It was asked for once more: not to save and stop, but to stop at once.
-static ASKED_AGAIN: AtomicBool = AtomicBool::new(false);
-
-/// Whether a signal asks once more, so long after the first one. A terminal that closes asks for nothing new.
-fn is_another(signal: i32, after_ms: u64) -> bool {
-    matches!(signal, libc::SIGINT | libc::SIGTERM) && after_ms >= SAME_REQUEST_MS
-}
-
-extern "C" fn note_signal(signal: i32) {
-    // Since the machine was started: never 0 again.
-    let now_ms = clock_gettime(ClockId::CLOCK_MONOTONIC)
-        .map_or(1, |now| now.tv_sec() as u64 * 1000 + now.tv_nsec() as u64 / 1_000_000)
-        .max(1);
-    if let Err(first_ms) =
-        ASKED_AT_MS.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed)
-        && is_another(signal, now_ms.saturating_sub(first_ms))
-    {
-        ASKED_AGAIN.store(true, Ordering::Relaxed);
-    }
-}
-
-fn asked_by_signal() -> bool {
-    ASKED_AT_MS.load(Ordering::Relaxed) > 0
-}
-
-/// What asks to stop.
-const SIGNALS: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
-
-/// Which of them whoever started this has had ignored.
-static IGNORED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
-
-/// Called before libraries are set up, for one of MPICH's takes SIGHUP for itself then, ignored or not (UCX, to be debugged by).
-#[used]
-#[unsafe(link_section = ".preinit_array")]
-static BEFORE_LIBRARIES: extern "C" fn() = {
-    extern "C" fn note_ignored() {
-        for (signal, ignored) in SIGNALS.iter().zip(&IGNORED) {
-            let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: the kernel is asked what the signal does, and nothing of the program is needed for that.
-            let handler = unsafe {
-                libc::sigaction(*signal as i32, std::ptr::null(), action.as_mut_ptr());
-                action.assume_init().sa_sigaction
-            };
-            ignored.store(handler == libc::SIG_IGN, Ordering::Relaxed);
-        }
-    }
-    note_ignored
-};
-
-/// A signal that whoever started this has had ignored stays so: under `nohup` a terminal may close, and what a script puts
-/// into the background is not meant by Ctrl-C.
-pub(super) fn listen_to_signals() -> nix::Result<()> {
-    let noted = SigHandler::Handler(note_signal);
-    for (signal, ignored) in SIGNALS.into_iter().zip(&IGNORED) {
-        let handler = if ignored.load(Ordering::Relaxed) { SigHandler::SigIgn } else { noted };
-        let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
-        // SAFETY: the handler does nothing but ask a clock and change atomics, which a handler may do.
-        unsafe { sigaction(signal, &action)? };
-    }
-    Ok(())
-}
 
 /// The request that lies in a run's folder before a supervisor is at work on it: it was meant for an earlier one.
 pub(super) struct OldRequest(Option<(u64, i64, i64)>);
@@ -152,9 +80,10 @@ impl Requests {
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
 impl Supervisor<'_> {
-    /// Whether somebody wants the run to stop now: a reason.
-    pub(super) fn asked_to_halt(&mut self) -> anyhow::Result<Option<String>> {
-        if self.halt.is_some() {
+    /// Whether somebody has begun to want the run to stop: a reason. One that waits for the next save can still be told not to
+    /// wait any more.
+    fn asked_to_halt(&mut self) -> anyhow::Result<Option<String>> {
+        if self.halt.as_ref().is_some_and(|halt| !halt.after_checkpoint) {
             return Ok(None);
         }
         let request = self.requests.next(&self.settings.folder, &self.clerk);
@@ -167,6 +96,9 @@ impl Supervisor<'_> {
         } else {
             return Ok(None);
         };
+        if after_checkpoint && self.halt.is_some() {
+            return Ok(None);
+        }
         let why = format!("stopped on request by {why}");
         self.note(Event::HaltRequested { after_checkpoint, why: why.clone() })?;
         let now = Instant::now();
@@ -195,10 +127,11 @@ impl Supervisor<'_> {
             halt.told = Instant::now();
             self.cluster.halt_all(!halt.after_checkpoint);
         }
-        if ASKED_AGAIN.load(Ordering::Relaxed) {
+        if asked_again() {
             return Ok(Some("stopped at once on request; the last save counts".to_string()));
         }
-        let late = halt.since.elapsed() > self.settings.halt_patience;
+        // How long it is until the next regular save is the ranks' own affair.
+        let late = !halt.after_checkpoint && halt.since.elapsed() > self.settings.halt_patience;
         Ok(late.then(|| format!("{}, without a new save: the ranks did not react", halt.why)))
     }
 }
@@ -207,15 +140,6 @@ impl Supervisor<'_> {
 mod tests {
     use super::*;
     use crate::supervise::remember::folder::write_whole;
-
-    #[test]
-    fn only_who_asks_again_after_a_while_wants_no_save() {
-        for signal in [libc::SIGINT, libc::SIGTERM] {
-            assert!(!is_another(signal, 0) && !is_another(signal, 999));
-            assert!(is_another(signal, 1000) && is_another(signal, 60_000));
-        }
-        assert!(!is_another(libc::SIGHUP, 0) && !is_another(libc::SIGHUP, 60_000));
-    }
 
     #[test]
     fn a_request_that_comes_while_a_supervisor_starts_is_its_own() {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
 
-use self::halting::{Halt, OldRequest, Requests, listen_to_signals};
+use self::halting::{Halt, OldRequest, Requests};
 pub use self::settings::Settings;
 use self::trying::Tried;
 use crate::supervise::judge::ending::{
@@ -31,16 +31,18 @@ use crate::supervise::judge::logins::Logins;
 use crate::supervise::judge::nodes::{Limits, Loss, Nodes};
 use crate::supervise::judge::policy::{Attempt, next_attempt};
 use crate::supervise::judge::ranks::Breakage;
-use crate::supervise::remember::clerk::Clerk;
+use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::{Event, FaultKind, ProcessId, Record, steady_ms};
 use crate::supervise::remember::journal::{Journal, RunState};
 use crate::supervise::remember::scribe::Scribe;
+use crate::supervise::signals::listen_to_signals;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::{Complaint, Job, end_of, is_over};
 use crate::supervise::start::launcher::{LaunchPlan, launch};
 use crate::supervise::start::room::room;
 use crate::supervise::talk::agent::{binary_digest, boot};
 use crate::supervise::talk::cluster::{Cluster, News};
+use crate::supervise::talk::processes::end_run;
 use crate::supervise::talk::progress::Role;
 use crate::supervise::tell::echo::Echo;
 use crate::supervise::tell::status::{Activity, Lines, Status};
@@ -54,6 +56,9 @@ const LAST_WRITES: Duration = Duration::from_secs(10);
 
 /// How long to wait before nodes are asked again of which none has answered.
 const OUTAGE_PAUSE: Duration = Duration::from_secs(3);
+
+/// How long what a broken job has left may take to end where a run is stopped before it has begun.
+const LEFT_PATIENCE: Duration = Duration::from_secs(4);
 
 /// How often it is looked for room on a disk that was full.
 const ROOM_PAUSE: Duration = Duration::from_secs(1);
@@ -327,25 +332,18 @@ impl Supervisor<'_> {
 
     /// From first contact to the end of the run.
     fn run(&mut self, resumed: bool) -> anyhow::Result<(u8, String)> {
-        let failed = self.first_contact()?;
+        let runs = self.knows_job()?;
+        let Some(failed) = self.first_contact(runs)? else { return self.halted_at_first(resumed) };
         let mut adopted = None;
         if resumed {
-            let exit = self.settings.folder.exit(self.state.incarnation);
-            let known = match self.state.running {
-                Some(id) => self.in_folder(move || Job::is_known(id, &exit))?,
-                None => false,
-            };
+            let known = self.knows_job()?;
             let all_up = self
                 .state
                 .placed
                 .iter()
                 .all(|h| self.cluster.find(&h.name).is_some_and(|at| self.cluster.is_up(at)));
             adopted = self.state.running.filter(|_| known && all_up);
-            self.note(Event::TookOver {
-                supervisor_host: self.status.supervisor_host.clone(),
-                supervisor_pid: std::process::id(),
-                adopted: adopted.is_some(),
-            })?;
+            self.note_takeover(adopted.is_some())?;
         }
         self.lose_all(failed)?;
         self.beat_once()?;
@@ -400,6 +398,37 @@ impl Supervisor<'_> {
                 return Ok(end);
             }
         }
+    }
+
+    /// Whether the last incarnation's launcher runs, or has left its status.
+    fn knows_job(&mut self) -> anyhow::Result<bool> {
+        let exit = self.settings.folder.exit(self.state.incarnation);
+        match self.state.running {
+            Some(id) => self.in_folder(move || Job::is_known(id, &exit)),
+            None => Ok(false),
+        }
+    }
+
+    fn note_takeover(&mut self, adopted: bool) -> anyhow::Result<()> {
+        self.note(Event::TookOver {
+            supervisor_host: self.status.supervisor_host.clone(),
+            supervisor_pid: std::process::id(),
+            adopted,
+        })
+    }
+
+    /// Stopped on request while nodes were only being called, and no job is known that could save. Nobody is lost for not having
+    /// answered yet; what a job that broke has left is ended where somebody has.
+    fn halted_at_first(&mut self, resumed: bool) -> anyhow::Result<(u8, String)> {
+        if resumed {
+            self.note_takeover(false)?;
+            let run_id = self.state.run_id.clone();
+            let here = Answer::beside(move || end_run(&run_id, None, LEFT_PATIENCE));
+            self.cluster.end_run(LEFT_PATIENCE);
+            self.meanwhile(here)?;
+        }
+        let why = self.halt.as_ref().map_or("stopped on request", |h| h.why.as_str());
+        Ok((STATUS_RESUMABLE, why.to_string()))
     }
 
     /// The status with which the last incarnation had come to its end, if it had, while nobody saw that.

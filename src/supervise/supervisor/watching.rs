@@ -100,7 +100,6 @@ impl Supervisor<'_> {
                         },
                     ));
                 }
-                Some((node, news)) if !placed.contains(&node) => self.mind_others(node, &news)?,
                 _ => {}
             }
             let now = self.now_ms();

@@ -1,10 +1,11 @@
 //! The agent: one a node, the supervisor's eyes and hands there.
 //!
 //! `skt-hpl agent` is started over the remote shell and speaks the messages of `wire` on its standard streams; what it does with
-//! each is in `relay`, what it does on its node is here. It ends itself when its input closes. When the one above falls silent
-//! without closing, the node has been cut off and the run goes on elsewhere: then it ends the run's processes here too, unless
-//! `lonely` sees them get on. An agent that was started later for the same run and node takes its place, so that an old one that
-//! nobody hears any more cannot do that to a run that goes on.
+//! each is in `relay`, what it does on its node is here. When the one above falls silent the node may have been cut off, and the
+//! run goes on elsewhere: then it ends the run's processes here too, unless `lonely` sees them get on. When its input closes it
+//! ends itself; but while the run has processes here it stays and looks after them alone, for where a node is cut off the system
+//! there may close the line as well (sshd's ClientAliveInterval). An agent that was started later for the same run and node takes
+//! its place, so that an old one that nobody hears any more cannot do that to a run that goes on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,13 +25,14 @@ use super::lonely::Lonely;
 use super::processes;
 use super::progress::{Heads, Progress, ProgressSource};
 use super::question::ask;
-use super::relay::{Hands, Relay};
+use super::relay::{Hands, LOOKS, Relay};
 use super::wire::{Attend, Beat, Facts, FromAgent, WIRE_VERSION, Which, to_line};
 use crate::blas::arithmetic::Arithmetic;
 use crate::cores;
 use crate::memory::{Depot, Store, depot, huge, room};
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::remember::events::unix_ms;
+use crate::supervise::signals::pass_over_warnings;
 use crate::supervise::start::launcher::{OPEN_MPI_RANK_VAR, RANK_VARS};
 use crate::topology::{Topology, read_list};
 
@@ -128,7 +130,7 @@ impl Asked {
     }
 }
 
-/// Runs until the input closes. The exit status is for the remote shell and means nothing.
+/// Runs until the input closes and nothing is left to look after. The exit status is for the remote shell and means nothing.
 pub fn run(asked: &Asked) -> io::Result<()> {
     let mut agent = Agent {
         source: Heads::new(None),
@@ -142,13 +144,15 @@ pub fn run(asked: &Asked) -> io::Result<()> {
         ending: None,
         lonely: None,
     };
+    pass_over_warnings()?;
     let began = Instant::now();
     let now_ms = || began.elapsed().as_millis() as u64;
     let mut relay = Relay::new(now_ms());
     let mut links = Links::default();
     let own = |stream: BorrowedFd| stream.try_clone_to_owned();
     links.adopt(UP, own(io::stdin().as_fd())?, own(io::stdout().as_fd())?);
-    let mut up = vec![to_line(&FromAgent::Hello(Box::new(facts(asked))))];
+    // A login script may have printed something without an end of line: a terminal's title.
+    let mut up = vec![format!("\n{}", to_line(&FromAgent::Hello(Box::new(facts(asked)))))];
     loop {
         for text in up.drain(..) {
             super::branch::Lines::send(&mut links, UP, &text);
@@ -190,7 +194,12 @@ pub fn run(asked: &Asked) -> io::Result<()> {
                 (UP, Heard::Text(text)) => {
                     relay.from_above(&text, now_ms(), &mut agent, &mut links, &mut up);
                 }
-                (UP, Heard::Closed(_)) => return Ok(()),
+                (UP, Heard::Closed(_)) => {
+                    // Those below find themselves alone as well.
+                    drop(links);
+                    agent.goes_on_alone(relay.silence(now_ms()));
+                    return Ok(());
+                }
                 other => below.push(other),
             }
         }
@@ -282,6 +291,30 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
 }
 
 impl<S: ProgressSource> Agent<S> {
+    /// Nobody can speak to it any more, and the last word was so long ago. Ends the run's processes here when they have stood
+    /// still for too long; until then there may be a successor, which ends this one.
+    fn goes_on_alone(&mut self, (silent, limit): (Duration, Duration)) {
+        // To be in the middle of that is no reason to leave the rest.
+        if let Some(ending) = self.ending.take() {
+            let _ = ending.thread.join();
+        }
+        let now = Instant::now();
+        let heard = now.checked_sub(silent).unwrap_or(now);
+        let mut lonely = self.lonely.take().unwrap_or_else(|| Lonely::new(limit, heard));
+        while !self.run_id.is_empty() && !processes::of_run(&self.run_id, None).is_empty() {
+            let ranks = self.source.sample();
+            let now = Instant::now();
+            lonely.sees(now, &ranks);
+            // Of a program that shows no progress nobody knows whether it stands still, and a closed line may only mean that
+            // the supervisor has died: the next one takes the job over.
+            if !ranks.is_empty() && lonely.is_over(now) {
+                processes::end_run(&self.run_id, None, END_PATIENCE);
+                return;
+            }
+            std::thread::sleep(limit / LOOKS);
+        }
+    }
+
     fn beat(&mut self, seq: Option<u64>) -> Beat {
         let sample = self.source.sample();
         self.census(&sample);

@@ -103,6 +103,10 @@ pub struct Cluster {
 /// How often those who are removing memory are looked at.
 const CLEAR_LOOK: Duration = Duration::from_millis(50);
 
+/// How long what a node holds may stay the same while it removes it: to free a file of hundreds of gigabytes takes a while, to
+/// end processes some seconds.
+const CLEAR_MOST: Duration = Duration::from_secs(300);
+
 /// How often a lost node is called to see whether it is back.
 const CALL_AGAIN: Duration = Duration::from_secs(5);
 
@@ -441,34 +445,60 @@ impl Cluster {
     }
 
     /// Has nodes end what the run has left there and remove its memory, lost nodes that are back as well. Hundreds of
-    /// gigabytes take their time: waits as long as they are heard. None for those that are not.
+    /// gigabytes take their time: waits as long as they are heard and get on. None for those that do not. What others say
+    /// meanwhile is kept for who asks next, but for heartbeats.
     pub fn clear(&mut self, nodes: &[usize], silence: Duration) -> Vec<(usize, Option<Cleared>)> {
         self.next_end += 1;
         let id = self.next_end;
-        let names = nodes.iter().map(|n| self.nodes[*n].host.name.clone()).collect();
+        let names: BTreeSet<String> =
+            nodes.iter().map(|n| self.nodes[*n].host.name.clone()).collect();
         let held: BTreeMap<usize, u64> =
             nodes.iter().map(|n| (*n, self.nodes[*n].beat.held_bytes)).collect();
         self.tell_end(nodes, id, &names);
         let mut waiting: BTreeSet<usize> = nodes.iter().copied().collect();
         let mut done: BTreeMap<usize, Option<Cleared>> = BTreeMap::new();
+        let mut unclaimed = VecDeque::new();
+        // What each holds, and since when.
+        let mut gets_on: BTreeMap<usize, (u64, Instant)> =
+            held.iter().map(|(node, bytes)| (*node, (*bytes, Instant::now()))).collect();
         while !waiting.is_empty() {
-            if let Some((node, News::Ended { id: of, ended })) = self.hear(CLEAR_LOOK)
-                && of == id
-                && waiting.remove(&node)
-            {
-                let left_bytes = self.nodes[node].beat.held_bytes;
-                let freed_bytes = held[&node].saturating_sub(left_bytes);
-                done.insert(node, Some(Cleared { ended, freed_bytes, left_bytes }));
+            match self.hear(CLEAR_LOOK) {
+                Some((node, News::Ended { id: of, ended }))
+                    if of == id && waiting.remove(&node) =>
+                {
+                    let left_bytes = self.nodes[node].beat.held_bytes;
+                    let freed_bytes = held[&node].saturating_sub(left_bytes);
+                    done.insert(node, Some(Cleared { ended, freed_bytes, left_bytes }));
+                }
+                // An agent that has taken the place of the one that was asked.
+                Some((node, News::Up(_))) if waiting.contains(&node) => {
+                    self.tell_end(&[node], id, &names);
+                    gets_on.insert(node, (self.nodes[node].beat.held_bytes, Instant::now()));
+                }
+                Some((node, News::Beat { beat, .. })) => {
+                    if let Some(known) = gets_on.get_mut(&node)
+                        && known.0 != beat.held_bytes
+                    {
+                        *known = (beat.held_bytes, Instant::now());
+                    }
+                }
+                Some(news) => unclaimed.push_back(news),
+                None => {}
             }
             let state = |node: &usize| &self.nodes[*node];
-            let dumb =
-                |node: &usize| !state(node).up || state(node).silent.is_some_and(|s| s >= silence);
+            let dumb = |node: &usize| {
+                !state(node).up
+                    || state(node).silent.is_some_and(|s| s >= silence)
+                    || gets_on[node].1.elapsed() >= silence + CLEAR_MOST
+            };
             let gone: Vec<usize> = waiting.iter().copied().filter(dumb).collect();
             for node in gone {
                 waiting.remove(&node);
                 done.insert(node, None);
             }
         }
+        unclaimed.append(&mut self.news);
+        self.news = unclaimed;
         done.into_iter().collect()
     }
 
@@ -625,6 +655,7 @@ pub fn unreachable_words(said: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::wire::to_line;
     use super::*;
 
     /// Nodes of these names on the list, which call themselves so.
@@ -675,5 +706,40 @@ mod tests {
             ["a", "b", "n1.west"].map(|name| alike.find_told(name)),
             [Some(0), Some(1), Some(3)]
         );
+    }
+
+    /// An agent that takes another's place in the middle of a removal has not been asked for it.
+    #[test]
+    fn who_takes_an_agents_place_while_memory_is_removed_is_asked_again() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let hello = to_line(&FromAgent::Hello(Box::default()));
+        let beat = Beat { held_bytes: 7, ..Beat::default() };
+        let beat = to_line(&FromAgent::Beat(beat));
+        let ended = FromAgent::Ended { id: 1, ended: 3, left: 0, beat: Beat::default() };
+        let ended = to_line(&ended);
+        // It hears a first request, and the next one as somebody else.
+        let script = format!(
+            "#!/bin/sh\nhello() {{ echo '{hello}'; }}\nhello\nwhile read -r line; do case $line in\n\
+             *'\"end\"'*) if [ \"$asked\" ]; then echo '{ended}'; else asked=1; hello; fi ;;\n\
+             *'\"beat\":'*) echo '{beat}' ;;\nesac; done\n"
+        );
+        let shell = dir.path().join("shell");
+        std::fs::write(&shell, script).unwrap();
+        std::fs::set_permissions(&shell, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let shell = RemoteShell::parse(shell.to_str()).unwrap();
+            let hosts = [Host::new("n1", 1)];
+            let mut cluster = Cluster::new(shell, vec!["agent".into()], &hosts, &[], "r", None);
+            let failed = cluster.call_all(Duration::from_secs(20));
+            let cleared = cluster.clear(&[0], Duration::from_secs(20));
+            let _ = tell.send((failed, cleared));
+        });
+        let (failed, cleared) =
+            told.recv_timeout(Duration::from_secs(30)).expect("it waits for ever");
+        assert!(failed.is_empty(), "{failed:?}");
+        let done = Cleared { ended: 3, freed_bytes: 0, left_bytes: 0 };
+        assert_eq!(cleared, [(0, Some(done))]);
     }
 }

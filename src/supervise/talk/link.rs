@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,8 @@ impl Shell {
                 .stdin(Stdio::from(input))
                 .stdout(Stdio::from(output))
                 .stderr(Stdio::from(errors))
+                // A Ctrl-C at the terminal, or its end, is for us to act on: without its connections nobody could.
+                .process_group(0)
                 .spawn();
             if let (Err(error), Ok(told)) = (&spawned, told) {
                 let _ = nix::unistd::write(

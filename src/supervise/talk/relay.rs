@@ -42,7 +42,7 @@ pub struct Relay {
 const FIRST_LINE: u64 = 1;
 
 /// So often the ranks are looked at in the time after which an agent is lonely.
-const LOOKS: u64 = 20;
+pub const LOOKS: u32 = 20;
 
 impl Relay {
     pub fn new(now_ms: u64) -> Self {
@@ -60,6 +60,12 @@ impl Relay {
     /// How many children it has.
     pub fn load(&self) -> usize {
         self.branch.as_ref().map_or(0, Branch::load)
+    }
+
+    /// How long the one above has not spoken, and how long is too long.
+    pub fn silence(&self, now_ms: u64) -> (Duration, Duration) {
+        let silent_ms = now_ms.saturating_sub(self.heard_ms);
+        (Duration::from_millis(silent_ms), Duration::from_millis(self.lonely_ms))
     }
 
     /// A line from above; what is to be answered goes to `up`.
@@ -167,9 +173,8 @@ impl Relay {
         lines: &mut impl Lines,
         up: &mut Vec<String>,
     ) -> bool {
-        let silent_ms = now_ms.saturating_sub(self.heard_ms);
-        let (silent, limit) =
-            (Duration::from_millis(silent_ms), Duration::from_millis(self.lonely_ms));
+        let (silent, limit) = self.silence(now_ms);
+        let silent_ms = silent.as_millis() as u64;
         let asks = silent >= limit || silent >= limit / 2 && self.looks_again(now_ms);
         if asks && hands.lonely(silent, limit) {
             return false;
@@ -189,7 +194,7 @@ impl Relay {
 
     /// While nobody speaks the ranks are looked at now and then.
     fn looks_again(&mut self, now_ms: u64) -> bool {
-        let due = now_ms.saturating_sub(self.looked_ms) >= self.lonely_ms / LOOKS;
+        let due = now_ms.saturating_sub(self.looked_ms) >= self.lonely_ms / u64::from(LOOKS);
         if due {
             self.looked_ms = now_ms;
         }
@@ -201,7 +206,7 @@ impl Relay {
         match self.branch.as_ref().is_none_or(Branch::is_empty) {
             true => (self.heard_ms + self.lonely_ms / 2)
                 .saturating_sub(now_ms)
-                .max(self.lonely_ms / LOOKS),
+                .max(self.lonely_ms / u64::from(LOOKS)),
             false => TICK_MS,
         }
     }

@@ -14,7 +14,7 @@ use std::time::Instant;
 use super::level2::{Alone, Awaited, Place};
 use super::protocol::Transitions;
 use super::save::{Checkpointer, SaveReport, words};
-use super::world::{NOTHING, World};
+use super::world::World;
 use crate::faults::{Point, hit};
 use crate::memory::header::{Doing, EpochId, Mark};
 use crate::parity::GroupComm;
@@ -61,9 +61,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let over = spare.map(|spare| self.over(spare));
         self.begin(about, over, false);
         let Awaited { files, listed } = self.await_flight();
-        // One manifest says of all files everywhere that they are whole, so one is enough.
-        let vote = if files && listed == Some(true) { 0 } else { NOTHING };
-        let arrived = self.world.least(&[vote]) == [0];
+        // One manifest, anywhere, says of all files that they are whole. But it may be gone with its node, and the next save
+        // gives an older epoch up for this one: so it counts when all have theirs.
+        let whole = files && listed != Some(false);
+        let arrived = self.world.least(&[u64::from(whole)]) == [1];
         self.alone().arrived = arrived;
         if arrived {
             let alone = self.alone();

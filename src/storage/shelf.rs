@@ -150,8 +150,9 @@ impl Shelf {
         keys.map(|key| (key, self.positions(key))).collect()
     }
 
-    /// Makes the folder of an epoch; any rank may be the first.
+    /// Makes the folder of an epoch, and the job's, should somebody have removed it; any rank may be the first.
     pub fn make_epoch(&self, key: Key) -> Result<(), String> {
+        private_folder(&self.folder)?;
         private_folder(&self.epoch(key))
     }
 

@@ -5,13 +5,15 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 
 use crate::job::{PROGRAM, Ran};
 use crate::level2::{ask, flip};
 use crate::scene::{
-    SMALL, Scene, epochs_in, from_storage, lose_all, rebuilt, resumed_at, sampled, whole_in,
+    SMALL, Scene, epochs_in, folder_in, from_storage, lose_all, rebuilt, resumed_at, sampled,
+    whole_in,
 };
 use crate::storage::Storage;
 
@@ -122,6 +124,34 @@ impl Disk {
         }
         ran
     }
+}
+
+/// An epoch that only one node could list is none to give an older one up for: that node may be the next to go.
+#[test]
+fn an_epoch_that_one_node_alone_has_listed_is_nothing_to_rely_on() {
+    let disk = Disk::new(Scene::of(2, 2, LONG).protect(&["--checkpoint", "10"]), true);
+    let mut running = disk.start_with("stream-half:0:2:stop,barrier-passed:0:3:kill");
+    assert!(disk.await_strikes(&mut running, "stream-half:0:2:stop", Duration::from_secs(60)));
+    let halted = || running.ranks().iter().any(|rank| rank.halted());
+    while !halted() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let second = epochs_in(&disk.dir(0), &disk).pop().unwrap();
+    let name = second.file_name().unwrap();
+    for node in 1..4 {
+        let beside = folder_in(&disk.dir(node), &disk).join(name);
+        fs::create_dir_all(beside.join("manifest.aside")).unwrap();
+    }
+    for rank in running.ranks() {
+        kill(rank.pid, Signal::SIGCONT).unwrap();
+    }
+    let ran = running.end();
+    assert!(ran.err.contains("could not be written"), "{}", ran.told());
+    assert!(disk.struck().contains(&"barrier-passed:0:3".to_owned()), "{}", ran.told());
+    lose_all(&disk);
+    disk.storage.renew(0);
+    let ran = disk.finish();
+    assert_eq!(resumed_at(&ran), Some(10), "{}", ran.told());
 }
 
 #[test]

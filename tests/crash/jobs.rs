@@ -6,7 +6,9 @@ use nix::sys::signal::{Signal, kill};
 use skt_hpl::course::What;
 
 use crate::job::{PROGRAM, Ran};
-use crate::scene::{SMALL, Scene, resumed_at};
+use crate::level2::account;
+use crate::scene::{LONGER, SMALL, Scene, resumed_at, whole_in};
+use crate::storage::Storage;
 
 const SWEEP: &[&str] = &["-n", "120,151,181,210", "--nb", "10"];
 
@@ -209,6 +211,32 @@ fn the_same_name_twice_at_once_is_refused() {
         kill(rank.pid, Signal::SIGCONT).unwrap();
     }
     scene.expect_finished(running.end());
+}
+
+/// Nor does the second one touch what the first has on storage, which is all that method disk has.
+#[test]
+fn the_same_name_twice_at_once_leaves_storage_alone() {
+    for method in ["self", "disk"] {
+        let scene = Scene::of(2, 2, LONGER).protect(&["--checkpoint", "20", "--method", method]);
+        let every: &[&str] = if method == "disk" { &[] } else { &["--level2-every", "1"] };
+        let storage = Storage::within("/dev/shm", false, 1);
+        let scene = scene.protect(&["--level2", &storage.named()]).protect(every);
+        let running = scene.freeze("stream-begin:0:2:stop");
+        let there = whole_in(storage.path(), &scene);
+        assert_eq!(there.len(), 1, "{method}: {there:?}");
+        for restart in ["auto", "never"] {
+            let second = scene.job().args(&["--restart", restart]).run();
+            let second = second.expect_code(5);
+            assert!(second.err.contains("in use"), "{}", second.told());
+            assert_eq!(whole_in(storage.path(), &scene), there, "{method}: {}", second.told());
+        }
+        for rank in running.ranks() {
+            kill(rank.pid, Signal::SIGCONT).unwrap();
+        }
+        let ran = scene.expect_finished(running.end());
+        assert!(!ran.err.contains("could not be written"), "{method}: {}", ran.told());
+        assert!(account(&ran).epochs >= 2, "{method}: {}", ran.told());
+    }
 }
 
 /// Asked to stop, it saves, says so, and the same command goes on.

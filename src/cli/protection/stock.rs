@@ -182,9 +182,16 @@ impl<'a> Guardian<'a> {
         Ok(())
     }
 
-    /// Removes all memory of the job, and what it has on storage.
+    /// Removes all memory of the job, and what it has on storage. Memory first: its locks tell whether a run is at work under
+    /// this name, and then nothing on storage is touched.
     pub fn clean(&self, node: &Comm) -> Result<(), Ended> {
         self.comm.barrier();
+        let cleaned = match node.rank() {
+            0 => self.depot.clean_when_ended().map(|_| ()),
+            _ => Ok(()),
+        };
+        let ended = |e: MemoryError| Ended::new(Exit::NoSharedMemory, e.to_string());
+        unanimous(self.comm, cleaned.map_err(ended))?;
         let scope = self.settings.level2.as_ref().map(|level2| level2.scope).unwrap_or_default();
         let shelf = level2::shelf(self.settings, &self.domain);
         let shelf =
@@ -202,11 +209,8 @@ impl<'a> Guardian<'a> {
                 ));
             }
         }
-        let cleaned = match node.rank() {
-            0 => self.depot.clean_when_ended().map(|_| ()),
-            _ => Ok(()),
-        };
-        let ended = |e: MemoryError| Ended::new(Exit::NoSharedMemory, e.to_string());
-        unanimous(self.comm, cleaned.map_err(ended))
+        // Nobody looks at storage before it is done.
+        self.comm.barrier();
+        Ok(())
     }
 }

@@ -269,7 +269,7 @@ proptest! {
     }
 }
 
-/// The memory model without protection is the solver's own count, to the byte.
+/// The memory model without protection is the solver's own count, to the byte, but for the process, for which a plan leaves more.
 #[test]
 fn memory_is_counted_as_the_solver_counts() {
     let advice = plan(&quick(3, 8, 16.0 * GIB)).unwrap();
@@ -285,7 +285,7 @@ fn memory_is_counted_as_the_solver_counts() {
     let bare = rank_memory(shape, 8, Method::None, Spread::Rotated, (1, 1)).unwrap();
     let solver = memory_need::rank_bytes(&test, means) - memory_need::PROCESS_BYTES;
     assert_eq!((bare.matrix + bare.work) as u128, solver);
-    assert_eq!(RANK_BASE_MOST as u128, memory_need::PROCESS_BYTES);
+    assert!(RANK_BASE_MOST as u128 >= memory_need::PROCESS_BYTES, "what is planned fits");
 }
 
 #[test]

@@ -388,11 +388,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             world,
         };
         this.holding.head.write(&this.header);
+        let mut read = None;
         let origin = match agreed {
             Agreed::Storage(about, way) => {
                 let asked = (&config, &test);
                 let fetched = this.fetch_any(asked, (about, way), offers, &mut a, &make_group);
                 let (about, Fetched { state, rebuilt, wrong }) = fetched?;
+                read = Some(about.clone());
                 Origin::Restored(Restored {
                     boundary: about.boundary as usize,
                     epoch: about.epoch,
@@ -422,6 +424,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             Origin::Fresh => 0,
             Origin::Restored(r) => r.boundary,
         };
+        if let Some(level2) = &mut this.level2 {
+            level2.settle_first(read.as_ref(), || this.world.attend());
+        }
         this.started = Instant::now();
         this.scheduler = Scheduler::new(config.interval, boundary, 0.0);
         Ok(Started { checkpointer: this, a, origin, seconds: begin.elapsed().as_secs_f64() })

@@ -11,6 +11,7 @@ use std::sync::atomic::{Ordering, fence};
 use serde::{Deserialize, Serialize};
 
 use super::plan::Buffers;
+use crate::faults::{Point, hit};
 use crate::memory::header::{Claim, Head};
 use crate::memory::{Depot, Part, Region};
 use crate::parity::digest::digest;
@@ -122,6 +123,7 @@ impl Errand {
                 Ok(0)
             }
             What::Withdraw(key) => {
+                hit(Point::PruneHalf, *position as usize);
                 shelf.withdraw(*key, *position);
                 Ok(0)
             }

@@ -691,8 +691,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         // Without helpers the save has waited for it, if it was its turn.
         let there = level2.brought.is_some() && level2.brought == self.header.claim.base;
         if !there && level2.flight.is_none() {
-            // A helper that was called off for this may be amid slow writing, and ranks have nothing else to do.
-            for task in &mut level2.stuck {
+            // A helper that was called off for this may be amid slow writing, or remove what it had written, whose room is
+            // needed; and ranks have nothing else to do.
+            for task in level2.stuck.iter_mut().chain(&mut level2.leaving) {
                 task.wait_and(|| self.world.attend());
             }
             self.begin_committed(false);

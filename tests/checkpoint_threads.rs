@@ -1330,6 +1330,28 @@ mod nodes {
         }
     }
 
+    /// What a node has of a position that is elsewhere by now makes room for the one that it takes.
+    #[test]
+    fn an_old_copy_of_another_position_goes_before_memory_is_made() {
+        let c = cluster(5);
+        launch_on(&c, &[0, 1, 2, 3], &[(1, Point::Iteration, 3)]);
+        // Node 3 is cut off; node 4 takes its position and gets further.
+        launch_on(&c, &[0, 1, 2, 4], &[(0, Point::Iteration, 3)]);
+        // Then it is back, and stands in for node 1, which is gone.
+        let lies = |position: u32, part: Part| {
+            let name = c.job.depot.name(position, part);
+            c.dirs[3].path().join(name).exists()
+        };
+        assert!(lies(3, Part::Head) && lies(3, Part::B));
+        let ends = launch_on(&c, &[0, 3, 2, 4], &[(0, Point::Iteration, 2)]);
+        assert!(ends.iter().all(|(_, end)| !matches!(end, Some(End::Refused(_)))));
+        assert!(lies(1, Part::Head) && lies(1, Part::B));
+        assert!(Part::ALL.into_iter().all(|part| !lies(3, part)));
+        // The others have not been touched.
+        let ends = launch_on(&c, &[0, 3, 2, 4], &[]);
+        assert!(ends.iter().all(|(_, end)| matches!(end, Some(End::Done(_, Some(4))))));
+    }
+
     #[test]
     fn a_node_without_memory_stops_all_ranks_with_its_words() {
         let c = cluster(4);

@@ -11,6 +11,7 @@ use std::sync::atomic::{Ordering, fence};
 use serde::{Deserialize, Serialize};
 
 use super::plan::Buffers;
+use crate::faults::{Point, hit};
 use crate::memory::header::{Claim, Head};
 use crate::memory::{Depot, Part, Region};
 use crate::parity::digest::digest;
@@ -35,6 +36,9 @@ pub(super) enum What {
     List(List),
     /// To give up the epoch that is to be written over, and remove all but that and those to keep.
     MakeRoom { over: Option<Key>, keep: Vec<Key> },
+    /// To make DIR this start's, and remove what lies there of epochs that were never completed, but those to keep; where it is
+    /// the node's own, to list what lies there of the epoch that the run goes on from.
+    Settle { keep: Vec<Key>, list: Option<Box<About>> },
     /// To remove this position's part of an epoch that comes to nothing.
     Withdraw(Key),
     /// To show that a helper can be had.
@@ -104,12 +108,22 @@ impl Errand {
             }
             What::MakeRoom { over, keep } => {
                 if let Some(over) = over {
-                    shelf.give_up(*over, *position as usize);
+                    shelf.give_up(*over, *position as usize)?;
                 }
                 shelf.prune_but(keep, *position as usize, flow)?;
                 Ok(0)
             }
+            What::Settle { keep, list } => {
+                // First the room, which the claim may lack.
+                shelf.tidy(keep, flow)?;
+                shelf.claim().map_err(failed)?;
+                if let Some(about) = list {
+                    shelf.list_too(about, flow)?;
+                }
+                Ok(0)
+            }
             What::Withdraw(key) => {
+                hit(Point::PruneHalf, *position as usize);
                 shelf.withdraw(*key, *position);
                 Ok(0)
             }
@@ -122,13 +136,14 @@ impl Errand {
         match &self.what {
             What::Write(file) => self.shelf.withdraw(file.about.key(), self.position),
             What::List(list) => self.shelf.withdraw_manifest(list.about.key()),
-            What::MakeRoom { .. } | What::Withdraw(_) | What::Nothing => {}
+            What::MakeRoom { .. } | What::Settle { .. } | What::Withdraw(_) | What::Nothing => {}
         }
     }
 
     fn write(&self, file: &Write, head: &Head, flow: &Flow) -> Result<u64, Stopped> {
         let Write { about, buffers, .. } = file;
         let key = about.key();
+        self.shelf.is_held().map_err(failed)?;
         self.shelf.make_epoch(key).map_err(failed)?;
         let peek = |part| self.depot.peek(self.position, part).map_err(failed);
         let (data, small) = (peek(file.data)?, peek(Part::S)?);

@@ -98,6 +98,12 @@ impl Known {
         self.facts.iter().map(|fact| fact.domain.clone()).collect()
     }
 
+    /// The positions whose ranks are on this one's node, itself among them, in order.
+    pub(super) fn neighbours(&self, position: usize) -> Vec<usize> {
+        let node = |at: usize| &self.facts[at].node;
+        (0..self.facts.len()).filter(|&at| node(at) == node(position)).collect()
+    }
+
     /// The last incarnation that any memory took part in; 0 if there is none.
     pub(super) fn joined(&self) -> u32 {
         self.headers.iter().flatten().map(|h| h.claim.joined).max().unwrap_or(0)

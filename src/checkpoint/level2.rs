@@ -64,6 +64,8 @@ pub struct Storage {
     pub stored: Vec<About>,
     /// What lies there and cannot be believed, in words; the same on every rank.
     pub damaged: Vec<String>,
+    /// All epochs that were whole there, by a manifest on any node; the same on every rank.
+    pub whole: Vec<Key>,
     /// The number of a run that goes on from there: greater than any that was found; rank 0's counts.
     pub fresh_run: u128,
     /// This launch has lost ranks and goes on in place; the same on every rank.
@@ -112,6 +114,10 @@ pub(super) struct Level2 {
     flight: Option<(About, Task<u64>)>,
     /// Who lists files: the manifest of the epoch before.
     manifest: Option<(About, Instant, Task<u64>)>,
+    /// Epochs that are whole by what is known here, whoever has a manifest: they stay until a later one is.
+    believed: Vec<Key>,
+    /// Something has come to nothing since it was looked for what is left over, and may have left something.
+    untidy: bool,
     /// The epoch that ranks have waited for, and that is there: without helpers, or at a stop.
     brought: Option<EpochId>,
     /// Helpers that were given up and have not noticed yet, this second level's or one's before it in this process.
@@ -174,6 +180,7 @@ impl Level2 {
         let lists = here.map(|(position, _)| position).filter(|&position| writes(position));
         let lists = lists.map(|position| position as u32).collect();
         let stuck = left_at(&storage.shelf);
+        let believed = storage.whole.clone();
         Self {
             storage,
             position: me as u32,
@@ -184,6 +191,8 @@ impl Level2 {
             begin_next: false,
             flight: None,
             manifest: None,
+            believed,
+            untidy: true,
             brought: None,
             stuck,
             leaving: Vec::new(),
@@ -255,14 +264,24 @@ impl Level2 {
             self.stuck.push(task);
             return self.tell(&about, &why);
         }
+        let key = about.key();
         match task.end() {
             Ok(bytes) => {
                 self.tally.epochs += 1;
                 self.tally.bytes += bytes;
                 self.tally.write_s += began.elapsed().as_secs_f64();
                 self.said = None;
+                // Older ones are gone.
+                self.believed.retain(|known| *known >= key);
             }
-            Err(why) => self.tell(&about, &why.to_string()),
+            Err(why) => {
+                // Elsewhere there may be a manifest of it, unless there is one DIR.
+                if self.is_shared() {
+                    self.believed.retain(|known| *known != key);
+                    self.untidy = true;
+                }
+                self.tell(&about, &why.to_string());
+            }
         }
     }
 
@@ -300,6 +319,34 @@ impl Level2 {
             task.give_up();
             self.stuck.push(task);
         }
+    }
+
+    /// Whoever lists files makes DIR this start's, and removes what epochs have left there that were never completed, cut off or
+    /// called off: there is to be room for two, not three. Nothing of this rank's is on its way. Waits, no longer than `patience`
+    /// where nothing moves.
+    /// `next`: an epoch that others may have begun already.
+    fn settle(
+        &mut self,
+        patience: Duration,
+        (from, next): (Option<&About>, Option<Key>),
+        attend: impl Fn(),
+    ) {
+        if !std::mem::take(&mut self.untidy) || self.lists.is_empty() {
+            return;
+        }
+        let keep = self.believed.iter().copied().chain(next).collect();
+        let list = from.filter(|_| !self.is_shared()).cloned().map(Box::new);
+        let mut task = self.send(What::Settle { keep, list }).within(patience);
+        // What comes of it, the next epoch will tell.
+        task.wait_and(attend);
+        task.give_up();
+        self.stuck.push(task);
+    }
+
+    /// The same at the start of a test, when nobody refuses it any more; it goes on `from` this epoch on storage, if from any.
+    pub(super) fn settle_first(&mut self, from: Option<&About>, attend: impl Fn()) {
+        let patience = if self.storage.in_place { MOVES } else { PATIENCE };
+        self.settle(patience, (from, None), attend);
     }
 
     /// A helper sets out. What it does takes little of a processor.
@@ -388,7 +435,8 @@ static LEFT: Mutex<Vec<(Shelf, Task<u64>)>> = Mutex::new(Vec::new());
 /// Those of them that hang there.
 fn left_at(shelf: &Shelf) -> Vec<Task<u64>> {
     let mut left = LEFT.lock().unwrap_or_else(|broken| broken.into_inner());
-    let (here, elsewhere) = std::mem::take(&mut *left).into_iter().partition(|(at, _)| at == shelf);
+    let (here, elsewhere) =
+        std::mem::take(&mut *left).into_iter().partition(|(at, _)| at.is_at(shelf));
     *left = elsewhere;
     here.into_iter().map(|(_, task)| task).collect()
 }
@@ -488,6 +536,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             }
         };
         if !level2.lists.is_empty() {
+            level2.believed.push(about.key());
             let stays = level2.alone.and_then(|alone| alone.last).map(|last| last.key);
             let positions = level2.lists.clone();
             let list = List { about: about.clone(), sight, positions, stays, all };
@@ -529,6 +578,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if !trouble {
             return;
         }
+        level2.untidy = true;
         let all = self.world.allgather(why.as_bytes());
         if self.world.rank() == 0 {
             self.level2.as_mut().expect("as above").tell(&about, &troubles(&all));
@@ -588,6 +638,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         level2.stuck.iter().for_each(|task| task.settle(SETTLES));
         level2.stuck.retain(|task| !task.is_over());
+        let idle =
+            level2.stuck.is_empty() && level2.leaving.is_empty() && level2.manifest.is_none();
+        // Method disk has made room before, all but for what it writes over.
+        if idle && level2.alone.is_none() {
+            level2.settle(PATIENCE, (None, Some(about.key())), || self.world.attend());
+            level2.stuck.retain(|task| !task.is_over());
+        }
         let Committed { data, check, place } = self.holding.buffers.committed_parts(about.epoch);
         let buffers = self.holding.buffers;
         let id = &self.header.id;
@@ -634,8 +691,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         // Without helpers the save has waited for it, if it was its turn.
         let there = level2.brought.is_some() && level2.brought == self.header.claim.base;
         if !there && level2.flight.is_none() {
-            // A helper that was called off for this may be amid slow writing, and ranks have nothing else to do.
-            for task in &mut level2.stuck {
+            // A helper that was called off for this may be amid slow writing, or remove what it had written, whose room is
+            // needed; and ranks have nothing else to do.
+            for task in level2.stuck.iter_mut().chain(&mut level2.leaving) {
                 task.wait_and(|| self.world.attend());
             }
             self.begin_committed(false);
@@ -730,6 +788,7 @@ mod tests {
             arithmetic: String::new(),
             stored: Vec::new(),
             damaged: Vec::new(),
+            whole: Vec::new(),
             fresh_run: 1,
             in_place: false,
         };

@@ -14,7 +14,7 @@ use super::level2::{Level2, seats};
 use super::plan::Buffers;
 use super::protocol::{Decision, Method, Recovery, Setup, Transitions};
 use super::save::Checkpointer;
-use super::taking::{Early, Memory};
+use super::taking::{Early, Memory, make_way};
 use super::terms::{Config, Origin, Restart, Restored, StartError, Started, Test};
 use super::when::Scheduler;
 use super::world::{NOTHING, World};
@@ -39,13 +39,25 @@ fn arm(depot: &Depot) {
     }
 }
 
+/// Why memory cannot be had, in words; where a checkpoint is to be gone on from, nobody is to be told to remove it, nor to choose
+/// another N, which it would not be of.
+fn words(error: &MemoryError, goes_on: bool) -> String {
+    match error {
+        MemoryError::NoRoom { what, wanted, available, place } if goes_on => format!(
+            "{what}: {wanted} bytes are wanted, {available} bytes are free in {place} on this node; make room there (a larger \
+             size= mount option, or less of others' memory), or start with another node in its place"
+        ),
+        other => other.to_string(),
+    }
+}
+
 /// All ranks' trouble in one text, None if nobody has any.
-fn trouble<W: World>(world: &W, mine: Option<&MemoryError>) -> Option<String> {
+fn trouble<W: World>(world: &W, mine: Option<String>) -> Option<String> {
     // Nobody has any, as a rule: then one number has travelled.
     if world.least(&[if mine.is_some() { 0 } else { NOTHING }]) == [NOTHING] {
         return None;
     }
-    let text = mine.map(|e| e.to_string()).unwrap_or_default();
+    let text = mine.unwrap_or_default();
     let all: Vec<String> = world
         .allgather(text.as_bytes())
         .iter()
@@ -103,7 +115,7 @@ impl Here {
             }
             Ok(None) => (None, None, String::new()),
             Err(error @ MemoryError::InUse { .. }) => {
-                let text = trouble(world, Some(&error)).unwrap_or_default();
+                let text = trouble(world, Some(error.to_string())).unwrap_or_default();
                 return Err(StartError::Memory(text));
             }
             // Memory that cannot be opened is lost; making it anew will say why, if it still fails.
@@ -243,11 +255,12 @@ fn agree<W: World>(
     }
 }
 
-/// This position's memory, made anew unless it is there and of use (`kept`). An error is everybody's.
+/// This position's memory, made anew unless it is there and of use (`kept`); `goes_on`: from a checkpoint. An error is
+/// everybody's.
 fn take_memory<W: World>(
     world: &W,
     memory: Memory,
-    kept: bool,
+    (goes_on, kept): (bool, bool),
     early: &mut Early,
     buffers: &Buffers,
 ) -> Result<(Holding, Region), StartError> {
@@ -262,7 +275,9 @@ fn take_memory<W: World>(
             // Any lock on what is replaced must be gone before the new is made.
             drop(other);
             let made = early.take(buffers);
-            if let Some(text) = trouble(world, made.as_ref().err()) {
+            if let Some(text) =
+                trouble(world, made.as_ref().err().map(|error| words(error, goes_on)))
+            {
                 // Without the others' it is of no use, and takes their room.
                 early.discard();
                 return Err(StartError::Memory(text));
@@ -354,7 +369,18 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             Agreed::Memory(recovery) if !recovery.lost.contains(&me) => known.header(me),
             _ => None,
         };
-        let (holding, mut a) = take_memory(&world, memory, kept.is_some(), &mut early, &buffers)?;
+        let neighbours = known.neighbours(me);
+        if neighbours.first() == Some(&me) {
+            let latest = joined - 1;
+            make_way(&config.depot, &neighbours, |header| {
+                (header.id.run, header.id.test, header.claim.joined) == (run, test.index, latest)
+            });
+        }
+        // Who makes memory needs the room.
+        world.barrier();
+        let goes_on = !matches!(agreed, Agreed::Nothing);
+        let taken = (goes_on, kept.is_some());
+        let (holding, mut a) = take_memory(&world, memory, taken, &mut early, &buffers)?;
         let hold = early.keep();
         let claim = match (&agreed, kept) {
             (Agreed::Memory(r), Some(header)) => header.claim.pinned(joined, r.target),
@@ -388,11 +414,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             world,
         };
         this.holding.head.write(&this.header);
+        let mut read = None;
         let origin = match agreed {
             Agreed::Storage(about, way) => {
                 let asked = (&config, &test);
                 let fetched = this.fetch_any(asked, (about, way), offers, &mut a, &make_group);
                 let (about, Fetched { state, rebuilt, wrong }) = fetched?;
+                read = Some(about.clone());
                 Origin::Restored(Restored {
                     boundary: about.boundary as usize,
                     epoch: about.epoch,
@@ -422,6 +450,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             Origin::Fresh => 0,
             Origin::Restored(r) => r.boundary,
         };
+        if let Some(level2) = &mut this.level2 {
+            level2.settle_first(read.as_ref(), || this.world.attend());
+        }
         this.started = Instant::now();
         this.scheduler = Scheduler::new(config.interval, boundary, 0.0);
         Ok(Started { checkpointer: this, a, origin, seconds: begin.elapsed().as_secs_f64() })

@@ -3,7 +3,7 @@
 //! `start` asks for it step by step as the agreement goes on. What is made anew before the agreement is reached is
 //! removed again if the run is refused, so that a refusal leaves everything as it was.
 
-use super::holding::Holding;
+use super::holding::{Holding, open_head};
 use super::plan::Buffers;
 use super::protocol::{Method, Recovery};
 use super::terms::{Config, Test};
@@ -18,6 +18,22 @@ pub(super) fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
         Some(header.seal)
     } else {
         None
+    }
+}
+
+/// Removes what this node has of positions that are not `here`, unless it is `of_use`: copies from before their place was taken
+/// elsewhere, or of another run or test. Nobody will believe them, and whoever takes a position here needs their room, which
+/// `cli` has counted as free. Where a process is at work there, or results of finished tests lie, these stay.
+pub(super) fn make_way(depot: &Depot, here: &[usize], of_use: impl Fn(&Header) -> bool) {
+    for position in depot.positions().into_iter().map(|position| position as usize) {
+        if here.contains(&position) {
+            continue;
+        }
+        let Ok(mut hold) = depot.hold(position as u32) else { continue };
+        let header = open_head(&hold, position).ok().flatten().and_then(|open| open.header.ok());
+        if !header.is_some_and(|header| of_use(&header)) {
+            Holding::discard(depot, position, &mut hold);
+        }
     }
 }
 
@@ -55,10 +71,11 @@ impl<'a> Early<'a> {
         Holding::create(self.depot, self.position, *buffers, hold)
     }
 
-    /// Hands it out, made now unless it is there already in that shape.
+    /// Hands it out, made now unless it is there already in that shape. What there was no room for then there may be room for
+    /// now.
     pub(super) fn take(&mut self, buffers: &Buffers) -> Made {
         match self.made.take() {
-            Some((shape, made)) if shape == *buffers => made,
+            Some((shape, Ok(made))) if shape == *buffers => Ok(made),
             _ => self.create(buffers),
         }
     }

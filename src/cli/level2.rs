@@ -229,7 +229,7 @@ impl<'a> Level2<'a> {
     ) -> Storage {
         let first = self.first.get() == Some(number);
         Storage {
-            shelf: self.shelf.clone(),
+            shelf: self.shelf.clone().held_by(fresh_run),
             sight: self.settings.scope,
             seat: self.seat as u64,
             every: self.settings.every,
@@ -237,6 +237,7 @@ impl<'a> Level2<'a> {
             arithmetic: rounding.to_owned(),
             stored: if first { self.stock.for_test(number, digest) } else { Vec::new() },
             damaged: if first { self.stock.damaged.clone() } else { Vec::new() },
+            whole: self.stock.whole.iter().map(About::key).collect(),
             fresh_run,
             in_place,
         }

@@ -11,8 +11,11 @@
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::parent_id;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
 
 use super::region::MemoryError;
 use super::stat::Stat;
@@ -119,26 +122,51 @@ fn second() -> libc::flock {
     lock
 }
 
-/// This process, a helper of the rank that has the first lock, takes the second, until it closes any file of that name.
+/// This process, a helper of the rank that has the first lock, takes the second, until it closes any file of that name. Another
+/// helper of the same rank, which has not done yet what it was sent for before, is waited for as long as it takes: the rank has
+/// patience with this process, or ends it.
 pub(super) fn take_second(file: &File, name: &str) -> Result<(), MemoryError> {
-    // SAFETY: a plain system call on a file we hold open.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &second()) } == 0 {
-        return Ok(());
+    loop {
+        // SAFETY: a plain system call on a file we hold open.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &second()) } == 0 {
+            return Ok(());
+        }
+        let taken = matches!(Errno::last(), Errno::EAGAIN | Errno::EACCES);
+        let by = match has_second(file) {
+            // It has let go meanwhile.
+            None if taken => continue,
+            Some(pid) if pid > 0 && is_sibling(pid) => {
+                std::thread::sleep(BETWEEN_HELPERS);
+                continue;
+            }
+            None | Some(0) => "another helper".into(),
+            Some(pid) => described(pid),
+        };
+        return Err(MemoryError::InUse { name: name.into(), by });
     }
-    let by = helper(file).map_or_else(|| "another helper".into(), described);
-    Err(MemoryError::InUse { name: name.into(), by })
 }
 
-/// The process that has the second lock, zero where it cannot be seen from here. One that this process has started is nobody: the
-/// two know of each other.
-fn helper(file: &File) -> Option<u32> {
+/// Between two looks whether an earlier helper has let go.
+const BETWEEN_HELPERS: Duration = Duration::from_millis(5);
+
+/// Whether a process has the same parent as this one; so it had if it has ended since.
+fn is_sibling(pid: u32) -> bool {
+    Stat::of(pid).is_none_or(|stat| stat.parent() == Some(parent_id()))
+}
+
+/// The process that has the second lock, zero where it cannot be seen from here.
+fn has_second(file: &File) -> Option<u32> {
     let mut lock = second();
     // SAFETY: as above; the kernel writes who is in the way into the structure.
     let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut lock) };
     let pid = u32::try_from(lock.l_pid).unwrap_or(0);
-    let taken = asked == 0 && i32::from(lock.l_type) == libc::F_WRLCK;
-    let parent = || Stat::of(pid)?.parent();
-    (taken && parent() != Some(std::process::id())).then_some(pid)
+    (asked == 0 && i32::from(lock.l_type) == libc::F_WRLCK).then_some(pid)
+}
+
+/// The same; one that this process has started is nobody: the two know of each other.
+fn helper(file: &File) -> Option<u32> {
+    let parent = |pid| Stat::of(pid)?.parent();
+    has_second(file).filter(|&pid| parent(pid) != Some(std::process::id()))
 }
 
 /// Whether the file is what its name leads to: its last holder may have removed it.
@@ -242,6 +270,45 @@ mod tests {
         assert_eq!(locked_by(locks, (0, 0x1b), 10), Some((701, false)));
         assert_eq!(locked_by(locks, (0, 0x1b), 11), None);
         assert_eq!(locked_by(locks, (0xfd, 0x1b), 11), Some((704, true)));
+    }
+
+    /// Of two helpers of one rank the second waits for the first.
+    #[test]
+    fn a_helper_waits_for_an_earlier_one_of_its_rank() {
+        use crate::memory::header::HEAD_BYTES;
+        use crate::memory::{Depot, Part, Store};
+        let depot = Depot::new(Store::Posix, &format!("t-lock-two-{}", std::process::id()));
+        let depot = depot.unwrap();
+        drop(depot.create(0, Part::Head, HEAD_BYTES).unwrap());
+        let helper = || {
+            let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "memory::hold::tests::stands_in_for_a_helper"]);
+            command.env("T_HOLD_HELPS", depot.job());
+            command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+            command.spawn().unwrap()
+        };
+        let has = |pid: u32| {
+            let locks = fs::read_to_string("/proc/locks").unwrap();
+            locks.lines().any(|l| l.contains("POSIX") && l.contains(&format!(" {pid} ")))
+        };
+        let until = |so: &mut dyn FnMut() -> bool| {
+            let began = Instant::now();
+            while !so() {
+                assert!(began.elapsed() < Duration::from_secs(60));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let mut first = helper();
+        until(&mut || has(first.id()));
+        let mut second = helper();
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(second.try_wait().unwrap().is_none() && !has(second.id()));
+        first.kill().unwrap();
+        first.wait().unwrap();
+        until(&mut || has(second.id()));
+        second.kill().unwrap();
+        second.wait().unwrap();
+        depot.clean().unwrap();
     }
 
     #[test]

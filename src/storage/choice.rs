@@ -24,6 +24,8 @@ pub struct Stock {
     pub unfinished: Vec<String>,
     /// Results of finished tests, as they were written.
     pub results: Vec<(u32, Vec<u8>)>,
+    /// The number of the start that came last to write there.
+    pub owner: Option<u128>,
 }
 
 /// What an epoch is to the run that begins.
@@ -68,6 +70,7 @@ impl Stock {
             let whole: Vec<About> = stock.whole.into_iter().filter(new).collect();
             all.whole.extend(whole);
             all.sights.extend(stock.sights);
+            all.owner = all.owner.max(stock.owner);
             all.damaged.extend(stock.damaged.into_iter().map(here));
             all.unfinished.extend(stock.unfinished.into_iter().map(here));
         }
@@ -99,9 +102,14 @@ impl Stock {
         kinds.into_iter().find(|(_, kind)| *kind != Kind::Ours)
     }
 
-    /// The greatest run any epoch tells of: a new run's number must be greater.
+    /// The greatest run any epoch tells of.
     pub fn latest_run(&self) -> Option<u128> {
         self.whole.iter().map(|about| about.run).max()
+    }
+
+    /// The greatest number here: a new run's must be greater.
+    pub fn latest(&self) -> Option<u128> {
+        self.latest_run().max(self.owner)
     }
 
     pub fn holds(&self, key: Key) -> bool {
@@ -171,8 +179,10 @@ mod tests {
             unfinished: vec![folder(&new), folder(&about(5, 0, 3, 30))],
             damaged: vec!["x".into()],
             results: vec![(0, b"b".to_vec()), (1, b"c".to_vec())],
+            owner: Some(7),
         };
         let all = Stock::merged(vec![("n1".into(), one), ("n2".into(), other)]);
+        assert_eq!((all.latest_run(), all.latest()), (Some(5), Some(7)));
         assert_eq!(all.for_test(0, MINE), [new, old]);
         assert_eq!(all.unfinished, [format!("on n2: {}", folder(&about(5, 0, 3, 30)))]);
         assert_eq!((all.sights, all.damaged), (vec![Sight::Node], vec!["on n2: x".to_owned()]));

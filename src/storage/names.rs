@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/skt-hpl.<uid>.<job>/                  one job's folder
 //!     token                                 what this start wrote, so that all nodes can see that they see one DIR
+//!     owner                                 the number of the start whose folder it is
 //!     result-<test>                         the result of a finished test
 //!     run-<run>.test-<test>.epoch-<epoch>/  one epoch
 //!         p<position>                       a position's state, digests and matrix; where DIR is the node's own, its parity, too
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 const ASIDE: &str = ".aside";
 pub const MANIFEST: &str = "manifest";
 pub const TOKEN: &str = "token";
+pub const OWNER: &str = "owner";
 
 /// Stands in DIR for the name of the rank's failure domain.
 const DOMAIN: &str = "{domain}";

@@ -2,6 +2,9 @@
 //!
 //! Whatever has a name here is whole: files are written aside, synced, and renamed, and an epoch's manifest comes
 //! last and goes first. Errors are sentences that name the file.
+//!
+//! A folder is one start's at a time. Two that run under one name on different nodes meet in no memory, so whoever comes to write
+//! leaves its number here, and the greater one has it: the other one notices before it writes, lists or removes anything.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -14,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Sight;
 use super::choice::Stock;
-use super::names::{self, Key, MANIFEST, TOKEN};
+use super::names::{self, Key, MANIFEST, OWNER, TOKEN};
 use super::reading::Source;
 use super::record::{self, About, Manifest};
 use super::writing::{Flow, Stopped};
@@ -32,6 +35,8 @@ fn cannot(what: &str, path: &Path, error: io::Error) -> String {
 pub struct Shelf {
     dir: PathBuf,
     folder: PathBuf,
+    /// The number of the start that writes here; None for whoever looks or removes on a user's word.
+    start: Option<u128>,
 }
 
 /// One user's job in a DIR, as `status` tells it.
@@ -67,7 +72,17 @@ pub fn free_bytes(path: &Path) -> Result<u64, String> {
 impl Shelf {
     pub fn new(dir: &Path, job: &str) -> Self {
         let uid = nix::unistd::geteuid().as_raw();
-        Self { dir: dir.into(), folder: dir.join(names::job_folder(uid, job)) }
+        Self { dir: dir.into(), folder: dir.join(names::job_folder(uid, job)), start: None }
+    }
+
+    /// The same for the start of this number.
+    pub fn held_by(self, start: u128) -> Self {
+        Self { start: Some(start), ..self }
+    }
+
+    /// Whether both are one folder, whoever writes there.
+    pub fn is_at(&self, other: &Self) -> bool {
+        self.folder == other.folder
     }
 
     pub fn dir(&self) -> &Path {
@@ -150,6 +165,45 @@ impl Shelf {
         keys.map(|key| (key, self.positions(key))).collect()
     }
 
+    /// Which start has come last to write here.
+    fn owner(&self) -> Result<Option<u128>, String> {
+        let path = self.folder.join(OWNER);
+        match fs::read_to_string(&path) {
+            // What cannot be read as one, a file that was cut off, say, is nobody's.
+            Ok(text) => Ok(u128::from_str_radix(&text, 16).ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(cannot("read", &path, error)),
+        }
+    }
+
+    /// Whether no later start than this one has come to write here.
+    pub fn is_held(&self) -> Result<(), String> {
+        let Some(start) = self.start else { return Ok(()) };
+        match self.owner()? {
+            Some(other) if other > start => Err(format!(
+                "another start of this job, later than this one, writes to {}. Give each run that is to go on beside others a \
+                 --job name of its own",
+                self.folder.display()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the folder this start's, if it is no later one's.
+    pub fn claim(&self) -> Result<(), String> {
+        self.is_held()?;
+        let Some(start) = self.start else { return Ok(()) };
+        if self.owner()? == Some(start) {
+            return Ok(());
+        }
+        private_folder(&self.folder)?;
+        write_whole(&self.folder.join(OWNER), format!("{start:032x}").as_bytes(), || {})
+    }
+
+    fn must_be_held(&self) -> Result<(), Stopped> {
+        self.is_held().map_err(Stopped::Failed)
+    }
+
     /// Makes the folder of an epoch, and the job's, should somebody have removed it; any rank may be the first.
     pub fn make_epoch(&self, key: Key) -> Result<(), String> {
         private_folder(&self.folder)?;
@@ -170,6 +224,7 @@ impl Shelf {
             Err(error) => return Err(cannot("read", &self.folder, error)),
         };
         self.is_ours()?;
+        stock.owner = self.owner()?;
         let mut found: Vec<String> =
             entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
         found.sort();
@@ -236,8 +291,43 @@ impl Shelf {
         stays: Option<Key>,
         flow: &Flow,
     ) -> Result<u64, Stopped> {
+        self.claim().map_err(Stopped::Failed)?;
         let key = about.key();
         let first = positions.first().map_or(FIRST, |&first| first as usize);
+        let bytes =
+            self.list(about, sight, positions, || hit(Point::ManifestSynced, first), flow)?;
+        hit(Point::ManifestWhole, first);
+        // Who has been given up must not remove what others have begun since.
+        flow.went_on(0)?;
+        // What cannot be removed now is removed next time, and believed by nobody before this one.
+        match stays {
+            None => self.prune_before(Some(key), first, flow)?,
+            Some(stays) => self.prune_but(&[key, stays], first, flow)?,
+        }
+        hit(Point::Pruned, first);
+        Ok(bytes)
+    }
+
+    /// Where an epoch is whole by another node's manifest alone, which may be gone tomorrow: one for what lies here of it.
+    pub fn list_too(&self, about: &About, flow: &Flow) -> Result<(), Stopped> {
+        self.claim().map_err(Stopped::Failed)?;
+        let mut here = self.positions(about.key());
+        here.retain(|&at| Source::open(&self.position(about.key(), at), about, at).is_ok());
+        if here.is_empty() || self.manifest(about.key()) != Ok(None) {
+            return Ok(());
+        }
+        self.list(about, Sight::Node, &here, || {}, flow).map(|_| ())
+    }
+
+    fn list(
+        &self,
+        about: &About,
+        sight: Sight,
+        positions: &[u32],
+        synced: impl FnOnce(),
+        flow: &Flow,
+    ) -> Result<u64, Stopped> {
+        let key = about.key();
         let mut files = Vec::with_capacity(positions.len());
         for &position in positions {
             let path = self.position(key, position);
@@ -264,17 +354,7 @@ impl Shelf {
         let written_unix_s = since.as_secs();
         let manifest = Manifest { about: about.clone(), sight, written_unix_s, files };
         let path = self.epoch(key).join(MANIFEST);
-        write_whole(&path, manifest.to_text().as_bytes(), || hit(Point::ManifestSynced, first))
-            .map_err(Stopped::Failed)?;
-        hit(Point::ManifestWhole, first);
-        // Who has been given up must not remove what others have begun since.
-        flow.went_on(0)?;
-        // What cannot be removed now is removed next time, and believed by nobody before this one.
-        match stays {
-            None => self.prune_before(Some(key), first, flow)?,
-            Some(stays) => self.prune_but(&[key, stays], first, flow)?,
-        }
-        hit(Point::Pruned, first);
+        write_whole(&path, manifest.to_text().as_bytes(), synced).map_err(Stopped::Failed)?;
         Ok(manifest.bytes())
     }
 
@@ -287,41 +367,56 @@ impl Shelf {
     }
 
     /// An epoch's files are to be written over: nobody believes in it any more.
-    pub fn give_up(&self, key: Key, who: usize) {
+    pub fn give_up(&self, key: Key, who: usize) -> Result<(), Stopped> {
+        self.claim().map_err(Stopped::Failed)?;
         self.disown(&self.epoch(key));
         hit(Point::PruneHalf, who);
+        Ok(())
+    }
+
+    /// Removes epochs that were never completed, but for those to `keep`: no manifest here, and none elsewhere that is known of.
+    pub fn tidy(&self, keep: &[Key], flow: &Flow) -> Result<(), Stopped> {
+        let unfinished = |key: Key| {
+            !keep.contains(&key) && matches!(self.epoch(key).join(MANIFEST).try_exists(), Ok(false))
+        };
+        self.prune_where(unfinished, |_| {}, flow)
     }
 
     /// Removes all epochs but these, as far as that can be done.
     pub fn prune_but(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
-        self.prune_where(|key| !keep.contains(&key), who, flow)
+        self.prune_where(|key| !keep.contains(&key), |_| hit(Point::PruneHalf, who), flow)
     }
 
     /// Removes all epochs but `keep` and later ones of its run, on which somebody may be at work already.
     fn prune_before(&self, keep: Option<Key>, who: usize, flow: &Flow) -> Result<(), Stopped> {
-        self.prune_where(|key| keep.is_none_or(|keep| key.run != keep.run || key < keep), who, flow)
+        let older = |key: Key| keep.is_none_or(|keep| key.run != keep.run || key < keep);
+        self.prune_where(older, |_| hit(Point::PruneHalf, who), flow)
     }
 
+    /// `disowned` is called for each between its manifest and its files.
     fn prune_where(
         &self,
         goes: impl Fn(Key) -> bool,
-        who: usize,
+        disowned: impl Fn(Key),
         flow: &Flow,
     ) -> Result<(), Stopped> {
+        self.must_be_held()?;
+        // Numbers of starts are greater than any that they have found here.
+        let later = |key: Key| self.start.is_some_and(|start| key.run > start);
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let key = entry.file_name().to_str().and_then(names::parse_epoch_folder);
-            if key.is_some_and(&goes) {
-                self.remove_epoch(&entry.path(), who, flow)?;
+            if let Some(key) = key.filter(|&key| !later(key) && goes(key)) {
+                self.remove_epoch(&entry.path(), || disowned(key), flow)?;
             }
         }
         Ok(())
     }
 
     /// The manifest first: without it nobody believes the rest.
-    fn remove_epoch(&self, folder: &Path, who: usize, flow: &Flow) -> Result<(), Stopped> {
+    fn remove_epoch(&self, folder: &Path, disowned: impl Fn(), flow: &Flow) -> Result<(), Stopped> {
         flow.went_on(0)?;
         self.disown(folder);
-        hit(Point::PruneHalf, who);
+        disowned();
         // What cannot be removed is in nobody's way.
         remove_all(folder, flow).map(|_| ())
     }
@@ -348,6 +443,7 @@ impl Shelf {
 
     /// Keeps a finished test's result.
     pub fn put_result(&self, test: u32, bytes: &[u8]) -> Result<(), String> {
+        self.is_held()?;
         let text = record::seal(&bytes);
         write_whole(&self.folder.join(names::result(test)), text.as_bytes(), || {})
     }
@@ -374,6 +470,7 @@ impl Shelf {
             return Ok((0, 0));
         }
         self.is_ours()?;
+        self.is_held()?;
         let given_up = |stopped: Stopped| stopped.to_string();
         let files = self.all_files(flow).map_err(given_up)?;
         self.prune(flow).map_err(given_up)?;
@@ -487,6 +584,55 @@ mod tests {
 
     fn conclude(shelf: &Shelf, about: &About) -> Result<u64, Stopped> {
         shelf.conclude(about, Sight::Shared, &[0, 1], None, &Flow::default())
+    }
+
+    /// Two starts under one name that meet nowhere but here.
+    #[test]
+    fn of_two_starts_the_later_one_writes_and_neither_removes_what_the_other_has() {
+        let (_dir, shelf) = shelf();
+        let (one, two) = (shelf.clone().held_by(1), shelf.clone().held_by(2));
+        let (early, late) = (about(1, 0, 1, 10), about(2, 0, 1, 10));
+        one.claim().unwrap();
+        store(&shelf, &early);
+        conclude(&one, &early).unwrap();
+        assert_eq!(shelf.survey().unwrap().latest(), Some(1));
+        two.claim().unwrap();
+        store(&shelf, &late);
+        // The later one has not concluded anything yet: nothing is gone, and nothing goes on one's account.
+        let flow = Flow::default();
+        let told = one.is_held().unwrap_err();
+        assert!(told.contains("another start of this job"), "{told}");
+        assert!(conclude(&one, &about(1, 0, 2, 20)).is_err() && one.claim().is_err());
+        assert!(one.prune(&flow).is_err() && one.prune_but(&[], 0, &flow).is_err());
+        assert!(one.tidy(&[], &flow).is_err() && one.give_up(early.key(), 0).is_err());
+        assert!(one.clean(&flow).is_err() && one.put_result(0, b"").is_err());
+        let stock = shelf.survey().unwrap();
+        assert_eq!((stock.whole, stock.unfinished.len()), (vec![early.clone()], 1));
+        conclude(&two, &late).unwrap();
+        assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&late));
+        // By a clock that is late, or before it looks: what is of a later start is never its to remove.
+        fs::remove_file(shelf.folder.join(OWNER)).unwrap();
+        one.prune(&flow).unwrap();
+        one.prune_but(&[], 0, &flow).unwrap();
+        assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&late));
+        // Whoever is told to by a user removes all of it.
+        shelf.clean(&flow).unwrap();
+        assert!(!shelf.folder.exists());
+        // What somebody has removed is made again.
+        two.claim().unwrap();
+        store(&two, &late);
+        conclude(&two, &late).unwrap();
+    }
+
+    #[test]
+    fn what_nobody_completed_is_removed_and_what_is_whole_elsewhere_is_not() {
+        let (_dir, shelf) = shelf();
+        let all = [about(1, 0, 1, 10), about(1, 0, 2, 20), about(1, 0, 3, 30)];
+        all.iter().for_each(|about| store(&shelf, about));
+        conclude(&shelf, &all[0]).unwrap();
+        shelf.tidy(&[all[2].key()], &Flow::default()).unwrap();
+        let there = all.each_ref().map(|about| shelf.epoch(about.key()).exists());
+        assert_eq!(there, [true, false, true]);
     }
 
     /// Where each node has its own DIR.

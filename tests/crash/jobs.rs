@@ -7,7 +7,7 @@ use skt_hpl::course::What;
 
 use crate::job::{PROGRAM, Ran};
 use crate::level2::account;
-use crate::scene::{LONGER, SMALL, Scene, resumed_at, whole_in};
+use crate::scene::{LONGER, SMALL, Scene, from_storage, resumed_at, whole_in};
 use crate::storage::Storage;
 
 const SWEEP: &[&str] = &["-n", "120,151,181,210", "--nb", "10"];
@@ -237,6 +237,36 @@ fn the_same_name_twice_at_once_leaves_storage_alone() {
         assert!(!ran.err.contains("could not be written"), "{method}: {}", ran.told());
         assert!(account(&ran).epochs >= 2, "{method}: {}", ran.told());
     }
+}
+
+/// On nodes of its own the second one meets no memory of the first: what tells them apart is who came last to DIR, and the other
+/// one leaves alone what it finds there.
+#[test]
+#[ignore = "needs root"]
+fn the_same_name_on_other_nodes_does_not_take_the_others_epochs() {
+    let storage = Storage::within(env!("CARGO_TARGET_TMPDIR"), false, 1);
+    let of = || {
+        let scene = Scene::of(2, 2, LONGER).protect(&["--checkpoint", "20", "--level2-every", "1"]);
+        scene.protect(&["--level2", &storage.named(), "--helpers", "off"])
+    };
+    let first = of();
+    let mut second = of();
+    second.name = first.name.clone();
+    let elsewhere = "mount -t tmpfs tmpfs /dev/shm && exec \"$@\"";
+    let second_job = || second.job().under(&["unshare", "-m", "sh", "-c", elsewhere, "sh"]);
+    let running = first.freeze("iteration:0:9:stop");
+    let ran = second_job().env("SKT_FAULT", "manifest-whole:0:2:kill").run();
+    let there = whole_in(storage.path(), &second);
+    assert!(!there.is_empty(), "{}", ran.told());
+    for rank in running.ranks() {
+        kill(rank.pid, Signal::SIGCONT).unwrap();
+    }
+    let ran = first.expect_finished(running.end());
+    assert_eq!(whole_in(storage.path(), &second), there, "{}", ran.told());
+    assert!(ran.err.contains("another start of this job"), "{}", ran.told());
+    assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
+    let ran = second_job().run().expect_code(0);
+    assert!(from_storage(&ran), "{}", ran.told());
 }
 
 /// Asked to stop, it saves, says so, and the same command goes on.

@@ -186,6 +186,27 @@ fn a_run_survives_a_strike_at_every_step_to_storage() {
     }
 }
 
+/// What was cut off on its way takes no room beside the whole epoch and the next one: DIR need not have room for three.
+#[test]
+fn what_an_interrupted_epoch_leaves_goes_before_the_next_is_begun() {
+    for lost in [false, true] {
+        // Each save is waited for, however busy the machine.
+        let scene = stored(2, 2).protect(&["--helpers", "off"]);
+        scene.kill_all(scene.freeze("stream-half:1:2:stop"));
+        let there = epochs(&scene);
+        assert_eq!((there.len(), whole(&scene)), (2, vec![there[0].clone()]), "{there:?}");
+        if lost {
+            lose_all(&scene);
+        }
+        let running = scene.freeze("stream-half:0:1:stop");
+        let now = epochs(&scene);
+        assert_eq!(now.len(), 2, "{now:?}");
+        assert!(now[0] == there[0] && now[1] != there[1], "{there:?}: {now:?}");
+        scene.kill_all(running);
+        goes_on(&scene, lost, "interrupted twice");
+    }
+}
+
 /// What the front of each position's file says of the matrix, and the matrix.
 pub fn matrices(epoch: &Path) -> Vec<(u64, u64, Vec<u8>)> {
     let read = |position| {

@@ -224,6 +224,30 @@ fn a_stop_waits_a_minute_for_a_helper_that_hangs() {
     assert!(!from_storage(&finish(&scene)));
 }
 
+/// A stop amid an epoch that not all have written: who has written removes that first, and then writes what the stop has saved,
+/// however long the removing takes.
+#[test]
+fn a_stop_waits_for_what_helpers_still_remove() {
+    let scene = by_processes();
+    let (stands, amid, removes) =
+        ("iteration:0:21:stop", "stream-half:0:1:stop", "prune-half:1:1:stop");
+    let mut running = scene.start_with(&[stands, amid, removes].join(","));
+    let limit = Duration::from_secs(60);
+    let first = [stands, amid].join(",");
+    assert!(scene.await_strikes(&mut running, &first, limit), "{}", running.told());
+    let written = |position: &str| epochs(&scene).iter().any(|epoch| epoch.join(position).exists());
+    until("written", || ["p1", "p2", "p3"].iter().all(|position| written(position)));
+    until("halted", || running.ranks().iter().any(|rank| rank.rank == 0 && rank.halted()));
+    ask(&running, Signal::SIGTERM);
+    assert!(scene.await_strikes(&mut running, removes, limit), "{}", running.told());
+    std::thread::sleep(Duration::from_secs(2));
+    helpers(&running).into_iter().for_each(|pid| kill(pid, Signal::SIGCONT).unwrap());
+    let ran = running.end().expect_code(75);
+    assert!(ran.err.contains("is on storage"), "{}", ran.told());
+    assert_eq!(whole(&scene).len(), 1, "{}", ran.told());
+    goes_on(&scene, true, "a stop amid removing");
+}
+
 /// The field of the kernel's line on a process.
 const NICE: usize = 19;
 

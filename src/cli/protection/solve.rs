@@ -205,7 +205,7 @@ impl Guardian<'_> {
             say("no room to keep this result: a restart would run the test again");
         }
         let first = self.level2.as_ref().filter(|_| checkpointer.speaks_for_dir());
-        let shelf = first.map(|level2| level2.shelf.clone());
+        let shelf = first.map(|level2| level2.shelf.clone().held_by(self.fresh_run));
         let kept = shelf.clone().map(|shelf| patiently(move |_| shelf.put_result(number, &result)));
         if let Some(Err(why)) = &kept {
             say(format_args!("this result is kept in memory alone: {why}"));

@@ -165,7 +165,7 @@ impl<'a> Guardian<'a> {
             let what = format!("its test {} is none of this one's", test + 1);
             return Err(StartError::Other { job: self.settings.job.clone(), what }.into());
         }
-        let latest = self.arrival.latest.max(stock.latest_run());
+        let latest = self.arrival.latest.max(stock.latest());
         let on_storage =
             !stock.whole.is_empty() || !stock.results.is_empty() || !stock.damaged.is_empty();
         let something = self.arrival.run.is_some() || on_storage;
@@ -194,19 +194,34 @@ impl<'a> Guardian<'a> {
         unanimous(self.comm, cleaned.map_err(ended))?;
         let scope = self.settings.level2.as_ref().map(|level2| level2.scope).unwrap_or_default();
         let shelf = level2::shelf(self.settings, &self.domain);
+        // What this start has not come to write to is nobody's else either: the locks on memory have told.
+        let shelf = shelf.map(|shelf| match self.fresh_run {
+            0 => shelf,
+            number => shelf.held_by(number),
+        });
         let shelf =
             shelf.filter(|shelf| level2::seat(self.comm, node, scope, shelf) == self.comm.rank());
         if let Some(shelf) = shelf {
             let (dir, job) = (shelf.dir().to_owned(), &self.settings.job);
             // A DIR that is gone has nothing to remove, it seems.
-            let removed = patiently(move |flow| shelf.check().and_then(|()| shelf.clean(flow)));
-            if let Err(why) = removed {
+            let removed = patiently(move |flow| {
+                shelf.check()?;
+                // What another start has taken over is its own.
+                let theirs = shelf.is_held().err();
+                if theirs.is_none() {
+                    shelf.clean(flow)?;
+                }
+                Ok(theirs)
+            });
+            match removed {
+                Ok(None) => {}
+                Ok(Some(theirs)) => say(format_args!("nothing is removed there: {theirs}")),
                 // This run does not depend on it.
-                say(format_args!(
+                Err(why) => say(format_args!(
                     "what job {job:?} has on storage could not be removed: {why}. The next start would go on from there: \
                      `skt-hpl clean --job {job} --level2 {}` removes it",
                     dir.display()
-                ));
+                )),
             }
         }
         // Nobody looks at storage before it is done.

@@ -11,7 +11,7 @@ use skt_hpl::checkpoint::when::Interval;
 use skt_hpl::memory::Part;
 use skt_hpl::storage::choice::Stock;
 use skt_hpl::storage::writing::Flow;
-use skt_hpl::storage::{Shelf, Sight};
+use skt_hpl::storage::{About, Shelf, Sight};
 
 use super::{Found, Probe, Protected};
 
@@ -48,6 +48,7 @@ impl Probe<'_> {
             helpers: Helpers::Threads,
             arithmetic: "none: the matrix is noise".into(),
             stored: stock.for_test(0, 0),
+            whole: stock.whole.iter().map(About::key).collect(),
             fresh_run: new_run().max(stock.latest_run().unwrap_or(0) + 1),
             in_place: false,
             damaged: stock.damaged,

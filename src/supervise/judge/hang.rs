@@ -89,9 +89,10 @@ impl Hang {
             );
             return Some(hung(Some(node), None, since_ms, detail));
         }
-        let still_since_ms = |rank: &Rank| {
-            self.in_step_since_ms.map_or(latest_ms, |since| since.max(rank.changed_ms))
-        };
+        // Before an iteration's time is known, who waits may do so for a slower one that gets on.
+        let in_step_since_ms = self.in_step_since_ms.filter(|_| usual_ms.is_some());
+        let still_since_ms =
+            |rank: &Rank| in_step_since_ms.map_or(latest_ms, |since| since.max(rank.changed_ms));
         let stopped = |rank: &Rank| {
             rank.stopped_since_ms.is_some_and(|s| now_ms.saturating_sub(s) >= t.stopped_ms)
         };
@@ -166,6 +167,37 @@ mod tests {
         let (at, hung) = found(20_000, 60_000, Doing::Computing, true).unwrap();
         assert_eq!(hung.kind, FaultKind::RankHung);
         assert!((29_000..31_000).contains(&at), "{at}");
+    }
+
+    /// A first iteration of minutes: a rank that is through with its part waits for one that computes.
+    #[test]
+    fn nothing_hangs_in_the_first_iterations_as_long_as_somebody_gets_on() {
+        let found = |beats_until: u64, end: u64| {
+            let mut ranks = Ranks::default();
+            let mut hang = Hang::new(Thresholds::default());
+            for now in (0..end).step_by(500) {
+                for node in 0..2 {
+                    let moves = now < if node == 0 { beats_until } else { 2_000 };
+                    let progress = Progress {
+                        position: node as u32,
+                        pid: 5,
+                        beat: if moves { now / 500 } else { beats_until / 500 },
+                        doing: Doing::Computing,
+                        ..Progress::default()
+                    };
+                    ranks.beat(now, node, &[RankSeen { progress, state: 'S' }]);
+                }
+                let name = |node| format!("n{node}");
+                if let Some(found) = hang.find(now, &ranks, |_| true, name) {
+                    return Some((now, found));
+                }
+            }
+            None
+        };
+        assert_eq!(found(400_000, 400_000), None);
+        let (at, hung) = found(100_000, 400_000).unwrap();
+        assert_eq!(hung.kind, FaultKind::RankHung);
+        assert!((219_000..222_000).contains(&at), "{at}");
     }
 
     #[test]

@@ -79,6 +79,9 @@ pub struct Watch {
     seen_processes: bool,
 }
 
+/// So many iterations others may take to say that they go on without a rank.
+const ITERATIONS_TO_GO_ON: u64 = 3;
+
 /// Who has not looked for so long stood still itself (suspended, or starved).
 const GAP_MS: u64 = 1000;
 
@@ -221,7 +224,7 @@ impl Watch {
         // Where all have gone at once, the benchmark has most likely ended by itself, and its exit status
         // is on its way.
         let all_gone = self.end_expected || self.ranks.all_through();
-        let grace_ms = if all_gone { t.end_grace_ms } else { t.exit_grace_ms };
+        let grace_ms = if all_gone { t.end_grace_ms } else { self.grace_ms() };
         if let Some(breakage) = self.ranks.dead(now_ms, grace_ms, name) {
             return self.broken(breakage);
         }
@@ -231,7 +234,7 @@ impl Watch {
         let names = &self.names;
         let name = |node: usize| names[node].clone();
         if let Some((since_ms, breakage)) = &self.ending {
-            if now_ms.saturating_sub(*since_ms) >= t.exit_grace_ms {
+            if now_ms.saturating_sub(*since_ms) >= self.grace_ms() {
                 return self.broken(breakage.clone());
             }
         } else if let Some(breakage) = self.hang.find(now_ms, &self.ranks, heard, name) {
@@ -239,6 +242,16 @@ impl Watch {
         }
         let slow = self.speed.tick(now_ms).into_iter();
         slow.map(|(node, detail)| Verdict::Slow { node, detail }).collect()
+    }
+
+    /// How long a rank may be gone before that is a fault. Where the others go on without it they come to its loss at the end of
+    /// an iteration at the latest, and may have one to do once more before they say so.
+    fn grace_ms(&self) -> u64 {
+        let iterations_ms = match self.goes_on {
+            true => ITERATIONS_TO_GO_ON * self.ranks.iteration_ms().unwrap_or(0),
+            false => 0,
+        };
+        self.thresholds.exit_grace_ms.max(iterations_ms)
     }
 
     /// Where the others can go on without it, its process is all that has to end.
@@ -496,6 +509,20 @@ mod tests {
         assert_eq!(hung(&run), 1, "{:?}", run.verdicts);
         run.until(now + 20_000);
         assert_eq!(hung(&run), 2, "{:?}", run.verdicts);
+    }
+
+    /// An iteration takes a second: so where it is a matter of milliseconds, as here, others come to a loss after some of these.
+    #[test]
+    fn who_goes_on_has_time_for_long_iterations() {
+        for (goes_on, broken_after_ms) in [(true, 3_000), (false, 300)] {
+            let mut run = Run::new();
+            run.watch.goes_on = goes_on;
+            run.until(20_000).states[3] = 'X';
+            run.until(30_000);
+            let (at, broken) = run.breakage();
+            assert_eq!((broken.kind, broken.position), (FaultKind::RankDied, Some(3)));
+            assert!((0..1000).contains(&(at as i64 - 20_000 - broken_after_ms)), "{goes_on}: {at}");
+        }
     }
 
     #[test]

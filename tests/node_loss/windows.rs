@@ -153,12 +153,12 @@ fn in_the_second_test() {
     let end = run.end();
     end.passed();
     assert_eq!(end.faults().len(), 1, "{}", end.told());
-    // The fault struck in the second test, of which something was saved before, and where it was made good. What is saved after
-    // may be through between two heartbeats.
+    // The fault struck in the second test, and was made good there. What is saved, `ranks` tests: it may be over between two
+    // heartbeats.
     let of_second = |name: &str| end.of(name).iter().filter(|event| event["test"] == 1).count();
-    assert_eq!((of_second("fault"), of_second("computing")), (1, 1), "{}", end.told());
-    let saved = end.of("saved");
-    assert!(saved.iter().any(|e| e["incarnation"] == 1 && e["test"] == 1), "{saved:?}");
+    assert_eq!(of_second("fault"), 1, "{}", end.told());
+    // The first test may be through before the first heartbeat.
+    assert!((1..=2).contains(&of_second("computing")), "{}", end.told());
     let caught_up = end.of("caught-up");
     assert!(caught_up.iter().all(|event| event["test"] == 1), "{caught_up:?}");
     for (what, times) in [("PASSED", 2), ("HPLinpack", 1), ("End of Tests", 1), ("\nWR", 2)] {

@@ -226,7 +226,7 @@ fn checksums_take_the_place_of_a_killed_ranks_column() {
         return;
     }
     // Who stands idle is known after a second of the others' work.
-    let end = plan.orders("5000").faults("1@iteration:1:20:kill").start().end();
+    let end = plan.orders("7000").faults("1@iteration:1:20:kill").start().end();
     end.passed();
     assert_eq!(end.of("launched").len(), 1, "{}", end.told());
     assert!(end.of("fault").is_empty(), "{}", end.told());

@@ -162,6 +162,11 @@ impl TestParams {
         self.n.div_ceil(self.nb)
     }
 
+    /// How many panels are factored ahead at most: DEPTH, or as many as there are where somebody asks for more.
+    pub fn lookahead(&self) -> usize {
+        self.depth.min(self.blocks())
+    }
+
     /// Floating-point operations the benchmark credits: N^2 (2N/3 + 3/2).
     pub fn flops(&self) -> f64 {
         let n = self.n as f64;

@@ -72,7 +72,7 @@ impl<O: Observer> Run<'_, O> {
         let (context, width) = (self.context, self.context.width(k));
         let cut = context.cut(k);
         let halves = halves::parts(first..context.shape.cols, cut);
-        let wide = context.shape.cols - from_rest(&context.shape, context.params.depth, k);
+        let wide = context.shape.cols - from_rest(&context.shape, context.params.lookahead(), k);
         let (u, len) = (self.work.rest.as_mut_ptr(), self.work.rest.as_slice().len());
         let column = |(i, cols): (usize, Range<usize>)| {
             let of = context.engine.upper_len(width, cols.len());

@@ -114,7 +114,7 @@ impl<'a> Context<'a> {
 
     /// The local column at which those that panel `k` is applied to are cut in two, if they are.
     pub fn cut(&self, k: usize) -> Option<usize> {
-        halves::cut(&self.shape, self.params.depth, self.engine, self.order, k)
+        halves::cut(&self.shape, self.params.lookahead(), self.engine, self.order, k)
     }
 
     /// How long this rank's work arrays are with so many threads.

@@ -46,7 +46,7 @@ fn pays(shape: &Shape, depth: usize, order: Order, k: usize, cut: usize) -> bool
     let rows = shape.n.saturating_sub((k + 1) * shape.nb) / shape.grid.p;
     let operations = 2.0 * rows as f64 * right as f64 * shape.nb as f64;
     // The panel that is factored beside it has half of the columns to hide behind.
-    let next = k.saturating_add(depth);
+    let next = k + depth;
     let factors = depth > 0
         && next * shape.nb < shape.n
         && order.overlap()

@@ -18,6 +18,7 @@ pub struct Lookahead {
 impl Lookahead {
     /// At boundary `start` of a matrix of so many block columns, which is clean.
     pub fn new(start: usize, blocks: usize, depth: usize) -> Self {
+        let depth = depth.min(blocks);
         Self { blocks, depth, factored: start, asked: start, drain: None }
     }
 
@@ -37,10 +38,7 @@ impl Lookahead {
 
     /// The next panel to be factored in iteration `k`, if there is one more.
     pub fn next(&mut self, k: usize, drains: impl FnOnce(usize) -> bool) -> Option<usize> {
-        if self.drain.is_some()
-            || self.factored >= self.blocks
-            || self.factored > k.saturating_add(self.depth)
-        {
+        if self.drain.is_some() || self.factored >= self.blocks || self.factored > k + self.depth {
             return None;
         }
         self.ask(drains);

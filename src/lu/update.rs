@@ -128,7 +128,7 @@ pub unsafe fn solve(
         let strips = if context.engine.cuts_freely() {
             Strips::new(cols.len(), upper.column_unit(), pool.threads()).all()
         } else {
-            blas_strips(shape, context.params.depth, panel.k, &cols)
+            blas_strips(shape, context.params.lookahead(), panel.k, &cols)
         };
         let shape = *shape;
         let first_col = cols.start;
@@ -165,7 +165,7 @@ pub unsafe fn solve(
     let strips = if context.engine.cuts_freely() {
         wide_strips(&upper, done, row_blocks, often, pool.threads())
     } else {
-        let mut strips = blas_strips(shape, context.params.depth, panel.k, &cols);
+        let mut strips = blas_strips(shape, context.params.lookahead(), panel.k, &cols);
         strips.retain(|strip| strip.end > done);
         strips
     };
@@ -194,8 +194,7 @@ const WIDEST_BLOCKS: usize = 6;
 
 /// The first of the local columns that are not looked ahead at, however far that goes, while panel `k` is applied.
 pub fn from_rest(shape: &Shape, depth: usize, k: usize) -> usize {
-    let blocks = k.saturating_add(depth).saturating_add(1);
-    shape.col_map.count_below(blocks.saturating_mul(shape.nb).min(shape.n), shape.col)
+    shape.col_map.count_below(((k + depth + 1) * shape.nb).min(shape.n), shape.col)
 }
 
 /// The strips in which a BLAS brings `cols` up to date with panel `k`, counted from where `cols` begins.

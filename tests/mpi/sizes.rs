@@ -14,6 +14,23 @@ fn close(a: f64, b: f64, relative: f64) -> bool {
     (a - b).abs() <= relative * a.abs().max(b.abs())
 }
 
+/// There is nothing to factor ahead beyond the last panel, whatever is asked for.
+#[test]
+fn no_lookahead_is_too_deep() {
+    let dat = Dat { ns: vec![61], nbs: vec![7], grids: vec![(2, 2)], ..Dat::default() };
+    let run = |depth: &str, halves: &str| {
+        let flags = ["--depth", depth, "--halves", halves, "--json", "run.json"];
+        let ran = Job::new(4).dat(&dat).args(&flags).run().expect_code(0);
+        ran.json().tests[0].outcome.as_ref().unwrap().x_digest.clone()
+    };
+    for halves in ["auto", "always"] {
+        let wanted = run("8", halves);
+        for depth in [usize::MAX, usize::MAX / 7 + 1] {
+            assert_eq!(run(&depth.to_string(), halves), wanted, "{depth} {halves}");
+        }
+    }
+}
+
 /// N = 0, 1, NB-1, NB, NB+1, fewer rows than P NB and fewer columns than Q NB, NB > N; on all grids,
 /// so that ranks have empty parts and, in the smaller grids, ranks have no part at all.
 #[test]

@@ -9,13 +9,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::sys::statvfs::fstatvfs;
 use serde::{Deserialize, Serialize};
 
 use super::hold::Hold;
 use super::huge::HUGE;
 use super::lock::{self, Patience};
 use super::region::{MemoryError, Region};
-use super::room::available_bytes;
+use super::room::{available_bytes, free_on};
 use super::sysv;
 use crate::faults::{Point, hit};
 use crate::pulse;
@@ -498,11 +499,7 @@ fn available(file: &File, path: &Path) -> u64 {
             free_huge_bytes(page).unwrap_or(u64::MAX)
         }
         _ => {
-            // A tmpfs without a limit reports no size at all.
-            let on_mount = nix::sys::statvfs::fstatvfs(file)
-                .ok()
-                .filter(|s| s.blocks() > 0)
-                .map_or(u64::MAX, |s| s.blocks_available() * s.fragment_size());
+            let on_mount = fstatvfs(file).ok().as_ref().map_or(u64::MAX, free_on);
             // A tmpfs may promise more than the node has; the kernel would end some process then.
             on_mount.min(available_bytes().unwrap_or(u64::MAX))
         }

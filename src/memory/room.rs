@@ -11,6 +11,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use nix::sys::statvfs::{Statvfs, statvfs};
+
+use super::huge;
 use crate::topology::read_list;
 
 /// Bytes that can still be allocated, or `None` where the system does not say.
@@ -18,11 +21,24 @@ pub fn available_bytes() -> Option<u64> {
     available_under(Path::new("/"))
 }
 
+/// Bytes that a file system has in all and free, by its own size, from what it tells of its blocks. A tmpfs that was mounted
+/// without a limit tells of none, and has no end.
+pub fn of_mount(blocks: u64, free: u64, block_bytes: u64) -> (u64, u64) {
+    match blocks {
+        0 => (u64::MAX, u64::MAX),
+        _ => (blocks * block_bytes, free * block_bytes),
+    }
+}
+
+/// What is free of it.
+pub fn free_on(fs: &Statvfs) -> u64 {
+    of_mount(fs.blocks(), fs.blocks_available(), fs.fragment_size()).1
+}
+
 /// Bytes that /dev/shm has room for by its own size, which may be far less than the memory, or more. `None` where there is
 /// no such file system.
 pub fn shm_bytes() -> Option<u64> {
-    let fs = nix::sys::statvfs::statvfs("/dev/shm").ok()?;
-    Some(fs.blocks_available() * fs.fragment_size())
+    statvfs("/dev/shm").ok().as_ref().map(free_on)
 }
 
 /// Bytes of System V shared memory that the kernel's limits leave, `None` where there is no such memory. By default they
@@ -44,7 +60,7 @@ fn sysv_left(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
         .skip(1)
         .filter_map(|line| line.split_whitespace().nth(3)?.parse::<u128>().ok())
         .sum();
-    let left = (limit("shmall")? * 4096).saturating_sub(used);
+    let left = (limit("shmall")? * huge::page() as u128).saturating_sub(used);
     Some(u64::try_from(left.min(limit("shmmax")?)).unwrap_or(u64::MAX))
 }
 
@@ -304,6 +320,12 @@ pub(crate) mod tests {
         assert_eq!(left(unlimited, "1024\n", &one), Some(3 << 20));
         assert_eq!(left(unlimited, "100\n", &one), Some(0));
         assert_eq!(sysv_left(&|_: &Path| None), None);
+    }
+
+    #[test]
+    fn a_mount_without_a_limit_has_no_end() {
+        assert_eq!(of_mount(100, 30, 4096), (409_600, 122_880));
+        assert_eq!(of_mount(0, 0, 4096), (u64::MAX, u64::MAX));
     }
 
     #[test]

@@ -425,11 +425,7 @@ fn shm() -> Shm {
     let mut shm = Shm { total: 0, free: 0, is_memory: false, device: 0 };
     if let Ok(fs) = nix::sys::statfs::statfs("/dev/shm") {
         let block = fs.block_size() as u64;
-        (shm.total, shm.free) = match fs.blocks() {
-            // Mounted without a limit: what the node has.
-            0 => [room::available_bytes().unwrap_or(u64::MAX); 2].into(),
-            blocks => (blocks * block, fs.blocks_available() * block),
-        };
+        (shm.total, shm.free) = room::of_mount(fs.blocks(), fs.blocks_available(), block);
         #[allow(clippy::unnecessary_cast)] // The type differs between C libraries.
         let kind = fs.filesystem_type().0 as i64;
         shm.is_memory = kind == TMPFS_MAGIC;

@@ -19,7 +19,7 @@ use crate::memory::Store;
 use crate::params::{MemoryCheck, TestParams};
 use crate::storage::Sight;
 use crate::supervise::judge::fitness::Need;
-use crate::supervise::start::hosts::Host;
+use crate::supervise::start::hosts::{Host, slots};
 use crate::topology::Topology;
 
 /// What the hosts' ranks need, by host, and the named memory of the largest rank.
@@ -48,17 +48,12 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
         rank_bytes: None,
         groups: Vec::new(),
     };
-    let places: Vec<usize> = hosts
-        .iter()
-        .enumerate()
-        .flat_map(|(at, host)| std::iter::repeat_n(at, host.slots))
-        .take(ranks)
-        .collect();
+    let places: Vec<usize> = slots(hosts).take(ranks).collect();
     // Where nobody says how many threads a rank has, they are guessed to be as many as it would have here.
-    let slots = hosts.iter().map(|host| host.slots).max().unwrap_or(1);
+    let most = hosts.iter().map(|host| host.slots).max().unwrap_or(1);
     let helpers = protection.and_then(|p| p.helper_cores.as_ref()).map(|named| &named.0);
     let cores = helpers.map_or(cores::count(), |named| cores_beside(named, Topology::here()));
-    let threads = loaded.settings.threads.unwrap_or((cores / slots.max(1)).max(1));
+    let threads = loaded.settings.threads.unwrap_or((cores / most.max(1)).max(1));
     let means = Means { engine: loaded.settings.engine, threads };
     let domain_file = match protection.and_then(|p| p.domains.as_deref()) {
         Some(path) => Some(read_domains(path)?),

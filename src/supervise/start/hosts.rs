@@ -23,15 +23,14 @@ impl Host {
     }
 }
 
-/// How many of these hosts have ranks, which fill their slots in the order of the list.
+/// The host of each slot, by its place in the list: in this order ranks fill them.
+pub fn slots(hosts: &[Host]) -> impl Iterator<Item = usize> {
+    hosts.iter().enumerate().flat_map(|(at, host)| std::iter::repeat_n(at, host.slots))
+}
+
+/// How many of these hosts have ranks.
 pub fn filled(hosts: &[Host], ranks: usize) -> usize {
-    let mut left = ranks;
-    let has_ranks = |host: &&Host| {
-        let some = left > 0;
-        left = left.saturating_sub(host.slots);
-        some
-    };
-    hosts.iter().take_while(has_ranks).count()
+    slots(hosts).take(ranks).last().map_or(0, |last| last + 1)
 }
 
 #[derive(Debug, Error, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::hosts::Host;
+use super::hosts::{Host, slots};
 use super::room::{Room, has_option, without_placement};
 use crate::supervise::talk::shell::RemoteShell;
 
@@ -229,12 +229,8 @@ pub fn launch(plan: &LaunchPlan) -> Launch {
         }
         Launcher::Srun => {
             // srun sorts the node list; only a line a rank keeps the order.
-            let lines: Vec<&str> = plan
-                .hosts
-                .iter()
-                .flat_map(|h| std::iter::repeat_n(h.name.as_str(), h.slots))
-                .take(plan.ranks)
-                .collect();
+            let places = slots(plan.hosts).take(plan.ranks);
+            let lines: Vec<&str> = places.map(|at| plan.hosts[at].name.as_str()).collect();
             set.push(("SLURM_HOSTFILE".to_string(), text(&hosts_path)));
             // Its tree mistakes nodes for one another when they are not in Slurm's order, as after a replacement: in
             // 22.05 one start in ten hung, or crashed in MPI_Init, on 4 nodes; none of 250 with the ring.

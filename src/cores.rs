@@ -25,9 +25,8 @@ fn given() -> &'static Given {
     })
 }
 
-/// What the process was started with, as the kernel gives it; and how many words of it, none where the kernel gave nothing.
+/// What the process was started with, as the kernel gives it; nothing where it gives nothing.
 static STARTED_WITH: [AtomicUsize; most() / WORD] = [const { AtomicUsize::new(0) }; most() / WORD];
-static STARTED_WORDS: AtomicUsize = AtomicUsize::new(0);
 
 /// Called before libraries are set up: GNU's OpenMP, which comes with BLIS, binds the thread that starts it to one processor
 /// where `OMP_PROC_BIND` or the like is set, as guides to HPL advise.
@@ -38,8 +37,7 @@ static BEFORE_LIBRARIES: extern "C" fn() = {
     extern "C" fn note() {
         let mask = STARTED_WITH.as_ptr().cast_mut().cast();
         // SAFETY: the kernel writes so many bytes at most, to where nothing but atomics of a word each lies; nothing else runs.
-        let got = unsafe { libc::sched_getaffinity(0, size_of_val(&STARTED_WITH), mask) };
-        STARTED_WORDS.store(if got == 0 { STARTED_WITH.len() } else { 0 }, Ordering::Relaxed);
+        unsafe { libc::sched_getaffinity(0, size_of_val(&STARTED_WITH), mask) };
     }
     note
 };
@@ -47,9 +45,7 @@ static BEFORE_LIBRARIES: extern "C" fn() = {
 /// The calling thread may run wherever the process might when it was started. To be called before MPI starts, which may bind a
 /// process for good reasons, and after each library that is loaded.
 pub fn take_back() {
-    let words = STARTED_WORDS.load(Ordering::Relaxed);
-    let mask: Mask =
-        STARTED_WITH[..words].iter().map(|word| word.load(Ordering::Relaxed) as _).collect();
+    let mask: Mask = STARTED_WITH.iter().map(|word| word.load(Ordering::Relaxed) as _).collect();
     let started = processors_in(&mask);
     if !started.is_empty() && started != allowed() {
         set_mask(Pid::from_raw(0), &mask);

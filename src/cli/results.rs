@@ -44,8 +44,9 @@ pub struct Reports {
     text: TextReport,
     /// The text of all results taken in, for where it turns out at the end that they did not get to the file.
     results: Vec<u8>,
-    /// What was said to be not written: the text, the document.
-    unwritten: [bool; 2],
+    /// The text cannot be written any more; the document could not be once, which has been said.
+    text_lost: bool,
+    document_late: bool,
     json: Option<JsonLog>,
     engines: Engines,
     /// Tests that have been taken in, the first of all.
@@ -109,7 +110,8 @@ impl Reports {
             place,
             text,
             results: Vec::new(),
-            unwritten: [false; 2],
+            text_lost: false,
+            document_late: false,
             json,
             engines: about.common.engines.clone(),
             tests: 0,
@@ -169,13 +171,13 @@ impl Reports {
         let mut text = Vec::new();
         self.text.end(&mut text).expect("memory takes all");
         self.tell(&text);
-        if let (Some(file), false) = (&self.file, self.unwritten[0])
+        if let (Some(file), false) = (&self.file, self.text_lost)
             && let Err(error) = on_disk(file)
         {
             self.say_of_text(&error);
             let _ = io::stderr().write_all(&[&self.results[..], &text].concat());
         }
-        let mut whole = !self.unwritten[0];
+        let mut whole = !self.text_lost;
         // It has all tests in it, those that could not be written when they ended as well.
         if let Some(Err(error)) = self.json.take().map(JsonLog::complete) {
             self.say_of_document(&error);
@@ -186,7 +188,7 @@ impl Reports {
 
     /// Writes a part of the text, or tells it on standard error where it cannot be written any more.
     fn tell(&mut self, text: &[u8]) {
-        if !self.unwritten[0] {
+        if !self.text_lost {
             let written = self.out.write_all(text).and_then(|()| self.out.flush());
             let Err(error) = written else { return };
             self.say_of_text(&error);
@@ -198,7 +200,7 @@ impl Reports {
     }
 
     fn say_of_text(&mut self, error: &io::Error) {
-        self.unwritten[0] = true;
+        self.text_lost = true;
         say(format_args!(
             "the results cannot be written to {}: {error}. They follow here, those of tests still to come as well; the run \
              will end with status {}",
@@ -208,7 +210,7 @@ impl Reports {
     }
 
     fn say_of_document(&mut self, error: &io::Error) {
-        if !std::mem::replace(&mut self.unwritten[1], true) {
+        if !std::mem::replace(&mut self.document_late, true) {
             say(format_args!(
                 "{error}. It is tried again after each test; if it is not there at the end, that ends with status {}",
                 Exit::Environment.code()

@@ -194,7 +194,7 @@ impl<'a> Guardian<'a> {
         unanimous(self.comm, cleaned.map_err(ended))?;
         let scope = self.settings.level2.as_ref().map(|level2| level2.scope).unwrap_or_default();
         let shelf = level2::shelf(self.settings, &self.domain);
-        // What this start has not come to write to is nobody's else either: the locks on memory have told.
+        // Where this start has written nothing yet, nobody else writes now: the locks on memory have told.
         let shelf = shelf.map(|shelf| match self.fresh_run {
             0 => shelf,
             number => shelf.held_by(number),

@@ -285,7 +285,11 @@ fn memory_is_counted_as_the_solver_counts() {
     let bare = rank_memory(shape, 8, Method::None, Spread::Rotated, (1, 1)).unwrap();
     let solver = memory_need::rank_bytes(&test, means) - memory_need::PROCESS_BYTES;
     assert_eq!((bare.matrix + bare.work) as u128, solver);
-    assert!(RANK_BASE_MOST as u128 >= memory_need::PROCESS_BYTES, "what is planned fits");
+    assert_eq!(
+        RANK_BASE_MOST as u128 - memory_need::PROCESS_BYTES,
+        24 << 20,
+        "what is planned fits"
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! completions, man page, exit codes. Nothing here starts MPI.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,13 @@ impl Case {
     fn file(self, name: &str, content: impl AsRef<[u8]>) -> Case {
         fs::write(self.dir.path().join(name), content).unwrap();
         self
+    }
+
+    /// A file that can be started.
+    fn script(self, name: &str, content: &str) -> Case {
+        let case = self.file(name, content);
+        fs::set_permissions(case.dir.path().join(name), fs::Permissions::from_mode(0o700)).unwrap();
+        case
     }
 
     fn run_env(&self, args: &[&str], env: &[(&str, &str)]) -> Ran {
@@ -686,9 +694,8 @@ fn a_doctor_that_is_interrupted_leaves_nothing_behind() {
     use nix::sys::signal::{Signal, kill};
     let script = "#!/bin/sh\ncase \"$*\" in *--version*) echo 'mpirun (Open MPI) 4.1.4'; exit ;; esac\n\
                   (trap '' INT; sleep 300) & sleep 300\n";
-    let case = Case::new().file("launcher", script);
+    let case = Case::new().script("launcher", script);
     let launcher = case.dir.path().join("launcher");
-    fs::set_permissions(&launcher, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let mark = format!("DOCTORS_TEST={}", std::process::id());
     let mut doctor = std::process::Command::new(assert_cmd::cargo::cargo_bin("skt-hpl"))
         .args(["doctor", "--launcher", "openmpi", "--launcher-program"])
@@ -724,9 +731,8 @@ fn a_halt_while_nodes_are_called_is_obeyed_at_once() {
     use nix::sys::signal::{Signal, kill};
     let case = Case::new()
         .file("hosts", "n1\nn2\n")
-        .file("shell", "#!/bin/sh\n: >called\nexec sleep 300\n");
+        .script("shell", "#!/bin/sh\n: >called\nexec sleep 300\n");
     let shell = case.dir.path().join("shell");
-    fs::set_permissions(&shell, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let mut run = std::process::Command::new(assert_cmd::cargo::cargo_bin("skt-hpl"))
         .args(["run", "--hosts", "hosts", "--state", "state", "--rsh", shell.to_str().unwrap()])
         .args(["-n", "64", "--nb", "32", "-p", "1", "-q", "2", "--checkpoint", "1"])
@@ -753,9 +759,8 @@ fn a_halt_while_nodes_are_called_is_obeyed_at_once() {
 fn a_second_level_without_its_folder_is_not_started() {
     let case = Case::new()
         .file("hosts", "n1\nn2\n")
-        .file("shell", "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+        .script("shell", "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
     let shell = case.dir.path().join("shell");
-    std::fs::set_permissions(&shell, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let words =
         ["run", "--hosts", "hosts", "--rsh", shell.to_str().unwrap(), "-n", "64", "--nb", "32"];
     let bench = ["-p", "1", "-q", "2", "--checkpoint", "1", "--level2", "/nowhere/at/all"];

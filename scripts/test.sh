@@ -31,6 +31,22 @@ check() { # name command...
     fi
 }
 
+# What tests that failed have printed, the first lines of each and the last: whoever sees only the end of all this has to go by
+# them. Where none has come to an end, the last lines there are.
+what_failed() { # log
+    if ! grep -q '^---- .* stdout ----$' "$1"; then
+        tail -n 15 "$1" | cut -c 1-400 | sed 's/^/    /'
+        return
+    fi
+    awk 'function tell(i) {
+             for (i = 1; i <= n; i++) if (i <= 5 || i > n - 25) print "    " substr(line[i], 1, 400)
+             n = 0
+         }
+         /^---- .* stdout ----$/ { tell(); inside = 1 }
+         /^failures:$/ { tell(); inside = 0 }
+         inside && NF { line[++n] = $0 }' "$1" | head -n 200
+}
+
 # Runs tests in one configuration and adds up what the runner's closing lines say.
 tests() { # name command...
     local name=$1 status=0 run_passed run_failed began=$SECONDS
@@ -48,7 +64,7 @@ tests() { # name command...
     passed=$((passed + run_passed))
     failed=$((failed + run_failed))
     if ((run_failed > 0)); then
-        failures+=("$name")
+        failures+=("$name"$'\n'"$(what_failed "$log")")
     fi
     times+=("$((SECONDS - began)) s: $name")
 }

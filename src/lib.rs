@@ -5,6 +5,7 @@
 // The BLAS is found by the linker through this crate; nothing calls it by name.
 extern crate blas_src as _;
 
+pub mod bell;
 pub mod bisection;
 pub mod cores;
 pub mod course;

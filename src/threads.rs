@@ -7,11 +7,12 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::bell::Bell;
 use crate::cores;
 use crate::pulse;
 
@@ -19,23 +20,31 @@ use crate::pulse;
 /// an iteration, short against anything a person would notice as load.
 const SPIN: Duration = Duration::from_micros(200);
 
+/// So many sleeping workers the main thread wakes, and each of them as many again: of hundreds it would else wake one after the
+/// other, and a call of the kernel for each.
+const CALLS: u32 = 8;
+
 /// The work of one round: called with the task's number.
 type Task<'a> = &'a (dyn Fn(usize) + Sync);
 
 struct Shared {
     /// Counts rounds; odd while a round is open to workers.
-    round: AtomicUsize,
-    tasks: AtomicUsize,
-    next: AtomicUsize,
+    round: Apart<Bell>,
+    next: Apart<AtomicUsize>,
     /// Workers inside the current round.
-    inside: AtomicUsize,
-    work: Mutex<Option<Task<'static>>>,
-    asleep: Mutex<()>,
-    wake: Condvar,
+    inside: Apart<AtomicUsize>,
+    present: Round,
     stop: AtomicBool,
     panicked: AtomicBool,
     orders: Orders,
 }
+
+/// What there is to do in the present round.
+struct Round(UnsafeCell<(usize, Option<Task<'static>>)>);
+
+// SAFETY: it is written by the main thread alone, while no round is open and no worker inside one; and read by workers that are
+// inside, after they have seen the round open that was opened after it was written.
+unsafe impl Sync for Round {}
 
 /// What the lead of a round shares out to its crew: one order at a time, cut into parts, one for each of the crew at most.
 ///
@@ -318,7 +327,7 @@ impl Pool {
         let close = Close(shared);
         let result = lead(&mut Crew { shared: Some(shared), mates });
         loop {
-            let i = shared.next.fetch_add(1, Ordering::Relaxed);
+            let i = shared.next.0.fetch_add(1, Ordering::Relaxed);
             if i >= tasks {
                 break;
             }
@@ -334,8 +343,9 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        drop(self.shared.asleep.lock());
-        self.shared.wake.notify_all();
+        // As even or odd as before: no round begins.
+        self.shared.round.0.advance(2);
+        self.shared.round.0.wake(u32::MAX);
         for worker in self.workers.drain(..) {
             // A worker that panicked has said so already.
             let _ = worker.join();
@@ -373,15 +383,16 @@ impl Drop for Close<'_> {
         shared.orders.dismissed.store(true, Ordering::SeqCst);
         if std::thread::panicking() {
             // What is left of the round is of no use to anybody: those inside finish the task at hand.
-            shared.next.store(usize::MAX / 2, Ordering::SeqCst);
+            shared.next.0.store(usize::MAX / 2, Ordering::SeqCst);
         }
         // Even from here on: no worker enters any more. Those inside finish their tasks.
-        shared.round.fetch_add(1, Ordering::SeqCst);
+        shared.round.0.advance(1);
         let mut spins = 0u32;
-        while shared.inside.load(Ordering::SeqCst) != 0 {
+        while shared.inside.0.load(Ordering::SeqCst) != 0 {
             pause(&mut spins);
         }
-        *shared.work.lock().unwrap_or_else(|e| e.into_inner()) = None;
+        // SAFETY: no round is open, and nobody is inside one.
+        unsafe { *shared.present.0.get() = (0, None) };
         if shared.panicked.load(Ordering::SeqCst) && !std::thread::panicking() {
             panic!("a worker thread panicked");
         }
@@ -391,13 +402,10 @@ impl Drop for Close<'_> {
 impl Shared {
     fn new(threads: usize) -> Self {
         Self {
-            round: AtomicUsize::new(0),
-            tasks: AtomicUsize::new(0),
-            next: AtomicUsize::new(0),
-            inside: AtomicUsize::new(0),
-            work: Mutex::new(None),
-            asleep: Mutex::new(()),
-            wake: Condvar::new(),
+            round: Apart::default(),
+            next: Apart::default(),
+            inside: Apart::default(),
+            present: Round(UnsafeCell::new((0, None))),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
             orders: Orders::new(threads),
@@ -407,13 +415,11 @@ impl Shared {
     fn open(&self, tasks: usize, work: Task<'static>, mates: usize) {
         self.orders.mates.store(mates, Ordering::SeqCst);
         self.orders.dismissed.store(mates == 0, Ordering::SeqCst);
-        *self.work.lock().unwrap_or_else(|e| e.into_inner()) = Some(work);
-        self.tasks.store(tasks, Ordering::Relaxed);
-        self.next.store(0, Ordering::Relaxed);
-        self.round.fetch_add(1, Ordering::SeqCst);
-        // A worker takes this lock to look at `round` before it sleeps, so none can miss it.
-        drop(self.asleep.lock());
-        self.wake.notify_all();
+        // SAFETY: no round is open, and the one before has waited until nobody was inside.
+        unsafe { *self.present.0.get() = (tasks, Some(work)) };
+        self.next.0.store(0, Ordering::Relaxed);
+        self.round.0.advance(1);
+        self.round.0.wake(CALLS);
     }
 
     /// Worker `number`, from 1.
@@ -422,18 +428,18 @@ impl Shared {
         let mut seen = 0;
         while let Some(round) = self.await_round(seen) {
             seen = round;
-            self.inside.fetch_add(1, Ordering::SeqCst);
+            self.inside.0.fetch_add(1, Ordering::SeqCst);
             // The round may have closed in between: then it must not be touched any more.
-            if self.round.load(Ordering::SeqCst) == round {
-                let work = *self.work.lock().unwrap_or_else(|e| e.into_inner());
-                let tasks = self.tasks.load(Ordering::Relaxed);
+            if self.round.0.number() == round {
+                // SAFETY: the round is open, or whoever closes it waits for this worker, which is inside.
+                let (tasks, work) = unsafe { *self.present.0.get() };
                 if number <= self.orders.mates.load(Ordering::SeqCst) {
                     self.follow(number);
                 }
                 if let Some(work) = work {
                     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                         loop {
-                            let i = self.next.fetch_add(1, Ordering::Relaxed);
+                            let i = self.next.0.fetch_add(1, Ordering::Relaxed);
                             if i >= tasks {
                                 break;
                             }
@@ -446,7 +452,7 @@ impl Shared {
                     }
                 }
             }
-            self.inside.fetch_sub(1, Ordering::SeqCst);
+            self.inside.0.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
@@ -468,31 +474,26 @@ impl Shared {
     }
 
     /// The next open round after `seen`; nothing when the pool ends.
-    fn await_round(&self, seen: usize) -> Option<usize> {
-        let open = || {
-            let round = self.round.load(Ordering::SeqCst);
-            (round != seen && round % 2 == 1).then_some(round)
-        };
+    fn await_round(&self, seen: u32) -> Option<u32> {
         let start = Instant::now();
-        let mut spins = 0;
-        while start.elapsed() < SPIN {
-            if self.stop.load(Ordering::Relaxed) {
-                return None;
-            }
-            if let Some(round) = open() {
-                return Some(round);
-            }
-            pause(&mut spins);
-        }
-        let mut guard = self.asleep.lock().unwrap_or_else(|e| e.into_inner());
+        let (mut spins, mut has_slept) = (0, false);
         loop {
+            let round = self.round.0.number();
             if self.stop.load(Ordering::SeqCst) {
                 return None;
             }
-            if let Some(round) = open() {
+            if round != seen && round % 2 == 1 {
+                if has_slept {
+                    self.round.0.wake(CALLS);
+                }
                 return Some(round);
             }
-            guard = self.wake.wait(guard).unwrap_or_else(|e| e.into_inner());
+            if has_slept || start.elapsed() >= SPIN {
+                self.round.0.sleep(round);
+                has_slept = true;
+            } else {
+                pause(&mut spins);
+            }
         }
     }
 }
@@ -536,6 +537,7 @@ impl<T> Shareable<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
 
     #[test]
     fn every_task_runs_exactly_once() {

@@ -770,6 +770,27 @@ fn a_second_level_without_its_folder_is_not_started() {
     assert!(ran.err.contains(told), "{}", ran.err);
 }
 
+/// The doctor looks at nodes as the run would use them: who has no ranks is a spare, and is to have room for the most that any
+/// node needs.
+#[test]
+fn the_doctor_counts_nodes_without_ranks_as_spares() {
+    let case = Case::new()
+        .file("hosts", "n1 slots=2\nn2 slots=2\nn3\n")
+        .script("shell", "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+    let shell = case.dir.path().join("shell");
+    let doctor = ["doctor", "--no-mpi", "--hosts", "hosts", "--rsh", shell.to_str().unwrap()];
+    let told = |more: &str| {
+        let ran = case.run(&[&doctor[..], &more.split(' ').collect::<Vec<_>>()].concat());
+        ran.out.lines().next().unwrap_or_default().to_owned()
+    };
+    let bench = "-n 64 --nb 32 -p 1 -q 2 --threads 1";
+    assert_eq!(told(bench), "2 ranks fill the first 1 node(s): n2 n3 have no ranks and are spares");
+    let bench = "-n 64 --nb 32 -p 1 -q 4 --threads 1";
+    assert_eq!(told(bench), "4 ranks fill the first 2 node(s): n3 has no ranks and is a spare");
+    // Who maps ranks otherwise knows where they are.
+    assert!(told(&format!("--launcher-args=--map-by=node {bench}")).starts_with("n1: "));
+}
+
 /// What the doctor says of a run whose helpers have processors of their own, or that has none, or whose DIR only ranks know.
 #[test]
 fn the_doctor_tells_of_helpers_and_of_what_it_does_not_look_at() {

@@ -254,6 +254,11 @@ impl Level2 {
         wishes
     }
 
+    /// An epoch is on its way, or its manifest.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.flight.is_some() || self.manifest.is_some()
+    }
+
     /// Takes note of a manifest that is written, or not.
     fn note_manifest(&mut self) {
         let over = |of: &mut (About, Instant, Task<u64>)| of.2.state() != State::AtWork;

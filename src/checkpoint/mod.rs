@@ -21,6 +21,7 @@ mod holding;
 mod identity;
 mod known;
 pub mod layout;
+mod lease;
 pub mod level2;
 pub mod mpi;
 pub mod need;

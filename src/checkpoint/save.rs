@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::aside::{Change, Unfinished};
 use super::holding::{Holding, Renamed};
+use super::lease::Lease;
 use super::level2::{AT_ONCE, Level2, SAVE, STORE};
 use super::plan::{Corner, Encoding, Layout, Scheme, Scope};
 use super::protocol::{Method, Transitions};
@@ -57,6 +58,7 @@ pub struct Checkpointer<W, G> {
     pub(super) coder: Coder,
     pub(super) encode: Encoding,
     pub(super) scheduler: Scheduler,
+    pub(super) lease: Lease,
     /// The boundary of the epoch that each of two is known to hold: copies with their checksums (method
     /// double), checksums (method self). Method disk: the first is the boundary that checksum and digests are of.
     pub(super) copies: [Option<usize>; 2],
@@ -106,8 +108,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
     /// Whether to save at boundary `k`; the same answer on every rank, so all must ask. The solver asks before it looks ahead
     /// across the boundary. `now` forces a save (a clean stop is wanted); what rank 0 says counts. While helpers encode the last
-    /// epoch, or one is on its way to storage, a save is put off, unless it is forced.
+    /// epoch, or one is on its way to storage, a save is put off, unless it is forced. At some boundaries it is known without
+    /// asking that nothing is due.
     pub fn due(&mut self, boundary: usize, now: bool) -> bool {
+        if self.lease.holds(boundary) {
+            return false;
+        }
         let since = match self.scheme.method {
             Method::Disk => self.stored_before(),
             _ => self.rectangle_boundary(),
@@ -125,9 +131,21 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             // One epoch at a time, and this one comes first.
             mine &= !STORE;
         }
+        if mine == 0 && self.is_quiet() {
+            let free = |pace_s| self.scheduler.free(boundary, elapsed, bytes as f64, pace_s);
+            mine = self.lease.offer(boundary, elapsed, self.layout.q, free);
+        }
         let told = self.world.first_says(mine);
+        let told = self.lease.take(boundary, elapsed, told);
         let free = self.attend_helpers(told, told & AT_ONCE != 0);
         free && self.attend(told) && told & SAVE != 0
+    }
+
+    /// Nothing is under way that all ranks look after at boundaries, and nobody is held in step by their asking: who keeps
+    /// checksums alone would count iterations as fast as it can.
+    fn is_quiet(&self) -> bool {
+        let stores = self.level2.as_ref().is_some_and(Level2::is_under_way);
+        self.unfinished.is_none() && !stores && self.layout.dedicated == 0
     }
 
     /// Puts memory whose names somebody removed under them again. Called between iterations, and with `frozen` before

@@ -10,6 +10,7 @@ use super::groups;
 use super::holding::{Holding, OpenHead, open_head};
 use super::identity::identity;
 use super::known::{Fact, Known};
+use super::lease::Lease;
 use super::level2::{Level2, seats};
 use super::plan::Buffers;
 use super::protocol::{Decision, Method, Recovery, Setup, Transitions};
@@ -404,6 +405,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             coder,
             encode: config.encode,
             scheduler: Scheduler::new(config.interval, 0, 0.0),
+            lease: Lease::default(),
             copies: [None; 2],
             started: Instant::now(),
             level2: config.storage.clone().map(|storage| {

@@ -86,6 +86,20 @@ impl Scheduler {
         }
     }
 
+    /// How many boundaries there are, this one counted, up to the next at which a save may be due, where each takes `pace_s`. Of
+    /// what is left of a time only the half counts: iterations get shorter.
+    pub fn free(&self, boundary: usize, now_s: f64, bytes: f64, pace_s: f64) -> usize {
+        let wait_s = match self.interval {
+            Interval::Iterations(k) => {
+                return (self.last_boundary + k).saturating_sub(boundary).max(1);
+            }
+            Interval::Seconds(t) => t,
+            Interval::Auto { mtbf_s } => self.cost_s(bytes).map_or(0.0, |cost| daly(mtbf_s, cost)),
+        };
+        let left_s = wait_s - (now_s - self.last_end_s);
+        ((left_s / 2.0 / pace_s.max(1e-9)) as usize).max(1)
+    }
+
     /// What a save of `bytes` should take, by the rate of the last one.
     pub fn cost_s(&self, bytes: f64) -> Option<f64> {
         let (seconds, measured) = self.measured?;

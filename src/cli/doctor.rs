@@ -26,7 +26,7 @@ use crate::supervise::signals::{asked_by_signal, listen_to_signals};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::Job;
 use crate::supervise::start::launcher::LaunchPlan;
-use crate::supervise::start::room::room;
+use crate::supervise::start::room::{maps, room};
 use crate::supervise::start::trial::{self, Place, Trial, Trouble, WORTH_ANOTHER};
 use crate::supervise::talk::agent::{binary_digest, facts};
 use crate::supervise::talk::cluster::{Cluster, FIRST_CALL};
@@ -123,9 +123,16 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let own = own_program()?.to_string_lossy().into_owned();
     let planned = if flags.bench.is_empty() { None } else { Some(run::plan(&flags.bench)?) };
     let asked = planned.as_ref().map(|plan| run::asked(&plan.loaded)).unwrap_or_default();
-    let Some(nodes) = flags.nodes.nodes()? else {
+    let Some(mut nodes) = flags.nodes.nodes()? else {
         return this_node(flags, planned.as_ref(), &own, &expected);
     };
+    // As the run would do it.
+    if let Some(plan) = &planned
+        && !flags.nodes.launcher().is_ok_and(|(_, extra)| maps(&extra))
+        && let Some(words) = nodes.stand_by(plan.ranks)
+    {
+        println!("{words}");
+    }
     let (needs, ranks, rules) = match &planned {
         Some(plan) => {
             let (needs, rules) = needs(plan, &nodes.hosts, asked.storage.is_some())?;

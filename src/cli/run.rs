@@ -23,7 +23,7 @@ use crate::input::Loaded;
 use crate::input::processors::List;
 use crate::storage::Sight;
 use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
-use crate::supervise::judge::life;
+use crate::supervise::judge::life::Bonds;
 use crate::supervise::judge::policy::Patience;
 use crate::supervise::judge::thresholds::Thresholds;
 use crate::supervise::remember::events::steady_ms;
@@ -344,7 +344,7 @@ pub(super) fn enough_slots(ranks: usize, slots: usize, nodes: usize) -> Result<(
 impl Nodes {
     /// Nodes that no rank falls on become spares: whether they live does not matter to the ranks, and they can take a lost one's
     /// place. Some: what there is to be said of that.
-    fn stand_by(&mut self, ranks: usize) -> Option<String> {
+    pub(super) fn stand_by(&mut self, ranks: usize) -> Option<String> {
         let beyond = self.hosts.split_off(filled(&self.hosts, ranks));
         let names: Vec<&str> = beyond.iter().map(|host| host.name.as_str()).collect();
         let words = match names[..] {
@@ -464,9 +464,11 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         needs.extend(names.zip(found.hosts));
     }
     let progress_shows = planned.is_some();
-    let deepest =
-        planned.as_ref().and_then(|p| p.loaded.largest_tests().map(|test| test.depth as u64).max());
-    let lead = deepest.map(life::lead);
+    let bonds = planned.as_ref().and_then(|planned| {
+        let bonds = Bonds::of(planned.loaded.largest_tests())?;
+        // Ranks that keep checksums have positions among those of the grid.
+        Some(if checksums { bonds.without_grid() } else { bonds })
+    });
     let mut asked = planned.as_ref().map(|p| asked(&p.loaded)).unwrap_or_default();
     let rounding = planned.as_ref().and_then(|p| rounding_rules(&p.loaded, &flags.export));
     let protection = planned.as_ref().and_then(|p| p.loaded.settings.protection.as_ref());
@@ -544,7 +546,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         folder,
         job: flags.memory_name.clone().or(job),
         progress_shows,
-        lead,
+        bonds,
         in_place: goes_on,
         stays_vacant: checksums,
         thresholds: Thresholds {

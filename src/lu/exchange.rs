@@ -8,6 +8,8 @@
 //! - [`long`]: the root spreads the displaced rows down a tree, then the pieces of U roll around the
 //!   ring. More messages, but nobody sends anything twice. Equilibration evens the pieces out first.
 
+use std::collections::HashSet;
+
 /// What one process row has and needs, as indices into the lists of the panel's moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holdings {
@@ -60,6 +62,11 @@ impl Builder<'_> {
         (v + self.holdings.root) % self.size()
     }
 
+    /// Which virtual rank this process row is.
+    fn virtual_me(&self) -> usize {
+        (self.me + self.size() - self.holdings.root) % self.size()
+    }
+
     /// One round: `transfers` are (from, to, what), at most one from and one to each rank.
     fn round(&mut self, transfers: Vec<(usize, usize, Parcel)>) {
         let mut round = Round::default();
@@ -86,52 +93,70 @@ pub fn binary(holdings: &Holdings, me: usize) -> Vec<Round> {
     let size = b.size();
     // Virtual ranks at or beyond the largest power of two hand over first and are served last.
     let cube = 1 << size.ilog2();
-    let mut has: Vec<Vec<usize>> = (0..size).map(|v| holdings.sources[b.real(v)].clone()).collect();
-    let displaced: Vec<Vec<usize>> =
-        (0..size).map(|v| holdings.displaced[b.real(v)].clone()).collect();
-
-    let fold = (cube..size)
-        .map(|v| (v, v - cube, Parcel { upper: has[v].clone(), displaced: Vec::new() }))
-        .collect();
-    b.round(fold);
-    for v in cube..size {
-        let handed = has[v].clone();
-        has[v - cube].extend(handed);
-    }
-
-    let mut distance = 1;
-    while distance < cube {
-        let mut transfers = Vec::new();
-        #[allow(clippy::needless_range_loop)] // the partner's index is made from it
-        for v in 0..cube {
-            let partner = v ^ distance;
-            // A displaced row for t moves from the root along the bits of t, lowest first. What is
-            // meant for a folded rank goes to the one that will serve it.
-            let mut parcel = Parcel { upper: has[v].clone(), displaced: Vec::new() };
-            for (t, rows) in displaced.iter().enumerate() {
-                let t = t % cube;
-                if t % distance == v && t & distance != 0 && v < distance {
-                    parcel.displaced.extend(rows);
-                }
+    let sources = |v: usize| &holdings.sources[b.real(v)];
+    let displaced: Vec<&Vec<usize>> = (0..size).map(|v| &holdings.displaced[b.real(v)]).collect();
+    let folded = |v: usize| (v + cube < size).then_some(v + cube);
+    // What v has when it has exchanged with the partners at less than `distance`: its own rows, then those of each in turn.
+    fn gathered(
+        own: &dyn Fn(usize, &mut Vec<usize>),
+        v: usize,
+        distance: usize,
+        to: &mut Vec<usize>,
+    ) {
+        match distance / 2 {
+            0 => own(v, to),
+            half => {
+                gathered(own, v, half, to);
+                gathered(own, v ^ half, half, to);
             }
-            transfers.push((v, partner, parcel));
         }
-        b.round(transfers);
-        let before = has.clone();
-        for v in 0..cube {
-            has[v].extend(&before[v ^ distance]);
-        }
+    }
+    let own = |v: usize, to: &mut Vec<usize>| {
+        to.extend(sources(v));
+        folded(v).iter().for_each(|&v| to.extend(sources(v)));
+    };
+    let has = |v: usize, distance: usize| {
+        let mut rows = Vec::new();
+        gathered(&own, v, distance, &mut rows);
+        rows
+    };
+    let mine = b.virtual_me();
+
+    let fold: Vec<_> = (cube..size)
+        .map(|v| (v, v - cube, Parcel { upper: sources(v).clone(), displaced: Vec::new() }))
+        .collect();
+    let mut rounds = vec![fold];
+    let mut distance = 1;
+    while distance < cube && mine < cube {
+        let parcel = |v: usize| {
+            // A displaced row for t moves from the root along the bits of t, lowest first. What is meant for a folded rank
+            // goes to the one that will serve it.
+            let for_others = (v + distance..cube).step_by(2 * distance);
+            let displaced = match v < distance {
+                true => for_others
+                    .clone()
+                    .chain(for_others.filter_map(folded))
+                    .flat_map(|t| displaced[t])
+                    .copied()
+                    .collect(),
+                false => Vec::new(),
+            };
+            Parcel { upper: has(v, distance), displaced }
+        };
+        let partner = mine ^ distance;
+        rounds.push(vec![(mine, partner, parcel(mine)), (partner, mine, parcel(partner))]);
         distance *= 2;
     }
-
     let unfold = (cube..size)
+        .filter(|v| *v == mine || *v == mine + cube)
         .map(|v| {
-            let own = &holdings.sources[b.real(v)];
-            let upper = has[v - cube].iter().copied().filter(|i| !own.contains(i)).collect();
+            let own: HashSet<usize> = sources(v).iter().copied().collect();
+            let upper = has(v - cube, cube).into_iter().filter(|i| !own.contains(i)).collect();
             (v - cube, v, Parcel { upper, displaced: displaced[v].clone() })
         })
         .collect();
-    b.round(unfold);
+    rounds.push(unfold);
+    rounds.into_iter().for_each(|round| b.round(round));
     b.rounds
 }
 
@@ -187,14 +212,14 @@ pub fn long(holdings: &Holdings, me: usize, equilibrate: bool) -> Vec<Round> {
     }
 
     // Roll: in step s everybody passes on the piece that began s places to its left.
+    let mine = b.virtual_me();
     for s in 0..size - 1 {
-        let transfers = (0..size)
-            .map(|v| {
-                let piece = pieces[(v + size - s) % size].clone();
-                (v, (v + 1) % size, Parcel { upper: piece, displaced: Vec::new() })
-            })
-            .collect();
-        b.round(transfers);
+        // Of all of them only this rank's: with many rows of processes the others' would take longer to work out than to send.
+        let pass_on = |v: usize| {
+            let piece = pieces[(v + size - s) % size].clone();
+            (v, (v + 1) % size, Parcel { upper: piece, displaced: Vec::new() })
+        };
+        b.round(vec![pass_on(mine), pass_on((mine + size - 1) % size)]);
     }
     b.rounds
 }
@@ -203,7 +228,6 @@ pub fn long(holdings: &Holdings, me: usize, equilibrate: bool) -> Vec<Round> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::HashSet;
 
     /// Plays all process rows; a sender may only send what it has.
     fn play(holdings: &Holdings, plan: impl Fn(usize) -> Vec<Round>) -> usize {

@@ -19,8 +19,9 @@ use crate::matrix::Shape;
 use crate::threads::Pool;
 
 const TAG: i32 = 16;
-/// Broadcasts of successive panels carry tags of their own, so that they cannot be mixed up.
-const TAGS: usize = 64;
+/// Broadcasts of panels that are under way at a time carry tags of their own. By some orders a column has two panels from
+/// different senders, and may then pass on the later one first; so there are more than anybody has room for panels.
+const TAGS: usize = 8192;
 
 /// One factorisation under way on one rank.
 pub(super) struct Run<'a, O> {

@@ -8,6 +8,7 @@
 //!
 //! Beside the slots lie progress words, plain atomics, which an agent reads without any lock.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,9 +18,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::bus::Watched;
 use super::names::Named;
-use super::region::Region;
+use super::region::{LastingPage, Region};
 use crate::params::{Mapping, Rng};
 use crate::pulse;
+
+/// Where signs of life are counted now.
+static FOLLOWED: Mutex<Option<LastingPage>> = Mutex::new(None);
 
 /// Raised with every change of anything written to named memory.
 pub const LAYOUT_VERSION: u32 = 5;
@@ -505,11 +509,13 @@ impl Head {
     }
 
     /// This process's signs of life (`pulse`) are counted in this head from now on, even after its region
-    /// has gone: they have a mapping of their own, a page that is never given back.
+    /// has gone: they have a mapping of their own, a page that stays until they are counted in another.
     pub fn take_pulse(&self) {
-        let [beats, waits] = [PROGRESS_AT, WAITS_AT].map(|at| self.region.lasting_word(at));
-        if let (Some(beats), Some(waits)) = (beats, waits) {
+        let Some(page) = self.region.lasting_page() else { return };
+        if let (Some(beats), Some(waits)) = (page.word(PROGRESS_AT), page.word(WAITS_AT)) {
             pulse::follow(beats, waits);
+            // The page of the head before may be put to another use: a thread that still beats there counts in vain, no more.
+            *FOLLOWED.lock().unwrap_or_else(|broken| broken.into_inner()) = Some(page);
         }
     }
 

@@ -164,17 +164,8 @@ impl Region {
         }
     }
 
-    /// An atomic word in the first page of a file's memory, in a mapping that lasts as long as the process.
-    /// None where there is no file behind the region, or no room for a page.
-    pub(super) fn lasting_word(&self, at: usize) -> Option<&'static AtomicU64> {
-        let page = self.lasting_page()?;
-        let word = page.word(at).filter(|_| at + 8 <= self.len);
-        // Never put to another use.
-        std::mem::forget(page);
-        word
-    }
-
-    /// The first page of a file's memory in such a mapping.
+    /// The first page of a file's memory in a mapping that lasts as long as the process. None where there is no file behind the
+    /// region.
     pub(super) fn lasting_page(&self) -> Option<LastingPage> {
         // Opened anew: a mapping keeps what it was made from open, and with it any lock.
         let own = format!("/proc/self/fd/{}", self.file()?.as_raw_fd());

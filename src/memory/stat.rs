@@ -48,6 +48,11 @@ impl Stat {
         self.field(9)
     }
 
+    /// How long it has run on processors, in clock ticks, in its own code and in the kernel.
+    pub fn ran(&self) -> Option<u64> {
+        Some(self.field::<u64>(14)? + self.field::<u64>(15)?)
+    }
+
     /// When it started, in clock ticks since boot.
     pub fn started(&self) -> Option<u64> {
         self.field(22)
@@ -81,6 +86,7 @@ pub(super) mod tests {
             assert_eq!(stat.parent(), Some(17), "{name:?}");
             assert_eq!(stat.flags(), Some(0x400000), "{name:?}");
             assert_eq!(stat.field::<i32>(19), Some(19), "{name:?}");
+            assert_eq!(stat.ran(), Some(3 + 4), "{name:?}");
             assert_eq!(stat.started(), Some(987_654_321), "{name:?}");
         }
     }

@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use skt_hpl::course::What;
 
 use crate::job::{PROGRAM, Ran};
-use crate::level2::account;
+use crate::level2::{account, ask};
 use crate::scene::{LONGER, SMALL, Scene, from_storage, resumed_at, whole_in};
 use crate::storage::Storage;
 
@@ -323,4 +323,22 @@ fn status_and_clean() {
     assert_eq!(other.held(), [0, 1, 2, 3]);
     assert!(say(&["clean", "--job", &scene.name]).contains("nothing"));
     other.finish();
+}
+
+/// Where there are many process columns ranks ask seldom whether to save; they save as often, and agree after a loss and at a
+/// stop.
+#[test]
+fn many_columns_save_where_few_do() {
+    let scene = Scene::of(1, 10, LONGER).protect(&["--checkpoint", "20"]);
+    scene.strike("iteration:7:67:kill");
+    let ran = scene.strike("iteration:3:25:kill");
+    assert_eq!(resumed_at(&ran), Some(60), "{}", ran.told());
+    let ran = scene.finish();
+    assert_eq!(resumed_at(&ran), Some(80), "{}", ran.told());
+    // A request to stop is heard when they ask the next time: before all columns have had their turn once more.
+    let running = scene.freeze("iteration:0:44:stop");
+    ask(&running, Signal::SIGUSR1);
+    running.end().expect_code(75);
+    let from = resumed_at(&scene.finish()).unwrap();
+    assert!((42..=55).contains(&from), "{from}");
 }

@@ -19,9 +19,11 @@ use crate::scene::{LONGER, SMALL, Scene, from_storage, resumed_at, sampled};
 /// Helpers are found by whose they are.
 const MARK: &str = "SKT_HELPER_OF=";
 
-/// What is limited here: every save goes to storage, by processes.
+/// What is limited here: every save goes to storage, by processes. The ranks compute slowly, so that these have time for several
+/// epochs also where the machine is busy with other tests.
 fn by_processes() -> Stored {
-    Stored::of(Scene::of(2, 2, LONG).protect(&["--checkpoint", "2"]).by_processes(), "1")
+    let problem = Scene::of(2, 2, LONGER).solver(&["--engine", "portable"]);
+    Stored::of(problem.protect(&["--checkpoint", "2"]).by_processes(), "1")
 }
 
 /// The helpers of these ranks.

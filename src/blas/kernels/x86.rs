@@ -147,6 +147,9 @@ macro_rules! kernel {
                     "7:",
                     "mov {at}, {c}",
                     move_rows!("store", $register, $bytes, $v, $rows),
+                    // What is left in the upper halves would hold up all code of another kind that comes after; a compiler
+                    // does this where it writes the code itself.
+                    "vzeroupper",
                     at = out(reg) _,
                     c = in(reg) c,
                     ldc = in(reg) ldc * 8,

@@ -1,8 +1,9 @@
 //! Does the run hang, and who hangs? Judged from what ranks have not done. Pure.
 //!
-//! `watch` asks on every tick. Whoever computes waits for the others an iteration at most, so the usual iteration is
-//! the yardstick. In anything else a rank may wait for long for one that has more to do: there nothing hangs as long
-//! as somebody gets on. Ranks on nodes that cannot be heard now are not judged: nobody sees what they do.
+//! `watch` asks on every tick. Whoever computes waits for those that are as far as itself, or less far; so as long as one of
+//! the hindmost gets on, be it slowly, nothing hangs, and if none does, the usual iteration is the yardstick. In anything else a
+//! rank may wait for long for one that has more to do: there nothing hangs as long as somebody gets on. Ranks
+//! on nodes that cannot be heard now are not judged: nobody sees what they do.
 
 use std::collections::BTreeMap;
 
@@ -91,14 +92,21 @@ impl Hang {
         }
         // Before an iteration's time is known, who waits may do so for a slower one that gets on.
         let in_step_since_ms = self.in_step_since_ms.filter(|_| usual_ms.is_some());
-        let still_since_ms =
-            |rank: &Rank| in_step_since_ms.map_or(latest_ms, |since| since.max(rank.changed_ms));
+        let at = |rank: &Rank| (rank.last.test, rank.last.iteration);
+        let at_work = || ranks.at_work().filter(|rank| heard(rank.node));
+        let hindmost = at_work().map(at).min();
+        let still_since_ms = match in_step_since_ms {
+            Some(since_ms) => {
+                let hindmost = at_work().filter(|rank| Some(at(rank)) == hindmost);
+                hindmost.map(|rank| rank.changed_ms).fold(since_ms, u64::max)
+            }
+            None => latest_ms,
+        };
         let stopped = |rank: &Rank| {
             rank.stopped_since_ms.is_some_and(|s| now_ms.saturating_sub(s) >= t.stopped_ms)
         };
-        let late = |rank: &Rank| now_ms.saturating_sub(still_since_ms(rank)) >= limit_ms;
         let hangs = ranks.all().any(|r| !r.is_dead() && stopped(r) && heard(r.node))
-            || ranks.at_work().any(|r| late(r) && heard(r.node));
+            || hindmost.is_some() && now_ms.saturating_sub(still_since_ms) >= limit_ms;
         if !hangs {
             return None;
         }
@@ -107,11 +115,7 @@ impl Hang {
         let rank = ranks
             .all()
             .filter(|r| r.last.doing != Doing::Done && !r.is_missed_by_nobody() && heard(r.node))
-            .min_by_key(|r| {
-                let waits = r.waits(now_ms);
-                let at = (r.last.test, r.last.iteration);
-                (r.stopped_since_ms.is_none(), waits, at, r.changed_ms)
-            })?;
+            .min_by_key(|r| (r.stopped_since_ms.is_none(), r.waits(now_ms), at(r), r.changed_ms))?;
         let struck_ms = if in_step { rank.changed_ms } else { latest_ms };
         let still_s = now_ms.saturating_sub(struck_ms) as f64 / 1e3;
         let usual = usual_ms.map_or(String::new(), |ms| {
@@ -198,6 +202,42 @@ mod tests {
         let (at, hung) = found(100_000, 400_000).unwrap();
         assert_eq!(hung.kind, FaultKind::RankHung);
         assert!((219_000..222_000).contains(&at), "{at}");
+    }
+
+    /// Iterations of five seconds, which take node 1 ten times as long from a minute on: it is slow, and all others stand still
+    /// while they wait for it. When it stops getting on, it hangs.
+    #[test]
+    fn a_slow_rank_for_which_all_wait_is_none_that_hangs() {
+        let found = |end: u64, still: u64| {
+            let mut ranks = Ranks::default();
+            let mut hang = Hang::new(Thresholds::default());
+            for now in (0..end).step_by(500) {
+                // What node 1 has done, in milliseconds of its work before; others are an iteration ahead at most.
+                let did = now.min(60_000) + now.min(still).saturating_sub(60_000) / 10;
+                for node in 0..3 {
+                    let done = if node == 1 { did } else { now.min((did / 5000 + 2) * 5000) };
+                    let progress = Progress {
+                        position: node as u32,
+                        pid: 5,
+                        beat: done / 50,
+                        iteration: done / 5000,
+                        doing: Doing::Computing,
+                        ..Progress::default()
+                    };
+                    ranks.beat(now, node, &[RankSeen { progress, state: 'R' }]);
+                }
+                let name = |node| format!("n{node}");
+                if let Some(found) = hang.find(now, &ranks, |_| true, name) {
+                    return Some((now, found));
+                }
+            }
+            None
+        };
+        assert_eq!(found(1_000_000, u64::MAX), None);
+        // Three of the iterations that are usual by then.
+        let (at, hung) = found(1_000_000, 400_000).unwrap();
+        assert_eq!((hung.kind, hung.node), (FaultKind::RankHung, Some(1)));
+        assert!((400_000..560_000).contains(&at), "{at}");
     }
 
     #[test]

@@ -109,7 +109,7 @@ const CALL_AGAIN_MS: u64 = 100;
 const OUTAGE_LEAST: usize = 2;
 
 /// Whether nobody answers of so many nodes elsewhere: then it is we who are cut off.
-pub fn is_our_outage(asked: usize, silent: usize) -> bool {
+fn is_our_outage(asked: usize, silent: usize) -> bool {
     asked >= OUTAGE_LEAST && silent == asked
 }
 
@@ -289,6 +289,15 @@ impl Nodes {
         if now_ms.saturating_sub(last_ms) > GAP_MS {
             self.excuse(now_ms);
         }
+    }
+
+    /// Whether none of the nodes that were asked has answered, but for those here: then it is we who are cut off.
+    pub fn none_answers(&self, asked: &[usize], silent: impl Iterator<Item = usize>) -> bool {
+        let elsewhere = |node: &usize| !self.here.contains(node);
+        is_our_outage(
+            asked.iter().copied().filter(elsewhere).count(),
+            silent.filter(elsewhere).count(),
+        )
     }
 
     /// So many of the nodes that have answered are elsewhere, and so many of those are in trouble.
@@ -610,6 +619,21 @@ mod tests {
         world.tell(Told::Heard { node: 0 });
         assert_eq!(world.lost(), []);
         assert!(world.nodes.is_alone());
+    }
+
+    /// So it is where a run is stopped: what the machine here answers, or not, tells nothing of the others.
+    #[test]
+    fn who_is_asked_here_does_not_count() {
+        let mut nodes = World::new().nodes;
+        nodes.is_here(0);
+        let none =
+            |asked: &[usize], silent: &[usize]| nodes.none_answers(asked, silent.iter().copied());
+        assert!(none(&[0, 1, 2, 3], &[1, 2, 3]));
+        assert!(none(&[0, 1, 2, 3], &[0, 1, 2, 3]));
+        assert!(none(&[1, 2], &[1, 2]));
+        assert!(!none(&[0, 1, 2, 3], &[0, 1, 2]), "another answers");
+        assert!(!none(&[0, 1], &[0, 1]), "a single one elsewhere");
+        assert!(!none(&[], &[]));
     }
 
     #[test]

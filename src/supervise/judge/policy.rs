@@ -263,16 +263,23 @@ pub const SAME_FAULT_MAX: usize = 3;
 /// So many faults in a row of processes on one node are the node's.
 const SICK_AFTER: usize = 3;
 
-/// Ranks are not quite in step, so the furthest of them is not always as far when one dies.
+/// Ranks are not quite in step, so neither one nor the furthest of them is always as far when one dies.
 const STEP_MAX: u64 = 2;
 
 /// Whether two faults are likely one and the same. A rank's end may be heard from its node or from the
 /// launcher first.
 fn alike(a: &PastFault, b: &PastFault) -> bool {
     let ended = |f: &PastFault| matches!(f.kind, FaultKind::RankDied | FaultKind::LauncherGone);
-    (a.kind == b.kind || (ended(a) && ended(b)))
-        && a.test == b.test
-        && a.iteration.abs_diff(b.iteration) <= STEP_MAX
+    (a.kind == b.kind || (ended(a) && ended(b))) && a.test == b.test && same_place(a, b)
+}
+
+/// Whether two faults of a test struck at the same iteration: that of the rank that died, else that of the furthest. Others
+/// may go on for as many iterations as there are process columns until they are ended, so how far the furthest comes is
+/// chance; but the first that was seen to die may be one that was ended, too, and then it is the better witness.
+fn same_place(a: &PastFault, b: &PastFault) -> bool {
+    let near = |a: u64, b: u64| a.abs_diff(b) <= STEP_MAX;
+    let own = a.rank_iteration.zip(b.rank_iteration).is_some_and(|(a, b)| near(a, b));
+    own || near(a.iteration, b.iteration)
 }
 
 /// The node on which the last faults all struck, if those are as many as a sick node has.
@@ -305,7 +312,7 @@ pub fn next_attempt(
             why: format!(
                 "the same fault ({}) struck {same} times running at iteration {}: this is a bug, not bad luck",
                 last.kind.words(),
-                last.iteration
+                last.rank_iteration.unwrap_or(last.iteration)
             ),
         };
     }
@@ -616,7 +623,7 @@ mod tests {
     }
 
     fn fault(kind: FaultKind, iteration: u64, advanced: bool) -> PastFault {
-        PastFault { kind, node: None, test: 0, iteration, advanced }
+        PastFault { kind, node: None, test: 0, iteration, rank_iteration: None, advanced }
     }
 
     /// What comes next where every node could be replaced.
@@ -674,6 +681,64 @@ mod tests {
         // Nodes may well die at the same iteration.
         let lost = || fault(FaultKind::NodeSilent, 7, false);
         assert_eq!(attempt(&[lost(), lost(), lost()]), Attempt::Relaunch { after_ms: 0 });
+    }
+
+    /// With many process columns the others come far beyond the one that dies, and each time a different way: the second
+    /// time as far as never before.
+    #[test]
+    fn a_rank_that_dies_at_the_same_iteration_is_a_bug_however_far_the_others_come() {
+        let died = |own: u64, front, advanced| PastFault {
+            rank_iteration: Some(own),
+            ..fault(FaultKind::RankDied, front, advanced)
+        };
+        let same = [died(1000, 1003, true), died(1000, 1041, true), died(1000, 1017, false)];
+        assert!(matches!(
+            attempt(&same),
+            Attempt::Stop { why } if why.contains("bug") && why.contains("at iteration 1000:")
+        ));
+        // The launcher may tell of it first.
+        let told = same.clone().map(|f| match f.iteration {
+            1041 => PastFault { kind: FaultKind::LauncherGone, ..f },
+            _ => f,
+        });
+        assert!(matches!(attempt(&told), Attempt::Stop { .. }));
+        // It is not the same if that one is elsewhere, in another test, or not known every time.
+        let other = |change: fn(&mut PastFault)| {
+            let mut faults = same.clone();
+            change(&mut faults[1]);
+            attempt(&faults)
+        };
+        let elsewhere: [fn(&mut PastFault); 3] = [
+            |f| f.rank_iteration = Some(1000 + STEP_MAX + 1),
+            |f| f.test = 1,
+            |f| f.rank_iteration = None,
+        ];
+        for (at, change) in elsewhere.into_iter().enumerate() {
+            assert_eq!(other(change), Attempt::Relaunch { after_ms: 1000 }, "{at}");
+        }
+        assert!(matches!(
+            other(|f| f.rank_iteration = Some(1000 - STEP_MAX)),
+            Attempt::Stop { .. }
+        ));
+        // Those that were seen to die first may have been ended for another: then it shows by the furthest, as it does of old.
+        let ended = [died(990, 1003, true), died(1003, 1003, false), died(970, 1002, false)];
+        assert!(matches!(attempt(&ended), Attempt::Stop { .. }));
+    }
+
+    /// Records of before do not say how far the rank had come that died.
+    #[test]
+    fn how_far_the_rank_had_come_that_died_is_read_from_the_journal() {
+        let at = |more: &str| {
+            let mut state = RunState::default();
+            let text = format!(
+                r#"{{"seq":0,"at_ms":0,"event":"fault","fault":1,"incarnation":1,"kind":"rank-died","struck_ms":0,"node":"n1","position":3,"iteration":1041,{more}"detail":""}}"#
+            );
+            state.apply(&serde_json::from_str(&text).unwrap());
+            (state.faults[0].iteration, state.faults[0].rank_iteration)
+        };
+        assert_eq!(at(""), (1041, None));
+        assert_eq!(at(r#""rank_iteration":null,"#), (1041, None));
+        assert_eq!(at(r#""rank_iteration":1000,"#), (1041, Some(1000)));
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub(super) struct Rank {
     before_ms: Option<u64>,
     /// All go on without it.
     excused: bool,
-    /// It has been through for a while, and others got on computing.
+    /// It stood idle when the moment of its last change was noted: see [`Rank::stands_idle`].
     idle: bool,
 }
 
@@ -71,6 +71,17 @@ impl Rank {
     }
     pub fn is_through(&self) -> bool {
         self.died.is_some() || self.last.doing == Doing::Done
+    }
+    /// Whether it has been through for a while and others, who last did so at this moment, got on computing since. Once it
+    /// stands idle it does until it has something to do again.
+    fn stands_idle(&self, computing_ms: Option<u64>) -> bool {
+        let after_ms = computing_ms.map_or(0, |at| at.saturating_sub(self.changed_ms));
+        self.idle || self.last.doing == Doing::Done && after_ms >= IDLE_MS
+    }
+    /// From now its last change counts as at this moment, whatever it does: who stands idle still does.
+    fn changed_at(&mut self, at_ms: u64, computing_ms: Option<u64>) {
+        self.idle = self.stands_idle(computing_ms);
+        self.changed_ms = at_ms;
     }
     /// Whether it has lately said that it waits for others.
     pub fn waits(&self, now_ms: u64) -> bool {
@@ -106,6 +117,9 @@ pub struct Ranks {
     longest_other_ms: u64,
     /// When any rank last got on: asked with every heartbeat, so it is not looked for among all ranks.
     latest_ms: Option<u64>,
+    /// When a living rank last got on computing. Who stands idle follows from it where that is asked: going through all ranks
+    /// for it with every heartbeat would cost more than a core with thousands of nodes.
+    computing_ms: Option<u64>,
 }
 
 impl Ranks {
@@ -141,12 +155,23 @@ impl Ranks {
         (self.test, self.foremost)
     }
 
+    /// The positions of a node's ranks that work.
+    pub fn at(&self, node: usize) -> impl Iterator<Item = u32> {
+        let positions = self.on.get(&node).into_iter().flat_map(|(_, positions)| positions);
+        let here = move |rank: &&Rank| rank.node == node && !rank.is_through();
+        positions.filter(move |p| self.ranks.get(p).as_ref().is_some_and(here)).copied()
+    }
+
     /// The furthest that ranks of a node have been seen at; None where it has none that works.
     pub fn front_of(&self, node: usize) -> Option<(u32, u64)> {
-        let (_, positions) = self.on.get(&node)?;
-        let here = |rank: &&Rank| rank.node == node && !rank.is_through();
-        let own = positions.iter().filter_map(|p| self.ranks.get(p)).filter(here);
-        own.map(|rank| (rank.last.test, rank.last.iteration)).max()
+        let own = self.at(node).map(|position| self.ranks[&position].last);
+        own.map(|last| (last.test, last.iteration)).max()
+    }
+
+    /// On which node the rank of a position is, and where it has been seen.
+    pub fn seen_at(&self, position: u32) -> Option<(usize, (u32, u64))> {
+        let rank = self.ranks.get(&position)?;
+        Some((rank.node, (rank.last.test, rank.last.iteration)))
     }
 
     /// The longest that nobody got on in anything else than iterations.
@@ -189,7 +214,8 @@ impl Ranks {
     /// also without those that stand idle.
     pub fn positions(&self, vacant: bool) -> BTreeMap<usize, Vec<(u32, Role)>> {
         let mut positions: BTreeMap<usize, Vec<(u32, Role)>> = BTreeMap::new();
-        let has_part = |rank: &&Rank| !(rank.is_dead() || vacant && rank.idle);
+        let idle = |rank: &Rank| rank.stands_idle(self.computing_ms);
+        let has_part = |rank: &&Rank| !(rank.is_dead() || vacant && idle(rank));
         for rank in self.ranks.values().filter(has_part) {
             positions.entry(rank.node).or_default().push((rank.last.position, rank.last.role));
         }
@@ -210,7 +236,7 @@ impl Ranks {
 
     /// All that are left get on from now: how long they waited for one that is gone says nothing about them.
     pub fn get_on(&mut self, now_ms: u64) {
-        self.ranks.values_mut().for_each(|rank| rank.changed_ms = now_ms);
+        self.ranks.values_mut().for_each(|rank| rank.changed_at(now_ms, self.computing_ms));
         self.latest_ms = Some(now_ms);
     }
 
@@ -230,8 +256,9 @@ impl Ranks {
         let entry = self.on.entry(node).or_insert((now_ms, BTreeSet::new()));
         let before_ms = std::mem::replace(&mut entry.0, now_ms);
         let mut steps = Vec::new();
+        let mut gets_on = false;
         for seen in ranks {
-            self.rank(now_ms, before_ms, node, seen, &mut steps);
+            gets_on |= self.rank(now_ms, before_ms, node, seen, &mut steps);
         }
         // Who has removed its memory is through, although its process may take a moment to end.
         let here: BTreeSet<u32> = ranks.iter().map(|seen| seen.progress.position).collect();
@@ -246,18 +273,13 @@ impl Ranks {
                 self.latest_ms = self.latest_ms.max(Some(now_ms));
             }
         }
-        // Who has had nothing to do for a while when others get on computing stands idle.
-        let gets_on = |rank: &Rank| {
-            !rank.is_dead() && rank.last.doing == Doing::Computing && rank.changed_ms == now_ms
-        };
-        if self.ranks.values().any(gets_on) {
-            for rank in self.ranks.values_mut().filter(|rank| rank.last.doing == Doing::Done) {
-                rank.idle |= now_ms.saturating_sub(rank.changed_ms) >= IDLE_MS;
-            }
+        if gets_on {
+            self.computing_ms = self.computing_ms.max(Some(now_ms));
         }
         steps
     }
 
+    /// One rank of a heartbeat; whether it lives and gets on computing.
     fn rank(
         &mut self,
         now_ms: u64,
@@ -265,14 +287,15 @@ impl Ranks {
         node: usize,
         seen: &RankSeen,
         steps: &mut Vec<Step>,
-    ) {
+    ) -> bool {
         let progress = seen.progress;
         let gone = matches!(seen.state, 'X' | 'Z');
+        let computes = progress.doing == Doing::Computing;
         let latest_ms = self.latest_ms().unwrap_or(now_ms);
         let Some(rank) = self.ranks.get_mut(&progress.position) else {
             // Memory that an earlier incarnation left behind is not a rank that died.
             if gone {
-                return;
+                return false;
             }
             let rank = Rank {
                 node,
@@ -291,12 +314,12 @@ impl Ranks {
             self.latest_ms = self.latest_ms.max(Some(now_ms));
             self.on.entry(node).or_default().1.insert(progress.position);
             self.advance(now_ms, progress, steps);
-            return;
+            return computes;
         };
         // Processes of two nodes may have the same number.
         if (rank.node, rank.pid) != (node, progress.pid) {
             if gone {
-                return;
+                return false;
             }
             let heard_ms = match self.on.get(&rank.node) {
                 Some((heard_ms, _)) if rank.node != node => *heard_ms,
@@ -315,10 +338,12 @@ impl Ranks {
                 && progress.doing != Doing::Done
             {
                 rank.died = Some((before_ms, now_ms));
+                // What it has left says how far it had come, not only what the last heartbeat happened to see.
+                (rank.last.test, rank.last.iteration) = (progress.test, progress.iteration);
             }
-            return;
+            return false;
         }
-        rank.idle &= progress.doing == Doing::Done;
+        rank.idle = progress.doing == Doing::Done && rank.stands_idle(self.computing_ms);
         rank.stopped_since_ms = match seen.state {
             'T' | 't' => rank.stopped_since_ms.or(Some(now_ms)),
             _ => None,
@@ -328,9 +353,10 @@ impl Ranks {
             rank.waited_ms = Some(now_ms);
             rank.last.waits = progress.waits;
         }
-        if (last.beat, last.iteration, last.doing)
-            != (progress.beat, progress.iteration, progress.doing)
-        {
+        let changed = (last.beat, last.iteration, last.doing)
+            != (progress.beat, progress.iteration, progress.doing);
+        let computes = computes && changed && !rank.is_dead();
+        if changed {
             if !matches!(last.doing, Doing::Computing | Doing::Done) {
                 let still_ms = now_ms.saturating_sub(latest_ms);
                 self.longest_other_ms = self.longest_other_ms.max(still_ms);
@@ -340,6 +366,7 @@ impl Ranks {
             rank.last = progress;
         }
         self.advance(now_ms, progress, steps);
+        computes
     }
 
     /// What a new sample says about the run as a whole.
@@ -388,19 +415,17 @@ impl Ranks {
         }
     }
 
-    /// A rank whose end was noticed so long ago, as a breakage.
+    /// The first rank whose end was noticed so long ago, as a breakage.
     pub fn dead(
         &self,
         now_ms: u64,
         grace_ms: u64,
         name: impl Fn(usize) -> String,
     ) -> Option<Breakage> {
-        let long_ago = |r: &&Rank| {
-            !r.excused
-                && r.died.is_some_and(|(_, noticed)| now_ms.saturating_sub(noticed) >= grace_ms)
-        };
-        let rank = self.ranks.values().find(long_ago)?;
-        let (struck_ms, _) = rank.died?;
+        let died = self.ranks.values().filter(|r| !r.excused).filter_map(|r| Some((r, r.died?)));
+        let long_ago = died.filter(|(_, (_, at))| now_ms.saturating_sub(*at) >= grace_ms);
+        // The others may have been ended for it.
+        let (rank, (struck_ms, _)) = long_ago.min_by_key(|(_, (_, noticed_ms))| *noticed_ms)?;
         let (test, iteration) = self.front().max((rank.last.test, rank.last.iteration));
         Some(Breakage {
             kind: FaultKind::RankDied,
@@ -424,7 +449,7 @@ impl Ranks {
         let Some((_, positions)) = self.on.get(&node) else { return };
         for position in positions {
             if let Some(rank) = self.ranks.get_mut(position) {
-                rank.changed_ms = now_ms;
+                rank.changed_at(now_ms, self.computing_ms);
                 self.latest_ms = self.latest_ms.max(Some(now_ms));
             }
         }
@@ -435,7 +460,7 @@ impl Ranks {
         let later = |at: &mut u64| *at += gap_ms;
         self.on.values_mut().for_each(|(heard_ms, _)| later(heard_ms));
         for rank in self.ranks.values_mut() {
-            later(&mut rank.changed_ms);
+            rank.changed_at(rank.changed_ms + gap_ms, self.computing_ms);
             rank.waited_ms.iter_mut().for_each(later);
             rank.stopped_since_ms.iter_mut().for_each(later);
             if let Some(died) = &mut rank.died {
@@ -506,6 +531,126 @@ mod tests {
         }
     }
 
+    fn idle(ranks: &Ranks) -> Vec<u32> {
+        let positions = |vacant| -> BTreeSet<u32> {
+            ranks.positions(vacant).into_values().flatten().map(|(position, _)| position).collect()
+        };
+        positions(false).difference(&positions(true)).copied().collect()
+    }
+
+    /// Position 1 is through at 1000, and 0 computes.
+    fn one_is_through() -> Ranks {
+        let mut ranks = Ranks::default();
+        ranks.beat(0, 0, &[seen(0, 1, 5, 'R')]);
+        ranks.beat(0, 1, &[seen(1, 1, 5, 'R')]);
+        ranks.beat(1000, 1, &[]);
+        ranks
+    }
+
+    #[test]
+    fn who_is_through_stands_idle_from_when_others_have_got_on_for_a_while() {
+        for (after_ms, stands) in [(IDLE_MS - 1, false), (IDLE_MS, true)] {
+            let mut ranks = one_is_through();
+            ranks.beat(1000 + after_ms, 0, &[seen(0, 2, 6, 'R')]);
+            // Nobody got on since, so it is no longer than that.
+            ranks.beat(9000, 0, &[seen(0, 2, 6, 'R')]);
+            ranks.beat(9000, 1, &[]);
+            assert_eq!(idle(&ranks), if stands { vec![1] } else { vec![] }, "{after_ms}");
+        }
+        // Who only waits, solves or dies does not get on computing.
+        let mut others = [seen(0, 1, 5, 'R'), seen(0, 2, 5, 'R'), seen(0, 2, 6, 'X')];
+        others[0].progress.waits = 9;
+        others[1].progress.doing = Doing::Solving;
+        for other in others {
+            let mut ranks = one_is_through();
+            ranks.beat(5000, 0, &[other]);
+            assert_eq!(idle(&ranks), [0u32; 0], "{other:?}");
+        }
+        // One that is new does.
+        let mut ranks = one_is_through();
+        ranks.beat(5000, 2, &[seen(2, 1, 6, 'R')]);
+        assert_eq!(idle(&ranks), [1]);
+    }
+
+    #[test]
+    fn who_stands_idle_does_until_it_has_something_to_do() {
+        let stands = || {
+            let mut ranks = one_is_through();
+            ranks.beat(2000, 0, &[seen(0, 2, 6, 'R')]);
+            ranks
+        };
+        let mut done = seen(1, 2, 5, 'R');
+        done.progress.doing = Doing::Done;
+        type Event = fn(&mut Ranks, RankSeen);
+        let kept: [Event; 5] = [
+            |ranks, _| ranks.get_on(2500),
+            |ranks, _| ranks.heard_again(2500, 1),
+            |ranks, _| ranks.forgive(60_000),
+            |ranks, done| _ = ranks.beat(2500, 1, &[done]),
+            |ranks, _| _ = ranks.beat(2500, 1, &[seen(1, 2, 5, 'Z')]),
+        ];
+        for (at, event) in kept.iter().enumerate() {
+            let mut ranks = stands();
+            event(&mut ranks, done);
+            ranks.beat(2600, 0, &[seen(0, 3, 7, 'R')]);
+            assert_eq!(idle(&ranks), [1], "{at}");
+        }
+        // Who begins anew does not stand idle, nor is it idle at once when it is through again.
+        let mut ranks = stands();
+        ranks.beat(2500, 1, &[seen(1, 2, 0, 'R')]);
+        assert_eq!(idle(&ranks), [0u32; 0]);
+        ranks.beat(4000, 1, &[done]);
+        ranks.beat(4000 + IDLE_MS - 1, 0, &[seen(0, 4, 7, 'R')]);
+        assert_eq!(idle(&ranks), [0u32; 0]);
+        ranks.beat(4000 + IDLE_MS, 0, &[seen(0, 5, 7, 'R')]);
+        assert_eq!(idle(&ranks), [1]);
+    }
+
+    /// What is forgiven, and what silence there was, counts for nobody's idling.
+    #[test]
+    fn time_in_which_nobody_could_be_seen_makes_nobody_idle() {
+        type Event = fn(&mut Ranks);
+        let events: [Event; 3] = [
+            |ranks| ranks.forgive(60_000),
+            |ranks| ranks.get_on(61_000),
+            |ranks| ranks.heard_again(61_000, 1),
+        ];
+        for (at, event) in events.iter().enumerate() {
+            let mut ranks = one_is_through();
+            event(&mut ranks);
+            ranks.beat(61_000 + IDLE_MS - 1, 0, &[seen(0, 2, 6, 'R')]);
+            assert_eq!(idle(&ranks), [0u32; 0], "{at}");
+            ranks.beat(61_000 + IDLE_MS, 0, &[seen(0, 3, 6, 'R')]);
+            assert_eq!(idle(&ranks), [1], "{at}");
+        }
+    }
+
+    /// With as many nodes as there may be, each second one's ranks being through: if each heartbeat looked at all ranks, this
+    /// would take most of a minute.
+    #[test]
+    fn who_stands_idle_among_many_is_known_however_many_beat() {
+        const NODES: u32 = 4096;
+        const EACH: u32 = 8;
+        let mut ranks = Ranks::default();
+        for round in 0..3 {
+            for node in 0..NODES {
+                let works = node % 2 == 0 || round == 0;
+                let here = (node * EACH..(node + 1) * EACH).filter(|_| works);
+                let beat: Vec<RankSeen> = here.map(|p| seen(p, round, round, 'R')).collect();
+                ranks.beat(500 * round + u64::from(node) / 16, node as usize, &beat);
+            }
+        }
+        assert_eq!(idle(&ranks), [0u32; 0]);
+        // The first ones were through at 500, the last eight nodes' at 755.
+        let through = |below: u32| -> Vec<u32> {
+            (0..below * EACH).filter(|position| position / EACH % 2 == 1).collect()
+        };
+        for (now_ms, below) in [(754 + IDLE_MS, NODES - 16), (755 + IDLE_MS, NODES)] {
+            ranks.beat(now_ms, 0, &[seen(0, now_ms, 3, 'R')]);
+            assert_eq!(idle(&ranks), through(below), "{now_ms}");
+        }
+    }
+
     #[test]
     fn a_death_is_dated_by_the_last_heartbeat_before_it() {
         let mut ranks = Ranks::default();
@@ -517,6 +662,21 @@ mod tests {
         assert_eq!((found.struck_ms, found.node, found.position), (500, Some(3), Some(0)));
         assert!(found.detail.contains("n3"), "{}", found.detail);
         assert!(ranks.all_through());
+    }
+
+    /// Whoever is ended after it may have come further, or not as far, and have a lower position.
+    #[test]
+    fn the_first_to_die_is_told_with_how_far_it_had_come_by_what_it_left() {
+        let mut ranks = Ranks::default();
+        ranks.beat(0, 3, &[seen(6, 1, 5, 'R'), seen(7, 1, 5, 'R')]);
+        ranks.beat(0, 4, &[seen(1, 1, 5, 'R')]);
+        ranks.beat(500, 3, &[seen(6, 2, 12, 'R'), seen(7, 2, 9, 'X')]);
+        ranks.beat(510, 4, &[seen(1, 2, 14, 'X')]);
+        ranks.beat(520, 3, &[seen(6, 3, 15, 'X'), seen(7, 2, 9, 'X')]);
+        let found = ranks.dead(900, 300, name).unwrap();
+        assert_eq!((found.node, found.position), (Some(3), Some(7)));
+        assert_eq!((found.test, found.iteration), (0, 12), "the furthest that was seen alive");
+        assert_eq!([7, 1, 6].map(|p| ranks.seen_at(p).unwrap().1), [(0, 9), (0, 14), (0, 15)]);
     }
 
     #[test]

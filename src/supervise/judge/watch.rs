@@ -247,8 +247,10 @@ impl Watch {
     /// How long a rank may be gone before that is a fault. Where the others go on without it they come to its loss at the end of
     /// an iteration at the latest, and may have one to do once more before they say so.
     fn grace_ms(&self) -> u64 {
+        // How long an iteration takes is not known from the first ones on.
+        let usual_ms = self.ranks.iteration_ms();
         let iterations_ms = match self.goes_on {
-            true => ITERATIONS_TO_GO_ON * self.ranks.iteration_ms().unwrap_or(0),
+            true => usual_ms.map_or(self.thresholds.patience_ms, |ms| ITERATIONS_TO_GO_ON * ms),
             false => 0,
         };
         self.thresholds.exit_grace_ms.max(iterations_ms)
@@ -509,6 +511,23 @@ mod tests {
         assert_eq!(hung(&run), 1, "{:?}", run.verdicts);
         run.until(now + 20_000);
         assert_eq!(hung(&run), 2, "{:?}", run.verdicts);
+    }
+
+    /// Before an iteration's time is known it may be minutes, and then others come to a loss as late.
+    #[test]
+    fn who_goes_on_has_patience_in_the_first_iterations() {
+        for goes_on in [true, false] {
+            let mut run = Run::new();
+            run.watch.goes_on = goes_on;
+            run.watch.thresholds.exit_grace_ms = 15_000;
+            run.until(2_000).stuck = [Some(2_000); 4];
+            run.states[3] = 'X';
+            run.until(100_000);
+            let broken = run.verdicts.iter().any(|(_, v)| matches!(v, Verdict::Broken(_)));
+            assert_eq!(broken, !goes_on, "{:?}", run.verdicts);
+            run.until(130_000);
+            assert!(run.verdicts.iter().any(|(_, v)| matches!(v, Verdict::Broken(_))));
+        }
     }
 
     /// An iteration takes a second: so where it is a matter of milliseconds, as here, others come to a loss after some of these.

@@ -128,7 +128,11 @@ pub enum Event {
         position: Option<u32>,
         #[serde(default)]
         test: u32,
+        /// The furthest that any rank had come.
         iteration: u64,
+        /// How far the one had come that died, where that is known and it was in the same test.
+        #[serde(default)]
+        rank_iteration: Option<u64>,
         detail: String,
     },
     /// Ranks were lost, and those that are left went on in place. The moments are those of the ranks, as far as their clocks
@@ -267,6 +271,7 @@ pub(crate) mod tests {
                 position: None,
                 test: 0,
                 iteration: 10,
+                rank_iteration: None,
                 detail: "no heartbeat for 4.0 s".to_string(),
             },
             Event::NodeLost { node: "n2".to_string(), why: "silent".to_string() },

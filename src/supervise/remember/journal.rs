@@ -250,7 +250,10 @@ pub struct PastFault {
     pub node: Option<String>,
     /// In each test iterations begin anew.
     pub test: u32,
+    /// The furthest that any rank had come.
     pub iteration: u64,
+    /// How far the one had come that died, where that is known.
+    pub rank_iteration: Option<u64>,
     /// Whether anything was gained since the fault before: a test or an iteration never reached, or a save.
     pub advanced: bool,
 }
@@ -353,7 +356,7 @@ impl RunState {
                 self.advanced |= saved > self.last_saved;
                 self.last_saved = saved;
             }
-            Event::Fault { kind, node, test, iteration, .. } => {
+            Event::Fault { kind, node, test, iteration, rank_iteration, .. } => {
                 self.reach(*test, *iteration);
                 self.stopping = true;
                 self.faults.push(PastFault {
@@ -361,6 +364,7 @@ impl RunState {
                     node: node.clone(),
                     test: *test,
                     iteration: *iteration,
+                    rank_iteration: *rank_iteration,
                     advanced: std::mem::take(&mut self.advanced),
                 });
             }
@@ -494,6 +498,7 @@ mod tests {
             position: None,
             test: 0,
             iteration: 9,
+            rank_iteration: None,
             detail: String::new(),
         };
         let mut started =

@@ -6,6 +6,7 @@
 //! spoken once. A node whose jobs see another /dev/shm than its agent (a private one, as batch systems can make)
 //! would lose its checkpoints with every job step; that shows here too.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -80,16 +81,20 @@ pub fn judge(
     ranks: usize,
 ) -> Result<(), Trouble> {
     let said = read(output);
-    let at = |place: &Place| {
-        nodes.iter().position(|(_, n)| n.host == place.host && n.boot == place.boot)
-    };
+    // Each of many thousand ranks speaks, so its node is not looked for among all. The first of nodes that are alike counts.
+    let mut known: HashMap<(&str, &str), usize> = HashMap::with_capacity(nodes.len());
+    for (n, (_, place)) in nodes.iter().enumerate() {
+        known.entry((&place.host, &place.boot)).or_insert(n);
+    }
+    let at = |place: &Place| known.get(&(place.host.as_str(), place.boot.as_str())).copied();
     let names = |which: &[usize]| {
         let names: Vec<&str> = which.iter().map(|n| nodes[*n].0.as_str()).collect();
         names.join(" ")
     };
     let without = |spoken: &dyn Fn(&Said) -> Option<usize>| -> Vec<usize> {
-        let heard: Vec<usize> = said.iter().filter_map(spoken).collect();
-        (0..nodes.len()).filter(|n| !heard.contains(n)).collect()
+        let mut heard = vec![false; nodes.len()];
+        said.iter().filter_map(spoken).for_each(|n| heard[n] = true);
+        (0..nodes.len()).filter(|n| !heard[*n]).collect()
     };
     let complaint = match complaint {
         "" => String::new(),
@@ -357,6 +362,37 @@ mod tests {
         let found = trouble(&output, &End::Exit(Some(1)));
         assert_eq!(found.nodes, [1]);
         assert!(found.what.contains("private"), "{found:?}");
+    }
+
+    /// One machine under two names is heard as the first; who is on none of the nodes, or on one as it was before a restart,
+    /// speaks for nobody.
+    #[test]
+    fn of_nodes_that_are_alike_the_first_is_heard_and_strangers_speak_for_nobody() {
+        let alike = ["n1", "n2", "n1"].map(|n| (format!("name of {n}"), place(n)));
+        let judge = |output: &str| judge(output, "", &End::Exit(Some(1)), &alike, 3).unwrap_err();
+        let found = judge(&(started("n1") + &started("n1") + &started("n2")));
+        assert_eq!(found.nodes, [2], "{found:?}");
+        let mut before = place("n2");
+        before.boot = "boot before".into();
+        let said = started("n1") + &started("stranger") + &line(&Said::Started(before));
+        assert_eq!(judge(&said).nodes, [1, 2]);
+        // Their shared memory is not an agent's either.
+        let mut stranger = place("stranger");
+        stranger.shm_device = 8;
+        assert_eq!(judge(&(said + &line(&Said::Started(stranger)))).nodes, [1, 2]);
+    }
+
+    #[test]
+    fn of_many_nodes_with_many_ranks_each_the_silent_ones_are_named() {
+        const NODES: usize = 2000;
+        const EACH: usize = 64;
+        let names: Vec<String> = (0..NODES).map(|n| format!("n{n}")).collect();
+        let nodes: Vec<(String, Place)> = names.iter().map(|n| (n.clone(), place(n))).collect();
+        let speaks = names.iter().enumerate().filter(|(n, _)| n % 500 != 499);
+        let output: String = speaks.map(|(_, name)| started(name).repeat(EACH)).collect();
+        let found = judge(&output, "", &End::Exit(Some(1)), &nodes, NODES * EACH).unwrap_err();
+        assert_eq!(found.nodes, [499, 999, 1499, 1999]);
+        assert!(found.what.contains("nothing on n499 n999 n1499 n1999:"), "{found:?}");
     }
 
     #[test]

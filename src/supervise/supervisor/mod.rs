@@ -525,7 +525,7 @@ impl Supervisor<'_> {
     fn incarnation(&mut self, mut job: Job) -> anyhow::Result<Option<(u8, String)>> {
         self.status.incarnation = self.state.incarnation;
         self.echo.again();
-        let end = self.watch(&mut job)?;
+        let (end, fell) = self.watch(&mut job)?;
         self.look_once_more(&mut job)?;
         job.forward(&mut self.echo);
         let zero_counts =
@@ -550,6 +550,7 @@ impl Supervisor<'_> {
             mut iteration,
             mut detail,
         } = fault;
+        let mut rank_iteration = None;
         if matches!(kind, FaultKind::RankDied | FaultKind::LauncherGone) {
             (test, iteration) = self.last_look((test, iteration))?;
             let Complaint { first_to_end, words } = self.meanwhile(job.complaint())?;
@@ -558,6 +559,8 @@ impl Supervisor<'_> {
             if first.is_some() && first != node {
                 (node, position) = (first, None);
             }
+            let own = fell.filter(|(own_test, _)| position.is_some() && *own_test == test);
+            rank_iteration = own.map(|(_, iteration)| iteration);
             if kind == FaultKind::LauncherGone && !words.is_empty() {
                 detail = format!("{detail}: {words}");
             }
@@ -575,6 +578,7 @@ impl Supervisor<'_> {
             position,
             test,
             iteration,
+            rank_iteration,
             detail: detail.clone(),
         })?;
         // A node whose connection ended gets a second chance while the run is being stopped.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::blas::arithmetic::Rules;
 use crate::supervise::judge::fitness::Need;
+use crate::supervise::judge::life::Bonds;
 use crate::supervise::judge::policy::Patience;
 use crate::supervise::judge::thresholds::Thresholds;
 use crate::supervise::remember::folder::Folder;
@@ -37,8 +38,8 @@ pub struct Settings {
     pub job: Option<String>,
     /// Whether every rank shows its progress: the benchmark's own do.
     pub progress_shows: bool,
-    /// By how many iterations ranks can be ahead of each other, where the supervisor knows the benchmark.
-    pub lead: Option<u64>,
+    /// By how much ranks can be ahead of each other, where the supervisor knows the benchmark.
+    pub bonds: Option<Bonds>,
     /// Whether the job goes on in its processes when it loses one.
     pub in_place: bool,
     /// Whether a lost rank's position stays vacant then: checksums do its work, and what is left of its process column stands

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::{OUTAGE_PAUSE, Supervisor};
-use crate::supervise::judge::nodes::is_our_outage;
 use crate::supervise::remember::clerk::Answer;
 use crate::supervise::remember::events::Event;
 use crate::supervise::start::job::Job;
@@ -47,10 +46,13 @@ impl Supervisor<'_> {
         };
         let here = self.meanwhile(here)?;
         let clean = self.to_clean(clean);
-        let asked = self.cluster.nodes.iter().filter(|n| n.lost.is_none()).count();
+        let nodes = self.cluster.nodes.iter().enumerate();
+        let asked: Vec<usize> = nodes.filter(|(_, n)| n.lost.is_none()).map(|(at, _)| at).collect();
         let (mut there, mut failed) = self.end_everywhere(&clean)?;
         // Nobody is lost only because nobody can be reached from here.
-        while is_our_outage(asked, failed.len()) && self.halt.is_none() {
+        while self.nodes.none_answers(&asked, failed.iter().map(|(node, _)| *node))
+            && self.halt.is_none()
+        {
             self.idle(OUTAGE_PAUSE)?;
             if self.is_to_halt()?.is_some() {
                 break;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::Supervisor;
 use crate::supervise::judge::fitness::Finding;
 use crate::supervise::judge::policy::Fitness;
-use crate::supervise::remember::events::{Event, steady_ms, unix_ms};
+use crate::supervise::remember::events::{Event, Record, steady_ms, unix_ms};
 use crate::supervise::tell::status::{self, NodeRole, NodeStatus};
 use crate::supervise::tell::{say, say_on, timeline};
 
@@ -75,6 +75,8 @@ impl Supervisor<'_> {
         let placed: HashMap<&str, usize> =
             self.state.placed.iter().map(|h| (h.name.as_str(), h.slots)).collect();
         let ranks_of = |name: &str| placed.get(name).copied();
+        let gone =
+            gone_from(&self.records, self.state.incarnation, |told| self.cluster.find_told(told));
         let nodes = self
             .cluster
             .nodes
@@ -100,9 +102,11 @@ impl Supervisor<'_> {
                 let ranks = if role == NodeRole::Working { ranks_of(name).unwrap_or(0) } else { 0 };
                 let part = match &self.positions {
                     Some(positions) if role == NodeRole::Working => {
-                        let here = self.cluster.find(name).and_then(|at| positions.get(&at));
+                        let at = self.cluster.find(name);
+                        let here = at.and_then(|at| positions.get(&at));
                         let here = here.map_or(&[][..], |positions| positions);
-                        status::part(ranks, here, self.gone_from(name), self.settings.stays_vacant)
+                        let gone = at.and_then(|at| gone.get(&at)).copied().unwrap_or(0);
+                        status::part(ranks, here, gone, self.settings.stays_vacant)
                     }
                     _ => String::new(),
                 };
@@ -117,17 +121,6 @@ impl Supervisor<'_> {
             Some((since, from)) => self.status.measure(from, since.elapsed().as_secs_f64()),
             None => self.status.measure(0, 0.0),
         }
-    }
-
-    /// How many ranks of this incarnation a node has lost that others have gone on without.
-    fn gone_from(&self, name: &str) -> usize {
-        let now = self.state.incarnation;
-        let gone = self.records.iter().filter_map(|record| match &record.event {
-            Event::GoneOn { incarnation, lost, .. } if *incarnation == now => Some(lost),
-            _ => None,
-        });
-        let node = self.cluster.find(name);
-        gone.flatten().filter(|gone| self.cluster.find_told(&gone.node) == node).count()
     }
 
     pub(super) fn write_status(&mut self) {
@@ -167,5 +160,66 @@ impl Supervisor<'_> {
                 }
             }
         }
+    }
+}
+
+/// How many ranks of an incarnation each node has lost that others have gone on without. To find a node by the name it gave
+/// itself all may have to be looked at, so each lost rank's is looked for once, whatever number of nodes there is. Pure.
+fn gone_from(
+    records: &[Record],
+    now: u32,
+    find: impl Fn(&str) -> Option<usize>,
+) -> HashMap<usize, usize> {
+    let lost = records.iter().filter_map(|record| match &record.event {
+        Event::GoneOn { incarnation, lost, .. } if *incarnation == now => Some(lost),
+        _ => None,
+    });
+    let mut gone = HashMap::new();
+    for node in lost.flatten().filter_map(|lost| find(&lost.node)) {
+        *gone.entry(node).or_default() += 1;
+    }
+    gone
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::supervise::start::in_place::Gone;
+
+    #[test]
+    fn a_node_is_looked_for_once_for_each_rank_that_it_has_lost() {
+        let record = |seq: u64, incarnation, nodes: &[&str]| {
+            let gone = |node: &&str| Gone { rank: 0, node: node.to_string(), position: None };
+            let event = Event::GoneOn {
+                fault: 1,
+                incarnation,
+                struck_ms: 0,
+                noticed_ms: 0,
+                agreed_ms: 0,
+                going_on_ms: 0,
+                lost: nodes.iter().map(gone).collect(),
+                test: 0,
+                iteration: 0,
+                boundary: None,
+                detail: String::new(),
+            };
+            Record { seq, at_ms: 0, event }
+        };
+        let records = [
+            record(0, 1, &["n1", "n1"]),
+            record(1, 2, &["n3", "n3", "n7"]),
+            record(2, 2, &["elsewhere", "n3"]),
+        ];
+        let asked = RefCell::new(Vec::new());
+        let find = |name: &str| {
+            asked.borrow_mut().push(name.to_string());
+            name.strip_prefix('n')?.parse().ok()
+        };
+        let gone = gone_from(&records, 2, find);
+        assert_eq!(gone, HashMap::from([(3, 3), (7, 1)]), "of others and of before nothing");
+        assert_eq!(*asked.borrow(), ["n3", "n3", "n7", "elsewhere", "n3"]);
+        assert_eq!(gone_from(&records, 3, |_| panic!("nothing is lost")), HashMap::new());
     }
 }

@@ -9,7 +9,6 @@ use anyhow::anyhow;
 
 use super::Supervisor;
 use crate::supervise::judge::ending::End;
-use crate::supervise::judge::life;
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::judge::watch::{Seen, Verdict, Watch};
 use crate::supervise::remember::events::{Event, FaultKind, steady_ms};
@@ -36,9 +35,16 @@ const LINGER: Duration = Duration::from_secs(20);
 /// How long the last word of the nodes on how far the ranks had come is waited for.
 const LAST_LOOK: Duration = Duration::from_millis(250);
 
+/// How far the rank of a position has been seen to come.
+fn came_to(watch: &Watch, position: Option<u32>) -> Option<(u32, u64)> {
+    let (_, front) = watch.ranks().seen_at(position?)?;
+    Some(front)
+}
+
 impl Supervisor<'_> {
-    /// Watches the job until it ends, breaks or is halted.
-    pub(super) fn watch(&mut self, job: &mut Job) -> anyhow::Result<End> {
+    /// Watches the job until it ends, breaks or is halted: how it did, and the test and iteration of the rank that was seen to
+    /// die first, if one was.
+    pub(super) fn watch(&mut self, job: &mut Job) -> anyhow::Result<(End, Option<(u32, u64)>)> {
         let placed: BTreeSet<usize> = self
             .state
             .placed
@@ -124,7 +130,7 @@ impl Supervisor<'_> {
                     done_since = done_since.or_else(|| all.then(Instant::now));
                 }
                 if done_since.is_some_and(|since| since.elapsed() > LINGER) {
-                    return Ok(End::Lingering);
+                    return Ok((End::Lingering, None));
                 }
                 if let Some(code) = job.poll() {
                     verdicts.extend(watch.see(now, Seen::LauncherEnded { code }));
@@ -141,11 +147,11 @@ impl Supervisor<'_> {
             }
             self.begin_test(&watch);
             self.status.iteration = watch.iteration();
-            if let Some(lead) = self.settings.lead.filter(|_| due) {
+            if let Some(bonds) = self.settings.bonds.as_ref().filter(|_| due) {
                 let silent: Vec<usize> = self.nodes.in_trouble().collect();
                 for node in silent {
-                    if life::proves(watch.ranks().front(), watch.ranks().front_of(node), lead)
-                        && watch.ranks().front() > *proved.get(&node).unwrap_or(&(0, 0))
+                    if watch.ranks().front() > *proved.get(&node).unwrap_or(&(0, 0))
+                        && bonds.prove(watch.ranks(), node)
                     {
                         proved.insert(node, watch.ranks().front());
                         self.nodes.lives(node, now);
@@ -176,7 +182,8 @@ impl Supervisor<'_> {
                         self.note(Event::Saved { incarnation, test, iteration })?;
                     }
                     Verdict::Ended { code, struck_ms, death } => {
-                        return Ok(End::Exit { code, struck_ms, death });
+                        let fell = came_to(&watch, death.map(|(_, position)| position));
+                        return Ok((End::Exit { code, struck_ms, death }, fell));
                     }
                     Verdict::Hung { node, pid, detail } => {
                         self.finish_line();
@@ -186,7 +193,10 @@ impl Supervisor<'_> {
                         let below = incarnation + 1;
                         self.cluster.tell_end_rank(node, Which::Process(pid), below);
                     }
-                    Verdict::Broken(breakage) => return Ok(End::Broken(breakage)),
+                    Verdict::Broken(breakage) => {
+                        let fell = came_to(&watch, breakage.position);
+                        return Ok((End::Broken(breakage), fell));
+                    }
                 }
             }
             let front @ (test, iteration) = watch.ranks().front();
@@ -196,7 +206,7 @@ impl Supervisor<'_> {
                 self.note(Event::CaughtUp { incarnation, test, iteration })?;
             }
             if looks && let Some(why) = self.halting()? {
-                return Ok(End::Halted { why });
+                return Ok((End::Halted { why }, None));
             }
             if self.halt.is_some() {
                 watch.expect_end();
@@ -273,7 +283,7 @@ impl Supervisor<'_> {
     }
 
     /// How far the ranks had come when one of them ended: what it left in its memory, not what the last
-    /// heartbeat happened to see. A bug shows by striking at the same iteration again.
+    /// heartbeat happened to see.
     pub(super) fn last_look(&mut self, known: (u32, u64)) -> anyhow::Result<(u32, u64)> {
         self.cluster.beat_all();
         let mut missing: BTreeSet<usize> =

@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use super::branch::{Heard, MOST_TIMES};
 use super::link::{Links, room_for};
 use super::lonely::Lonely;
-use super::processes;
+use super::processes::{self, Watched};
 use super::progress::{Heads, Progress, ProgressSource};
 use super::question::ask;
 use super::relay::{Hands, LOOKS, Relay};
@@ -62,8 +62,8 @@ struct Agent<S> {
     run_id: String,
     /// The name of its memory, where it has one of its own.
     job: Option<String>,
-    /// Processes of the run by pid; the descriptor becomes readable when the process ends.
-    known: BTreeMap<u32, Option<OwnedFd>>,
+    /// Processes of the run by pid.
+    known: BTreeMap<u32, Watched>,
     /// Folders in /tmp that they share.
     sessions: BTreeSet<PathBuf>,
     /// How many of these are stopped.
@@ -73,7 +73,7 @@ struct Agent<S> {
     halted: Option<Instant>,
     /// Processes are ended beside all else: nodes below must not fall silent for that. What is done is told here.
     ending: Option<Ending>,
-    lonely: Option<Lonely>,
+    lonely: Lonely,
 }
 
 struct Ending {
@@ -142,7 +142,7 @@ pub fn run(asked: &Asked) -> io::Result<()> {
         census_at: None,
         halted: None,
         ending: None,
-        lonely: None,
+        lonely: Lonely::new(Instant::now()),
     };
     pass_over_warnings()?;
     let began = Instant::now();
@@ -163,8 +163,8 @@ pub fn run(asked: &Asked) -> io::Result<()> {
             let watched: Vec<u32> = agent
                 .known
                 .iter()
-                .filter_map(|(pid, fd)| {
-                    fds.push(fd.as_ref()?.as_fd());
+                .filter_map(|(pid, process)| {
+                    fds.push(process.end()?.as_fd());
                     Some(*pid)
                 })
                 .collect();
@@ -279,10 +279,9 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
     fn lonely(&mut self, silent: Duration, limit: Duration) -> bool {
         let now = Instant::now();
         let heard = now.checked_sub(silent).unwrap_or(now);
-        let lonely = self.lonely.get_or_insert_with(|| Lonely::new(limit, heard));
-        lonely.heard_at(heard);
-        lonely.sees(now, &self.source.sample());
-        let over = lonely.is_over(now);
+        self.lonely.heard_at(heard);
+        self.lonely.sees(now, &self.source.sample());
+        let over = self.lonely.is_over(now, limit);
         if over && !self.run_id.is_empty() {
             processes::end_run(&self.run_id, None, END_PATIENCE);
         }
@@ -300,14 +299,14 @@ impl<S: ProgressSource> Agent<S> {
         }
         let now = Instant::now();
         let heard = now.checked_sub(silent).unwrap_or(now);
-        let mut lonely = self.lonely.take().unwrap_or_else(|| Lonely::new(limit, heard));
+        self.lonely.heard_at(heard);
         while !self.run_id.is_empty() && !processes::of_run(&self.run_id, None).is_empty() {
             let ranks = self.source.sample();
             let now = Instant::now();
-            lonely.sees(now, &ranks);
+            self.lonely.sees(now, &ranks);
             // Of a program that shows no progress nobody knows whether it stands still, and a closed line may only mean that
             // the supervisor has died: the next one takes the job over.
-            if !ranks.is_empty() && lonely.is_over(now) {
+            if !ranks.is_empty() && self.lonely.is_over(now, limit) {
                 processes::end_run(&self.run_id, None, END_PATIENCE);
                 return;
             }
@@ -317,6 +316,7 @@ impl<S: ProgressSource> Agent<S> {
 
     fn beat(&mut self, seq: Option<u64>) -> Beat {
         let sample = self.source.sample();
+        self.lonely.sees(Instant::now(), &sample);
         self.census(&sample);
         let (held_bytes, held_positions) = self.source.held();
         let ranks: Vec<RankSeen> = sample
@@ -324,10 +324,7 @@ impl<S: ProgressSource> Agent<S> {
             .filter(|p| p.pid != 0)
             .map(|progress| {
                 // A pid that is not of this run has been recycled, or the memory is another run's.
-                let state = match processes::look(progress.pid) {
-                    Some((state, _)) if self.known.contains_key(&progress.pid) => state,
-                    _ => 'X',
-                };
+                let state = self.known.get(&progress.pid).map_or('X', Watched::state);
                 RankSeen { progress, state }
             })
             .collect();
@@ -351,12 +348,11 @@ impl<S: ProgressSource> Agent<S> {
             return;
         }
         self.stopped = 0;
-        self.known.retain(|pid, _| {
-            let found = processes::look(*pid);
+        self.known.retain(|pid, process| {
+            let found = process.look();
             // The run goes on without a helper, and its rank says what is the matter with it.
-            let halted = matches!(found, Some(('T' | 't', _)));
-            self.stopped += usize::from(halted && !processes::is_helper(*pid));
-            found.is_some()
+            self.stopped += usize::from(process.is_halted() && !processes::is_helper(*pid));
+            found
         });
         let mut shown = false;
         for progress in sample {
@@ -364,7 +360,7 @@ impl<S: ProgressSource> Agent<S> {
             if !self.known.contains_key(&progress.pid)
                 && processes::belongs(progress.pid, &self.run_id, None)
             {
-                self.known.insert(progress.pid, processes::descriptor(progress.pid).ok());
+                self.known.insert(progress.pid, Watched::new(progress.pid));
                 self.sessions.extend(processes::session_of(progress.pid));
             }
         }
@@ -380,7 +376,7 @@ impl<S: ProgressSource> Agent<S> {
         for pid in processes::of_run(&self.run_id, None) {
             self.known.entry(pid).or_insert_with(|| {
                 self.sessions.extend(processes::session_of(pid));
-                processes::descriptor(pid).ok()
+                Watched::new(pid)
             });
         }
     }

@@ -12,7 +12,8 @@
 //!
 //! That a node is silent is said again and again by whoever calls for it, with how long it has been so there, and only
 //! what is said counts above. So where those that called for a node are lost, one after the other, its silence ends
-//! with each of them and begins anew with the next.
+//! with each of them and begins anew with the next. Of a node that has just lost the one who called for it that is said
+//! at once, though nobody may have room to call for it yet: whoever counts who can be heard must not take it for well.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -91,6 +92,9 @@ const MISSED: u64 = 2;
 /// So many times the fan-out may be open at once, with those that are bypassed.
 pub const MOST_TIMES: usize = 3;
 
+/// So many questions without an answer are remembered of each child.
+const MOST_ASKED: usize = 100;
+
 /// Of beats in which nothing has changed but how far the ranks are, one is told in this time.
 const SLIGHT_MS: u64 = 1000;
 
@@ -118,6 +122,12 @@ pub struct Branch {
 
 /// A node and what is new of it.
 pub type Told = (u32, FromAgent);
+
+/// Of a node whom nobody hears from now on, until its agent says hello to whoever calls for it next. Nothing is known of how it
+/// is, so its silence begins here.
+fn unheard(node: u32) -> Told {
+    (node, FromAgent::Quiet { age_ms: 0 })
+}
 
 impl Branch {
     /// `first_line` is the first number to give to a line. The supervisor wants `all_beats` of its own children.
@@ -339,7 +349,9 @@ impl Branch {
                 let orphans = self.forget(&[child], lines);
                 self.names.remove(&child);
                 self.reach(&orphans, now_ms, lines);
-                vec![(child, FromAgent::Closed { why })]
+                let mut told = vec![(child, FromAgent::Closed { why })];
+                told.extend(orphans.into_iter().map(unheard));
+                told
             }
             Heard::Text(text) => match from_line::<FromAgent>(&text) {
                 Some(message) => self.said(child, message, now_ms, lines),
@@ -427,8 +439,9 @@ impl Branch {
         let line_text = to_line(&ToAgent::Beat { seq: self.seq });
         for link in self.links.values_mut().filter(|l| l.greeted_ms.is_some()) {
             link.asked.push_back((self.seq, now_ms));
-            if link.asked.len() > 100 {
-                link.asked.pop_front();
+            if link.asked.len() > MOST_ASKED {
+                // Not the oldest: since that one it has been silent.
+                link.asked.remove(1);
             }
             lines.send(link.line, &line_text);
         }
@@ -484,6 +497,7 @@ impl Branch {
             // Back again: it may take nodes once more.
             link.bypassed &= bypass;
         }
+        told.extend(orphans.iter().copied().map(unheard));
         orphans.extend(std::mem::take(&mut self.unplaced));
         self.reach(&orphans, now_ms, lines);
         told

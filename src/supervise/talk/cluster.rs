@@ -38,6 +38,19 @@ pub struct Node {
     silent: Option<Duration>,
 }
 
+impl Node {
+    /// What /dev/shm and the memory have left: room changes, unlike all else that a node has said of itself, so it goes by the
+    /// last heartbeat. Before the first, which takes longer the more nodes there are, by what it said when it was called.
+    fn free_bytes(&self) -> (u64, u64) {
+        match &self.facts {
+            Some((facts, _)) if self.beat.memory_free_bytes == 0 => {
+                (facts.shm_free_bytes, facts.memory_free_bytes)
+            }
+            _ => (self.beat.shm_free_bytes, self.beat.memory_free_bytes),
+        }
+    }
+}
+
 /// News from a node.
 #[derive(Debug)]
 pub enum News {
@@ -600,12 +613,8 @@ impl Cluster {
     pub fn findings(&self, at: usize, expected: &Expected) -> Vec<Finding> {
         let node = &self.nodes[at];
         let Some((facts, at_ms)) = &node.facts else { return Vec::new() };
-        // Room changes, the rest of the facts does not.
-        let mut facts = facts.clone();
-        if node.beat.memory_free_bytes > 0 {
-            facts.shm_free_bytes = node.beat.shm_free_bytes;
-            facts.memory_free_bytes = node.beat.memory_free_bytes;
-        }
+        let (shm_free_bytes, memory_free_bytes) = node.free_bytes();
+        let facts = Facts { shm_free_bytes, memory_free_bytes, ..facts.clone() };
         let expected =
             Expected { unix_ms: *at_ms, held_bytes: node.beat.held_bytes, ..expected.clone() };
         let mut found = judge(&facts, &expected);
@@ -616,10 +625,10 @@ impl Cluster {
     /// What new named memory of the wanted kind could take on a node.
     fn free_bytes(&self, at: usize, expected: &Expected) -> u64 {
         let node = &self.nodes[at];
-        let beat = &node.beat;
+        let (shm_free_bytes, memory_free_bytes) = node.free_bytes();
         match expected.need.map_or(Store::Posix, |need| need.store) {
-            Store::Posix => beat.shm_free_bytes.min(beat.memory_free_bytes),
-            Store::SysV => beat.memory_free_bytes,
+            Store::Posix => shm_free_bytes.min(memory_free_bytes),
+            Store::SysV => memory_free_bytes,
             Store::HugeTlbfs => {
                 node.facts.as_ref().and_then(|(f, _)| f.huge_free_bytes).unwrap_or(0)
             }
@@ -655,7 +664,7 @@ pub fn unreachable_words(said: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::to_line;
+    use super::super::wire::{WIRE_VERSION, to_line};
     use super::*;
 
     /// Nodes of these names on the list, which call themselves so.
@@ -706,6 +715,44 @@ mod tests {
             ["a", "b", "n1.west"].map(|name| alike.find_told(name)),
             [Some(0), Some(1), Some(3)]
         );
+    }
+
+    /// Below others a first heartbeat may take longer than anybody waits for it.
+    #[test]
+    fn what_a_node_has_free_is_known_before_its_first_heartbeat() {
+        const GIB: u64 = 1 << 30;
+        let mut cluster = cluster(&[("n1", "n1")]);
+        let expected = Expected {
+            version: "1",
+            binary: "b",
+            unix_ms: 0,
+            need: None,
+            held_bytes: 0,
+            rounding: None,
+        };
+        let node = &mut cluster.nodes[0];
+        node.up = true;
+        node.facts = Some((
+            Facts {
+                wire: WIRE_VERSION,
+                version: "1".into(),
+                binary: "b".into(),
+                shm_free_bytes: 90 * GIB,
+                memory_free_bytes: 100 * GIB,
+                shm_is_memory: true,
+                ..Facts::default()
+            },
+            0,
+        ));
+        let fit = |free_bytes, held_bytes| Fitness::Fit { free_bytes, held_bytes };
+        assert_eq!(cluster.fitness("n1", &expected), fit(90 * GIB, 0));
+        cluster.nodes[0].beat = Beat {
+            shm_free_bytes: 80 * GIB,
+            memory_free_bytes: 70 * GIB,
+            held_bytes: GIB,
+            ..Beat::default()
+        };
+        assert_eq!(cluster.fitness("n1", &expected), fit(70 * GIB, GIB));
     }
 
     /// An agent that takes another's place in the middle of a removal has not been asked for it.

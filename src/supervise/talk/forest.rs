@@ -89,13 +89,17 @@ struct Forest {
 
 impl Forest {
     fn new(nodes: u32, fanout: usize) -> Self {
+        Self::with_silence(nodes, fanout, SILENCE_MS)
+    }
+
+    fn with_silence(nodes: u32, fanout: usize, silence_ms: u64) -> Self {
         let attend = Attend {
             run_id: "run".into(),
             job: None,
             node: String::new(),
             lonely_ms: 60_000,
             beat_ms: 500,
-            silence_ms: SILENCE_MS,
+            silence_ms,
             fanout,
             login_ms: None,
             shell: RemoteShell::Ssh(vec!["ssh".into()]),
@@ -107,7 +111,7 @@ impl Forest {
             player: Player::new(Played::default(), MANNER),
             up: BTreeSet::new(),
             judge: Nodes::new(
-                Limits { silence_ms: SILENCE_MS, redial_ms: REDIAL_MS },
+                Limits { silence_ms, redial_ms: REDIAL_MS },
                 (0..nodes).map(|node| node.to_string()).collect(),
             ),
             logins: Logins::default(),
@@ -266,6 +270,13 @@ impl Forest {
         self.off.extend(nodes);
     }
 
+    /// What was only cut off is reached again.
+    fn join(&mut self, nodes: &BTreeSet<u32>) {
+        let names: Vec<String> = nodes.iter().map(u32::to_string).collect();
+        self.player.switch_on(names.iter().map(String::as_str));
+        self.off.retain(|node| !nodes.contains(node));
+    }
+
     /// How many agents look after each node that is not off.
     fn agents(&self) -> BTreeMap<u32, usize> {
         let mut agents = BTreeMap::new();
@@ -336,6 +347,52 @@ fn a_supervisor_that_falls_behind_gives_nobody_up() {
     forest.lose(&BTreeSet::from([50]), false);
     forest.run(42_000);
     assert_eq!(forest.lost.keys().copied().collect::<Vec<_>>(), [50]);
+}
+
+/// More nodes than it can call by the time after which a silent one is lost: those it does not come to are no witnesses.
+#[test]
+fn a_supervisor_that_is_cut_off_gives_nobody_up_however_many_nodes_there_are() {
+    let mut forest = Forest::new(200, 8);
+    forest.run(5000);
+    let all: BTreeSet<u32> = (0..200).collect();
+    forest.lose(&all, false);
+    forest.run(20_000);
+    assert_eq!(forest.lost, BTreeMap::new());
+    assert!(forest.judge.is_alone());
+    assert_eq!(forest.judge.in_trouble().count(), 200);
+    forest.join(&all);
+    forest.run(60_000);
+    assert_eq!(forest.lost, BTreeMap::new());
+    assert_eq!((forest.up.len(), forest.judge.in_trouble().count()), (200, 0));
+    assert!(!forest.judge.is_alone());
+    assert_eq!(forest.agents(), all.iter().map(|node| (*node, 1)).collect());
+}
+
+/// Whole branches with the agents in charge of them, and parts of others.
+#[test]
+fn most_of_the_nodes_are_no_outage_of_ours_while_some_answer() {
+    let mut forest = Forest::new(200, 8);
+    forest.run(5000);
+    let lost: BTreeSet<u32> = (0..200).filter(|node| node % 20 != 7).collect();
+    forest.lose(&lost, false);
+    forest.run(60_000);
+    assert_eq!(forest.lost.keys().copied().collect::<BTreeSet<_>>(), lost);
+    assert_eq!((forest.up.len(), forest.judge.in_trouble().count()), (10, 0));
+}
+
+/// Many more questions go without an answer than are remembered.
+#[test]
+fn a_silence_of_any_length_is_noticed() {
+    for fanout in [8, 2] {
+        let mut forest = Forest::with_silence(8, fanout, 60_000);
+        forest.run(5000);
+        let last = BTreeSet::from([7]);
+        forest.lose(&last, false);
+        forest.run(64_000);
+        assert_eq!(forest.lost, BTreeMap::new());
+        forest.run(75_000);
+        assert_eq!(forest.lost.keys().copied().collect::<BTreeSet<_>>(), last, "{fanout}");
+    }
 }
 
 /// A request to end the run reaches all.

@@ -3,48 +3,58 @@
 //! A node that is cut off must end its ranks: the run goes on elsewhere, and its old copy would burn cores nobody
 //! watches. But ranks cannot get on without all the others: as long as they do, the job is whole, and it is only the
 //! supervisor that is not heard. So the agent ends them when it has heard nothing for long and they stood still for
-//! as long.
+//! as long; and for longer than they have stood still before and then got on, since one node that is slow makes all
+//! others wait in every iteration.
 
 use std::time::{Duration, Instant};
 
 use super::progress::Progress;
 
-/// Position, heartbeat and iteration.
-type Step = (u32, u64, u64);
+/// Position, process, heartbeat and iteration.
+type Step = (u32, u32, u64, u64);
+
+/// Ranks that have stood still for so many times as long as ever before do not get on any more.
+const LONGER_THAN_BEFORE: u32 = 3;
 
 #[derive(Debug)]
 pub struct Lonely {
-    limit: Duration,
     heard: Instant,
     moved: Instant,
-    seen: Option<Vec<Step>>,
+    seen: Vec<Step>,
+    /// The longest that the present ranks stood still and then got on.
+    longest: Duration,
 }
 
 impl Lonely {
-    pub fn new(limit: Duration, now: Instant) -> Self {
-        Self { limit, heard: now, moved: now, seen: None }
+    pub fn new(now: Instant) -> Self {
+        Self { heard: now, moved: now, seen: Vec::new(), longest: Duration::ZERO }
     }
 
     /// When the one above last said something.
     pub fn heard_at(&mut self, heard: Instant) {
-        // The same moment, as two clocks tell it, is no news.
-        if heard > self.heard + Duration::from_secs(1) {
-            (self.heard, self.moved, self.seen) = (heard, heard, None);
-        }
+        self.heard = self.heard.max(heard);
     }
 
-    /// Where the node's ranks are.
+    /// Where the node's ranks are: to be told all the time, so that it is known how long they stand still.
     pub fn sees(&mut self, now: Instant, ranks: &[Progress]) {
-        let steps: Vec<Step> = ranks.iter().map(|p| (p.position, p.beat, p.iteration)).collect();
-        if self.seen.as_ref().is_some_and(|seen| *seen != steps) {
-            self.moved = now;
+        let step = |p: &Progress| (p.position, p.pid, p.beat, p.iteration);
+        let steps: Vec<Step> = ranks.iter().map(step).collect();
+        let who = |steps: &[Step]| steps.iter().map(|step| (step.0, step.1)).collect::<Vec<_>>();
+        if steps == self.seen {
+            return;
         }
-        self.seen = Some(steps);
+        self.longest = match who(&steps) == who(&self.seen) {
+            true => self.longest.max(now.duration_since(self.moved)),
+            false => Duration::ZERO,
+        };
+        self.moved = now;
+        self.seen = steps;
     }
 
-    /// Whether the ranks are to be ended.
-    pub fn is_over(&self, now: Instant) -> bool {
-        now.duration_since(self.heard) >= self.limit && now.duration_since(self.moved) >= self.limit
+    /// Whether the ranks are to be ended, if a minute, say, is long.
+    pub fn is_over(&self, now: Instant, limit: Duration) -> bool {
+        now.duration_since(self.heard) >= limit
+            && now.duration_since(self.moved) >= limit.max(LONGER_THAN_BEFORE * self.longest)
     }
 }
 
@@ -53,23 +63,27 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(60);
+    const STEP: Duration = Duration::from_secs(3);
 
-    fn rank(iteration: u64) -> [Progress; 1] {
-        [Progress { iteration, ..Progress::default() }]
+    fn rank(pid: u32, iteration: u64) -> [Progress; 1] {
+        [Progress { pid, iteration, ..Progress::default() }]
     }
 
-    /// After how many seconds without a word the ranks are ended that stand still from then on.
-    fn ended_after(stands_still_at: u64) -> Option<u64> {
+    /// After how many seconds without a word the ranks are ended, whose process and iteration `at` tells for each second;
+    /// words come until second 0.
+    fn ended_after(began: u64, at: impl Fn(i64) -> (u32, u64)) -> Option<u64> {
         let start = Instant::now();
-        let mut lonely = Lonely::new(LIMIT, start);
+        let last = start + Duration::from_secs(began);
+        let mut lonely = Lonely::new(start);
         let mut now = start;
-        for _ in 0..500 {
-            now += LIMIT / 20;
-            let passed = now.duration_since(start).as_secs();
-            lonely.heard_at(start);
-            lonely.sees(now, &rank(passed.min(stands_still_at)));
-            if lonely.is_over(now) {
-                return Some(passed);
+        while now < last + 100 * LIMIT {
+            now += STEP;
+            let second = now.duration_since(start).as_secs() as i64 - began as i64;
+            lonely.heard_at(now.min(last));
+            let (pid, iteration) = at(second);
+            lonely.sees(now, &rank(pid, iteration));
+            if lonely.is_over(now, LIMIT) {
+                return Some(second as u64);
             }
         }
         None
@@ -77,22 +91,28 @@ mod tests {
 
     #[test]
     fn ranks_that_get_on_are_left_alone() {
-        assert_eq!(ended_after(u64::MAX), None);
+        assert_eq!(ended_after(0, |second| (5, second as u64)), None);
     }
 
     #[test]
     fn ranks_that_stand_still_are_ended_after_as_long() {
-        assert_eq!(ended_after(0), Some(60));
-        let later = ended_after(200).unwrap();
+        assert_eq!(ended_after(0, |_| (5, 0)), Some(63), "they are first seen after three seconds");
+        // They were seen to stand still before the last word; that counts from then.
+        assert_eq!(ended_after(300, |second| (5, (second.min(-30) + 300) as u64)), Some(60));
+        let later = ended_after(0, |second| (5, second.min(200) as u64)).unwrap();
         assert!((260..=264).contains(&later), "{later}");
     }
 
+    /// A slow node somewhere: nine seconds of work, and then all wait for it.
     #[test]
-    fn a_word_begins_it_all_anew() {
-        let start = Instant::now();
-        let mut lonely = Lonely::new(LIMIT, start);
-        lonely.heard_at(start + LIMIT);
-        assert!(!lonely.is_over(start + LIMIT + LIMIT / 2));
-        assert!(lonely.is_over(start + 2 * LIMIT));
+    fn ranks_that_wait_long_in_every_iteration_are_left_alone() {
+        let slow = |second: i64| (second + 3000) as u64 / 99;
+        assert_eq!(ended_after(3000, |second| (5, slow(second))), None);
+        // When they do not get on any more, three times as long is enough.
+        let ended = ended_after(3000, |second| (5, slow(second.min(0)))).unwrap();
+        assert!((200..=300).contains(&ended), "{ended}");
+        // What others did before is no measure: these have begun anew.
+        let anew = |second: i64| if second < -10 { (5, slow(second)) } else { (6, 0) };
+        assert!((60..=66).contains(&ended_after(3000, anew).unwrap()));
     }
 }

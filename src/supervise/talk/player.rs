@@ -187,6 +187,13 @@ impl<N: Nodes> Player<N> {
         self.off.extend(nodes.into_iter().map(String::from));
     }
 
+    /// What was cut off is there again, as it was.
+    pub fn switch_on<'a>(&mut self, nodes: impl IntoIterator<Item = &'a str>) {
+        for node in nodes {
+            self.off.remove(node);
+        }
+    }
+
     /// The agent on a node ends, and its connections with it.
     pub fn end_agent(&mut self, node: &str) {
         if let Some(who) = self.living.get(node).copied() {

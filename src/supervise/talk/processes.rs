@@ -119,6 +119,56 @@ pub fn descriptor(pid: u32) -> Result<OwnedFd, Errno> {
     }
 }
 
+/// Whether a state's letter says that a signal, or a debugger, halts the process.
+fn is_halt(state: char) -> bool {
+    matches!(state, 'T' | 't')
+}
+
+/// A process of the run, looked at again and again.
+pub struct Watched {
+    pid: u32,
+    /// Becomes readable when the process ends, where the kernel has such a thing.
+    end: Option<OwnedFd>,
+    /// As the last look found it: its state's letter, and how long it had run.
+    state: char,
+    ran: Option<u64>,
+}
+
+impl Watched {
+    pub fn new(pid: u32) -> Self {
+        let mut watched = Self { pid, end: descriptor(pid).ok(), state: 'X', ran: None };
+        watched.look();
+        watched
+    }
+
+    pub fn end(&self) -> Option<&OwnedFd> {
+        self.end.as_ref()
+    }
+
+    /// Whether it is there. One that is halted now, but has run since the last look, counts as running: who gives a process a
+    /// share of its processor may do so with signals (`cpulimit`), and then it is slow and does not hang.
+    pub fn look(&mut self) -> bool {
+        let found = Stat::of(self.pid);
+        let found = found.and_then(|stat| Some((stat.state()?, stat.ran()?)));
+        let Some((state, ran)) = found else {
+            self.state = 'X';
+            return false;
+        };
+        let has_run = self.ran.is_some_and(|before| before < ran);
+        self.state = if is_halt(state) && has_run { 'R' } else { state };
+        self.ran = Some(ran);
+        true
+    }
+
+    pub fn state(&self) -> char {
+        self.state
+    }
+
+    pub fn is_halted(&self) -> bool {
+        is_halt(self.state)
+    }
+}
+
 /// Signals a process if it `still` is the one that is meant, which is asked once it cannot be mistaken any more for
 /// another that gets the same number.
 pub fn send(pid: u32, signal: Signal, still: impl Fn(u32) -> bool) -> bool {
@@ -235,6 +285,44 @@ pub fn end_predecessors(run_id: &str, node: &str) {
 mod tests {
     use super::*;
     use std::process::{Child, Command};
+
+    /// A process that is halted most of the time, as `cpulimit` does it, is not one that stands still.
+    #[test]
+    fn who_has_run_between_two_looks_is_not_halted() {
+        let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let say = |signal| kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        let halt = || {
+            say(Signal::SIGSTOP);
+            let until = Instant::now() + Duration::from_secs(5);
+            while look(child.id()).unwrap().0 != 'T' {
+                assert!(Instant::now() < until, "it is not halted");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let ran = || Stat::of(child.id()).unwrap().ran().unwrap();
+        let run_a_little = || {
+            let before = ran();
+            say(Signal::SIGCONT);
+            while ran() == before {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            halt();
+        };
+        halt();
+        let mut watched = Watched::new(child.id());
+        assert!(watched.is_halted(), "nothing is known of it before");
+        for _ in 0..3 {
+            run_a_little();
+            assert!(watched.look());
+            assert_eq!((watched.state(), watched.is_halted()), ('R', false));
+        }
+        assert!(watched.look());
+        assert_eq!((watched.state(), watched.is_halted()), ('T', true));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!watched.look());
+        assert_eq!(watched.state(), 'X');
+    }
 
     fn sleeper(run_id: &str, incarnation: &str) -> Child {
         Command::new("sleep")

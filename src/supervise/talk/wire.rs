@@ -91,7 +91,8 @@ pub enum FromAgent {
     Closed {
         why: String,
     },
-    /// It has not been heard for so long by the one who calls for it. Said again as long as that lasts.
+    /// It has not been heard for so long by the one who calls for it. Said again as long as that lasts; 0 where nobody calls for
+    /// it at the moment.
     Quiet {
         age_ms: u64,
     },

@@ -508,6 +508,7 @@ mod tests {
                         position,
                         test,
                         iteration,
+                        rank_iteration,
                         detail,
                         ..
                     } => Event::Fault {
@@ -519,6 +520,7 @@ mod tests {
                         position,
                         test,
                         iteration,
+                        rank_iteration,
                         detail,
                     },
                     other => other,

@@ -36,7 +36,8 @@ impl Speed {
         for RankSeen { progress, state } in ranks {
             if progress.doing == Doing::Computing && !matches!(state, 'X' | 'Z') {
                 let (pid, busy_us, flops) = (progress.pid, progress.busy_us, progress.flops);
-                self.pace.see(progress.position, node, Work { pid, busy_us, flops });
+                let work = Work { pid, busy_us, flops };
+                self.pace.see(now_ms, progress.position, node, work);
             }
         }
         self.trips.see(now_ms, node, trip_ms)

@@ -12,7 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Stretches in a row before anything is said.
 const STRETCHES: u32 = 3;
-/// A rank has to have multiplied for this share of a stretch to be compared.
+/// Who was not seen to compute for so many is no rank any more that the others could be compared with.
+const GONE_STRETCHES: u64 = 10;
+/// A rank has to have multiplied for this share of a stretch to be called slow. The others, who wait for it, may have done the
+/// same in next to no time.
 const BUSY_SHARE: f64 = 0.05;
 /// Ranks that did less than this part of the largest amount have other work than the rest: the end of a run.
 const EVEN_SHARE: f64 = 0.3;
@@ -38,6 +41,7 @@ pub struct Work {
 #[derive(Clone, Debug)]
 struct Rank {
     node: usize,
+    seen_ms: u64,
     base: Work,
     last: Work,
     slow: u32,
@@ -66,18 +70,19 @@ impl Pace {
     }
 
     /// A rank was seen to compute.
-    pub fn see(&mut self, position: u32, node: usize, work: Work) {
+    pub fn see(&mut self, now_ms: u64, position: u32, node: usize, work: Work) {
         // Who keeps checksums alone never multiplies; others have not begun.
         if work.flops == 0 {
             return;
         }
-        let fresh = Rank { node, base: work, last: work, slow: 0 };
+        let fresh = Rank { node, seen_ms: now_ms, base: work, last: work, slow: 0 };
         let rank = self.ranks.entry(position).or_insert_with(|| fresh.clone());
         // Another process, or another test in the same one, counts from zero again.
         let goes_on = rank.last.pid == work.pid
             && rank.last.busy_us <= work.busy_us
             && rank.last.flops <= work.flops;
         if goes_on && rank.node == node {
+            rank.seen_ms = now_ms;
             rank.last = work;
         } else {
             *rank = fresh;
@@ -86,6 +91,7 @@ impl Pace {
 
     /// What has gone on meanwhile was no computing, of anybody: the stretch begins anew.
     pub fn pause(&mut self, now_ms: u64) {
+        self.ranks.values_mut().for_each(|rank| rank.seen_ms = now_ms);
         self.begin(now_ms);
     }
 
@@ -104,15 +110,9 @@ impl Pace {
         if passed_ms < stretch_ms {
             return Vec::new();
         }
-        let costs = self.costs(passed_ms);
-        let Some(costs) = costs else {
-            // Iterations may be longer than a stretch; what is not even then comparable never will be.
-            if passed_ms >= 10 * stretch_ms {
-                self.begin(now_ms);
-                self.ranks.values_mut().for_each(|r| r.slow = 0);
-            }
-            return Vec::new();
-        };
+        self.ranks.retain(|_, r| now_ms.saturating_sub(r.seen_ms) < GONE_STRETCHES * stretch_ms);
+        // An iteration may be longer than a stretch: then that lasts until ranks can be compared.
+        let Some(costs) = self.costs(passed_ms) else { return Vec::new() };
         let mut found: Vec<Slow> = Vec::new();
         let sorted = Sorted::new(&costs);
         for (cost, rank) in costs.iter().zip(self.ranks.values_mut()) {
@@ -121,7 +121,8 @@ impl Pace {
                 Some(usual) if usual > 0.0 => own / usual,
                 _ => 0.0,
             };
-            rank.slow = if times > self.limits.factor { rank.slow + 1 } else { 0 };
+            let slow = cost.busy && times > self.limits.factor;
+            rank.slow = if slow { rank.slow + 1 } else { 0 };
             if rank.slow >= STRETCHES && self.told.insert(rank.node) {
                 found.push(Slow { node: rank.node, position, times });
             }
@@ -139,16 +140,18 @@ impl Pace {
             )
         };
         let most = self.ranks.values().map(|r| did(r).1).max()?;
-        self.ranks
+        let costs: Option<Vec<Cost>> = self
+            .ranks
             .iter()
             .map(|(position, rank)| {
                 let (busy_us, flops) = did(rank);
                 let busy = busy_us as f64 >= BUSY_SHARE * passed_ms as f64 * 1e3;
                 let even = flops > 0 && flops as f64 >= EVEN_SHARE * most as f64;
                 let each = busy_us as f64 / flops as f64;
-                (busy && even).then_some(Cost { position: *position, node: rank.node, each })
+                even.then_some(Cost { position: *position, node: rank.node, each, busy })
             })
-            .collect()
+            .collect();
+        costs.filter(|costs| costs.iter().any(|cost| cost.busy))
     }
 }
 
@@ -156,6 +159,8 @@ struct Cost {
     position: u32,
     node: usize,
     each: f64,
+    /// It has multiplied for long enough that this counts against it.
+    busy: bool,
 }
 
 /// All costs in order, sorted once for all the medians.
@@ -228,7 +233,7 @@ mod tests {
                 for (r, work) in self.work.iter_mut().enumerate() {
                     work.flops += (1e9 / slowest) as u64;
                     work.busy_us += (200e3 * costs[r] / slowest) as u64;
-                    self.pace.see(r as u32, r / self.ranks_a_node, *work);
+                    self.pace.see(self.now, r as u32, r / self.ranks_a_node, *work);
                 }
                 let now = self.now;
                 self.found.extend(self.pace.tick(now).into_iter().map(|s| (now, s)));
@@ -248,13 +253,51 @@ mod tests {
         assert!((33_000..=42_000).contains(at), "{at}");
     }
 
+    /// The slower it is, the less do the others have to do.
+    #[test]
+    fn the_slowest_of_all_is_named_too() {
+        for times in [3.0, 10.0, 30.0, 300.0] {
+            let mut run = Run::new(4, 1);
+            run.until(20_000, |_, _| 1.0).until(60_000, |r, _| if r == 2 { times } else { 1.0 });
+            let named: Vec<usize> = run.found.iter().map(|f| f.1.node).collect();
+            assert_eq!(named, [2], "{times} times as slow");
+        }
+    }
+
+    /// Ranks tell of an iteration when it is through, and those of a slow node may take minutes.
+    #[test]
+    fn however_long_an_iteration_takes_it_is_compared() {
+        let mut pace = Pace::new(LIMITS);
+        let mut found = Vec::new();
+        for half_s in 1..4000u64 {
+            let iterations = half_s / 400;
+            for r in 0..4u32 {
+                let each_us = if r == 2 { 150_000_000 } else { 10_000_000 };
+                let (busy_us, flops) = (iterations * each_us, iterations * 1_000_000_000);
+                pace.see(half_s * 500, r, r as usize, Work { pid: r, busy_us, flops });
+            }
+            found.extend(pace.tick(half_s * 500));
+        }
+        assert_eq!(found.iter().map(|slow| slow.node).collect::<Vec<_>>(), [2]);
+    }
+
+    /// One whose place another has taken, or whose node is lost while the run goes on without it.
+    #[test]
+    fn who_is_gone_keeps_nobody_from_being_named() {
+        let mut run = Run::new(5, 1);
+        run.until(30_000, |_, _| 1.0);
+        run.work.pop();
+        run.until(150_000, |r, _| if r == 1 { 2.0 } else { 1.0 });
+        assert_eq!(run.found.iter().map(|f| f.1.node).collect::<Vec<_>>(), [1]);
+    }
+
     #[test]
     fn who_never_multiplies_keeps_nobody_from_being_named() {
         let mut run = Run::new(4, 1);
         let keeps = Work { pid: 99, busy_us: 0, flops: 0 };
-        run.pace.see(9, 9, keeps);
+        run.pace.see(0, 9, 9, keeps);
         run.until(60_000, |r, _| if r == 1 { 2.0 } else { 1.0 });
-        run.pace.see(9, 9, keeps);
+        run.pace.see(60_000, 9, 9, keeps);
         run.until(100_000, |r, _| if r == 1 { 2.0 } else { 1.0 });
         assert_eq!(run.found.iter().map(|f| f.1.node).collect::<Vec<_>>(), [1]);
     }
@@ -302,7 +345,7 @@ mod tests {
                 let flops = if scrap { half_s * 10_000_000 } else { half_s * 1_000_000_000 };
                 let work =
                     Work { pid: r, busy_us: half_s * if scrap { 20_000 } else { 200_000 }, flops };
-                pace.see(r, r as usize, work);
+                pace.see(half_s * 500, r, r as usize, work);
             }
             found.extend(pace.tick(half_s * 500));
         }
@@ -323,7 +366,7 @@ mod tests {
             node in 0usize..6,
         ) {
             let all: Vec<Cost> =
-                costs.iter().map(|(node, each)| Cost { position: 0, node: *node, each: *each }).collect();
+                costs.iter().map(|(node, each)| Cost { position: 0, node: *node, each: *each, busy: true }).collect();
             let mut others: Vec<f64> =
                 costs.iter().filter(|(n, _)| *n != node).map(|(_, each)| *each).collect();
             others.sort_by(f64::total_cmp);

@@ -1,0 +1,123 @@
+//! At which boundaries all ranks ask whether to save. Pure.
+//!
+//! To ask is a broadcast over the whole grid, which nobody leaves before rank 0 and whoever passes it on have entered it. But
+//! process columns need not be as far as each other: the panel goes from one to the next, and the last may be as many
+//! iterations behind as there are columns. Where there are many, to ask at every boundary would make all wait for the last
+//! each time. So rank 0 says along with its answer for how many boundaries it will not have to be asked again.
+
+/// So few columns hardly wait for each other.
+const NEAR_COLUMNS: usize = 8;
+/// A request to stop is heard when ranks ask: so much later at most, but for one iteration.
+const MOST_S: f64 = 30.0;
+/// In the word that rank 0 tells, behind what else it says.
+const SHIFT: u32 = 32;
+
+#[derive(Clone, Debug, Default)]
+pub struct Lease {
+    /// The next boundary to ask at.
+    next: usize,
+    /// Where this rank asked last, and when.
+    asked: Option<(usize, f64)>,
+}
+
+impl Lease {
+    /// Whether nobody asks at this boundary.
+    pub fn holds(&self, boundary: usize) -> bool {
+        boundary < self.next
+    }
+
+    /// What rank 0 adds to its answer at `boundary`, where the grid has so many `columns` and nothing is under way. `free` tells
+    /// how many boundaries, this one counted, there are up to the next that may be one to save at, by the seconds that each
+    /// takes.
+    pub fn offer(
+        &self,
+        boundary: usize,
+        now_s: f64,
+        columns: usize,
+        free: impl FnOnce(f64) -> usize,
+    ) -> u64 {
+        let Some((last, last_s)) = self.asked.filter(|_| columns > NEAR_COLUMNS) else { return 0 };
+        let pace_s = (now_s - last_s) / boundary.saturating_sub(last).max(1) as f64;
+        let soon = (MOST_S / pace_s.max(1e-9)) as usize;
+        let boundaries = columns.min(soon).min(free(pace_s));
+        (boundaries.max(1) as u64 - 1) << SHIFT
+    }
+
+    /// All ranks have asked at `boundary`; returns what rank 0 `told` beside the lease.
+    pub fn take(&mut self, boundary: usize, now_s: f64, told: u64) -> u64 {
+        self.asked = Some((boundary, now_s));
+        self.next = boundary + 1 + (told >> SHIFT) as usize;
+        told & ((1 << SHIFT) - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::when::{Interval, Scheduler};
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The boundaries at which ranks ask that take `pace_s` each, with a save where the scheduler says so.
+    fn asked(
+        interval: Interval,
+        columns: usize,
+        pace_s: f64,
+        ends: usize,
+    ) -> (Vec<usize>, Vec<usize>) {
+        let (mut first, mut other) = (Lease::default(), Lease::default());
+        let mut scheduler = Scheduler::new(interval, 0, 0.0);
+        let (mut asked, mut saved) = (Vec::new(), Vec::new());
+        for boundary in 1..ends {
+            let now_s = boundary as f64 * pace_s;
+            assert_eq!(first.holds(boundary), other.holds(boundary));
+            if first.holds(boundary) {
+                continue;
+            }
+            asked.push(boundary);
+            let save = scheduler.due(boundary, now_s, 1.0);
+            let free = |pace_s| scheduler.free(boundary, now_s, 1.0, pace_s);
+            let told = if save { 1 } else { first.offer(boundary, now_s, columns, free) };
+            // Clocks differ; what rank 0 says counts.
+            assert_eq!(other.take(boundary, now_s + 1000.0, told), u64::from(save));
+            assert_eq!(first.take(boundary, now_s, told), u64::from(save));
+            if save {
+                saved.push(boundary);
+                scheduler.saved(boundary, now_s, 0.0, 1.0);
+            }
+        }
+        (asked, saved)
+    }
+
+    #[test]
+    fn few_columns_ask_at_every_boundary_and_many_seldom() {
+        let all: Vec<usize> = (1..200).collect();
+        assert_eq!(asked(Interval::Iterations(50), 8, 0.1, 200).0, all);
+        let (seldom, saved) = asked(Interval::Iterations(50), 128, 0.1, 200);
+        assert_eq!(saved, [50, 100, 150]);
+        assert!(seldom.len() <= 12, "{seldom:?}");
+        // A request to stop is heard within half a minute.
+        let (seldom, _) = asked(Interval::Iterations(1000), 128, 1.0, 900);
+        assert!(seldom.windows(2).all(|two| two[1] - two[0] <= 30), "{seldom:?}");
+        assert!(seldom.len() <= 900 / 30 + 3, "{seldom:?}");
+        // Nobody asks less often than the last column is behind.
+        let (seldom, _) = asked(Interval::Seconds(1e6), 16, 0.001, 900);
+        assert!(seldom.windows(2).skip(2).all(|two| two[1] - two[0] == 16), "{seldom:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_save_comes_later_for_it(
+            every in 1usize..70, columns in 1usize..200, pace_s in 1e-6f64..50.0,
+        ) {
+            let (_, saved) = asked(Interval::Iterations(every), columns, pace_s, 500);
+            let due: Vec<usize> = (1..500).filter(|k| k % every == 0).collect();
+            prop_assert_eq!(saved, due);
+            // Where time decides, no later than by half of what was left, at a boundary.
+            let every_s = every as f64 * pace_s;
+            let (_, saved) = asked(Interval::Seconds(every_s), columns, pace_s, 500);
+            for two in saved.windows(2) {
+                prop_assert!(two[1] - two[0] <= every + 1, "{:?}", saved);
+            }
+        }
+    }
+}

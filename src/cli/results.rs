@@ -98,12 +98,16 @@ impl Reports {
                 Some(log.map_err(|e| e.to_string())?)
             }
         };
-        text.begin(&mut out, &echo(dat)).map_err(|e| format!("cannot write: {e}"))?;
         let place = match &dat.output {
             Output::Stdout => "standard output".to_owned(),
             Output::Stderr => "standard error".to_owned(),
             Output::File(path) => path.display().to_string(),
         };
+        // In one piece: who reads has all of the head or nothing.
+        let mut head = Vec::new();
+        text.begin(&mut head, &echo(dat)).expect("memory takes all");
+        let written = out.write_all(&head).and_then(|()| out.flush());
+        written.map_err(|e| format!("the results cannot be written to {place}: {e}"))?;
         Ok(Self {
             out,
             file,

@@ -49,7 +49,7 @@ fn results_that_cannot_be_written_end_the_job() {
     let dat = Dat { file: "/dev/full".into(), device: 8, grids: vec![(2, 2)], ..Dat::default() };
     let ran = Job::tests(&dat).run();
     assert_ne!(ran.code, Some(0), "{}", ran.told());
-    assert!(ran.err.contains("cannot write"), "{}", ran.told());
+    assert!(ran.err.contains("cannot be written to /dev/full"), "{}", ran.told());
     assert!(ran.err.contains("No space left on device"), "{}", ran.told());
     assert!(!ran.file("run.json").contains("\"complete\": true"));
 }

@@ -31,7 +31,7 @@ impl Bell {
         }
     }
 
-    /// Sleeps as long as the number is this and nobody wakes it; now and then less long.
+    /// Sleeps until somebody wakes it, if the number still is this; a signal may end that sooner.
     pub fn sleep(&self, seen: u32) {
         self.asleep.fetch_add(1, Ordering::SeqCst);
         self.call(libc::FUTEX_WAIT, seen);
@@ -40,7 +40,7 @@ impl Bell {
 
     fn call(&self, what: i32, value: u32) {
         let none: *const libc::timespec = ptr::null();
-        // SAFETY: the kernel reads the number, which lives as long as the call, and takes no time to wait until for none. That
+        // SAFETY: the kernel reads the number, which lives as long as the call; without a time it waits until it is woken. That
         // another number was there, or a signal came, is no error here.
         unsafe {
             libc::syscall(

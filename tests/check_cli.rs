@@ -58,6 +58,9 @@ struct Case {
     dir: TempDir,
 }
 
+/// A remote shell to any node, which is this machine.
+const HERE: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
+
 impl Case {
     fn new() -> Case {
         Case { dir: TempDir::new().unwrap() }
@@ -757,9 +760,7 @@ fn a_halt_while_nodes_are_called_is_obeyed_at_once() {
 /// A folder for the second level that is not there is told before anything starts, once for all nodes.
 #[test]
 fn a_second_level_without_its_folder_is_not_started() {
-    let case = Case::new()
-        .file("hosts", "n1\nn2\n")
-        .script("shell", "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+    let case = Case::new().file("hosts", "n1\nn2\n").script("shell", HERE);
     let shell = case.dir.path().join("shell");
     let words =
         ["run", "--hosts", "hosts", "--rsh", shell.to_str().unwrap(), "-n", "64", "--nb", "32"];
@@ -774,9 +775,7 @@ fn a_second_level_without_its_folder_is_not_started() {
 /// node needs.
 #[test]
 fn the_doctor_counts_nodes_without_ranks_as_spares() {
-    let case = Case::new()
-        .file("hosts", "n1 slots=2\nn2 slots=2\nn3\n")
-        .script("shell", "#!/bin/sh\nshift\nexec sh -c \"$*\"\n");
+    let case = Case::new().file("hosts", "n1 slots=2\nn2 slots=2\nn3\n").script("shell", HERE);
     let shell = case.dir.path().join("shell");
     let doctor = ["doctor", "--no-mpi", "--hosts", "hosts", "--rsh", shell.to_str().unwrap()];
     let told = |more: &str| {

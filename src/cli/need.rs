@@ -11,6 +11,7 @@ use super::protection::{STATE_BYTES, read_domains};
 use crate::checkpoint::need::{buffers_of_each, file_bytes, file_bytes_with_parity, memory_bytes};
 use crate::checkpoint::plan::Layout;
 use crate::cores;
+use crate::grid::ProcessGrid;
 use crate::input::Loaded;
 use crate::input::memory_need::{Means, PROCESS_BYTES, beside_bytes, rank_bytes};
 use crate::input::settings::Protection;
@@ -142,7 +143,7 @@ fn group_of_each(
 }
 
 fn leading_dimension(test: &TestParams, position: usize) -> usize {
-    let grid = crate::grid::ProcessGrid { p: test.p, q: test.q, mapping: test.mapping };
+    let grid = ProcessGrid::of(test);
     grid.coordinates(position).map_or(0, |place| Shape::new(test, place).ld)
 }
 

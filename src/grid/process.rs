@@ -1,6 +1,6 @@
 //! The P x Q grid of processes.
 
-use crate::params::Mapping;
+use crate::params::{Mapping, TestParams};
 
 /// A P x Q grid and the order in which ranks are laid over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,11 @@ pub struct ProcessGrid {
 }
 
 impl ProcessGrid {
+    /// A test's.
+    pub fn of(test: &TestParams) -> Self {
+        Self { p: test.p, q: test.q, mapping: test.mapping }
+    }
+
     pub fn size(&self) -> usize {
         self.p * self.q
     }

@@ -63,7 +63,7 @@ impl<'a> Context<'a> {
         order: Order,
         position: Option<(usize, usize)>,
     ) -> Option<Self> {
-        let grid = ProcessGrid { p: params.p, q: params.q, mapping: params.mapping };
+        let grid = ProcessGrid::of(params);
         let seat = position.map(|(row, col)| Seat { row, col, place: grid.rank(row, col) });
         Self::seated(world, params, engine, order, seat, 0)
     }
@@ -109,7 +109,7 @@ impl<'a> Context<'a> {
 
     /// The place a launcher's rank has by the mapping.
     pub fn position_of(params: &TestParams, rank: usize) -> Option<(usize, usize)> {
-        ProcessGrid { p: params.p, q: params.q, mapping: params.mapping }.coordinates(rank)
+        ProcessGrid::of(params).coordinates(rank)
     }
 
     /// The local column at which those that panel `k` is applied to are cut in two, if they are.

@@ -33,7 +33,7 @@ pub struct Shape {
 
 impl Shape {
     pub fn new(params: &TestParams, (row, col): (usize, usize)) -> Self {
-        let grid = ProcessGrid { p: params.p, q: params.q, mapping: params.mapping };
+        let grid = ProcessGrid::of(params);
         Self::of(params.n, params.nb, grid, (row, col))
     }
 

@@ -43,7 +43,7 @@ pub struct Cast {
 impl Cast {
     /// Without checksums: the positions that ranks have in a test.
     pub fn plain(params: &TestParams, taken: impl Iterator<Item = Option<usize>>) -> Self {
-        let grid = ProcessGrid { p: params.p, q: params.q, mapping: params.mapping };
+        let grid = ProcessGrid::of(params);
         let seat = |position: Option<usize>| {
             let (row, col) = grid.coordinates(position?)?;
             Some(Seat { row, col, place: position? })

@@ -92,12 +92,11 @@ impl Hang {
         }
         // Before an iteration's time is known, who waits may do so for a slower one that gets on.
         let in_step_since_ms = self.in_step_since_ms.filter(|_| usual_ms.is_some());
-        let at = |rank: &Rank| (rank.last.test, rank.last.iteration);
         let at_work = || ranks.at_work().filter(|rank| heard(rank.node));
-        let hindmost = at_work().map(at).min();
+        let hindmost = at_work().map(Rank::at).min();
         let still_since_ms = match in_step_since_ms {
             Some(since_ms) => {
-                let hindmost = at_work().filter(|rank| Some(at(rank)) == hindmost);
+                let hindmost = at_work().filter(|rank| Some(rank.at()) == hindmost);
                 hindmost.map(|rank| rank.changed_ms).fold(since_ms, u64::max)
             }
             None => latest_ms,
@@ -115,7 +114,9 @@ impl Hang {
         let rank = ranks
             .all()
             .filter(|r| r.last.doing != Doing::Done && !r.is_missed_by_nobody() && heard(r.node))
-            .min_by_key(|r| (r.stopped_since_ms.is_none(), r.waits(now_ms), at(r), r.changed_ms))?;
+            .min_by_key(|r| {
+                (r.stopped_since_ms.is_none(), r.waits(now_ms), r.at(), r.changed_ms)
+            })?;
         let struck_ms = if in_step { rank.changed_ms } else { latest_ms };
         let still_s = now_ms.saturating_sub(struck_ms) as f64 / 1e3;
         let usual = usual_ms.map_or(String::new(), |ms| {
@@ -138,32 +139,43 @@ mod tests {
     use super::*;
     use crate::supervise::talk::progress::Progress;
 
-    /// Two nodes, a rank each: an iteration a second until `still`, then nothing of node 1.
-    fn found(still: u64, end: u64, doing: Doing, heard: bool) -> Option<(u64, Breakage)> {
+    /// What is found when, up to `end`, of nodes with a rank each, every half-second one's `(beat, iteration, doing)`. Of those
+    /// that are not `heard` from `still` on nothing comes, and nobody hears them at any time.
+    fn watched<const NODES: usize>(
+        end: u64,
+        still: u64,
+        heard: impl Fn(usize) -> bool,
+        shows: impl Fn(u64, usize) -> (u64, u64, Doing),
+    ) -> Option<(u64, Breakage)> {
         let mut ranks = Ranks::default();
         let mut hang = Hang::new(Thresholds::default());
-        for now in (0..end).step_by(500) {
-            for node in 0..2 {
-                let at = if now >= still { still } else { now };
-                let progress = Progress {
-                    position: node as u32,
-                    pid: 5,
-                    beat: at / 500,
-                    iteration: at / 1000,
-                    doing: if now >= still { doing } else { Doing::Computing },
-                    ..Progress::default()
-                };
-                if node == 0 || now < still || heard {
+        (0..end).step_by(500).find_map(|now| {
+            for node in 0..NODES {
+                let (beat, iteration, doing) = shows(now, node);
+                let position = node as u32;
+                let progress =
+                    Progress { position, pid: 5, beat, iteration, doing, ..Progress::default() };
+                if now < still || heard(node) {
                     ranks.beat(now, node, &[RankSeen { progress, state: 'S' }]);
                 }
                 hang.beat(now, node, 0);
             }
-            let name = |node| format!("n{node}");
-            if let Some(found) = hang.find(now, &ranks, |node| node == 0 || heard, name) {
-                return Some((now, found));
-            }
-        }
-        None
+            let found = hang.find(now, &ranks, &heard, |node| format!("n{node}"));
+            found.map(|found| (now, found))
+        })
+    }
+
+    /// Two nodes: an iteration a second until `still`, then nothing of node 1.
+    fn found(still: u64, end: u64, doing: Doing, heard: bool) -> Option<(u64, Breakage)> {
+        watched::<2>(
+            end,
+            still,
+            |node| node == 0 || heard,
+            |now, _| {
+                let at = now.min(still);
+                (at / 500, at / 1000, if now >= still { doing } else { Doing::Computing })
+            },
+        )
     }
 
     #[test]
@@ -177,26 +189,15 @@ mod tests {
     #[test]
     fn nothing_hangs_in_the_first_iterations_as_long_as_somebody_gets_on() {
         let found = |beats_until: u64, end: u64| {
-            let mut ranks = Ranks::default();
-            let mut hang = Hang::new(Thresholds::default());
-            for now in (0..end).step_by(500) {
-                for node in 0..2 {
+            watched::<2>(
+                end,
+                end,
+                |_| true,
+                |now, node| {
                     let moves = now < if node == 0 { beats_until } else { 2_000 };
-                    let progress = Progress {
-                        position: node as u32,
-                        pid: 5,
-                        beat: if moves { now / 500 } else { beats_until / 500 },
-                        doing: Doing::Computing,
-                        ..Progress::default()
-                    };
-                    ranks.beat(now, node, &[RankSeen { progress, state: 'S' }]);
-                }
-                let name = |node| format!("n{node}");
-                if let Some(found) = hang.find(now, &ranks, |_| true, name) {
-                    return Some((now, found));
-                }
-            }
-            None
+                    (if moves { now } else { beats_until } / 500, 0, Doing::Computing)
+                },
+            )
         };
         assert_eq!(found(400_000, 400_000), None);
         let (at, hung) = found(100_000, 400_000).unwrap();
@@ -209,29 +210,17 @@ mod tests {
     #[test]
     fn a_slow_rank_for_which_all_wait_is_none_that_hangs() {
         let found = |end: u64, still: u64| {
-            let mut ranks = Ranks::default();
-            let mut hang = Hang::new(Thresholds::default());
-            for now in (0..end).step_by(500) {
-                // What node 1 has done, in milliseconds of its work before; others are an iteration ahead at most.
-                let did = now.min(60_000) + now.min(still).saturating_sub(60_000) / 10;
-                for node in 0..3 {
+            watched::<3>(
+                end,
+                end,
+                |_| true,
+                |now, node| {
+                    // What node 1 has done, in milliseconds of its work before; others are an iteration ahead at most.
+                    let did = now.min(60_000) + now.min(still).saturating_sub(60_000) / 10;
                     let done = if node == 1 { did } else { now.min((did / 5000 + 2) * 5000) };
-                    let progress = Progress {
-                        position: node as u32,
-                        pid: 5,
-                        beat: done / 50,
-                        iteration: done / 5000,
-                        doing: Doing::Computing,
-                        ..Progress::default()
-                    };
-                    ranks.beat(now, node, &[RankSeen { progress, state: 'R' }]);
-                }
-                let name = |node| format!("n{node}");
-                if let Some(found) = hang.find(now, &ranks, |_| true, name) {
-                    return Some((now, found));
-                }
-            }
-            None
+                    (done / 50, done / 5000, Doing::Computing)
+                },
+            )
         };
         assert_eq!(found(1_000_000, u64::MAX), None);
         // Three of the iterations that are usual by then.

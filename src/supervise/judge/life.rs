@@ -34,7 +34,7 @@ impl Bonds {
         let bonds = |test: TestParams| Self {
             depth: test.depth as u64,
             columns: test.q as u64,
-            grid: Some(ProcessGrid { p: test.p, q: test.q, mapping: test.mapping }),
+            grid: Some(ProcessGrid::of(&test)),
         };
         tests.map(bonds).reduce(|one, other| Self {
             depth: one.depth.max(other.depth),

@@ -69,6 +69,10 @@ impl Rank {
     pub fn is_missed_by_nobody(&self) -> bool {
         self.excused && self.is_dead()
     }
+    /// Where it was last seen: in which test, and at which iteration.
+    pub fn at(&self) -> (u32, u64) {
+        (self.last.test, self.last.iteration)
+    }
     pub fn is_through(&self) -> bool {
         self.died.is_some() || self.last.doing == Doing::Done
     }
@@ -164,14 +168,13 @@ impl Ranks {
 
     /// The furthest that ranks of a node have been seen at; None where it has none that works.
     pub fn front_of(&self, node: usize) -> Option<(u32, u64)> {
-        let own = self.at(node).map(|position| self.ranks[&position].last);
-        own.map(|last| (last.test, last.iteration)).max()
+        self.at(node).map(|position| self.ranks[&position].at()).max()
     }
 
     /// On which node the rank of a position is, and where it has been seen.
     pub fn seen_at(&self, position: u32) -> Option<(usize, (u32, u64))> {
         let rank = self.ranks.get(&position)?;
-        Some((rank.node, (rank.last.test, rank.last.iteration)))
+        Some((rank.node, rank.at()))
     }
 
     /// The longest that nobody got on in anything else than iterations.
@@ -426,7 +429,7 @@ impl Ranks {
         let long_ago = died.filter(|(_, (_, at))| now_ms.saturating_sub(*at) >= grace_ms);
         // The others may have been ended for it.
         let (rank, (struck_ms, _)) = long_ago.min_by_key(|(_, (_, noticed_ms))| *noticed_ms)?;
-        let (test, iteration) = self.front().max((rank.last.test, rank.last.iteration));
+        let (test, iteration) = self.front().max(rank.at());
         Some(Breakage {
             kind: FaultKind::RankDied,
             struck_ms,

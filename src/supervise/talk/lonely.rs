@@ -51,7 +51,7 @@ impl Lonely {
         self.seen = steps;
     }
 
-    /// Whether the ranks are to be ended, if a minute, say, is long.
+    /// Whether the ranks are to be ended, where `limit` is how long they may stand still with nothing heard.
     pub fn is_over(&self, now: Instant, limit: Duration) -> bool {
         now.duration_since(self.heard) >= limit
             && now.duration_since(self.moved) >= limit.max(LONGER_THAN_BEFORE * self.longest)

@@ -7,6 +7,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -217,6 +218,38 @@ impl Crew<'_> {
     }
 }
 
+/// The part of so many elements that is part `part` of `parts`: whole cache lines of words, so that threads do not share any.
+fn part_of(len: usize, part: usize, parts: usize) -> Range<usize> {
+    const LINE: usize = 16;
+    let each = len.div_ceil(parts).next_multiple_of(LINE);
+    (part * each).min(len)..((part + 1) * each).min(len)
+}
+
+impl Crew<'_> {
+    /// Calls `work` with parts of `0..len`, each on a thread of its own; with fewer where parts would be smaller than `worth`.
+    pub fn parts(&mut self, len: usize, worth: usize, work: impl Fn(Range<usize>) + Sync + Copy) {
+        let parts = (len / worth).clamp(1, self.size());
+        self.run(parts, move |part| work(part_of(len, part, parts)));
+    }
+
+    /// As [`Crew::parts`], of a slice: `work` is called with where a part begins, and the part.
+    pub fn cut<T: Send>(
+        &mut self,
+        all: &mut [T],
+        worth: usize,
+        work: impl Fn(usize, &mut [T]) + Sync + Copy,
+    ) {
+        let first = Shareable::new(all.as_mut_ptr());
+        self.parts(all.len(), worth, move |range| {
+            // SAFETY: parts lie within the slice, which is borrowed until all are done, and no two overlap.
+            let part = unsafe {
+                std::slice::from_raw_parts_mut(first.get().add(range.start), range.len())
+            };
+            work(range.start, part);
+        });
+    }
+}
+
 impl Drop for Crew<'_> {
     fn drop(&mut self) {
         if let Some(shared) = self.shared {
@@ -295,7 +328,37 @@ impl Pool {
 
     /// Runs `lead` with all threads as its crew, and nothing beside it.
     pub fn together<R>(&mut self, lead: impl FnOnce(&mut Crew) -> R) -> R {
-        self.spread(0, |_| (), self.workers.len(), lead, || ())
+        self.few(self.threads(), lead)
+    }
+
+    /// As [`Pool::together`], with so many threads at most.
+    pub fn few<R>(&mut self, threads: usize, lead: impl FnOnce(&mut Crew) -> R) -> R {
+        self.spread(0, |_| (), threads.saturating_sub(1), lead, || ())
+    }
+
+    /// Calls `work` with parts of `0..len`, of `each` but the last, on all threads as they come.
+    pub fn over(&mut self, len: usize, each: usize, work: impl Fn(Range<usize>) + Sync) {
+        self.run(len.div_ceil(each), |task| work(task * each..len.min((task + 1) * each)));
+    }
+
+    /// Calls `work` with each row of a matrix and its number, on all threads; a task has rows of `each` elements or so.
+    pub fn rows<T: Send>(
+        &mut self,
+        all: &mut [T],
+        row: usize,
+        each: usize,
+        work: impl Fn(usize, &mut [T]) + Sync,
+    ) {
+        let (len, first) = (all.len(), Shareable::new(all.as_mut_ptr()));
+        self.over(len.div_ceil(row.max(1)), (each / row.max(1)).max(1), |rows| {
+            for number in rows {
+                let (start, end) = (number * row, len.min((number + 1) * row));
+                // SAFETY: within the matrix, which is borrowed until all are done, and no two rows overlap.
+                let row =
+                    unsafe { std::slice::from_raw_parts_mut(first.get().add(start), end - start) };
+                work(number, row);
+            }
+        });
     }
 
     /// As [`Pool::run`], but the main thread first runs `lead`, with `mates` of the workers as its

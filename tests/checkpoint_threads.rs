@@ -24,6 +24,7 @@ use skt_hpl::memory::{Depot, Part, Store};
 use skt_hpl::params::{Mapping, Rng};
 use skt_hpl::parity::Code;
 use skt_hpl::parity::comm::threads::{Member, PeerDied, Post};
+use skt_hpl::threads::Pool;
 
 #[derive(Clone)]
 struct Job {
@@ -41,6 +42,8 @@ struct Job {
     lockstep: bool,
     /// What an iteration takes at least.
     pace: Duration,
+    /// Of each rank.
+    threads: usize,
     #[cfg(debug_assertions)]
     sabotage: Option<faults::Sabotage>,
 }
@@ -76,6 +79,7 @@ fn job(p: usize, q: usize, method: Method, losses: usize) -> Job {
         run: 1 << 64,
         lockstep: false,
         pace: Duration::ZERO,
+        threads: 1,
         #[cfg(debug_assertions)]
         sabotage: None,
     }
@@ -133,7 +137,8 @@ fn rank_main(job: &Job, run: u128, me: usize, world: ThreadWorld, groups: Arc<Po
     let (mut config, test) = setting(job, me);
     config.run = run;
     let ld = config.ld;
-    let started = Checkpointer::start(config, test, world, |_, _, place, members| {
+    let mut pool = Pool::new(job.threads);
+    let started = Checkpointer::start(config, test, world, &mut pool, |_, _, place, members| {
         Member::new(groups.clone(), members.to_vec(), place)
     });
     let mut started = match started {
@@ -184,7 +189,7 @@ fn rank_main(job: &Job, run: u128, me: usize, world: ThreadWorld, groups: Arc<Po
         if ck.due(k, false) {
             let state: Vec<u8> =
                 [k as u64, random, me as u64].iter().flat_map(|w| w.to_le_bytes()).collect();
-            let report = ck.save(k, a, &state);
+            let report = ck.save(k, a, &state, &mut pool);
             assert_eq!(report.boundary, k);
         }
     }
@@ -573,6 +578,45 @@ fn every_scope_and_method_restores_the_same_bits() {
     }
 }
 
+/// A matrix that is work for several threads: they copy, encode, digest, check and rebuild it, and no bit is another.
+#[test]
+fn threads_save_and_restore_the_same_bits_together() {
+    for (method, losses) in
+        [(Method::SelfCheckpoint, 1), (Method::SelfCheckpoint, 2), (Method::Double, 1)]
+    {
+        let (p, q) = if losses == 2 { (2, 3) } else { (2, 2) };
+        let mut base = job(p, q, method, losses);
+        base.group = (losses == 2).then_some(3);
+        base.layout = Layout { n: 1500, nb: 160, ..base.layout };
+        let truth = finished(with_job(&base, |job| launch(job, &[])));
+        base.threads = 3;
+        base.lockstep = true;
+        assert!(finished(with_job(&base, |job| launch(job, &[]))) == truth);
+        for point in [Point::Iteration, Point::EncodeBatch, Point::FlushHalf] {
+            with_job(&base, |job| {
+                assert!(struck(&launch(job, &[(1, point, 5)]), point));
+                lose(job, 1);
+                assert!(
+                    finished(launch(job, &[])) == truth,
+                    "{method:?} {losses} {}",
+                    point.name()
+                );
+            });
+        }
+        // A bit in the middle of what each thread looks at, and of its last row.
+        let size = 1500 / p * (1500_usize.div_ceil(q) + 3) * 8;
+        for part in (0..8).map(|eighth| size / 8 * eighth).chain([size - 4096]) {
+            with_job(&base, |job| {
+                launch(job, &[(1, Point::Iteration, 7)]);
+                assert!(job.depot.flip(0, Part::B, part / 8 * 8));
+                let ends = launch(job, &[]);
+                assert!(matches!(ends[0], End::Done(_, Some(6))), "{:?}", ends[0]);
+                assert!(finished(ends) == truth, "{method:?} {losses} {part}");
+            });
+        }
+    }
+}
+
 #[test]
 fn sums_restore_up_to_rounding() {
     for code in [Code::Sum, Code::Weighted] {
@@ -892,7 +936,8 @@ fn of_runs_that_begin_together_under_one_name_one_wins() {
                 config.run += if round % 2 == 1 { 0 } else { run as u128 };
                 let world = ThreadWorld::new(all, me, positions);
                 let started = catch_unwind(AssertUnwindSafe(|| {
-                    Checkpointer::start(config, test, world, |_, _, place, members| {
+                    let pool = &mut Pool::new(1);
+                    Checkpointer::start(config, test, world, pool, |_, _, place, members| {
                         Member::new(groups.clone(), members.to_vec(), place)
                     })
                 }));

@@ -30,9 +30,13 @@ pub struct Flags {
     #[arg(long, value_name = "TIMES", default_value = "5")]
     pub repeat: usize,
 
-    /// Only these parts, of: memory, save, restore, storage, storing, pipeline, run, scopes, codes, groups, layouts
+    /// Only these parts, of: memory, save, restore, threads, storage, storing, pipeline, run, scopes, codes, groups, layouts
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     pub only: Vec<Section>,
+
+    /// Threads of each of two ranks with which saves and restores are compared
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1,2")]
+    pub threads: Vec<usize>,
 
     /// Ranks up to which layouts are compared; those that are more than cores take turns
     #[arg(long, value_name = "COUNT", default_value = "16")]
@@ -67,6 +71,7 @@ pub enum Section {
     Memory,
     Save,
     Restore,
+    Threads,
     Storage,
     Storing,
     Pipeline,

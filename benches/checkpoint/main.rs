@@ -112,10 +112,11 @@ impl<'a> Conductor<'a> {
 
     fn measure(&mut self) -> Result<(), String> {
         type Part<'a> = fn(&mut Conductor<'a>) -> Result<(), String>;
-        let sections: [(Section, Part<'a>); 11] = [
+        let sections: [(Section, Part<'a>); 12] = [
             (Section::Memory, Self::memory),
             (Section::Save, Self::saves),
             (Section::Restore, Self::restores),
+            (Section::Threads, Self::threads),
             (Section::Storage, Self::storage),
             (Section::Storing, Self::storing),
             (Section::Pipeline, Self::pipeline),
@@ -141,6 +142,7 @@ impl<'a> Conductor<'a> {
             nb: self.flags.nb,
             p: grid.0,
             q: grid.1,
+            threads: 1,
             group: Some(group),
             scheme: XOR,
             encode: Encoding::Pipelined,
@@ -294,6 +296,32 @@ impl<'a> Conductor<'a> {
             "without fresh memory",
         ];
         self.report.table("A restore of one lost member, ms", &heads, rows);
+        Ok(())
+    }
+
+    /// Saves and restores of two ranks, by more and more threads of each. Where threads have cores of their own they are meant to
+    /// be faster; where they take turns, not slower.
+    fn threads(&mut self) -> Result<(), String> {
+        let mut rows = Vec::new();
+        for &threads in &self.flags.threads {
+            let spec = |work| Spec { threads, ..self.spec(self.flags.n, (1, 2), 2, work) };
+            let saves = self.launcher.probe(&spec(Work::Saves { rounds: self.flags.repeat }))?;
+            let restores =
+                self.launcher.probe(&spec(Work::Restores { rounds: self.flags.repeat }))?;
+            rows.push(vec![
+                threads.to_string(),
+                format!("{:.0}", mb(saves.matrix_bytes)),
+                ms(middle(&saves, |r| r.save_s)),
+                ms(middle(&saves, |r| r.encode_s)),
+                ms(middle(&saves, |r| r.flush_s)),
+                ms(middle(&restores, |r| r.restore_s)),
+                ms(middle(&restores, |r| r.restore_s - r.fresh_s)),
+            ]);
+            self.report.keep(&format!("saves by {threads} threads"), &saves);
+            self.report.keep(&format!("restores by {threads} threads"), &restores);
+        }
+        let heads = ["threads", "MB", "save", "encode", "flush", "restore", "without fresh memory"];
+        self.report.table("Saves and restores by the threads of two ranks, ms", &heads, rows);
         Ok(())
     }
 

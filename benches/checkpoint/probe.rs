@@ -7,6 +7,7 @@
 #[path = "storage.rs"]
 pub mod storage;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -21,6 +22,7 @@ use skt_hpl::comm::{Comm, Reduce, World};
 use skt_hpl::memory::{Depot, Part, Region, Store};
 use skt_hpl::params::{Mapping, Rng};
 use skt_hpl::storage::Sight;
+use skt_hpl::threads::Pool;
 
 /// Words in one message of the reference: as many as in one of the encoder's.
 const MESSAGE_WORDS: usize = 32 * 1024;
@@ -33,6 +35,8 @@ pub struct Spec {
     pub nb: usize,
     pub p: usize,
     pub q: usize,
+    /// Of each rank, pinned to none.
+    pub threads: usize,
     /// None: as the layout has them.
     pub group: Option<usize>,
     pub scheme: Scheme,
@@ -131,6 +135,7 @@ pub fn run(spec: &Spec) -> Result<(), String> {
 
 struct Probe<'a> {
     spec: &'a Spec,
+    pool: RefCell<Pool>,
     comm: &'a Comm,
     depot: Depot,
     layout: Layout,
@@ -145,7 +150,8 @@ impl<'a> Probe<'a> {
         let layout = spec.layout();
         let depot = Depot::new(Store::Posix, &spec.job).map_err(|e| e.to_string())?;
         let ld = layout.shape(comm.rank()).1.next_multiple_of(8);
-        Ok(Self { spec, comm, depot, layout, ld, run: new_run() })
+        let pool = RefCell::new(Pool::new(spec.threads));
+        Ok(Self { spec, pool, comm, depot, layout, ld, run: new_run() })
     }
 
     fn start(&self) -> Result<Protected, String> {
@@ -167,7 +173,8 @@ impl<'a> Probe<'a> {
         };
         let test = Test { index: 0, layout: self.layout, rng: Rng::Hpl, seed: 1, params_digest: 0 };
         let everybody = self.comm.split(Some(0), rank).expect("everybody is in the world");
-        Checkpointer::start(config, test, Positions::new(everybody), |world, number, place, _| {
+        let (world, pool) = (Positions::new(everybody), &mut *self.pool.borrow_mut());
+        Checkpointer::start(config, test, world, pool, |world, number, place, _| {
             Group::split(world, number, place)
         })
         .map_err(|e| e.to_string())
@@ -256,8 +263,10 @@ impl<'a> Probe<'a> {
     fn save_reported(&self, started: &mut Protected, boundary: usize) -> (SaveReport, Round) {
         let a = started.a.as_slice_f64_mut();
         let mut report = SaveReport::default();
-        let save_s =
-            self.timed(|| report = started.checkpointer.save(boundary, a, b"state of the probe"));
+        let pool = &mut *self.pool.borrow_mut();
+        let save_s = self.timed(|| {
+            report = started.checkpointer.save(boundary, a, b"state of the probe", pool);
+        });
         let left_s = self.timed(|| started.checkpointer.finish_save());
         let round = Round {
             save_s,

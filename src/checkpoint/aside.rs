@@ -19,15 +19,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::helper;
-use super::plan::{Corner, Encoding};
+use super::plan::Encoding;
 use super::protocol::{Method, Transitions};
 use super::save::Checkpointer;
-use super::saved::{Coding, Saved};
+use super::saved::{Coding, Saved, Since};
 use super::world::World;
 use crate::faults::{Point, Sabotage, hit, sabotaged};
 use crate::memory::header::{Doing, EpochId, Mark};
 use crate::parity::{GroupComm, Window};
 use crate::storage::writing::Flow;
+use crate::threads::Crew;
 
 /// What rank 0 says at a boundary, beside what level two has it say: everybody looks how the helpers do.
 pub(super) const ENCODED: u64 = 16;
@@ -83,23 +84,20 @@ impl Drop for Helper {
     }
 }
 
-/// What is new in an epoch: of the copy that it is written over, and of the epoch before.
-pub(super) struct Change {
-    pub(super) window: Window,
-    /// The epoch whose digests are at hand; None before the first.
-    pub(super) before: Option<u64>,
-    pub(super) corner: Corner,
-    pub(super) since: Window,
-}
-
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Whether saves leave the encoding to helpers.
     pub(super) fn has_helpers(&self) -> bool {
         self.encode == Encoding::Helper
     }
 
-    /// The copy of `epoch` is made: the rest of the save is a helper's.
-    pub(super) fn leave_to_helper(&mut self, epoch: EpochId, boundary: usize, change: Change) {
+    /// The copy of `epoch` is made: the rest of the save is a helper's. `window`: what is new of the copy that it was written
+    /// over; `since`: of the epoch before.
+    pub(super) fn leave_to_helper(
+        &mut self,
+        epoch: EpochId,
+        boundary: usize,
+        (window, since): (Window, Since),
+    ) {
         let position = self.position();
         hit(Point::EncodeLeft, position);
         let stores = self.level2.as_mut().is_some_and(|level2| {
@@ -110,16 +108,15 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let mut saved = self.holding.lend();
         let (coder, how) = (self.coder, self.encode.how());
         let helper = Helper::start(move |flow| {
-            let Change { window, before, corner, since } = change;
-            let parity_rows = coder.stripes.parity_rows(since.rows);
-            let mut digests = saved.digests(before, corner, parity_rows, since.width);
             let coding = Coding { coder, how, window };
-            saved.encode(&*group, coding, epoch.epoch, None, &mut digests, || {
+            // One thread: the others compute.
+            let crew = &mut Crew::alone();
+            saved.encode(&*group, coding, (epoch.epoch, since), None, crew, || {
                 // Nobody gives it up: the others' helpers need this one's rows.
                 let _ = flow.went_on(1);
                 hit(Point::EncodeBatch, position);
             });
-            let root = saved.seal_digests(epoch.epoch, digests);
+            let root = saved.seal(epoch.epoch);
             hit(Point::EncodeEnd, position);
             Encoded { saved, root }
         });

@@ -14,12 +14,14 @@ use std::time::Instant;
 use super::level2::{Alone, Awaited, Place};
 use super::protocol::Transitions;
 use super::save::{Checkpointer, SaveReport, words};
+use super::saved::Since;
 use super::world::World;
 use crate::faults::{Point, hit};
 use crate::memory::header::{Doing, EpochId, Mark};
 use crate::parity::GroupComm;
 use crate::storage::About;
 use crate::storage::writing::Over;
+use crate::threads::Pool;
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Brings the frozen matrix to storage. Where that comes to nothing, which is told, the run goes on and the epoch before
@@ -29,6 +31,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         boundary: usize,
         a: &mut [f64],
         state: &[u8],
+        pool: &mut Pool,
     ) -> SaveReport {
         let begin = Instant::now();
         let position = self.position();
@@ -41,7 +44,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let next = EpochId { epoch: alone.tried, made };
         let mut report = SaveReport { epoch: next.epoch, boundary, ..SaveReport::default() };
 
-        let root = self.describe(next.epoch, boundary, a, state, &mut report);
+        let root = self.describe((next.epoch, boundary), a, state, &mut report, pool);
         hit(Point::EncodeEnd, position);
 
         let writing = Instant::now();
@@ -119,11 +122,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Brings small state, checksum and digests up to the frozen matrix; the digest over all of it.
     fn describe(
         &mut self,
-        epoch: u64,
-        boundary: usize,
+        (epoch, boundary): (u64, usize),
         a: &mut [u64],
         state: &[u8],
         report: &mut SaveReport,
+        pool: &mut Pool,
     ) -> u64 {
         let position = self.position();
         self.holding.saved().write_state(epoch, state);
@@ -131,16 +134,16 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let encoding = Instant::now();
         let known = self.copies[0].take();
         let (corner, window) = self.reach(known);
-        let parity_rows = self.coder.stripes.parity_rows(window.rows);
-        let mut digests =
-            self.holding.saved().digests(known.map(|_| epoch), corner, parity_rows, window.width);
+        // There is one place for digests: what is there is of the epoch before.
+        let parity = self.parity_of(window);
+        let since = Since { before: known.map(|_| epoch), corner, parity };
         match self.scheme.losses {
-            0 => digests.see_data(a),
-            _ => self.encode(epoch, a, window, &mut digests),
+            0 => self.holding.saved().digest_data(epoch, a, since, pool),
+            _ => self.encode((epoch, since), a, window, pool),
         }
         report.encode_s = encoding.elapsed().as_secs_f64();
         let digesting = Instant::now();
-        let root = self.holding.saved().seal_digests(epoch, digests);
+        let root = self.holding.saved().seal(epoch);
         report.digest_s = digesting.elapsed().as_secs_f64();
         self.copies[0] = Some(boundary);
         root

@@ -27,9 +27,10 @@ use crate::memory::header::Doing;
 use crate::parity::code::bytes_mut;
 use crate::parity::digest::digest;
 use crate::parity::exchange::Coder;
-use crate::parity::{GroupComm, Share, Stripes, Window};
+use crate::parity::{GroupComm, Hands, Share, Stripes, Window, hands};
 use crate::storage::reading::Source;
 use crate::storage::{About, Sight};
+use crate::threads::{Crew, Pool};
 
 /// What a position's file must hold.
 #[derive(Clone, Copy)]
@@ -310,19 +311,25 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         way: Way,
         a: &mut Region,
         make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
+        pool: &mut Pool,
     ) -> Result<Fetched, String> {
         let me = self.position();
         self.tick(Doing::Recovering, about.boundary as usize);
         hit(Point::FetchBegin, me);
         let fetched = match way {
             Way::Shared => self.read_own(storage, about, a)?,
-            Way::Apart(apart) => self.bring_together((storage, about), apart, a, make_group)?,
+            Way::Apart(apart) => {
+                self.bring_together((storage, about), apart, a, make_group, pool)?
+            }
         };
         hit(Point::FetchEnd, me);
         match self.scheme.method {
             // Where it came from is whole.
             Method::Disk => self.adopt(about),
-            _ => drop(self.save(about.boundary as usize, a.as_slice_f64_mut(), &fetched.state)),
+            _ => {
+                let boundary = about.boundary as usize;
+                self.save(boundary, a.as_slice_f64_mut(), &fetched.state, pool);
+            }
         }
         Ok(fetched)
     }
@@ -357,6 +364,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         mut apart: Apart,
         a: &mut Region,
         make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
+        pool: &mut Pool,
     ) -> Result<Fetched, String> {
         let me = self.position();
         let (ld, state_bytes) = (self.holding.buffers.ld, self.header.id.state_bytes as usize);
@@ -422,8 +430,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 };
                 let whole = self.layout.window(&members, 0, Scope::Whole);
                 let counted = "recall() counted the losses of every group";
-                let done =
-                    coder.rebuild(&comm, &mut matrix, whole, &group.lost, |_, _| {}, between);
+                let done = pool.few(hands::MOST, |crew| {
+                    let hands = Hands { crew, seen: None };
+                    coder.rebuild(&comm, &mut matrix, whole, &group.lost, hands, between)
+                });
                 assert!(done, "{counted}");
                 let mut small = Share {
                     data: &mut state,
@@ -435,7 +445,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 };
                 let window = Window { rows: then.state_rows, width: STATE_ROW_WORDS };
                 let coder = coder.suited(true);
-                let done = coder.rebuild(&comm, &mut small, window, &group.lost, |_, _| {}, || {});
+                let hands = Hands { crew: &mut Crew::alone(), seen: None };
+                let done = coder.rebuild(&comm, &mut small, window, &group.lost, hands, || {});
                 assert!(done, "{counted}");
             }
             // Between the rows of what the first save writes there may be words that it does not write.

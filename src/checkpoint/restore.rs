@@ -3,17 +3,70 @@
 //! `start` calls it on every rank with the same decision. Between any two headers that are written here stands a barrier or
 //! a crash point; `protocol` says why the order is this one.
 
-use super::plan::{Corner, Scope};
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::plan::{Buffers, Corner, Scope};
 use super::protocol::{Method, Recovery, Transitions, is_settled};
 use super::save::Checkpointer;
+use super::saved::{Rows, Since};
 use super::terms::{Restored, StartError};
 use super::world::{NOTHING, World};
 use crate::faults::{Point, hit};
 use crate::memory::Region;
 use crate::memory::header::{Doing, Mark};
 use crate::parity::stripes::Role;
-use crate::parity::{GroupComm, Share};
+use crate::parity::{GroupComm, Hands, Share, hands};
 use crate::pulse;
+use crate::threads::{Pool, Shareable};
+
+/// The workspace while it takes rows that the group reads or writes of the committed copy.
+struct Taken<'a> {
+    a: Shareable<u64>,
+    borrowed: PhantomData<&'a mut [u64]>,
+    buffers: Buffers,
+    /// How many columns it has of each row. A row may be told of again, but not before all of it was.
+    columns: Vec<AtomicUsize>,
+}
+
+impl<'a> Taken<'a> {
+    fn new(a: &'a mut [u64], buffers: Buffers) -> Self {
+        assert_eq!(a.len(), buffers.data_words());
+        let columns = (0..buffers.rows).map(|_| AtomicUsize::new(0)).collect();
+        Self { a: Shareable::new(a.as_mut_ptr()), borrowed: PhantomData, buffers, columns }
+    }
+
+    /// Takes columns of a row of data that is new to it.
+    ///
+    /// # Safety
+    /// Of threads that call this at a time each comes with other columns.
+    unsafe fn see(&self, share: &Share, role: Role, columns: Range<usize>) {
+        let Role::Data(row) = role else { return };
+        let Some(row) = self.buffers.rows.checked_sub(row + 1) else { return };
+        let has = &self.columns[row];
+        if has.load(Ordering::Relaxed) == self.buffers.cols {
+            return;
+        }
+        let all = self.buffers.row(row);
+        let range = all.start + columns.start..all.start + columns.end;
+        assert!(range.end <= all.end, "more columns than there are");
+        // SAFETY: within the workspace, which is borrowed as long as this lives; nobody else has these columns of it.
+        let own =
+            unsafe { std::slice::from_raw_parts_mut(self.a.get().add(range.start), columns.len()) };
+        own.copy_from_slice(&share.data[range]);
+        has.fetch_add(columns.len(), Ordering::Relaxed);
+    }
+
+    /// The workspace, and which of its rows it has.
+    fn end(self) -> (&'a mut [u64], Vec<bool>) {
+        let Buffers { cols, .. } = self.buffers;
+        let has = self.columns.into_iter().map(|has| has.into_inner() == cols).collect();
+        // SAFETY: what this was made of, and borrowed as long; nobody writes any more.
+        let a = unsafe { std::slice::from_raw_parts_mut(self.a.get(), self.buffers.data_words()) };
+        (a, has)
+    }
+}
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Brings the matrix back to the epoch of `recovery`, which was taken at `mark`. `known`: what this position, if it is lost,
@@ -24,6 +77,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         mark: Mark,
         known: Option<u64>,
         a: &mut Region,
+        pool: &mut Pool,
     ) -> Result<Restored, StartError> {
         let mut wrong = String::new();
         let me = self.position();
@@ -39,9 +93,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if recovery.finish.contains(&me) {
             if self.scheme.method == Method::SelfCheckpoint {
                 let whole = Corner { row: 0, col: 0 };
-                self.holding.saved().copy_in(target.epoch, &a.words()[..words], whole, || {
-                    hit(Point::FinishHalf, me)
-                });
+                let half = || hit(Point::FinishHalf, me);
+                let a = &a.words()[..words];
+                self.holding.saved().copy_in(target.epoch, a, whole, pool, half);
             }
             self.header.base = self.header.seal;
             hit(Point::FinishEnd, me);
@@ -55,7 +109,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
         // The workspace is void from here on, whatever it held: rows that the group reads or writes of the
         // committed copy go into it while they are in the cache.
-        let mut taken = vec![false; self.holding.buffers.rows];
+        let buffers = self.holding.buffers;
+        let a = &mut a.words_mut()[..words];
+        let taken = Taken::new(a, buffers);
         let lost_members: Vec<usize> = members
             .iter()
             .enumerate()
@@ -67,37 +123,38 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let whole = self.layout.window(&members, 0, Scope::Whole);
             let state_window = self.holding.saved().state_window();
             let (coder, group) = (self.coder, &self.group);
-            let buffers = self.holding.buffers;
-            let all = Corner { row: 0, col: 0 };
-            let mut digests = lost.then(|| {
-                self.holding.saved().digests(None, all, buffers.parity_rows, buffers.pitch)
+            let corner = Corner { row: 0, col: 0 };
+            let all = Since { before: None, corner, parity: self.parity_of(whole) };
+            let (saved, since) = (self.holding.saved(), lost.then_some(all));
+            pool.few(hands::MOST, |crew| {
+                saved.with_shares(target.epoch, None, since, |share, rows| {
+                    let between = || {
+                        pulse::beat();
+                        hit(Point::RebuildBatch, me)
+                    };
+                    let possible = match rows {
+                        Rows::Matrix(digests) => {
+                            let see = |share: &Share, role, columns: Range<usize>| {
+                                if let Some(digests) = digests {
+                                    digests.see(share, role, columns.clone());
+                                }
+                                // SAFETY: the code tells of each column once at a time.
+                                unsafe { taken.see(share, role, columns) }
+                            };
+                            let hands = Hands { crew, seen: Some(&see) };
+                            coder.rebuild(group, share, whole, &lost_members, hands, between)
+                        }
+                        Rows::State => {
+                            let hands = Hands { crew, seen: None };
+                            let coder = coder.suited(true);
+                            coder.rebuild(group, share, state_window, &lost_members, hands, between)
+                        }
+                    };
+                    assert!(possible, "decide() counted the losses of every group");
+                })
             });
-            self.holding.saved().with_shares(target.epoch, None, |share, is_state| {
-                let coder = coder.suited(is_state);
-                let window = if is_state { state_window } else { whole };
-                let see = |share: &Share, role| {
-                    if is_state {
-                        return;
-                    }
-                    if let Some(digests) = &mut digests {
-                        digests.see(share, role);
-                    }
-                    if let Role::Data(row) = role
-                        && let Some(row) = buffers.rows.checked_sub(row + 1)
-                        && !std::mem::replace(&mut taken[row], true)
-                    {
-                        let range = buffers.row(row);
-                        a.words_mut()[range.clone()].copy_from_slice(&share.data[range]);
-                    }
-                };
-                let possible = coder.rebuild(group, share, window, &lost_members, see, || {
-                    pulse::beat();
-                    hit(Point::RebuildBatch, me)
-                });
-                assert!(possible, "decide() counted the losses of every group");
-            });
-            if let Some(digests) = digests {
-                let root = self.holding.saved().seal_digests(target.epoch, digests);
+            if lost {
+                let root = self.holding.saved().seal(target.epoch);
                 hit(Point::RebuildEnd, me);
                 // Sums of real numbers come back only up to rounding.
                 if self.scheme.code.exact() && known.is_some_and(|known| known != root) {
@@ -128,8 +185,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             return Err(StartError::NotWhole { epoch: target.epoch, why });
         }
         hit(Point::AgreedAgain, me);
-        let rest = &mut a.words_mut()[..words];
-        self.holding.saved().copy_out(target.epoch, rest, &taken, || hit(Point::RestoreHalf, me));
+        let (a, taken) = taken.end();
+        let half = || hit(Point::RestoreHalf, me);
+        self.holding.saved().copy_out(target.epoch, a, &taken, pool, half);
         self.copies = [None; 2];
         self.copies[(target.epoch % 2) as usize] = Some(mark.boundary as usize);
         let state = self.holding.saved().read_state(target.epoch);

@@ -5,13 +5,13 @@
 
 use std::time::Instant;
 
-use super::aside::{Change, Unfinished};
+use super::aside::Unfinished;
 use super::holding::{Holding, Renamed};
 use super::lease::Lease;
 use super::level2::{AT_ONCE, Level2, SAVE, STORE};
 use super::plan::{Corner, Encoding, Layout, Scheme, Scope};
 use super::protocol::{Method, Transitions};
-use super::saved::{Coding, Digests, Reach};
+use super::saved::{Coding, Reach, Since};
 use super::when::Scheduler;
 use super::world::World;
 use crate::faults::{Point, Sabotage, hit, sabotaged};
@@ -19,8 +19,9 @@ use crate::memory::header::{Doing, Header, Mark};
 use crate::memory::ledger::Entry;
 use crate::memory::{Depot, Hold};
 use crate::parity::exchange::Coder;
-use crate::parity::{GroupComm, Window};
+use crate::parity::{GroupComm, Window, hands};
 use crate::pulse;
+use crate::threads::Pool;
 
 /// What one save did and where its time went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -173,18 +174,29 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         )
     }
 
+    /// The rows and columns of a checksum that are made of a window.
+    pub(super) fn parity_of(&self, window: Window) -> Reach {
+        Reach { rows: self.coder.stripes.parity_rows(window.rows), width: window.width }
+    }
+
     pub(super) fn publish(&mut self) {
         self.holding.head.write(&self.header);
     }
 
     /// Makes boundary `boundary` the checkpoint. `a` is the local matrix, frozen; `state` what else
-    /// is needed to resume. Every rank calls this at the same boundary.
+    /// is needed to resume. Every rank calls this at the same boundary; all threads of its `pool` work.
     ///
     /// # Panics
     /// If `state` is longer than `Config::state_bytes`, or `a` is not the matrix handed out at the start.
-    pub fn save(&mut self, boundary: usize, a: &mut [f64], state: &[u8]) -> SaveReport {
+    pub fn save(
+        &mut self,
+        boundary: usize,
+        a: &mut [f64],
+        state: &[u8],
+        pool: &mut Pool,
+    ) -> SaveReport {
         if self.scheme.method == Method::Disk {
-            return self.save_on_disk(boundary, a, state);
+            return self.save_on_disk(boundary, a, state, pool);
         }
         let begin = Instant::now();
         let position = self.position();
@@ -217,47 +229,38 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 // The place of the last checksum but one lacks what only the last save encoded.
                 let held = self.copies[(epoch % 2) as usize].take();
                 let stale = self.reach(held).1;
-                let rows = |window: Window| Reach {
-                    rows: self.coder.stripes.parity_rows(window.rows),
-                    width: window.width,
-                };
-                self.holding.saved().carry_checksum(epoch, rows(stale), rows(window));
+                let (stale, coming) = (self.parity_of(stale), self.parity_of(window));
+                self.holding.saved().carry_checksum(epoch, stale, coming, pool);
             }
             Method::Double => {
                 self.copies[(epoch % 2) as usize] = None;
-                self.holding.saved().copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
+                let half = || hit(Point::FlushHalf, position);
+                self.holding.saved().copy_in(epoch, a, corner, pool, half);
                 hit(Point::FlushData, position);
             }
             Method::Single => {
                 self.header.claim = self.header.claim.overwriting();
                 self.publish();
-                self.holding.saved().copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
+                let half = || hit(Point::FlushHalf, position);
+                self.holding.saved().copy_in(epoch, a, corner, pool, half);
                 hit(Point::FlushData, position);
             }
             Method::Disk => unreachable!("it has saves of its own"),
         }
         report.copy_s += copied.elapsed().as_secs_f64();
 
+        let since = Since { before: base, corner: new_corner, parity: self.parity_of(new_window) };
         if self.has_helpers() {
-            let (before, corner, since) = (base, new_corner, new_window);
-            self.leave_to_helper(next, boundary, Change { window, before, corner, since });
+            self.leave_to_helper(next, boundary, (window, since));
             self.account(begin, copy_boundary, &mut report);
             return report;
         }
 
-        // Digests are taken of rows as the code comes by: reading them once more from memory would
-        // cost as much as encoding.
-        let mut digests = self.holding.saved().digests(
-            base,
-            new_corner,
-            self.coder.stripes.parity_rows(new_window.rows),
-            new_window.width,
-        );
         let encoding = Instant::now();
-        self.encode(epoch, a, window, &mut digests);
+        self.encode((epoch, since), a, window, pool);
         report.encode_s = encoding.elapsed().as_secs_f64();
         let digesting = Instant::now();
-        let root = self.holding.saved().seal_digests(epoch, digests);
+        let root = self.holding.saved().seal(epoch);
         report.digest_s = digesting.elapsed().as_secs_f64();
         hit(Point::EncodeEnd, position);
 
@@ -275,7 +278,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
         let copied = Instant::now();
         if self.scheme.method == Method::SelfCheckpoint {
-            self.holding.saved().copy_in(epoch, a, corner, || hit(Point::FlushHalf, position));
+            let half = || hit(Point::FlushHalf, position);
+            self.holding.saved().copy_in(epoch, a, corner, pool, half);
             hit(Point::FlushData, position);
         }
         report.copy_s += copied.elapsed().as_secs_f64();
@@ -308,20 +312,22 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.scheduler.saved(report.boundary, now, seconds, bytes as f64);
     }
 
-    /// Encodes the checksum of `epoch` from the frozen matrix, and takes the digests of what comes by.
+    /// Encodes the checksum of an epoch from the frozen matrix, and takes the digests of what comes by.
     pub(super) fn encode(
         &mut self,
-        epoch: u64,
+        epoch: (u64, Since),
         a: &mut [u64],
         window: Window,
-        digests: &mut Digests,
+        pool: &mut Pool,
     ) {
         let position = self.position();
         let coding = Coding { coder: self.coder, how: self.encode.how(), window };
-        let group = &self.group;
-        self.holding.saved().encode(group, coding, epoch, Some(a), digests, || {
-            pulse::beat();
-            hit(Point::EncodeBatch, position);
+        let (saved, group) = (self.holding.saved(), &self.group);
+        pool.few(hands::MOST, |crew| {
+            saved.encode(group, coding, epoch, Some(a), crew, || {
+                pulse::beat();
+                hit(Point::EncodeBatch, position);
+            })
         });
     }
 

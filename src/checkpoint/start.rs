@@ -25,6 +25,7 @@ use crate::memory::{Depot, Hold, MemoryError, Part, Region};
 use crate::parity::GroupComm;
 use crate::parity::exchange::Coder;
 use crate::storage::{About, Sight};
+use crate::threads::Pool;
 
 /// Faults that are armed reach this job's memory.
 fn arm(depot: &Depot) {
@@ -209,6 +210,7 @@ fn agree<W: World>(
     (memory, early): (&mut Memory, &mut Early),
     offers: &mut Offers,
     told: bool,
+    pool: &mut Pool,
 ) -> Result<Agreed, StartError> {
     let me = world.rank();
     let in_place = config.storage.as_ref().is_some_and(|storage| storage.in_place);
@@ -238,7 +240,7 @@ fn agree<W: World>(
         };
         let sound = match known.header(me) {
             Some(header) if !recovery.lost.contains(&me) => {
-                memory.sound(config, test, header, &recovery, me)
+                memory.sound(config, test, header, &recovery, me, pool)
             }
             _ => {
                 // Whoever lost all of it needs memory anew whatever the others find out about theirs.
@@ -298,11 +300,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Begins a test: takes this position's memory, agrees with the others on what it is worth, and
     /// restores or starts fresh. `world` has one rank for each position, in order of positions.
     /// `make_group` gets (group number, own place, member positions) and is called on all ranks at once: MPI splits its
-    /// communicator there.
+    /// communicator there. What there is to check, to copy and to rebuild all threads of the `pool` do.
     pub fn start(
         config: Config,
         test: Test,
         world: W,
+        pool: &mut Pool,
         make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
     ) -> Result<Started<W, G>, StartError> {
         let begin = Instant::now();
@@ -333,7 +336,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let mut offers = Offers::of(&world, &config);
         let taking = (&mut memory, &mut early);
         let asked = (&config, &test, &setup);
-        let agreed = agree(&world, asked, &mut known, taking, &mut offers, told)?;
+        let agreed = agree(&world, asked, &mut known, taking, &mut offers, told, pool)?;
         hit(Point::Agreed, me);
         if matches!(agreed, Agreed::Nothing) && config.restart == Restart::Require {
             return Err(StartError::Nothing { job: config.depot.job().into() });
@@ -420,7 +423,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let origin = match agreed {
             Agreed::Storage(about, way) => {
                 let asked = (&config, &test);
-                let fetched = this.fetch_any(asked, (about, way), offers, &mut a, &make_group);
+                let best = (about, way);
+                let fetched = this.fetch_any(asked, best, offers, &mut a, &make_group, pool);
                 let (about, Fetched { state, rebuilt, wrong }) = fetched?;
                 read = Some(about.clone());
                 Origin::Restored(Restored {
@@ -442,7 +446,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 let mark = known.mark(&recovery);
                 // What the position says it held, though it could not be used: the rebuilt must be that.
                 let held = known.root_once_held(me, &recovery).filter(|_| kept.is_none());
-                let mut restored = this.recover(&recovery, mark, held, &mut a)?;
+                let mut restored = this.recover(&recovery, mark, held, &mut a, pool)?;
                 restored.crowded = crowded;
                 restored.damaged = known.unusable();
                 Origin::Restored(restored)
@@ -469,12 +473,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         mut offers: Offers,
         a: &mut Region,
         make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
+        pool: &mut Pool,
     ) -> Result<(About, Fetched), StartError> {
         let storage = config.storage.as_ref().expect("an epoch there was chosen");
         let disk = config.scheme.method == Method::Disk;
         let mut best = Some(best);
         while let Some((about, way)) = best.take() {
-            match self.fetch((storage, &about), way, a, &make_group) {
+            match self.fetch((storage, &about), way, a, &make_group, pool) {
                 Ok(fetched) => return Ok((about, fetched)),
                 Err(trouble) => offers.unusable.push(trouble),
             }

@@ -9,6 +9,7 @@ use super::protocol::{Method, Recovery};
 use super::terms::{Config, Test};
 use crate::memory::header::{Head, Header, Mark};
 use crate::memory::{Depot, Hold, MemoryError, Region};
+use crate::threads::Pool;
 
 /// Where the recovery's epoch was taken, by a header that has it.
 pub(super) fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
@@ -117,6 +118,7 @@ impl Memory {
         header: &Header,
         recovery: &Recovery,
         me: usize,
+        pool: &mut Pool,
     ) -> Result<(), String> {
         if let Memory::Closed(head) = self {
             let members: Vec<usize> = header.id.members.iter().map(|&m| m as usize).collect();
@@ -139,7 +141,7 @@ impl Memory {
         let words = holding.buffers.data_words();
         let workspace =
             (finish && config.scheme.method == Method::SelfCheckpoint).then(|| &a.words()[..words]);
-        match holding.saved().verify(epoch, mark.root, workspace) {
+        match holding.saved().verify(epoch, mark.root, workspace, pool) {
             true => Ok(()),
             false => Err(format!("its memory of epoch {epoch} is not what its header says")),
         }

@@ -662,7 +662,7 @@ impl Job<'_> {
                 let test = (number, self.run.tests[number]);
                 let everybody =
                     everybody.expect("who has a position beside the grid is one of them");
-                let kept = guardian.keep(params, test, everybody, &mut watcher);
+                let kept = guardian.keep(params, test, everybody, pool, &mut watcher);
                 kept.map(|()| None).map_err(Trouble::Ended)
             }
             (None, _) => Ok(None),

@@ -3,6 +3,8 @@
 //! The pipeline calls an [`Observer`] at every step; `cli` has one for each way to run a test. So nothing here needs to know of
 //! checkpoints, agents or tables.
 
+use crate::threads::Pool;
+
 /// Whether to go on from a boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Halt {
@@ -32,9 +34,9 @@ pub trait Observer {
         false
     }
 
-    /// Boundary `k` has been reached cleanly; `a` is the whole local matrix.
-    fn boundary(&mut self, k: usize, a: *mut f64) -> Halt {
-        let _ = (k, a);
+    /// Boundary `k` has been reached cleanly; `a` is the whole local matrix. The threads have nothing else to do.
+    fn boundary(&mut self, k: usize, a: *mut f64, pool: &mut Pool) -> Halt {
+        let _ = (k, a, pool);
         Halt::GoOn
     }
 

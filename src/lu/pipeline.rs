@@ -42,7 +42,7 @@ pub unsafe fn factorise<O: Observer>(
             debug_assert!(!run.is_early(), "no panel is factored across a drain");
             run.finish_broadcasts();
             let before = run.clock.enter(Part::Save);
-            let halt = run.observer.boundary(k, a);
+            let halt = run.observer.boundary(k, a, run.pool);
             run.clock.enter(before);
             if halt == Halt::Stop {
                 return Halt::Stop;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::code::Code;
 use super::comm::GroupComm;
+use super::hands::{Hands, Lines};
 use super::plan::{self, Combine};
 use super::share::{Share, Window};
 use super::stripes::{Role, Spread, Stripes};
@@ -28,7 +29,7 @@ pub enum Encode {
 type Range = std::ops::Range<usize>;
 
 /// Words in one message: fits a second-level cache twice, and is long enough for bandwidth.
-const SEGMENT_WORDS: usize = 32 * 1024;
+pub const SEGMENT_WORDS: usize = 32 * 1024;
 
 /// One group's coding: what all members agree on.
 #[derive(Clone, Copy, Debug)]
@@ -100,64 +101,26 @@ impl Coder {
         }
     }
 
+    fn lines(&self, segment: &Segment) -> Lines {
+        let Range { start: first, end } = segment.cycles;
+        Lines { stripes: self.stripes, first, cycles: end - first, width: segment.width }
+    }
+
     /// Puts this member's weighted rows into `buffer`, replacing or adding to what it holds, and tells of those of data.
     fn contribute(
         &self,
         share: &Share,
         me: usize,
         segment: &Segment,
-        (buffer, mut replace): (&mut [u64], bool),
-        seen: &mut impl FnMut(&Share, Role),
+        buffer: (&mut [u64], bool),
+        hands: &mut Hands,
     ) {
-        let width = segment.width;
-        for &(within, weight) in &segment.combine.terms[me] {
-            for (cycle, line) in segment.cycles.clone().zip(buffer.chunks_exact_mut(width)) {
-                let row = share.row(self.stripes.of_cycle(within, cycle), width);
-                // Short members are padded at the front.
-                let (front, back) = line.split_at_mut(width - row.len());
-                if replace {
-                    front.fill(0);
-                    weight.set(row, back);
-                } else {
-                    weight.add(row, back);
-                }
-            }
-            replace = false;
-        }
-        if replace {
-            buffer.fill(0);
-        }
-        for &(within, _) in segment.combine.terms[me].iter().filter(|_| segment.tells) {
+        let (terms, lines) = (&segment.combine.terms[me], self.lines(segment));
+        hands.add(share, lines, terms, buffer);
+        for &(within, _) in terms.iter().filter(|_| segment.tells) {
             if matches!(within, Role::Data(_)) {
-                self.show(share, (within, &segment.cycles), seen);
+                hands.show(share, lines, within);
             }
-        }
-    }
-
-    /// Takes the finished combination as this member's own rows.
-    fn deliver(
-        &self,
-        share: &mut Share,
-        (within, cycles): (Role, &Range),
-        (buffer, width): (&[u64], usize),
-        seen: &mut impl FnMut(&Share, Role),
-    ) {
-        for (cycle, line) in cycles.clone().zip(buffer.chunks_exact(width)) {
-            let row = share.row_mut(self.stripes.of_cycle(within, cycle), width);
-            row.copy_from_slice(&line[width - row.len()..]);
-        }
-        self.show(share, (within, cycles), seen);
-    }
-
-    /// Tells of these rows of this member's, while they are in the cache.
-    fn show(
-        &self,
-        share: &Share,
-        (within, cycles): (Role, &Range),
-        seen: &mut impl FnMut(&Share, Role),
-    ) {
-        for cycle in cycles.clone() {
-            seen(share, self.stripes.of_cycle(within, cycle));
         }
     }
 
@@ -172,17 +135,16 @@ impl Coder {
         (0..cycles).step_by(step).map(move |start| start..(start + step).min(cycles))
     }
 
-    /// Computes every member's parity rows for the window. `seen` is told once of each data row that
-    /// was read and of each parity row that was written (rows that this member is too short for
-    /// included): whoever wants to look at them too finds them in the cache. `between` is called after each batch of
-    /// rows, for crash points and heartbeats.
+    /// Computes every member's parity rows for the window. `hands.seen` is told once of each data row that
+    /// was read and of each parity row that was written, in parts: whoever wants to look at them too finds them in the cache.
+    /// `between` is called after each batch of rows, for crash points and heartbeats.
     pub fn encode<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
         how: Encode,
         share: &mut Share,
         window: Window,
-        mut seen: impl FnMut(&Share, Role),
+        mut hands: Hands,
         mut between: impl FnMut(),
     ) {
         if window.width == 0 || window.rows == 0 {
@@ -216,7 +178,7 @@ impl Coder {
                 };
                 let segments: Vec<Segment> = ranges.iter().map(segment).collect();
                 let way = Chain { members: &members, segments: &segments };
-                self.along(comm, share, &way, &mut scratch, &mut seen, &mut between);
+                self.along(comm, share, &way, &mut scratch, &mut hands, &mut between);
             }
             return;
         }
@@ -237,18 +199,18 @@ impl Coder {
         };
         let (mut number, mut now) = (0, round(0));
         if let (Encode::Pipelined, Some(first)) = (how, &now) {
-            self.begin(share, me, first, scratch.going, &mut seen);
+            self.begin(share, me, first, scratch.going, &mut hands);
         }
         while let Some(this) = now {
             let next = round(number + 1);
             match how {
                 Encode::Pipelined => {
-                    self.ring(comm, share, &this, next.as_ref(), &mut scratch, &mut seen);
+                    self.ring(comm, share, &this, next.as_ref(), &mut scratch, &mut hands);
                 }
-                Encode::Reduce => self.reduce(comm, share, &this, &mut scratch, &mut seen),
+                Encode::Reduce => self.reduce(comm, share, &this, &mut scratch, &mut hands),
             }
             if passes_on && this.parity + 1 == losses {
-                self.pass_on(comm, share, &this.segments[me], &mut scratch, &mut seen);
+                self.pass_on(comm, share, &this.segments[me], &mut scratch, &mut hands);
             }
             between();
             (number, now) = (number + 1, next);
@@ -262,11 +224,11 @@ impl Coder {
         me: usize,
         round: &Round,
         buffer: &mut [u64],
-        seen: &mut impl FnMut(&Share, Role),
+        hands: &mut Hands,
     ) {
         let batch = &round.segments;
         let first = &batch[(me + batch.len() - 1) % batch.len()];
-        self.contribute(share, me, first, (&mut buffer[..first.words()], true), seen);
+        self.contribute(share, me, first, (&mut buffer[..first.words()], true), hands);
     }
 
     /// All members' combinations at once, each arriving at its own target after G - 1 steps. Begins with
@@ -278,7 +240,7 @@ impl Coder {
         round: &Round,
         next: Option<&Round>,
         scratch: &mut Scratch,
-        seen: &mut impl FnMut(&Share, Role),
+        hands: &mut Hands,
     ) {
         let (size, me) = (comm.size(), comm.rank());
         let (to, from) = ((me + 1) % size, (me + size - 1) % size);
@@ -288,7 +250,7 @@ impl Coder {
             let (going, coming) = (&scratch.going[..words], &mut scratch.coming[..words]);
             comm.sendrecv(Some((going, to)), Some((coming, from)));
             let passing = segment(me + 2 * size - 2 - step);
-            self.contribute(share, me, passing, (coming, false), seen);
+            self.contribute(share, me, passing, (coming, false), hands);
             std::mem::swap(&mut scratch.going, &mut scratch.coming);
         }
         // What arrives last lacks this member's own row at most. Where there is none it is complete, and rows that
@@ -303,19 +265,18 @@ impl Coder {
         };
         comm.sendrecv_while(Some((&scratch.going[..words], to)), Some((into, from)), &mut || {
             if let Some(next) = next {
-                self.begin(share, me, next, scratch.ahead, seen);
+                self.begin(share, me, next, scratch.ahead, hands);
             }
         });
         share.parity = parity;
         match (mine.combine.row, in_place) {
-            (Some(row), Some(_)) => self.show(share, (row, &mine.cycles), seen),
+            (Some(row), Some(_)) => hands.show(share, self.lines(mine), row),
             (Some(row), None) => {
-                let rows = (&scratch.coming[..words], mine.width);
-                self.deliver(share, (row, &mine.cycles), rows, seen);
+                hands.deliver(share, self.lines(mine), row, &scratch.coming[..words]);
             }
             (None, _) => {
                 let sum = &mut scratch.ended[round.parity * words..][..words];
-                self.contribute(share, me, mine, (sum, false), seen);
+                self.contribute(share, me, mine, (sum, false), hands);
             }
         }
         std::mem::swap(&mut scratch.going, &mut scratch.ahead);
@@ -328,7 +289,7 @@ impl Coder {
         share: &mut Share,
         mine: &Segment,
         scratch: &mut Scratch,
-        seen: &mut impl FnMut(&Share, Role),
+        hands: &mut Hands,
     ) {
         let (size, me, words) = (comm.size(), comm.rank(), mine.words());
         // Of the segments, which lie in the order of the members, each ended at its own.
@@ -340,14 +301,14 @@ impl Coder {
             let (to, from) = ((me + step) % size, (me + size - step) % size);
             let (parity, row) = held(to, me);
             let going = &scratch.ended[parity * words..][..words];
-            let within = (Role::Parity(held(me, from).1), &mine.cycles);
+            let (within, lines) = (Role::Parity(held(me, from).1), self.lines(mine));
             if step == 0 {
-                debug_assert_eq!(Role::Parity(row), within.0);
-                self.deliver(share, within, (going, mine.width), seen);
+                debug_assert_eq!(Role::Parity(row), within);
+                hands.deliver(share, lines, within, going);
             } else {
                 let coming = &mut scratch.coming[..words];
                 comm.sendrecv(Some((going, to)), Some((coming, from)));
-                self.deliver(share, within, (&*coming, mine.width), seen);
+                hands.deliver(share, lines, within, coming);
             }
         }
     }
@@ -374,13 +335,13 @@ impl Coder {
         share: &mut Share,
         round: &Round,
         scratch: &mut Scratch,
-        seen: &mut impl FnMut(&Share, Role),
+        hands: &mut Hands,
     ) {
         let me = comm.rank();
         for segment in &round.segments {
             let words = segment.words();
             let buffer = &mut scratch.going[..words];
-            self.contribute(share, me, segment, (&mut *buffer, true), seen);
+            self.contribute(share, me, segment, (&mut *buffer, true), hands);
             let root = segment.combine.target;
             if !self.code.exact() {
                 // SAFETY: doubles and words have one size and alignment, and any bits are a double.
@@ -393,15 +354,13 @@ impl Coder {
             }
             match segment.combine.row {
                 _ if me != root => {}
-                Some(row) => {
-                    self.deliver(share, (row, &segment.cycles), (&*buffer, segment.width), seen)
-                }
+                Some(row) => hands.deliver(share, self.lines(segment), row, buffer),
                 None => scratch.ended[round.parity * words..][..words].copy_from_slice(buffer),
             }
         }
     }
 
-    /// Gives the lost members all rows of the window back, data and parity; survivors only read. `seen` is
+    /// Gives the lost members all rows of the window back, data and parity; survivors only read. `hands.seen` is
     /// told, while they are in the cache, of each row that was written, once, and at a survivor of each data
     /// row that was read, once for each lost member.
     /// False, before anything is sent, if more are lost than the group survives.
@@ -411,7 +370,7 @@ impl Coder {
         share: &mut Share,
         window: Window,
         lost: &[usize],
-        mut seen: impl FnMut(&Share, Role),
+        mut hands: Hands,
         mut between: impl FnMut(),
     ) -> bool {
         let Some(plan) = plan::rebuild(self.code, self.stripes, lost) else {
@@ -443,7 +402,7 @@ impl Coder {
                 })
                 .collect();
             let way = Chain { members: &chain, segments: &segments };
-            self.along(comm, share, &way, &mut scratch, &mut seen, &mut between);
+            self.along(comm, share, &way, &mut scratch, &mut hands, &mut between);
         }
         true
     }
@@ -455,7 +414,7 @@ impl Coder {
         share: &mut Share,
         &Chain { members: chain, segments }: &Chain,
         scratch: &mut Scratch,
-        seen: &mut impl FnMut(&Share, Role),
+        hands: &mut Hands,
         between: &mut impl FnMut(),
     ) {
         let me = comm.rank();
@@ -476,7 +435,7 @@ impl Coder {
                 let send = before.map(|s| (&ready[..s.words()], chain[1]));
                 comm.sendrecv_while(send, None, &mut || {
                     if let Some(now) = now {
-                        self.contribute(share, me, now, (&mut coming[..now.words()], true), seen);
+                        self.contribute(share, me, now, (&mut coming[..now.words()], true), hands);
                     }
                 });
             } else if last {
@@ -495,13 +454,10 @@ impl Coder {
                 let recv = into.map(|into| (into, chain[place - 1]));
                 comm.sendrecv_while(None, recv, &mut || {
                     let Some(before) = before else { return };
-                    let to = (own(before), &before.cycles);
+                    let (row, lines) = (own(before), self.lines(before));
                     match in_place {
-                        true => self.show(share, to, seen),
-                        false => {
-                            let rows = (&ready[..before.words()], before.width);
-                            self.deliver(share, to, rows, seen);
-                        }
+                        true => hands.show(share, lines, row),
+                        false => hands.deliver(share, lines, row, &ready[..before.words()]),
                     }
                 });
                 in_place = range.is_some();
@@ -513,7 +469,7 @@ impl Coder {
                 let recv = now.map(|s| (&mut coming[..s.words()], chain[place - 1]));
                 comm.sendrecv(send, recv);
                 if let Some(now) = now {
-                    self.contribute(share, me, now, (&mut coming[..now.words()], false), seen);
+                    self.contribute(share, me, now, (&mut coming[..now.words()], false), hands);
                 }
             }
             std::mem::swap(&mut ready, &mut coming);
@@ -527,6 +483,7 @@ mod tests {
     use super::super::comm::threads::{Member, Post};
     use super::super::plan::tests::subsets;
     use super::*;
+    use crate::threads::Pool;
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -584,14 +541,23 @@ mod tests {
             .collect()
     }
 
-    fn together(owns: &mut [Own], act: impl Fn(&Member, &mut Share) + Sync) {
+    /// As one thread a member, nobody looking on.
+    fn together(owns: &mut [Own], act: impl Fn(&Member, &mut Share, Hands) + Sync) {
+        in_threads(1, owns, act);
+    }
+
+    fn in_threads(each: usize, owns: &mut [Own], act: impl Fn(&Member, &mut Share, Hands) + Sync) {
         let post = Arc::new(Post::default());
         let members: Vec<usize> = (0..owns.len()).collect();
         std::thread::scope(|scope| {
             for (rank, own) in owns.iter_mut().enumerate() {
                 let comm = Member::new(post.clone(), members.clone(), rank);
                 let act = &act;
-                scope.spawn(move || act(&comm, &mut own.share()));
+                scope.spawn(move || {
+                    Pool::new(each).together(|crew| {
+                        act(&comm, &mut own.share(), Hands { crew, seen: None });
+                    })
+                });
             }
         });
     }
@@ -650,11 +616,11 @@ mod tests {
             let mut owns = group(coder, shapes, 99);
             let window = whole(&owns);
             let mut reduced = owns.clone();
-            together(&mut owns, |comm, share| {
-                coder.encode(comm, Encode::Pipelined, share, window, |_, _| (), || ())
+            together(&mut owns, |comm, share, hands| {
+                coder.encode(comm, Encode::Pipelined, share, window, hands, || ())
             });
-            together(&mut reduced, |comm, share| {
-                coder.encode(comm, Encode::Reduce, share, window, |_, _| (), || ())
+            together(&mut reduced, |comm, share, hands| {
+                coder.encode(comm, Encode::Reduce, share, window, hands, || ())
             });
             for (a, b) in owns.iter().zip(&reduced) {
                 assert!(if code.exact() { a == b } else { close(a, b) });
@@ -662,16 +628,16 @@ mod tests {
             for lost in subsets(shapes.len(), losses) {
                 let mut damaged = owns.clone();
                 lost.iter().for_each(|&x| wipe(&mut damaged[x]));
-                together(&mut damaged, |comm, share| {
-                    assert!(coder.rebuild(comm, share, window, &lost, |_, _| (), || ()))
+                together(&mut damaged, |comm, share, hands| {
+                    assert!(coder.rebuild(comm, share, window, &lost, hands, || ()))
                 });
                 for (a, b) in owns.iter().zip(&damaged) {
                     assert!(if code.exact() { a == b } else { close(a, b) });
                 }
             }
             let too_many: Vec<usize> = (0..=losses).collect();
-            together(&mut owns, |comm, share| {
-                assert!(!coder.rebuild(comm, share, window, &too_many, |_, _| (), || ()))
+            together(&mut owns, |comm, share, hands| {
+                assert!(!coder.rebuild(comm, share, window, &too_many, hands, || ()))
             });
         }
     }
@@ -687,11 +653,13 @@ mod tests {
             let mut owns = group(coder, &shapes, 3);
             let window = whole(&owns);
             let seen = std::sync::Mutex::new(vec![Vec::new(); size]);
-            together(&mut owns, |comm, share| {
-                let mut here = Vec::new();
-                let see = |_: &Share, role: Role| here.push(role);
-                coder.encode(comm, Encode::Pipelined, share, window, see, || ());
-                seen.lock().unwrap()[comm.rank()] = here;
+            in_threads(3, &mut owns, |comm, share, hands| {
+                let me = comm.rank();
+                let see = |_: &Share, role: Role, columns: Range| {
+                    seen.lock().unwrap()[me].push((role, columns.start, columns.end));
+                };
+                let hands = Hands { seen: Some(&see), ..hands };
+                coder.encode(comm, Encode::Pipelined, share, window, hands, || ());
             });
             for (member, own) in owns.iter().enumerate() {
                 assert_eq!(own.parity, owns[member % losses].parity, "{size} {losses} {member}");
@@ -704,17 +672,25 @@ mod tests {
                 };
                 assert!(words.iter().enumerate().all(|(col, &word)| word == sum(col)));
             }
-            // Each row is told once.
-            for mut seen in seen.into_inner().unwrap() {
-                let told = seen.len();
-                seen.sort_by_key(|role| match *role {
-                    Role::Data(row) => (0, row),
-                    Role::Parity(row) => (1, row),
+            // Each column of each row is told once.
+            for (mut seen, own) in seen.into_inner().unwrap().into_iter().zip(&owns) {
+                seen.sort_by_key(|&(role, start, _)| match role {
+                    Role::Data(row) => (0, row, start),
+                    Role::Parity(row) => (1, row, start),
                 });
-                seen.dedup();
-                assert_eq!(told, seen.len());
-                let cycles = 40usize.div_ceil(size);
-                assert_eq!(told, 2 * cycles * size);
+                let mut rows = 0;
+                for told in seen.chunk_by(|(one, ..), (other, ..)| one == other) {
+                    let ends = told.iter().map(|&(_, _, end)| end);
+                    assert!(
+                        told.iter()
+                            .skip(1)
+                            .map(|&(_, start, _)| start)
+                            .eq(ends.take(told.len() - 1))
+                    );
+                    assert_eq!((told[0].1, told[told.len() - 1].2), (0, 3000));
+                    rows += 1;
+                }
+                assert_eq!(rows, own.rows + own.parity.len() / own.pitch);
             }
         }
     }
@@ -744,7 +720,7 @@ mod tests {
             let how = if pipelined { Encode::Pipelined } else { Encode::Reduce };
             let mut owns = group(coder, &shapes, seed);
             let window = whole(&owns);
-            together(&mut owns, |comm, share| coder.encode(comm, how, share, window, |_, _| (), || ()));
+            together(&mut owns, |comm, share, hands| coder.encode(comm, how, share, window, hands, || ()));
             // Every member's corner changes; corners differ in size like local matrices do.
             let corner = Window { rows: cut_rows.min(window.rows), width: cut_cols.min(window.width) };
             for (i, own) in owns.iter_mut().enumerate() {
@@ -757,27 +733,62 @@ mod tests {
                 }
             }
             let mut again = owns.clone();
-            together(&mut owns, |comm, share| coder.encode(comm, how, share, corner, |_, _| (), || ()));
-            together(&mut again, |comm, share| coder.encode(comm, how, share, window, |_, _| (), || ()));
+            together(&mut owns, |comm, share, hands| coder.encode(comm, how, share, corner, hands, || ()));
+            together(&mut again, |comm, share, hands| coder.encode(comm, how, share, window, hands, || ()));
             prop_assert_eq!(owns, again);
         }
     }
 
+    /// Rows of all lengths, in more than one message: nothing depends on how many threads work on them.
     #[test]
-    fn segments_longer_than_one_message_arrive_whole() {
-        let shapes = [(40, 9000), (39, 9000), (40, 8999)];
-        let coder = Coder { code: Code::Xor, stripes: Stripes::new(Spread::Rotated, 3, 1) };
-        let mut owns = group(coder, &shapes, 5);
-        let window = whole(&owns);
-        assert!(coder.batches(window).count() > 5);
-        together(&mut owns, |comm, share| {
-            coder.encode(comm, Encode::Pipelined, share, window, |_, _| (), || ())
-        });
-        let mut damaged = owns.clone();
-        wipe(&mut damaged[1]);
-        together(&mut damaged, |comm, share| {
-            assert!(coder.rebuild(comm, share, window, &[1], |_, _| (), || ()))
-        });
-        assert_eq!(owns, damaged);
+    fn any_number_of_threads_makes_the_same_of_it() {
+        let shapes = [(40, 9000), (39, 9000), (40, 8999), (40, 8000)];
+        let wide = [(5, 70_000), (5, 69_000), (4, 70_000), (5, 70_000)];
+        let narrow = [(9000, 20), (9000, 20), (8999, 17), (8000, 19)];
+        for (code, spread, losses) in [
+            (Code::Xor, Spread::Rotated, 1),
+            (Code::ReedSolomon, Spread::Rotated, 2),
+            (Code::Weighted, Spread::Copied, 1),
+            (Code::Sum, Spread::Apart, 1),
+        ] {
+            let coder = Coder { code, stripes: Stripes::new(spread, 4, losses) };
+            for shapes in [shapes, wide, narrow] {
+                let mut shapes = shapes;
+                if spread == Spread::Apart {
+                    shapes[4 - losses..].fill((0, 0));
+                }
+                let mut owns = group(coder, &shapes, 5);
+                let window = whole(&owns);
+                assert!(coder.batches(window).count() > 1);
+                let others = [(2, Encode::Pipelined), (5, Encode::Pipelined), (5, Encode::Reduce)];
+                let mut others = others.map(|(threads, how)| (threads, how, owns.clone()));
+                together(&mut owns, |comm, share, hands| {
+                    coder.encode(comm, Encode::Pipelined, share, window, hands, || ())
+                });
+                for (threads, how, other) in &mut others {
+                    in_threads(*threads, other, |comm, share, hands| {
+                        coder.encode(comm, *how, share, window, hands, || ())
+                    });
+                    let mut pairs = owns.iter().zip(&*other);
+                    assert!(match code.exact() || *how == Encode::Pipelined {
+                        true => pairs.all(|(a, b)| a == b),
+                        false => pairs.all(|(a, b)| close(a, b)),
+                    });
+                }
+                let lost: Vec<usize> = (1..=losses).collect();
+                let back = [1, 4].map(|threads| {
+                    let mut damaged = owns.clone();
+                    lost.iter().for_each(|&x| wipe(&mut damaged[x]));
+                    in_threads(threads, &mut damaged, |comm, share, hands| {
+                        assert!(coder.rebuild(comm, share, window, &lost, hands, || ()))
+                    });
+                    damaged
+                });
+                assert_eq!(back[0], back[1]);
+                assert!(
+                    owns.iter().zip(&back[0]).all(|(a, b)| a == b || !code.exact() && close(a, b))
+                );
+            }
+        }
     }
 }

@@ -17,6 +17,7 @@ use crate::comm::set_phase;
 use crate::lu::{Halt, Milestone, Observer, unix_seconds};
 use crate::memory::header::Doing;
 use crate::params::TestParams;
+use crate::threads::Pool;
 
 /// What those that compute tell the others before the first iteration, with the solution and at the end: all goes on ...
 pub(super) const WELL: u64 = 0;
@@ -48,6 +49,7 @@ impl Guardian<'_> {
         params: &TestParams,
         test: (usize, u64),
         everybody: Positions,
+        pool: &mut Pool,
         watcher: &mut impl Observer,
     ) -> Result<(), Ended> {
         let (position, blocks) = (everybody.rank(), params.blocks());
@@ -56,7 +58,7 @@ impl Guardian<'_> {
         let storage = self.storage(number as u32, digest, false);
         // A stays mapped while its name is looked after: a part of nothing but its first page.
         let Started { mut checkpointer, a: _a, origin, .. } =
-            self.take(params, test, everybody, 0, storage)?;
+            self.take(params, test, everybody, 0, storage, pool)?;
         set_phase("keeping checksums");
         let start = match origin {
             Origin::Fresh => 0,
@@ -87,7 +89,7 @@ impl Guardian<'_> {
         for k in start..blocks {
             if k > start
                 && guard.drains(k)
-                && guard.boundary(k, std::ptr::NonNull::dangling().as_ptr()) == Halt::Stop
+                && guard.boundary(k, std::ptr::NonNull::dangling().as_ptr(), pool) == Halt::Stop
             {
                 guard.checkpointer.tick(Doing::Done, blocks);
                 return Ok(());

@@ -15,6 +15,7 @@ use crate::lu::{Halt, Milestone, Observer, unix_seconds};
 use crate::memory::Part;
 use crate::memory::header::Doing;
 use crate::outcome;
+use crate::threads::Pool;
 
 /// The observer: saves at boundaries, shows signs of life, stops when asked to.
 pub(super) struct Guard<'w, O> {
@@ -152,7 +153,7 @@ impl<O: Observer> Observer for Guard<'_, O> {
         self.checkpointer.due(k, self.stop)
     }
 
-    fn boundary(&mut self, k: usize, a: *mut f64) -> Halt {
+    fn boundary(&mut self, k: usize, a: *mut f64, pool: &mut Pool) -> Halt {
         self.look_after_names(true);
         self.account.saved_unix_s = unix_seconds();
         self.account.told.saves += 1;
@@ -166,7 +167,7 @@ impl<O: Observer> Observer for Guard<'_, O> {
         };
         // SAFETY: the whole local matrix, which the factorisation leaves alone at a boundary.
         let a = unsafe { std::slice::from_raw_parts_mut(a, self.len) };
-        let report = self.checkpointer.save(k, a, &state);
+        let report = self.checkpointer.save(k, a, &state, pool);
         self.account.told.save_s += report.seconds;
         self.account.way.took(report.seconds);
         let stop = self.stop || signals::stop_after_save();

@@ -35,6 +35,7 @@ impl Guardian<'_> {
         world: Positions,
         ld: usize,
         storage: Option<Storage>,
+        pool: &mut Pool,
     ) -> Result<Started<Positions, Group>, Ended> {
         let test = Test {
             index: number as u32,
@@ -62,7 +63,7 @@ impl Guardian<'_> {
             storage,
         };
         set_phase("taking the memory of the run");
-        Checkpointer::start(config, test, world, |world, number, place, _| {
+        Checkpointer::start(config, test, world, pool, |world, number, place, _| {
             Group::split(world, number, place)
         })
         .map_err(|error| words::refused(self.storage_gone.as_deref(), error))
@@ -91,7 +92,7 @@ impl Guardian<'_> {
         let others_wait = everybody.is_some();
         let world = everybody.unwrap_or_else(|| Positions::new(among()));
         let Started { mut checkpointer, a, origin, .. } =
-            self.take(params, (number, digest), world, shape.ld, storage)?;
+            self.take(params, (number, digest), world, shape.ld, storage, pool)?;
         story.cast.members = checkpointer.members();
         let mut account = Account::default();
         let start = match origin {

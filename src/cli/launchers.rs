@@ -4,12 +4,14 @@
 //! have several: the one beside the linked library comes first, then those in PATH of the library's version.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
 use super::exit::{Exit, Refusal};
 use super::run::NodeFlags;
 use super::template;
 use crate::supervise::start::launcher::{Launcher, PMIX_FENCE_VAR, Tool, major_version};
+use crate::supervise::talk::question::ask;
 use crate::supervise::talk::shell::split_words;
 
 /// What the MPI library calls itself; it may be asked before MPI starts.
@@ -46,11 +48,13 @@ fn prefix_of_library(maps: &str) -> Option<PathBuf> {
     Some(loaded.parent()?.parent()?.to_path_buf())
 }
 
-/// What a launcher says of its version; one that does not know the question says nothing of use.
-fn version_of(program: &Path) -> Option<u32> {
-    let mut asked = Command::new(program);
-    asked.arg("--version").stdin(Stdio::null());
-    major_version(&String::from_utf8_lossy(&asked.output().ok()?.stdout))
+/// How long a launcher may take to say of which version it is: its files may lie on a slow disk.
+const ANSWERS: Duration = Duration::from_secs(20);
+
+/// What a launcher says of its version, if it does in time; one that does not know the question says nothing of use.
+fn version_of(program: &Path, answers: Duration) -> Option<u32> {
+    let (_, text) = ask(Command::new(program).arg("--version"), answers).ok()?;
+    major_version(&text)
 }
 
 /// The first of the version wanted, else the first of all. Pure but for asking.
@@ -96,7 +100,7 @@ fn program_of(kind: Launcher, library: &str) -> Option<(PathBuf, Option<u32>)> {
         .flat_map(|dir| kind.programs().iter().map(move |name| dir.join("bin").join(name)));
     let in_path = kind.programs().iter().filter_map(|name| in_path(name));
     let found = beside.filter(|path| path.is_file()).chain(in_path).collect();
-    choose(found, wanted(kind, library), version_of)
+    choose(found, wanted(kind, library), |program| version_of(program, ANSWERS))
 }
 
 /// The words that start a job where the user gave none: the launcher of this program's MPI, with as many ranks on each of
@@ -150,7 +154,7 @@ impl NodeFlags {
             ));
         };
         let (program, major) = match &self.launcher_program {
-            Some(path) => (path.clone(), version_of(path)),
+            Some(path) => (path.clone(), version_of(path, ANSWERS)),
             None => program_of(kind, &library).ok_or_else(|| {
                 Refusal(
                     Exit::Environment,
@@ -208,6 +212,25 @@ mod tests {
                     7f1 r-xp 0 fe:00 13   /opt/openmpi5/lib/libmpi.so.40.40.8\n";
         assert_eq!(prefix_of_library(maps), Some(PathBuf::from("/opt/openmpi5")));
         assert_eq!(prefix_of_library("7f0 r--p 0 00:00 0 \n"), None);
+    }
+
+    /// Wrappers of sites have been seen to wait for a licence, or a disk.
+    #[test]
+    fn a_launcher_that_does_not_answer_is_not_waited_for() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let launcher = |name: &str, words: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, format!("#!/bin/sh\n{words}\n")).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        };
+        let tells = launcher("tells", "echo 'mpirun (Open MPI) 5.0.6'");
+        assert_eq!(version_of(&tells, Duration::from_secs(20)), Some(5));
+        let hangs = launcher("hangs", "exec sleep 60");
+        let began = std::time::Instant::now();
+        assert_eq!(version_of(&hangs, Duration::from_millis(100)), None);
+        assert!(began.elapsed() < Duration::from_secs(30));
     }
 
     #[test]

@@ -37,6 +37,7 @@ use crate::supervise::start::room::maps;
 use crate::supervise::supervisor::{Settings, supervise};
 use crate::supervise::talk::agent::{Asked, Dir};
 use crate::supervise::talk::cluster::FANOUT;
+use crate::supervise::talk::question::ask;
 use crate::supervise::talk::shell::{RemoteShell, quote, quote_all, variables};
 use crate::supervise::tell::status::Problem;
 use crate::units::{duration, whole_bytes};
@@ -358,6 +359,9 @@ impl Nodes {
     }
 }
 
+/// How long Slurm may take to say when a job ends: its controller may be busy, or away.
+const SLURM_ANSWERS: Duration = Duration::from_secs(20);
+
 /// When the Slurm job ends, in Unix milliseconds.
 fn slurm_end_ms(job: &str) -> Option<u64> {
     if let Some(end_s) =
@@ -365,9 +369,26 @@ fn slurm_end_ms(job: &str) -> Option<u64> {
     {
         return Some(end_s * 1000);
     }
-    let out = Process::new("squeue").args(["-h", "-j", job, "-o", "%L"]).output().ok()?;
-    let left = slurm_time(String::from_utf8_lossy(&out.stdout).trim())?;
-    Some(steady_ms() + left * 1000)
+    let mut squeue = Process::new("squeue");
+    match time_left(squeue.args(["-h", "-j", job, "-o", "%L"]), SLURM_ANSWERS) {
+        Ok(left_s) => left_s.map(|left_s| steady_ms() + left_s * 1000),
+        Err(why) => {
+            eprintln!(
+                "skt-hpl run: squeue does not say when job {job} ends ({why}), so the run will not stop in time before \
+                 that; --time-limit TIME says when it is to"
+            );
+            None
+        }
+    }
+}
+
+/// The seconds that this command prints as what is left of a job; None where there is no limit.
+fn time_left(squeue: &mut Process, answers: Duration) -> Result<Option<u64>, String> {
+    let (status, text) = ask(squeue, answers).map_err(|error| error.to_string())?;
+    match status.success() {
+        true => Ok(slurm_time(text.trim())),
+        false => Err(status.to_string()),
+    }
 }
 
 /// `1-02:03:04`, `02:03:04`, `03:04` in seconds; words such as UNLIMITED are none.
@@ -792,6 +813,19 @@ mod tests {
         assert_eq!(slurm_time("1-02:03:04"), Some(93_784));
         assert_eq!(slurm_time("03:04"), Some(184));
         assert_eq!(slurm_time("UNLIMITED"), None);
+    }
+
+    #[test]
+    fn slurm_is_asked_for_the_time_left_and_not_waited_for() {
+        let asked = |words: &str, answers: u64| {
+            let mut shell = Process::new("/bin/sh");
+            time_left(shell.args(["-c", words]), Duration::from_millis(answers))
+        };
+        assert_eq!(asked("echo 10:00", 20_000), Ok(Some(600)));
+        assert_eq!(asked("echo UNLIMITED", 20_000), Ok(None));
+        assert!(asked("echo 10:00; exit 1", 20_000).unwrap_err().contains('1'));
+        assert_eq!(asked("exec sleep 60", 100), Err("timed out".to_owned()));
+        assert!(time_left(&mut Process::new("/no/such/squeue"), SLURM_ANSWERS).is_err());
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Stopped on purpose, and gone on with by the same command.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
 use crate::lab::{Lab, wait_until};
+use crate::outages::launcher_by;
 
 /// One run of the benchmark that is stopped in every way there is, one incarnation after the other. Each
 /// time a rank waits until the request is there.
@@ -43,6 +44,30 @@ fn the_benchmark_is_halted_in_every_way_and_goes_on() {
     assert!(end.of("fault").is_empty(), "{}", end.told());
     assert!(end.resumed_at().len() == 1 && end.resumed_at()[0] > boundary, "{}", end.told());
     assert!(end.rebuilt().is_empty(), "{}", end.told());
+    lab.same_x("run", &end);
+}
+
+/// MPI libraries have been seen to hang where a job ends: nobody waits for that as long as for ranks that get nowhere.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_halt_is_over_when_all_ranks_are_although_the_launcher_stays() {
+    let lab = Lab::up(4, 0);
+    let stays = "LAUNCH \"$@\"; c=$?; [ \"${SKT_INCARNATION:-0}\" = 0 ] || sleep 600; exit $c";
+    let launcher = launcher_by(&lab, stays);
+    let flags = ["--launcher-program", launcher.to_str().unwrap()];
+    for (place, way) in [("1@iteration:1:6", &[][..]), ("2@iteration:1:6", &["--after-checkpoint"])]
+    {
+        let run = lab.benchmark("run").flags(&flags).hold(place);
+        run.halt(way);
+        lab.vcluster(&["resume", "n2", "skt-hpl"]);
+        let asked = Instant::now();
+        let end = run.end();
+        assert_eq!(end.code, Some(75), "{}", end.told());
+        assert!(end.errors.contains("did not end by themselves"), "{}", end.told());
+        assert!(end.of("fault").is_empty(), "{}", end.told());
+        assert!(asked.elapsed() < Duration::from_secs(60), "{:?}", asked.elapsed());
+    }
+    let end = lab.benchmark("run").start().end();
     lab.same_x("run", &end);
 }
 

@@ -14,6 +14,11 @@ use crate::lab::{Lab, Stall, launcher, wait_until};
 
 /// The launcher, but for what the shell does first; its path.
 fn launcher_after(lab: &Lab, first: &str) -> PathBuf {
+    launcher_by(lab, &format!("{first}\nexec LAUNCH \"$@\""))
+}
+
+/// What the shell does in the launcher's place, which is `LAUNCH` there; its path.
+pub fn launcher_by(lab: &Lab, words: &str) -> PathBuf {
     let path = lab.path("launcher");
     let real = launcher()
         .programs()
@@ -24,7 +29,7 @@ fn launcher_after(lab: &Lab, first: &str) -> PathBuf {
                 .find(|path| path.is_file())
         })
         .expect("the launcher is in PATH");
-    let script = format!("#!/bin/sh\n{first}\nexec {} \"$@\"\n", real.display());
+    let script = format!("#!/bin/sh\n{words}\n").replace("LAUNCH", &real.display().to_string());
     std::fs::write(&path, script).unwrap();
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -41,7 +41,7 @@ pub enum End {
     Halted {
         why: String,
     },
-    /// All is done and told, but the processes stay.
+    /// All is done and told, or all ranks have halted, but the processes stay.
     Lingering,
 }
 
@@ -158,7 +158,8 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
         },
         End::Halted { why } => Next::Resumable { why },
         End::Lingering => {
-            Next::Resumable { why: "its processes did not end by themselves".to_string() }
+            let why = facts.halt.as_deref().unwrap_or("the benchmark stopped");
+            Next::Resumable { why: format!("{why}; its processes did not end by themselves") }
         }
         End::Exit { code, struck_ms, death } => {
             let (node, position) = death.unzip();
@@ -311,5 +312,9 @@ mod tests {
         assert_eq!(verdict(exit(Some(75)), &asked), Next::Resumable { why: "asked".to_string() });
         let why = "late".to_string();
         assert_eq!(verdict(End::Halted { why: why.clone() }, &asked), Next::Resumable { why });
+        match verdict(End::Lingering, &asked) {
+            Next::Resumable { why } => assert!(why.starts_with("asked; its processes"), "{why}"),
+            other => panic!("{other:?}"),
+        }
     }
 }

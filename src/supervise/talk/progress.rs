@@ -21,6 +21,7 @@ pub fn words(doing: Doing) -> &'static str {
         Doing::Solving => "solving",
         Doing::Verifying => "verifying",
         Doing::Done => "done",
+        Doing::Halted => "halted",
     }
 }
 

@@ -597,6 +597,30 @@ fn a_stop_ends_on_storage() {
     }
 }
 
+/// Where there are many process columns ranks ask seldom whether to save: what is on its way to storage is attended to all the
+/// same, after a loss as well, and a stop ends there.
+#[test]
+fn many_columns_that_ask_seldom_bring_epochs_to_storage() {
+    for helpers in ["threads", "off"] {
+        let scene = Scene::of(1, 10, LONGER).protect(&["--checkpoint", "20"]);
+        let scene = Stored::of(scene, "1").protect(&["--helpers", helpers]);
+        scene.strike("iteration:7:67:kill");
+        assert_eq!(whole(&scene).len(), 1, "{helpers}");
+        lose_all(&scene);
+        let running = scene.freeze("iteration:0:9:stop");
+        ask(&running, Signal::SIGUSR1);
+        let ran = running.end().expect_code(75);
+        assert!(from_storage(&ran), "{}", ran.told());
+        let stood = resumed_at(&ran).unwrap();
+        assert!([20, 40, 60].contains(&stood), "{}", ran.told());
+        assert!(ran.err.contains("is on storage"), "{}", ran.told());
+        lose_all(&scene);
+        let ran = finish(&scene);
+        let from = resumed_at(&ran).unwrap();
+        assert!(from_storage(&ran) && (stood + 8..=stood + 21).contains(&from), "{}", ran.told());
+    }
+}
+
 pub fn ask(running: &Running, signal: Signal) {
     let first = running.ranks().into_iter().find(|rank| rank.rank == 0).unwrap();
     kill(first.pid, signal).unwrap();

@@ -3,7 +3,7 @@
 use skt_hpl::faults::Point;
 
 use crate::job::Ran;
-use crate::scene::{Scene, between};
+use crate::scene::{LONGER, Scene, between};
 
 /// How often the only test went on in place.
 pub fn in_place(ran: &Ran) -> u32 {
@@ -96,6 +96,23 @@ fn who_helps_in_going_on_may_be_lost_in_it() {
         println!("{faults}");
         let ran = Scene::new(2, 2).nonstop(2).survive(&faults);
         assert_eq!(in_place(&ran), 2, "{faults}: {}", ran.told());
+    }
+}
+
+/// Where there are many process columns ranks ask seldom whether to save, and one that is new asks when the others do.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn many_columns_that_ask_seldom() {
+    for (faults, losses) in [
+        ("1@iteration:7:67:lose", 1),
+        ("1@iteration:0:33:kill", 1),
+        ("1@iteration:9:50:kill,2@iteration:4:14:lose", 2),
+        ("1@committed:5:2:kill,2@agreed:2:1:lose", 2),
+    ] {
+        println!("{faults}");
+        let scene = Scene::of(1, 10, LONGER).protect(&["--checkpoint", "20"]).nonstop(losses);
+        let ran = scene.survive(faults);
+        assert_eq!(in_place(&ran), losses as u32, "{faults}: {}", ran.told());
     }
 }
 

@@ -28,7 +28,8 @@ pub struct Node {
     pub returned: bool,
     /// What a trial start of MPI found wrong with it.
     pub unfit: Option<String>,
-    /// When a lost node is to be called next.
+    /// Since when it is lost, if it is, and when it is to be called next.
+    lost_at: Instant,
     call_at: Instant,
     /// When it was last called, if that connection has not ended.
     called: Option<Instant>,
@@ -120,8 +121,15 @@ const CLEAR_LOOK: Duration = Duration::from_millis(50);
 /// end processes some seconds.
 const CLEAR_MOST: Duration = Duration::from_secs(300);
 
-/// How often a lost node is called to see whether it is back.
+/// How often a lost node is called to see whether it is back, at first and at last.
 const CALL_AGAIN: Duration = Duration::from_secs(5);
+const CALL_SELDOM: Duration = Duration::from_secs(60);
+
+/// How long it is until a node is called again that has been lost for so long: a tenth of that, within limits. A node that is off
+/// for hours would otherwise see thousands of logins when it comes up, or whoever stands between bar them.
+fn call_again_in(lost: Duration) -> Duration {
+    (lost / 10).clamp(CALL_AGAIN, CALL_SELDOM)
+}
 
 impl Cluster {
     pub fn new(
@@ -141,6 +149,7 @@ impl Cluster {
             lost: None,
             returned: false,
             unfit: None,
+            lost_at: now,
             call_at: now,
             called: None,
             up: false,
@@ -431,7 +440,8 @@ impl Cluster {
         state.lost = Some(why.to_string());
         state.returned = false;
         state.beat = Beat::default();
-        state.call_at = Instant::now() + CALL_AGAIN;
+        state.lost_at = Instant::now();
+        state.call_at = state.lost_at + CALL_AGAIN;
     }
 
     /// Ends the run's processes on all nodes that answer, and waits so long for them.
@@ -530,7 +540,8 @@ impl Cluster {
 
     fn call_again(&mut self, nodes: &[usize]) {
         for node in nodes {
-            self.nodes[*node].call_at = Instant::now() + CALL_AGAIN;
+            let node = &mut self.nodes[*node];
+            node.call_at = Instant::now() + call_again_in(node.lost_at.elapsed());
         }
         if !nodes.is_empty() {
             self.call(nodes);
@@ -677,6 +688,14 @@ mod tests {
             node.facts = (!host.is_empty()).then_some((facts, 0));
         }
         cluster
+    }
+
+    #[test]
+    fn who_is_lost_for_long_is_called_seldom() {
+        let seconds = Duration::from_secs;
+        for (lost, again) in [(0, 5), (50, 5), (120, 12), (600, 60), (36_000, 60)] {
+            assert_eq!(call_again_in(seconds(lost)), seconds(again), "{lost} s");
+        }
     }
 
     #[test]

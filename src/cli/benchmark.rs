@@ -78,7 +78,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     };
     if world.comm().rank() == 0 {
         for warning in &loaded.warnings {
-            eprintln!("{warning}\n");
+            tell!("{warning}\n");
         }
     }
     if let Err(why) = enough_ranks(&loaded.dat, &loaded.settings, world.comm().size()) {

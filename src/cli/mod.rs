@@ -205,6 +205,10 @@ pub fn command() -> Command {
 pub fn main() -> ExitCode {
     // Also for what is started by this process.
     cores::take_back();
+    // A file that must not grow any more (`ulimit -f`) is then an error like a full disk, and not the end of the process. Named
+    // memory, results, saves on storage and the journal are files.
+    // SAFETY: no handler is set; whether a signal is ignored is all that changes.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let (words, notes) = spelling::renewed(std::env::args_os());
     let matches = match command().try_get_matches_from(words) {
         Ok(matches) => matches,

@@ -494,7 +494,10 @@ fn strike(point: Point, position: usize, action: Action) {
         Action::Panic => panic!("fault on purpose at {}", point.name()),
         Action::Corrupt { part, offset } => CORRUPTOR.with(|c| match &*c.borrow() {
             Some(corrupt) => corrupt(position, &part, offset),
-            None => eprintln!("skt-hpl: fault: nothing to corrupt at {}", point.name()),
+            None => {
+                let name = point.name();
+                let _ = writeln!(std::io::stderr(), "skt-hpl: fault: nothing to corrupt at {name}");
+            }
         }),
         Action::Unwind => std::panic::resume_unwind(Box::new(Struck(point))),
     }

@@ -258,6 +258,18 @@ impl Drop for Crew<'_> {
     }
 }
 
+/// A limit of the user's (`ulimit -u`), of a container's or job's processes, or of memory is reached.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the system gives this process {given} of {threads} threads ({source}); ask for fewer with --threads, or raise what limits \
+     them: `ulimit -u`, `ulimit -v`, a container's or job's number of processes (pids.max)"
+)]
+pub struct FewThreads {
+    given: usize,
+    threads: usize,
+    source: std::io::Error,
+}
+
 /// `threads - 1` workers and the thread that made them.
 pub struct Pool {
     shared: Arc<Shared>,
@@ -267,37 +279,44 @@ pub struct Pool {
 
 impl Pool {
     /// So many threads, which run wherever the system lets them.
+    ///
+    /// # Panics
+    /// If the system gives no more threads.
     pub fn new(threads: usize) -> Self {
+        Self::of(threads, None).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// The same, or how many threads the system gives.
+    pub fn try_new(threads: usize) -> Result<Self, FewThreads> {
         Self::of(threads, None)
     }
 
     /// A thread for each of these processors, which keeps to it; the calling one has the first, until the pool ends.
-    pub fn pinned(processors: &[usize]) -> Self {
-        let mut pool = Self::of(processors.len(), Some(processors));
+    pub fn pinned(processors: &[usize]) -> Result<Self, FewThreads> {
+        let mut pool = Self::of(processors.len(), Some(processors))?;
         // Not before: its workers would begin there, all of them.
         pool.pinned = processors.first().is_some_and(|&first| cores::pin(first));
         if pool.pinned {
             cores::keep_to(processors);
         }
-        pool
+        Ok(pool)
     }
 
-    fn of(threads: usize, processors: Option<&[usize]>) -> Self {
+    fn of(threads: usize, processors: Option<&[usize]>) -> Result<Self, FewThreads> {
         let shared = Arc::new(Shared::new(threads));
-        let workers = (1..threads)
-            .map(|i| {
-                let shared = Arc::clone(&shared);
-                let own = processors.map(|processors| processors[i]);
-                std::thread::Builder::new()
-                    .name(format!("skt-hpl worker {i}"))
-                    .spawn(move || {
-                        own.map(cores::pin);
-                        shared.serve(i);
-                    })
-                    .expect("the system gives no more threads")
-            })
-            .collect();
-        Self { shared, workers, pinned: false }
+        let mut pool = Self { shared, workers: Vec::new(), pinned: false };
+        for i in 1..threads {
+            let shared = Arc::clone(&pool.shared);
+            let own = processors.map(|processors| processors[i]);
+            let worker =
+                std::thread::Builder::new().name(format!("skt-hpl worker {i}")).spawn(move || {
+                    own.map(cores::pin);
+                    shared.serve(i);
+                });
+            // Dropped, the pool ends those that are there.
+            pool.workers.push(worker.map_err(|source| FewThreads { given: i, threads, source })?);
+        }
+        Ok(pool)
     }
 
     /// Main thread and workers together.
@@ -634,7 +653,7 @@ mod tests {
         let _alone = alone();
         let all: Vec<usize> = cores::bound_to().iter().copied().collect();
         for processors in [&all[..1], &all[..], &[all[all.len() - 1]; 3]] {
-            let mut pool = Pool::pinned(processors);
+            let mut pool = Pool::pinned(processors).unwrap();
             assert_eq!(pool.threads(), processors.len());
             let seen = Mutex::new(BTreeSet::new());
             for _ in 0..20 {

@@ -127,6 +127,37 @@ fn a_shipped_file_is_explained() {
     }
 }
 
+/// Where nothing more can be written, and where the reader has gone, the status is the one it would have been, or says so.
+#[test]
+fn what_cannot_be_told_is_no_panic() {
+    let case = Case::new()
+        .file("HPL.dat", SHIPPED.join("\n"))
+        .file("bad.dat", SHIPPED.join("\n").replace("1 2 3 4 ", "1 0 3 4 "));
+    for (words, to, code) in [
+        ("check bad.dat", "2>/dev/full", 1),
+        ("check bad.dat", "2>&1 | true", 1),
+        ("check", ">/dev/full", 6),
+        ("check", "| true", 0),
+        ("--version", ">/dev/full", 6),
+        ("--help-all", ">/dev/full", 6),
+        ("--help-all", "| true", 0),
+        ("--no-such-flag", "2>/dev/full", 2),
+        ("halt", "2>/dev/full", 2),
+        ("plan --nodes 2 --memory 1 --cores 2", "2>/dev/full", 1),
+        ("run --hosts nowhere", "2>/dev/full", 2),
+        ("doctor --no-mpi", ">/dev/full", 6),
+        ("doctor --hosts nowhere", "2>/dev/full", 2),
+    ] {
+        let line = format!("(\"$0\" {words}; echo $? >code) {to}");
+        let program = assert_cmd::cargo::cargo_bin("skt-hpl");
+        let mut shell = std::process::Command::new("bash");
+        shell.arg("-c").arg(&line).arg(program).current_dir(case.dir.path());
+        shell.output().unwrap();
+        let found = fs::read_to_string(case.dir.path().join("code")).unwrap();
+        assert_eq!(found.trim(), code.to_string(), "{line}");
+    }
+}
+
 #[test]
 fn a_diagnostic_looks_like_this() {
     let ran = check(&[(8, "1 2 0 4      NBs")]);

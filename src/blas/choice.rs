@@ -130,7 +130,12 @@ pub fn file() -> Option<PathBuf> {
 }
 
 fn read(file: &Path) -> Kept {
-    let kept = std::fs::read(file).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    // Of a pipe nobody may write to, a read would never end.
+    let kept = std::fs::metadata(file).is_ok_and(|meta| meta.is_file());
+    let kept = kept
+        .then(|| std::fs::read(file).ok())
+        .flatten()
+        .and_then(|text| serde_json::from_slice(&text).ok());
     kept.filter(|kept: &Kept| kept.version == VERSION).unwrap_or_default()
 }
 
@@ -249,6 +254,17 @@ mod tests {
         // A folder that cannot be made.
         remember(&file.join("engines.json"), &place, &rates);
         assert_eq!(recall(&file, &place, &engines), Some(rates));
+    }
+
+    #[test]
+    fn a_pipe_in_its_place_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("engines.json");
+        nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let (place, rates) = (Place::here(192, 2, 1), vec![("blas".to_owned(), 5u64)]);
+        assert_eq!(recall(&file, &place, &[Engine::Blas]), None);
+        remember(&file, &place, &rates);
+        assert_eq!(recall(&file, &place, &[Engine::Blas]), Some(rates));
     }
 
     /// Nobody finds half a file or another's, and nothing is left behind. What several remember at once is nearly always there

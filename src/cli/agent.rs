@@ -1,6 +1,5 @@
 //! `skt-hpl agent` (hidden): what the supervisor starts on every node.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -70,13 +69,13 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
     }
     if let Some(name) = &flags.look_at_blas {
         let told = serde_json::to_string(&blas::look(name));
-        println!("{}", told.expect("plain values have a JSON form"));
+        show!("{}", told.expect("plain values have a JSON form"));
         return ExitCode::SUCCESS;
     }
     let job = flags.job.clone().unwrap_or_default();
     if let Some(dir) = &flags.look_at_level2 {
         let told = serde_json::to_string(&shelved::room(dir, &job, flags.own));
-        println!("{}", told.expect("plain values have a JSON form"));
+        show!("{}", told.expect("plain values have a JSON form"));
         return ExitCode::SUCCESS;
     }
     // Whoever is called again amid a run must answer at once, and storage may hang: the run goes on without it.
@@ -96,22 +95,21 @@ fn trial_start() -> ExitCode {
     use mpi::collective::SystemOperation;
     use mpi::traits::{Communicator, CommunicatorCollectives};
     let facts = agent::facts(&Asked::default());
-    print!("{}", trial::line(&Said::Started(Place::of(&facts))));
     // Pipes hold text back; a process that hangs in MPI must have spoken before.
-    let _ = std::io::stdout().flush();
+    super::print(trial::line(&Said::Started(Place::of(&facts))).as_bytes());
     let Some(universe) = mpi::initialize() else {
-        eprintln!("MPI does not start");
+        tell!("MPI does not start");
         return Exit::Environment.into();
     };
     let world = universe.world();
     let (one, mut sum) = (1i32, 0i32);
     world.all_reduce_into(&one, &mut sum, SystemOperation::sum());
     if sum != world.size() {
-        eprintln!("MPI adds {} ones up to {sum}", world.size());
+        tell!("MPI adds {} ones up to {sum}", world.size());
         return Exit::Environment.into();
     }
-    print!("{}", trial::line(&Said::Joined { size: sum as usize, place: Place::of(&facts) }));
-    let _ = std::io::stdout().flush();
+    let joined = Said::Joined { size: sum as usize, place: Place::of(&facts) };
+    super::print(trial::line(&joined).as_bytes());
     // Nobody ends before all have heard the sum: launchers end the rest with the first.
     world.barrier();
     ExitCode::SUCCESS

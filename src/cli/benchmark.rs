@@ -78,7 +78,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     };
     if world.comm().rank() == 0 {
         for warning in &loaded.warnings {
-            eprintln!("{warning}\n");
+            tell!("{warning}\n");
         }
     }
     if let Err(why) = enough_ranks(&loaded.dat, &loaded.settings, world.comm().size()) {
@@ -107,7 +107,9 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let unfit = proposal.needs(room.map_err(|why| Ended::new(Exit::BadInput, why)));
     let unfit = unfit.unwrap_or_default();
     let ground = protection.and_then(|p| proposal.needs(Ground::prepare(p, comm.rank())));
-    let mut pool = pins::pool(threads, &pins);
+    let pool = proposal.needs(pins::pool(threads, &pins));
+    // Of one thread where nothing will be computed.
+    let mut pool = pool.unwrap_or_else(|| Pool::new(1));
     let asked = (choice, protection.is_some());
     let common = agreement::agree(comm, proposal, asked).and_then(|agreed| {
         let tests: Vec<TestParams> = loaded.tests().collect();

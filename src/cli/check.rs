@@ -35,12 +35,12 @@ pub fn run(flags: &CheckFlags) -> ExitCode {
         Ok(bytes) => check_dat(&bytes, &name),
     };
     for diagnostic in &diagnostics {
-        eprintln!("{diagnostic}\n");
+        tell!("{diagnostic}\n");
     }
     let count = |severity| diagnostics.iter().filter(|d| d.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     if errors > 0 {
-        eprintln!("{name}: {errors} error(s), {warnings} warning(s)");
+        tell!("{name}: {errors} error(s), {warnings} warning(s)");
         return Exit::BadInput.into();
     }
     let verdict = match warnings {

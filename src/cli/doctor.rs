@@ -57,26 +57,23 @@ pub struct DoctorFlags {
 
 pub fn run(flags: &DoctorFlags) -> ExitCode {
     match examine(flags) {
-        Ok(0) => {
-            println!("no problem found");
-            Exit::Passed.into()
-        }
+        Ok(0) => super::print(b"no problem found\n"),
         Ok(problems) => {
-            println!("{problems} problem(s) found");
+            show!("{problems} problem(s) found");
             Exit::Environment.into()
         }
         Err(Refusal(exit, why)) => {
-            eprintln!("skt-hpl doctor: {why}");
+            tell!("skt-hpl doctor: {why}");
             exit.into()
         }
     }
 }
 
-fn tell(name: &str, findings: &[Finding]) -> usize {
+fn told(name: &str, findings: &[Finding]) -> usize {
     for finding in findings {
         match finding {
-            Finding::Problem(text) => println!("{name}: PROBLEM: {text}"),
-            Finding::Warning(text) => println!("{name}: warning: {text}"),
+            Finding::Problem(text) => show!("{name}: PROBLEM: {text}"),
+            Finding::Warning(text) => show!("{name}: warning: {text}"),
         }
     }
     findings.iter().filter(|f| matches!(f, Finding::Problem(_))).count()
@@ -97,11 +94,11 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules
         let looked = shelved::asked(protection)
             .map(|_| shelved::examine(level2, &protection.job, needs.epoch_bytes(), waits));
         match looked {
-            None => println!(
+            None => show!(
                 "{dir}: not looked at: --domains says what each rank's is; a checkpoint has {} on the node with the most",
                 human(u128::from(needs.epoch_bytes()))
             ),
-            Some(Ok(told)) => println!("{dir}: {told}"),
+            Some(Ok(told)) => show!("{dir}: {told}"),
             Some(Err(_)) if tell => {}
             Some(Err(why)) => return Err(Refusal(Exit::Environment, why)),
         }
@@ -131,7 +128,7 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
         && !flags.nodes.launcher().is_ok_and(|(_, extra)| maps(&extra))
         && let Some(words) = nodes.stand_by(plan.ranks)
     {
-        println!("{words}");
+        show!("{words}");
     }
     let (needs, ranks, rules) = match &planned {
         Some(plan) => {
@@ -150,7 +147,7 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
         .map_err(|why| Refusal(Exit::Environment, why))?;
     let mut problems = 0;
     for (at, why) in cluster.call_all(FIRST_CALL) {
-        println!("{}: PROBLEM: {why}", cluster.nodes[at].host.name);
+        show!("{}: PROBLEM: {why}", cluster.nodes[at].host.name);
         problems += 1;
     }
     let working = cluster.nodes.iter().take(nodes.hosts.len());
@@ -160,10 +157,10 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     for at in 0..cluster.nodes.len() {
         let name = cluster.nodes[at].host.name.clone();
         if let Some((facts, _)) = &cluster.nodes[at].facts {
-            println!("{name}: {}", facts.line());
+            show!("{name}: {}", facts.line());
         }
         let need = needs.get(at).copied().or(most);
-        problems += tell(&name, &cluster.findings(at, &expected(need, rounding)));
+        problems += told(&name, &cluster.findings(at, &expected(need, rounding)));
     }
     if problems > 0 {
         return Ok(problems);
@@ -206,7 +203,7 @@ fn this_node<'a>(
     // What is asked of the ranks' storage `needs` finds out by itself.
     asked.storage = None;
     let facts = facts(&asked);
-    println!("{}: {}", facts.host, facts.line());
+    show!("{}: {}", facts.host, facts.line());
     let mut ranks = 1;
     let mut need = None;
     let mut problems = 0;
@@ -215,12 +212,12 @@ fn this_node<'a>(
         match needs(plan, &[Host::new(&facts.host, ranks)], false) {
             Ok((needs, _)) => need = needs.hosts.first().copied(),
             Err(Refusal(_, why)) => {
-                println!("{}: PROBLEM: {why}", facts.host);
+                show!("{}: PROBLEM: {why}", facts.host);
                 problems += 1;
             }
         }
     }
-    problems += tell(&facts.host, &judge(&facts, &expected(need, None)));
+    problems += told(&facts.host, &judge(&facts, &expected(need, None)));
     // The launcher runs on this node by itself, whatever the remote shell.
     let host = Host::new("localhost", ranks);
     let pair = [(host, Place::of(&facts))];
@@ -242,11 +239,11 @@ fn start_mpi(
     let (tool, extra) = match flags.nodes.launcher() {
         Ok(found) => found,
         Err(Refusal(_, why)) => {
-            println!("launcher: PROBLEM: {why}");
+            show!("launcher: PROBLEM: {why}");
             return Ok(1);
         }
     };
-    println!("launcher: {}", tool.program.display());
+    show!("launcher: {}", tool.program.display());
     if flags.no_mpi {
         return Ok(0);
     }
@@ -304,7 +301,7 @@ fn start_mpi(
         && since.elapsed() < WORTH_ANOTHER
         && !asked_by_signal()
     {
-        println!("MPI: it did not start and is tried again: {}", trouble.what);
+        show!("MPI: it did not start and is tried again: {}", trouble.what);
         result = try_mpi();
     }
     let _ = std::fs::remove_dir_all(&dir);
@@ -313,17 +310,17 @@ fn start_mpi(
     }
     match result {
         Ok(Ok((took, ranks, nodes))) => {
-            println!("MPI: {ranks} rank(s) on {nodes} node(s) in {:.1} s", took.as_secs_f64());
+            show!("MPI: {ranks} rank(s) on {nodes} node(s) in {:.1} s", took.as_secs_f64());
             Ok(0)
         }
         Ok(Err(Trouble { nodes: culprits, what })) => {
             let names: Vec<&str> = culprits.iter().map(|n| hosts[*n].name.as_str()).collect();
             let place = if names.is_empty() { "MPI".into() } else { names.join(" ") };
-            println!("{place}: PROBLEM: MPI does not start: {what}");
+            show!("{place}: PROBLEM: MPI does not start: {what}");
             Ok(1)
         }
         Err(error) => {
-            println!("launcher: PROBLEM: cannot start {}: {error}", tool.program.display());
+            show!("launcher: PROBLEM: cannot start {}: {error}", tool.program.display());
             Ok(1)
         }
     }

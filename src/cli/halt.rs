@@ -58,13 +58,13 @@ pub fn run(flags: &HaltFlags) -> ExitCode {
     match Journal::held(&folder.journal()) {
         Held::Yes => {}
         Held::No => {
-            eprintln!(
+            tell!(
                 "skt-hpl halt: no supervisor is at work on {}; is --state right, and does `skt-hpl run` run?",
                 folder.path().display()
             );
             return Exit::Usage.into();
         }
-        Held::Unknown(why) => eprintln!(
+        Held::Unknown(why) => tell!(
             "skt-hpl halt: whether a supervisor is at work on {} cannot be told ({why}); the request is left there",
             folder.path().display()
         ),
@@ -72,11 +72,11 @@ pub fn run(flags: &HaltFlags) -> ExitCode {
     let request = HaltRequest { after_checkpoint: flags.after_checkpoint, at_ms: flags.at };
     match write_whole(&folder.halt(), &request) {
         Ok(()) => {
-            println!("{}; `skt-hpl run` then ends with status 75", words(&request, unix_ms()));
-            Exit::Passed.into()
+            let words = words(&request, unix_ms());
+            super::print(format!("{words}; `skt-hpl run` then ends with status 75\n").as_bytes())
         }
         Err(error) => {
-            eprintln!("skt-hpl halt: {}: {error}", folder.halt().display());
+            tell!("skt-hpl halt: {}: {error}", folder.halt().display());
             Exit::Environment.into()
         }
     }

@@ -5,6 +5,21 @@
 //! them too. `main` calls [`main`] and nothing else. Without a subcommand the program is the
 //! benchmark, so `mpirun skt-hpl` stands where `mpirun xhpl` stood.
 
+/// A line on the standard error, on which nothing depends: where it cannot be written (a full disk, a reader that went away)
+/// what the program is at goes on, which `eprintln!` would end with a panic.
+macro_rules! tell {
+    ($($words:tt)*) => {
+        $crate::cli::write_to(&mut std::io::stderr(), format_args!($($words)*))
+    };
+}
+
+/// The same on the standard output, for what is told as it comes. The last word goes by [`print`], which says if it cannot.
+macro_rules! show {
+    ($($words:tt)*) => {
+        $crate::cli::write_to(&mut std::io::stdout(), format_args!($($words)*))
+    };
+}
+
 pub mod agent;
 pub mod agreement;
 pub mod bench;
@@ -190,6 +205,10 @@ pub fn command() -> Command {
 pub fn main() -> ExitCode {
     // Also for what is started by this process.
     cores::take_back();
+    // A file that must not grow any more (`ulimit -f`) is then an error like a full disk, and not the end of the process. Named
+    // memory, results, saves on storage and the journal are files.
+    // SAFETY: no handler is set; whether a signal is ignored is all that changes.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let (words, notes) = spelling::renewed(std::env::args_os());
     let matches = match command().try_get_matches_from(words) {
         Ok(matches) => matches,
@@ -206,7 +225,7 @@ pub fn main() -> ExitCode {
         }
     };
     for note in notes {
-        eprintln!("skt-hpl: note: {note}");
+        tell!("skt-hpl: note: {note}");
     }
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match cli.command {
@@ -242,7 +261,11 @@ fn tell_once(answer: &clap::Error) -> ExitCode {
             say(hint);
             return Exit::Usage.into();
         }
-        answer.exit();
+        let shown = answer.print().and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
+        return match answer.exit_code() {
+            0 => printed(shown, Exit::Passed).into(),
+            _ => Exit::Usage.into(),
+        };
     }
     // A launcher ends the job when the first rank fails; so leave rank 0 the time to say why.
     std::thread::sleep(std::time::Duration::from_millis(500));
@@ -273,23 +296,35 @@ fn file_in_place_of_a_command(answer: &clap::Error) -> Option<String> {
 /// Tells a person something, on the standard error: in one piece, since other ranks and the launcher
 /// write there too.
 fn say(text: impl std::fmt::Display) {
-    use std::io::Write;
-    let line = format!("skt-hpl: {text}\n");
+    tell!("skt-hpl: {text}");
+}
+
+/// One line in one piece.
+fn write_to(stream: &mut impl std::io::Write, words: std::fmt::Arguments) {
     // Nobody can be told that nothing can be told.
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    let _ = stream.write_all(format!("{words}\n").as_bytes());
 }
 
 /// Writes text that is the whole product of a subcommand to the standard output. A reader that
 /// closes the pipe early (`| head`) is no fault of ours.
 fn print(bytes: &[u8]) -> ExitCode {
-    use std::io::{ErrorKind, Write};
+    print_then(bytes, Exit::Passed).into()
+}
+
+/// The same of a subcommand that has found something: its status counts, unless there was none and nobody could read it.
+fn print_then(bytes: &[u8], exit: Exit) -> Exit {
+    use std::io::Write;
     let mut out = std::io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            eprintln!("skt-hpl: cannot write to the standard output: {error}");
-            Exit::Environment.into()
+    printed(out.write_all(bytes).and_then(|()| out.flush()), exit)
+}
+
+fn printed(written: std::io::Result<()>, exit: Exit) -> Exit {
+    match written {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            say(format_args!("cannot write to the standard output: {error}"));
+            if exit == Exit::Passed { Exit::Environment } else { exit }
         }
-        _ => Exit::Passed.into(),
+        _ => exit,
     }
 }
 

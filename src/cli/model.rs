@@ -269,17 +269,17 @@ pub fn run(flags: &ModelFlags) -> ExitCode {
     let (mut text, figure) = match answer(&flags.topic) {
         Ok(answer) => answer,
         Err(e) => {
-            eprintln!("skt-hpl model: {e}");
+            tell!("skt-hpl model: {e}");
             return Exit::BadInput.into();
         }
     };
     if let Some(file) = &flags.svg {
         let Some(figure) = figure else {
-            eprintln!("skt-hpl model: name a figure to draw; `skt-hpl model figure` lists them");
+            tell!("skt-hpl model: name a figure to draw; `skt-hpl model figure` lists them");
             return Exit::Usage.into();
         };
         if let Err(e) = std::fs::write(file, figure.svg()) {
-            eprintln!("skt-hpl model: cannot write {}: {e}", file.display());
+            tell!("skt-hpl model: cannot write {}: {e}", file.display());
             return Exit::Environment.into();
         }
         let _ = writeln!(text, "\nDrawn: {}", file.display());

@@ -289,13 +289,14 @@ pub fn decide(
 }
 
 /// A rank's threads, where they were decided to be. A BLAS that they call starts no more.
-pub fn pool(threads: usize, pins: &Result<Pins, Loose>) -> Pool {
-    let mut pool = match pins {
+pub fn pool(threads: usize, pins: &Result<Pins, Loose>) -> Result<Pool, Ended> {
+    let pool = match pins {
         Ok(pins) => Pool::pinned(&pins.processors),
-        Err(_) => Pool::new(threads),
+        Err(_) => Pool::try_new(threads),
     };
+    let mut pool = pool.map_err(|why| Ended::new(Exit::Environment, why.to_string()))?;
     one_library_thread_each(&mut pool);
-    pool
+    Ok(pool)
 }
 
 /// Whether nothing keeps this rank's threads from being as the others' are: those of one that stands by are none of them.

@@ -373,7 +373,7 @@ fn slurm_end_ms(job: &str) -> Option<u64> {
     match time_left(squeue.args(["-h", "-j", job, "-o", "%L"]), SLURM_ANSWERS) {
         Ok(left_s) => left_s.map(|left_s| steady_ms() + left_s * 1000),
         Err(why) => {
-            eprintln!(
+            tell!(
                 "skt-hpl run: squeue does not say when job {job} ends ({why}), so the run will not stop in time before \
                  that; --time-limit TIME says when it is to"
             );
@@ -439,7 +439,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
             true => "every fault that checksums cannot bear, such as the loss of a node,",
             false => "every fault",
         };
-        eprintln!(
+        tell!(
             "skt-hpl run: nothing will be saved, so {fault} starts the test over; see --checkpoint"
         );
     }
@@ -474,7 +474,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     if !maps(&extra)
         && let Some(words) = nodes.stand_by(ranks)
     {
-        eprintln!("skt-hpl run: {words}");
+        tell!("skt-hpl run: {words}");
     }
     if let Some(planned) = &planned {
         let found = need::of_hosts(&planned.loaded, &nodes.hosts, ranks)
@@ -537,7 +537,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         && job.as_ref() != Some(&began)
         && !env.iter().any(|(n, _)| n == "SKT_JOB")
     {
-        eprintln!("skt-hpl run: goes on with the memory it began with: job {began}");
+        tell!("skt-hpl run: goes on with the memory it began with: job {began}");
         if let Some(dir) = &mut asked.storage {
             dir.job.clone_from(&began);
         }
@@ -645,12 +645,12 @@ pub fn run(flags: &RunFlags) -> ExitCode {
     let settings = match settings(flags) {
         Ok(settings) => settings,
         Err(Refusal(exit, why)) => {
-            eprintln!("skt-hpl run: {why}");
+            tell!("skt-hpl run: {why}");
             return exit.into();
         }
     };
     if let Err(Refusal(exit, why)) = long_enough(flags, settings.beat_ms) {
-        eprintln!("skt-hpl run: {why}");
+        tell!("skt-hpl run: {why}");
         return exit.into();
     }
     match supervise(&settings) {
@@ -664,7 +664,7 @@ pub fn run(flags: &RunFlags) -> ExitCode {
                     Some(_) => "with these nodes or any others",
                     None => "with these nodes",
                 };
-                eprintln!(
+                tell!(
                     "skt-hpl run: to go on, now or in another batch job {nodes}{name}:\n  {}",
                     again()
                 );
@@ -672,7 +672,7 @@ pub fn run(flags: &RunFlags) -> ExitCode {
             ExitCode::from(code)
         }
         Err(error) => {
-            eprintln!("skt-hpl run: {error:#}");
+            tell!("skt-hpl run: {error:#}");
             Exit::Environment.into()
         }
     }

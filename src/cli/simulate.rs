@@ -204,7 +204,7 @@ pub fn run(flags: &SimulateFlags) -> ExitCode {
     match answer(flags) {
         Ok(text) => super::print(text.as_bytes()),
         Err(e) => {
-            eprintln!("skt-hpl simulate: {e}");
+            tell!("skt-hpl simulate: {e}");
             Exit::BadInput.into()
         }
     }

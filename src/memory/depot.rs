@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::fstatvfs;
 use serde::{Deserialize, Serialize};
 
@@ -163,11 +164,7 @@ impl Depot {
             return sysv::create(&name, len, || hit(Point::PartNamed, position as usize));
         };
         let mapped = len.max(1).next_multiple_of(page);
-        let file =
-            private_file().create_new(true).open(&path).map_err(|source| match source.kind() {
-                std::io::ErrorKind::AlreadyExists => MemoryError::Exists(name.clone()),
-                _ => MemoryError::Os { what: "cannot make", path: path.clone(), source },
-            })?;
+        let file = new_file(&path, &name)?;
         // From here on a failure must not leave a half-made part behind.
         hit(Point::PartNamed, position as usize);
         let made = (|| {
@@ -181,11 +178,8 @@ impl Depot {
             if large {
                 // Not small ones: a file as long as it should be, but with holes, is somebody else's, and
                 // a process killed here would leave a head like that.
-                file.set_len(length as u64).map_err(|source| MemoryError::Os {
-                    what: "cannot size",
-                    path: path.clone(),
-                    source,
-                })?;
+                file.set_len(length as u64)
+                    .map_err(|source| cannot_grow("cannot size", &path, length, source))?;
             } else {
                 reserve(&file, &path, 0, length)?;
             }
@@ -372,7 +366,8 @@ impl Depot {
 
     /// Whether a live process works in the position's memory.
     pub fn in_use(&self, position: u32) -> bool {
-        File::open(self.head_path(position)).is_ok_and(|file| lock::is_held(&file))
+        let head = private_file().write(false).open(self.head_path(position));
+        head.is_ok_and(|file| lock::is_held(&file))
     }
 
     /// Removes this job's memory from this node, in every store, unless a process works in it.
@@ -469,11 +464,37 @@ fn parse(name: &str, uid: u32) -> Option<(String, u32, Part)> {
     fields.next().is_none().then(|| (job.to_owned(), position, part))
 }
 
+/// Makes a file of named memory that must not be there yet.
+pub(super) fn new_file(path: &Path, name: &str) -> Result<File, MemoryError> {
+    private_file().create_new(true).open(path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::AlreadyExists => in_the_way(path, name),
+        _ => MemoryError::Os { what: "cannot make", path: path.into(), source },
+    })
+}
+
+/// Everybody may make files in /dev/shm, and `clean` removes none that is another user's.
+fn in_the_way(path: &Path, name: &str) -> MemoryError {
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) if meta.uid() != nix::unistd::geteuid().as_raw() => MemoryError::NotOurs {
+            name: name.into(),
+            why: format!(
+                "user {} has made that name; have it removed, or give this run another --job name",
+                meta.uid()
+            ),
+        },
+        _ => MemoryError::Exists(name.into()),
+    }
+}
+
 /// How every file of named memory is opened: to read and write, through no link, for no child, and made for nobody
-/// else's eyes.
+/// else's eyes. A pipe that somebody has put under the name is not waited for.
 pub(super) fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
+    options
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK);
     options
 }
 
@@ -532,15 +553,30 @@ pub(super) fn reserve(
                 return Err(no_room(path, end - first, available(file, path)));
             }
             code => {
-                return Err(MemoryError::Os {
-                    what: "cannot reserve space in",
-                    path: path.into(),
-                    source: std::io::Error::from_raw_os_error(code),
-                });
+                let source = std::io::Error::from_raw_os_error(code);
+                return Err(cannot_grow("cannot reserve space in", path, end, source));
             }
         }
     }
     Ok(())
+}
+
+/// Why a file cannot have `len` bytes. A user's limit is told as what it is: it holds for all files, those in memory too.
+pub(super) fn cannot_grow(
+    what: &'static str,
+    path: &Path,
+    len: usize,
+    source: std::io::Error,
+) -> MemoryError {
+    let limit = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
+    match source.raw_os_error() {
+        Some(libc::EFBIG) if limit < len as u64 => MemoryError::TooLong {
+            what: path.file_name().unwrap_or_default().to_string_lossy().into(),
+            wanted: len as u64,
+            limit,
+        },
+        _ => MemoryError::Os { what, path: path.into(), source },
+    }
 }
 
 /// What the pool of huge pages has left; None where no hugetlbfs is mounted for this user.
@@ -638,6 +674,31 @@ mod tests {
             assert!(!depot.0.unlink(3, Part::A));
             assert!(matches!(depot.0.open(3, Part::A), Err(MemoryError::Missing(_))));
         }
+    }
+
+    /// Everybody may make files in /dev/shm: what is there under our names need not be ours, nor a file.
+    #[test]
+    fn what_others_have_put_under_our_names_is_left_alone_and_not_waited_for() {
+        let depot = Cleaned(Depot::new(Store::Posix, &unique()).unwrap());
+        let (head, _) = depot.0.file(0, Part::Head).unwrap();
+        nix::unistd::mkfifo(&head, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for told in [depot.0.open(0, Part::Head), depot.0.peek(0, Part::Head)] {
+            let told = told.unwrap_err().to_string();
+            assert!(told.contains("left alone"), "{told}");
+        }
+        assert!(depot.0.hold(0).is_err() && !depot.0.in_use(0));
+        let _ = depot.0.clean();
+        let _ = std::fs::remove_file(&head);
+        let (path, _) = depot.0.file(0, Part::A).unwrap();
+        std::fs::write(&path, "").unwrap();
+        let told = depot.0.create(0, Part::A, 10).unwrap_err().to_string();
+        assert!(told.contains("`skt-hpl clean` removes"), "{told}");
+        // Only the administrator can make a file another's.
+        if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
+            let told = depot.0.create(0, Part::A, 10).unwrap_err().to_string();
+            assert!(told.contains("user 65534") && told.contains("--job"), "{told}");
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

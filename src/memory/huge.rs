@@ -91,10 +91,14 @@ pub(super) unsafe fn collapse(base: NonNull<u8>, len: usize) {
     let work = |thread| collapse_pages(first + thread * TURN, first + pages * HUGE, threads * TURN);
     std::thread::scope(|scope| {
         for thread in 1..threads {
-            scope.spawn(move || {
+            let filler = std::thread::Builder::new().spawn_scoped(scope, move || {
                 cores::spread(thread, threads);
                 work(thread);
             });
+            // Where the system gives no more threads, those that are here do it.
+            if filler.is_err() {
+                work(thread);
+            }
         }
         work(0);
     });

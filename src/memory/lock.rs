@@ -9,6 +9,7 @@
 //! that lives on is refused at once, by name. Called by `depot`. What /proc says is judged by pure functions.
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::parent_id;
@@ -50,7 +51,11 @@ pub(super) fn take(file: &File, name: &str, patience: Patience) -> Result<(), Me
             && began.elapsed() > Duration::from_secs(2)
         {
             told = true;
-            eprintln!("skt-hpl: {name}: waiting for process {pid}, which is ending, to let go");
+            // Nothing depends on its being heard.
+            let _ = writeln!(
+                std::io::stderr(),
+                "skt-hpl: {name}: waiting for process {pid}, which is ending, to let go"
+            );
         }
         std::thread::sleep(Duration::from_millis(5));
     };

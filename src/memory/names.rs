@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-use super::depot::{Depot, Part, private_file, reserve, room};
+use super::depot::{Depot, Part, cannot_grow, new_file, reserve, room};
 use super::huge::{self, HUGE};
 use super::region::{MemoryError, Region};
 use super::{lock, sysv};
@@ -65,17 +65,14 @@ impl Depot {
             return Err(MemoryError::NotOurs { name, why });
         };
         let os = |what, source| MemoryError::Os { what, path: path.clone(), source };
-        let file =
-            private_file().create_new(true).open(&path).map_err(|source| match source.kind() {
-                std::io::ErrorKind::AlreadyExists => MemoryError::Exists(name.clone()),
-                _ => os("cannot make", source),
-            })?;
+        let file = new_file(&path, &name)?;
         let mut some = false;
         let moved = (|| {
             let length = if page == 4096 { named.len } else { named.mapped };
             // A second's look, again and again: it is not to take the last of the memory each time.
             room(&file, &path, PIECE.max(page).min(named.mapped))?;
-            file.set_len(length as u64).map_err(|source| os("cannot size", source))?;
+            file.set_len(length as u64)
+                .map_err(|source| cannot_grow("cannot size", &path, length, source))?;
             let copy = file.try_clone().map_err(|source| os("cannot open", source))?;
             let new = Region::map_file(copy, named.len, named.mapped, true, &path)?;
             for at in (0..named.mapped).step_by(PIECE.max(page)) {

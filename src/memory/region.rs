@@ -24,6 +24,11 @@ pub enum MemoryError {
          make room there (`skt-hpl clean`, or a larger size= mount option), or choose a smaller N"
     )]
     NoRoom { what: String, wanted: u64, available: u64, place: String },
+    #[error(
+        "{what}: {wanted} bytes are wanted, and a file of this process may have {limit} (`ulimit -f`); raise that limit, or \
+         choose --store sysv or a smaller N"
+    )]
+    TooLong { what: String, wanted: u64, limit: u64 },
     #[error("{0}: no such memory on this node")]
     Missing(String),
     #[error("{0}: exists already on this node; `skt-hpl clean` removes a job's memory")]

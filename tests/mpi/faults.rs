@@ -54,6 +54,29 @@ fn results_that_cannot_be_written_end_the_job() {
     assert!(!ran.file("run.json").contains("\"complete\": true"));
 }
 
+/// Limits of a user's or a container's: on memory to address, of which each thread takes some, and on a file's length, which
+/// holds for named memory too.
+#[test]
+fn limits_of_threads_and_files_are_told_as_what_they_are() {
+    let limited = |limit: &str, dat: &Dat, args: &[&str]| {
+        let under = format!("ulimit {limit}; exec \"$@\"");
+        let ranks = dat.grids[0].1;
+        Job::tests(dat).args(args).parts(&[(ranks, &["sh", "-c", &under, "sh"])]).run()
+    };
+    let one = Dat { grids: vec![(1, 1)], ..Dat::default() };
+    let ran = limited("-v 2000000", &one, &["--threads", "2000"]).expect_code(6);
+    assert!(ran.err.contains("of 2000 threads") && ran.err.contains("rank 0 on"), "{}", ran.told());
+    // 16 MiB of a file.
+    let job = format!("t-limited-{}", std::process::id());
+    let dat = Dat { ns: vec![2400], grids: vec![(1, 2)], ..Dat::default() };
+    let domains = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&domains, "rank:0 a\nrank:1 b\n").unwrap();
+    let domains = domains.path().to_str().unwrap();
+    let words = ["--checkpoint", "2", "--job", &job, "--domains", domains];
+    let ran = limited("-f 32768", &dat, &words).expect_code(5);
+    assert!(ran.err.contains("`ulimit -f`") && !ran.err.contains("signal"), "{}", ran.told());
+}
+
 /// A pipe for the results in a folder of its own, and what reads from it: `then` when the head has come, and is given the rest.
 fn piped<T: Send + 'static>(
     then: impl FnOnce(BufReader<File>) -> T + Send + 'static,

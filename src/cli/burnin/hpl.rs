@@ -134,7 +134,7 @@ pub fn repeat(
         }
         let took = started.elapsed();
         let run = outcome(&dir, status.code(), took);
-        println!(
+        show!(
             "HPL run {number}: N = {}, {:.1} Gflop/s, {:.0} s, status {}",
             run.n,
             run.gflops,

@@ -189,8 +189,9 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
     document.seconds = began.elapsed().as_secs_f64();
     // stdout tells how it goes all along, so the document is never there.
     let file = flags.json.clone().map(Some);
-    print!("{}", json_flag::answer(&file, &document, || document.text())?);
-    Ok(if document.findings.is_empty() { Exit::Passed } else { Exit::Suspect })
+    let text = json_flag::answer(&file, &document, || document.text())?;
+    let found = if document.findings.is_empty() { Exit::Passed } else { Exit::Suspect };
+    Ok(super::print_then(text.as_bytes(), found))
 }
 
 #[cfg(test)]

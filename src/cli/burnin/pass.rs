@@ -119,7 +119,11 @@ pub fn measure(
             heard = measured + usize::from(!said.is_empty());
             since = Instant::now();
             if shown {
-                eprint!("\rpass {number}: {measured} of {} sweeps ", extent.sweeps);
+                let _ = write!(
+                    std::io::stderr(),
+                    "\rpass {number}: {measured} of {} sweeps ",
+                    extent.sweeps
+                );
                 let _ = std::io::stderr().flush();
             }
         }
@@ -130,7 +134,7 @@ pub fn measure(
         }
         wait(&job.end(&run_id));
         if shown {
-            eprintln!();
+            tell!("");
         }
         if interrupted {
             return Err(environment(INTERRUPTED.into()));

@@ -113,7 +113,7 @@ fn calibrate_in(
         flags.launch_command.clone().unwrap_or_else(|| usual_words(inputs.nodes as usize));
     let words = template::words(&launcher, ranks as usize, inputs.ranks_per_node as usize);
     let threads = (inputs.cores / inputs.ranks_per_node).max(1).to_string();
-    eprintln!("skt-hpl plan: measuring for about {}", show_seconds(flags.calibrate.unwrap_or(0.0)));
+    tell!("skt-hpl plan: measuring for about {}", show_seconds(flags.calibrate.unwrap_or(0.0)));
     let mut command = template::command(&words, &program)?;
     command.arg("--dat").arg(&file).args(["--threads", &threads]).current_dir(dir);
     let output = command.output().map_err(|error| template::cannot_start(&command, &error))?;

@@ -26,7 +26,7 @@ pub fn run(flags: &PlanFlags) -> ExitCode {
     match answer(flags) {
         Ok(text) => super::print(text.as_bytes()),
         Err(Refusal(exit, text)) => {
-            eprintln!("skt-hpl plan: {text}");
+            tell!("skt-hpl plan: {text}");
             exit.into()
         }
     }

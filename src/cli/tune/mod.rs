@@ -108,7 +108,7 @@ pub fn run(flags: &TuneFlags) -> ExitCode {
     match tune(flags) {
         Ok(text) => super::print(text.as_bytes()),
         Err(Refusal(exit, text)) => {
-            eprintln!("skt-hpl tune: {text}");
+            tell!("skt-hpl tune: {text}");
             exit.into()
         }
     }
@@ -130,7 +130,7 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
         let table = Table::new(flags.budget);
         let mut jobs = Jobs::new(kept, dir, program.clone(), table);
         if wanted > jobs.kept.domain.n {
-            eprintln!(
+            tell!(
                 "skt-hpl tune: N = {} stands in for N = {wanted}: what {} allows to try",
                 jobs.kept.domain.n,
                 show_seconds(flags.budget)
@@ -290,7 +290,7 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
     }
     if !kept.measured.is_empty() {
         let spent: f64 = kept.measured.iter().map(|m| m.spent).sum();
-        eprintln!(
+        tell!(
             "skt-hpl tune: going on with N = {}: {} measurements of {} are in {}",
             kept.n,
             kept.measured.len(),

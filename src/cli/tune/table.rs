@@ -59,7 +59,7 @@ impl Table {
                 Some(found) => show_flops(self.flops / found.seconds),
                 None => "cannot be run".into(),
             };
-            eprintln!("skt-hpl tune: {:>7}  {name}  {said}", show_seconds(spent));
+            tell!("skt-hpl tune: {:>7}  {name}  {said}", show_seconds(spent));
         }
     }
 

@@ -17,6 +17,7 @@ use crate::cli::say;
 use crate::comm::{Comm, World, set_phase};
 use crate::lu::{Context, time_stretches};
 use crate::params::{Engine, Halves, Pinning, TestParams};
+use crate::threads::Pool;
 
 /// Times stretches of factorisations, for `skt-hpl tune`
 #[derive(Debug, Args)]
@@ -97,7 +98,9 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
     let threads = (flags.threads, pins.is_ok());
     let mut proposal = Proposal::new(comm.rank(), Engine::Auto, threads, None);
     proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
-    let mut pool = pins::pool(flags.threads, &pins);
+    let pool = proposal.needs(pins::pool(flags.threads, &pins));
+    // Of one thread where nothing will be computed.
+    let mut pool = pool.unwrap_or_else(|| Pool::new(1));
     let agreed = agreement::agree(comm, proposal, (Engine::Auto, false))?;
     let tests: Vec<TestParams> = trials.iter().map(|trial| trial.test.clone()).collect();
     let asked = contest::Asked { tests: &tests, computes: true };

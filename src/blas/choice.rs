@@ -130,7 +130,9 @@ pub fn file() -> Option<PathBuf> {
 }
 
 fn read(file: &Path) -> Kept {
-    let kept = std::fs::read(file).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    // Whoever opens a pipe waits for its other end.
+    let text = file.is_file().then(|| std::fs::read(file).ok()).flatten();
+    let kept = text.and_then(|text| serde_json::from_slice(&text).ok());
     kept.filter(|kept: &Kept| kept.version == VERSION).unwrap_or_default()
 }
 
@@ -246,6 +248,12 @@ mod tests {
         remember(&file, &place, &rates);
         assert_eq!(recall(&file, &place, &engines), Some(rates.clone()));
         assert_eq!(std::fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+        // A pipe in the file's place, which nobody writes to.
+        std::fs::remove_file(&file).unwrap();
+        nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(recall(&file, &place, &engines), None);
+        remember(&file, &place, &rates);
+        assert_eq!(recall(&file, &place, &engines), Some(rates.clone()));
         // A folder that cannot be made.
         remember(&file.join("engines.json"), &place, &rates);
         assert_eq!(recall(&file, &place, &engines), Some(rates));

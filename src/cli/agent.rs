@@ -70,7 +70,8 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
     }
     if let Some(name) = &flags.look_at_blas {
         let told = serde_json::to_string(&blas::look(name));
-        println!("{}", told.expect("plain values have a JSON form"));
+        // On a line of its own, whatever the library prints.
+        println!("\n{}", told.expect("plain values have a JSON form"));
         return ExitCode::SUCCESS;
     }
     let job = flags.job.clone().unwrap_or_default();

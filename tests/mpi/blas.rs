@@ -145,6 +145,19 @@ fn two_builds_of_one_name_do_not_count_as_one() {
     assert_eq!(ran.err.matches("would not round alike").count(), 1, "{}", ran.told());
 }
 
+/// MKL prints each call where `MKL_VERBOSE` is set, other libraries what they please.
+#[test]
+fn a_library_that_prints_can_be_looked_at() {
+    let library = built("prints", &["-DPRINTS", "-DINTEGER=int", "-DNAME(x)=x##_"]);
+    let told = Command::new(PROGRAM)
+        .args(["doctor", "--no-mpi", "--", "-n", "100", "--nb", "16", "-p", "1", "-q", "1"])
+        .args(["--blas".as_ref(), library.as_os_str()])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&told.stdout);
+    assert!(!told.contains("cannot be looked at"), "{told}");
+}
+
 /// A library as a site has it, with kernels of its own for this processor: OpenBLAS, which `scripts/setup.sh` installs.
 #[test]
 fn a_real_library_computes() {

@@ -10,7 +10,9 @@
  *   -DWAYS=...           what sets, beside SETTER, in how many ways each of five loops is split, at first three of some loop;
  *                        more than none count before the threads
  *   -DOPENBLAS=...       it says that it is OpenBLAS, by routines with this suffix
+ *   -DPRINTS             it prints when it is loaded
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 typedef INTEGER integer;
@@ -37,6 +39,14 @@ void WAYS(long jc, long pc, long ic, long jr, long ir) { ways = jc > pc ? jc : p
 #define SUFFIXED(name, suffix) JOINED(name, suffix)
 const char *SUFFIXED(openblas_get_config, OPENBLAS)(void) { return "OpenBLAS 0.3.99 DYNAMIC_ARCH USE64BITINT"; }
 const char *SUFFIXED(openblas_get_corename, OPENBLAS)(void) { return "Plain"; }
+#endif
+
+#ifdef PRINTS
+__attribute__((constructor)) static void print(void) {
+    printf("A license is\nneeded soon");
+    fflush(stdout);
+    printf(", not yet");
+}
 #endif
 
 static double at(const double *a, integer ld, int transposed, integer i, integer j) {

@@ -527,9 +527,14 @@ fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
         };
         Library { name: "BLAS", version, kernel: String::new(), variable: "" }
     };
-    // What it does not tell may follow from nothing but the processor.
+    let set = |name: &&str| Some(format!("{name}={}", std::env::var_os(name)?.to_string_lossy()));
+    let told: Vec<String> = library.unseen_variables().iter().filter_map(set).collect();
+    // What it does not tell may follow from nothing but the processor and its variables.
     if library.kernel.is_empty() {
         library.kernel = format!("own ({})", preflight::processor_kind());
+    }
+    for variable in told {
+        library.kernel.push_str(&format!(" {variable}"));
     }
     if wide {
         library.version.push_str(" (64-bit integers)");

@@ -145,6 +145,31 @@ fn two_builds_of_one_name_do_not_count_as_one() {
     assert_eq!(ran.err.matches("would not round alike").count(), 1, "{}", ran.told());
 }
 
+/// Variables that give a library other kernels than it tells of: whoever has them computes with another arithmetic.
+#[test]
+fn variables_that_show_in_nothing_count() {
+    for (name, how, variable) in [
+        ("told-plain", &[][..], "BLIS_ARCH_TYPE=0"),
+        ("told-mkl", &["-DMKL"][..], "MKL_CBWR=COMPATIBLE"),
+    ] {
+        let library = built(name, &[&["-DINTEGER=int", "-DNAME(x)=x##_"], how].concat());
+        let dat = Dat { ns: vec![150], nbs: vec![16], grids: vec![(2, 1)], ..Dat::default() };
+        let run = |first: &[&str], more: &[&str]| {
+            let bare: &[&str] = &["env", "-u", "BLIS_ARCH_TYPE", "-u", "OPENBLAS_CORETYPE"];
+            let first = [bare, first].concat();
+            let blas = ["--blas", library.to_str().unwrap(), "--engine", "blas"];
+            let job = Job::new(2).dat(&dat).args(&blas).args(more);
+            job.parts(&[(1, &first), (1, &[bare, &[variable][..]].concat())]).run()
+        };
+        let ran = run(&[variable], &["--json", "run.json"]).expect_code(0);
+        assert!(!ran.err.contains("would not round alike"), "{}", ran.told());
+        assert!(ran.json().blas.kernel.ends_with(variable), "{}", ran.json().blas.kernel);
+        let protect = ["--checkpoint", "1", "--job", "t-blas-told"];
+        let ran = run(&[], &protect).expect_code(6);
+        assert_eq!(ran.err.matches("would not round alike").count(), 1, "{}", ran.told());
+    }
+}
+
 /// MKL prints each call where `MKL_VERBOSE` is set, other libraries what they please.
 #[test]
 fn a_library_that_prints_can_be_looked_at() {

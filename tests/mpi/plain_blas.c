@@ -10,6 +10,7 @@
  *   -DWAYS=...           what sets, beside SETTER, in how many ways each of five loops is split, at first three of some loop;
  *                        more than none count before the threads
  *   -DOPENBLAS=...       it says that it is OpenBLAS, by routines with this suffix
+ *   -DMKL                it says that it is MKL, with code for AVX2
  *   -DPRINTS             it prints when it is loaded
  */
 #include <stdio.h>
@@ -39,6 +40,11 @@ void WAYS(long jc, long pc, long ic, long jr, long ir) { ways = jc > pc ? jc : p
 #define SUFFIXED(name, suffix) JOINED(name, suffix)
 const char *SUFFIXED(openblas_get_config, OPENBLAS)(void) { return "OpenBLAS 0.3.99 DYNAMIC_ARCH USE64BITINT"; }
 const char *SUFFIXED(openblas_get_corename, OPENBLAS)(void) { return "Plain"; }
+#endif
+
+#ifdef MKL
+void MKL_Get_Version_String(char *buffer, int len) { snprintf(buffer, len, "Math Kernel Library Version 2099.1-Product"); }
+int MKL_CBWR_Get_Auto_Branch(void) { return 10; }
 #endif
 
 #ifdef PRINTS

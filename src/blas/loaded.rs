@@ -32,10 +32,13 @@ pub fn load(name: &str) -> Result<(), String> {
     CHOSEN.set(loaded).map_err(|_| "a BLAS is chosen once".to_string())
 }
 
-/// What the library of this name is here. What is wrong with it is one sentence. It stays loaded, so a process that lives on has
-/// another one look.
+/// What the library of this name is here; without a name, the linked one. What is wrong with it is one sentence. It stays loaded,
+/// so a process that lives on has another one look.
 pub fn look(name: &str) -> Result<Named, String> {
-    Ok(Named::of(&Loaded::open(name)?.library))
+    match name {
+        "" => Ok(Named::of(&Library::query())),
+        name => Ok(Named::of(&Loaded::open(name)?.library)),
+    }
 }
 
 /// Fortran takes everything by reference. Integers lie in 64 bits, of which a library with narrow ones reads the low half
@@ -167,6 +170,7 @@ impl Calls {
 
 /// A library that was loaded and found to be right.
 pub struct Loaded {
+    pub(super) name: String,
     calls: Calls,
     pub library: Library,
     threads: Option<Setter>,
@@ -258,6 +262,7 @@ impl Loaded {
         }
         let (calls, wide) = Self::find(&handle).map_err(|why| format!("--blas {name}: {why}"))?;
         let loaded = Self {
+            name: name.to_owned(),
             library: describe(&handle, name, &calls, wide),
             calls,
             threads: threads(&handle),

@@ -6,8 +6,10 @@
 //! is set and the program executes itself again, once, before MPI starts.
 
 use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 
 use super::Library;
+use super::loaded;
 
 /// Set in the second life of the process, to the pick of the first.
 const MARK: &str = "SKT_INTERNAL_PREFLIGHT";
@@ -146,6 +148,25 @@ pub fn kernel_after(library: &Library) -> String {
     .to_ascii_lowercase()
 }
 
+/// Whether this library can be told to take such kernels, as another process finds out: BLIS ends whoever asks for some that it
+/// was built without, and it is often built for one kind of processor alone. Others pass over what they do not have.
+fn has(library: &Library, value: &str) -> bool {
+    if library.name != "BLIS" {
+        return true;
+    }
+    let name = loaded::chosen().map_or("", |loaded| &loaded.name);
+    let tried = std::env::current_exe().and_then(|program| {
+        Command::new(program)
+            .args(["agent", "--look-at-blas", name])
+            .env(library.variable, value)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+    });
+    tried.is_ok_and(|status| status.success())
+}
+
 /// Looks at the library's pick and executes the program again if it is poor. Returns one line that
 /// says what was found and done, for rank 0 to print. To be called before threads or MPI start.
 pub fn run(enabled: bool) -> String {
@@ -186,8 +207,15 @@ pub fn run(enabled: bool) -> String {
             library.variable
         );
     }
+    if !has(&library, value) {
+        return format!(
+            "{what}, POOR for this processor ({}): this build of it has none that {}={value} could give it",
+            level.name(),
+            library.variable
+        );
+    }
     let error = std::env::current_exe().map(|program| {
-        std::process::Command::new(program)
+        Command::new(program)
             .args(std::env::args_os().skip(1))
             .env(library.variable, value)
             .env(MARK, format!("{}:{}={value}", library.kernel, library.variable))

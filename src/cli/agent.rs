@@ -29,7 +29,7 @@ pub struct AgentFlags {
     #[arg(long, value_name = "LIBRARY")]
     pub blas: Option<String>,
 
-    /// Instead of serving, load this BLAS, say what it is and end
+    /// Instead of serving, load this BLAS (without a name: the linked one), say what it is and end
     #[arg(long, value_name = "LIBRARY")]
     pub look_at_blas: Option<String>,
 

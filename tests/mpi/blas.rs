@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use skt_hpl::blas::preflight::Level;
+
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, Ran};
 
@@ -167,6 +169,21 @@ fn variables_that_show_in_nothing_count() {
         let protect = ["--checkpoint", "1", "--job", "t-blas-told"];
         let ran = run(&[], &protect).expect_code(6);
         assert_eq!(ran.err.matches("would not round alike").count(), 1, "{}", ran.told());
+    }
+}
+
+/// BLIS ends whoever asks for kernels that it was built without: it keeps those it has, slow as they are.
+#[test]
+fn a_library_for_one_processor_keeps_its_kernels() {
+    let library = built("one-processor", &["-DBLIS", "-DINTEGER=int", "-DNAME(x)=x##_"]);
+    let dat = Dat { ns: vec![150], nbs: vec![16], grids: vec![(1, 2)], ..Dat::default() };
+    let args = ["--blas", library.to_str().unwrap(), "--engine", "blas", "--json", "run.json"];
+    let unset: &[&str] = &["env", "-u", "BLIS_ARCH_TYPE"];
+    let ran = Job::new(2).dat(&dat).args(&args).parts(&[(2, unset)]).run().expect_code(0);
+    let blas = ran.json().blas;
+    assert_eq!((blas.name.as_str(), blas.kernel.as_str()), ("BLIS 1.0", "penryn"));
+    if Level::detect() > Level::Baseline {
+        assert_eq!(ran.err.matches("this build of it has none").count(), 1, "{}", ran.told());
     }
 }
 

@@ -247,6 +247,10 @@ const ROUTINES: [&str; 3] = ["dgemm", "dtrsm", "ddot"];
 impl Loaded {
     /// Loads it. What is wrong with it is one sentence.
     pub fn open(name: &str) -> Result<Self, String> {
+        // The loader takes it for this program, with the linked library.
+        if name.is_empty() {
+            return Err("--blas names no library: leave it out for the linked one".into());
+        }
         prepare(name);
         let path = CString::new(name).map_err(|_| format!("--blas {name}: not a name"))?;
         // Its own names before those of the library that is linked, which may be another version of the same.
@@ -580,6 +584,7 @@ mod tests {
             ("/nowhere/libblas.so", "cannot be loaded"),
             ("libm.so.6", "neither dgemm_, dtrsm_, ddot_ nor cblas_dgemm"),
             ("/etc/hostname", "cannot be loaded"),
+            ("", "names no library"),
         ] {
             let told = Loaded::open(name).err().unwrap();
             assert!(told.starts_with(&format!("--blas {name}")) && told.contains(why), "{told}");

@@ -164,7 +164,8 @@ fn has(library: &Library, value: &str) -> bool {
             .stderr(Stdio::null())
             .status()
     });
-    tried.is_ok_and(|status| status.success())
+    // Where none can be started the caller will not start again either, and says why.
+    tried.map_or(true, |status| status.success())
 }
 
 /// Looks at the library's pick and executes the program again if it is poor. Returns one line that

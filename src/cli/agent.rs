@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use nix::sys::resource::{Resource, setrlimit};
 
 use super::burnin;
 use super::exit::Exit;
@@ -69,6 +70,8 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
         return burnin::rank(extent);
     }
     if let Some(name) = &flags.look_at_blas {
+        // Some libraries end their process: whoever asks counts on that, and nobody wants the memory of it on disk.
+        let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
         let told = serde_json::to_string(&blas::look(name));
         // On a line of its own, whatever the library prints.
         println!("\n{}", told.expect("plain values have a JSON form"));

@@ -36,8 +36,8 @@ pub fn load(name: &str) -> Result<(), String> {
 /// so a process that lives on has another one look.
 pub fn look(name: &str) -> Result<Named, String> {
     match name {
-        "" => Ok(Named::of(&Library::query())),
-        name => Ok(Named::of(&Loaded::open(name)?.library)),
+        "" => Ok(Named::of(&Library::query(), name)),
+        name => Ok(Named::of(&Loaded::open(name)?.library, name)),
     }
 }
 

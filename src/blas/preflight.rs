@@ -138,11 +138,12 @@ pub fn advise(library: &str, kernel: &str, level: Level) -> Advice {
 }
 
 /// The kernels that ranks' library will have once the preflight has been, on this processor: its pick, or what replaces
-/// it where nobody has set the library's variable.
-pub fn kernel_after(library: &Library) -> String {
+/// it where nobody has set the library's variable. `name` is what the library was loaded by, if it is not the linked one.
+pub fn kernel_after(library: &Library, name: &str) -> String {
     let set = std::env::var_os(library.variable).is_some();
+    let told = |value| as_read(library.name, &library.version, value);
     match advise(library.name, &library.kernel, Level::detect()) {
-        Advice::Override(value) if !set => value,
+        Advice::Override(value) if !set && has(library, name, told(value)) => value,
         _ => &library.kernel,
     }
     .to_ascii_lowercase()
@@ -150,11 +151,10 @@ pub fn kernel_after(library: &Library) -> String {
 
 /// Whether this library can be told to take such kernels, as another process finds out: BLIS ends whoever asks for some that it
 /// was built without, and it is often built for one kind of processor alone. Others pass over what they do not have.
-fn has(library: &Library, value: &str) -> bool {
+fn has(library: &Library, name: &str, value: &str) -> bool {
     if library.name != "BLIS" {
         return true;
     }
-    let name = loaded::chosen().map_or("", |loaded| &loaded.name);
     let tried = std::env::current_exe().and_then(|program| {
         Command::new(program)
             .args(["agent", "--look-at-blas", name])
@@ -208,7 +208,8 @@ pub fn run(enabled: bool) -> String {
             library.variable
         );
     }
-    if !has(&library, value) {
+    let name = loaded::chosen().map_or("", |loaded| &loaded.name);
+    if !has(&library, name, value) {
         return format!(
             "{what}, POOR for this processor ({}): this build of it has none that {}={value} could give it",
             level.name(),

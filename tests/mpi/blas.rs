@@ -185,6 +185,11 @@ fn a_library_for_one_processor_keeps_its_kernels() {
     if Level::detect() > Level::Baseline {
         assert_eq!(ran.err.matches("this build of it has none").count(), 1, "{}", ran.told());
     }
+    // So says an agent of its node, too.
+    let asked = ["agent", "--look-at-blas", library.to_str().unwrap()];
+    let told = Command::new(PROGRAM).args(asked).env_remove("BLIS_ARCH_TYPE").output().unwrap();
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains(r#""picked":"penryn","preflight":"penryn""#), "{told}");
 }
 
 /// MKL prints each call where `MKL_VERBOSE` is set, other libraries what they please.

@@ -37,12 +37,12 @@ pub struct Named {
 }
 
 impl Named {
-    /// On this node.
-    pub fn of(library: &Library) -> Self {
+    /// On this node, of the library that `name` loads; without a name it is the linked one.
+    pub fn of(library: &Library, name: &str) -> Self {
         Self {
             library: format!("{} {}", library.name, library.version),
             picked: library.kernel.to_ascii_lowercase(),
-            preflight: preflight::kernel_after(library),
+            preflight: preflight::kernel_after(library, name),
         }
     }
 }
@@ -62,7 +62,7 @@ impl Arithmetic {
     /// This node's.
     pub fn here() -> Self {
         let names = Engine::runnable().into_iter().map(Engine::name);
-        let Named { library, picked, preflight } = Named::of(&Library::query());
+        let Named { library, picked, preflight } = Named::of(&Library::query(), "");
         let engines = names.filter(|name| !faults::lacks(name)).map(str::to_owned).collect();
         Self { engines, library, picked, preflight, named: None }
     }

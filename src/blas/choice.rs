@@ -130,12 +130,9 @@ pub fn file() -> Option<PathBuf> {
 }
 
 fn read(file: &Path) -> Kept {
-    // Of a pipe nobody may write to, a read would never end.
-    let kept = std::fs::metadata(file).is_ok_and(|meta| meta.is_file());
-    let kept = kept
-        .then(|| std::fs::read(file).ok())
-        .flatten()
-        .and_then(|text| serde_json::from_slice(&text).ok());
+    // Whoever opens a pipe waits for its other end.
+    let text = file.is_file().then(|| std::fs::read(file).ok()).flatten();
+    let kept = text.and_then(|text| serde_json::from_slice(&text).ok());
     kept.filter(|kept: &Kept| kept.version == VERSION).unwrap_or_default()
 }
 

@@ -94,9 +94,19 @@ pub(super) unsafe fn text(pointer: *const c_char) -> String {
 }
 
 impl Library {
-    /// The variables of all libraries that have one.
-    pub const VARIABLES: [&str; 3] =
-        ["BLIS_ARCH_TYPE", "OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS"];
+    /// The variables of all libraries that have some: which kernels they take.
+    pub const VARIABLES: [&str; 4] =
+        ["BLIS_ARCH_TYPE", "OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"];
+
+    /// Those of them whose effect does not show in what the library says of its kernels.
+    pub(super) fn unseen_variables(&self) -> &'static [&'static str] {
+        match (self.kernel.as_str(), self.name) {
+            ("", _) => &Self::VARIABLES,
+            // It tells the branch of code that it would take by itself.
+            (_, "MKL") => &["MKL_CBWR"],
+            _ => &[],
+        }
+    }
 
     /// The one that was loaded, or else the linked one.
     pub fn query() -> Self {

@@ -32,10 +32,13 @@ pub fn load(name: &str) -> Result<(), String> {
     CHOSEN.set(loaded).map_err(|_| "a BLAS is chosen once".to_string())
 }
 
-/// What the library of this name is here. What is wrong with it is one sentence. It stays loaded, so a process that lives on has
-/// another one look.
+/// What the library of this name is here; without a name, the linked one. What is wrong with it is one sentence. It stays loaded,
+/// so a process that lives on has another one look.
 pub fn look(name: &str) -> Result<Named, String> {
-    Ok(Named::of(&Loaded::open(name)?.library))
+    match name {
+        "" => Ok(Named::of(&Library::query(), name)),
+        name => Ok(Named::of(&Loaded::open(name)?.library, name)),
+    }
 }
 
 /// Fortran takes everything by reference. Integers lie in 64 bits, of which a library with narrow ones reads the low half
@@ -167,6 +170,7 @@ impl Calls {
 
 /// A library that was loaded and found to be right.
 pub struct Loaded {
+    pub(super) name: String,
     calls: Calls,
     pub library: Library,
     threads: Option<Setter>,
@@ -243,6 +247,10 @@ const ROUTINES: [&str; 3] = ["dgemm", "dtrsm", "ddot"];
 impl Loaded {
     /// Loads it. What is wrong with it is one sentence.
     pub fn open(name: &str) -> Result<Self, String> {
+        // The loader takes it for this program, with the linked library.
+        if name.is_empty() {
+            return Err("--blas names no library: leave it out for the linked one".into());
+        }
         prepare(name);
         let path = CString::new(name).map_err(|_| format!("--blas {name}: not a name"))?;
         // Its own names before those of the library that is linked, which may be another version of the same.
@@ -258,6 +266,7 @@ impl Loaded {
         }
         let (calls, wide) = Self::find(&handle).map_err(|why| format!("--blas {name}: {why}"))?;
         let loaded = Self {
+            name: name.to_owned(),
             library: describe(&handle, name, &calls, wide),
             calls,
             threads: threads(&handle),
@@ -527,9 +536,14 @@ fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
         };
         Library { name: "BLAS", version, kernel: String::new(), variable: "" }
     };
-    // What it does not tell may follow from nothing but the processor.
+    let set = |name: &&str| Some(format!("{name}={}", std::env::var_os(name)?.to_string_lossy()));
+    let told: Vec<String> = library.unseen_variables().iter().filter_map(set).collect();
+    // What it does not tell may follow from nothing but the processor and its variables.
     if library.kernel.is_empty() {
         library.kernel = format!("own ({})", preflight::processor_kind());
+    }
+    for variable in told {
+        library.kernel.push_str(&format!(" {variable}"));
     }
     if wide {
         library.version.push_str(" (64-bit integers)");
@@ -570,6 +584,7 @@ mod tests {
             ("/nowhere/libblas.so", "cannot be loaded"),
             ("libm.so.6", "neither dgemm_, dtrsm_, ddot_ nor cblas_dgemm"),
             ("/etc/hostname", "cannot be loaded"),
+            ("", "names no library"),
         ] {
             let told = Loaded::open(name).err().unwrap();
             assert!(told.starts_with(&format!("--blas {name}")) && told.contains(why), "{told}");

@@ -6,8 +6,10 @@
 //! is set and the program executes itself again, once, before MPI starts.
 
 use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 
 use super::Library;
+use super::loaded;
 
 /// Set in the second life of the process, to the pick of the first.
 const MARK: &str = "SKT_INTERNAL_PREFLIGHT";
@@ -136,14 +138,34 @@ pub fn advise(library: &str, kernel: &str, level: Level) -> Advice {
 }
 
 /// The kernels that ranks' library will have once the preflight has been, on this processor: its pick, or what replaces
-/// it where nobody has set the library's variable.
-pub fn kernel_after(library: &Library) -> String {
+/// it where nobody has set the library's variable. `name` is what the library was loaded by, if it is not the linked one.
+pub fn kernel_after(library: &Library, name: &str) -> String {
     let set = std::env::var_os(library.variable).is_some();
+    let told = |value| as_read(library.name, &library.version, value);
     match advise(library.name, &library.kernel, Level::detect()) {
-        Advice::Override(value) if !set => value,
+        Advice::Override(value) if !set && has(library, name, told(value)) => value,
         _ => &library.kernel,
     }
     .to_ascii_lowercase()
+}
+
+/// Whether this library can be told to take such kernels, as another process finds out: BLIS ends whoever asks for some that it
+/// was built without, and it is often built for one kind of processor alone. Others pass over what they do not have.
+fn has(library: &Library, name: &str, value: &str) -> bool {
+    if library.name != "BLIS" {
+        return true;
+    }
+    let tried = std::env::current_exe().and_then(|program| {
+        Command::new(program)
+            .args(["agent", "--look-at-blas", name])
+            .env(library.variable, value)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+    });
+    // Where none can be started the caller will not start again either, and says why.
+    tried.map_or(true, |status| status.success())
 }
 
 /// Looks at the library's pick and executes the program again if it is poor. Returns one line that
@@ -186,8 +208,16 @@ pub fn run(enabled: bool) -> String {
             library.variable
         );
     }
+    let name = loaded::chosen().map_or("", |loaded| &loaded.name);
+    if !has(&library, name, value) {
+        return format!(
+            "{what}, POOR for this processor ({}): this build of it has none that {}={value} could give it",
+            level.name(),
+            library.variable
+        );
+    }
     let error = std::env::current_exe().map(|program| {
-        std::process::Command::new(program)
+        Command::new(program)
             .args(std::env::args_os().skip(1))
             .env(library.variable, value)
             .env(MARK, format!("{}:{}={value}", library.kernel, library.variable))

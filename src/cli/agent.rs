@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use nix::sys::resource::{Resource, setrlimit};
 
 use super::burnin;
 use super::exit::Exit;
@@ -28,7 +29,7 @@ pub struct AgentFlags {
     #[arg(long, value_name = "LIBRARY")]
     pub blas: Option<String>,
 
-    /// Instead of serving, load this BLAS, say what it is and end
+    /// Instead of serving, load this BLAS (without a name: the linked one), say what it is and end
     #[arg(long, value_name = "LIBRARY")]
     pub look_at_blas: Option<String>,
 
@@ -68,8 +69,15 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
         return burnin::rank(extent);
     }
     if let Some(name) = &flags.look_at_blas {
+        // Some libraries end their process: whoever asks counts on that, and nobody wants the memory of it on disk.
+        let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
         let told = serde_json::to_string(&blas::look(name));
-        show!("{}", told.expect("plain values have a JSON form"));
+        // On a line of its own, whatever the library prints.
+        show!(
+            "
+{}",
+            told.expect("plain values have a JSON form")
+        );
         return ExitCode::SUCCESS;
     }
     let job = flags.job.clone().unwrap_or_default();

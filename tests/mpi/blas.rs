@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use skt_hpl::blas::preflight::Level;
+
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, Ran};
 
@@ -143,6 +145,64 @@ fn two_builds_of_one_name_do_not_count_as_one() {
     assert_eq!(ran.err.matches("would not round alike").count(), 1, "{}", ran.told());
     let ran = run(&other, &["--checkpoint", "1", "--job", "t-blas-two-builds"]).expect_code(6);
     assert_eq!(ran.err.matches("would not round alike").count(), 1, "{}", ran.told());
+}
+
+/// Variables that give a library other kernels than it tells of: whoever has them computes with another arithmetic.
+#[test]
+fn variables_that_show_in_nothing_count() {
+    for (name, how, variable) in [
+        ("told-plain", &[][..], "BLIS_ARCH_TYPE=0"),
+        ("told-mkl", &["-DMKL"][..], "MKL_CBWR=COMPATIBLE"),
+    ] {
+        let library = built(name, &[&["-DINTEGER=int", "-DNAME(x)=x##_"], how].concat());
+        let dat = Dat { ns: vec![150], nbs: vec![16], grids: vec![(2, 1)], ..Dat::default() };
+        let run = |first: &[&str], more: &[&str]| {
+            let bare: &[&str] = &["env", "-u", "BLIS_ARCH_TYPE", "-u", "OPENBLAS_CORETYPE"];
+            let first = [bare, first].concat();
+            let blas = ["--blas", library.to_str().unwrap(), "--engine", "blas"];
+            let job = Job::new(2).dat(&dat).args(&blas).args(more);
+            job.parts(&[(1, &first), (1, &[bare, &[variable][..]].concat())]).run()
+        };
+        let ran = run(&[variable], &["--json", "run.json"]).expect_code(0);
+        assert!(!ran.err.contains("would not round alike"), "{}", ran.told());
+        assert!(ran.json().blas.kernel.ends_with(variable), "{}", ran.json().blas.kernel);
+        let protect = ["--checkpoint", "1", "--job", "t-blas-told"];
+        let ran = run(&[], &protect).expect_code(6);
+        assert_eq!(ran.err.matches("would not round alike").count(), 1, "{}", ran.told());
+    }
+}
+
+/// BLIS ends whoever asks for kernels that it was built without: it keeps those it has, slow as they are.
+#[test]
+fn a_library_for_one_processor_keeps_its_kernels() {
+    let library = built("one-processor", &["-DBLIS", "-DINTEGER=int", "-DNAME(x)=x##_"]);
+    let dat = Dat { ns: vec![150], nbs: vec![16], grids: vec![(1, 2)], ..Dat::default() };
+    let args = ["--blas", library.to_str().unwrap(), "--engine", "blas", "--json", "run.json"];
+    let unset: &[&str] = &["env", "-u", "BLIS_ARCH_TYPE"];
+    let ran = Job::new(2).dat(&dat).args(&args).parts(&[(2, unset)]).run().expect_code(0);
+    let blas = ran.json().blas;
+    assert_eq!((blas.name.as_str(), blas.kernel.as_str()), ("BLIS 1.0", "penryn"));
+    if Level::detect() > Level::Baseline {
+        assert_eq!(ran.err.matches("this build of it has none").count(), 1, "{}", ran.told());
+    }
+    // So says an agent of its node, too.
+    let asked = ["agent", "--look-at-blas", library.to_str().unwrap()];
+    let told = Command::new(PROGRAM).args(asked).env_remove("BLIS_ARCH_TYPE").output().unwrap();
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains(r#""picked":"penryn","preflight":"penryn""#), "{told}");
+}
+
+/// MKL prints each call where `MKL_VERBOSE` is set, other libraries what they please.
+#[test]
+fn a_library_that_prints_can_be_looked_at() {
+    let library = built("prints", &["-DPRINTS", "-DINTEGER=int", "-DNAME(x)=x##_"]);
+    let told = Command::new(PROGRAM)
+        .args(["doctor", "--no-mpi", "--", "-n", "100", "--nb", "16", "-p", "1", "-q", "1"])
+        .args(["--blas".as_ref(), library.as_os_str()])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&told.stdout);
+    assert!(!told.contains("cannot be looked at"), "{told}");
 }
 
 /// A library as a site has it, with kernels of its own for this processor: OpenBLAS, which `scripts/setup.sh` installs.

@@ -533,9 +533,10 @@ fn look<T: DeserializeOwned>(what: &str, words: &[&str]) -> Result<T, String> {
     let own = std::env::current_exe();
     let told = own.and_then(|own| ask(Command::new(own).arg("agent").args(words), LOOK_MOST));
     let why = match told {
-        Ok((status, text)) => match serde_json::from_str(&text) {
-            Ok(found) => return found,
-            Err(_) => format!("whoever looked ended with {status}"),
+        // What it has loaded may print lines of its own, before that or when it ends.
+        Ok((status, text)) => match text.lines().find_map(|line| serde_json::from_str(line).ok()) {
+            Some(found) => return found,
+            None => format!("whoever looked ended with {status}"),
         },
         Err(error) if error.kind() == io::ErrorKind::TimedOut => {
             format!("that took longer than {} s", LOOK_MOST.as_secs())

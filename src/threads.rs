@@ -139,12 +139,15 @@ struct Apart<T>(T);
 /// An order as one number.
 const NUMBER_UNIT: u64 = 1 << 16;
 
+/// So many threads a pool can have at most.
+pub const THREADS_MAX: usize = NUMBER_UNIT as usize - 1;
+
 /// How often the lead looks whether a mate has begun its part before it does that itself: one to three microseconds.
 const PATIENCE: u32 = 60;
 
 impl Orders {
     fn new(threads: usize) -> Self {
-        assert!((threads as u64) < NUMBER_UNIT, "{threads} threads");
+        assert!(threads <= THREADS_MAX, "{threads} threads");
         Self {
             present: Order::default(),
             parts: (0..threads).map(|_| Part::default()).collect(),

@@ -452,6 +452,7 @@ fn usage_errors_exit_with_2() {
         &["--rng", "mersenne"],
         &["-n", "1000;2000"],
         &["--threshold", "inf"],
+        &["--threads", "65536"],
         &["completions", "tcsh"],
         &["check", "a", "b"],
         &["-n", "5", "check"],

@@ -29,6 +29,7 @@ use crate::memory::Store;
 use crate::params::{Bcast, Engine, Fact, Form, Halves, Mapping, MemoryCheck, Pinning, Rng, Swap};
 use crate::parity::{Code, Spread};
 use crate::storage::Sight;
+use crate::threads::THREADS_MAX;
 use crate::units::seconds;
 
 /// The seed of the reference's matrix.
@@ -54,10 +55,11 @@ fn size<const LEAST: usize>(text: &str) -> Result<usize, String> {
     }
 }
 
-fn checksum_columns(text: &str) -> Result<usize, String> {
+/// A count from 1 to `MOST`.
+fn count<const MOST: usize>(text: &str) -> Result<usize, String> {
     match text.trim().parse() {
-        Ok(columns) if (1..=SUMS_MAX).contains(&columns) => Ok(columns),
-        _ => Err(format!("a whole number from 1 to {SUMS_MAX} is needed")),
+        Ok(count) if (1..=MOST).contains(&count) => Ok(count),
+        _ => Err(format!("a whole number from 1 to {MOST} is needed")),
     }
 }
 
@@ -296,7 +298,7 @@ pub struct Overrides {
 
     /// Threads of each rank [default: one for each core it is bound to, however many hardware threads the core has; ranks bound
     /// to the same cores share them]
-    #[arg(long, value_name = "COUNT", value_parser = size::<1>, help_heading = RUN)]
+    #[arg(long, value_name = "COUNT", value_parser = count::<THREADS_MAX>, help_heading = RUN)]
     pub threads: Option<usize>,
 
     /// Keep each thread on a core of its own: `auto` does so where each thread of the node's ranks has one and none is left
@@ -436,7 +438,7 @@ pub struct Overrides {
 
     /// Process columns that keep checksums under --method abft, up to 4: P x (Q+R) ranks, of which so many process columns may be
     /// lost [default: 1]
-    #[arg(long, value_name = "R", value_parser = checksum_columns, help_heading = PROTECT)]
+    #[arg(long, value_name = "R", value_parser = count::<SUMS_MAX>, help_heading = PROTECT)]
     pub checksum_columns: Option<usize>,
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::{self, Common, Ended, Proposal};
@@ -161,7 +162,10 @@ pub fn run(flags: &BenchFlags) -> Exit {
 }
 
 /// What rank 0 gets from `make`, at all ranks.
-fn share(comm: &Comm, make: impl FnOnce() -> Result<Loaded, String>) -> Result<Loaded, String> {
+fn share<T, E>(comm: &Comm, make: impl FnOnce() -> Result<T, E>) -> Result<T, E>
+where
+    Result<T, E>: Serialize + DeserializeOwned,
+{
     let mut bytes = Vec::new();
     if comm.rank() == 0 {
         bytes = serde_json::to_vec(&make()).expect("plain values have a JSON form");
@@ -736,20 +740,14 @@ impl Job<'_> {
             Some(_) => machine::gather(comm, &self.node),
             None => Machine::default(),
         };
-        let mut why = Vec::new();
-        if comm.rank() == 0 && self.kept.reports.is_none() {
-            let Run { loaded, common, hosts, .. } = self.run;
-            let (ranks, hosts) = (comm.size(), *hosts);
-            let about = About { loaded, common, ranks, hosts, machine };
-            match Reports::begin(about, self.kept.story.head) {
-                Ok(reports) => self.kept.reports = Some(reports),
-                Err(error) => why = error.into_bytes(),
+        share(comm, || -> Result<(), Ended> {
+            if self.kept.reports.is_none() {
+                let Run { loaded, common, hosts, .. } = self.run;
+                let about = About { loaded, common, ranks: comm.size(), hosts: *hosts, machine };
+                self.kept.reports = Some(Reports::begin(about, self.kept.story.head)?);
             }
-        }
-        comm.broadcast_bytes(&mut why, 0);
-        if !why.is_empty() {
-            return Err(Ended::new(Exit::BadInput, String::from_utf8_lossy(&why)));
-        }
+            Ok(())
+        })?;
         // Who may have to go on with the reports must know that they have begun.
         self.kept.story.head = true;
         Ok(())

@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
-use super::agreement::{Common, Engines};
+use super::agreement::{Common, Ended, Engines};
 use super::exit::Exit;
 use super::replacement::listed;
 use super::say;
@@ -53,17 +53,24 @@ pub struct Reports {
     pub tests: usize,
 }
 
+/// Why the results have no place to go to: one that nobody can write to was named, or one that is full.
+fn cannot(error: &io::Error, why: String) -> Ended {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    let full = matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull);
+    Ended::new(if full { Exit::Environment } else { Exit::BadInput }, why)
+}
+
 impl Reports {
     /// Opens what the results go to and writes the head. If another rank has told it `already`, a stream has it and gets no more
     /// than what is new; files are written anew.
-    pub fn begin(about: About, already: bool) -> Result<Self, String> {
+    pub fn begin(about: About, already: bool) -> Result<Self, Ended> {
         let (dat, settings) = (&about.loaded.dat, &about.loaded.settings);
         let mut file = None;
         let out: Box<dyn Write> = match &dat.output {
             Output::Stdout => Box::new(whole(io::stdout())),
             Output::Stderr => Box::new(whole(io::stderr())),
             Output::File(path) => {
-                let cannot = |e| format!("cannot write to {}: {e}", path.display());
+                let cannot = |e| cannot(&e, format!("cannot write to {}: {e}", path.display()));
                 let made = File::create(path).map_err(cannot)?;
                 file = Some(made.try_clone().map_err(cannot)?);
                 Box::new(made)
@@ -95,7 +102,7 @@ impl Reports {
                     planned: dat.test_count() as usize,
                 };
                 let log = JsonLog::create(path, about);
-                Some(log.map_err(|e| e.to_string())?)
+                Some(log.map_err(|e| cannot(&e, e.to_string()))?)
             }
         };
         let place = match &dat.output {
@@ -107,7 +114,8 @@ impl Reports {
         let mut head = Vec::new();
         text.begin(&mut head, &echo(dat)).expect("memory takes all");
         let written = out.write_all(&head).and_then(|()| out.flush());
-        written.map_err(|e| format!("the results cannot be written to {place}: {e}"))?;
+        written
+            .map_err(|e| cannot(&e, format!("the results cannot be written to {place}: {e}")))?;
         Ok(Self {
             out,
             file,

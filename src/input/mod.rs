@@ -20,6 +20,8 @@ pub mod sources;
 mod together;
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -52,14 +54,22 @@ impl Loaded {
     }
 }
 
-/// A file's bytes, or why they cannot be read.
+/// Bytes that a file of tests or settings may have: some have hundreds of lines, none has a million.
+const LONGEST: u64 = 16 << 20;
+
+/// A file's bytes, or why they cannot be read. One that has no end (a device) or is something else by mistake is not read whole.
 pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostics> {
-    std::fs::read(path).map_err(|error| {
-        Diagnostics::from(Diagnostic::error(
-            path.display().to_string(),
-            format!("the file cannot be read: {error}"),
-        ))
-    })
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes));
+    let why = match read {
+        Ok(read) if read as u64 <= LONGEST => return Ok(bytes),
+        Ok(_) => {
+            let most = LONGEST >> 20;
+            format!("the file has more than {most} MiB: it is no file of tests or settings")
+        }
+        Err(error) => format!("the file cannot be read: {error}"),
+    };
+    Err(Diagnostics::from(Diagnostic::error(path.display().to_string(), why)))
 }
 
 /// Variables of the environment, as [`std::env::vars_os`] gives them.
@@ -190,6 +200,14 @@ mod tests {
 
     fn env(vars: &[(&str, &str)]) -> Variables {
         vars.iter().map(|(n, v)| (n.into(), v.into())).collect()
+    }
+
+    #[test]
+    fn what_has_no_end_is_not_read_whole() {
+        let why = bytes_of(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(why.contains("/dev/zero") && why.contains("more than 16 MiB"), "{why}");
+        assert_eq!(bytes_of(Path::new("/dev/null")), Ok(Vec::new()));
+        assert!(bytes_of(Path::new("/")).unwrap_err().to_string().contains("cannot be read"));
     }
 
     #[test]

@@ -47,8 +47,7 @@ fn a_killed_rank_ends_the_job() {
 #[test]
 fn results_that_cannot_be_written_end_the_job() {
     let dat = Dat { file: "/dev/full".into(), device: 8, grids: vec![(2, 2)], ..Dat::default() };
-    let ran = Job::tests(&dat).run();
-    assert_ne!(ran.code, Some(0), "{}", ran.told());
+    let ran = Job::tests(&dat).run().expect_code(6);
     assert!(ran.err.contains("cannot be written to /dev/full"), "{}", ran.told());
     assert!(ran.err.contains("No space left on device"), "{}", ran.told());
     assert!(!ran.file("run.json").contains("\"complete\": true"));

@@ -715,13 +715,6 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         Some(whole)
     }
 
-    /// This rank stops at `boundary`, as asked: it does no more on storage, and whoever watches must not take the end that
-    /// follows for a death.
-    pub fn halt(&mut self, boundary: usize) {
-        self.level2 = None;
-        self.tick(Doing::Halted, boundary);
-    }
-
     /// Waits for the epoch on its way, and for its manifest. All ranks together.
     pub(super) fn await_flight(&mut self) -> Awaited {
         let level2 = self.level2.as_mut().expect("an epoch was on its way");

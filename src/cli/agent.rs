@@ -69,15 +69,11 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
         return burnin::rank(extent);
     }
     if let Some(name) = &flags.look_at_blas {
-        // Some libraries end their process: whoever asks counts on that, and nobody wants the memory of it on disk.
+        // Some libraries end their process. Whoever asks counts on that, and nobody wants a core file of it.
         let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
         let told = serde_json::to_string(&blas::look(name));
         // On a line of its own, whatever the library prints.
-        show!(
-            "
-{}",
-            told.expect("plain values have a JSON form")
-        );
+        show!("\n{}", told.expect("plain values have a JSON form"));
         return ExitCode::SUCCESS;
     }
     let job = flags.job.clone().unwrap_or_default();

@@ -41,7 +41,7 @@ use crate::outcome::Outcome;
 use crate::params::{MemoryCheck, TestParams};
 use crate::report::machine::Machine;
 use crate::report::text;
-use crate::supervise::start::job::{Done, Refused};
+use crate::supervise::start::job::{Done, Halted, Refused};
 use crate::supervise::start::launcher::own_run_id;
 use crate::threads::Pool;
 
@@ -49,6 +49,10 @@ use crate::threads::Pool;
 pub fn run(flags: &BenchFlags) -> Exit {
     // Faults in the settings are told further down, by rank 0 alone.
     let settings = bench::load_overrides(flags).map(|(set, _)| set).unwrap_or_default();
+    if own_run_id().is_some() && settings.saves() {
+        // MPI starts as late as the last of many ranks: who is told to stop meanwhile must not die of it.
+        protection::obey_signals();
+    }
     // As the user has set them, before any library is loaded or started.
     let set = pins::THREAD_VARIABLES.map(|name| (name, std::env::var(name).unwrap_or_default()));
     let siblings = if settings.goes_on() { Siblings::watch() } else { None };
@@ -190,6 +194,13 @@ fn refuse(world: &World, exit: Exit, why: &str, for_good: bool) -> Exit {
     }
     // Launchers end a job at the first rank that fails: let rank 0 speak first.
     world.comm().barrier();
+    if exit == Exit::Stopped && own_run_id().is_some() {
+        // By now all have left their storage.
+        if world.comm().rank() == 0 {
+            say(Halted);
+        }
+        world.comm().barrier();
+    }
     exit
 }
 

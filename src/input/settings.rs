@@ -597,8 +597,12 @@ impl Settings {
 impl Overrides {
     /// Whether helpers talk to each other by MPI, which must be known before it starts.
     pub fn helpers_talk(&self) -> bool {
-        let saves = !matches!(self.checkpoint, None | Some(Saving::Off));
-        saves && self.encode == Some(Encoding::Helper)
+        self.saves() && self.encode == Some(Encoding::Helper)
+    }
+
+    /// Whether the run saves.
+    pub fn saves(&self) -> bool {
+        !matches!(self.checkpoint, None | Some(Saving::Off))
     }
 
     /// As [`Settings::goes_on`], which must be known before MPI starts.

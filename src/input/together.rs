@@ -96,7 +96,7 @@ impl Overrides {
 
     /// Ranks that keep checksums alone are part of saves in memory, and of nothing that has none or goes on without a start.
     fn dedicated_ranks_have_a_part(&self) -> Result<(), Diagnostics> {
-        let saves = !matches!(self.checkpoint, None | Some(Saving::Off));
+        let saves = self.saves();
         if self.layout != Some(ChecksumLayout::Dedicated) {
             return Ok(());
         }

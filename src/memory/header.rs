@@ -376,8 +376,6 @@ pub enum Doing {
     Solving = 5,
     Verifying = 6,
     Done = 7,
-    /// It has stopped as asked, and nothing it began on storage is under way any more.
-    Halted = 8,
 }
 
 impl Doing {
@@ -391,15 +389,9 @@ impl Doing {
             Self::Solving,
             Self::Verifying,
             Self::Done,
-            Self::Halted,
         ]
         .into_iter()
         .find(|d| *d as u64 == word)
-    }
-
-    /// Whether nothing of the test is left to do in this process.
-    pub fn is_through(self) -> bool {
-        matches!(self, Self::Done | Self::Halted)
     }
 }
 

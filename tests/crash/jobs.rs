@@ -1,9 +1,11 @@
 //! Runs among other runs: sweeps, names, requests to stop, and what `status` and `clean` say.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use skt_hpl::course::What;
+use skt_hpl::supervise::start::job::Halted;
 
 use crate::job::{PROGRAM, Ran};
 use crate::level2::{account, ask};
@@ -167,6 +169,26 @@ fn restart_never_keeps_what_earlier_launches_of_a_supervised_run_have_saved() {
     let ran = scene.strike("iteration:0:5:kill");
     assert!(resumed_at(&ran).is_some(), "{}", ran.told());
     scene.also("SKT_INCARNATION", "4");
+    assert!(resumed_at(&scene.finish()).is_some());
+}
+
+/// A supervised job that is to stop while one of its ranks is not there yet: the others listen before MPI has started, which
+/// takes long on many nodes.
+#[test]
+fn a_stop_while_ranks_still_start_is_obeyed() {
+    let mut scene = Scene::new(2, 2);
+    scene.also("SKT_RUN_ID", "supervised");
+    let late = ["sh", "-c", "sleep 4; exec \"$@\"", "sh"];
+    let running = scene.job().parts(&[(3, &[]), (1, &late)]).start();
+    let began = Instant::now();
+    while running.ranks().len() < 3 {
+        assert!(began.elapsed() < Duration::from_secs(3), "{}", running.told());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    ask(&running, Signal::SIGUSR1);
+    let ran = running.end().expect_code(75);
+    assert!(ran.err.contains(&Halted.to_string()), "{}", ran.told());
     assert!(resumed_at(&scene.finish()).is_some());
 }
 

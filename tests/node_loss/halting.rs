@@ -55,10 +55,12 @@ fn a_halt_is_over_when_all_ranks_are_although_the_launcher_stays() {
     let stays = "LAUNCH \"$@\"; c=$?; [ \"${SKT_INCARNATION:-0}\" = 0 ] || sleep 600; exit $c";
     let launcher = launcher_by(&lab, stays);
     let flags = ["--launcher-program", launcher.to_str().unwrap()];
-    for (place, way) in [("1@iteration:1:6", &[][..]), ("2@iteration:1:6", &["--after-checkpoint"])]
-    {
-        let run = lab.benchmark("run").flags(&flags).hold(place);
+    for (number, way) in [&[][..], &["--after-checkpoint"]].into_iter().enumerate() {
+        let place = &format!("{}@iteration:1:6", number + 1);
+        let mut run = lab.benchmark("run").flags(&flags).hold(place);
         run.halt(way);
+        // Otherwise the run might be over before its supervisor hears of the request.
+        run.wait_for("halt-requested", number + 1);
         lab.vcluster(&["resume", "n2", "skt-hpl"]);
         let asked = Instant::now();
         let end = run.end();
@@ -76,9 +78,14 @@ fn a_halt_is_over_when_all_ranks_are_although_the_launcher_stays() {
 #[ignore = "needs root and network namespaces"]
 fn a_halt_while_it_starts() {
     let lab = Lab::up(4, 0);
-    let mut run = lab.benchmark("run").start();
+    // Ranks are told again every second until they listen, and one of them waits for that: all of it may take less.
+    let place = "1@generate-begin:1:1";
+    let mut run = lab.benchmark("run").faults(&format!("{place}:stop")).start();
     run.wait_for("launched", 1);
     run.halt(&[]);
+    run.struck(place);
+    std::thread::sleep(Duration::from_secs(3));
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
     let end = run.end();
     assert_eq!(end.code, Some(75), "{}", end.told());
     let end = lab.benchmark("run").start().end();

@@ -91,6 +91,7 @@ impl Guardian<'_> {
                 && guard.drains(k)
                 && guard.boundary(k, std::ptr::NonNull::dangling().as_ptr(), pool) == Halt::Stop
             {
+                guard.checkpointer.tick(Doing::Done, blocks);
                 return Ok(());
             }
             guard.iteration(k, blocks, began.elapsed().as_secs_f64());

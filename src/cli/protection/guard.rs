@@ -175,7 +175,6 @@ impl<O: Observer> Observer for Guard<'_, O> {
             0 => Halt::GoOn,
             _ => {
                 self.stored = self.checkpointer.store_now();
-                self.checkpointer.halt(k);
                 Halt::Stop
             }
         }

@@ -34,6 +34,7 @@ use record::Record;
 pub use account::STATE_BYTES;
 pub use ground::{Ground, read_domains};
 pub use record::digest;
+pub use signals::obey as obey_signals;
 
 /// One run's protection on one rank.
 pub struct Guardian<'a> {

@@ -18,7 +18,7 @@ extern "C" fn on_signal(signal: libc::c_int) {
 }
 
 /// From here on they are obeyed.
-pub(super) fn obey() {
+pub fn obey() {
     let action =
         SigAction::new(SigHandler::Handler(on_signal), SaFlags::SA_RESTART, SigSet::empty());
     for signal in [Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2] {

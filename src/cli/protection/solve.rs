@@ -177,11 +177,11 @@ impl Guardian<'_> {
             guard.tell(dedicated::WELL);
         }
         let Guard { mut checkpointer, mut account, earlier, stored, .. } = guard;
+        // Whoever watches must not take the end that follows for a death.
+        checkpointer.tick(Doing::Done, params.blocks());
         let Some(mut outcome) = outcome else {
             return Err(Ended::new(Exit::Stopped, words::stopped(self.settings, stored)));
         };
-        // Whoever watches must not take the end that follows for a death.
-        checkpointer.tick(Doing::Done, params.blocks());
         checkpointer.end_level2();
         account.told.level2 = level2::account(earlier, checkpointer.tally());
         outcome.protection = Some(account.told);

@@ -41,7 +41,7 @@ pub enum End {
     Halted {
         why: String,
     },
-    /// All is done and told, or all ranks have halted, but the processes stay.
+    /// All is done and told, or the benchmark has halted, but the processes stay.
     Lingering,
 }
 
@@ -144,7 +144,12 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
         }
         _ => {}
     }
+    let stopped = facts.halt.as_deref().unwrap_or("the benchmark stopped");
     match end {
+        End::Lingering => {
+            Next::Resumable { why: format!("{stopped}; its processes did not end by themselves") }
+        }
+        _ if facts.told == Told::Halted => Next::Resumable { why: stopped.to_string() },
         End::Exit { code: Some(code), .. }
             if code == 0 && facts.zero_counts
                 || is_final(code, facts.incarnation)
@@ -153,14 +158,8 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
             let why = finished_words(code as u8).to_string();
             Next::Over { code: code as u8, why, clean: false }
         }
-        End::Exit { code: Some(75), .. } => Next::Resumable {
-            why: facts.halt.clone().unwrap_or_else(|| "the benchmark stopped".to_string()),
-        },
+        End::Exit { code: Some(75), .. } => Next::Resumable { why: stopped.to_string() },
         End::Halted { why } => Next::Resumable { why },
-        End::Lingering => {
-            let why = facts.halt.as_deref().unwrap_or("the benchmark stopped");
-            Next::Resumable { why: format!("{why}; its processes did not end by themselves") }
-        }
         End::Exit { code, struck_ms, death } => {
             let (node, position) = death.unzip();
             let fault = Breakage {
@@ -312,7 +311,12 @@ mod tests {
         assert_eq!(verdict(exit(Some(75)), &asked), Next::Resumable { why: "asked".to_string() });
         let why = "late".to_string();
         assert_eq!(verdict(End::Halted { why: why.clone() }, &asked), Next::Resumable { why });
-        match verdict(End::Lingering, &asked) {
+        // What ends a job that has told of its halt is no fault.
+        let told = Facts { told: Told::Halted, ..asked.clone() };
+        for end in [exit(Some(1)), exit(None), exit(Some(0)), broken()] {
+            assert_eq!(verdict(end, &told), Next::Resumable { why: "asked".to_string() });
+        }
+        match verdict(End::Lingering, &told) {
             Next::Resumable { why } => assert!(why.starts_with("asked; its processes"), "{why}"),
             other => panic!("{other:?}"),
         }

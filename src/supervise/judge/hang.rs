@@ -113,7 +113,7 @@ impl Hang {
         // behind, and of those who stood still first.
         let rank = ranks
             .all()
-            .filter(|r| !r.last.doing.is_through() && !r.is_missed_by_nobody() && heard(r.node))
+            .filter(|r| r.last.doing != Doing::Done && !r.is_missed_by_nobody() && heard(r.node))
             .min_by_key(|r| {
                 (r.stopped_since_ms.is_none(), r.waits(now_ms), r.at(), r.changed_ms)
             })?;

@@ -74,13 +74,13 @@ impl Rank {
         (self.last.test, self.last.iteration)
     }
     pub fn is_through(&self) -> bool {
-        self.died.is_some() || self.last.doing.is_through()
+        self.died.is_some() || self.last.doing == Doing::Done
     }
     /// Whether it has been through for a while and others, who last did so at this moment, got on computing since. Once it
     /// stands idle it does until it has something to do again.
     fn stands_idle(&self, computing_ms: Option<u64>) -> bool {
         let after_ms = computing_ms.map_or(0, |at| at.saturating_sub(self.changed_ms));
-        self.idle || self.last.doing.is_through() && after_ms >= IDLE_MS
+        self.idle || self.last.doing == Doing::Done && after_ms >= IDLE_MS
     }
     /// From now its last change counts as at this moment, whatever it does: who stands idle still does.
     fn changed_at(&mut self, at_ms: u64, computing_ms: Option<u64>) {
@@ -142,13 +142,6 @@ impl Ranks {
     /// Whether all ranks that have shown up are done, or gone.
     pub fn all_through(&self) -> bool {
         self.ranks.values().all(Rank::is_through)
-    }
-
-    /// Whether all of them have halted, but for those that are gone.
-    pub fn all_halted(&self) -> bool {
-        let halted = |rank: &Rank| rank.last.doing == Doing::Halted;
-        self.ranks.values().any(halted)
-            && self.ranks.values().all(|rank| rank.is_dead() || halted(rank))
     }
 
     /// When any rank last got on.
@@ -276,7 +269,7 @@ impl Ranks {
         for position in known.difference(&here) {
             if let Some(rank) = self.ranks.get_mut(position)
                 && rank.node == node
-                && !rank.last.doing.is_through()
+                && rank.last.doing != Doing::Done
             {
                 rank.last.doing = Doing::Done;
                 rank.changed_ms = now_ms;
@@ -342,18 +335,18 @@ impl Ranks {
         }
         rank.state = seen.state;
         if gone {
-            // A rank that had finished may go, and may have done both since the last heartbeat.
-            if progress.doing.is_through() && !rank.is_dead() && rank.last.doing != progress.doing {
-                rank.last.doing = progress.doing;
-                rank.changed_ms = now_ms;
-            } else if !rank.is_dead() && !rank.last.doing.is_through() {
+            // A rank that had finished may go.
+            if rank.died.is_none()
+                && rank.last.doing != Doing::Done
+                && progress.doing != Doing::Done
+            {
                 rank.died = Some((before_ms, now_ms));
                 // What it has left says how far it had come, not only what the last heartbeat happened to see.
                 (rank.last.test, rank.last.iteration) = (progress.test, progress.iteration);
             }
             return false;
         }
-        rank.idle = progress.doing.is_through() && rank.stands_idle(self.computing_ms);
+        rank.idle = progress.doing == Doing::Done && rank.stands_idle(self.computing_ms);
         rank.stopped_since_ms = match seen.state {
             'T' | 't' => rank.stopped_since_ms.or(Some(now_ms)),
             _ => None,
@@ -367,7 +360,7 @@ impl Ranks {
             != (progress.beat, progress.iteration, progress.doing);
         let computes = computes && changed && !rank.is_dead();
         if changed {
-            if last.doing != Doing::Computing && !last.doing.is_through() {
+            if !matches!(last.doing, Doing::Computing | Doing::Done) {
                 let still_ms = now_ms.saturating_sub(latest_ms);
                 self.longest_other_ms = self.longest_other_ms.max(still_ms);
             }
@@ -381,11 +374,10 @@ impl Ranks {
 
     /// What a new sample says about the run as a whole.
     fn advance(&mut self, now_ms: u64, progress: Progress, steps: &mut Vec<Step>) {
-        let works = progress.doing.is_through()
-            || matches!(
-                progress.doing,
-                Doing::Computing | Doing::Saving | Doing::Solving | Doing::Verifying
-            );
+        let works = matches!(
+            progress.doing,
+            Doing::Computing | Doing::Saving | Doing::Solving | Doing::Verifying | Doing::Done
+        );
         if progress.test > self.test {
             // Iterations count from zero again, and saves from one.
             self.whole_test = self.computing;
@@ -659,33 +651,6 @@ mod tests {
         for (now_ms, below) in [(754 + IDLE_MS, NODES - 16), (755 + IDLE_MS, NODES)] {
             ranks.beat(now_ms, 0, &[seen(0, now_ms, 3, 'R')]);
             assert_eq!(idle(&ranks), through(below), "{now_ms}");
-        }
-    }
-
-    /// Between two tests all are through as well, and go on.
-    #[test]
-    fn all_have_halted_when_each_has_or_is_gone() {
-        let doing = |position, doing, state| {
-            let mut rank = seen(position, 3, 8, state);
-            rank.progress.doing = doing;
-            rank
-        };
-        let mut ranks = Ranks::default();
-        assert!(!ranks.all_halted());
-        ranks.beat(0, 0, &[0, 1, 2].map(|position| seen(position, 1, 5, 'R')));
-        ranks.beat(500, 0, &[0, 1, 2].map(|position| doing(position, Doing::Done, 'R')));
-        assert!(ranks.all_through() && !ranks.all_halted());
-        let two = |last| [doing(0, Doing::Halted, 'S'), doing(1, Doing::Halted, 'Z'), last];
-        ranks.beat(1000, 0, &two(doing(2, Doing::Saving, 'R')));
-        assert!(!ranks.all_halted() && !ranks.all_through());
-        let mut lost = ranks.clone();
-        lost.beat(1500, 0, &two(doing(2, Doing::Saving, 'X')));
-        ranks.beat(1500, 0, &two(doing(2, Doing::Halted, 'R')));
-        for mut ranks in [ranks, lost] {
-            assert!(ranks.all_halted() && ranks.all_through());
-            // Whose process ends then has not died.
-            ranks.beat(2000, 0, &two(doing(2, Doing::Halted, 'X')));
-            assert!(ranks.all_halted());
         }
     }
 

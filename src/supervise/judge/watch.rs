@@ -166,11 +166,6 @@ impl Watch {
         self.ranks.all_through()
     }
 
-    /// Whether all ranks that have shown up have halted, but for those that are gone.
-    pub fn all_halted(&self) -> bool {
-        self.ranks.all_halted()
-    }
-
     pub fn see(&mut self, now_ms: u64, seen: Seen) -> Vec<Verdict> {
         if self.over {
             return Vec::new();

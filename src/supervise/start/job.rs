@@ -91,11 +91,32 @@ impl Refused {
     }
 }
 
+/// What the benchmark says on its standard error when it stops as it was asked to, and no rank has anything under way on storage
+/// any more: what is left is MPI's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Halted;
+
+const HALTED: &str = "halted: all ranks are about to end";
+
+impl std::fmt::Display for Halted {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(HALTED)
+    }
+}
+
+impl Halted {
+    fn find(text: &str) -> Option<Self> {
+        text.contains(HALTED).then_some(Self)
+    }
+}
+
 /// What is here of what the benchmark has announced to be all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// It has not said that it is done.
     Nothing,
+    /// It has stopped, and can be gone on with.
+    Halted,
     /// It will end with this status, and all it has printed is here: from then on nothing that happens to it matters.
     All { status: u8 },
     /// It is done, but only so many bytes of what it has printed are here.
@@ -103,8 +124,9 @@ pub enum Told {
 }
 
 impl Told {
-    fn of(done: Option<Done>, here: u64) -> Self {
+    fn of(done: Option<Done>, halted: Option<Halted>, here: u64) -> Self {
         match done {
+            None if halted.is_some() => Told::Halted,
             None => Told::Nothing,
             Some(Done { status, printed }) if here >= printed => Told::All { status },
             Some(Done { status, printed }) => Told::Part { status, here, printed },
@@ -126,7 +148,7 @@ pub fn end_of(folder: &Folder, incarnation: u32, zero_counts: bool) -> Option<u8
         .map(|status| status as u8)
         .or_else(|| match Files::of(folder, incarnation).look().told {
             Told::All { status } => Some(status),
-            Told::Nothing | Told::Part { .. } => None,
+            Told::Nothing | Told::Halted | Told::Part { .. } => None,
         })
 }
 
@@ -151,6 +173,7 @@ struct Files {
     errors: Tail,
     done: Option<Done>,
     refused: Option<Refused>,
+    halted: Option<Halted>,
     /// The end of what was last looked through for the benchmark's announcements: they may come in parts.
     end: Vec<u8>,
     /// A last line that has no end yet.
@@ -180,6 +203,7 @@ impl Files {
             errors: tail(folder.errors(incarnation)),
             done: None,
             refused: None,
+            halted: None,
             end: Vec::new(),
             line: Vec::new(),
         }
@@ -206,10 +230,11 @@ impl Files {
             let end = String::from_utf8_lossy(&self.end);
             self.done = Done::find(&end).or(self.done);
             self.refused = Refused::find(&end).or(self.refused);
+            self.halted = Halted::find(&end).or(self.halted);
             self.end.drain(..self.end.len().saturating_sub(DONE_LENGTH));
         }
         let gone_on = self.losses(&errors);
-        let told = Told::of(self.done, self.output.at);
+        let told = Told::of(self.done, self.halted, self.output.at);
         Look { began, output, errors, exit, told, refused: self.refused, gone_on }
     }
 }
@@ -606,15 +631,18 @@ mod tests {
     fn an_end_that_is_told_in_parts_is_heard() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::new(dir.path());
-        let text = format!("{}\nskt-hpl: {}\n", "x".repeat(1000), Done { status: 3, printed: 0 });
-        fs::write(folder.output(1), "").unwrap();
-        let mut files = Files::of(&folder, 1);
-        for cut in [3, 1010, 1020, text.len() - 45] {
-            fs::write(folder.errors(1), &text[..cut]).unwrap();
-            assert_eq!(files.look().told, Told::Nothing);
+        let done = Done { status: 3, printed: 0 }.to_string();
+        for (words, told) in [(done, Told::All { status: 3 }), (Halted.to_string(), Told::Halted)] {
+            let text = format!("{}\nskt-hpl: {words}\n", "x".repeat(1000));
+            fs::write(folder.output(1), "").unwrap();
+            let mut files = Files::of(&folder, 1);
+            for cut in [3, 1010, 1020, text.len() - words.len() / 2] {
+                fs::write(folder.errors(1), &text[..cut]).unwrap();
+                assert_eq!(files.look().told, Told::Nothing);
+            }
+            fs::write(folder.errors(1), &text).unwrap();
+            assert_eq!(files.look().told, told);
+            assert_eq!(files.look().told, told, "and stays");
         }
-        fs::write(folder.errors(1), &text).unwrap();
-        assert_eq!(files.look().told, Told::All { status: 3 });
-        assert_eq!(files.look().told, Told::All { status: 3 }, "and stays");
     }
 }

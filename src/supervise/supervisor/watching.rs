@@ -28,8 +28,8 @@ const LOOK_SOON: Duration = Duration::from_millis(5);
 /// How often what has not happened is judged.
 const TICK_EVERY: Duration = Duration::from_millis(40);
 
-/// How long a run that has told all its results, or whose ranks have halted, may take to end its processes: MPI libraries have
-/// been seen to hang there for ever.
+/// How long a run that has told all its results, or that it has halted, may take to end its processes: MPI libraries have been
+/// seen to hang there for ever.
 const LINGER: Duration = Duration::from_secs(20);
 
 /// How long the last word of the nodes on how far the ranks had come is waited for.
@@ -125,11 +125,11 @@ impl Supervisor<'_> {
                     (aim, caught_up) = (reached, false);
                 }
                 // Of another program's way to its end nobody knows.
-                let all_told = || matches!(job.told(), Announced::All { .. });
-                let over = || watch.all_halted() || watch.all_through() && all_told();
-                if self.settings.progress_shows && done_since.is_none() && over() {
-                    done_since = Some(Instant::now());
-                }
+                let over = match job.told() {
+                    Announced::All { .. } => self.settings.progress_shows && watch.all_through(),
+                    told => told == Announced::Halted,
+                };
+                done_since = done_since.or_else(|| over.then(Instant::now));
                 if done_since.is_some_and(|since| since.elapsed() > LINGER) {
                     return Ok((End::Lingering, None));
                 }

@@ -50,8 +50,8 @@ const CENSUS_EVERY_AT_FIRST: Duration = Duration::from_millis(500);
 /// word.
 const LOOK_MOST: Duration = Duration::from_secs(5);
 const END_PATIENCE: Duration = Duration::from_secs(3);
-/// A process that does not listen to a request to stop is spared so long: a rank that still starts would die of
-/// the signal it is about to listen to.
+/// A process that does not listen to a request to stop is spared so long after the request, and after it was first seen: a rank
+/// that still starts would die of the signal it is about to listen to.
 const DEAF_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The line upward; those to children count from 1.
@@ -132,18 +132,7 @@ impl Asked {
 
 /// Runs until the input closes and nothing is left to look after. The exit status is for the remote shell and means nothing.
 pub fn run(asked: &Asked) -> io::Result<()> {
-    let mut agent = Agent {
-        source: Heads::new(None),
-        run_id: String::new(),
-        job: None,
-        known: BTreeMap::new(),
-        sessions: BTreeSet::new(),
-        stopped: 0,
-        census_at: None,
-        halted: None,
-        ending: None,
-        lonely: Lonely::new(Instant::now()),
-    };
+    let mut agent = Agent::new();
     pass_over_warnings()?;
     let began = Instant::now();
     let now_ms = || began.elapsed().as_millis() as u64;
@@ -289,6 +278,23 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
     }
 }
 
+impl Agent<Heads> {
+    fn new() -> Self {
+        Self {
+            source: Heads::new(None),
+            run_id: String::new(),
+            job: None,
+            known: BTreeMap::new(),
+            sessions: BTreeSet::new(),
+            stopped: 0,
+            census_at: None,
+            halted: None,
+            ending: None,
+            lonely: Lonely::new(Instant::now()),
+        }
+    }
+}
+
 impl<S: ProgressSource> Agent<S> {
     /// Nobody can speak to it any more, and the last word was so long ago. Ends the run's processes here when they have stood
     /// still for too long; until then there may be a successor, which ends this one.
@@ -391,10 +397,14 @@ impl<S: ProgressSource> Agent<S> {
         if ranks.is_empty() {
             ranks = self.known.keys().copied().filter(|pid| has_rank(*pid)).collect();
         }
-        let deaf_too = self.halted.get_or_insert_with(Instant::now).elapsed() > DEAF_PATIENCE;
+        let asked = *self.halted.get_or_insert_with(Instant::now);
+        let starts = |pid: u32| {
+            let seen = self.known.get(&pid).map_or(asked, Watched::known_since);
+            seen.max(asked).elapsed() <= DEAF_PATIENCE
+        };
         ranks
             .into_iter()
-            .filter(|pid| deaf_too || processes::catches(*pid, signal))
+            .filter(|pid| processes::catches(*pid, signal) || !starts(*pid))
             .filter(|pid| {
                 processes::send(*pid, signal, |p| processes::belongs(p, &self.run_id, None))
             })
@@ -613,6 +623,7 @@ fn cannot_have(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervise::start::launcher::RUN_ID_VAR;
     use std::io::Write;
 
     #[test]
@@ -627,6 +638,31 @@ mod tests {
         assert!(why(&[0, 1, 2, 3], &all).unwrap().contains("nothing would be left"));
         // Where the system does not say where ranks may run, they find out.
         assert_eq!(why(&[0, 1, 2, 3], &BTreeSet::new()), None);
+    }
+
+    /// Whoever starts many ranks may have started them long after the request.
+    #[test]
+    fn who_starts_after_a_request_is_spared_until_it_listens() {
+        let run_id = format!("starts-{}", std::process::id());
+        let ways = ["sleep 60", "trap : USR1; while :; do sleep 0.01; done"];
+        let mut ranks = ways.map(|way| {
+            let mut rank = Command::new("sh");
+            rank.args(["-c", way]).env(RUN_ID_VAR, &run_id).env(RANK_VARS[0], "0").spawn().unwrap()
+        });
+        let until = Instant::now() + Duration::from_secs(5);
+        while !processes::catches(ranks[1].id(), HALT_NOW) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let long_ago = Instant::now().checked_sub(10 * DEAF_PATIENCE);
+        let mut agent = Agent { run_id, halted: long_ago, ..Agent::new() };
+        assert_eq!(agent.halt(HALT_NOW), 1);
+        std::thread::sleep(Duration::from_millis(50));
+        let ended = ranks.each_mut().map(|rank| rank.try_wait().unwrap().is_some());
+        for rank in &mut ranks {
+            rank.kill().unwrap();
+            rank.wait().unwrap();
+        }
+        assert_eq!(ended, [false, false]);
     }
 
     #[test]

@@ -125,8 +125,8 @@ const CLEAR_MOST: Duration = Duration::from_secs(300);
 const CALL_AGAIN: Duration = Duration::from_secs(5);
 const CALL_SELDOM: Duration = Duration::from_secs(60);
 
-/// How long it is until a node is called again that has been lost for so long: a tenth of that, within limits. A node that is off
-/// for hours would otherwise see thousands of logins when it comes up, or whoever stands between bar them.
+/// How long it is until a node is called again that has been lost for so long: a tenth of that, within limits. A node that is up
+/// but cannot be used would otherwise have thousands of logins in its logs, and some sites bar whoever logs in so often.
 fn call_again_in(lost: Duration) -> Duration {
     (lost / 10).clamp(CALL_AGAIN, CALL_SELDOM)
 }

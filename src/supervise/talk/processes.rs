@@ -129,6 +129,7 @@ pub struct Watched {
     pid: u32,
     /// Becomes readable when the process ends, where the kernel has such a thing.
     end: Option<OwnedFd>,
+    known_since: Instant,
     /// As the last look found it: its state's letter, and how long it had run.
     state: char,
     ran: Option<u64>,
@@ -136,9 +137,14 @@ pub struct Watched {
 
 impl Watched {
     pub fn new(pid: u32) -> Self {
-        let mut watched = Self { pid, end: descriptor(pid).ok(), state: 'X', ran: None };
+        let (end, known_since) = (descriptor(pid).ok(), Instant::now());
+        let mut watched = Self { pid, end, known_since, state: 'X', ran: None };
         watched.look();
         watched
+    }
+
+    pub fn known_since(&self) -> Instant {
+        self.known_since
     }
 
     pub fn end(&self) -> Option<&OwnedFd> {

@@ -21,7 +21,6 @@ pub fn words(doing: Doing) -> &'static str {
         Doing::Solving => "solving",
         Doing::Verifying => "verifying",
         Doing::Done => "done",
-        Doing::Halted => "halted",
     }
 }
 

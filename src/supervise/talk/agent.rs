@@ -625,6 +625,7 @@ mod tests {
     use super::*;
     use crate::supervise::start::launcher::RUN_ID_VAR;
     use std::io::Write;
+    use std::process::Stdio;
 
     #[test]
     fn helpers_have_processors_that_are_there_and_leave_some() {
@@ -644,10 +645,15 @@ mod tests {
     #[test]
     fn who_starts_after_a_request_is_spared_until_it_listens() {
         let run_id = format!("starts-{}", std::process::id());
-        let ways = ["sleep 60", "trap : USR1; while :; do sleep 0.01; done"];
+        let ways = ["exec sleep 60", "trap : USR1; while :; do read line; done"];
         let mut ranks = ways.map(|way| {
             let mut rank = Command::new("sh");
-            rank.args(["-c", way]).env(RUN_ID_VAR, &run_id).env(RANK_VARS[0], "0").spawn().unwrap()
+            rank.args(["-c", way])
+                .stdin(Stdio::piped())
+                .env(RUN_ID_VAR, &run_id)
+                .env(RANK_VARS[0], "0")
+                .spawn()
+                .unwrap()
         });
         let until = Instant::now() + Duration::from_secs(5);
         while !processes::catches(ranks[1].id(), HALT_NOW) && Instant::now() < until {
@@ -655,14 +661,14 @@ mod tests {
         }
         let long_ago = Instant::now().checked_sub(10 * DEAF_PATIENCE);
         let mut agent = Agent { run_id, halted: long_ago, ..Agent::new() };
-        assert_eq!(agent.halt(HALT_NOW), 1);
+        let told = agent.halt(HALT_NOW);
         std::thread::sleep(Duration::from_millis(50));
         let ended = ranks.each_mut().map(|rank| rank.try_wait().unwrap().is_some());
         for rank in &mut ranks {
             rank.kill().unwrap();
             rank.wait().unwrap();
         }
-        assert_eq!(ended, [false, false]);
+        assert_eq!((told, ended), (1, [false, false]));
     }
 
     #[test]

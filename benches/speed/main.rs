@@ -32,9 +32,10 @@ use kernels::Multiplication;
 use table::{Document, Machine, Measured};
 
 fn main() -> ExitCode {
-    let flags = Flags::parse();
-    // Before any thread: may start this program again with the library's variable set.
+    // Before any thread: may start this program again with the library's variable set, or only to try whether it can be set. Then
+    // the arguments are the preflight's.
     let blas = preflight::run(true);
+    let flags = Flags::parse();
     match measure(&flags, blas) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(failures) => {

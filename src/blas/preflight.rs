@@ -13,6 +13,8 @@ use super::loaded;
 
 /// Set in the second life of the process, to the pick of the first.
 const MARK: &str = "SKT_INTERNAL_PREFLIGHT";
+/// Set in a process that only tries whether the library can be told to take some kernels.
+const TRIAL: &str = "SKT_INTERNAL_TRIAL";
 
 /// What the processor can do, as far as kernels care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,6 +161,7 @@ fn has(library: &Library, name: &str, value: &str) -> bool {
         Command::new(program)
             .args(["agent", "--look-at-blas", name])
             .env(library.variable, value)
+            .env(TRIAL, "1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -172,6 +175,10 @@ fn has(library: &Library, name: &str, value: &str) -> bool {
 /// says what was found and done, for rank 0 to print. To be called before threads or MPI start.
 pub fn run(enabled: bool) -> String {
     let library = Library::query();
+    if std::env::var_os(TRIAL).is_some() {
+        // A program of another name than ours, a benchmark, was started to try it, and its library is still there.
+        std::process::exit(0);
+    }
     let level = Level::detect();
     let what = format!("{} {} with its {} kernels", library.name, library.version, library.kernel);
     let before = std::env::var(MARK).ok();

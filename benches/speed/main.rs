@@ -32,8 +32,8 @@ use kernels::Multiplication;
 use table::{Document, Machine, Measured};
 
 fn main() -> ExitCode {
-    // Before any thread: may start this program again with the library's variable set, or only to try whether it can be set. Then
-    // the arguments are the preflight's.
+    // Before any thread, for it may start this program again with the library's variable set. Before the arguments are read, for
+    // it may also start it to try whether the library takes some kernels, with arguments of its own.
     let blas = preflight::run(true);
     let flags = Flags::parse();
     match measure(&flags, blas) {

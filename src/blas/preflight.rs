@@ -176,7 +176,8 @@ fn has(library: &Library, name: &str, value: &str) -> bool {
 pub fn run(enabled: bool) -> String {
     let library = Library::query();
     if std::env::var_os(TRIAL).is_some() {
-        // A program of another name than ours, a benchmark, was started to try it, and its library is still there.
+        // The library has taken the kernels, or it would have ended this process. `skt-hpl agent` says so without coming here; a
+        // benchmark does not know the agent's arguments.
         std::process::exit(0);
     }
     let level = Level::detect();

@@ -194,9 +194,9 @@ fn refuse(world: &World, exit: Exit, why: &str, for_good: bool) -> Exit {
     }
     // Launchers end a job at the first rank that fails: let rank 0 speak first.
     world.comm().barrier();
-    if exit == Exit::Stopped && own_run_id().is_some() {
-        // By now all have left their storage.
-        if world.comm().rank() == 0 {
+    if exit == Exit::Stopped {
+        // By now all have left their storage. A supervisor counts on that.
+        if world.comm().rank() == 0 && own_run_id().is_some() {
             say(Halted);
         }
         world.comm().barrier();

@@ -73,6 +73,26 @@ fn a_halt_is_over_when_all_ranks_are_although_the_launcher_stays() {
     lab.same_x("run", &end);
 }
 
+/// What a launcher ends with once all ranks have halted says nothing about the run.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_launcher_that_fails_after_the_halt_is_no_fault() {
+    let lab = Lab::up(4, 0);
+    let fails = "LAUNCH \"$@\"; c=$?; [ \"${SKT_INCARNATION:-0}\" = 0 ] || exit 1; exit $c";
+    let launcher = launcher_by(&lab, fails);
+    let flags = ["--launcher-program", launcher.to_str().unwrap()];
+    let mut run = lab.benchmark("run").flags(&flags).hold("1@iteration:1:6");
+    run.halt(&[]);
+    run.wait_for("halt-requested", 1);
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    let end = run.end();
+    assert_eq!(end.code, Some(75), "{}", end.told());
+    assert!(end.of("fault").is_empty(), "{}", end.told());
+    let end = lab.benchmark("run").start().end();
+    assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
+    lab.same_x("run", &end);
+}
+
 /// Before there is anything to save: it stops all the same, and can be begun again.
 #[test]
 #[ignore = "needs root and network namespaces"]

@@ -10,6 +10,7 @@ pub mod bisection;
 pub mod cores;
 pub mod course;
 pub mod faults;
+pub mod new_thread;
 pub mod outcome;
 pub mod params;
 pub mod pulse;

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::bell::Bell;
 use crate::cores;
+use crate::new_thread;
 use crate::pulse;
 
 /// How long a worker without tasks looks for some before it sleeps. Long against the gaps within
@@ -264,8 +265,8 @@ impl Drop for Crew<'_> {
 /// A limit of the user's (`ulimit -u`), of a container's or job's processes, or of memory is reached.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the system gives this process {given} of {threads} threads ({source}); ask for fewer with --threads, or raise what limits \
-     them: `ulimit -u`, `ulimit -v`, a container's or job's number of processes (pids.max)"
+    "the system gives this process {given} of {threads} threads ({source}); {}",
+    new_thread::HELP
 )]
 pub struct FewThreads {
     given: usize,
@@ -311,11 +312,10 @@ impl Pool {
         for i in 1..threads {
             let shared = Arc::clone(&pool.shared);
             let own = processors.map(|processors| processors[i]);
-            let worker =
-                std::thread::Builder::new().name(format!("skt-hpl worker {i}")).spawn(move || {
-                    own.map(cores::pin);
-                    shared.serve(i);
-                });
+            let worker = new_thread::start(&format!("skt-hpl worker {i}"), move || {
+                own.map(cores::pin);
+                shared.serve(i);
+            });
             // Dropped, the pool ends those that are there.
             pool.workers.push(worker.map_err(|source| FewThreads { given: i, threads, source })?);
         }

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::hint::black_box;
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -16,7 +17,7 @@ use super::rounds::{machines, tournament, turns};
 use super::samples::{Here, Passage, Said, Sweep};
 use super::verdict::WHOLE_EVERY;
 use crate::blas::{Engine, Multiplication, one_library_thread_each};
-use crate::comm::Comm;
+use crate::comm::{Comm, die};
 use crate::params;
 use crate::threads::Pool;
 
@@ -214,10 +215,11 @@ struct Node {
 }
 
 impl Node {
+    /// Ends the job where the system gives no more threads.
     fn new(threads: usize) -> Self {
         // One of our own: all of them come to the same bits.
         let ours = Engine::possible(params::Engine::Auto).into_iter().find(|e| e.cuts_freely());
-        let mut pool = Pool::new(threads);
+        let mut pool = Pool::try_new(threads).unwrap_or_else(|why| die(6, &why.to_string()));
         one_library_thread_each(&mut pool);
         Self { engine: ours.unwrap_or(Engine::Blas), pool }
     }
@@ -251,21 +253,20 @@ impl Node {
     /// Bytes a second that all threads copy together.
     fn copy(&mut self, slot: Duration) -> f64 {
         let threads = self.pool.threads();
-        let mut from: Vec<Vec<u64>> =
-            (0..threads).map(|n| vec![n as u64 + 1; COPY_WORDS]).collect();
-        let mut to: Vec<Vec<u64>> = (0..threads).map(|_| vec![1; COPY_WORDS]).collect();
+        let make = |n| Mutex::new((vec![n as u64 + 1; COPY_WORDS], vec![1; COPY_WORDS]));
+        let pairs: Vec<Mutex<(Vec<u64>, Vec<u64>)>> = (0..threads).map(make).collect();
         let bytes = (threads * COPY_WORDS * 8) as f64;
         let began = Instant::now();
         let mut times = 0.0;
         while began.elapsed() < slot {
-            std::thread::scope(|scope| {
-                for (from, to) in from.iter().zip(&mut to) {
-                    scope.spawn(move || to.copy_from_slice(from));
-                }
+            self.pool.on_each(|thread| {
+                let mut pair = pairs[thread].lock().unwrap_or_else(PoisonError::into_inner);
+                let (from, to) = &mut *pair;
+                to.copy_from_slice(from);
+                // What was copied is used, so that copying cannot be left out.
+                std::mem::swap(from, to);
+                black_box(from);
             });
-            // What was copied is used, so that copying cannot be left out.
-            std::mem::swap(&mut from, &mut to);
-            black_box(&from);
             times += 1.0;
         }
         times * bytes / began.elapsed().as_secs_f64()

@@ -24,8 +24,10 @@ use super::protocol::{Method, Transitions};
 use super::save::Checkpointer;
 use super::saved::{Coding, Saved, Since};
 use super::world::World;
+use crate::comm::die;
 use crate::faults::{Point, Sabotage, hit, sabotaged};
 use crate::memory::header::{Doing, EpochId, Mark};
+use crate::new_thread::NoThread;
 use crate::parity::{GroupComm, Window};
 use crate::storage::writing::Flow;
 use crate::threads::Crew;
@@ -52,11 +54,11 @@ pub(super) struct Unfinished {
 struct Helper(Option<(Arc<Flow>, JoinHandle<Encoded>)>);
 
 impl Helper {
-    /// # Panics
-    /// If the system gives no more threads: the others' helpers would wait for this one's rows for ever.
+    /// Ends the job where the system gives no more threads: the others' helpers would wait for this one's rows for ever.
     fn start(work: impl FnOnce(&Flow) -> Encoded + Send + 'static) -> Self {
         let (flow, thread) = helper::start("encoding", work);
-        Self(Some((flow, thread.expect("the system gives no more threads"))))
+        let thread = thread.unwrap_or_else(|why| die(6, &NoThread(why).to_string()));
+        Self(Some((flow, thread)))
     }
 
     fn is_over(&self) -> bool {

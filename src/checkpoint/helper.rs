@@ -2,12 +2,13 @@
 //! without ever being waited for longer than it moves: a file system that hangs must not take the run with it.
 
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::errand::Errand;
 use super::process;
 use crate::cores;
+use crate::new_thread;
 use crate::storage::writing::{Flow, Stopped};
 
 /// A helper that has moved nothing for so long is stuck.
@@ -52,7 +53,7 @@ pub(super) fn start<T: Send + 'static>(
 ) -> (Arc<Flow>, std::io::Result<JoinHandle<T>>) {
     let flow = Arc::new(Flow::default());
     let its = flow.clone();
-    let thread = Builder::new().name(name.into()).spawn(move || {
+    let thread = new_thread::start(name, move || {
         // It begins on the core of whoever starts it, which has work of its own there.
         cores::go_aside();
         work(&its)

@@ -9,11 +9,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::comm::{Comm, Reduce};
 use crate::cores;
+use crate::new_thread;
 use crate::outcome::Power;
 use crate::supervise::talk::question::ask;
 
@@ -186,7 +187,7 @@ impl Meter {
             cores::unpin();
             measured(&source, &stopped)
         };
-        let thread = thread::Builder::new().name("power".into()).spawn(measure).ok()?;
+        let thread = new_thread::start("power", measure).ok()?;
         Some(Meter { code, stop, thread })
     }
 
@@ -327,7 +328,7 @@ mod tests {
     fn a_stand_in_counter_is_measured_from_beginning_to_end() {
         let dir = tree(&RAPL);
         let meter = Meter::begin(Source::under(dir.path(), None).unwrap()).unwrap();
-        thread::sleep(Duration::from_secs(1));
+        std::thread::sleep(Duration::from_secs(1));
         fs::write(dir.path().join("sys/class/powercap/intel-rapl:0/energy_uj"), "950\n").unwrap();
         let Measured { code, tally } = meter.end().unwrap();
         assert_eq!(NAMES[code as usize], "rapl");

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::exit::Exit;
 use super::say;
+use crate::new_thread;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::own_run_id;
 use crate::supervise::talk::processes::{environ, is_alive, look, variable};
@@ -60,7 +61,7 @@ impl Siblings {
         let mut seen = Seen { parent, job, rank, ranks: BTreeMap::new() };
         let over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&over);
-        let thread = std::thread::Builder::new().name(NAME.into()).spawn(move || {
+        let thread = new_thread::start(NAME, move || {
             let began = Instant::now();
             while !told.load(Ordering::Acquire) {
                 seen.look();

@@ -1,12 +1,14 @@
 //! What this computer is: memory, clock. For `plan`, which takes it where the user describes no other.
 
 use std::fs;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::node_facts::Processor;
 use crate::cores;
 use crate::memory::room;
 use crate::model::planner::NamedRoom;
+use crate::threads::Pool;
 use crate::topology::{Layout, Topology};
 
 /// Bytes that can be taken without swapping, a container's limit included.
@@ -34,20 +36,21 @@ pub fn layout() -> Layout {
 pub fn copy_bandwidth(threads: usize) -> Option<f64> {
     // What is planned for may be a larger machine than this.
     let (threads, words) = copied(threads.min(cores::count()), room::available_bytes());
-    let mut from: Vec<Vec<u64>> = (0..threads).map(|i| vec![i as u64; words]).collect();
-    let mut to: Vec<Vec<u64>> = (0..threads).map(|_| vec![0; words]).collect();
+    let mut pool = Pool::try_new(threads).ok()?;
+    let make = |i| Mutex::new((vec![i as u64; words], vec![0; words]));
+    let pairs: Vec<Mutex<(Vec<u64>, Vec<u64>)>> = (0..threads).map(make).collect();
     let mut best = 0.0_f64;
     for _ in 0..3 {
         let start = Instant::now();
-        std::thread::scope(|scope| {
-            for (a, b) in from.iter().zip(&mut to) {
-                scope.spawn(move || b.copy_from_slice(a));
-            }
+        pool.on_each(|thread| {
+            let mut pair = pairs[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            let (from, to) = &mut *pair;
+            to.copy_from_slice(from);
+            // What was copied is used, so that copying cannot be left out.
+            std::mem::swap(from, to);
         });
         let seconds = start.elapsed().as_secs_f64();
         best = best.max((threads * words * 8) as f64 / seconds);
-        // What was copied is used, so that copying cannot be left out.
-        std::mem::swap(&mut from, &mut to);
     }
     (best.is_finite() && best > 0.0).then_some(best)
 }

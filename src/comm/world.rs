@@ -12,6 +12,7 @@ use mpi::ffi;
 use super::abort::{arm, check, disarm};
 use super::communicator::{Comm, Reduce, any_thread_may_call};
 use super::loss::{self, Line, Lost, READY};
+use crate::new_thread::{self, NoThread};
 
 /// All ranks of the job that are left. Made once; dropping it finalises MPI.
 pub struct World {
@@ -185,10 +186,11 @@ impl Alive {
     /// Short against the time between two heartbeats.
     const EVERY: Duration = Duration::from_millis(50);
 
+    /// Ends the job where the system gives no more threads.
     fn begin() -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&over);
-        let thread = std::thread::Builder::new().name("skt-hpl alive".into()).spawn(move || {
+        let thread = new_thread::start("skt-hpl alive", move || {
             while !told.load(Ordering::Relaxed) {
                 let mut there = 0;
                 // SAFETY: this library lets any thread call it, and MPI is up until this thread has ended. Nobody sends
@@ -205,7 +207,8 @@ impl Alive {
                 std::thread::park_timeout(Self::EVERY);
             }
         });
-        Self { over, thread: thread.expect("the system gives no more threads") }
+        let thread = thread.unwrap_or_else(|why| super::die(6, &NoThread(why).to_string()));
+        Self { over, thread }
     }
 
     fn end(self) {

@@ -1,0 +1,103 @@
+//! A thread that runs, or an error.
+//!
+//! Between the system's yes to a new thread and that thread's first line, Rust's runtime asks for memory again, for a stack on
+//! which it tells of an overflow, and panics where there is none: no caller could say then what is missing. So threads start one
+//! at a time, and only where there is more room than one takes.
+
+use std::hint::black_box;
+use std::io::{Error, ErrorKind};
+use std::sync::mpsc::channel;
+use std::thread::{Builder, JoinHandle};
+
+/// Bytes of a thread's stack; those of its pages that it never touches take no memory, only room among the addresses.
+const STACK: usize = 2 << 20;
+
+/// Bytes that there must be room for beside the stack: the C library may take 128 MiB of addresses for the heap of a new thread,
+/// all there are otherwise, and the runtime needs a few pages after that.
+const BESIDE: usize = 132 << 20;
+
+/// Why there is no thread, and what can be done.
+#[derive(Debug, thiserror::Error)]
+#[error("the system gives this process no more threads ({0}); {HELP}")]
+pub struct NoThread(pub Error);
+
+/// What can be done about it.
+pub const HELP: &str = "ask for fewer with --threads, or raise what limits them: `ulimit -u`, `ulimit -v`, a container's or job's \
+                        number of processes (pids.max)";
+
+/// Starts a thread of that name, and returns when it runs.
+pub fn start<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Error> {
+    look_for_room()?;
+    let (runs, running) = channel();
+    let builder = Builder::new().name(name.into()).stack_size(STACK);
+    let thread = builder.spawn(move || {
+        // Whoever starts it waits for that.
+        let _ = runs.send(());
+        drop(runs);
+        work()
+    })?;
+    let _ = running.recv();
+    Ok(thread)
+}
+
+/// Whether `ulimit -v`, or a system that lends no more memory than it has, leaves enough for a thread.
+fn look_for_room() -> Result<(), Error> {
+    let mut room: Vec<u8> = Vec::new();
+    let there = room.try_reserve_exact(STACK + BESIDE).is_ok();
+    // Or the compiler would leave out what nobody uses.
+    black_box(&mut room);
+    match there {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::OutOfMemory, "no room in memory for a thread")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// Whatever room there is, threads that do not fit are refused and nothing panics: a process for each of some limits.
+    #[test]
+    fn where_there_is_no_room_for_a_thread_it_is_said() {
+        let own = std::env::current_exe().unwrap();
+        for megabytes in (1800..3000).step_by(97) {
+            // Not always a whole number of stacks.
+            let limit = megabytes * 1024 + megabytes % 13 * 4;
+            let script = format!("ulimit -v {limit}; exec \"$0\" \"$@\"");
+            let child = "new_thread::tests::a_process_starts_threads_until_there_is_no_room";
+            let mut limited = Command::new("sh");
+            limited.args(["-c", &script]).arg(&own);
+            let ran =
+                limited.args(["--exact", child, "--ignored", "--nocapture"]).output().unwrap();
+            let told = [ran.stdout, ran.stderr]
+                .map(|text| String::from_utf8_lossy(&text).into_owned())
+                .concat();
+            assert!(
+                ran.status.success() && told.contains("no room in memory for a thread"),
+                "{limit} KiB: {told}"
+            );
+        }
+    }
+
+    #[test]
+    #[ignore = "what the other test runs under a limit"]
+    fn a_process_starts_threads_until_there_is_no_room() {
+        let mut threads = Vec::new();
+        let why = loop {
+            match start("one of many", std::thread::park) {
+                Ok(thread) => threads.push(thread),
+                Err(why) => break why,
+            }
+        };
+        assert!(threads.len() > 50, "{}", threads.len());
+        println!("{}: {why}", threads.len());
+        threads.into_iter().for_each(|thread| {
+            thread.thread().unpark();
+            thread.join().unwrap();
+        });
+    }
+}

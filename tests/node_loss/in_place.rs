@@ -314,7 +314,7 @@ fn a_node_lost_under_checksums_begins_anew() {
         return;
     }
     let lab = Lab::up(6, 1);
-    let places = ["1@iteration:1:20", "1@iteration:0:40"];
+    let places = ["1@iteration:1:20", "1.2@iteration:0:20"];
     let run = lab.with_checksums("run").hold_each(&places);
     lab.vcluster(&["cut-off", "n2"]);
     let end = run.end();

@@ -8,6 +8,7 @@ use std::sync::{Mutex, OnceLock};
 use nix::libc;
 use nix::unistd::Pid;
 
+use crate::new_thread;
 use crate::topology::Topology;
 
 /// What this process was given when it first asked: before any of its threads was pinned, which would be given less.
@@ -128,8 +129,9 @@ static ASIDE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 pub fn set_aside(seats: &[usize], left: BTreeSet<usize>) -> bool {
     let wanted: BTreeSet<usize> = seats.iter().copied().collect();
     let tried = wanted.clone();
-    let trial = std::thread::spawn(move || allow(tried.iter().copied()) && allowed() == tried);
-    if !trial.join().unwrap_or(false) {
+    let trial =
+        new_thread::start("trial", move || allow(tried.iter().copied()) && allowed() == tried);
+    if !trial.is_ok_and(|trial| trial.join().unwrap_or(false)) {
         return false;
     }
     let before = &given().processors;

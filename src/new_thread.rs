@@ -6,8 +6,8 @@
 
 use std::hint::black_box;
 use std::io::{Error, ErrorKind};
-use std::sync::mpsc::channel;
-use std::thread::{Builder, JoinHandle};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 /// Bytes of a thread's stack; those of its pages that it never touches take no memory, only room among the addresses.
 const STACK: usize = 2 << 20;
@@ -29,29 +29,49 @@ pub const HELP: &str = "ask for fewer with --threads, or raise what limits them:
 pub fn start<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<JoinHandle<T>, Error> {
+) -> Result<JoinHandle<T>, NoThread> {
+    once_it_runs(name, |builder, runs| builder.spawn(|| told(runs, work)))
+}
+
+/// The same for one that ends within `scope`.
+pub fn start_scoped<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, NoThread> {
+    once_it_runs(name, |builder, runs| builder.spawn_scoped(scope, || told(runs, work)))
+}
+
+/// What the new thread does: whoever starts it waits for the word that it runs.
+fn told<T>(runs: Sender<()>, work: impl FnOnce() -> T) -> T {
+    let _ = runs.send(());
+    work()
+}
+
+fn once_it_runs<H>(
+    name: &str,
+    spawn: impl FnOnce(Builder, Sender<()>) -> Result<H, Error>,
+) -> Result<H, NoThread> {
     look_for_room()?;
     let (runs, running) = channel();
-    let builder = Builder::new().name(name.into()).stack_size(STACK);
-    let thread = builder.spawn(move || {
-        // Whoever starts it waits for that.
-        let _ = runs.send(());
-        drop(runs);
-        work()
-    })?;
+    let thread =
+        spawn(Builder::new().name(name.into()).stack_size(STACK), runs).map_err(NoThread)?;
     let _ = running.recv();
     Ok(thread)
 }
 
 /// Whether `ulimit -v`, or a system that lends no more memory than it has, leaves enough for a thread.
-fn look_for_room() -> Result<(), Error> {
+fn look_for_room() -> Result<(), NoThread> {
     let mut room: Vec<u8> = Vec::new();
     let there = room.try_reserve_exact(STACK + BESIDE).is_ok();
     // Or the compiler would leave out what nobody uses.
     black_box(&mut room);
     match there {
         true => Ok(()),
-        false => Err(Error::new(ErrorKind::OutOfMemory, "no room in memory for a thread")),
+        false => {
+            let why = "no room in memory for a thread";
+            Err(NoThread(Error::new(ErrorKind::OutOfMemory, why)))
+        }
     }
 }
 

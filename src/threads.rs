@@ -317,7 +317,8 @@ impl Pool {
                 shared.serve(i);
             });
             // Dropped, the pool ends those that are there.
-            pool.workers.push(worker.map_err(|source| FewThreads { given: i, threads, source })?);
+            let few = |new_thread::NoThread(source)| FewThreads { given: i, threads, source };
+            pool.workers.push(worker.map_err(few)?);
         }
         Ok(pool)
     }

@@ -168,8 +168,8 @@ pub fn environment(
             Who::Plain => None,
             // It looks for the kernels itself where nobody says which: no help.
             Who::SktHpl => started_with,
-            // Processors with AVX2 are known to libraries by now, and not every version of BLIS takes a name: 0.9 takes any for
-            // its kernels of AVX-512, and such a processor ends it.
+            // Libraries know the processors that have AVX2 at most. And BLIS 0.9 takes any name for its AVX-512 kernels, which
+            // end the program there.
             Who::Reference if level < Level::Avx512 => started_with,
             Who::Reference => started_with.or_else(|| kernel_for(library, level)),
         };

@@ -6,7 +6,6 @@
 use std::fmt;
 use std::hint::black_box;
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -253,20 +252,18 @@ impl Node {
     /// Bytes a second that all threads copy together.
     fn copy(&mut self, slot: Duration) -> f64 {
         let threads = self.pool.threads();
-        let make = |n| Mutex::new((vec![n as u64 + 1; COPY_WORDS], vec![1; COPY_WORDS]));
-        let pairs: Vec<Mutex<(Vec<u64>, Vec<u64>)>> = (0..threads).map(make).collect();
-        let bytes = (threads * COPY_WORDS * 8) as f64;
+        let words = threads * COPY_WORDS;
+        let (mut from, mut to) = (vec![2u64; words], vec![1u64; words]);
+        let bytes = (words * 8) as f64;
         let began = Instant::now();
         let mut times = 0.0;
         while began.elapsed() < slot {
-            self.pool.on_each(|thread| {
-                let mut pair = pairs[thread].lock().unwrap_or_else(PoisonError::into_inner);
-                let (from, to) = &mut *pair;
-                to.copy_from_slice(from);
-                // What was copied is used, so that copying cannot be left out.
-                std::mem::swap(from, to);
-                black_box(from);
+            self.pool.rows(&mut to, COPY_WORDS, COPY_WORDS, |n, to| {
+                to.copy_from_slice(&from[n * COPY_WORDS..][..COPY_WORDS]);
             });
+            // What was copied is used, so that copying cannot be left out.
+            std::mem::swap(&mut from, &mut to);
+            black_box(&from);
             times += 1.0;
         }
         times * bytes / began.elapsed().as_secs_f64()

@@ -27,7 +27,6 @@ use super::world::World;
 use crate::comm::die;
 use crate::faults::{Point, Sabotage, hit, sabotaged};
 use crate::memory::header::{Doing, EpochId, Mark};
-use crate::new_thread::NoThread;
 use crate::parity::{GroupComm, Window};
 use crate::storage::writing::Flow;
 use crate::threads::Crew;
@@ -57,7 +56,7 @@ impl Helper {
     /// Ends the job where the system gives no more threads: the others' helpers would wait for this one's rows for ever.
     fn start(work: impl FnOnce(&Flow) -> Encoded + Send + 'static) -> Self {
         let (flow, thread) = helper::start("encoding", work);
-        let thread = thread.unwrap_or_else(|why| die(6, &NoThread(why).to_string()));
+        let thread = thread.unwrap_or_else(|why| die(6, &why.to_string()));
         Self(Some((flow, thread)))
     }
 

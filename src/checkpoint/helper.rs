@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::errand::Errand;
 use super::process;
 use crate::cores;
-use crate::new_thread;
+use crate::new_thread::{self, NoThread};
 use crate::storage::writing::{Flow, Stopped};
 
 /// A helper that has moved nothing for so long is stuck.
@@ -50,7 +50,7 @@ pub(super) enum State {
 pub(super) fn start<T: Send + 'static>(
     name: &str,
     work: impl FnOnce(&Flow) -> T + Send + 'static,
-) -> (Arc<Flow>, std::io::Result<JoinHandle<T>>) {
+) -> (Arc<Flow>, Result<JoinHandle<T>, NoThread>) {
     let flow = Arc::new(Flow::default());
     let its = flow.clone();
     let thread = new_thread::start(name, move || {
@@ -67,7 +67,9 @@ impl<T: Send + 'static> Task<T> {
         let now = Instant::now();
         let (thread, result) = match thread {
             Ok(thread) => (Some(thread), None),
-            Err(error) => (None, Some(Err(Stopped::Failed(format!("no helper starts: {error}"))))),
+            Err(NoThread(error)) => {
+                (None, Some(Err(Stopped::Failed(format!("no helper starts: {error}")))))
+            }
         };
         Self { flow, thread, result, seen: (0, now), patience: PATIENCE, began: now }
     }

@@ -1,7 +1,6 @@
 //! What this computer is: memory, clock. For `plan`, which takes it where the user describes no other.
 
 use std::fs;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::node_facts::Processor;
@@ -37,20 +36,15 @@ pub fn copy_bandwidth(threads: usize) -> Option<f64> {
     // What is planned for may be a larger machine than this.
     let (threads, words) = copied(threads.min(cores::count()), room::available_bytes());
     let mut pool = Pool::try_new(threads).ok()?;
-    let make = |i| Mutex::new((vec![i as u64; words], vec![0; words]));
-    let pairs: Vec<Mutex<(Vec<u64>, Vec<u64>)>> = (0..threads).map(make).collect();
+    let (mut from, mut to) = (vec![1u64; threads * words], vec![2u64; threads * words]);
     let mut best = 0.0_f64;
     for _ in 0..3 {
         let start = Instant::now();
-        pool.on_each(|thread| {
-            let mut pair = pairs[thread].lock().unwrap_or_else(PoisonError::into_inner);
-            let (from, to) = &mut *pair;
-            to.copy_from_slice(from);
-            // What was copied is used, so that copying cannot be left out.
-            std::mem::swap(from, to);
-        });
+        pool.rows(&mut to, words, words, |n, to| to.copy_from_slice(&from[n * words..][..words]));
         let seconds = start.elapsed().as_secs_f64();
         best = best.max((threads * words * 8) as f64 / seconds);
+        // What was copied is used, so that copying cannot be left out.
+        std::mem::swap(&mut from, &mut to);
     }
     (best.is_finite() && best > 0.0).then_some(best)
 }

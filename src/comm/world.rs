@@ -12,7 +12,7 @@ use mpi::ffi;
 use super::abort::{arm, check, disarm};
 use super::communicator::{Comm, Reduce, any_thread_may_call};
 use super::loss::{self, Line, Lost, READY};
-use crate::new_thread::{self, NoThread};
+use crate::new_thread;
 
 /// All ranks of the job that are left. Made once; dropping it finalises MPI.
 pub struct World {
@@ -207,7 +207,7 @@ impl Alive {
                 std::thread::park_timeout(Self::EVERY);
             }
         });
-        let thread = thread.unwrap_or_else(|why| super::die(6, &NoThread(why).to_string()));
+        let thread = thread.unwrap_or_else(|why| super::die(6, &why.to_string()));
         Self { over, thread }
     }
 

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::ptr::NonNull;
 
 use crate::cores;
+use crate::new_thread;
 use crate::pulse;
 use crate::topology::Topology;
 
@@ -91,7 +92,7 @@ pub(super) unsafe fn collapse(base: NonNull<u8>, len: usize) {
     let work = |thread| collapse_pages(first + thread * TURN, first + pages * HUGE, threads * TURN);
     std::thread::scope(|scope| {
         for thread in 1..threads {
-            let filler = std::thread::Builder::new().spawn_scoped(scope, move || {
+            let filler = new_thread::start_scoped(scope, "filler", move || {
                 cores::spread(thread, threads);
                 work(thread);
             });

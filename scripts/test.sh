@@ -249,7 +249,8 @@ tests "tests: MPICH, OpenBLAS" "${mpich[@]}" SKT_TEST_SHARE=2/3 SKT_TEST_SAMPLE=
 no_room "MPICH" "${mpich[@]}" cargo test --locked "${openblas[@]}"
 node_loss "MPICH" "${mpich[@]}" cargo test --locked --no-fail-fast "${openblas[@]}" -- "${not_with_launcher[@]}"
 
-# The kernels for another processor, in an emulator. Only they and the loops around them are built for it.
+# The kernels for another processor, in an emulator. Only they and the loops around them are built for it. A process in there
+# cannot run a second one of its kind, as the test of new threads does under limits.
 neon="tests: NEON kernels, emulated"
 neon_missing() {
     have aarch64-linux-gnu-gcc && have qemu-aarch64 || { echo "no compiler or no emulator"; return; }
@@ -259,7 +260,7 @@ if [[ -z $(neon_missing) ]]; then
     tests "$neon" env RUSTFLAGS= CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu" \
         cargo test --locked --lib --manifest-path tests/other_processors/Cargo.toml --target-dir target/neon \
-        --target "$neon_target"
+        --target "$neon_target" -- --skip new_thread::
 else
     step "$neon"
     say "SKIPPED: $(neon_missing); scripts/setup.sh --with-neon"

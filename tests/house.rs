@@ -26,19 +26,20 @@ fn drawn() -> Vec<(String, BTreeSet<String>)> {
         .collect()
 }
 
-/// `src` without tests: those may look anywhere.
-fn built(folders: &BTreeSet<String>) -> Imports {
-    fn walk(path: &Path, found: &mut Vec<String>) {
-        for entry in fs::read_dir(path).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                walk(&path, found);
-            } else if path.extension().is_some_and(|e| e == "rs") {
-                let text = fs::read_to_string(&path).unwrap();
-                found.push(text.split("#[cfg(test)]\nmod tests").next().unwrap().to_owned());
-            }
+/// The text of every source below a folder, if there is one.
+fn walk(path: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(path).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            walk(&path, found);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(fs::read_to_string(&path).unwrap());
         }
     }
+}
+
+/// `src` without tests: those may look anywhere.
+fn built(folders: &BTreeSet<String>) -> Imports {
     let import = Regex::new(r"crate::(\w+)").unwrap();
     let mut imports = Imports::new();
     for folder in folders {
@@ -46,6 +47,7 @@ fn built(folders: &BTreeSet<String>) -> Imports {
         walk(&Path::new("src").join(folder), &mut sources);
         let names: BTreeSet<String> = sources
             .iter()
+            .map(|text| text.split("#[cfg(test)]\nmod tests").next().unwrap())
             .flat_map(|text| import.captures_iter(text).map(|c| c[1].to_owned()))
             .filter(|name| name != folder && folders.contains(name))
             .collect();
@@ -77,6 +79,34 @@ fn imports_are_as_drawn_and_run_downward() {
             assert_eq!(imports, &built[folder], "what {folder} imports");
         }
     }
+}
+
+/// What is compiled by itself for another processor takes nothing from the rest of the program, not even in its tests. A compiler
+/// says the same, but for most of a day's work nobody builds that.
+#[test]
+fn the_kernels_by_themselves_have_all_they_import() {
+    let room = fs::read_to_string("tests/other_processors/lib.rs").unwrap();
+    let declared = Regex::new(r"(?m)^\s*mod (\w+)( \{|;)").unwrap();
+    let modules: BTreeSet<&str> =
+        declared.captures_iter(&room).map(|found| found.get(1).unwrap().as_str()).collect();
+    assert!(modules.contains("blas") && modules.contains("kernels"), "{modules:?}");
+    let mut sources = Vec::new();
+    for name in &modules {
+        for place in [format!("src/{name}.rs"), format!("src/blas/{name}.rs")] {
+            sources.extend(fs::read_to_string(place));
+        }
+        // `blas` itself is not taken whole.
+        if *name != "blas" {
+            walk(&Path::new("src/blas").join(name), &mut sources);
+        }
+    }
+    let import = Regex::new(r"crate::(?:blas::)?(\w+)").unwrap();
+    let imported: BTreeSet<&str> = sources
+        .iter()
+        .flat_map(|text| import.captures_iter(text).map(|found| found.get(1).unwrap().as_str()))
+        .collect();
+    let missing: Vec<_> = imported.difference(&modules).collect();
+    assert!(missing.is_empty(), "tests/other_processors/lib.rs does not have {missing:?}");
 }
 
 /// Every setting of the benchmark, by the definition that reads them all.

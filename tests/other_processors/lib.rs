@@ -14,5 +14,7 @@ mod blas {
 }
 #[path = "../../src/cores.rs"]
 mod cores;
+#[path = "../../src/new_thread.rs"]
+mod new_thread;
 #[path = "../../src/topology.rs"]
 mod topology;

@@ -343,6 +343,19 @@ impl UpperBlock {
         }
     }
 
+    /// Where the columns `cols` of all rows lie in one piece, and its length. They begin at a multiple of
+    /// [`UpperBlock::column_unit`], and end at one or with the block; the engine is one of our own.
+    pub fn whole_units(&self, cols: Range<usize>) -> (*mut f64, usize) {
+        let unit = self.column_unit();
+        debug_assert!(
+            self.engine.cuts_freely() && cols.start.is_multiple_of(unit) || cols.is_empty()
+        );
+        debug_assert!(cols.end.is_multiple_of(unit) || cols.end == self.cols);
+        let len = self.engine.upper_len(self.k, cols.len());
+        // Within the block, or where nothing is asked for perhaps past it.
+        (self.data.wrapping_add(self.engine.upper_len(self.k, cols.start)), len)
+    }
+
     /// U(:, cols) := L1^-1 U(:, cols). `cols` begins at a multiple of [`UpperBlock::column_unit`].
     ///
     /// # Safety

@@ -20,6 +20,7 @@ pub mod vector;
 pub use cache::{ask_for, leading_dimension};
 pub use engine::{Engine, LowerBlock, TriangleBlock, UpperBlock};
 pub use ffi::gemm;
+pub use kernels::COMMON_UNIT;
 pub use library::{Library, one_library_thread_each, set_library_threads};
 pub use loaded::{Loaded, load, look};
 pub use multiplication::Multiplication;

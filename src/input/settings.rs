@@ -288,7 +288,7 @@ pub struct Overrides {
     #[arg(long, value_name = "FORM", ignore_case = true, help_heading = ALGORITHM)]
     pub u: Option<Form>,
 
-    /// Equilibration while swapping with `long` (line 30)
+    /// Equilibration while swapping with `long`: process rows solve for even shares of U (line 30)
     #[arg(long, value_name = "BOOL", value_parser = BoolishValueParser::new(), help_heading = ALGORITHM)]
     pub equil: Option<bool>,
 

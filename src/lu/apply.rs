@@ -95,7 +95,7 @@ impl<O: Observer> Run<'_, O> {
         if begun {
             work.halves.hidden += u64::from(!work.far.under_way());
         } else {
-            let request = columns.request(&work.panels[slot]);
+            let request = columns.request(self.context, &work.panels[slot]);
             // SAFETY: the whole local matrix, columns nobody else touches, and U's buffer.
             unsafe { work.far.begin(self.context, request, Some(self.pool)) };
         }
@@ -140,7 +140,7 @@ impl<O: Observer> Run<'_, O> {
         if let Some((_, columns)) = soon.filter(|(of, _)| *of == k) {
             // All threads help to copy what is sent first.
             let before = self.clock.enter(Part::Swap);
-            let request = columns.request(&work.panels[slot]);
+            let request = columns.request(context, &work.panels[slot]);
             // SAFETY: as above; the multiplication does not touch these.
             unsafe { work.far.begin(context, request, Some(self.pool)) };
             self.early.begun = true;
@@ -169,7 +169,7 @@ impl<O: Observer> Run<'_, O> {
             if !**begun && panel.is_here(of) {
                 panel.open(context);
                 // SAFETY: as above.
-                unsafe { far.begin(context, columns.request(panel), None) };
+                unsafe { far.begin(context, columns.request(context, panel), None) };
                 **begun = true;
             }
             let patience = PATIENCE * (threads as u32 - 1);

@@ -1,6 +1,6 @@
 //! Where the main thread's time goes: every moment between start and stop belongs to one part.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::outcome::Times;
 
@@ -55,6 +55,13 @@ impl Clock {
         self.seconds[other as usize] += seconds * share;
         self.seconds[self.current as usize] += seconds * (1.0 - share);
         self.since = now;
+    }
+
+    /// Of the time charged to one part so much belonged to another.
+    pub fn hand_over(&mut self, from: Part, to: Part, time: Duration) {
+        self.enter(self.current);
+        self.seconds[from as usize] -= time.as_secs_f64();
+        self.seconds[to as usize] += time.as_secs_f64();
     }
 
     /// Seconds charged to a part that is over.
@@ -118,6 +125,10 @@ mod tests {
         clock.give(Part::Swap, 0.75);
         clock.enter(before);
         assert!(clock.spent(Part::Swap) >= swap + 0.003 && clock.spent(Part::Triangle) >= 0.001);
+        let (swap, triangle) = (clock.spent(Part::Swap), clock.spent(Part::Triangle));
+        clock.hand_over(Part::Swap, Part::Triangle, Duration::from_millis(1));
+        assert!((clock.spent(Part::Swap) - (swap - 0.001)).abs() < 1e-12);
+        assert!((clock.spent(Part::Triangle) - (triangle + 0.001)).abs() < 1e-12);
         let t = clock.stop();
         let sum = t.rfact + t.bcast + t.update + t.solve + t.save + t.other;
         assert!((sum - t.total).abs() < 1e-9, "{t:?}");

@@ -7,6 +7,9 @@
 //! - [`binary`]: partners at distance 1, 2, 4, ... exchange all they have gathered. Few messages.
 //! - [`long`]: the root spreads the displaced rows down a tree, then the pieces of U roll around the
 //!   ring. More messages, but nobody sends anything twice. Equilibration evens the pieces out first.
+//! - [`shared`]: U is cut by columns. Each process row gathers its share of them, solves for U there,
+//!   and what is solved rolls around the ring. So the shares are even, and nobody solves for what
+//!   another has solved already.
 
 use std::collections::HashSet;
 
@@ -39,10 +42,16 @@ impl Parcel {
 }
 
 /// One step of one process row: what it sends and what it receives, at the same time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Round {
-    pub send: Option<(usize, Parcel)>,
-    pub recv: Option<(usize, Parcel)>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// Rows of all columns, to one process row and from one.
+    Rows { send: Option<(usize, Parcel)>, recv: Option<(usize, Parcel)> },
+    /// Every other process row is sent what this one has of its share of U, and sends the same.
+    Gather,
+    /// U is solved for in the own share; no messages.
+    Solve,
+    /// A share that is solved: to whom and whose, from whom and whose.
+    Pass { send: (usize, usize), recv: (usize, usize) },
 }
 
 /// Builds everybody's rounds from transfers between virtual ranks (0 is the root), and returns one
@@ -69,20 +78,43 @@ impl Builder<'_> {
 
     /// One round: `transfers` are (from, to, what), at most one from and one to each rank.
     fn round(&mut self, transfers: Vec<(usize, usize, Parcel)>) {
-        let mut round = Round::default();
+        let (mut send, mut recv) = (None, None);
         for (from, to, parcel) in transfers {
             if parcel.is_empty() {
                 continue;
             }
             let (from, to) = (self.real(from), self.real(to));
             if from == self.me {
-                round.send = Some((to, parcel));
+                send = Some((to, parcel));
             } else if to == self.me {
-                round.recv = Some((from, parcel));
+                recv = Some((from, parcel));
             }
         }
-        if round != Round::default() {
-            self.rounds.push(round);
+        if send.is_some() || recv.is_some() {
+            self.rounds.push(Round::Rows { send, recv });
+        }
+    }
+
+    /// Whoever holds the displaced rows of some process rows gives those of half of them away, until all have their own.
+    fn spread(&mut self) {
+        let size = self.size();
+        let mut ranges = vec![(0, size)];
+        while ranges.iter().any(|(lo, hi)| hi - lo > 1) {
+            let mut transfers = Vec::new();
+            let mut halves = Vec::new();
+            for (lo, hi) in ranges {
+                if hi - lo == 1 {
+                    halves.push((lo, hi));
+                    continue;
+                }
+                let mid = lo + (hi - lo).div_ceil(2);
+                let of = |v: usize| self.holdings.displaced[self.real(v)].as_slice();
+                let displaced = (mid..hi).map(of).collect::<Vec<_>>().concat();
+                transfers.push((lo, mid, Parcel { upper: Vec::new(), displaced }));
+                halves.extend([(lo, mid), (mid, hi)]);
+            }
+            self.round(transfers);
+            ranges = halves;
         }
     }
 }
@@ -166,27 +198,7 @@ pub fn long(holdings: &Holdings, me: usize, equilibrate: bool) -> Vec<Round> {
     let size = b.size();
     let mut pieces: Vec<Vec<usize>> =
         (0..size).map(|v| holdings.sources[b.real(v)].clone()).collect();
-    let displaced: Vec<Vec<usize>> =
-        (0..size).map(|v| holdings.displaced[b.real(v)].clone()).collect();
-
-    // Spread: whoever holds the displaced rows of lo..hi gives those of the upper half away.
-    let mut ranges = vec![(0, size)];
-    while ranges.iter().any(|(lo, hi)| hi - lo > 1) {
-        let mut transfers = Vec::new();
-        let mut halves = Vec::new();
-        for (lo, hi) in ranges {
-            if hi - lo == 1 {
-                halves.push((lo, hi));
-                continue;
-            }
-            let mid = lo + (hi - lo).div_ceil(2);
-            let rows = displaced[mid..hi].concat();
-            transfers.push((lo, mid, Parcel { upper: Vec::new(), displaced: rows }));
-            halves.extend([(lo, mid), (mid, hi)]);
-        }
-        b.round(transfers);
-        ranges = halves;
-    }
+    b.spread();
 
     if equilibrate {
         let total: usize = pieces.iter().map(Vec::len).sum();
@@ -224,10 +236,33 @@ pub fn long(holdings: &Holdings, me: usize, equilibrate: bool) -> Vec<Round> {
     b.rounds
 }
 
+/// Gather by shares, spread, solve, and roll what is solved.
+pub fn shared(holdings: &Holdings, me: usize) -> Vec<Round> {
+    let mut b = Builder { holdings, me, rounds: vec![Round::Gather] };
+    let size = b.size();
+    b.spread();
+    b.rounds.push(Round::Solve);
+    // In step s everybody passes on the share of the one s places before it.
+    let before = |s: usize| (me + size - s) % size;
+    for s in 0..size - 1 {
+        let (send, recv) = (((me + 1) % size, before(s)), (before(1), before(s + 1)));
+        b.rounds.push(Round::Pass { send, recv });
+    }
+    b.rounds
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// What is sent in a round of rows.
+    fn sent(round: &Round) -> Option<&(usize, Parcel)> {
+        match round {
+            Round::Rows { send, .. } => send.as_ref(),
+            _ => None,
+        }
+    }
 
     /// Plays all process rows; a sender may only send what it has.
     fn play(holdings: &Holdings, plan: impl Fn(usize) -> Vec<Round>) -> usize {
@@ -246,9 +281,9 @@ mod tests {
         loop {
             let mut progress = false;
             for me in 0..size {
-                let Some(round) = plans[me].get(at[me]) else { continue };
+                let Some(Round::Rows { send, recv }) = plans[me].get(at[me]) else { continue };
                 if !sent[me] {
-                    if let Some((to, parcel)) = &round.send {
+                    if let Some((to, parcel)) = send {
                         assert!(parcel.upper.iter().all(|i| upper[me].contains(i)));
                         assert!(parcel.displaced.iter().all(|i| moved[me].contains(i)));
                         wire[*to].push((me, at[me], parcel.clone()));
@@ -257,7 +292,7 @@ mod tests {
                     sent[me] = true;
                     progress = true;
                 }
-                if let Some((from, parcel)) = &round.recv {
+                if let Some((from, parcel)) = recv {
                     let Some(i) = wire[me].iter().position(|(f, _, _)| f == from) else { continue };
                     let (_, _, got) = wire[me].remove(i);
                     assert_eq!(&got, parcel, "lengths agree without travelling");
@@ -306,6 +341,43 @@ mod tests {
         }
     }
 
+    /// All process rows gather, before anything that is displaced overwrites what U is made of; displaced rows go as ever; each
+    /// solves once, and then gets every other share once, from one that has it.
+    #[test]
+    fn shares_are_gathered_solved_and_passed_on() {
+        for (size, root) in (2..9).flat_map(|size| (0..size).map(move |root| (size, root))) {
+            let rows = |v: usize| (0..v % 3).map(|i| 3 * v + i).collect::<Vec<_>>();
+            let displaced = (0..size).map(|v| if v == root { vec![] } else { rows(v) }).collect();
+            let sources = vec![vec![0]; size];
+            let holdings = Holdings { root, sources, displaced };
+            let plans: Vec<Vec<Round>> = (0..size).map(|me| shared(&holdings, me)).collect();
+            let mut has: Vec<HashSet<usize>> = (0..size).map(|me| HashSet::from([me])).collect();
+            for (me, plan) in plans.iter().enumerate() {
+                assert_eq!(plan[0], Round::Gather);
+                let solve = plan.iter().position(|round| *round == Round::Solve).unwrap();
+                let spread = &plan[1..solve];
+                assert!(spread.iter().all(|round| matches!(round, Round::Rows { .. })));
+                assert_eq!(plan.len() - solve, size);
+                let long = long(&holdings, me, false);
+                assert_eq!(spread, &long[..spread.len()], "displaced rows go as by `long`");
+            }
+            for step in (1..size).rev() {
+                let now = |me: usize| match plans[me][plans[me].len() - step] {
+                    Round::Pass { send, recv } => (send, recv),
+                    ref other => panic!("{other:?}"),
+                };
+                let before = has.clone();
+                for (me, before) in before.iter().enumerate() {
+                    let ((to, share), _) = now(me);
+                    assert!(before.contains(&share), "nobody sends what it has not");
+                    assert_eq!(now(to).1, (me, share), "it is what the other awaits");
+                    assert!(has[to].insert(share), "nobody is sent anything twice");
+                }
+            }
+            assert!(has.iter().all(|has| has.len() == size));
+        }
+    }
+
     proptest! {
         /// Work arrays rely on it: a process row is sent as many displaced rows as U takes from it beyond the
         /// block, and what one message carries of both never exceeds the panel's width.
@@ -329,9 +401,13 @@ mod tests {
                 }
             }
             for me in 0..size {
-                let plans =
-                    [binary(&holdings, me), long(&holdings, me, false), long(&holdings, me, true)];
-                for (_, parcel) in plans.iter().flatten().filter_map(|round| round.send.as_ref()) {
+                let plans = [
+                    binary(&holdings, me),
+                    long(&holdings, me, false),
+                    long(&holdings, me, true),
+                    shared(&holdings, me),
+                ];
+                for (_, parcel) in plans.iter().flatten().filter_map(sent) {
                     prop_assert!(parcel.len() <= owners.len(), "{parcel:?}");
                 }
             }
@@ -349,7 +425,7 @@ mod tests {
         let largest = |equilibrate| {
             (0..4)
                 .flat_map(|me| long(&holdings, me, equilibrate))
-                .filter_map(|r| r.send.map(|(_, p)| p.len()))
+                .filter_map(|round| sent(&round).map(|(_, parcel)| parcel.len()))
                 .max()
         };
         assert_eq!(largest(false), Some(10));

@@ -34,6 +34,7 @@ mod carry;
 mod clock;
 mod context;
 mod crew;
+mod cuts;
 mod exchange;
 mod factor;
 mod halves;

@@ -5,9 +5,9 @@
 //! taken. How a single buffer is laid out stays with the step that works in it: this file asks there.
 //! Whoever gives the solver another buffer counts it here, or the test `memory_is_what_is_told` fails.
 
+use super::cuts::array_len;
 use super::factor::{candidate_len, found_len};
 use super::panel::Layout;
-use super::swap::array_len;
 use super::{halves, residual, solve};
 use crate::blas::{Engine, leading_dimension};
 use crate::grid::ProcessGrid;

@@ -2,16 +2,17 @@
 //!
 //! Afterwards the upper block holds the pivoted rows of U in all process rows, and displaced rows
 //! lie where they belong. The block's own rows in A still hold what they held: the update writes U
-//! there once it is solved.
+//! there once it is solved. Where process rows share the solving ([`solves`]) it is solved by then.
 //!
 //! An exchange is begun, advanced between pieces of other work, and finished. What is begun and finished at once is the
 //! same exchange with nothing in between.
 
 use super::clock::{Clock, Part};
 use super::context::Context;
+use super::cuts::{Strips, chunk_cols, offset, share_of};
 use super::exchange::{self, Holdings, Round};
 use super::pivots::RowMoves;
-use crate::blas::UpperBlock;
+use crate::blas::{TriangleBlock, UpperBlock};
 use crate::comm::Pending;
 use crate::faults::{Point, hit};
 use crate::matrix::Shape;
@@ -19,11 +20,7 @@ use crate::params::Swap;
 use crate::threads::{Pool, Shareable};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Bytes that one array of rows under way may take: columns are exchanged in chunks of that size,
-/// so that the memory for it does not grow with the matrix. Smaller ones, which would stay in a
-/// cache, cost more than they save: each chunk is waited for once more.
-const CHUNK_BYTES: usize = 16 << 20;
+use std::time::{Duration, Instant};
 
 /// One exchange at a time between process rows, and its work arrays. Two of them may be under way side by side if they have
 /// tags of their own.
@@ -35,6 +32,8 @@ pub struct Swapper {
     transit: Vec<f64>,
     out: Vec<f64>,
     into: Vec<f64>,
+    /// Spent on solving since somebody last heard of it.
+    solving: Duration,
 }
 
 /// What is to be exchanged.
@@ -47,6 +46,8 @@ pub struct Request {
     pub cols: Range<usize>,
     /// Has as many columns.
     pub upper: UpperBlock,
+    /// What U is solved with; alive as long as the exchange.
+    pub triangle: TriangleBlock,
     /// Columns that decide which way rows go, where that is left to their number.
     pub wide: usize,
 }
@@ -69,7 +70,8 @@ impl Swapper {
     /// With arrays of so many doubles; `tag` is its messages'.
     pub fn new(len: usize, tag: i32) -> Self {
         let array = || Vec::with_capacity(len);
-        Self { way: None, tag, transit: array(), out: array(), into: array() }
+        let solving = Duration::ZERO;
+        Self { way: None, tag, transit: array(), out: array(), into: array(), solving }
     }
 
     /// Bytes of the work arrays.
@@ -113,13 +115,10 @@ impl Swapper {
         for (i, &(_, to)) in request.moves.displaced.iter().enumerate() {
             holdings.displaced[shape.row_map.owner(to)].push(i);
         }
-        let binary = match context.params.swap {
-            Swap::BinaryExchange => true,
-            Swap::Long => false,
-            Swap::Mix => request.wide <= context.params.swap_threshold,
-        };
-        let rounds = if binary {
+        let rounds = if binary(context, request.wide) {
             exchange::binary(&holdings, me)
+        } else if solves(context, request.wide) {
+            exchange::shared(&holdings, me)
         } else {
             exchange::long(&holdings, me, context.params.equilibrate)
         };
@@ -155,6 +154,7 @@ impl Swapper {
                 self.way = Some(way);
             }
         }
+        clock.hand_over(Part::Swap, Part::Triangle, std::mem::take(&mut self.solving));
     }
 
     /// The messages of the round at hand have arrived: puts what came where it belongs and begins what is next. Whether there is
@@ -210,18 +210,26 @@ impl Swapper {
         let me = context.shape.row;
         let row = way.rows(context);
         self.transit.resize(moves.displaced.len() * cols, 0.0);
+        // By shares only those of this process row's are needed here.
+        let shared = way.rounds.first() == Some(&Round::Gather);
+        let own = if shared { way.share(context, me) } else { 0..cols };
         // The upper block gathers the rows of U as they come, and is where they are passed on
         // from. Displaced rows go straight from the root's block into messages and from messages
         // to their places: those places hold nothing any more that U is still waiting for.
         let mine = &holdings.sources[me];
-        let u_first = way.u_first();
+        let at = way.u_first() + own.start;
         // SAFETY: each row of U has one source, here and below, and nobody else writes to it.
-        by_all(pool.as_deref_mut(), mine.len(), cols, |j| unsafe {
-            u.put_row(mine[j], u_first, cols, row(moves.sources[mine[j]]));
+        by_all(pool.as_deref_mut(), mine.len(), own.len(), |j| unsafe {
+            u.put_row(mine[j], at, own.len(), row(moves.sources[mine[j]]).add(own.start));
         });
+        if shared {
+            // SAFETY: the array has room for what this process row has of the others' shares.
+            unsafe { self.sort_by_shares(context, way, pool.as_deref_mut()) };
+        }
         if me == holdings.root {
             let stay = &holdings.displaced[me];
-            // SAFETY: they go from the block's rows, which nothing here writes, to places of their own.
+            // SAFETY: they go from the block's rows, which nothing here writes, to places of their own. Whatever U is made of has
+            // been read.
             by_all(pool, stay.len(), cols, |j| unsafe {
                 let (from, to) = moves.displaced[stay[j]];
                 std::ptr::copy_nonoverlapping(row(from), row(to), cols);
@@ -230,15 +238,96 @@ impl Swapper {
         hit(Point::SwapHalf, context.place);
     }
 
+    /// Copies the own rows of U into messages to the others: for each its share of the columns.
+    unsafe fn sort_by_shares(&mut self, context: &Context, way: &Way, pool: Option<&mut Pool>) {
+        let me = context.shape.row;
+        let (mine, moves) = (&way.holdings.sources[me], &way.request.moves);
+        let shares = way.shares(context);
+        let own = shares[me].len();
+        self.out.resize(mine.len() * (way.len - own), 0.0);
+        let (row, out) = (way.rows(context), Shareable::new(self.out.as_mut_ptr()));
+        // SAFETY: each part of a row goes to a place of its own; before a share lie those of the process rows before, but ours.
+        by_all(pool, mine.len(), way.len, |j| unsafe {
+            let from = row(moves.sources[mine[j]]).cast_const();
+            for (to, share) in shares.iter().enumerate().filter(|&(to, _)| to != me) {
+                let before = share.start - if to > me { own } else { 0 };
+                let at = out.get().add(mine.len() * before + j * share.len());
+                std::ptr::copy_nonoverlapping(from.add(share.start), at, share.len());
+            }
+        });
+    }
+
     /// Begins to send and to receive what the round at hand asks for.
     unsafe fn send_out(&mut self, context: &Context, way: &mut Way, pool: Option<&mut Pool>) {
+        // SAFETY: passed on from the caller.
+        match way.rounds[way.round.expect("a round is at hand")] {
+            Round::Rows { .. } => unsafe { self.send_rows(context, way, pool) },
+            Round::Gather => unsafe { self.gather(context, way) },
+            Round::Solve => {
+                let (start, own) = (Instant::now(), way.share(context, context.shape.row));
+                let cols = offset(own, way.u_first());
+                // SAFETY: all rows of U have come there, and nobody else touches them.
+                unsafe { solve_strips(&way.request.upper, &way.request.triangle, cols, pool) };
+                self.solving += start.elapsed();
+            }
+            Round::Pass { send: (to, ours), recv: (from, theirs) } => {
+                let block = |share| {
+                    let cols = offset(way.share(context, share), way.u_first());
+                    way.request.upper.whole_units(cols)
+                };
+                let ((out, out_len), (into, into_len)) = (block(ours), block(theirs));
+                let (column, tag, pending) = (&context.column, self.tag, &mut way.pending);
+                // SAFETY: what is sent is solved and only read from here on; what comes is nobody else's; U outlives the
+                // messages.
+                unsafe {
+                    if into_len > 0 {
+                        column.start_recv(into, into_len, from, tag, pending);
+                    }
+                    if out_len > 0 {
+                        column.start_send(out.cast_const(), out_len, to, tag, pending);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins to send the rows of U that are sorted by shares, and to receive those of the own share.
+    unsafe fn gather(&mut self, context: &Context, way: &mut Way) {
+        let me = context.shape.row;
+        let shares = way.shares(context);
+        let (sources, own) = (&way.holdings.sources, shares[me].len());
+        let theirs: usize = sources.iter().map(Vec::len).sum::<usize>() - sources[me].len();
+        self.into.resize(theirs * own, 0.0);
+        let (mut out, mut into) = (self.out.as_ptr(), self.into.as_mut_ptr());
+        let (column, tag, pending) = (&context.column, self.tag, &mut way.pending);
+        for other in (0..shares.len()).filter(|&other| other != me) {
+            let come = sources[other].len() * own;
+            let go = sources[me].len() * shares[other].len();
+            // SAFETY: one message after the other in each array, which nobody touches before they have arrived, nor drops before
+            // the pending message.
+            unsafe {
+                if come > 0 {
+                    column.start_recv(into, come, other, tag, pending);
+                }
+                if go > 0 {
+                    column.start_send(out, go, other, tag, pending);
+                }
+                (into, out) = (into.add(come), out.add(go));
+            }
+        }
+    }
+
+    /// Begins to send and to receive rows of all columns.
+    unsafe fn send_rows(&mut self, context: &Context, way: &mut Way, pool: Option<&mut Pool>) {
         let (cols, u_first) = (way.len, way.u_first());
         let (moves, u) = (&way.request.moves, way.request.upper);
-        let round = &way.rounds[way.round.expect("a round is at hand")];
+        let Round::Rows { send, recv } = &way.rounds[way.round.expect("a round is at hand")] else {
+            return;
+        };
         let row = way.rows(context);
         let transit = Shareable::new(self.transit.as_mut_ptr());
         let is_root = context.shape.row == way.holdings.root;
-        if let Some((from, parcel)) = &round.recv {
+        if let Some((from, parcel)) = recv {
             self.into.resize(parcel.len() * cols, 0.0);
             // SAFETY: nobody touches the array before the message has arrived, nor drops it before the pending
             // message.
@@ -247,7 +336,7 @@ impl Swapper {
                 context.column.start_recv(data, len, *from, self.tag, &mut way.pending);
             }
         }
-        if let Some((to, parcel)) = &round.send {
+        if let Some((to, parcel)) = send {
             self.out.resize(parcel.len() * cols, 0.0);
             let out = Shareable::new(self.out.as_mut_ptr());
             let upper = parcel.upper.len();
@@ -277,12 +366,26 @@ impl Swapper {
     unsafe fn take_in(&mut self, context: &Context, way: &Way, pool: Option<&mut Pool>) {
         let (cols, u_first) = (way.len, way.u_first());
         let (moves, u) = (&way.request.moves, way.request.upper);
-        let round = &way.rounds[way.round.expect("a round is at hand")];
-        let Some((_, parcel)) = &round.recv else { return };
+        let into = Shareable::new(self.into.as_mut_ptr());
+        let parcel = match &way.rounds[way.round.expect("a round is at hand")] {
+            Round::Rows { recv: Some((_, parcel)), .. } => parcel,
+            Round::Gather => {
+                let me = context.shape.row;
+                let own = way.share(context, me);
+                let others = way.holdings.sources.iter().enumerate().filter(|&(v, _)| v != me);
+                let theirs: Vec<usize> = others.flat_map(|(_, rows)| rows).copied().collect();
+                // SAFETY: each row goes to a place of its own.
+                by_all(pool, theirs.len(), own.len(), |j| unsafe {
+                    u.put_row(theirs[j], u_first + own.start, own.len(), line(into, j, own.len()));
+                });
+                return;
+            }
+            // Solved shares come to where they belong.
+            _ => return,
+        };
         let shape = &context.shape;
         let row = way.rows(context);
         let transit = Shareable::new(self.transit.as_mut_ptr());
-        let into = Shareable::new(self.into.as_mut_ptr());
         let upper = parcel.upper.len();
         // SAFETY: each row goes to a place of its own.
         by_all(pool, parcel.len(), cols, |j| unsafe {
@@ -302,7 +405,53 @@ impl Swapper {
     }
 }
 
+/// Whether rows go by binary exchange where there are so many columns.
+fn binary(context: &Context, wide: usize) -> bool {
+    match context.params.swap {
+        Swap::BinaryExchange => true,
+        Swap::Long => false,
+        Swap::Mix => wide <= context.params.swap_threshold,
+    }
+}
+
+/// Whether U is solved for while its rows are exchanged, by each process row in a share of the columns. Where one process row
+/// has all rows nothing is shared, by binary exchange all of U is gathered everywhere, and a BLAS rounds by how columns are cut.
+pub fn solves(context: &Context, wide: usize) -> bool {
+    let params = context.params;
+    params.p > 1 && params.equilibrate && context.engine.cuts_freely() && !binary(context, wide)
+}
+
+/// Solves for U in `cols`, which begin at a multiple of its unit, by all threads there are.
+///
+/// # Safety
+/// The blocks are valid, and nobody else touches those columns.
+unsafe fn solve_strips(
+    upper: &UpperBlock,
+    triangle: &TriangleBlock,
+    cols: Range<usize>,
+    pool: Option<&mut Pool>,
+) {
+    let threads = pool.as_ref().map_or(1, |pool| pool.threads());
+    let strips = Strips::new(cols.len(), upper.column_unit(), threads);
+    // SAFETY: tasks have columns of their own.
+    let solve = |i| unsafe { upper.solve(triangle, offset(strips.get(i), cols.start)) };
+    match pool {
+        Some(pool) => pool.run(strips.count, solve),
+        None => (0..strips.count).for_each(solve),
+    }
+}
+
 impl Way {
+    /// The columns of the chunk that are process row `row`'s share.
+    fn share(&self, context: &Context, row: usize) -> Range<usize> {
+        share_of(self.len, self.request.upper.column_unit(), row, context.params.p)
+    }
+
+    /// Those of all process rows.
+    fn shares(&self, context: &Context) -> Vec<Range<usize>> {
+        (0..context.params.p).map(|row| self.share(context, row)).collect()
+    }
+
     /// Where the chunk begins in the upper block.
     fn u_first(&self) -> usize {
         self.first - self.request.cols.start
@@ -341,18 +490,6 @@ fn by_all(pool: Option<&mut Pool>, rows: usize, cols: usize, copy: impl Fn(usize
     }
 }
 
-/// Doubles that an array of rows under way takes at most, with panels up to `width` wide: no message has more
-/// rows than its panel has columns.
-pub fn array_len(width: usize, cols: usize) -> usize {
-    // A narrower panel has its rows exchanged in wider chunks, up to the same size.
-    (CHUNK_BYTES / 8).max(width * chunk_cols(width)).min(width * cols)
-}
-
-/// Columns exchanged at a time under panels of width `nb`.
-fn chunk_cols(nb: usize) -> usize {
-    (CHUNK_BYTES / 8 / nb.max(1) / 48).max(1) * 48
-}
-
 /// The exchange where one process row has all rows: straight between A and the upper block, in columns `strip`, counted from
 /// where those of `request` begin.
 ///
@@ -371,55 +508,6 @@ pub unsafe fn within(shape: &Shape, request: &Request, strip: Range<usize>) {
         }
         for &(from, to) in &moves.displaced {
             std::ptr::copy_nonoverlapping(at(from), at(to), strip.len());
-        }
-    }
-}
-
-/// Columns cut into strips for the threads.
-#[derive(Clone, Copy)]
-pub struct Strips {
-    cols: usize,
-    width: usize,
-    pub count: usize,
-}
-
-impl Strips {
-    pub fn new(cols: usize, unit: usize, threads: usize) -> Self {
-        const WIDEST: usize = 240;
-        let units = cols.div_ceil(unit);
-        let widest = (WIDEST / unit).max(1);
-        let width = if threads == 1 { widest } else { (units / (4 * threads)).clamp(1, widest) };
-        Self { cols, width: width * unit, count: units.div_ceil(width) }
-    }
-
-    pub fn all(&self) -> Vec<Range<usize>> {
-        (0..self.count).map(|i| self.get(i)).collect()
-    }
-
-    pub fn get(&self, i: usize) -> Range<usize> {
-        i * self.width..((i + 1) * self.width).min(self.cols)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn strips_cover_all_columns_once() {
-        for cols in 0..600 {
-            for threads in 1..5 {
-                let strips = Strips::new(cols, 24, threads);
-                let mut next = 0;
-                for i in 0..strips.count {
-                    let strip = strips.get(i);
-                    assert!(
-                        strip.start == next && strip.start.is_multiple_of(24) && !strip.is_empty()
-                    );
-                    next = strip.end;
-                }
-                assert_eq!(next, cols);
-            }
         }
     }
 }

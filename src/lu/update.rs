@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use super::clock::{Clock, Part};
 use super::context::Context;
+use super::cuts::Strips;
 use super::panel::Panel;
-use super::swap::{Request, Strips, Swapper, within};
+use super::swap::{Request, Swapper, solves, within};
 use crate::blas::{LowerBlock, UpperBlock};
 use crate::matrix::Shape;
 use crate::threads::{Pool, Shareable};
@@ -73,10 +74,11 @@ impl Columns {
     }
 
     /// What `panel`, which has been opened, asks to be exchanged of them.
-    pub fn request(&self, panel: &Panel) -> Request {
+    pub fn request(&self, context: &Context, panel: &Panel) -> Request {
         let moves = panel.moves.as_ref().expect("the panel has been opened").clone();
         let Self { a, cols, upper, wide } = self.clone();
-        Request { moves, k: panel.k, a, cols, upper, wide }
+        let triangle = panel.triangle(context);
+        Request { moves, k: panel.k, a, cols, upper, triangle, wide }
     }
 }
 
@@ -95,7 +97,7 @@ pub unsafe fn prepare(
 ) -> Multiplication {
     let before = clock.enter(Part::Swap);
     // SAFETY: passed on from the caller.
-    unsafe { swapper.begin(context, columns.request(panel), Some(pool)) };
+    unsafe { swapper.begin(context, columns.request(context, panel), Some(pool)) };
     swapper.finish(context, pool, clock);
     clock.enter(before);
     // SAFETY: passed on from the caller; the rows are there.
@@ -132,7 +134,8 @@ pub unsafe fn solve(
         };
         let shape = *shape;
         let first_col = cols.start;
-        let request = (context.params.p == 1).then(|| columns.request(panel));
+        let solved = solves(context, columns.wide);
+        let request = (context.params.p == 1).then(|| columns.request(context, panel));
         let (swapping, all) = (AtomicU64::new(0), AtomicU64::new(0));
         pool.run(strips.len(), |task| {
             let strip = strips[task].clone();
@@ -143,7 +146,9 @@ pub unsafe fn solve(
                     within(&shape, request, strip.clone());
                     add(&swapping, start);
                 }
-                upper.solve(&triangle, strip.clone());
+                if !solved {
+                    upper.solve(&triangle, strip.clone());
+                }
                 if owner {
                     for i in 0..width {
                         let row = a.get().add((first_row + i) * shape.ld + first_col);

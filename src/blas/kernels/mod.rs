@@ -145,6 +145,9 @@ pub fn all() -> impl Iterator<Item = &'static Kernel> {
     made.iter().chain(portable::KERNELS)
 }
 
+/// So many elements are whole vectors of any kernel, on whatever processor.
+pub const COMMON_UNIT: usize = 96;
+
 /// Those this processor runs, the best guess first.
 pub fn runnable() -> impl Iterator<Item = &'static Kernel> {
     all().filter(|kernel| kernel.isa.runs_here())
@@ -153,6 +156,13 @@ pub fn runnable() -> impl Iterator<Item = &'static Kernel> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_common_unit_is_whole_vectors_of_any_kernel() {
+        for kernel in all() {
+            assert!(COMMON_UNIT.is_multiple_of(kernel.vector), "{}", kernel.name);
+        }
+    }
 
     #[test]
     fn every_kernel_made_here_is_among_the_names_in_their_order() {

@@ -1,0 +1,101 @@
+//! How columns of U are cut: into chunks that are exchanged one after the other, shares that process rows solve for, and strips
+//! for the threads.
+
+use std::ops::Range;
+
+use crate::blas::COMMON_UNIT;
+
+/// Bytes that one array of rows under way may take: columns are exchanged in chunks of that size,
+/// so that the memory for it does not grow with the matrix. Smaller ones, which would stay in a
+/// cache, cost more than they save: each chunk is waited for once more.
+const CHUNK_BYTES: usize = 16 << 20;
+
+/// Doubles that an array of rows under way takes at most, with panels up to `width` wide: no message has more
+/// rows than its panel has columns.
+pub fn array_len(width: usize, cols: usize) -> usize {
+    // A narrower panel has its rows exchanged in wider chunks, up to the same size.
+    (CHUNK_BYTES / 8).max(width * chunk_cols(width)).min(width * cols)
+}
+
+/// Columns exchanged at a time under panels of width `nb`: whole units of U for any engine.
+pub fn chunk_cols(nb: usize) -> usize {
+    (CHUNK_BYTES / 8 / nb.max(1) / COMMON_UNIT).max(1) * COMMON_UNIT
+}
+
+/// The range that begins so much later.
+pub fn offset(range: Range<usize>, by: usize) -> Range<usize> {
+    range.start + by..range.end + by
+}
+
+/// The part of `cols` columns that process row `row` of `rows` solves for: whole units of so many columns, as even as can be.
+pub fn share_of(cols: usize, unit: usize, row: usize, rows: usize) -> Range<usize> {
+    let units = cols.div_ceil(unit);
+    let at = |row: usize| (units * row / rows * unit).min(cols);
+    at(row)..at(row + 1)
+}
+
+/// Columns cut into strips for the threads.
+#[derive(Clone, Copy)]
+pub struct Strips {
+    cols: usize,
+    width: usize,
+    pub count: usize,
+}
+
+impl Strips {
+    pub fn new(cols: usize, unit: usize, threads: usize) -> Self {
+        const WIDEST: usize = 240;
+        let units = cols.div_ceil(unit);
+        let widest = (WIDEST / unit).max(1);
+        let width = if threads == 1 { widest } else { (units / (4 * threads)).clamp(1, widest) };
+        Self { cols, width: width * unit, count: units.div_ceil(width) }
+    }
+
+    pub fn all(&self) -> Vec<Range<usize>> {
+        (0..self.count).map(|i| self.get(i)).collect()
+    }
+
+    pub fn get(&self, i: usize) -> Range<usize> {
+        i * self.width..((i + 1) * self.width).min(self.cols)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_whole_units_and_cover_a_chunk_once() {
+        for unit in [4, 8, 12, 16, 24, 32] {
+            for (cols, rows) in (0..300).flat_map(|cols| (2..7).map(move |rows| (cols, rows))) {
+                let mut next = 0;
+                for row in 0..rows {
+                    let share = share_of(cols, unit, row, rows);
+                    assert!(share.start == next);
+                    assert!(share.start.is_multiple_of(unit) || share.is_empty());
+                    assert!(share.len() <= cols.div_ceil(unit).div_ceil(rows) * unit);
+                    next = share.end;
+                }
+                assert_eq!(next, cols);
+            }
+        }
+    }
+
+    #[test]
+    fn strips_cover_all_columns_once() {
+        for cols in 0..600 {
+            for threads in 1..5 {
+                let strips = Strips::new(cols, 24, threads);
+                let mut next = 0;
+                for i in 0..strips.count {
+                    let strip = strips.get(i);
+                    assert!(
+                        strip.start == next && strip.start.is_multiple_of(24) && !strip.is_empty()
+                    );
+                    next = strip.end;
+                }
+                assert_eq!(next, cols);
+            }
+        }
+    }
+}

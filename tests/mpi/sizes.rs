@@ -96,3 +96,21 @@ fn blocks_of_one_and_lookahead_beyond_the_end() {
     let run = Job::tests(&dat).run().expect_code(0).json();
     assert_eq!(run.counts.passed, dat.tests());
 }
+
+/// As many columns as are exchanged in three pieces, one after the other, whoever solves for U: no bit depends on it.
+#[test]
+fn rows_are_exchanged_in_several_pieces() {
+    let run = |swap: usize, equil: usize, halves: &str| {
+        let (ns, nbs, grids) = (vec![5200], vec![1024], vec![(3, 1)]);
+        let dat = Dat { ns, nbs, grids, swap, equil, ..Dat::default() };
+        let flags = ["--threads", "2", "--halves", halves, "--json", "run.json"];
+        let ran = Job::new(3).dat(&dat).args(&flags).run().expect_code(0);
+        let outcome = ran.json().tests[0].outcome.clone().unwrap();
+        assert_eq!(outcome.verdict, Verdict::Passed);
+        outcome.x_digest
+    };
+    let by_binary_exchange = run(0, 1, "never");
+    for (equil, halves) in [(0, "never"), (1, "never"), (1, "always")] {
+        assert_eq!(run(1, equil, halves), by_binary_exchange, "{equil} {halves}");
+    }
+}

@@ -80,6 +80,7 @@ pub fn parts(cols: Range<usize>, cut: Option<usize>) -> Vec<Range<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cuts::offset;
     use super::*;
     use crate::grid::ProcessGrid;
     use crate::params::Mapping;
@@ -116,7 +117,7 @@ mod tests {
                         if !engine.cuts_freely() {
                             let at = |cols: Range<usize>| -> Vec<Range<usize>> {
                                 let strips = blas_strips(&shape, depth, k, &cols);
-                                strips.iter().map(|s| s.start + cols.start..s.end + cols.start).collect()
+                                strips.into_iter().map(|strip| offset(strip, cols.start)).collect()
                             };
                             let both = [at(rest..cut), at(cut..shape.cols)].concat();
                             prop_assert_eq!(both, at(rest..shape.cols));

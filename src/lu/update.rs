@@ -122,10 +122,12 @@ pub unsafe fn solve(
     let width = panel.width;
     let Columns { a, cols, upper, .. } = columns.clone();
     let lower = panel.lower(context);
-    if !cols.is_empty() {
+    let owner = shape.row_map.owner(panel.k * shape.nb) == shape.row;
+    let solved = solves(context, columns.wide);
+    // What is solved already is only written to A, by the process row that has the block's rows.
+    if !cols.is_empty() && (owner || !solved) {
         let before = clock.enter(Part::Triangle);
         let triangle = panel.triangle(context);
-        let owner = shape.row_map.owner(panel.k * shape.nb) == shape.row;
         let first_row = shape.row_from_block(panel.k);
         let strips = if context.engine.cuts_freely() {
             Strips::new(cols.len(), upper.column_unit(), pool.threads()).all()
@@ -134,7 +136,6 @@ pub unsafe fn solve(
         };
         let shape = *shape;
         let first_col = cols.start;
-        let solved = solves(context, columns.wide);
         let request = (context.params.p == 1).then(|| columns.request(context, panel));
         let (swapping, all) = (AtomicU64::new(0), AtomicU64::new(0));
         pool.run(strips.len(), |task| {
@@ -264,6 +265,7 @@ fn wide_strips(
 
 #[cfg(test)]
 mod tests {
+    use super::super::cuts::offset;
     use super::super::roles::counts_at;
     use super::*;
     use crate::blas::Engine;
@@ -305,7 +307,7 @@ mod tests {
                     let strips = |ahead: usize| -> Vec<Range<usize>> {
                         let start = from(ahead);
                         let strips = blas_strips(&shape, depth, k, &(start..cols));
-                        strips.iter().map(|s| s.start + start..s.end + start).collect()
+                        strips.into_iter().map(|strip| offset(strip, start)).collect()
                     };
                     let whole = strips(0);
                     assert_eq!(whole.iter().map(Range::len).sum::<usize>(), cols - from(0));

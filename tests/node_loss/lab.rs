@@ -166,19 +166,22 @@ impl Lab {
 
     /// `scripts/vcluster` with these words; its standard output.
     pub fn vcluster(&self, words: &[&str]) -> String {
-        let out = self.try_vcluster(words);
-        let errors = String::from_utf8_lossy(&out.stderr);
-        assert!(out.status.success(), "vcluster {words:?}: {errors}");
-        String::from_utf8_lossy(&out.stdout).into_owned()
+        succeeded(&mut self.vcluster_command(words))
     }
 
-    fn try_vcluster(&self, words: &[&str]) -> Output {
-        Command::new(repository().join("scripts/vcluster"))
-            .args(["-c", &self.name])
-            .args(words)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap()
+    /// The same where Python takes five seconds to start: a machine may have as much to do.
+    pub fn vcluster_late(&self, words: &[&str]) -> String {
+        let folder = self.path("late");
+        std::fs::create_dir_all(&folder).unwrap();
+        self.script("late/python3", "#!/bin/sh\nsleep 5\nPATH=${PATH#*:} exec python3 \"$@\"\n");
+        let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+        succeeded(self.vcluster_command(words).env("PATH", path))
+    }
+
+    fn vcluster_command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(repository().join("scripts/vcluster"));
+        command.args(["-c", &self.name]).args(words).stdin(Stdio::null());
+        command
     }
 
     /// A command on a node; its standard output.
@@ -525,8 +528,16 @@ impl Drop for Lab {
             }
         }
         // A failed test has more to say than this.
-        let _ = self.try_vcluster(&["down"]);
+        let _ = self.vcluster_command(&["down"]).output();
     }
+}
+
+/// The standard output of a command that must succeed.
+fn succeeded(command: &mut Command) -> String {
+    let out = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{command:?}: {errors}");
+    String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
 /// Waits for something that must come.

@@ -72,6 +72,8 @@ points! {
     StepBegin = "step-begin",
     /// Amid the exchange of rows.
     SwapHalf = "swap-half",
+    /// The own share of U is solved, the others' are still to come: where process rows share the solving.
+    SwapSolved = "swap-solved",
     /// U is solved, nothing is multiplied.
     MultiplyBegin = "multiply-begin",
     /// The panel is applied here.

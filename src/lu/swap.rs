@@ -269,6 +269,7 @@ impl Swapper {
                 // SAFETY: all rows of U have come there, and nobody else touches them.
                 unsafe { solve_strips(&way.request.upper, &way.request.triangle, cols, pool) };
                 self.solving += start.elapsed();
+                hit(Point::SwapSolved, context.place);
             }
             Round::Pass { send: (to, ours), recv: (from, theirs) } => {
                 let block = |share| {

@@ -236,7 +236,7 @@ fn two_columns_are_lost_one_after_the_other() {
     let undisturbed = undisturbed();
     // Positions 2 and 3 keep checksums in the first row, 6 and 7 in the second.
     let cases: &[(&str, &str, &[u64])] = &[
-        ("panel-half:1:4", "swap-half:4:7", &[1, 0]),
+        ("panel-half:1:4", "swap-solved:4:7", &[1, 0]),
         ("step-end:5:9", "regain-half:0:1", &[1, 0]),
         ("multiply-begin:0:6", "exchanged:5:1", &[0, 1]),
         ("step-begin:4:12", "panel-sent:2:4", &[0, 0]),
@@ -305,7 +305,7 @@ fn new_checksums_bear_the_next_loss() {
         // Who reports is lost, and a rank that stood by reports.
         ("1@step-end:1:9:kill,2@multiply-begin:0:8:kill", &[1, 0], 1),
         // The checksums themselves; who took a place; the new ones.
-        ("1@swap-half:5:9:kill,2@panel-half:4:3:kill", &[1], 1),
+        ("1@swap-solved:5:9:kill,2@panel-half:4:3:kill", &[1], 1),
         ("1@step-begin:3:5:kill,2@panel-sent:2:4:kill", &[0, 0], 1),
         ("1@step-end:4:9:kill,2@step-end:7:5:kill", &[1], 1),
         // New ones are made at the boundary of the loss, and used where all is factored.

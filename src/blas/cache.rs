@@ -41,6 +41,29 @@ pub fn leading_dimension(rows: usize, align: usize) -> usize {
     if (ld / LINE).is_multiple_of(2) { ld + LINE } else { ld }
 }
 
+/// Copies a matrix of so many rows and columns, whose element (i, j) lies at `from + i * rs + j * cs`, to one that lies by rows.
+///
+/// # Safety
+/// Both are valid for that, with `ld >= cols`, and do not overlap.
+pub unsafe fn copy_by_rows(
+    from: *const f64,
+    (rs, cs): (usize, usize),
+    (rows, cols): (usize, usize),
+    to: *mut f64,
+    ld: usize,
+) {
+    // As many rows at a time as a line of a column has: their lines of `to` stay in the first cache.
+    for first in (0..rows).step_by(LINE) {
+        let rows = first..(first + LINE).min(rows);
+        for j in 0..cols {
+            for i in rows.clone() {
+                // SAFETY: within both, as the caller vouches.
+                unsafe { *to.add(i * ld + j) = *from.add(i * rs + j * cs) };
+            }
+        }
+    }
+}
+
 /// Doubles of a line.
 const LINE: usize = 8;
 

@@ -17,7 +17,7 @@ mod packed;
 pub mod preflight;
 pub mod vector;
 
-pub use cache::{ask_for, leading_dimension};
+pub use cache::{ask_for, copy_by_rows, leading_dimension};
 pub use engine::{Engine, LowerBlock, TriangleBlock, UpperBlock};
 pub use ffi::gemm;
 pub use kernels::COMMON_UNIT;

@@ -1,4 +1,4 @@
-//! A panel's way into its work array and out of it: A to W, L1 back to A, W to a lower block.
+//! A panel's way into its work array and out of it: A to W, and W to a lower block.
 
 use super::rows::Cuts;
 use crate::blas::{Engine, ask_for};
@@ -16,10 +16,7 @@ pub(super) unsafe fn lay_lower(
     out: *mut f64,
 ) {
     let rows = cuts.end - first;
-    let Some(step) = engine.row_step() else {
-        // SAFETY: passed on from the caller.
-        return unsafe { engine.lay_lower(rows, width, (l.get().add(first), ld), out) };
-    };
+    let step = engine.row_step();
     let out = Shareable::new(out);
     // Counted from `first`, and by whole panels of the block.
     let start = |part: usize| match part {
@@ -69,29 +66,6 @@ pub(super) unsafe fn transpose_in(
         for i in i..rows {
             for j in 0..width {
                 *w.add(j * ldw + i) = *a.add(i * lda + j);
-            }
-        }
-    }
-}
-
-/// Copies L1, of `width` rows and columns, element (i, j) at `l1 + i * rs + j * cs`, to row-major A.
-pub(super) unsafe fn copy_out(
-    l1: *const f64,
-    (rs, cs): (usize, usize),
-    width: usize,
-    a: *mut f64,
-    lda: usize,
-) {
-    /// So many rows at a time: their lines of A stay in the first cache, and one of L1 is all of a column's.
-    const UNIT: usize = 8;
-    // SAFETY: passed on from the caller.
-    unsafe {
-        for first in (0..width).step_by(UNIT) {
-            let rows = first..(first + UNIT).min(width);
-            for j in 0..width {
-                for i in rows.clone() {
-                    *a.add(i * lda + j) = *l1.add(i * rs + j * cs);
-                }
             }
         }
     }

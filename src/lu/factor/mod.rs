@@ -25,14 +25,14 @@ pub use candidate::candidate_len;
 pub use rows::found_len;
 
 use candidate::Candidates;
-use copies::{copy_out, lay_lower, transpose_in};
+use copies::{lay_lower, transpose_in};
 use rows::{Columns, Cuts, Found, Owed};
 
 use super::clock::{Clock, Part};
 use super::context::Context;
 use super::need::Lengths;
 use super::panel::Panel;
-use crate::blas::{TriangleBlock, leading_dimension, vector};
+use crate::blas::{TriangleBlock, copy_by_rows, leading_dimension, vector};
 use crate::faults::{Point, hit};
 use crate::matrix::HugeBuffer;
 use crate::params::{Fact, Form};
@@ -146,7 +146,7 @@ impl Factor {
             );
             if owner {
                 let to = a.add(first_row * shape.ld + column);
-                copy_out(l1, (rs, cs), width, to, shape.ld);
+                copy_by_rows(l1, (rs, cs), (width, width), to, shape.ld);
             }
         }
         clock.enter(before);

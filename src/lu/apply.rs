@@ -11,6 +11,7 @@ use super::crew::mates;
 use super::halves;
 use super::iteration::{Run, start_broadcast};
 use super::observer::Observer;
+use super::swap::Step;
 use super::update::{Columns, from_rest, solve};
 use crate::faults::{Point, hit};
 
@@ -175,10 +176,13 @@ impl<O: Observer> Run<'_, O> {
             let patience = PATIENCE * (threads as u32 - 1);
             let mut since = Instant::now();
             while far.under_way() {
-                if far.advance(context) {
-                    since = Instant::now();
-                } else if since.elapsed() >= patience {
-                    break;
+                match far.advance(context) {
+                    Step::Moved => since = Instant::now(),
+                    // Others may soon wait for this thread, with nothing left to multiply or lent for the panel.
+                    Step::Solved if threads > 1 => break,
+                    Step::Solved => {}
+                    Step::Nothing if since.elapsed() >= patience => break,
+                    Step::Nothing => {}
                 }
             }
             clock.enter(before);

@@ -12,7 +12,7 @@ use super::context::Context;
 use super::cuts::{Strips, chunk_cols, offset, share_of};
 use super::exchange::{self, Holdings, Round};
 use super::pivots::RowMoves;
-use crate::blas::{TriangleBlock, UpperBlock};
+use crate::blas::{COMMON_UNIT, TriangleBlock, UpperBlock};
 use crate::comm::Pending;
 use crate::faults::{Point, hit};
 use crate::matrix::Shape;
@@ -64,6 +64,19 @@ struct Way {
     len: usize,
     /// The round whose messages are under way; none before the chunk has been begun.
     round: Option<usize>,
+    /// Columns of the own share that are solved.
+    solved: usize,
+}
+
+/// What [`Swapper::advance`] did.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// There was nothing to do, or messages are waited for.
+    Nothing,
+    /// Messages have come or have been begun.
+    Moved,
+    /// It solved for some columns; there is more to do at once.
+    Solved,
 }
 
 impl Swapper {
@@ -87,6 +100,7 @@ impl Swapper {
     /// Ends what is under way of an attempt that was lost.
     pub fn give_up(&mut self) {
         self.way = None;
+        self.solving = Duration::ZERO;
     }
 
     /// Begins an exchange between process rows, and sends what is sent first; where there is one, [`within`] does it all. With no
@@ -125,22 +139,27 @@ impl Swapper {
         let first = request.cols.start;
         let len = chunk_cols(request.upper.k).min(request.cols.len());
         let pending = Pending::default();
-        let mut way = Way { pending, request, holdings, rounds, first, len, round: None };
+        let mut way =
+            Way { pending, request, holdings, rounds, first, len, round: None, solved: 0 };
         // SAFETY: as the caller vouches, until the exchange is through.
         if unsafe { self.next(context, &mut way, pool) } {
             self.way = Some(way);
         }
     }
 
-    /// Does what can be done without waiting, alone; whether that was anything.
-    pub fn advance(&mut self, context: &Context) -> bool {
-        let Some(mut way) = self.way.take() else { return false };
-        let moved = way.pending.test();
+    /// Does alone what can be done without waiting: one round, or a piece of it.
+    pub fn advance(&mut self, context: &Context) -> Step {
+        let Some(mut way) = self.way.take() else { return Step::Nothing };
+        let step = match way.pending.test() {
+            false => Step::Nothing,
+            true if *way.at_hand() == Round::Solve => Step::Solved,
+            true => Step::Moved,
+        };
         // SAFETY: vouched for when it was begun.
-        if !moved || unsafe { self.arrived(context, &mut way, None) } {
+        if step == Step::Nothing || unsafe { self.arrived(context, &mut way, None) } {
             self.way = Some(way);
         }
-        moved
+        step
     }
 
     /// Waits until the exchange that is under way, if any, is through.
@@ -167,7 +186,13 @@ impl Swapper {
     ) -> bool {
         // SAFETY: passed on from the caller.
         unsafe {
-            self.take_in(context, way, pool.as_deref_mut());
+            if *way.at_hand() == Round::Solve {
+                if !self.solve_on(context, way, pool.as_deref_mut()) {
+                    return true;
+                }
+            } else {
+                self.take_in(context, way, pool.as_deref_mut());
+            }
             self.next(context, way, pool)
         }
     }
@@ -260,17 +285,10 @@ impl Swapper {
     /// Begins to send and to receive what the round at hand asks for.
     unsafe fn send_out(&mut self, context: &Context, way: &mut Way, pool: Option<&mut Pool>) {
         // SAFETY: passed on from the caller.
-        match way.rounds[way.round.expect("a round is at hand")] {
+        match *way.at_hand() {
             Round::Rows { .. } => unsafe { self.send_rows(context, way, pool) },
             Round::Gather => unsafe { self.gather(context, way) },
-            Round::Solve => {
-                let (start, own) = (Instant::now(), way.share(context, context.shape.row));
-                let cols = offset(own, way.u_first());
-                // SAFETY: all rows of U have come there, and nobody else touches them.
-                unsafe { solve_strips(&way.request.upper, &way.request.triangle, cols, pool) };
-                self.solving += start.elapsed();
-                hit(Point::SwapSolved, context.place);
-            }
+            Round::Solve => way.solved = 0,
             Round::Pass { send: (to, ours), recv: (from, theirs) } => {
                 let block = |share| {
                     let cols = offset(way.share(context, share), way.u_first());
@@ -290,6 +308,33 @@ impl Swapper {
                 }
             }
         }
+    }
+
+    /// Solves for the own share: all that is left of it by all threads, or a piece of it by this one alone. Whether it is all
+    /// solved.
+    unsafe fn solve_on(
+        &mut self,
+        context: &Context,
+        way: &mut Way,
+        pool: Option<&mut Pool>,
+    ) -> bool {
+        let start = Instant::now();
+        let own = way.share(context, context.shape.row);
+        let left = own.len() - way.solved;
+        let piece = if pool.is_some() { left } else { left.min(PIECE) };
+        let first = way.u_first() + own.start + way.solved;
+        // SAFETY: all rows of U have come there, and nobody else touches them.
+        unsafe {
+            let Request { upper, triangle, .. } = &way.request;
+            solve_strips(upper, triangle, first..first + piece, pool);
+        }
+        way.solved += piece;
+        self.solving += start.elapsed();
+        let all = piece == left;
+        if all {
+            hit(Point::SwapSolved, context.place);
+        }
+        all
     }
 
     /// Begins to send the rows of U that are sorted by shares, and to receive those of the own share.
@@ -368,7 +413,7 @@ impl Swapper {
         let (cols, u_first) = (way.len, way.u_first());
         let (moves, u) = (&way.request.moves, way.request.upper);
         let into = Shareable::new(self.into.as_mut_ptr());
-        let parcel = match &way.rounds[way.round.expect("a round is at hand")] {
+        let parcel = match way.at_hand() {
             Round::Rows { recv: Some((_, parcel)), .. } => parcel,
             Round::Gather => {
                 let me = context.shape.row;
@@ -405,6 +450,10 @@ impl Swapper {
         });
     }
 }
+
+/// Columns that one thread solves for alone before it sees to its other work: whole units of U for any engine, which take some
+/// tenths of a millisecond.
+const PIECE: usize = 2 * COMMON_UNIT;
 
 /// Whether rows go by binary exchange where there are so many columns.
 fn binary(context: &Context, wide: usize) -> bool {
@@ -443,6 +492,11 @@ unsafe fn solve_strips(
 }
 
 impl Way {
+    /// The round whose messages are under way.
+    fn at_hand(&self) -> &Round {
+        &self.rounds[self.round.expect("a round is at hand")]
+    }
+
     /// The columns of the chunk that are process row `row`'s share.
     fn share(&self, context: &Context, row: usize) -> Range<usize> {
         share_of(self.len, self.request.upper.column_unit(), row, context.params.p)

@@ -20,7 +20,8 @@ const FAR_TAG: i32 = 4;
 pub struct Work {
     pub(super) panels: Vec<Panel>,
     pub(super) factor: Factor,
-    /// For the columns of the panel that is next, and for the rest, whose exchange may be under way meanwhile.
+    /// For the columns of the panel that is next, and for the rest, whose exchange may be under way meanwhile. Before U, from
+    /// and to which their messages go: fields are dropped in order.
     pub(super) near: Swapper,
     pub(super) far: Swapper,
     /// U for the same.

@@ -354,7 +354,7 @@ lanes::in_panel_function!(
     in_panel_avx512, Wide, 3, [1 2 3 4 5 6 7 8]);
 lanes::in_panel_function!(
     #[target_feature(enable = "avx2,fma")]
-    in_panel_avx2, Middle, 3, [1 2 3 4]);
+    in_panel_avx2, Middle, 2, [1 2 3 4 5 6]);
 
 pub const KERNELS: &[Kernel] = &[
     Kernel {
@@ -421,7 +421,7 @@ pub const KERNELS: &[Kernel] = &[
         tile: tile_avx2_12x4,
         narrow: narrow_avx2_12x4,
         triangle: triangle_avx2_12x4,
-        panel_cols: 4,
+        panel_cols: 6,
         in_panel: in_panel_avx2,
     },
     Kernel {
@@ -432,7 +432,7 @@ pub const KERNELS: &[Kernel] = &[
         tile: tile_avx2_8x6,
         narrow: narrow_avx2_8x6,
         triangle: triangle_avx2_8x6,
-        panel_cols: 4,
+        panel_cols: 6,
         in_panel: in_panel_avx2,
     },
 ];

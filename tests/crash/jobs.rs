@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use skt_hpl::course::What;
 use skt_hpl::supervise::start::job::Halted;
 
@@ -172,21 +173,34 @@ fn restart_never_keeps_what_earlier_launches_of_a_supervised_run_have_saved() {
     assert!(resumed_at(&scene.finish()).is_some());
 }
 
+/// Whether a process has a handler for a signal.
+fn handles(pid: Pid, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal as u32 - 1) & 1 == 1)
+}
+
 /// A supervised job that is to stop while one of its ranks is not there yet: the others listen before MPI has started, which
 /// takes long on many nodes.
 #[test]
 fn a_stop_while_ranks_still_start_is_obeyed() {
     let mut scene = Scene::new(2, 2);
     scene.also("SKT_RUN_ID", "supervised");
-    let late = ["sh", "-c", "sleep 4; exec \"$@\"", "sh"];
+    let folder = tempfile::tempdir().unwrap();
+    let asked = folder.path().join("asked");
+    let wait = format!("until [ -e '{}' ]; do sleep 0.1; done; exec \"$@\"", asked.display());
+    let late = ["sh", "-c", &wait, "sh"];
     let running = scene.job().parts(&[(3, &[]), (1, &late)]).start();
     let began = Instant::now();
-    while running.ranks().len() < 3 {
-        assert!(began.elapsed() < Duration::from_secs(3), "{}", running.told());
+    let listen =
+        || running.ranks().iter().filter(|rank| handles(rank.pid, Signal::SIGUSR1)).count();
+    while listen() < 3 {
+        assert!(began.elapsed() < Duration::from_secs(60), "{}", running.told());
         std::thread::sleep(Duration::from_millis(5));
     }
-    std::thread::sleep(Duration::from_secs(1));
     ask(&running, Signal::SIGUSR1);
+    std::fs::write(&asked, "").unwrap();
     let ran = running.end().expect_code(75);
     assert!(ran.err.contains(&Halted.to_string()), "{}", ran.told());
     assert!(resumed_at(&scene.finish()).is_some());

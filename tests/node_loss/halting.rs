@@ -16,7 +16,7 @@ fn the_benchmark_is_halted_in_every_way_and_goes_on() {
     let ways = ["halt", "after-checkpoint", "at", "signal", "limit"];
     let mut boundary = 0;
     for (number, way) in ways.iter().enumerate() {
-        let limit: &[&str] = if *way == "limit" { &["--time-limit", "20s"] } else { &[] };
+        let limit: &[&str] = if *way == "limit" { &["--time-limit", "45s"] } else { &[] };
         let place = format!("{}@iteration:1:6", number + 1);
         let mut run = lab.benchmark("run").flags(limit).hold(&place);
         match *way {
@@ -137,7 +137,7 @@ fn a_halt_after_the_next_save_waits_for_it() {
 fn a_halt_that_waits_for_a_save_is_brought_forward() {
     let lab = Lab::up(4, 0);
     for (number, way) in ["halt", "signal", "limit"].iter().enumerate() {
-        let limit: &[&str] = if *way == "limit" { &["--time-limit", "20s"] } else { &[] };
+        let limit: &[&str] = if *way == "limit" { &["--time-limit", "45s"] } else { &[] };
         let place = format!("{}@iteration:1:6", number + 1);
         // The next regular save is after the run's end.
         let plan = lab.benchmark("run").flags(limit).saves_every("100");

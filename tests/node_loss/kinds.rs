@@ -124,7 +124,7 @@ fn a_node_that_comes_back_empty_is_not_trusted() {
 #[ignore = "needs root and network namespaces"]
 fn a_slow_node_is_named_and_kept() {
     let lab = Lab::up(3, 1);
-    let mut run = lab.stand_in("run", 170).start();
+    let mut run = lab.stand_in("run", 300).start();
     run.computing();
     lab.vcluster_late(&["slow", "n3", "80ms", "100mbit"]);
     let slow = run.wait_for("slow-node", 1);

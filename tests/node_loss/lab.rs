@@ -334,7 +334,10 @@ impl Lab {
             command.args(self.openmpi_args());
         }
         let faults = self.path(&format!("{name}.faults"));
-        Plan { command, state, faults, tail: Vec::new() }
+        let plan = Plan { command, state, faults, tail: Vec::new() };
+        // Whoever starts the tests in the background, or with `nohup`, has these ignored.
+        plan.where_it(Signal::SIGINT, SigHandler::SigDfl)
+            .where_it(Signal::SIGHUP, SigHandler::SigDfl)
     }
 
     /// What the doctor says of all nodes for the benchmark's run, MPI left out.
@@ -607,12 +610,15 @@ impl Plan {
     }
 
     /// The supervisor is started with a signal ignored, as `nohup` does.
-    pub fn ignoring(mut self, which: Signal) -> Self {
+    pub fn ignoring(self, which: Signal) -> Self {
+        self.where_it(which, SigHandler::SigIgn)
+    }
+
+    /// The supervisor is started where a signal does this.
+    fn where_it(mut self, which: Signal, does: SigHandler) -> Self {
         // SAFETY: between fork and exec; to set what a signal does is among what may be done there.
         unsafe {
-            self.command.pre_exec(move || {
-                signal(which, SigHandler::SigIgn).map(|_| ()).map_err(Into::into)
-            });
+            self.command.pre_exec(move || signal(which, does).map(|_| ()).map_err(Into::into));
         }
         self
     }

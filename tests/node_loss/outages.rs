@@ -262,7 +262,7 @@ fn a_remote_shell_that_is_not_found_holds_up_nobody() {
     let stall = Stall::new(&lab);
     let folder = lab.path("bin");
     std::fs::create_dir(&folder).unwrap();
-    let mut run = lab.stand_in("run", 60).with(&stall).path_begins(&folder).start();
+    let mut run = lab.stand_in("run", 250).with(&stall).path_begins(&folder).start();
     run.computing();
     stall.begins(&[folder]);
     lab.vcluster(&["kill", "n2", "skt-hpl"]);

@@ -8,7 +8,7 @@ use crate::lab::{Lab, wait_until};
 #[ignore = "needs root and network namespaces"]
 fn a_partition_that_heals_finds_its_old_copy_ended() {
     let lab = Lab::up(3, 1);
-    let mut run = lab.stand_in("run", 150).start();
+    let mut run = lab.stand_in("run", 300).start();
     run.computing();
     lab.vcluster(&["cut", "n2"]);
     run.wait_for("computing", 2);
@@ -28,7 +28,7 @@ fn a_node_that_is_cut_off_ends_its_ranks_also_where_its_session_ends() {
     let lab = Lab::up(3, 1);
     // What carries the agent's lines on its node can be ended by itself.
     let line = "case \"$2\" in *agent*--node*) set -- \"$1\" \"cat | $2 | cat\" ;; esac";
-    let plan = lab.stand_in("run", 600).flags(&["--lonely", "8s"]).reached_after(&lab, line);
+    let plan = lab.stand_in("run", 600).flags(&["--lonely", "20s"]).reached_after(&lab, line);
     let mut run = plan.apart_from_nodes().start();
     run.computing();
     lab.vcluster(&["cut", "n2"]);
@@ -36,9 +36,10 @@ fn a_node_that_is_cut_off_ends_its_ranks_also_where_its_session_ends() {
     lab.vcluster(&["kill", "n2", "cat"]);
     run.wait_for("computing", 2);
     assert_eq!(lab.count_on("n2", "python3"), 2, "they are ended when they have stood still");
-    std::thread::sleep(Duration::from_secs(14));
-    assert_eq!(lab.count_on("n2", "python3"), 0, "its ranks are left");
-    assert_eq!(lab.count_on("n2", "skt-hpl"), 0, "its agent has nothing left to do");
+    wait_until("its ranks are ended", || lab.count_on("n2", "python3") == 0);
+    wait_until("its agent, which has nothing left to do, ends", || {
+        lab.count_on("n2", "skt-hpl") == 0
+    });
     run.halt(&[]);
     assert_eq!(run.end().code, Some(75));
 }

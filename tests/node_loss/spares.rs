@@ -6,7 +6,7 @@ use crate::lab::Lab;
 #[ignore = "needs root and network namespaces"]
 fn a_lost_spare_disturbs_nobody_and_is_not_used() {
     let lab = Lab::up(3, 2);
-    let mut run = lab.stand_in("run", 150).start();
+    let mut run = lab.stand_in("run", 300).start();
     run.computing();
     lab.vcluster(&["off", "n4"]);
     assert_eq!(run.wait_for("node-lost", 1)["node"], "n4");

@@ -185,10 +185,10 @@ fn a_run_that_is_given_up_leaves_nothing_behind() {
 #[ignore = "needs root and network namespaces"]
 fn a_second_supervisor_is_refused() {
     let lab = Lab::up(3, 0);
-    let mut run = lab.stand_in("run", 120).start();
+    let mut run = lab.stand_in("run", 300).start();
     run.computing();
     for flags in [&[][..], &["--new"]] {
-        let second = lab.stand_in("run", 120).flags(flags).beside(&run).end();
+        let second = lab.stand_in("run", 300).flags(flags).beside(&run).end();
         assert_eq!(second.code, Some(6));
         assert!(second.errors.contains("another supervisor"), "{}", second.told());
         assert!(second.errors.contains("skt-hpl halt"), "{}", second.told());

@@ -178,7 +178,7 @@ impl Engine {
         unsafe {
             match self {
                 Engine::Packed(kernel) => packed::pack_lower(kernel, rows, k, (l, ldl), out),
-                // By rows, as C lies: BLIS packs nothing where k is small, and then takes 1.6 times as long for other forms.
+                // By rows, as C and U lie: where BLIS calls k small it packs nothing, and columns take it 1.6 times as long.
                 Engine::Blas => copy_by_rows(l, (1, ldl), (rows, k), out, k),
             }
         }

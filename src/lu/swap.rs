@@ -12,7 +12,7 @@ use super::context::Context;
 use super::cuts::{Strips, chunk_cols, offset, share_of};
 use super::exchange::{self, Holdings, Round};
 use super::pivots::RowMoves;
-use crate::blas::{COMMON_UNIT, TriangleBlock, UpperBlock};
+use crate::blas::{TriangleBlock, UpperBlock};
 use crate::comm::Pending;
 use crate::faults::{Point, hit};
 use crate::matrix::Shape;
@@ -62,7 +62,7 @@ struct Way {
     /// The first column of the chunk, and how many it has.
     first: usize,
     len: usize,
-    /// The round whose messages are under way; none before the chunk has been begun.
+    /// The round at hand: its messages are under way, or it is being solved; none before the chunk has been begun.
     round: Option<usize>,
     /// Columns of the own share that are solved.
     solved: usize,
@@ -310,8 +310,7 @@ impl Swapper {
         }
     }
 
-    /// Solves for the own share: all that is left of it by all threads, or a piece of it by this one alone. Whether it is all
-    /// solved.
+    /// Solves for what is left of the own share: all of it by all threads, or a strip by this one alone. Whether all is solved.
     unsafe fn solve_on(
         &mut self,
         context: &Context,
@@ -319,15 +318,16 @@ impl Swapper {
         pool: Option<&mut Pool>,
     ) -> bool {
         let start = Instant::now();
+        let Request { upper, triangle, .. } = &way.request;
         let own = way.share(context, context.shape.row);
         let left = own.len() - way.solved;
-        let piece = if pool.is_some() { left } else { left.min(PIECE) };
+        let piece = match pool {
+            Some(_) => left,
+            None => Strips::new(left, upper.column_unit(), 1).get(0).len(),
+        };
         let first = way.u_first() + own.start + way.solved;
         // SAFETY: all rows of U have come there, and nobody else touches them.
-        unsafe {
-            let Request { upper, triangle, .. } = &way.request;
-            solve_strips(upper, triangle, first..first + piece, pool);
-        }
+        unsafe { solve_strips(upper, triangle, first..first + piece, pool) };
         way.solved += piece;
         self.solving += start.elapsed();
         let all = piece == left;
@@ -451,10 +451,6 @@ impl Swapper {
     }
 }
 
-/// Columns that one thread solves for alone before it sees to its other work: whole units of U for any engine, which take some
-/// tenths of a millisecond.
-const PIECE: usize = 2 * COMMON_UNIT;
-
 /// Whether rows go by binary exchange where there are so many columns.
 fn binary(context: &Context, wide: usize) -> bool {
     match context.params.swap {
@@ -492,7 +488,7 @@ unsafe fn solve_strips(
 }
 
 impl Way {
-    /// The round whose messages are under way.
+    /// The round at hand.
     fn at_hand(&self) -> &Round {
         &self.rounds[self.round.expect("a round is at hand")]
     }

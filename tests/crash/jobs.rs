@@ -4,9 +4,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use skt_hpl::course::What;
 use skt_hpl::supervise::start::job::Halted;
+use skt_hpl::supervise::talk::processes::catches;
 
 use crate::job::{PROGRAM, Ran};
 use crate::level2::{account, ask};
@@ -173,14 +173,6 @@ fn restart_never_keeps_what_earlier_launches_of_a_supervised_run_have_saved() {
     assert!(resumed_at(&scene.finish()).is_some());
 }
 
-/// Whether a process has a handler for a signal.
-fn handles(pid: Pid, signal: Signal) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let mask = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask >> (signal as u32 - 1) & 1 == 1)
-}
-
 /// A supervised job that is to stop while one of its ranks is not there yet: the others listen before MPI has started, which
 /// takes long on many nodes.
 #[test]
@@ -193,8 +185,13 @@ fn a_stop_while_ranks_still_start_is_obeyed() {
     let late = ["sh", "-c", &wait, "sh"];
     let running = scene.job().parts(&[(3, &[]), (1, &late)]).start();
     let began = Instant::now();
-    let listen =
-        || running.ranks().iter().filter(|rank| handles(rank.pid, Signal::SIGUSR1)).count();
+    let listen = || {
+        running
+            .ranks()
+            .iter()
+            .filter(|rank| catches(rank.pid.as_raw() as u32, Signal::SIGUSR1))
+            .count()
+    };
     while listen() < 3 {
         assert!(began.elapsed() < Duration::from_secs(60), "{}", running.told());
         std::thread::sleep(Duration::from_millis(5));

@@ -336,8 +336,8 @@ impl Lab {
         let faults = self.path(&format!("{name}.faults"));
         let plan = Plan { command, state, faults, tail: Vec::new() };
         // Whoever starts the tests in the background, or with `nohup`, has these ignored.
-        plan.where_it(Signal::SIGINT, SigHandler::SigDfl)
-            .where_it(Signal::SIGHUP, SigHandler::SigDfl)
+        plan.inheriting(Signal::SIGINT, SigHandler::SigDfl)
+            .inheriting(Signal::SIGHUP, SigHandler::SigDfl)
     }
 
     /// What the doctor says of all nodes for the benchmark's run, MPI left out.
@@ -611,11 +611,11 @@ impl Plan {
 
     /// The supervisor is started with a signal ignored, as `nohup` does.
     pub fn ignoring(self, which: Signal) -> Self {
-        self.where_it(which, SigHandler::SigIgn)
+        self.inheriting(which, SigHandler::SigIgn)
     }
 
-    /// The supervisor is started where a signal does this.
-    fn where_it(mut self, which: Signal, does: SigHandler) -> Self {
+    /// The supervisor is started by somebody in whom a signal does this.
+    fn inheriting(mut self, which: Signal, does: SigHandler) -> Self {
         // SAFETY: between fork and exec; to set what a signal does is among what may be done there.
         unsafe {
             self.command.pre_exec(move || signal(which, does).map(|_| ()).map_err(Into::into));

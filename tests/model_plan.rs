@@ -14,8 +14,8 @@ use skt_hpl::memory::Store;
 use skt_hpl::model::fit::{RateModel, fit, read};
 use skt_hpl::model::memory::{Method, RANK_BASE_MOST, Scope, Shape, rank_memory};
 use skt_hpl::model::planner::{
-    Advice, Inputs, Measured, Mtbf, NamedRoom, calibration_sizes, even_groups, plan, squarest_grid,
-    squarest_with_checksums, squarest_with_dedicated,
+    Advice, Groups, Inputs, Measured, Mtbf, NamedRoom, calibration_sizes, groups_of, plan,
+    squarest_grid, squarest_with_checksums, squarest_with_dedicated,
 };
 use skt_hpl::params::{Engine, Mapping, Rng, TestParams};
 use skt_hpl::parity::{Code, Spread};
@@ -79,7 +79,7 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
             // To disk each position goes by itself.
             let losses = if plan.method.in_memory() { inputs.losses } else { 0 };
             assert_eq!(protection.scheme.losses as u64, losses);
-            assert_eq!(protection.group, Some(plan.group_most as usize));
+            assert_eq!(protection.group, Some(plan.group_asked as usize));
             assert_eq!(protection.scheme.scope, plan.scope);
             assert_eq!(protection.scheme.layout, plan.layout);
             let Interval::Auto { mtbf_s } = protection.interval else { panic!("auto") };
@@ -154,8 +154,7 @@ proptest! {
         group in prop::option::of(2u64..20),
     ) {
         prop_assume!(nodes > losses + 1);
-        // Groups of a wanted size are as `--group` has them; that of striped ones is chosen elsewhere, too.
-        let group = group.filter(|&g| how != ChecksumLayout::Striped && g <= nodes);
+        let group = group.filter(|&g| g <= nodes);
         let inputs = Inputs {
             ranks_per_node: rpn,
             losses,
@@ -179,9 +178,7 @@ proptest! {
             losses: losses as usize,
             layout: plan.layout,
         };
-        // Those who keep checksums alone are not counted.
-        let apart = if plan.layout == ChecksumLayout::Dedicated { losses } else { 0 };
-        let size = Some((plan.group_most - apart) as usize);
+        let size = Some(plan.group_asked as usize);
         let layout = layout.kept_by(&scheme, size);
         prop_assert!(layout.positions() as u64 <= nodes * rpn);
         let domains: Vec<String> = (0..layout.positions() as u64).map(|r| format!("n{}", r / rpn)).collect();
@@ -258,14 +255,29 @@ proptest! {
     }
 
     #[test]
-    fn grids_and_groups(ranks in 1u64..100_000, wanted in 2u64..40) {
+    fn grids_are_the_squarest(ranks in 1u64..100_000) {
         let (p, q) = squarest_grid(ranks);
         prop_assert!(p * q == ranks && p <= q);
-        let (small, large) = even_groups(ranks, wanted);
-        prop_assert!(small <= large && large - small <= 1 && large <= wanted);
-        if ranks >= wanted { prop_assert!(2 * small + 1 >= wanted); }
-        // Writing the largest asks for the same groups again.
-        prop_assert_eq!(even_groups(ranks, large), (small, large));
+        prop_assert!((p + 1..=ranks.isqrt()).all(|p| ranks % p != 0));
+    }
+
+    /// Groups are even, large enough to survive the losses, and none is larger than asked for where more of them could be made;
+    /// and whoever asks for what the plan says to ask for gets the same again.
+    #[test]
+    fn groups_are_even_and_can_be_asked_for(
+        nodes in 2u64..1000, rpn in 1u64..9, wanted in 2u64..40, losses in 1u64..4,
+        layout in prop::sample::select(vec![ChecksumLayout::Striped, ChecksumLayout::Localised, ChecksumLayout::Grid]),
+    ) {
+        let grid = squarest_grid(nodes * rpn);
+        let of = |wanted| groups_of(layout, grid, (nodes, rpn), Some(wanted), losses);
+        let Ok(groups) = of(wanted) else { return Ok(()) };
+        let least = layout.spread().members_least(losses as usize) as u64;
+        let Groups { smallest, largest, asked } = groups;
+        prop_assert!(smallest <= largest && largest - smallest <= 1);
+        prop_assert!(nodes < least || smallest >= least);
+        // With one more group the smallest would be too small.
+        prop_assert!(largest <= wanted || smallest < 2 * least);
+        prop_assert_eq!(of(asked).unwrap(), groups);
     }
 }
 

@@ -6,9 +6,7 @@ use super::super::error::Result;
 use super::super::fit::flops;
 use super::super::memory::{Method, Scope};
 use super::super::nonstop::Columns;
-use super::choice::{
-    Choice, GROUP_WANTED, even_groups, groups_of, squarest_grid, squarest_with_checksums,
-};
+use super::choice::{Choice, groups_of, squarest_grid, squarest_with_checksums};
 use super::evaluate::Plan;
 use super::machine::Machine;
 use crate::checkpoint::layout::ChecksumLayout;
@@ -48,7 +46,7 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
             && choice.in_place == taken.in_place
             && choice.helpers == taken.helpers
             && (!choice.method.in_memory()
-                || (choice.group == taken.group
+                || (choice.groups.smallest == taken.groups.smallest
                     && choice.losses == taken.losses
                     && choice.layout == taken.layout))
             && (choice.method != Method::Abft || choice.sums == taken.sums);
@@ -65,6 +63,12 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
             with(Method::SelfCheckpoint),
         );
         let striped = chosen.layout == ChecksumLayout::Striped;
+        let in_stripes = |wanted| {
+            let layout = ChecksumLayout::Striped;
+            let choice = Choice { method: Method::SelfCheckpoint, layout, ..*chosen };
+            let choice = regrouped(machine, choice, units, wanted).ok()?;
+            (choice.groups.smallest > chosen.losses).then_some(choice)
+        };
         for (wanted, why) in [
             (8, "smaller groups: fewer double losses, less memory"),
             (32, "larger groups: a little more memory, more double losses"),
@@ -72,30 +76,20 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
         .into_iter()
         .filter(|_| striped)
         {
-            let (g, largest) = even_groups(units, wanted);
-            if g > chosen.losses && units >= wanted {
-                add(
-                    format!("self, groups of {g}"),
-                    why,
-                    Choice { method: Method::SelfCheckpoint, group: g, largest, ..*chosen },
-                );
+            if units >= wanted
+                && let Some(choice) = in_stripes(Some(wanted))
+            {
+                add(format!("self, groups of {}", choice.groups.smallest), why, choice);
             }
         }
-        let groups = even_groups(units, machine.inputs.group.unwrap_or(GROUP_WANTED));
-        if !striped && groups.0 > chosen.losses {
+        if !striped && let Some(choice) = in_stripes(machine.inputs.group) {
             add(
                 "self, striped checksums".into(),
                 "groups of any nodes, checksums in turn with all of them: the least memory",
-                Choice {
-                    method: Method::SelfCheckpoint,
-                    layout: ChecksumLayout::Striped,
-                    group: groups.0,
-                    largest: groups.1,
-                    ..*chosen
-                },
+                choice,
             );
         }
-        if striped && chosen.group > 2 * (chosen.losses + 1) {
+        if striped && chosen.groups.smallest > 2 * (chosen.losses + 1) {
             add(
                 format!("self, {} losses", chosen.losses + 1),
                 "survives one more loss in each group, for parity and arithmetic",
@@ -155,7 +149,11 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
     );
     let (p, q) = chosen.grid;
     let flatter = Choice { grid: (p / 2, q * 2), helpers: taken.helpers, ..*chosen };
-    let flatter = if p % 2 == 0 && p > 1 { regrouped(machine, flatter, units).ok() } else { None };
+    let flatter = if p % 2 == 0 && p > 1 {
+        regrouped(machine, flatter, units, machine.inputs.group).ok()
+    } else {
+        None
+    };
     if let Some(flatter) = flatter {
         add(
             format!("grid {} x {}", p / 2, q * 2),
@@ -172,15 +170,11 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec
         .collect()
 }
 
-/// The choice with the groups of its grid, where those are of rows or columns.
-fn regrouped(machine: &Machine, choice: Choice, units: u64) -> Result<Choice> {
-    if choice.layout != ChecksumLayout::Grid {
-        return Ok(choice);
-    }
+/// The choice with the groups of its grid and layout, of `wanted` members.
+fn regrouped(machine: &Machine, choice: Choice, units: u64, wanted: Option<u64>) -> Result<Choice> {
     let nodes = (units, machine.ranks / units);
-    let wanted = machine.inputs.group;
-    let (group, largest) = groups_of(choice.layout, choice.grid, nodes, wanted, choice.losses)?;
-    Ok(Choice { group, largest, ..choice })
+    let groups = groups_of(choice.layout, choice.grid, nodes, wanted, choice.losses)?;
+    Ok(Choice { groups, ..choice })
 }
 
 /// So many, in words.
@@ -197,8 +191,9 @@ fn beside_waiting(machine: &Machine, chosen: &Choice) -> u64 {
 fn beside_checksums(machine: &Machine, chosen: &Choice, units: u64) -> Choice {
     let grid = squarest_grid(machine.ranks);
     if chosen.layout == ChecksumLayout::Dedicated {
-        let (group, largest) = even_groups(units, machine.inputs.group.unwrap_or(GROUP_WANTED));
-        return Choice { grid, group, largest, layout: ChecksumLayout::Striped, ..*chosen };
+        let layout = ChecksumLayout::Striped;
+        let choice = Choice { grid, layout, ..*chosen };
+        return regrouped(machine, choice, units, machine.inputs.group).unwrap_or(choice);
     }
     match chosen.method {
         Method::Abft => Choice { grid, ..*chosen },

@@ -17,9 +17,7 @@ pub(super) const GROUP_WANTED: u64 = 16;
 pub(super) struct Choice {
     pub(super) method: Method,
     pub(super) scope: Scope,
-    /// Members of the smallest group, which has the largest checksums, and of the largest, which is hit most.
-    pub(super) group: u64,
-    pub(super) largest: u64,
+    pub(super) groups: Groups,
     pub(super) losses: u64,
     /// Of checksums.
     pub(super) layout: ChecksumLayout,
@@ -37,7 +35,7 @@ pub(super) struct Choice {
 
 impl Choice {
     pub(super) fn rank_memory(&self, shape: Shape, threads: u64) -> Result<RankMemory> {
-        let groups = (self.group, self.borne());
+        let groups = (self.groups.smallest, self.borne());
         rank_memory(shape, threads, self.method, self.layout.spread(), groups)
     }
 
@@ -121,45 +119,74 @@ pub fn squarest_with_dedicated(
     Ok(squarest_grid(computing * ranks_per_node))
 }
 
-/// Group sizes as the solver makes them, none larger than `most` and as even as possible: (smallest, largest).
-pub fn even_groups(nodes: u64, most: u64) -> (u64, u64) {
-    let groups = nodes.div_ceil(most.max(1)).max(1);
-    (nodes / groups, nodes.div_ceil(groups))
+/// The groups that the solver makes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Groups {
+    /// Members of the smallest group, which has the largest checksums.
+    pub smallest: u64,
+    /// Of the largest, which is hit most.
+    pub largest: u64,
+    /// What the solver is to be asked for (`--group`), so that it makes these.
+    pub asked: u64,
 }
 
-/// Sizes of the groups that a layout makes of `nodes` with so many ranks each, in the order of the ranks: (smallest, largest), of
-/// `wanted` members at most where that can be; of dedicated ones, which that does not count, with these.
+/// The groups that a layout makes of `nodes` with so many ranks each, in the order of the ranks: of `wanted` members at most
+/// where that can be.
 pub fn groups_of(
     layout: ChecksumLayout,
+    grid: (u64, u64),
+    nodes: (u64, u64),
+    wanted: Option<u64>,
+    losses: u64,
+) -> Result<Groups> {
+    let sizes = |wanted| sizes_of(layout, grid, nodes, wanted, losses);
+    let (smallest, largest) = sizes(wanted)?;
+    // Those who keep checksums alone are counted in groups, and not by who asks for groups.
+    let size = match layout {
+        ChecksumLayout::Dedicated => largest.saturating_sub(losses).max(2),
+        _ => largest,
+    };
+    // Of 9 ranks that are to be in pairs 4 groups are made, one of 3. Whoever asked for 3 would get 3 groups.
+    let least = layout.spread().members_least(losses as usize) as u64;
+    let same = sizes(Some(size)).is_ok_and(|again| again == (smallest, largest));
+    let asked = if same { size } else { wanted.unwrap_or(least) };
+    Ok(Groups { smallest, largest, asked })
+}
+
+/// So many ranks of so many nodes in groups as even as possible, no two of a node in one, of `wanted` members at most where that
+/// leaves each `least`: (smallest, largest). `alike`: equally many groups for each rank of a node, where that leaves as many.
+fn even((nodes, each): (u64, u64), wanted: u64, least: u64, alike: bool) -> (u64, u64) {
+    let each = each.max(1);
+    let members = nodes.saturating_mul(each);
+    let groups = members.div_ceil(wanted.max(least)).clamp(each, (members / least).max(each));
+    let more = groups.div_ceil(each);
+    let groups = if alike && nodes / more >= least { more.saturating_mul(each) } else { groups };
+    (members / groups, members.div_ceil(groups))
+}
+
+/// Members of the smallest and of the largest group, of dedicated ones with those who keep the checksums.
+fn sizes_of(
+    layout: ChecksumLayout,
     (p, q): (u64, u64),
-    (nodes, ranks_per_node): (u64, u64),
+    nodes: (u64, u64),
     wanted: Option<u64>,
     losses: u64,
 ) -> Result<(u64, u64)> {
+    let (count, ranks_per_node) = nodes;
     let least = layout.spread().members_least(losses as usize) as u64;
-    let even = |members: u64, wanted: u64| {
-        let groups = members.div_ceil(wanted.max(least)).min(members / least).max(1);
-        (members / groups, members.div_ceil(groups))
-    };
     let short = |what: String| Err(ModelError::DoesNotFit(what));
-    let counts = !matches!(layout, ChecksumLayout::Striped | ChecksumLayout::Dedicated);
-    if let Some(wanted) = wanted.filter(|&w| counts && w < least) {
-        return short(format!(
-            "a group of {wanted} with {} checksums cannot survive {losses} losses; it needs at least {least} members",
-            layout.name()
-        ));
-    }
     match layout {
-        ChecksumLayout::Striped => Ok(even_groups(nodes, wanted.unwrap_or(GROUP_WANTED))),
-        ChecksumLayout::Localised if nodes < least => short(format!(
-            "localised checksums for {losses} losses need groups of {least} nodes, and there are {nodes}"
+        ChecksumLayout::Striped => Ok(even(nodes, wanted.unwrap_or(GROUP_WANTED), least, false)),
+        ChecksumLayout::Localised if count < least => short(format!(
+            "localised checksums for {losses} losses need groups of {least} nodes, and there are {count}"
         )),
-        ChecksumLayout::Localised => Ok(even(nodes, wanted.unwrap_or(least))),
+        // Smaller groups take no more memory there.
+        ChecksumLayout::Localised => Ok(even(nodes, wanted.unwrap_or(least), least, true)),
         ChecksumLayout::Dedicated => {
             let working = p.saturating_mul(q);
             let groups = groups_apart(working, ranks_per_node, wanted).max(1);
             let beside = groups.saturating_mul(losses);
-            let ranks = nodes.saturating_mul(ranks_per_node);
+            let ranks = count.saturating_mul(ranks_per_node);
             if working.saturating_add(beside) > ranks {
                 return short(format!(
                     "a {p} x {q} grid and {beside} ranks for its checksums need {} ranks, and there are {ranks}",
@@ -177,8 +204,10 @@ pub fn groups_of(
         ChecksumLayout::Grid => {
             // Ranks of a node are neighbours in a row of the grid.
             let wanted = wanted.unwrap_or(GROUP_WANTED);
-            let columns = (p >= least && q >= ranks_per_node).then(|| even(p, wanted));
-            let rows = (q >= least && ranks_per_node == 1).then(|| even(q, wanted));
+            let columns =
+                (p >= least && q >= ranks_per_node).then(|| even((p, 1), wanted, least, false));
+            let rows =
+                (q >= least && ranks_per_node == 1).then(|| even((q, 1), wanted, least, false));
             match (columns, rows) {
                 (Some(columns), Some(rows)) if rows.0 > columns.0 => Ok(rows),
                 (Some(groups), _) | (_, Some(groups)) => Ok(groups),

@@ -70,7 +70,7 @@ impl Machine<'_> {
             Spread::Apart => dedicated_chain,
             Spread::Copied => localised_ring,
         };
-        Ok((encode(choice.group.max(1), choice.losses, data, link)?, data / self.copy))
+        Ok((encode(choice.groups.smallest.max(1), choice.losses, data, link)?, data / self.copy))
     }
 
     fn cost(&self, n: u64, choice: &Choice) -> Result<SaveCost> {

@@ -38,6 +38,8 @@ pub struct Plan {
     /// is protected.
     pub group: u64,
     pub group_most: u64,
+    /// What makes the solver divide its ranks so.
+    pub group_asked: u64,
     pub losses: u64,
     /// Where checksums lie.
     pub layout: ChecksumLayout,
@@ -181,7 +183,7 @@ impl Machine<'_> {
         let inputs = self.inputs;
         if choice.method.in_memory() {
             let spread = choice.layout.spread();
-            memory_factor_of(choice.method, spread, choice.group, choice.losses)?;
+            memory_factor_of(choice.method, spread, choice.groups.smallest, choice.losses)?;
         }
         if choice.method == Method::Abft && inputs.depth > DEPTH_IN_STEPS as u64 {
             return Err(ModelError::DoesNotFit(format!(
@@ -275,8 +277,13 @@ impl Machine<'_> {
             }
             _ => {
                 let incidents = failures.unwrap_or(f64::MAX / 1e10);
-                let groups =
-                    survives(incidents, choice.largest, choice.losses, window, self.mtbf_node)?;
+                let groups = survives(
+                    incidents,
+                    choice.groups.largest,
+                    choice.losses,
+                    window,
+                    self.mtbf_node,
+                )?;
                 let while_saving = if choice.method == Method::Single {
                     failure_while_saving(schedule.saving(), 1.0, self.mtbf_system)?
                 } else {
@@ -299,8 +306,9 @@ impl Machine<'_> {
             threads_per_rank: threads,
             method: choice.method,
             scope: choice.scope,
-            group: if choice.method.in_memory() { choice.group } else { 1 },
-            group_most: if choice.method.in_memory() { choice.largest } else { 1 },
+            group: if choice.method.in_memory() { choice.groups.smallest } else { 1 },
+            group_most: if choice.method.in_memory() { choice.groups.largest } else { 1 },
+            group_asked: if choice.method.in_memory() { choice.groups.asked } else { 1 },
             losses: if choice.method.in_memory() { choice.losses } else { 0 },
             layout: choice.layout,
             checksum_columns: if choice.method == Method::Abft { choice.sums } else { 0 },
@@ -347,13 +355,13 @@ impl Machine<'_> {
         let (_, cost, schedule) = self.schedule(plan.shape.n, choice)?;
         let checksums = choice.method == Method::Abft;
         // Of a process that is lost it matters in which process column it is, so ranks are counted there.
-        let nodes = if checksums { self.ranks } else { inputs.nodes.max(choice.largest) };
+        let nodes = if checksums { self.ranks } else { inputs.nodes.max(choice.groups.largest) };
         let scenario = Scenario {
             schedule,
             method: choice.method,
             system: System {
                 nodes,
-                group: choice.largest.max(1),
+                group: choice.groups.largest.max(1),
                 losses: choice.losses,
                 placement: Placement::Neighbours,
                 domains: None,

@@ -33,7 +33,7 @@ use crate::units::{show_bytes, show_seconds};
 pub use beside::{Alternative, Comparison, columns_of_checksums};
 pub use calibration::calibration_sizes;
 pub use choice::{
-    even_groups, groups_of, squarest_grid, squarest_with_checksums, squarest_with_dedicated,
+    Groups, groups_of, squarest_grid, squarest_with_checksums, squarest_with_dedicated,
 };
 pub use evaluate::{Helpers, Plan, Storing, node_hours};
 pub use inputs::{Inputs, Measured, Mtbf, NamedRoom};
@@ -203,11 +203,21 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
         )));
     }
     let layout = if method.in_memory() { inputs.layout } else { ChecksumLayout::Striped };
-    let (group, largest) =
-        groups_of(layout, grid, (units, ranks_per_unit), inputs.group, inputs.losses)?;
-    if method.in_memory() && group <= inputs.losses {
+    let least = layout.spread().members_least(inputs.losses as usize) as u64;
+    // Groups of dedicated ones have those who keep the checksums besides.
+    let small = |g: &u64| *g < least && layout != ChecksumLayout::Dedicated;
+    if let Some(g) = inputs.group.filter(|g| method.in_memory() && small(g)) {
         return Err(ModelError::DoesNotFit(format!(
-            "groups of {group} cannot survive {} losses; use more nodes, fewer --losses or --method disk",
+            "a group of {g} with {} checksums cannot survive {} losses; it needs at least {least} members",
+            layout.name(),
+            inputs.losses
+        )));
+    }
+    let groups = groups_of(layout, grid, (units, ranks_per_unit), inputs.group, inputs.losses)?;
+    let Groups { smallest, largest, .. } = groups;
+    if method.in_memory() && smallest <= inputs.losses {
+        return Err(ModelError::DoesNotFit(format!(
+            "groups of {smallest} cannot survive {} losses; use more nodes, fewer --losses or --method disk",
             inputs.losses
         )));
     }
@@ -216,16 +226,15 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
             "a group has at most {GROUP_MAX} members, {largest} were asked for"
         )));
     }
-    if method.in_memory() && largest != group {
+    if method.in_memory() && largest != smallest {
         warnings.push(format!(
-            "groups have {group} or {largest} members; memory is counted for the smaller ones"
+            "groups have {smallest} or {largest} members; memory is counted for the smaller ones"
         ));
     }
     let chosen = Choice {
         method,
         scope: inputs.scope,
-        group,
-        largest,
+        groups,
         losses: inputs.losses,
         layout,
         helpers: inputs.helpers,

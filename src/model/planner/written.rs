@@ -62,11 +62,7 @@ pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<(&Path, Option<f6
                 "code = \"{}\"\nlosses = {}\ngroup = {}\n",
                 if plan.losses > 1 { "reed-solomon" } else { "xor" },
                 plan.losses,
-                match plan.layout {
-                    // Those who keep the checksums are not counted.
-                    ChecksumLayout::Dedicated => (plan.group_most - plan.losses).max(2),
-                    _ => plan.group_most,
-                },
+                plan.group_asked,
             );
             if plan.layout != ChecksumLayout::Striped {
                 text += &format!("layout = \"{}\"\n", plan.layout.name());

@@ -37,8 +37,8 @@ pub struct Whole {
 }
 
 impl Launcher {
-    fn command(&self, p: usize, q: usize, program: &Path) -> Command {
-        let case = Case { n: 0, nb: 0, p, q, threads: 1 };
+    fn command(&self, (p, q): (usize, usize), threads: usize, program: &Path) -> Command {
+        let case = Case { n: 0, nb: 0, p, q, threads };
         let mut command = Command::new(&self.program);
         command.args(launch_arguments(self.mpi, &case, self.cores)).arg(program);
         for (name, _) in std::env::vars_os() {
@@ -59,7 +59,7 @@ impl Launcher {
         let layout = spec.layout();
         // Ranks that keep checksums alone come behind the others.
         let (p, q) = if layout.dedicated > 0 { (1, layout.positions()) } else { (spec.p, spec.q) };
-        let mut command = self.command(p, q, &me);
+        let mut command = self.command((p, q), spec.threads, &me);
         command.args(["--probe", &text]);
         let output = self.run(command)?;
         serde_json::from_str(output.trim())
@@ -82,7 +82,7 @@ impl Launcher {
         let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
         let (domains, json) = (folder.path().join("domains"), folder.path().join("run.json"));
         std::fs::write(&domains, "rank:0 one\nrank:1 two\n").map_err(|e| e.to_string())?;
-        let mut command = self.command(1, 2, &self.skt_hpl);
+        let mut command = self.command((1, 2), 1, &self.skt_hpl);
         command.current_dir(folder.path()).args(["-p", "1", "-q", "2", "--threads", "1"]);
         command.args(["-n", &n.to_string(), "--nb", &nb.to_string()]);
         command.arg("--checkpoint").arg(checkpoint).arg("--job").arg(job);

@@ -161,7 +161,7 @@ pub fn divide(
             best: best(&of, order.len(), spread),
         });
     }
-    let groups = match size {
+    let wanted = match size {
         Some(wanted) => {
             let largest = positions.div_ceil(least_groups);
             if wanted > largest {
@@ -174,20 +174,15 @@ pub fn divide(
                     best: format!("--group {largest} can be had"),
                 });
             }
-            // As many groups as leave none larger than asked, but none too small to be of use.
-            positions.div_ceil(wanted).max(least_groups)
+            wanted
         }
-        None => {
-            let wanted = match spread {
-                Spread::Rotated | Spread::Apart => GROUP_DEFAULT,
-                // More members take no less memory.
-                Spread::Copied => least,
-            };
-            positions.div_ceil(wanted).max(least_groups)
-        }
+        None => match spread {
+            Spread::Rotated | Spread::Apart => GROUP_DEFAULT,
+            // More members take no less memory.
+            Spread::Copied => least,
+        },
     };
-    // With sizes as even as possible the smallest must still survive the losses.
-    let groups = groups.min(positions / least).max(least_groups);
+    let groups = count_of_even(positions, wanted, least, least_groups);
 
     // Cut the domains into runs of neighbours, and deal positions, domain by domain, to the groups of each. Dealing in turn
     // never gives one group two of a domain as long as no domain has more positions than there are groups.
@@ -203,6 +198,19 @@ pub fn divide(
         Some(largest) if largest > GROUP_MAX => Err(GroupError::TooMany(largest)),
         _ => Ok(result),
     }
+}
+
+/// How many groups leave none larger than `wanted`, but none too small to be of use: with sizes as even as possible the smallest
+/// must have `least` members. Never less than `fewest`.
+pub fn count_of_even(members: usize, wanted: usize, least: usize, fewest: usize) -> usize {
+    members.div_ceil(wanted.max(1)).min(members / least).max(fewest)
+}
+
+/// So many groups or more, equally many for each of the members that a node has, where that leaves each `least`. Smaller groups
+/// with copied parity take no more memory, and lose two members more seldom.
+pub fn alike(groups: usize, (nodes, each): (usize, usize), least: usize) -> usize {
+    let more = groups.div_ceil(each);
+    if nodes / more >= least { more.saturating_mul(each) } else { groups }
 }
 
 /// So many groups, neighbours or not: positions, domain by domain, dealt in turn.
@@ -240,10 +248,8 @@ fn neighbours<'a, 'o>(
     if order.iter().any(|d| of[d].len() != each) {
         return vec![(order, groups)];
     }
-    let more = groups.div_ceil(each);
     let groups = match spread {
-        // Smaller groups take no more memory, and lose two members more seldom.
-        Spread::Copied if nodes / more >= least => more * each,
+        Spread::Copied => alike(groups, (nodes, each), least),
         _ => groups,
     };
     let positions = nodes * each;

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::groups::{GROUP_DEFAULT, GroupError, Groups, check_size, dealt, divide, even_runs};
+use super::groups::{
+    GROUP_DEFAULT, GroupError, Groups, check_size, count_of_even, dealt, divide, even_runs,
+};
 use super::plan::Layout;
 use crate::memory::header::GROUP_MAX;
 use crate::parity::Spread;
@@ -146,8 +148,7 @@ fn lines(
 
 /// A line in runs of neighbours, as even as possible, of `wanted` members at most where that leaves each `least`.
 fn runs(line: &[usize], wanted: usize, least: usize) -> Vec<Vec<usize>> {
-    let parts = line.len().div_ceil(wanted).min(line.len() / least).max(1);
-    even_runs(line, parts)
+    even_runs(line, count_of_even(line.len(), wanted, least, 1))
 }
 
 /// Groups of the grid's positions, as many as the layout has dedicated positions for, and to each `losses` of these, of domains

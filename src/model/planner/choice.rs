@@ -7,6 +7,7 @@ use super::super::error::Result;
 use super::super::memory::{Method, RankMemory, Scope, Shape, rank_memory};
 use super::super::nonstop::Columns;
 use crate::bisection::last_that_holds;
+use crate::checkpoint::groups::{alike, count_of_even};
 use crate::checkpoint::layout::ChecksumLayout;
 
 /// The group size of the paper: larger ones save little memory.
@@ -154,13 +155,14 @@ pub fn groups_of(
 }
 
 /// So many ranks of so many nodes in groups as even as possible, no two of a node in one, of `wanted` members at most where that
-/// leaves each `least`: (smallest, largest). `alike`: equally many groups for each rank of a node, where that leaves as many.
-fn even((nodes, each): (u64, u64), wanted: u64, least: u64, alike: bool) -> (u64, u64) {
+/// leaves each `least`: (smallest, largest). `same`: equally many groups for each rank of a node, where that leaves as many.
+fn even((nodes, each): (u64, u64), wanted: u64, least: u64, same: bool) -> (u64, u64) {
     let each = each.max(1);
     let members = nodes.saturating_mul(each);
-    let groups = members.div_ceil(wanted.max(least)).clamp(each, (members / least).max(each));
-    let more = groups.div_ceil(each);
-    let groups = if alike && nodes / more >= least { more.saturating_mul(each) } else { groups };
+    let count = |n: u64| n as usize;
+    let groups = count_of_even(count(members), count(wanted), count(least), count(each));
+    let groups =
+        if same { alike(groups, (count(nodes), count(each)), count(least)) } else { groups } as u64;
     (members / groups, members.div_ceil(groups))
 }
 

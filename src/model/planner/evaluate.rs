@@ -13,7 +13,7 @@ use super::super::memory::{Method, RANK_BASE_MOST, RankMemory, Scope, Shape, mem
 use super::super::nonstop::Columns;
 use super::super::reliability::{failure_while_saving, survives};
 use super::super::simulate::{self, Failures, GoingOn, Placement, Scenario, Summary, System};
-use super::choice::Choice;
+use super::choice::{Choice, Groups};
 use super::machine::Machine;
 use crate::bisection::last_that_holds;
 use crate::checkpoint::layout::ChecksumLayout;
@@ -300,15 +300,19 @@ impl Machine<'_> {
         };
         let threads = self.threads_per_rank();
         let rank = choice.rank_memory(shape, threads)?;
+        let groups = match choice.method.in_memory() {
+            true => choice.groups,
+            false => Groups { smallest: 1, largest: 1, asked: 1 },
+        };
         Ok(Plan {
             shape,
             ranks: self.ranks,
             threads_per_rank: threads,
             method: choice.method,
             scope: choice.scope,
-            group: if choice.method.in_memory() { choice.groups.smallest } else { 1 },
-            group_most: if choice.method.in_memory() { choice.groups.largest } else { 1 },
-            group_asked: if choice.method.in_memory() { choice.groups.asked } else { 1 },
+            group: groups.smallest,
+            group_most: groups.largest,
+            group_asked: groups.asked,
             losses: if choice.method.in_memory() { choice.losses } else { 0 },
             layout: choice.layout,
             checksum_columns: if choice.method == Method::Abft { choice.sums } else { 0 },

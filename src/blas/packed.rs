@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use super::cache::{self, ask_for};
-use super::kernels::{Kernel, Soon};
+use super::kernels::{self, Kernel, Slabs, Soon};
 use super::vector;
 
 /// Doubles of a cache line.
@@ -39,9 +39,15 @@ const SMALL: usize = vector::LANES;
 
 /// Doubles of scratch that [`multiply_in_panel`] and [`solve_in_panel`] need at most in a panel of `width` columns.
 pub fn scratch_len(width: usize) -> usize {
-    // B, all of it: its rows and columns are different columns of the panel.
-    width * width / 4 + SMALL * width
+    // B, all of it: its rows and columns are different columns of the panel. Some rows of A.
+    width * width / 4 + SMALL * width + SLABS * width
 }
+
+/// From how many columns on A is laid out anew within a panel.
+const LAID_FROM: usize = 48;
+
+/// Rows of A within a panel that are laid out at a time.
+const SLABS: usize = 2 * kernels::COMMON_UNIT;
 
 /// How many rows of `k` doubles stay in a second-level cache of so many bytes while something else streams past, at
 /// least one. Of a half, three eighths and a quarter of the cache, three eighths were best where it has 2 MiB.
@@ -70,20 +76,20 @@ pub unsafe fn pack_lower(
     unsafe {
         // Copies of a length that is known take a few instructions, of any other a call.
         match kernel.scalar {
-            4 => pack_lower_by::<4>(rows, k, (l, ldl), out),
-            6 => pack_lower_by::<6>(rows, k, (l, ldl), out),
-            8 => pack_lower_by::<8>(rows, k, (l, ldl), out),
-            14 => pack_lower_by::<14>(rows, k, (l, ldl), out),
+            4 => pack_by::<4>(rows, k, (l, ldl), out),
+            6 => pack_by::<6>(rows, k, (l, ldl), out),
+            8 => pack_by::<8>(rows, k, (l, ldl), out),
+            14 => pack_by::<14>(rows, k, (l, ldl), out),
             other => unreachable!("a tile has {other} rows"),
         }
     }
 }
 
-/// [`pack_lower`] for tiles of `UNIT` rows.
+/// [`pack_lower`] in panels of `UNIT` rows.
 ///
 /// # Safety
 /// As for [`pack_lower`].
-unsafe fn pack_lower_by<const UNIT: usize>(
+unsafe fn pack_by<const UNIT: usize>(
     rows: usize,
     k: usize,
     (l, ldl): (*const f64, usize),
@@ -155,14 +161,39 @@ fn pieces(
     len: usize,
 ) -> impl Iterator<Item = (usize, usize, usize)> {
     let (unit, panel_len) = (kernel.vector, upper_panel_len(kernel, k));
+    // Only the first may begin within a panel.
+    let mut within = from % unit;
+    let mut panel = from / unit * panel_len + p * unit;
     let mut done = 0;
     std::iter::from_fn(move || {
-        let at = (from + done) % unit;
-        let run = (unit - at).min(len - done);
-        let piece = ((from + done) / unit * panel_len + p * unit + at, done, run);
+        let run = (unit - within).min(len - done);
+        let piece = (panel + within, done, run);
+        panel += panel_len;
+        within = 0;
         done += run;
         (run > 0).then_some(piece)
     })
+}
+
+/// Copies a piece of a row. Most are as wide as a panel; of a length that is known a copy takes a few instructions, of any other
+/// a call.
+///
+/// # Safety
+/// Both have so many elements and do not overlap.
+#[inline(always)]
+unsafe fn copy_piece(from: *const f64, to: *mut f64, len: usize) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match len {
+            4 => std::ptr::copy_nonoverlapping(from, to, 4),
+            8 => std::ptr::copy_nonoverlapping(from, to, 8),
+            12 => std::ptr::copy_nonoverlapping(from, to, 12),
+            16 => std::ptr::copy_nonoverlapping(from, to, 16),
+            24 => std::ptr::copy_nonoverlapping(from, to, 24),
+            32 => std::ptr::copy_nonoverlapping(from, to, 32),
+            _ => std::ptr::copy_nonoverlapping(from, to, len),
+        }
+    }
 }
 
 /// Copies part of a row into row `p` of an upper block: columns `from..from + len`, from `src` on.
@@ -180,7 +211,7 @@ pub unsafe fn put_row(
 ) {
     for (at, done, run) in pieces(kernel, k, p, from, len) {
         // SAFETY: within the panel and the source.
-        unsafe { std::ptr::copy_nonoverlapping(src.add(done), u.add(at), run) }
+        unsafe { copy_piece(src.add(done), u.add(at), run) }
     }
 }
 
@@ -199,7 +230,7 @@ pub unsafe fn get_row(
 ) {
     for (at, done, run) in pieces(kernel, k, p, from, len) {
         // SAFETY: within the panel and the target.
-        unsafe { std::ptr::copy_nonoverlapping(u.add(at), dst.add(done), run) }
+        unsafe { copy_piece(u.add(at), dst.add(done), run) }
     }
 }
 
@@ -342,15 +373,41 @@ pub unsafe fn multiply_in_panel(
     ld: usize,
     scratch: &mut Vec<f64>,
 ) {
-    scratch.resize(k * cols, 0.0);
-    // So many rows of A are multiplied with all columns before the next ones.
-    let chunk = rows_that_stay(cache::second_level(), k).next_multiple_of(64);
+    // Read many times A is laid out anew where the second-level cache does not hold it: in a panel each column is in another place,
+    // and with many columns no processor sees what will be read next. Where the cache holds it that takes more than it gives.
+    let lays = k.min(cols) >= LAID_FROM && rows * k * size_of::<f64>() > cache::second_level();
+    // SAFETY: passed on from the caller.
+    unsafe { multiply_in_slabs(kernel, lays, (rows, cols, k), a, (b, rs, cs), c, ld, scratch) }
+}
+
+/// [`multiply_in_panel`]; `lays`: A is laid out anew, some rows at a time.
+///
+/// # Safety
+/// As for [`multiply_in_panel`].
+#[allow(clippy::too_many_arguments)] // three matrices with their shapes
+unsafe fn multiply_in_slabs(
+    kernel: &Kernel,
+    lays: bool,
+    (rows, cols, k): (usize, usize, usize),
+    a: *const f64,
+    (b, rs, cs): (*const f64, usize, usize),
+    c: *mut f64,
+    ld: usize,
+    scratch: &mut Vec<f64>,
+) {
+    let chunk = match lays {
+        true => SLABS,
+        // So many rows of A are multiplied with all columns before the next ones.
+        false => rows_that_stay(cache::second_level(), k).next_multiple_of(64),
+    };
+    scratch.resize(k * cols + if lays { SLABS * k } else { 0 }, 0.0);
+    let (right, laid) = scratch.split_at_mut(k * cols);
     let groups = || (0..cols).step_by(kernel.panel_cols);
     // SAFETY: within B; group after group takes its part of the scratch.
     unsafe {
         for first in groups() {
             let width = (cols - first).min(kernel.panel_cols);
-            let group = &mut scratch[k * first..][..k * width];
+            let group = &mut right[k * first..][..k * width];
             for (p, row) in group.chunks_exact_mut(width).enumerate() {
                 for (j, x) in row.iter_mut().enumerate() {
                     *x = *b.add(p * rs + (first + j) * cs);
@@ -367,21 +424,55 @@ pub unsafe fn multiply_in_panel(
             0 if head > 0 => head,
             _ => (rows - from).min(chunk),
         };
+        // SAFETY: rows of A from `from` on; a chunk of them has room.
+        let slabs = unsafe {
+            let at = a.add(from);
+            if lays {
+                pack_slabs(kernel, len, k, (at, ld), laid.as_mut_ptr());
+                let (slab, stride) = (kernel.panel_rows * k, kernel.panel_rows);
+                Slabs { at: laid.as_ptr(), slab, stride }
+            } else {
+                Slabs { at, slab: kernel.panel_rows, stride: ld }
+            }
+        };
         for first in groups() {
             let width = (cols - first).min(kernel.panel_cols);
-            let group = scratch[k * first..].as_ptr();
-            // SAFETY: rows of A, and of columns of C from `first` on, from `from` on.
+            let group = right[k * first..].as_ptr();
+            if lays {
+                for j in first + width..(first + width + kernel.panel_cols).min(cols) {
+                    ask_for(c.wrapping_add(j * ld + from), len);
+                }
+            }
+            // SAFETY: those rows, and of columns of C from `first` on.
             unsafe {
-                (kernel.in_panel)(
-                    (len, width, k),
-                    a.add(from),
-                    group,
-                    c.add(first * ld + from),
-                    ld,
-                );
+                let c = c.add(first * ld + from);
+                (kernel.in_panel)((len, width, k), slabs, group, c, ld);
             }
         }
         from += len;
+    }
+}
+
+/// Packs A(rows x k), column-major at `a`, as [`Slabs`] that lie one after the other.
+///
+/// # Safety
+/// `a` spans `k` columns of `lda`, `out` has as many doubles as there are in whole slabs, and they do not overlap.
+unsafe fn pack_slabs(
+    kernel: &Kernel,
+    rows: usize,
+    k: usize,
+    (a, lda): (*const f64, usize),
+    out: *mut f64,
+) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match kernel.panel_rows {
+            4 => pack_by::<4>(rows, k, (a, lda), out),
+            8 => pack_by::<8>(rows, k, (a, lda), out),
+            12 => pack_by::<12>(rows, k, (a, lda), out),
+            24 => pack_by::<24>(rows, k, (a, lda), out),
+            other => unreachable!("a tile within a panel has {other} rows"),
+        }
     }
 }
 
@@ -604,33 +695,40 @@ mod tests {
     #[test]
     fn multiplies_within_a_panel() {
         for kernel in kernels::runnable() {
-            for &(rows, cols, k) in &[(1, 1, 1), (23, 3, 4), (24, 8, 8), (61, 13, 5), (101, 7, 9)] {
+            for &(rows, cols, k) in &[
+                (1, 1, 1),
+                (23, 3, 4),
+                (24, 8, 8),
+                (61, 13, 5),
+                (101, 7, 9),
+                (SLABS + 5, 30, 3),
+                (2 * SLABS + 75, 9, 20),
+            ] {
                 let ld = rows + 7;
                 let a = numbers(1, ld * k);
                 let b = numbers(2, k * cols);
                 let c = numbers(3, ld * cols);
-                let mut out = c.clone();
-                // SAFETY: buffers of the documented sizes; B is row-major.
-                unsafe {
-                    multiply_in_panel(
-                        kernel,
-                        (rows, cols, k),
-                        a.as_ptr(),
-                        (b.as_ptr(), cols, 1),
-                        out.as_mut_ptr(),
-                        ld,
-                        &mut Vec::new(),
-                    );
-                }
-                for j in 0..cols {
-                    for i in 0..ld {
-                        let mut want = c[j * ld + i];
-                        if i < rows {
-                            for p in 0..k {
-                                want = (-a[p * ld + i]).mul_add(b[p * cols + j], want);
+                for lays in [false, true] {
+                    let (mut out, mut scratch) = (c.clone(), Vec::new());
+                    // SAFETY: buffers of the documented sizes; B is row-major.
+                    unsafe {
+                        let (a, b, to) = (a.as_ptr(), (b.as_ptr(), cols, 1), out.as_mut_ptr());
+                        let size = (rows, cols, k);
+                        multiply_in_slabs(kernel, lays, size, a, b, to, ld, &mut scratch);
+                    }
+                    assert!(scratch.len() <= scratch_len(k + cols));
+                    for j in 0..cols {
+                        for i in 0..ld {
+                            let mut want = c[j * ld + i];
+                            if i < rows {
+                                for p in 0..k {
+                                    want = (-a[p * ld + i]).mul_add(b[p * cols + j], want);
+                                }
                             }
+                            let name = kernel.name;
+                            let what = format_args!("{name} at {i},{j}, laid out: {lays}");
+                            alike(out[j * ld + i], want, what);
                         }
-                        alike(out[j * ld + i], want, format_args!("{} at {i},{j}", kernel.name));
                     }
                 }
             }

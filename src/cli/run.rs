@@ -559,7 +559,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         spares: nodes.spares,
         ranks,
         tool,
-        shell: nodes.shell,
+        shell: nodes.shell.noticing_death(flags.silence),
         extra,
         command,
         env,

@@ -55,6 +55,8 @@ pub fn back_substitute(
         }
     }
     let mut share = vec![0.0; share_len(shape)];
+    // Whether this rank has sent what the next block's diagonal needs of it.
+    let mut sent = false;
     for k in (0..params.blocks()).rev() {
         if k == params.blocks() / 2 {
             hit(Point::SolveHalf, context.place);
@@ -73,7 +75,7 @@ pub fn back_substitute(
                         *y += s;
                     }
                 }
-            } else {
+            } else if !std::mem::take(&mut sent) {
                 context.row.send(&rest[mine], col_owner, TAG);
             }
         }
@@ -89,6 +91,10 @@ pub fn back_substitute(
         if shape.row == row_owner {
             for i in (0..width).rev() {
                 let row = row(local_row + i);
+                if i >= AHEAD {
+                    let far = row.as_ptr().wrapping_sub(AHEAD * shape.ld);
+                    ask_for(far.wrapping_add(i - AHEAD), width - (i - AHEAD));
+                }
                 let known = &x[local_col + i + 1..local_col + width];
                 let y = rest[local_row + i] - vector::dot(&row[i + 1..], known);
                 x[local_col + i] = y / row[i];
@@ -109,6 +115,13 @@ pub fn back_substitute(
         };
         let (later, soon) = rest[..above].split_at_mut(next);
         take(soon, next..above);
+        if k > 0 && shape.row == shape.row_map.owner(first - params.nb) {
+            let col = shape.col_map.owner(first - params.nb);
+            if col != shape.col {
+                context.row.send(soon, col, TAG);
+                sent = true;
+            }
+        }
         let parts: Vec<Mutex<&mut [f64]>> = later.chunks_mut(ROWS).map(Mutex::new).collect();
         pool.run(parts.len(), |task| {
             let rest = &mut *parts[task].lock().expect("a part has one task");

@@ -3,6 +3,8 @@
 //! Everything here is inlined into functions that are compiled for an instruction set; on its own
 //! it would be slow.
 
+use super::Slabs;
+
 /// A register of doubles.
 pub trait Lanes {
     type Register: Copy;
@@ -131,28 +133,32 @@ pub unsafe fn triangle<L: Lanes, const R: usize>(
 #[inline(always)]
 pub unsafe fn in_panel<L: Lanes, const R: usize, const H: usize>(
     (rows, k): (usize, usize),
-    a: *const f64,
+    a: Slabs,
     b: *const f64,
     c: *mut f64,
     ld: usize,
 ) {
+    let tall = R * L::LEN;
+    let whole = rows / tall;
     // SAFETY: passed on from the caller.
     unsafe {
-        let mut i = 0;
-        while i + R * L::LEN <= rows {
-            multiply::<L, R, H>(k, (a.add(i), ld), (b, H), (c.add(i), ld));
-            i += R * L::LEN;
+        for i in 0..whole {
+            let (part, c) = (a.at.add(i * a.slab), c.add(i * tall));
+            multiply::<L, R, H>(k, (part, a.stride), (b, H), (c, ld));
         }
-        while i + L::LEN <= rows {
-            multiply::<L, 1, H>(k, (a.add(i), ld), (b, H), (c.add(i), ld));
+        // The last slab may have fewer rows.
+        let (part, c) = (a.at.add(whole * a.slab), c.add(whole * tall));
+        let mut i = 0;
+        while i + L::LEN <= rows % tall {
+            multiply::<L, 1, H>(k, (part.add(i), a.stride), (b, H), (c.add(i), ld));
             i += L::LEN;
         }
-        for i in i..rows {
+        for i in i..rows % tall {
             for j in 0..H {
                 let at = c.add(j * ld + i);
                 let mut sum = *at;
                 for p in 0..k {
-                    sum = (-*a.add(p * ld + i)).mul_add(*b.add(p * H + j), sum);
+                    sum = (-*part.add(p * a.stride + i)).mul_add(*b.add(p * H + j), sum);
                 }
                 *at = sum;
             }
@@ -167,7 +173,7 @@ macro_rules! in_panel_function {
         $(#[$attribute])*
         unsafe fn $name(
             (rows, cols, k): (usize, usize, usize),
-            a: *const f64,
+            a: $crate::blas::kernels::Slabs,
             b: *const f64,
             c: *mut f64,
             ld: usize,

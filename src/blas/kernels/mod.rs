@@ -88,7 +88,8 @@ pub struct Kernel {
     pub narrow: Narrow,
     /// The diagonal tile of a triangular solve.
     pub triangle: Triangle,
-    /// Columns of C that [`Kernel::in_panel`] takes at a time at most.
+    /// Rows of a tile of [`Kernel::in_panel`], and the columns of C that it takes at a time at most.
+    pub panel_rows: usize,
     pub panel_cols: usize,
     pub in_panel: InPanel,
 }
@@ -115,9 +116,18 @@ pub type Narrow = unsafe fn(usize, usize, *const f64, *const f64, *mut f64, usiz
 /// columns. L(r, p) is at `l + p * scalar + r`, U(r, v) at `u + r * vector + v`.
 pub type Triangle = unsafe fn(usize, *const f64, *mut f64);
 
-/// `((rows, cols, k), a, b, c, ld)`: C(rows x cols) -= A(rows x k) B(k x cols), A and C column-major
-/// with leading dimension `ld`, B(p, j) at `b + p * cols + j`; at most `panel_cols` columns.
-pub type InPanel = unsafe fn((usize, usize, usize), *const f64, *const f64, *mut f64, usize);
+/// A as [`Kernel::in_panel`] reads it, cut into slabs of `panel_rows` rows: A(i, p) is at `at + i / panel_rows * slab + i %
+/// panel_rows + p * stride`. So it may lie by columns, or slab by slab.
+#[derive(Clone, Copy)]
+pub struct Slabs {
+    pub at: *const f64,
+    pub slab: usize,
+    pub stride: usize,
+}
+
+/// `((rows, cols, k), a, b, c, ld)`: C(rows x cols) -= A(rows x k) B(k x cols), C column-major with leading dimension `ld`, B(p, j)
+/// at `b + p * cols + j`; at most `panel_cols` columns.
+pub type InPanel = unsafe fn((usize, usize, usize), Slabs, *const f64, *mut f64, usize);
 
 impl PartialEq for Kernel {
     fn eq(&self, other: &Self) -> bool {

@@ -4,7 +4,7 @@
 //! slowly: so that results are the same bits there too. Nobody would choose it for speed then.
 
 use super::lanes::{self, Lanes};
-use super::{Isa, Kernel, Soon};
+use super::{Isa, Kernel, Slabs, Soon};
 
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "portable-4x4",
@@ -14,6 +14,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     tile,
     narrow,
     triangle,
+    panel_rows: 4,
     panel_cols: 4,
     in_panel,
 }];
@@ -89,13 +90,7 @@ lanes::in_panel_function!(
     #[target_feature(enable = "avx2,fma")]
     in_panel_fused, Plain, 1, [1 2 3 4]);
 
-unsafe fn in_panel(
-    size: (usize, usize, usize),
-    a: *const f64,
-    b: *const f64,
-    c: *mut f64,
-    ld: usize,
-) {
+unsafe fn in_panel(size: (usize, usize, usize), a: Slabs, b: *const f64, c: *mut f64, ld: usize) {
     // SAFETY: as for `tile`.
     unsafe {
         #[cfg(target_arch = "x86_64")]

@@ -5,6 +5,7 @@
 //! blank in its name must not become two words on 500 nodes.
 
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// How to run a command on a named node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,9 +19,17 @@ pub enum RemoteShell {
     Blaunch { shell: Vec<String>, env: Vec<(String, String)> },
 }
 
+/// How often ssh asks the other side whether it is still there.
+const QUESTION_EVERY: Duration = Duration::from_secs(30);
+
 /// The name of a path's last part.
 fn base_name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
+}
+
+/// Options as ssh takes them.
+fn options(settings: &[&str]) -> Vec<String> {
+    settings.iter().flat_map(|s| ["-o".to_string(), s.to_string()]).collect()
 }
 
 /// The environment's variables that are text. A name or a value that is not says nothing to us, and is no reason to end.
@@ -47,10 +56,7 @@ impl RemoteShell {
         };
         match base_name(program) {
             "ssh" => {
-                for option in ["BatchMode=yes", "ConnectTimeout=4"] {
-                    words.push("-o".to_string());
-                    words.push(option.to_string());
-                }
+                words.extend(options(&["BatchMode=yes", "ConnectTimeout=4"]));
                 Ok(Self::Ssh(words))
             }
             "blaunch" => {
@@ -66,6 +72,28 @@ impl RemoteShell {
                  use ssh, which PBS sites let a job's owner use between the job's nodes"
             )),
             _ => Ok(Self::Ssh(words)),
+        }
+    }
+
+    /// The same shell, which ends a connection that has long been dead. The supervisor notices a silent node itself and
+    /// much sooner; but if it is killed, nobody ends its ssh to a node that is cut off, and by itself that would wait a
+    /// quarter of an hour or longer for TCP to give up. A node that is only slow to answer, however long `silence`
+    /// allows for that, keeps its connection.
+    pub fn noticing_death(self, silence: Duration) -> Self {
+        match self {
+            Self::Ssh(mut words) if words.first().is_some_and(|w| base_name(w) == "ssh") => {
+                let questions = silence
+                    .saturating_mul(4)
+                    .div_duration_f64(QUESTION_EVERY)
+                    .ceil()
+                    .clamp(6.0, 1e6);
+                words.extend(options(&[
+                    &format!("ServerAliveInterval={}", QUESTION_EVERY.as_secs()),
+                    &format!("ServerAliveCountMax={questions}"),
+                ]));
+                Self::Ssh(words)
+            }
+            other => other,
         }
     }
 
@@ -220,6 +248,23 @@ mod tests {
         );
         assert!(RemoteShell::parse(Some("  ")).is_err());
         assert!(RemoteShell::parse(Some("ssh 'x")).is_err());
+    }
+
+    #[test]
+    fn ssh_ends_a_dead_connection_long_after_silence() {
+        let asks = |rsh: &str, silence: u64| {
+            let shell = RemoteShell::parse(Some(rsh)).unwrap();
+            let command =
+                shell.noticing_death(Duration::from_secs(silence)).command("n1", &strings(&["c"]));
+            let value = |name: &str| -> Option<u64> {
+                command.iter().find_map(|w| w.strip_prefix(name)).map(|v| v.parse().unwrap())
+            };
+            Some(value("ServerAliveInterval=")? * value("ServerAliveCountMax=")?)
+        };
+        assert_eq!(asks("ssh", 4), Some(180));
+        assert_eq!(asks("/usr/bin/ssh -F f", 600), Some(2400));
+        assert_eq!(asks("blaunch", 4), None);
+        assert_eq!(asks("./mine", 4), None);
     }
 
     #[test]

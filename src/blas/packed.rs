@@ -175,8 +175,8 @@ fn pieces(
     })
 }
 
-/// Copies a piece of a row. Most are as wide as a panel; of a length that is known a copy takes a few instructions, of any other
-/// a call.
+/// Copies a piece of a row. Most are as wide as a panel; of a length that is known a copy takes a few instructions, of any
+/// other a call.
 ///
 /// # Safety
 /// Both have so many elements and do not overlap.
@@ -373,8 +373,9 @@ pub unsafe fn multiply_in_panel(
     ld: usize,
     scratch: &mut Vec<f64>,
 ) {
-    // Read many times A is laid out anew where the second-level cache does not hold it: in a panel each column is in another place,
-    // and with many columns no processor sees what will be read next. Where the cache holds it that takes more than it gives.
+    // Read many times A is laid out anew where the second-level cache does not hold it: in a panel each column is in another
+    // place, and with many columns no processor sees what will be read next. Where the cache holds it that takes more than it
+    // gives.
     let lays = k.min(cols) >= LAID_FROM && rows * k * size_of::<f64>() > cache::second_level();
     // SAFETY: passed on from the caller.
     unsafe { multiply_in_slabs(kernel, lays, (rows, cols, k), a, (b, rs, cs), c, ld, scratch) }

@@ -125,8 +125,8 @@ pub struct Slabs {
     pub stride: usize,
 }
 
-/// `((rows, cols, k), a, b, c, ld)`: C(rows x cols) -= A(rows x k) B(k x cols), C column-major with leading dimension `ld`, B(p, j)
-/// at `b + p * cols + j`; at most `panel_cols` columns.
+/// `((rows, cols, k), a, b, c, ld)`: C(rows x cols) -= A(rows x k) B(k x cols), C column-major with leading dimension `ld`,
+/// B(p, j) at `b + p * cols + j`; at most `panel_cols` columns.
 pub type InPanel = unsafe fn((usize, usize, usize), Slabs, *const f64, *mut f64, usize);
 
 impl PartialEq for Kernel {

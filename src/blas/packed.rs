@@ -73,22 +73,33 @@ pub unsafe fn pack_lower(
     out: *mut f64,
 ) {
     // SAFETY: passed on from the caller.
+    unsafe { pack(kernel.scalar, rows, k, (l, ldl), out) }
+}
+
+/// Packs a column-major `rows x k` in panels of `unit` rows, as [`pack_lower`] does and as [`Slabs`] may lie.
+///
+/// # Safety
+/// As for [`pack_lower`]; `out` has as many doubles as there are in whole panels.
+unsafe fn pack(unit: usize, rows: usize, k: usize, (l, ldl): (*const f64, usize), out: *mut f64) {
+    // SAFETY: passed on from the caller.
     unsafe {
         // Copies of a length that is known take a few instructions, of any other a call.
-        match kernel.scalar {
+        match unit {
             4 => pack_by::<4>(rows, k, (l, ldl), out),
             6 => pack_by::<6>(rows, k, (l, ldl), out),
             8 => pack_by::<8>(rows, k, (l, ldl), out),
+            12 => pack_by::<12>(rows, k, (l, ldl), out),
             14 => pack_by::<14>(rows, k, (l, ldl), out),
+            24 => pack_by::<24>(rows, k, (l, ldl), out),
             other => unreachable!("a tile has {other} rows"),
         }
     }
 }
 
-/// [`pack_lower`] in panels of `UNIT` rows.
+/// [`pack`] in panels of `UNIT` rows.
 ///
 /// # Safety
-/// As for [`pack_lower`].
+/// As for [`pack`].
 unsafe fn pack_by<const UNIT: usize>(
     rows: usize,
     k: usize,
@@ -161,39 +172,14 @@ fn pieces(
     len: usize,
 ) -> impl Iterator<Item = (usize, usize, usize)> {
     let (unit, panel_len) = (kernel.vector, upper_panel_len(kernel, k));
-    // Only the first may begin within a panel.
-    let mut within = from % unit;
-    let mut panel = from / unit * panel_len + p * unit;
     let mut done = 0;
     std::iter::from_fn(move || {
-        let run = (unit - within).min(len - done);
-        let piece = (panel + within, done, run);
-        panel += panel_len;
-        within = 0;
+        let at = (from + done) % unit;
+        let run = (unit - at).min(len - done);
+        let piece = ((from + done) / unit * panel_len + p * unit + at, done, run);
         done += run;
         (run > 0).then_some(piece)
     })
-}
-
-/// Copies a piece of a row. Most are as wide as a panel; of a length that is known a copy takes a few instructions, of any
-/// other a call.
-///
-/// # Safety
-/// Both have so many elements and do not overlap.
-#[inline(always)]
-unsafe fn copy_piece(from: *const f64, to: *mut f64, len: usize) {
-    // SAFETY: passed on from the caller.
-    unsafe {
-        match len {
-            4 => std::ptr::copy_nonoverlapping(from, to, 4),
-            8 => std::ptr::copy_nonoverlapping(from, to, 8),
-            12 => std::ptr::copy_nonoverlapping(from, to, 12),
-            16 => std::ptr::copy_nonoverlapping(from, to, 16),
-            24 => std::ptr::copy_nonoverlapping(from, to, 24),
-            32 => std::ptr::copy_nonoverlapping(from, to, 32),
-            _ => std::ptr::copy_nonoverlapping(from, to, len),
-        }
-    }
 }
 
 /// Copies part of a row into row `p` of an upper block: columns `from..from + len`, from `src` on.
@@ -211,7 +197,7 @@ pub unsafe fn put_row(
 ) {
     for (at, done, run) in pieces(kernel, k, p, from, len) {
         // SAFETY: within the panel and the source.
-        unsafe { copy_piece(src.add(done), u.add(at), run) }
+        unsafe { std::ptr::copy_nonoverlapping(src.add(done), u.add(at), run) }
     }
 }
 
@@ -230,7 +216,7 @@ pub unsafe fn get_row(
 ) {
     for (at, done, run) in pieces(kernel, k, p, from, len) {
         // SAFETY: within the panel and the target.
-        unsafe { copy_piece(u.add(at), dst.add(done), run) }
+        unsafe { std::ptr::copy_nonoverlapping(u.add(at), dst.add(done), run) }
     }
 }
 
@@ -429,7 +415,7 @@ unsafe fn multiply_in_slabs(
         let slabs = unsafe {
             let at = a.add(from);
             if lays {
-                pack_slabs(kernel, len, k, (at, ld), laid.as_mut_ptr());
+                pack(kernel.panel_rows, len, k, (at, ld), laid.as_mut_ptr());
                 let (slab, stride) = (kernel.panel_rows * k, kernel.panel_rows);
                 Slabs { at: laid.as_ptr(), slab, stride }
             } else {
@@ -451,29 +437,6 @@ unsafe fn multiply_in_slabs(
             }
         }
         from += len;
-    }
-}
-
-/// Packs A(rows x k), column-major at `a`, as [`Slabs`] that lie one after the other.
-///
-/// # Safety
-/// `a` spans `k` columns of `lda`, `out` has as many doubles as there are in whole slabs, and they do not overlap.
-unsafe fn pack_slabs(
-    kernel: &Kernel,
-    rows: usize,
-    k: usize,
-    (a, lda): (*const f64, usize),
-    out: *mut f64,
-) {
-    // SAFETY: passed on from the caller.
-    unsafe {
-        match kernel.panel_rows {
-            4 => pack_by::<4>(rows, k, (a, lda), out),
-            8 => pack_by::<8>(rows, k, (a, lda), out),
-            12 => pack_by::<12>(rows, k, (a, lda), out),
-            24 => pack_by::<24>(rows, k, (a, lda), out),
-            other => unreachable!("a tile within a panel has {other} rows"),
-        }
     }
 }
 

@@ -120,7 +120,7 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let own = own_program()?.to_string_lossy().into_owned();
     let planned = if flags.bench.is_empty() { None } else { Some(run::plan(&flags.bench)?) };
     let asked = planned.as_ref().map(|plan| run::asked(&plan.loaded)).unwrap_or_default();
-    let Some(mut nodes) = flags.nodes.nodes()? else {
+    let Some(mut nodes) = flags.nodes.nodes(Duration::ZERO)? else {
         return this_node(flags, planned.as_ref(), &own, &expected);
     };
     // As the run would do it.

@@ -215,8 +215,9 @@ pub struct Nodes {
 }
 
 impl NodeFlags {
-    /// Reads the lists; None where neither a file nor a batch system names a node.
-    pub fn nodes(&self) -> Result<Option<Nodes>, Refusal> {
+    /// Reads the lists; None where neither a file nor a batch system names a node. `silence`: how long a node may be silent
+    /// and keep its connections.
+    pub fn nodes(&self, silence: Duration) -> Result<Option<Nodes>, Refusal> {
         let read = |path: &Path| {
             let origin = path.display().to_string();
             let text = std::fs::read_to_string(path)
@@ -261,6 +262,7 @@ impl NodeFlags {
             (text, _) => RemoteShell::parse(text.as_deref())
                 .map_err(|e| Refusal(Exit::Usage, format!("--rsh: {e}")))?,
         };
+        let shell = shell.noticing_death(silence);
         Ok(Some(Nodes { hosts, spares, shell, allocation }))
     }
 }
@@ -418,7 +420,7 @@ pub(super) fn usable(tool: &Tool, state: &Path) -> Result<(), Refusal> {
 }
 
 fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
-    let mut nodes = match flags.nodes.nodes()? {
+    let mut nodes = match flags.nodes.nodes(flags.silence)? {
         Some(nodes) => nodes,
         None => {
             return refuse(
@@ -559,7 +561,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         spares: nodes.spares,
         ranks,
         tool,
-        shell: nodes.shell.noticing_death(flags.silence),
+        shell: nodes.shell,
         extra,
         command,
         env,

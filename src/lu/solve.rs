@@ -55,10 +55,10 @@ pub fn back_substitute(
         }
     }
     let mut share = vec![0.0; share_len(shape)];
-    // Whether this rank has sent what the next block's diagonal needs of it.
-    let mut sent = false;
-    for k in (0..params.blocks()).rev() {
-        if k == params.blocks() / 2 {
+    let blocks = params.blocks();
+    let is_ours = |k: usize| k < blocks && shape.col_map.owner(k * params.nb) == shape.col;
+    for k in (0..blocks).rev() {
+        if k == blocks / 2 {
             hit(Point::SolveHalf, context.place);
         }
         let first = k * params.nb;
@@ -75,7 +75,7 @@ pub fn back_substitute(
                         *y += s;
                     }
                 }
-            } else if !std::mem::take(&mut sent) {
+            } else if !is_ours(k + 1) {
                 context.row.send(&rest[mine], col_owner, TAG);
             }
         }
@@ -90,11 +90,10 @@ pub fn back_substitute(
         };
         if shape.row == row_owner {
             for i in (0..width).rev() {
-                let row = row(local_row + i);
-                if i >= AHEAD {
-                    let far = row.as_ptr().wrapping_sub(AHEAD * shape.ld);
-                    ask_for(far.wrapping_add(i - AHEAD), width - (i - AHEAD));
+                if let Some(soon) = i.checked_sub(AHEAD) {
+                    ask_for(row(local_row + soon)[soon..].as_ptr(), width - soon);
                 }
+                let row = row(local_row + i);
                 let known = &x[local_col + i + 1..local_col + width];
                 let y = rest[local_row + i] - vector::dot(&row[i + 1..], known);
                 x[local_col + i] = y / row[i];
@@ -115,12 +114,10 @@ pub fn back_substitute(
         };
         let (later, soon) = rest[..above].split_at_mut(next);
         take(soon, next..above);
-        if k > 0 && shape.row == shape.row_map.owner(first - params.nb) {
-            let col = shape.col_map.owner(first - params.nb);
-            if col != shape.col {
-                context.row.send(soon, col, TAG);
-                sent = true;
-            }
+        // With this share the next block's rows have all of this process column's: its diagonal gets them at once. The other
+        // columns send theirs when the block's turn comes.
+        if k > 0 && !is_ours(k - 1) && shape.row == shape.row_map.owner(first - params.nb) {
+            context.row.send(soon, shape.col_map.owner(first - params.nb), TAG);
         }
         let parts: Vec<Mutex<&mut [f64]>> = later.chunks_mut(ROWS).map(Mutex::new).collect();
         pool.run(parts.len(), |task| {

@@ -124,7 +124,7 @@ pub fn rank(extent: &Extent) -> ExitCode {
 
 fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
     let began = Instant::now();
-    let Some(nodes) = flags.nodes.nodes()? else {
+    let Some(nodes) = flags.nodes.nodes(Duration::ZERO)? else {
         let why = "on which nodes? Give --hosts FILE, or run inside a Slurm, PBS or LSF allocation";
         return Err(Refusal(Exit::Usage, why.into()));
     };

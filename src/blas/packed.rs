@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use super::cache::{self, ask_for};
+use super::cache::{self, ask_for, copy_by_rows};
 use super::kernels::{self, Kernel, Slabs, Soon};
 use super::vector;
 
@@ -134,7 +134,7 @@ unsafe fn pack_by<const UNIT: usize>(
 }
 
 /// Packs the unit lower triangle L1(k x k), whose element (i, p) is at `l + i * rs + p * cs`, as a
-/// lower block whose upper triangle and diagonal are not used.
+/// lower block: of each of its panels the columns up to the diagonal, from which on there is zero.
 ///
 /// # Safety
 /// As for [`pack_lower`].
@@ -150,13 +150,17 @@ pub unsafe fn pack_triangle(
     unsafe {
         for first in (0..k).step_by(unit) {
             let rows = unit.min(k - first);
-            for p in 0..k {
-                let (from, to) = (l.add(first * rs + p * cs), out.add(first * k + p * unit));
-                // Rows after p are below the diagonal.
-                for row in 0..unit {
-                    let below = row < rows && first + row > p;
-                    *to.add(row) = if below { *from.add(row * rs) } else { 0.0 };
-                }
+            let (from, to) = (l.add(first * rs), out.add(first * k));
+            // Up to the panel's last row there is something below the diagonal; what lies to the right nobody reads.
+            let columns = first + rows;
+            if rs == 1 {
+                pack(unit, rows, columns, (from, cs), to);
+            } else {
+                to.write_bytes(0, columns * unit);
+                copy_by_rows(from, (cs, rs), (columns, rows), to, unit);
+            }
+            for (row, p) in (first..columns).enumerate() {
+                to.add(p * unit).write_bytes(0, row + 1);
             }
         }
     }
@@ -592,25 +596,32 @@ mod tests {
                     let l: Vec<f64> = numbers(5, k * k).iter().map(|v| v / 256.0).collect();
                     let b = numbers(6, k * cols);
                     let want = solved(k, cols, &l, &b);
-                    let mut upper = vec![f64::NAN; upper_len(kernel, k, cols)];
-                    let mut l1 = vec![f64::NAN; lower_len(kernel, k, k)];
-                    let mut row = vec![0.0; cols];
-                    // SAFETY: buffers of the documented sizes.
-                    unsafe {
-                        pack_triangle(kernel, k, l.as_ptr(), (k, 1), l1.as_mut_ptr());
-                        let u = upper.as_mut_ptr();
-                        clear_edges(kernel, u, k, cols);
+                    for (rs, cs) in [(k, 1), (1, k)] {
+                        // Nothing depends on what is not below the diagonal.
+                        let mut raw = vec![f64::NAN; k * k];
                         for i in 0..k {
-                            put_row(kernel, u, k, i, 0, cols, b[i * cols..].as_ptr());
+                            (0..i).for_each(|p| raw[i * rs + p * cs] = l[i * k + p]);
                         }
-                        let panels = 0..cols.div_ceil(kernel.vector);
-                        solve_upper(kernel, k, l1.as_ptr(), u, panels);
-                        for i in 0..k {
-                            get_row(kernel, u, k, i, 0, cols, row.as_mut_ptr());
-                            for j in 0..cols {
-                                let name = kernel.name;
-                                let what = format_args!("{name}, order {k}, at {i},{j}");
-                                alike(row[j], want[i * cols + j], what);
+                        let mut upper = vec![f64::NAN; upper_len(kernel, k, cols)];
+                        let mut l1 = vec![f64::NAN; lower_len(kernel, k, k)];
+                        let mut row = vec![0.0; cols];
+                        // SAFETY: buffers of the documented sizes.
+                        unsafe {
+                            pack_triangle(kernel, k, raw.as_ptr(), (rs, cs), l1.as_mut_ptr());
+                            let u = upper.as_mut_ptr();
+                            clear_edges(kernel, u, k, cols);
+                            for i in 0..k {
+                                put_row(kernel, u, k, i, 0, cols, b[i * cols..].as_ptr());
+                            }
+                            let panels = 0..cols.div_ceil(kernel.vector);
+                            solve_upper(kernel, k, l1.as_ptr(), u, panels);
+                            for i in 0..k {
+                                get_row(kernel, u, k, i, 0, cols, row.as_mut_ptr());
+                                for j in 0..cols {
+                                    let name = kernel.name;
+                                    let what = format_args!("{name}, order {k}, at {i},{j}");
+                                    alike(row[j], want[i * cols + j], what);
+                                }
                             }
                         }
                     }

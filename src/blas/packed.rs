@@ -134,7 +134,8 @@ unsafe fn pack_by<const UNIT: usize>(
 }
 
 /// Packs the unit lower triangle L1(k x k), whose element (i, p) is at `l + i * rs + p * cs`, as a
-/// lower block: of each of its panels the columns up to the diagonal, from which on there is zero.
+/// lower block. Of a panel that ends with row i of L1 the columns up to i are written, since nobody reads the
+/// others, nor what is on or above the diagonal.
 ///
 /// # Safety
 /// As for [`pack_lower`].
@@ -151,16 +152,14 @@ pub unsafe fn pack_triangle(
         for first in (0..k).step_by(unit) {
             let rows = unit.min(k - first);
             let (from, to) = (l.add(first * rs), out.add(first * k));
-            // Up to the panel's last row there is something below the diagonal; what lies to the right nobody reads.
             let columns = first + rows;
             if rs == 1 {
                 pack(unit, rows, columns, (from, cs), to);
             } else {
-                to.write_bytes(0, columns * unit);
+                if rows < unit {
+                    to.write_bytes(0, columns * unit);
+                }
                 copy_by_rows(from, (cs, rs), (columns, rows), to, unit);
-            }
-            for (row, p) in (first..columns).enumerate() {
-                to.add(p * unit).write_bytes(0, row + 1);
             }
         }
     }
@@ -592,36 +591,36 @@ mod tests {
     fn solves_triangles_of_every_order() {
         for kernel in kernels::runnable() {
             for k in 1..40usize {
-                for cols in [1usize, 24, 30] {
+                let forms = [(k, 1), (1, k)];
+                for (cols, (rs, cs)) in [1usize, 24, 30].iter().flat_map(|&c| forms.map(|f| (c, f)))
+                {
                     let l: Vec<f64> = numbers(5, k * k).iter().map(|v| v / 256.0).collect();
                     let b = numbers(6, k * cols);
                     let want = solved(k, cols, &l, &b);
-                    for (rs, cs) in [(k, 1), (1, k)] {
-                        // Nothing depends on what is not below the diagonal.
-                        let mut raw = vec![f64::NAN; k * k];
+                    // Nothing depends on what is not below the diagonal.
+                    let mut raw = vec![f64::NAN; k * k];
+                    for i in 0..k {
+                        (0..i).for_each(|p| raw[i * rs + p * cs] = l[i * k + p]);
+                    }
+                    let mut upper = vec![f64::NAN; upper_len(kernel, k, cols)];
+                    let mut l1 = vec![f64::NAN; lower_len(kernel, k, k)];
+                    let mut row = vec![0.0; cols];
+                    // SAFETY: buffers of the documented sizes.
+                    unsafe {
+                        pack_triangle(kernel, k, raw.as_ptr(), (rs, cs), l1.as_mut_ptr());
+                        let u = upper.as_mut_ptr();
+                        clear_edges(kernel, u, k, cols);
                         for i in 0..k {
-                            (0..i).for_each(|p| raw[i * rs + p * cs] = l[i * k + p]);
+                            put_row(kernel, u, k, i, 0, cols, b[i * cols..].as_ptr());
                         }
-                        let mut upper = vec![f64::NAN; upper_len(kernel, k, cols)];
-                        let mut l1 = vec![f64::NAN; lower_len(kernel, k, k)];
-                        let mut row = vec![0.0; cols];
-                        // SAFETY: buffers of the documented sizes.
-                        unsafe {
-                            pack_triangle(kernel, k, raw.as_ptr(), (rs, cs), l1.as_mut_ptr());
-                            let u = upper.as_mut_ptr();
-                            clear_edges(kernel, u, k, cols);
-                            for i in 0..k {
-                                put_row(kernel, u, k, i, 0, cols, b[i * cols..].as_ptr());
-                            }
-                            let panels = 0..cols.div_ceil(kernel.vector);
-                            solve_upper(kernel, k, l1.as_ptr(), u, panels);
-                            for i in 0..k {
-                                get_row(kernel, u, k, i, 0, cols, row.as_mut_ptr());
-                                for j in 0..cols {
-                                    let name = kernel.name;
-                                    let what = format_args!("{name}, order {k}, at {i},{j}");
-                                    alike(row[j], want[i * cols + j], what);
-                                }
+                        let panels = 0..cols.div_ceil(kernel.vector);
+                        solve_upper(kernel, k, l1.as_ptr(), u, panels);
+                        for i in 0..k {
+                            get_row(kernel, u, k, i, 0, cols, row.as_mut_ptr());
+                            for j in 0..cols {
+                                let name = kernel.name;
+                                let what = format_args!("{name}, order {k}, at {i},{j}");
+                                alike(row[j], want[i * cols + j], what);
                             }
                         }
                     }

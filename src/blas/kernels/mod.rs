@@ -113,7 +113,8 @@ pub type Tile = unsafe fn(usize, *const f64, *const f64, *mut f64, usize, Soon);
 pub type Narrow = unsafe fn(usize, usize, *const f64, *const f64, *mut f64, usize);
 
 /// `(n, l, u)`: solves the unit lower triangle of order `n`, at most `scalar`, for `vector`
-/// columns. L(r, p) is at `l + p * scalar + r`, U(r, v) at `u + r * vector + v`.
+/// columns. L(r, p) is at `l + p * scalar + r`, U(r, v) at `u + r * vector + v`. What of L is
+/// not below the diagonal is not read.
 pub type Triangle = unsafe fn(usize, *const f64, *mut f64);
 
 /// A as [`Kernel::in_panel`] reads it, cut into slabs of `panel_rows` rows: A(i, p) is at `at + i / panel_rows * slab + i %

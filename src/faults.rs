@@ -47,7 +47,7 @@ macro_rules! points {
             pub fn is_solvers(self) -> bool {
                 let place = |point| Point::ALL.iter().position(|p| *p == point);
                 let within = place(Point::PanelHalf)..=place(Point::RegainHalf);
-                within.contains(&place(self)) || self == Point::SolveHalf
+                within.contains(&place(self)) || matches!(self, Point::SolveHalf | Point::SolveSent)
             }
         }
     };
@@ -166,6 +166,8 @@ points! {
     SolveBegin = "solve-begin",
     /// Half of the back substitution is done.
     SolveHalf = "solve-half",
+    /// A block of this process column is solved and the next block's rows are on their way; those above are still to come.
+    SolveSent = "solve-sent",
     /// The solution is there, not yet checked.
     VerifyBegin = "verify-begin",
     /// The result is recorded, memory still there.

@@ -119,6 +119,7 @@ pub fn back_substitute(
         if k > 0 && !is_ours(k - 1) && shape.row == shape.row_map.owner(first - params.nb) {
             context.row.send(soon, shape.col_map.owner(first - params.nb), TAG);
         }
+        hit(Point::SolveSent, context.place);
         let parts: Vec<Mutex<&mut [f64]>> = later.chunks_mut(ROWS).map(Mutex::new).collect();
         pool.run(parts.len(), |task| {
             let rest = &mut *parts[task].lock().expect("a part has one task");

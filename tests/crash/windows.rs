@@ -154,7 +154,7 @@ fn w12_two_losses_in_one_group_are_refused() {
 #[test]
 fn w13_saves_go_on_to_the_end() {
     let late = |from: Option<usize>| from.is_some_and(|k| k >= BLOCKS - 2);
-    for place in ["iteration:1:31", "solve-begin:2:1", "verify-begin:0:1"] {
+    for place in ["iteration:1:31", "solve-begin:2:1", "solve-sent:2:5", "verify-begin:0:1"] {
         closed(pairs(), &format!("{place}:kill"), &[1], late);
     }
     // A result that is recorded is not computed again.

@@ -101,7 +101,10 @@ fn a_loss_at_any_step_is_gone_on_from() {
     let points: Vec<Point> = beside.into_iter().chain(steps.filter(alone)).chain(after).collect();
     for (turn, &point) in points.iter().enumerate() {
         let generates = matches!(point, Point::GenerateBegin | Point::GenerateEnd);
-        let of_columns = matches!(point, Point::PanelHalf | Point::PanelSent | Point::SolveHalf);
+        let of_columns = matches!(
+            point,
+            Point::PanelHalf | Point::PanelSent | Point::SolveHalf | Point::SolveSent
+        );
         for position in 0..2 * COLUMNS {
             let keeps = position % COLUMNS + 1 == COLUMNS;
             if (of_columns && keeps) || (!whole() && position != [0, 4, 2, 3, 1, 5][turn % 6]) {

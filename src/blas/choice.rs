@@ -146,6 +146,27 @@ pub fn recall(file: &Path, place: &Place, engines: &[Engine]) -> Option<Rates> {
 /// How often is looked whether somebody else has remembered something meanwhile.
 const LOOKS: usize = 20;
 
+/// What to do with rates of `place` that are written but not in place yet.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Put,
+    WriteAgain,
+    Leave,
+}
+
+impl Next {
+    /// The file was as `found` when they were written and is as `now`. Thousands of nodes that share it measure the same at the
+    /// same time: rates that one of them has put there meanwhile are as good, and the others need not wait for each other.
+    fn of<'a>(found: &'a Kept, now: &'a Kept, place: &Place) -> Self {
+        let rates = |kept: &'a Kept| kept.entries.iter().find(|(other, _)| other == place);
+        match rates(now) {
+            _ if now == found => Self::Put,
+            Some(there) if rates(found) != Some(there) => Self::Leave,
+            _ => Self::WriteAgain,
+        }
+    }
+}
+
 /// Remembers rates. The folder is a convenience: what goes wrong with it costs a measurement. Nodes may share it, and several
 /// remember at once: each writes a file of its own and puts it in place if nothing was changed meanwhile. That looks and puts in
 /// two steps, so in the worst case one's rates are measured again; locks of shared folders may keep a run waiting.
@@ -163,15 +184,17 @@ pub fn remember(file: &Path, place: &Place, rates: &Rates) {
         .parent()
         .map_or(Ok(()), std::fs::create_dir_all)
         .and_then(|()| std::fs::write(&aside, with(&found)));
+    let mut next = Next::WriteAgain;
     for _ in 0..LOOKS {
         let now = read(file);
-        if written.is_err() || now == found {
+        next = Next::of(&found, &now, place);
+        if written.is_err() || next != Next::WriteAgain {
             break;
         }
+        written = std::fs::write(&aside, with(&now));
         found = now;
-        written = std::fs::write(&aside, with(&found));
     }
-    if written.and_then(|()| std::fs::rename(&aside, file)).is_err() {
+    if next == Next::Leave || written.and_then(|()| std::fs::rename(&aside, file)).is_err() {
         // Nothing half-written stays behind; that it was not there is as good.
         let _ = std::fs::remove_file(&aside);
     }
@@ -262,6 +285,39 @@ mod tests {
         assert_eq!(recall(&file, &place, &[Engine::Blas]), None);
         remember(&file, &place, &rates);
         assert_eq!(recall(&file, &place, &[Engine::Blas]), Some(rates));
+    }
+
+    #[test]
+    fn rates_that_another_node_put_there_meanwhile_stay() {
+        let kept = |widths: &[usize], rate: u64| {
+            let entry = |&nb: &usize| (Place::here(nb, 1, 1), vec![("blas".to_owned(), rate)]);
+            Kept { version: VERSION, entries: widths.iter().map(entry).collect() }
+        };
+        let next = |found, now| Next::of(&found, &now, &Place::here(192, 1, 1));
+        assert_eq!(next(kept(&[], 0), kept(&[], 0)), Next::Put);
+        assert_eq!(next(kept(&[], 0), kept(&[192], 5)), Next::Leave);
+        assert_eq!(next(kept(&[], 0), kept(&[256], 5)), Next::WriteAgain, "of another NB");
+        // They were there before, say of fewer engines.
+        assert_eq!(next(kept(&[192], 5), kept(&[192], 5)), Next::Put);
+        assert_eq!(next(kept(&[192], 5), kept(&[256, 192], 5)), Next::WriteAgain);
+        assert_eq!(next(kept(&[192], 5), kept(&[192], 6)), Next::Leave);
+        assert_eq!(next(kept(&[192], 5), kept(&[], 0)), Next::WriteAgain, "somebody removed it");
+    }
+
+    /// Many nodes measure the same: one's rates are there afterwards, and nothing else.
+    #[test]
+    fn many_remember_the_same_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("engines.json");
+        let place = Place::here(192, 1, 1);
+        std::thread::scope(|scope| {
+            for who in 1..=32 {
+                let (file, place) = (&file, &place);
+                scope.spawn(move || remember(file, place, &vec![("blas".to_owned(), who)]));
+            }
+        });
+        assert!(recall(&file, &place, &[Engine::Blas]).is_some_and(|rates| rates.len() == 1));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     /// Nobody finds half a file or another's, and nothing is left behind. What several remember at once is nearly always there

@@ -105,14 +105,21 @@ pub fn decide(
                 vec![i64::MAX as u64; competing.len()]
             };
             node.all_reduce(&mut rates, Reduce::Min);
-            if node.rank() == 0
-                && let Some(file) = &file
-            {
-                let names = competing.iter().map(|engine| engine.name().to_owned());
-                choice::remember(file, place, &names.zip(rates.clone()).collect());
+            let names = competing.iter().map(|engine| engine.name().to_owned());
+            let of_node: choice::Rates = names.zip(rates.clone()).collect();
+            let keeps = file.as_ref().filter(|_| node.rank() == 0);
+            // The first node remembers before the others look whether somebody has, with whom they share a home: thousands
+            // of nodes would else write the same file.
+            if let Some(file) = keeps.filter(|_| comm.rank() == 0) {
+                choice::remember(file, place, &of_node);
             }
             comm.all_reduce(&mut rates, Reduce::Min);
             slowest.copy_from_slice(&rates);
+            if let Some(file) = keeps.filter(|_| comm.rank() != 0)
+                && choice::recall(file, place, competing).is_none()
+            {
+                choice::remember(file, place, &of_node);
+            }
         }
         let winner = choice::choose(&[slowest.to_vec()]).unwrap_or(0);
         let rate = |i: usize| format!("{} {:.1}", competing[i].name(), slowest[i] as f64 / 1000.0);

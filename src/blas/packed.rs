@@ -165,24 +165,51 @@ pub unsafe fn pack_triangle(
     }
 }
 
-/// The pieces of columns `from..from + len` of row `p` of an upper block, each within a panel:
-/// where it lies in the block, where in the row, and its length.
-fn pieces(
+/// Has `copy` move columns `from..from + len` of row `p` of an upper block in pieces, each within a panel: where it lies in the
+/// block, where in the row, and its length.
+fn by_pieces(
     kernel: &Kernel,
     k: usize,
     p: usize,
-    from: usize,
-    len: usize,
-) -> impl Iterator<Item = (usize, usize, usize)> {
-    let (unit, panel_len) = (kernel.vector, upper_panel_len(kernel, k));
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        let at = (from + done) % unit;
-        let run = (unit - at).min(len - done);
-        let piece = ((from + done) / unit * panel_len + p * unit + at, done, run);
-        done += run;
-        (run > 0).then_some(piece)
-    })
+    (from, len): (usize, usize),
+    copy: impl FnMut(usize, usize, usize),
+) {
+    let panel_len = upper_panel_len(kernel, k);
+    // As in `pack`.
+    match kernel.vector {
+        4 => by_pieces_of::<4>(panel_len, p, (from, len), copy),
+        8 => by_pieces_of::<8>(panel_len, p, (from, len), copy),
+        12 => by_pieces_of::<12>(panel_len, p, (from, len), copy),
+        16 => by_pieces_of::<16>(panel_len, p, (from, len), copy),
+        24 => by_pieces_of::<24>(panel_len, p, (from, len), copy),
+        32 => by_pieces_of::<32>(panel_len, p, (from, len), copy),
+        other => unreachable!("a tile has {other} columns"),
+    }
+}
+
+/// [`by_pieces`] with panels of `UNIT` columns.
+#[inline(always)]
+fn by_pieces_of<const UNIT: usize>(
+    panel_len: usize,
+    p: usize,
+    (from, len): (usize, usize),
+    mut copy: impl FnMut(usize, usize, usize),
+) {
+    let (mut at, mut done) = (from / UNIT * panel_len + p * UNIT, 0);
+    let within = from % UNIT;
+    if within > 0 {
+        done = (UNIT - within).min(len);
+        copy(at + within, 0, done);
+        at += panel_len;
+    }
+    while done + UNIT <= len {
+        copy(at, done, UNIT);
+        done += UNIT;
+        at += panel_len;
+    }
+    if done < len {
+        copy(at, done, len - done);
+    }
 }
 
 /// Copies part of a row into row `p` of an upper block: columns `from..from + len`, from `src` on.
@@ -198,10 +225,10 @@ pub unsafe fn put_row(
     len: usize,
     src: *const f64,
 ) {
-    for (at, done, run) in pieces(kernel, k, p, from, len) {
-        // SAFETY: within the panel and the source.
-        unsafe { std::ptr::copy_nonoverlapping(src.add(done), u.add(at), run) }
-    }
+    // SAFETY: within the panel and the source.
+    by_pieces(kernel, k, p, (from, len), |at, done, run| unsafe {
+        std::ptr::copy_nonoverlapping(src.add(done), u.add(at), run)
+    });
 }
 
 /// The reverse of [`put_row`].
@@ -217,10 +244,10 @@ pub unsafe fn get_row(
     len: usize,
     dst: *mut f64,
 ) {
-    for (at, done, run) in pieces(kernel, k, p, from, len) {
-        // SAFETY: within the panel and the target.
-        unsafe { std::ptr::copy_nonoverlapping(u.add(at), dst.add(done), run) }
-    }
+    // SAFETY: within the panel and the target.
+    by_pieces(kernel, k, p, (from, len), |at, done, run| unsafe {
+        std::ptr::copy_nonoverlapping(u.add(at), dst.add(done), run)
+    });
 }
 
 /// Zeroes what an upper block has beyond its `k x cols`, so that the kernel may read it.
@@ -572,6 +599,35 @@ mod tests {
             }
         }
         assert_eq!(out[rows * ldc..], c[rows * ldc..], "nothing beyond is touched");
+    }
+
+    /// By what the head of this file says of an upper block: any part of a row comes to its place, and nothing else is touched.
+    #[test]
+    fn any_part_of_a_row_is_put_in_place_and_found_again() {
+        for kernel in kernels::all() {
+            let (k, p, cols) = (3, 1, 2 * kernel.vector + 5);
+            for (from, to) in (0..=cols).flat_map(|to| (0..=to).map(move |from| (from, to))) {
+                let row = numbers(4, to - from);
+                let mut upper = vec![f64::NAN; upper_len(kernel, k, cols)];
+                let mut back = vec![f64::NAN; to - from];
+                // SAFETY: buffers of the documented sizes.
+                unsafe {
+                    let u = upper.as_mut_ptr();
+                    put_row(kernel, u, k, p, from, to - from, row.as_ptr());
+                    get_row(kernel, u, k, p, from, to - from, back.as_mut_ptr());
+                }
+                assert_eq!(back, row, "{} {from}..{to}", kernel.name);
+                for (at, x) in upper.iter().enumerate() {
+                    let (panel, at) =
+                        (at / upper_panel_len(kernel, k), at % upper_panel_len(kernel, k));
+                    let (i, j) = (at / kernel.vector, panel * kernel.vector + at % kernel.vector);
+                    match i == p && (from..to).contains(&j) {
+                        true => assert_eq!(*x, row[j - from], "{} {from}..{to}", kernel.name),
+                        false => assert!(x.is_nan(), "{} {from}..{to} at {i},{j}", kernel.name),
+                    }
+                }
+            }
+        }
     }
 
     /// L^-1 B by the same chains.

@@ -44,7 +44,7 @@ pub struct Strips {
 
 impl Strips {
     pub fn new(cols: usize, unit: usize, threads: usize) -> Self {
-        const WIDEST: usize = 240;
+        const WIDEST: usize = 120;
         let units = cols.div_ceil(unit);
         let widest = (WIDEST / unit).max(1);
         let width = if threads == 1 { widest } else { (units / (4 * threads)).clamp(1, widest) };

@@ -12,7 +12,7 @@ use super::context::Context;
 use super::cuts::{Strips, chunk_cols, offset, share_of};
 use super::exchange::{self, Holdings, Round};
 use super::pivots::RowMoves;
-use crate::blas::{TriangleBlock, UpperBlock};
+use crate::blas::{TriangleBlock, UpperBlock, ask_for};
 use crate::comm::Pending;
 use crate::faults::{Point, hit};
 use crate::matrix::Shape;
@@ -554,10 +554,19 @@ pub unsafe fn within(shape: &Shape, request: &Request, strip: Range<usize>) {
         let at = |row: usize| {
             a.get().add(shape.row_map.local(row) * shape.ld + cols.start + strip.start)
         };
+        // A row's part of a strip is too short for the processor to see where the next one begins.
+        let ask = |row: usize| ask_for(at(row), strip.len());
         for (i, &source) in moves.sources.iter().enumerate() {
+            if let Some(&next) = moves.sources.get(i + 1) {
+                ask(next);
+            }
             upper.put_row(i, strip.start, strip.len(), at(source));
         }
-        for &(from, to) in &moves.displaced {
+        for (i, &(from, to)) in moves.displaced.iter().enumerate() {
+            if let Some(&(next, its)) = moves.displaced.get(i + 1) {
+                ask(next);
+                ask(its);
+            }
             std::ptr::copy_nonoverlapping(at(from), at(to), strip.len());
         }
     }

@@ -277,3 +277,42 @@ fn a_burn_in_names_the_node_that_computes_wrong_and_runs_hpl() {
     assert_eq!(wrong.len(), 1, "{document}");
     assert_eq!(wrong[0]["nodes"], serde_json::json!(["n2"]));
 }
+
+/// Amid the measurements, and amid a run of HPL: nothing of it is left on any node.
+#[test]
+#[ignore = "needs root"]
+fn a_burn_in_that_is_interrupted_leaves_nothing_behind() {
+    let lab = Lab::up("interrupted", 0, "200m");
+    let there = |node: &str| {
+        let look = "pgrep -x skt-hpl; ls /dev/shm | grep skt-hpl; true";
+        lab.vcluster(&["ssh", node, look]).lines().count()
+    };
+    let nodes = ["n1", "n2", "n3", "n4"];
+    // Of HPL much more than is waited for.
+    let bench = "-n 9000 --nb 64 -p 2 -q 2 --threads 1 --no-preflight";
+    for (state, time, signal) in [("amid-pass", "600s", "INT"), ("amid-run", "1s", "TERM")] {
+        let mut command = lab.command("burnin", false);
+        command.args(["--state", state, "--time", time, "--slot", "1ms", "--threads", "1"]);
+        command.args(bench.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let burnin = command.spawn().unwrap();
+        let launched = || {
+            let hpl = lab.events(&format!("{state}/hpl-1"));
+            state == "amid-pass" || hpl.iter().any(|event| event["event"] == "computing")
+        };
+        let until = Instant::now() + Duration::from_secs(90);
+        while !(launched() && nodes.iter().all(|node| there(node) > 0)) {
+            assert!(Instant::now() < until, "{state}: nothing runs");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let asked = Instant::now();
+        let process = burnin.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &process]).status().unwrap().success());
+        let out = burnin.wait_with_output().unwrap();
+        let text = errors(&out);
+        assert_eq!(out.status.code(), Some(6), "{state}: {text}");
+        assert!(text.contains("interrupted by a signal"), "{state}: {text}");
+        assert!(asked.elapsed() < Duration::from_secs(60), "{state}: {:?}", asked.elapsed());
+        let left: Vec<_> = nodes.iter().map(|node| (node, there(node))).collect();
+        assert!(left.iter().all(|(_, count)| *count == 0), "{state}: {left:?} {text}");
+    }
+}

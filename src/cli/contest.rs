@@ -108,8 +108,8 @@ pub fn decide(
             let names = competing.iter().map(|engine| engine.name().to_owned());
             let of_node: choice::Rates = names.zip(rates.clone()).collect();
             let keeps = file.as_ref().filter(|_| node.rank() == 0);
-            // The first node remembers before the others look whether somebody has, with whom they share a home: thousands
-            // of nodes would else write the same file.
+            // Nodes may share a home, and thousands of them would write the same file at once: so the first one remembers before
+            // the others look whether it is there.
             if let Some(file) = keeps.filter(|_| comm.rank() == 0) {
                 choice::remember(file, place, &of_node);
             }

@@ -288,8 +288,8 @@ fn a_burn_in_that_is_interrupted_leaves_nothing_behind() {
         lab.vcluster(&["ssh", node, look]).lines().count()
     };
     let nodes = ["n1", "n2", "n3", "n4"];
-    // Of HPL much more than is waited for.
-    let bench = "-n 9000 --nb 64 -p 2 -q 2 --threads 1 --no-preflight";
+    // HPL takes much longer than is waited for.
+    let bench = "-n 20000 --nb 128 -p 2 -q 2 --threads 1 --no-preflight";
     for (state, time, signal) in [("amid-pass", "600s", "INT"), ("amid-run", "1s", "TERM")] {
         let mut command = lab.command("burnin", false);
         command.args(["--state", state, "--time", time, "--slot", "1ms", "--threads", "1"]);

@@ -109,17 +109,21 @@ pub struct Halves {
     pub early: u64,
     /// Exchanges beside a multiplication that were through when it was.
     pub hidden: u64,
+    /// Panels that a rank factored amid the first half's multiplication, since others of its process column were not there
+    /// before it.
+    #[serde(default)]
+    pub amid: u64,
 }
 
 impl Halves {
     /// All counts, to combine them over ranks.
-    pub fn to_array(self) -> [u64; 3] {
-        [self.iterations, self.early, self.hidden]
+    pub fn to_array(self) -> [u64; 4] {
+        [self.iterations, self.early, self.hidden, self.amid]
     }
 
     /// The reverse of [`Halves::to_array`].
-    pub fn from_array([iterations, early, hidden]: [u64; 3]) -> Self {
-        Self { iterations, early, hidden }
+    pub fn from_array([iterations, early, hidden, amid]: [u64; 4]) -> Self {
+        Self { iterations, early, hidden, amid }
     }
 }
 

@@ -2,18 +2,20 @@
 //!
 //! Which parts there are `halves` says, how many threads factor `crew`; what is multiplied is in `update`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::ahead::Lead;
 use super::clock::Part;
 use super::crew::mates;
 use super::halves;
-use super::iteration::{Run, start_broadcast};
+use super::iteration::Run;
 use super::observer::Observer;
 use super::swap::Step;
 use super::update::{Columns, from_rest, solve};
 use crate::faults::{Point, hit};
+use crate::threads::{Crew, Pool};
 
 /// How long the main thread waits for rows, at a time, for each of the others: they go on multiplying.
 const PATIENCE: Duration = Duration::from_micros(20);
@@ -30,7 +32,7 @@ pub(super) struct Early {
 
 impl<O: Observer> Run<'_, O> {
     /// Applies panel `k`, which is here, to all columns from block `factored` on. `lead`: the panel to be factored meanwhile.
-    pub(super) fn apply(&mut self, k: usize, lead: Option<usize>, factored: usize) {
+    pub(super) fn apply(&mut self, k: usize, lead: Option<Lead>, factored: usize) {
         let in_steps = self.steps.is_some();
         let shape = &self.context.shape;
         let first = (factored * self.context.params.nb).min(self.context.params.n);
@@ -126,37 +128,55 @@ impl<O: Observer> Run<'_, O> {
         &mut self,
         k: usize,
         columns: &Columns,
-        lead: Option<usize>,
+        lead: Option<Lead>,
         soon: Option<(usize, &Columns)>,
     ) {
         let (context, slot, quiet) = (self.context, self.slot(k), self.quiet());
         let slots = self.work.panels.len();
-        let work = &mut *self.work;
+        let (ready, awaited) = match lead {
+            Some(Lead { next, is_ready: true }) => (Some(next), None),
+            Some(Lead { next, is_ready: false }) => (None, Some(next)),
+            None => (None, None),
+        };
+        let (ahead, far) = self.work.ahead(context, self.a, self.clock, &mut self.flops);
+        let (ahead, awaited) = (RefCell::new(ahead), Cell::new(awaited));
+        // The other ranks of the process column are waited for, or have come, to factor with them.
+        let look_after_panel = |wait: bool| {
+            let Some(next) = awaited.get() else { return };
+            let mut ahead = ahead.borrow_mut();
+            if wait || ahead.others_are_here() {
+                // It is only left until now where no rank has threads beside this one.
+                ahead.catch_up(k, next, true, &mut Pool::new(1));
+                ahead.factor(next, quiet, &mut Crew::alone());
+                awaited.set(None);
+            }
+        };
+        look_after_panel(false);
+        let amid = awaited.get().is_some();
         // SAFETY: the whole local matrix, columns nobody else touches, and U's buffer.
         let rest = unsafe {
+            let ahead = &mut *ahead.borrow_mut();
             // A panel on its way is only passed on between tasks, too.
             let often = soon.is_some() || context.shape.grid.q > 1;
-            solve(context, &work.panels[slot], columns, often, self.pool, self.clock)
+            solve(context, &ahead.panels[slot], columns, often, self.pool, ahead.clock)
         };
+        look_after_panel(false);
         if let Some((_, columns)) = soon.filter(|(of, _)| *of == k) {
+            let ahead = &mut *ahead.borrow_mut();
             // All threads help to copy what is sent first.
-            let before = self.clock.enter(Part::Swap);
-            let request = columns.request(context, &work.panels[slot]);
+            let before = ahead.clock.enter(Part::Swap);
+            let request = columns.request(context, &ahead.panels[slot]);
             // SAFETY: as above; the multiplication does not touch these.
-            unsafe { work.far.begin(context, request, Some(self.pool)) };
+            unsafe { far.begin(context, request, Some(self.pool)) };
             self.early.begun = true;
-            self.clock.enter(before);
+            ahead.clock.enter(before);
         }
-        self.flops += rest.flops();
-        let before = self.clock.enter(Part::Multiply);
+        *ahead.borrow_mut().flops += rest.flops();
+        let before = ahead.borrow_mut().clock.enter(Part::Multiply);
         let threads = self.pool.threads();
         let q = context.shape.grid.q;
-        let mates = lead.map_or(0, |next| mates(threads, context.width(next), rest.columns(), q));
-        let a = self.a;
-        let clock = RefCell::new(&mut *self.clock);
-        let panels = RefCell::new(&mut work.panels);
-        let (factor, far) = (&mut work.factor, RefCell::new(&mut work.far));
-        let begun = RefCell::new(&mut self.early.begun);
+        let mates = ready.map_or(0, |next| mates(threads, context.width(next), rest.columns(), q));
+        let (far, begun) = (RefCell::new(far), RefCell::new(&mut self.early.begun));
         // Rows that may travel meanwhile do.
         let look_after_rows = || {
             let Some((of, columns)) = soon else { return };
@@ -164,9 +184,9 @@ impl<O: Observer> Run<'_, O> {
             if **begun && !far.under_way() {
                 return;
             }
-            let mut clock = clock.borrow_mut();
-            let before = clock.enter(Part::Swap);
-            let panel = &mut panels.borrow_mut()[of % slots];
+            let ahead = &mut *ahead.borrow_mut();
+            let before = ahead.clock.enter(Part::Swap);
+            let panel = &mut ahead.panels[of % slots];
             if !**begun && panel.is_here(of) {
                 panel.open(context);
                 // SAFETY: as above.
@@ -185,21 +205,15 @@ impl<O: Observer> Run<'_, O> {
                     Step::Nothing => {}
                 }
             }
-            clock.enter(before);
+            ahead.clock.enter(before);
         };
         self.pool.spread(
             rest.tasks(),
             |task| rest.run(task),
             mates,
             |crew| {
-                if let Some(next) = lead {
-                    let panel = &mut panels.borrow_mut()[next % slots];
-                    // SAFETY: the panel's columns are not among those the tasks work on.
-                    unsafe { factor.run(context, panel, a, crew, &mut clock.borrow_mut()) };
-                    if !quiet {
-                        start_broadcast(context, panel);
-                        hit(Point::PanelSent, context.place);
-                    }
+                if let Some(next) = ready {
+                    ahead.borrow_mut().factor(next, quiet, crew);
                 }
                 look_after_rows();
             },
@@ -207,16 +221,19 @@ impl<O: Observer> Run<'_, O> {
                 // Also where no message is awaited any more, a lost rank is not left until all is multiplied.
                 context.grid.attend();
                 // Pass on what has come in while we multiply.
-                for panel in panels.borrow_mut().iter_mut() {
+                for panel in ahead.borrow_mut().panels.iter_mut() {
                     if let Some(broadcast) = &mut panel.broadcast
                         && broadcast.complete(context.along())
                     {
                         panel.broadcast = None;
                     }
                 }
+                look_after_panel(false);
                 look_after_rows();
             },
         );
-        self.clock.enter(before);
+        look_after_panel(true);
+        ahead.borrow_mut().clock.enter(before);
+        self.work.halves.amid += u64::from(amid);
     }
 }

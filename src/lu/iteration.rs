@@ -3,15 +3,14 @@
 //! `pipeline` and `in_steps` say in which order; `apply` is the part of it that takes all the time.
 
 use ndarray::{ArrayViewMut2, ShapeBuilder};
-use std::ops::Range;
 
+use super::ahead::{Ahead, Lead, await_panel};
 use super::apply::Early;
 use super::clock::{Clock, Part};
 use super::context::Context;
 use super::observer::Observer;
 use super::panel::Panel;
 use super::roles::Progress;
-use super::update::{Columns, Multiplication, prepare};
 use super::work::Work;
 use crate::comm::{Broadcast, Step, Steps};
 use crate::faults::{Point, hit};
@@ -92,23 +91,18 @@ impl<'a, O: Observer> Run<'a, O> {
         self.context.shape.col_map.owner(k * self.context.params.nb) == self.context.shape.col
     }
 
-    /// Local columns of panel `k`, without the right-hand side where that is in the same block.
-    fn panel_columns(&self, k: usize) -> Range<usize> {
-        let first = self.context.shape.col_from_block(k);
-        first..first + self.context.width(k)
-    }
-
     /// Waits for panel `k`'s message and derives from it what the update needs.
     pub(super) fn await_panel(&mut self, k: usize) {
         let slot = self.slot(k);
         let panel = &mut self.work.panels[slot];
         debug_assert_eq!(panel.k, k);
-        if let Some(broadcast) = &mut panel.broadcast {
-            let before = self.clock.enter(Part::Broadcast);
-            broadcast.wait_arrived(self.context.along());
-            self.clock.enter(before);
-        }
-        panel.open(self.context);
+        await_panel(self.context, panel, self.clock);
+    }
+
+    /// What it takes to look after the panel that is next, and the threads.
+    fn ahead(&mut self) -> (Ahead<'_>, &mut Pool) {
+        let (ahead, _) = self.work.ahead(self.context, self.a, self.clock, &mut self.flops);
+        (ahead, self.pool)
     }
 
     pub(super) fn finish_broadcasts(&mut self) {
@@ -137,54 +131,19 @@ impl<'a, O: Observer> Run<'a, O> {
         }
     }
 
-    /// Brings the columns of panel `next` up to date with panels `k..next`, all but the last
-    /// multiplication, which is returned.
-    fn catch_up(&mut self, k: usize, next: usize) -> Option<Multiplication> {
-        let cols = self.panel_columns(next);
-        let mut left = None;
-        for earlier in k..next {
-            if let Some(multiplication) = left.take() {
-                self.multiply(&multiplication);
-            }
-            self.await_panel(earlier);
-            let slot = self.slot(earlier);
-            let work = &mut *self.work;
-            let (panel, u) = (&work.panels[slot], work.ahead.as_mut_ptr());
-            let columns = Columns::new(self.context, panel.width, self.a, cols.clone(), u);
-            // SAFETY: the whole local matrix, these columns, and a buffer of a panel's width.
-            left = Some(unsafe {
-                prepare(self.context, panel, &columns, &mut work.near, self.pool, self.clock)
-            });
-        }
-        left
-    }
-
-    fn multiply(&mut self, multiplication: &Multiplication) {
-        let before = self.clock.enter(Part::Multiply);
-        self.pool.run(multiplication.tasks(), |task| multiplication.run(task));
-        self.clock.enter(before);
-        self.flops += multiplication.flops();
-    }
-
     /// Factors panel `next` while panels `k..next` wait, with nothing else to overlap it with.
     pub(super) fn factor_alone(&mut self, k: usize, next: usize) {
         self.begin_panel(next);
         if self.owns_column(next) {
             let step = self.step();
-            if let Some(multiplication) = self.catch_up(k, next) {
-                self.multiply(&multiplication);
-            }
-            let slot = self.slot(next);
-            let work = &mut *self.work;
-            let panel = &mut work.panels[slot];
-            // SAFETY: the whole local matrix.
-            self.pool.together(|crew| unsafe {
-                work.factor.run(self.context, panel, self.a, crew, self.clock);
-            });
+            let (mut ahead, pool) = self.ahead();
+            ahead.catch_up(k, next, false, pool);
+            pool.together(|crew| ahead.factor(next, true, crew));
             if let Some(own) = &mut self.steps {
                 own.progress.factored = next + 1;
             }
             drop(step);
+            let slot = self.slot(next);
             start_broadcast(self.context, &mut self.work.panels[slot]);
             hit(Point::PanelSent, self.context.place);
         }
@@ -214,29 +173,29 @@ impl<'a, O: Observer> Run<'a, O> {
         let quiet = self.quiet();
         let ours = next.filter(|&next| self.owns_column(next));
         // With threads the rest is prepared before the panel is factored, so that they can multiply
-        // meanwhile; where no rank has any, the panel goes first, so that others wait less for it.
+        // meanwhile; where no rank has any, the panel goes first, so that others wait less for it. Where there are halves it
+        // may be that others of its process column are still at their last ones: until they come, the first half is
+        // multiplied. All ranks of the column are of one mind here, for what they wait for is in the same order.
         let overlap = self.context.order.overlap();
+        let amid = !overlap && !in_steps && self.context.cut(k).is_some();
+        let mut lead = None;
         if let Some(next) = ours {
-            if let Some(multiplication) = self.catch_up(k, next) {
-                self.multiply(&multiplication);
+            if amid {
+                self.await_panel(k);
             }
-            if !overlap {
-                let slot = self.slot(next);
-                let work = &mut *self.work;
-                let panel = &mut work.panels[slot];
-                // SAFETY: the whole local matrix.
-                self.pool.together(|crew| unsafe {
-                    work.factor.run(self.context, panel, self.a, crew, self.clock);
-                });
-                if !quiet {
-                    start_broadcast(self.context, &mut work.panels[slot]);
-                    hit(Point::PanelSent, self.context.place);
-                }
+            let (mut ahead, pool) = self.ahead();
+            match amid {
+                true => ahead.begin(k, next, pool),
+                false => ahead.catch_up(k, next, false, pool),
+            }
+            match amid || overlap {
+                true => lead = Some(Lead { next, is_ready: !amid }),
+                false => pool.together(|crew| ahead.factor(next, quiet, crew)),
             }
         }
         self.await_panel(k);
         if self.steps.as_ref().is_none_or(|own| own.progress.generated) {
-            self.apply(k, ours.filter(|_| overlap), factored);
+            self.apply(k, lead, factored);
         }
         if let Some(own) = &mut self.steps {
             own.progress.applied = k + 1;

@@ -9,6 +9,7 @@
 //! | which columns are exchanged while others are multiplied | `halves` | |
 //! | bring columns up to date | `update` | pdupdate |
 //! | apply a panel, part by part, with what may go on beside it | `apply` | |
+//! | bring the next panel up to date and factor it | `ahead` | |
 //! | one iteration: panels factored, sent, applied | `iteration` | |
 //! | drive all of it, with lookahead | `pipeline` | pdgesvK2 |
 //! | which panels are factored when | `lookahead` | |
@@ -28,6 +29,7 @@
 //! reached, and asks it beforehand where to drain. Nor of failures: it knows columns, their roles, and that an attempt may
 //! have been left.
 
+mod ahead;
 mod apply;
 mod arrays;
 mod carry;

@@ -8,7 +8,7 @@ use super::clock::{Clock, Part};
 use super::context::Context;
 use super::cuts::Strips;
 use super::panel::Panel;
-use super::swap::{Request, Swapper, solves, within};
+use super::swap::{Request, solves, within};
 use crate::blas::{LowerBlock, UpperBlock};
 use crate::matrix::Shape;
 use crate::threads::{Pool, Shareable};
@@ -82,34 +82,12 @@ impl Columns {
     }
 }
 
-/// Prepares the update of `columns` by `panel`: afterwards rows are swapped, U is solved, in
-/// A where this process row owns it, and the multiplication is left to do.
+/// Prepares the update of `columns`, whose rows have been exchanged, by `panel`: afterwards U is solved, in A where this process
+/// row owns it, and the multiplication is left to do. Where one process row has all rows they are only exchanged here, a strip
+/// at a time: so what is solved of a strip is still in the cache. `often`: between the tasks somebody has to look after messages.
 ///
 /// # Safety
 /// The pointers of `columns` are valid, and nobody else touches what they stand for.
-pub unsafe fn prepare(
-    context: &Context,
-    panel: &Panel,
-    columns: &Columns,
-    swapper: &mut Swapper,
-    pool: &mut Pool,
-    clock: &mut Clock,
-) -> Multiplication {
-    let before = clock.enter(Part::Swap);
-    // SAFETY: passed on from the caller.
-    unsafe { swapper.begin(context, columns.request(context, panel), Some(pool)) };
-    swapper.finish(context, pool, clock);
-    clock.enter(before);
-    // SAFETY: passed on from the caller; the rows are there.
-    unsafe { solve(context, panel, columns, false, pool, clock) }
-}
-
-/// The rest of [`prepare`] where the rows of `columns` have been exchanged. Where one process row has all rows they are only
-/// exchanged here, a strip at a time: so what is solved of a strip is still in the cache. `often`: between the tasks somebody
-/// has to look after messages.
-///
-/// # Safety
-/// As for [`prepare`].
 pub unsafe fn solve(
     context: &Context,
     panel: &Panel,

@@ -4,6 +4,8 @@
 
 use std::io;
 
+use super::ahead::Ahead;
+use super::clock::Clock;
 use super::context::Context;
 use super::factor::Factor;
 use super::panel::Panel;
@@ -44,6 +46,19 @@ impl Work {
             rest: HugeBuffer::touched(lengths.rest, pool)?,
             halves: Halves::default(),
         })
+    }
+
+    /// What it takes to look after the panel that is next in the whole local matrix `a`, and the exchange for the rest.
+    pub(super) fn ahead<'a>(
+        &'a mut self,
+        context: &'a Context<'a>,
+        a: *mut f64,
+        clock: &'a mut Clock,
+        flops: &'a mut f64,
+    ) -> (Ahead<'a>, &'a mut Swapper) {
+        let Self { panels, factor, near, far, ahead, .. } = self;
+        let u = ahead.as_mut_ptr();
+        (Ahead { context, a, panels, factor, near, u, clock, flops }, far)
     }
 
     /// Ends the messages under way of an attempt that was lost; panels that are here stay.

@@ -158,7 +158,7 @@ pub(crate) mod test_values {
             times_mean: times(),
             residual: Some(residual()),
             verdict: Verdict::Passed,
-            halves: Halves { iterations: 240, early: 236, hidden: 470 },
+            halves: Halves { iterations: 240, early: 236, hidden: 470, amid: 60 },
             x_digest: "0123456789abcdef".into(),
             threads: 2,
             matrix_bytes_max: 192_000_000,

@@ -1,10 +1,14 @@
 //! The update in two halves: really taken, and no bit of x depends on it.
 
+use std::thread::sleep;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
 use skt_hpl::outcome::{Halves, Verdict};
 use skt_hpl::report::json::Run;
 
 use crate::dat::Dat;
-use crate::job::Job;
+use crate::job::{Job, RankProcess, Running};
 
 /// Three grids, N no multiple of NB, each depth: many iterations that have two halves.
 fn solve(engine: &str, threads: &str, halves: &str) -> Run {
@@ -37,7 +41,7 @@ fn no_bit_depends_on_whether_the_update_goes_in_halves() {
     for test in runs.iter().chain([&blas]).flat_map(|run| &run.tests) {
         let (params, outcome) = (&test.params, test.outcome.as_ref().unwrap());
         assert_eq!(outcome.verdict, Verdict::Passed, "{params:?}");
-        let Halves { iterations, early, hidden } = outcome.halves;
+        let Halves { iterations, early, hidden, amid } = outcome.halves;
         let (ranks, blocks) = (params.p * params.q, params.blocks());
         // The last iterations have no two block columns left.
         let least = ranks * (blocks - params.depth - 3 * params.q);
@@ -45,5 +49,39 @@ fn no_bit_depends_on_whether_the_update_goes_in_halves() {
         assert!(iterations >= least as u64 && iterations < most, "{iterations} of {params:?}");
         assert_eq!(early > 0, params.depth > 0, "{params:?}");
         assert!(early < iterations && hidden <= iterations + early, "{params:?}");
+        let in_turn = params.depth > 0 && outcome.threads == 1;
+        assert!(amid <= iterations * u64::from(in_turn), "{amid} of {params:?}");
     }
+}
+
+/// A rank that waits for another of its process column multiplies meanwhile, and both factor their panel then.
+#[test]
+fn who_is_there_first_multiplies_until_the_others_come() {
+    let dat = Dat {
+        ns: vec![400],
+        nbs: vec![20],
+        grids: vec![(2, 1)],
+        depths: vec![1],
+        ..Dat::default()
+    };
+    let job = || Job::tests(&dat).args(&["--engine", "packed", "--halves", "always"]);
+    // In turn: the columns of the next panel, those of the left half, and, early, those of the next right half; of the first
+    // panel the right half's are not early. So it is for the columns of panel 6 that the other one waits.
+    let mut running = job().env("SKT_FAULT", "swap-half:1:17:stop").start();
+    let late = |running: &Running| running.ranks().into_iter().find(RankProcess::halted);
+    let late = loop {
+        match late(&running) {
+            Some(late) => break late,
+            None => assert!(!running.over(), "it was to be halted: {}", running.told()),
+        }
+        sleep(Duration::from_millis(20));
+    };
+    // The other gets there as well.
+    sleep(Duration::from_secs(2));
+    kill(late.pid, Signal::SIGCONT).unwrap();
+    let run = running.end().expect_code(0).json();
+    let outcome = run.tests[0].outcome.as_ref().unwrap();
+    assert_eq!(outcome.verdict, Verdict::Passed);
+    assert!(outcome.halves.amid > 0, "{:?}", outcome.halves);
+    assert_eq!(digests(&run), digests(&job().run().expect_code(0).json()));
 }

@@ -4,8 +4,8 @@
 //! k + DEPTH is factored first: its columns are brought up to date ahead of the rest, so that its
 //! broadcast is under way while the rest is multiplied. Where a rank has threads, its main thread
 //! factors while the others already multiply. Whether any rank has decides the order of messages, on all
-//! ranks alike (`Context::order`): a rank without threads then factors a little later than it could. Where none has and the update
-//! goes in halves, a rank that comes to a panel before others of its process column multiplies until they are there.
+//! ranks alike (`Context::order`): a rank without threads then factors a little later than it could. Where none has and the
+//! update goes in halves, a rank that comes to a panel before others of its process column multiplies until they are there.
 //!
 //! A *boundary* k is the moment when all updates before panel k are done everywhere. The pipeline
 //! passes through a clean boundary only where the observer asks for one, because there no panel may

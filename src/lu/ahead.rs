@@ -38,17 +38,19 @@ pub(super) struct Ahead<'a> {
 }
 
 impl Ahead<'_> {
-    /// Begins to exchange the rows of panel `next`'s columns as panel `k`, which is here, asks for.
+    /// Waits for panel `k` and begins to exchange the rows of panel `next`'s columns as it asks for.
     pub(super) fn begin(&mut self, k: usize, next: usize, pool: &mut Pool) {
-        let columns = self.columns(k, next);
+        let (columns, slot) = (self.columns(k, next), k % self.panels.len());
+        await_panel(self.context, &mut self.panels[slot], self.clock);
         let before = self.clock.enter(Part::Swap);
-        let request = columns.request(self.context, &self.panels[k % self.panels.len()]);
+        let request = columns.request(self.context, &self.panels[slot]);
         // SAFETY: the whole local matrix, these columns, and their U's buffer.
         unsafe { self.near.begin(self.context, request, Some(pool)) };
         self.clock.enter(before);
     }
 
-    /// Whether rows of whatever ranks have any have come: so all of these have got to this panel, and the rest comes soon.
+    /// Whether a round of the exchange is over. Where others' rows come in the first one, they have got to this panel, and the rest
+    /// comes soon; whoever only sends in it goes on to wait, which costs time alone.
     pub(super) fn others_are_here(&mut self) -> bool {
         let before = self.clock.enter(Part::Swap);
         let here = !self.near.under_way() || self.near.advance(self.context) != Step::Nothing;
@@ -59,18 +61,17 @@ impl Ahead<'_> {
     /// Brings the columns of panel `next` up to date with panels `k..next`. `begun`: the first exchange of rows is under way.
     pub(super) fn catch_up(&mut self, k: usize, next: usize, mut begun: bool, pool: &mut Pool) {
         for earlier in k..next {
-            let slot = earlier % self.panels.len();
-            await_panel(self.context, &mut self.panels[slot], self.clock);
             if !std::mem::take(&mut begun) {
                 self.begin(earlier, next, pool);
             }
             let before = self.clock.enter(Part::Swap);
             self.near.finish(self.context, pool, self.clock);
             self.clock.enter(Part::Multiply);
-            let (context, columns) = (self.context, self.columns(earlier, next));
+            let columns = self.columns(earlier, next);
+            let panel = &self.panels[earlier % self.panels.len()];
             // SAFETY: the whole local matrix, these columns, and their U's buffer; the rows are there.
             let multiplication =
-                unsafe { solve(context, &self.panels[slot], &columns, false, pool, self.clock) };
+                unsafe { solve(self.context, panel, &columns, false, pool, self.clock) };
             pool.run(multiplication.tasks(), |task| multiplication.run(task));
             self.clock.enter(before);
             *self.flops += multiplication.flops();

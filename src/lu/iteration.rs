@@ -180,9 +180,6 @@ impl<'a, O: Observer> Run<'a, O> {
         let amid = !overlap && !in_steps && self.context.cut(k).is_some();
         let mut lead = None;
         if let Some(next) = ours {
-            if amid {
-                self.await_panel(k);
-            }
             let (mut ahead, pool) = self.ahead();
             match amid {
                 true => ahead.begin(k, next, pool),

@@ -1,14 +1,14 @@
 //! The update in two halves: really taken, and no bit of x depends on it.
 
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use skt_hpl::outcome::{Halves, Verdict};
 use skt_hpl::report::json::Run;
 
 use crate::dat::Dat;
-use crate::job::{Job, RankProcess, Running};
+use crate::job::{Job, RankProcess};
 
 /// Three grids, N no multiple of NB, each depth: many iterations that have two halves.
 fn solve(engine: &str, threads: &str, halves: &str) -> Run {
@@ -58,28 +58,30 @@ fn no_bit_depends_on_whether_the_update_goes_in_halves() {
 #[test]
 fn who_is_there_first_multiplies_until_the_others_come() {
     let dat = Dat {
-        ns: vec![400],
-        nbs: vec![20],
+        ns: vec![2400],
+        nbs: vec![80],
         grids: vec![(2, 1)],
         depths: vec![1],
         ..Dat::default()
     };
     let job = || Job::tests(&dat).args(&["--engine", "packed", "--halves", "always"]);
     // In turn: the columns of the next panel, those of the left half, and, early, those of the next right half; of the first
-    // panel the right half's are not early. So it is for the columns of panel 6 that the other one waits.
-    let mut running = job().env("SKT_FAULT", "swap-half:1:17:stop").start();
-    let late = |running: &Running| running.ranks().into_iter().find(RankProcess::halted);
-    let late = loop {
-        match late(&running) {
-            Some(late) => break late,
-            None => assert!(!running.over(), "it was to be halted: {}", running.told()),
+    // panel the right half's are not early. So one is late for the columns of panels 4 to 13. The other one waits for those of
+    // the right half instead where they have not come in time, but not for all of them.
+    let late = (3..13).map(|k| format!("swap-half:1:{}:stop", 3 * k + 2)).collect::<Vec<_>>();
+    let mut running = job().env("SKT_FAULT", &late.join(",")).start();
+    let began = Instant::now();
+    while !running.over() {
+        if let Some(late) = running.ranks().into_iter().find(RankProcess::halted) {
+            sleep(Duration::from_millis(200));
+            kill(late.pid, Signal::SIGCONT).unwrap();
         }
-        sleep(Duration::from_millis(20));
-    };
-    // The other gets there as well.
-    sleep(Duration::from_secs(2));
-    kill(late.pid, Signal::SIGCONT).unwrap();
-    let run = running.end().expect_code(0).json();
+        assert!(began.elapsed() < Duration::from_secs(120), "{}", running.told());
+        sleep(Duration::from_millis(5));
+    }
+    let ran = running.end().expect_code(0);
+    assert_eq!(ran.err.matches("fault at position 1").count(), late.len(), "{}", ran.told());
+    let run = ran.json();
     let outcome = run.tests[0].outcome.as_ref().unwrap();
     assert_eq!(outcome.verdict, Verdict::Passed);
     assert!(outcome.halves.amid > 0, "{:?}", outcome.halves);

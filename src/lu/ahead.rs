@@ -49,8 +49,8 @@ impl Ahead<'_> {
         self.clock.enter(before);
     }
 
-    /// Whether a round of the exchange is over. Where others' rows come in the first one, they have got to this panel, and the rest
-    /// comes soon; whoever only sends in it goes on to wait, which costs time alone.
+    /// Whether a round of the exchange is over. Where others' rows come in the first one, they have got to this panel, and the
+    /// rest comes soon; whoever only sends in it goes on to wait, which costs time alone.
     pub(super) fn others_are_here(&mut self) -> bool {
         let before = self.clock.enter(Part::Swap);
         let here = !self.near.under_way() || self.near.advance(self.context) != Step::Nothing;

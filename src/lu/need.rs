@@ -79,10 +79,11 @@ impl Lengths {
     pub fn work_bytes(&self) -> u128 {
         let slot = buffer_bytes(self.message) + buffer_bytes(self.triangle);
         let scratch = self.scratches as u128 * self.scratch as u128;
-        let swap = self.swap_ahead as u128 + self.swap_rest as u128;
-        let alone = scratch + 2 * self.candidate as u128 + 3 * swap;
+        let swap = buffer_bytes(self.swap_ahead) + buffer_bytes(self.swap_rest);
+        let alone = scratch + 2 * self.candidate as u128;
         self.slots as u128 * slot
             + [self.panel, self.found, self.ahead, self.rest].map(buffer_bytes).iter().sum::<u128>()
+            + 3 * swap
             + alone * DOUBLE_BYTES
     }
 

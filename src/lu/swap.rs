@@ -15,9 +15,10 @@ use super::pivots::RowMoves;
 use crate::blas::{TriangleBlock, UpperBlock, ask_for};
 use crate::comm::Pending;
 use crate::faults::{Point, hit};
-use crate::matrix::Shape;
+use crate::matrix::{HugeBuffer, Shape, Storage};
 use crate::params::Swap;
 use crate::threads::{Pool, Shareable};
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,9 +30,9 @@ pub struct Swapper {
     way: Option<Way>,
     tag: i32,
     /// Displaced rows that are only passing through.
-    transit: Vec<f64>,
-    out: Vec<f64>,
-    into: Vec<f64>,
+    transit: HugeBuffer,
+    out: HugeBuffer,
+    into: HugeBuffer,
     /// Spent on solving since somebody last heard of it.
     solving: Duration,
 }
@@ -81,15 +82,16 @@ pub enum Step {
 
 impl Swapper {
     /// With arrays of so many doubles; `tag` is its messages'.
-    pub fn new(len: usize, tag: i32) -> Self {
-        let array = || Vec::with_capacity(len);
-        let solving = Duration::ZERO;
-        Self { way: None, tag, transit: array(), out: array(), into: array(), solving }
+    pub fn new(len: usize, tag: i32) -> io::Result<Self> {
+        // They lie where this thread is, which hands them to MPI.
+        let array = || HugeBuffer::touched(len, &mut Pool::new(1));
+        let (transit, out, into) = (array()?, array()?, array()?);
+        Ok(Self { way: None, tag, transit, out, into, solving: Duration::ZERO })
     }
 
     /// Bytes of the work arrays.
     pub fn bytes(&self) -> u64 {
-        (self.transit.capacity() + self.out.capacity() + self.into.capacity()) as u64 * 8
+        self.transit.bytes() + self.out.bytes() + self.into.bytes()
     }
 
     /// Whether an exchange has been begun and is not through.
@@ -234,7 +236,6 @@ impl Swapper {
         let (cols, moves, u) = (*len, &request.moves, request.upper);
         let me = context.shape.row;
         let row = way.rows(context);
-        self.transit.resize(moves.displaced.len() * cols, 0.0);
         // By shares only those of this process row's are needed here.
         let shared = way.rounds.first() == Some(&Round::Gather);
         let own = if shared { way.share(context, me) } else { 0..cols };
@@ -269,8 +270,8 @@ impl Swapper {
         let (mine, moves) = (&way.holdings.sources[me], &way.request.moves);
         let shares = way.shares(context);
         let own = shares[me].len();
-        self.out.resize(mine.len() * (way.len - own), 0.0);
-        let (row, out) = (way.rows(context), Shareable::new(self.out.as_mut_ptr()));
+        let out = room_for(&mut self.out, mine.len() * (way.len - own));
+        let (row, out) = (way.rows(context), Shareable::new(out));
         // SAFETY: each part of a row goes to a place of its own; before a share lie those of the process rows before, but ours.
         by_all(pool, mine.len(), way.len, |j| unsafe {
             let from = row(moves.sources[mine[j]]).cast_const();
@@ -343,8 +344,7 @@ impl Swapper {
         let shares = way.shares(context);
         let (sources, own) = (&way.holdings.sources, shares[me].len());
         let theirs: usize = sources.iter().map(Vec::len).sum::<usize>() - sources[me].len();
-        self.into.resize(theirs * own, 0.0);
-        let (mut out, mut into) = (self.out.as_ptr(), self.into.as_mut_ptr());
+        let (mut out, mut into) = (self.out.as_ptr(), room_for(&mut self.into, theirs * own));
         let (column, tag, pending) = (&context.column, self.tag, &mut way.pending);
         for other in (0..shares.len()).filter(|&other| other != me) {
             let come = sources[other].len() * own;
@@ -371,20 +371,18 @@ impl Swapper {
             return;
         };
         let row = way.rows(context);
-        let transit = Shareable::new(self.transit.as_mut_ptr());
+        let transit = Shareable::new(room_for(&mut self.transit, moves.displaced.len() * cols));
         let is_root = context.shape.row == way.holdings.root;
         if let Some((from, parcel)) = recv {
-            self.into.resize(parcel.len() * cols, 0.0);
+            let len = parcel.len() * cols;
+            let into = room_for(&mut self.into, len);
             // SAFETY: nobody touches the array before the message has arrived, nor drops it before the pending
             // message.
-            unsafe {
-                let (data, len) = (self.into.as_mut_ptr(), self.into.len());
-                context.column.start_recv(data, len, *from, self.tag, &mut way.pending);
-            }
+            unsafe { context.column.start_recv(into, len, *from, self.tag, &mut way.pending) };
         }
         if let Some((to, parcel)) = send {
-            self.out.resize(parcel.len() * cols, 0.0);
-            let out = Shareable::new(self.out.as_mut_ptr());
+            let len = parcel.len() * cols;
+            let out = Shareable::new(room_for(&mut self.out, len));
             let upper = parcel.upper.len();
             // SAFETY: each row of the message is filled once, from what is only read.
             by_all(pool, parcel.len(), cols, |j| unsafe {
@@ -402,8 +400,7 @@ impl Swapper {
             });
             // SAFETY: as above.
             unsafe {
-                let (data, len) = (self.out.as_ptr(), self.out.len());
-                context.column.start_send(data, len, *to, self.tag, &mut way.pending);
+                context.column.start_send(out.get(), len, *to, self.tag, &mut way.pending);
             }
         }
     }
@@ -431,7 +428,7 @@ impl Swapper {
         };
         let shape = &context.shape;
         let row = way.rows(context);
-        let transit = Shareable::new(self.transit.as_mut_ptr());
+        let transit = Shareable::new(room_for(&mut self.transit, moves.displaced.len() * cols));
         let upper = parcel.upper.len();
         // SAFETY: each row goes to a place of its own.
         by_all(pool, parcel.len(), cols, |j| unsafe {
@@ -514,6 +511,12 @@ impl Way {
         // SAFETY: rows of ours, in the chunk's columns.
         move |global| unsafe { a.get().add(shape.row_map.local(global) * shape.ld + first) }
     }
+}
+
+/// The beginning of an array that is to hold so many doubles.
+fn room_for(array: &mut HugeBuffer, len: usize) -> *mut f64 {
+    assert!(len <= array.len(), "{len} doubles of rows in an array of {}", array.len());
+    array.as_mut_ptr()
 }
 
 /// Row `i` of a message with rows of `cols` doubles, to fill or to empty.

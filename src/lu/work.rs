@@ -40,8 +40,8 @@ impl Work {
         Ok(Self {
             panels: panels.collect::<io::Result<_>>()?,
             factor: Factor::new(&lengths, pool)?,
-            near: Swapper::new(lengths.swap_ahead, NEAR_TAG),
-            far: Swapper::new(lengths.swap_rest, FAR_TAG),
+            near: Swapper::new(lengths.swap_ahead, NEAR_TAG)?,
+            far: Swapper::new(lengths.swap_rest, FAR_TAG)?,
             ahead: HugeBuffer::touched(lengths.ahead, pool)?,
             rest: HugeBuffer::touched(lengths.rest, pool)?,
             halves: Halves::default(),

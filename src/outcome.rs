@@ -109,8 +109,7 @@ pub struct Halves {
     pub early: u64,
     /// Exchanges beside a multiplication that were through when it was.
     pub hidden: u64,
-    /// Panels that a rank factored amid the first half's multiplication, since others of its process column were not there
-    /// before it.
+    /// Panels that a rank factored amid the first half's update, since others of its process column were not there before it.
     #[serde(default)]
     pub amid: u64,
 }

@@ -14,14 +14,6 @@ use super::update::{Columns, solve};
 use crate::faults::{Point, hit};
 use crate::threads::{Crew, Pool};
 
-/// A panel that is factored amid the multiplication of others.
-#[derive(Clone, Copy)]
-pub(super) struct Lead {
-    pub(super) next: usize,
-    /// Whether its columns are up to date; otherwise the first exchange of their rows has been begun.
-    pub(super) is_ready: bool,
-}
-
 /// What it takes of a run.
 pub(super) struct Ahead<'a> {
     pub(super) context: &'a Context<'a>,

@@ -6,7 +6,6 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::ahead::Lead;
 use super::clock::Part;
 use super::crew::mates;
 use super::halves;
@@ -32,7 +31,8 @@ pub(super) struct Early {
 
 impl<O: Observer> Run<'_, O> {
     /// Applies panel `k`, which is here, to all columns from block `factored` on. `lead`: the panel to be factored meanwhile.
-    pub(super) fn apply(&mut self, k: usize, lead: Option<Lead>, factored: usize) {
+    /// Where ranks have threads its columns are up to date, otherwise the first exchange of their rows has been begun.
+    pub(super) fn apply(&mut self, k: usize, lead: Option<usize>, factored: usize) {
         let in_steps = self.steps.is_some();
         let shape = &self.context.shape;
         let first = (factored * self.context.params.nb).min(self.context.params.n);
@@ -122,22 +122,18 @@ impl<O: Observer> Run<'_, O> {
         }
     }
 
-    /// Applies panel `k` to `columns`, whose rows have been exchanged. `lead`: the panel to be factored meanwhile. `soon`: a
-    /// panel, and the columns whose rows are exchanged meanwhile as it asks for, from when it is here.
+    /// Applies panel `k` to `columns`, whose rows have been exchanged. `lead`: as for [`Run::apply`]. `soon`: a panel, and the
+    /// columns whose rows are exchanged meanwhile as it asks for, from when it is here.
     fn update(
         &mut self,
         k: usize,
         columns: &Columns,
-        lead: Option<Lead>,
+        lead: Option<usize>,
         soon: Option<(usize, &Columns)>,
     ) {
         let (context, slot, quiet) = (self.context, self.slot(k), self.quiet());
         let slots = self.work.panels.len();
-        let (ready, awaited) = match lead {
-            Some(Lead { next, is_ready: true }) => (Some(next), None),
-            Some(Lead { next, is_ready: false }) => (None, Some(next)),
-            None => (None, None),
-        };
+        let (ready, awaited) = if context.order.overlap() { (lead, None) } else { (None, lead) };
         let (ahead, far) = self.work.ahead(context, self.a, self.clock, &mut self.flops);
         let (ahead, awaited) = (RefCell::new(ahead), Cell::new(awaited));
         // The other ranks of the process column are waited for, or have come, to factor with them.

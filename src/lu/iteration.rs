@@ -4,7 +4,7 @@
 
 use ndarray::{ArrayViewMut2, ShapeBuilder};
 
-use super::ahead::{Ahead, Lead, await_panel};
+use super::ahead::{Ahead, await_panel};
 use super::apply::Early;
 use super::clock::{Clock, Part};
 use super::context::Context;
@@ -186,7 +186,7 @@ impl<'a, O: Observer> Run<'a, O> {
                 false => ahead.catch_up(k, next, false, pool),
             }
             match amid || overlap {
-                true => lead = Some(Lead { next, is_ready: !amid }),
+                true => lead = Some(next),
                 false => pool.together(|crew| ahead.factor(next, quiet, crew)),
             }
         }

@@ -7,6 +7,7 @@
 use std::hint::black_box;
 use std::io::{Error, ErrorKind};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 /// Bytes of a thread's stack; those of its pages that it never touches take no memory, only room among the addresses.
@@ -46,6 +47,18 @@ pub fn start_scoped<'scope, T: Send + 'scope>(
 fn told<T>(runs: Sender<()>, work: impl FnOnce() -> T) -> T {
     let _ = runs.send(());
     work()
+}
+
+/// Does `work` on a thread of its own, which nobody waits for; where the system gives none, at once and here.
+pub fn start_or_here(name: &str, work: impl FnOnce() + Send + 'static) {
+    let kept = Arc::new(Mutex::new(Some(work)));
+    let there = Arc::clone(&kept);
+    let take = |kept: &Mutex<Option<_>>| kept.lock().ok()?.take();
+    if start(name, move || take(&there).map(|work| work())).is_err()
+        && let Some(work) = take(&kept)
+    {
+        work();
+    }
 }
 
 fn once_it_runs<H>(
@@ -114,6 +127,9 @@ mod tests {
             }
         };
         assert!(threads.len() > 50, "{}", threads.len());
+        let (tell, told) = channel();
+        start_or_here("one more", move || tell.send(std::thread::current().id()).unwrap());
+        assert_eq!(told.recv().unwrap(), std::thread::current().id());
         println!("{}: {why}", threads.len());
         threads.into_iter().for_each(|thread| {
             thread.thread().unpark();

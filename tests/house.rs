@@ -115,7 +115,8 @@ fn settings() -> String {
         "# Settings\n\n\
          What the benchmark can be told, beside HPL.dat. Each setting is a flag, a variable and a key of `skt.toml`; flags win over\n\
          variables, these over the file, and all of them over HPL.dat. The numbers of lines are HPL.dat's. Lists are written `128,192` in\n\
-         flags and variables, `[128, 192]` in the file. Flags of the subcommands: `skt-hpl man COMMAND | man -l -`.\n",
+         flags and variables, `[128, 192]` in the file. There, keys of the last section may also stand in a table `[checkpoint]`, in\n\
+         which `checkpoint` may be called `every`. Flags of the subcommands: `skt-hpl man COMMAND | man -l -`.\n",
     );
     let keys = skt_hpl::input::sources::Layers::new();
     let command = skt_hpl::cli::command();
@@ -132,6 +133,8 @@ fn settings() -> String {
             arg.get_possible_values().iter().map(|word| format!("`{}`", word.get_name())).collect();
         let values = match arg.get_value_names() {
             _ if !arg.get_action().takes_values() => String::new(),
+            // `--timing true` would be `--timing` and a word too many.
+            _ if arg.is_require_equals_set() => format!(", `--{name}=true` or `--{name}=false`"),
             _ if words.iter().any(|word| word == "`true`") => " true or false".to_owned(),
             _ if !words.is_empty() => format!(" {}", words.join(", ")),
             Some(names) => format!(" `{}`", names.join(" ").replace('|', "\\|")),

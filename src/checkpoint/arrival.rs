@@ -156,6 +156,11 @@ impl Arrival {
         this
     }
 
+    /// As if nothing were here to go on from. A new run's number must be greater than the latest one's all the same.
+    pub fn anew(self) -> Self {
+        Self { ranks: self.ranks, latest: self.latest, ..Self::default() }
+    }
+
     /// Whose memory lies where: a few bytes for each rank and for each position.
     fn gather_places(
         &mut self,

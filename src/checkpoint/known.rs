@@ -9,7 +9,9 @@ use super::groups::Groups;
 use super::identity::belongs;
 use super::layout::ChecksumLayout;
 use super::plan::{Layout, Scheme};
-use super::protocol::{Decision, Method, Recovery, Refusal, Setup, decide_in_place, decide_with};
+use super::protocol::{
+    Decision, Method, Recovery, Refusal, Setup, decide_in_place, decide_with, worth_keeping,
+};
 use super::taking::mark_of;
 use super::terms::{Config, StartError, Test};
 use crate::memory::header::{Claim, EpochId, Header, Mark};
@@ -137,7 +139,7 @@ impl Known {
             }
             None => {
                 let why = "they tell of different groups".into();
-                Err(self.refused(Refusal::Inconsistent(0, 0, why)))
+                Err(self.refused(Refusal::Inconsistent(0, 0, why), config))
             }
         }
     }
@@ -155,10 +157,26 @@ impl Known {
         let claims: Vec<Option<Claim>> =
             self.headers.iter().map(|h| h.as_ref().map(|h| h.claim)).collect();
         let boundary = |target| self.boundary_of(target);
-        match in_place {
+        let decision = match in_place {
             true => decide_in_place(setup, &claims, boundary, stored),
             false => decide_with(setup, &claims, boundary, stored),
+        };
+        match decision {
+            // Where nothing that was worth keeping can be used, to begin anew is not for a program to decide.
+            Decision::Fresh if self.has_struck_out(worth_keeping) => {
+                Decision::Refuse(Refusal::NoneUsable)
+            }
+            decision => decision,
         }
+    }
+
+    /// Whether memory was struck out that made such a claim.
+    fn has_struck_out(&self, claims: fn(&Claim) -> bool) -> bool {
+        let mut all = self.facts.iter().zip(&self.headers);
+        all.any(|(fact, header)| {
+            let said = fact.header.as_ref().filter(|said| said.id.run == self.run());
+            header.is_none() && said.is_some_and(|said| claims(&said.claim))
+        })
     }
 
     /// Strikes out memory of which its position says what is wrong; nothing is wrong where that is empty.
@@ -200,8 +218,8 @@ impl Known {
         troubled.map(|(position, fact)| (position, fact.trouble.clone())).collect()
     }
 
-    pub(super) fn refused(&self, refusal: Refusal) -> StartError {
-        StartError::Refused { refusal, survey: self.survey() }
+    pub(super) fn refused(&self, refusal: Refusal, config: &Config) -> StartError {
+        StartError::Refused { refusal, survey: self.survey(), job: config.depot.job().into() }
     }
 
     /// Who has what, for a refusal.
@@ -239,7 +257,11 @@ fn another(other: &Header, config: &Config) -> StartError {
         job: config.depot.job().into(),
         what: format!(
             "test {}, N = {}, NB = {}, grid {} x {}, {settings}",
-            id.test, id.n, id.nb, id.p, id.q
+            id.test + 1,
+            id.n,
+            id.nb,
+            id.p,
+            id.q
         ),
     }
 }
@@ -372,6 +394,42 @@ mod tests {
     }
 
     #[test]
+    fn checkpoints_of_which_none_can_be_used_are_not_forgotten() {
+        let (test, config) = asked();
+        let pairs = || setup(vec![vec![0, 1], vec![2, 3]]);
+        let damaged = || vec![b"it is damaged".to_vec(); 4];
+        let mut all = known(saved());
+        all.strike_out(damaged());
+        assert_eq!(all.decide(&pairs(), false, None), Decision::Refuse(Refusal::NoneUsable));
+        assert_eq!(all.decide(&pairs(), true, None), Decision::Refuse(Refusal::NoneUsable));
+        let error = all.refused(Refusal::NoneUsable, &config).to_string();
+        assert_eq!(error.matches("it is damaged").count(), 4, "{error}");
+        // What lies on storage is as good.
+        assert_eq!(all.decide(&pairs(), false, Some(7)), Decision::Fetch);
+        // One that is left over when all others are lost.
+        let mut one = saved();
+        one.iter_mut().skip(1).for_each(|fact| fact.header = None);
+        let mut one = known(one);
+        assert!(matches!(one.decide(&pairs(), false, None), Decision::Refuse(_)));
+        one.strike_out(damaged());
+        assert_eq!(one.decide(&pairs(), false, None), Decision::Refuse(Refusal::NoneUsable));
+        // Before the first commit, or with nothing at all, generating again is as good.
+        let mut sealed = facts([true; 4]);
+        for header in sealed.iter_mut().flat_map(|fact| &mut fact.header) {
+            let epoch = header.claim.next_epoch();
+            header.claim = header.claim.sealed(Method::SelfCheckpoint, epoch);
+        }
+        let mut sealed = known(sealed);
+        sealed.strike_out(damaged());
+        assert_eq!(sealed.decide(&pairs(), false, None), Decision::Fresh);
+        // Of another test it was no longer of use.
+        let mut other = saved();
+        other.iter_mut().flat_map(|fact| &mut fact.header).for_each(|h| h.id.test += 1);
+        let other = Known::new(other, &test, &config).unwrap();
+        assert_eq!(other.decide(&pairs(), false, None), Decision::Fresh);
+    }
+
+    #[test]
     fn groups_stay_as_they_were_saved() {
         let (test, config) = asked();
         let pairs = vec![vec![0, 1], vec![2, 3]];
@@ -399,7 +457,7 @@ mod tests {
         let mut all = saved();
         all[1].header.as_mut().unwrap().id.members = vec![1, 2];
         let error = known(all).groups(&test, &config).unwrap_err();
-        let StartError::Refused { refusal: Refusal::Inconsistent(..), survey } = error else {
+        let StartError::Refused { refusal: Refusal::Inconsistent(..), survey, .. } = error else {
             panic!("{error}");
         };
         assert_eq!(survey.lines().count(), 4);

@@ -1,6 +1,6 @@
 //! Where checksums lie: which positions make a group, and what of its parity each of them holds.
 //!
-//! The layouts of the encoding paper (papers/001, sections 4.1 to 4.3) beside our own. Each is one way to divide
+//! The layouts of the encoding paper (sections 4.1 to 4.3) beside our own. Each is one way to divide
 //! positions into groups and one [`Spread`] of the parity within a group; all else is the same for all.
 
 use std::collections::BTreeMap;

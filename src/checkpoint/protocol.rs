@@ -189,6 +189,10 @@ pub enum Refusal {
         "method disk keeps all its checkpoints on storage, where epoch {0} was whole, and there is none now"
     )]
     OnStorage(u64),
+    #[error(
+        "there are checkpoints of this run, and none of it can be used: they are damaged, or were made with another --store"
+    )]
+    NoneUsable,
 }
 
 /// What the run was set up with.
@@ -219,6 +223,11 @@ pub fn coherent(claim: &Claim) -> bool {
     };
     let past = claim.base.into_iter().chain(claim.seal).all(|id| id.made <= claim.joined);
     holds && ordered && past
+}
+
+/// Whether memory that claims this is worth keeping: all have committed an epoch, so it is more than generating again gives.
+pub fn worth_keeping(claim: &Claim) -> bool {
+    claim.base.is_some() || claim.seal.is_some_and(|seal| seal.epoch > 1)
 }
 
 /// What to do, given what each position's memory claims (None: no memory that can be believed).

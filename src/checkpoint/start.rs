@@ -118,13 +118,13 @@ impl Here {
             Ok(None) => (None, None, String::new()),
             Err(error @ MemoryError::InUse { .. }) => {
                 let text = trouble(world, Some(error.to_string())).unwrap_or_default();
-                return Err(StartError::Memory(text));
+                return Err(StartError::Taken(text));
             }
             // Memory that cannot be opened is lost; making it anew will say why, if it still fails.
             Err(error) => (None, None, error.to_string()),
         };
         if let Some(text) = trouble(world, None) {
-            return Err(StartError::Memory(text));
+            return Err(StartError::Taken(text));
         }
         if let Some(head) = &head {
             head.tick(Doing::Starting, 0);
@@ -235,7 +235,7 @@ fn agree<W: World>(
                 let survey = format!("{refusal}\n{}", known.survey());
                 return Err(offers.refused(config, &survey));
             }
-            Decision::Refuse(refusal) => return Err(known.refused(refusal)),
+            Decision::Refuse(refusal) => return Err(known.refused(refusal, config)),
             Decision::Restore(r) | Decision::FinishAndRestore(r) => r,
         };
         let sound = match known.header(me) {

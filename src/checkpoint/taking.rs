@@ -76,9 +76,11 @@ impl<'a> Early<'a> {
     /// now.
     pub(super) fn take(&mut self, buffers: &Buffers) -> Made {
         match self.made.take() {
-            Some((shape, Ok(made))) if shape == *buffers => Ok(made),
-            _ => self.create(buffers),
+            Some((shape, Ok(made))) if shape == *buffers => return Ok(made),
+            // While it is mapped it takes the room that the other shape needs.
+            other => drop(other),
         }
+        self.create(buffers)
     }
 
     pub(super) fn discard(&mut self) {
@@ -145,5 +147,37 @@ impl Memory {
             true => Ok(()),
             false => Err(format!("its memory of epoch {epoch} is not what its header says")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Store;
+    use crate::memory::small_tmpfs::in_a_small_tmpfs;
+
+    /// Groups that are put together anew may want another shape than those that headers tell of: there need be no room for both.
+    #[test]
+    fn what_was_made_early_in_another_shape_makes_room() {
+        let buffers = |pitch| Buffers {
+            rows: 256,
+            cols: 256,
+            ld: 256,
+            pitch,
+            parity_rows: 128,
+            state_rows: 1,
+            state_parity_rows: 1,
+            method: Method::SelfCheckpoint,
+        };
+        let [early, wanted] = [256, 264].map(buffers);
+        let bytes = |buffers: &Buffers| buffers.parts().iter().map(|part| part.1).sum::<usize>();
+        in_a_small_tmpfs(bytes(&early) * 3 / 2 + (128 << 10), |folder| {
+            let depot = Depot::with_directory(Store::Posix, "early", folder).unwrap();
+            let mut memory = Early::new(&depot, 1, Some(depot.hold(1).unwrap()));
+            memory.make(&early);
+            assert!(matches!(memory.made, Some((_, Ok(_)))));
+            let (holding, _) = memory.take(&wanted).unwrap();
+            assert_eq!(holding.buffers, wanted);
+        });
     }
 }

@@ -118,9 +118,12 @@ pub enum StartError {
     /// Shared memory cannot be allocated: what each rank that failed says.
     #[error("shared memory cannot be allocated: {0}")]
     Memory(String),
+    /// Another process works with it: what each rank that found so says.
+    #[error("this run's memory is taken: {0}")]
+    Taken(String),
     /// More is lost than the checkpoints can make good.
-    #[error("{refusal}.\n{survey}The memory is kept; `skt-hpl clean` removes it.")]
-    Refused { refusal: Refusal, survey: String },
+    #[error("{refusal}.\n{survey}The memory is kept; `skt-hpl clean --job {job}` removes it.")]
+    Refused { refusal: Refusal, survey: String, job: String },
     /// Memory cannot give the run back, and what lies on storage cannot be believed.
     #[error(
         "memory cannot give this run back, nor can {dir}:\n{what}Nothing is removed; to begin anew, \
@@ -130,7 +133,7 @@ pub enum StartError {
     /// There is memory of this job, but not of this test.
     #[error(
         "job {job:?} has memory of another run: {what}. Finish that run, give this one another --job \
-         name, or remove the memory with `skt-hpl clean` or --restart never"
+         name, or remove the memory with `skt-hpl clean --job {job}` or --restart never"
     )]
     Other { job: String, what: String },
     #[error("--restart require: no memory of job {job:?} that this run could continue from")]

@@ -3,6 +3,7 @@
 //! All ranks must save at the same boundary, so the decision is made from numbers all ranks share: the
 //! caller takes `due` on one rank and broadcasts it, or feeds every rank the same times.
 
+use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,17 @@ pub enum Interval {
     Seconds(f64),
     /// By [`daly`], from the mean time between failures and the cost of saves as measured.
     Auto { mtbf_s: f64 },
+}
+
+/// As it is read; whose MTBF is set separately.
+impl fmt::Display for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Interval::Iterations(k) => write!(f, "{k}"),
+            Interval::Seconds(t) => write!(f, "{t}s"),
+            Interval::Auto { .. } => f.write_str("auto"),
+        }
+    }
 }
 
 impl FromStr for Interval {
@@ -91,7 +103,7 @@ impl Scheduler {
     pub fn free(&self, boundary: usize, now_s: f64, bytes: f64, pace_s: f64) -> usize {
         let wait_s = match self.interval {
             Interval::Iterations(k) => {
-                return (self.last_boundary + k).saturating_sub(boundary).max(1);
+                return self.last_boundary.saturating_add(k).saturating_sub(boundary).max(1);
             }
             Interval::Seconds(t) => t,
             Interval::Auto { mtbf_s } => self.cost_s(bytes).map_or(0.0, |cost| daly(mtbf_s, cost)),
@@ -125,6 +137,9 @@ mod tests {
         assert_eq!("2h".parse(), Ok(Interval::Seconds(7200.0)));
         assert_eq!("1d".parse(), Ok(Interval::Seconds(86_400.0)));
         assert!(matches!("auto".parse(), Ok(Interval::Auto { .. })));
+        for text in ["12", "1.5s", "7200s", "auto"] {
+            assert_eq!(text.parse::<Interval>().unwrap().to_string(), text);
+        }
         for bad in ["", "0", "-3", "s", "0s", "-1s", "nans", "infs", "3x", "1e", "autos"] {
             assert!(bad.parse::<Interval>().is_err(), "{bad}");
         }
@@ -149,6 +164,10 @@ mod tests {
         assert!(!s.due(4, 9.0, 1.0) && !s.due(6, 9.0, 1.0) && s.due(7, 9.0, 1.0));
         s.saved(7, 10.0, 1.0, 100.0);
         assert!(!s.due(9, 11.0, 1.0) && s.due(10, 11.0, 1.0));
+        assert_eq!(s.free(8, 11.0, 1.0, 1.0), 2);
+
+        let seldom = Scheduler::new(Interval::Iterations(usize::MAX), 4, 0.0);
+        assert_eq!(seldom.free(6, 9.0, 1.0, 1.0), usize::MAX - 6);
 
         let s = Scheduler::new(Interval::Seconds(5.0), 0, 100.0);
         assert!(!s.due(1, 104.0, 1.0) && s.due(2, 105.0, 1.0));

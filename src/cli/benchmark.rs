@@ -447,7 +447,6 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
             }
         }
     };
-    kept.story.begun = true;
     Job { world, node, run, kept, guardian }.run()
 }
 
@@ -500,6 +499,11 @@ impl Job<'_> {
         let comm = self.world.comm();
         let loaded = &self.run.loaded;
         self.open_reports()?;
+        if let Some(guardian) = &self.guardian {
+            let fit = |params: &TestParams| self.run.unfit.why(params).is_none();
+            guardian.clear_ground(&self.node, loaded.tests().filter(fit))?;
+        }
+        self.kept.story.begun = true;
         let mut ahead = match self.out_of_turn() {
             Some((number, params)) => Some((number, self.outcome(number, &params)?)),
             None => None,
@@ -719,6 +723,12 @@ impl Job<'_> {
         }
         // It is no secret how a test ends that could not: all ranks are here whatever came of it.
         let power = power::sum(comm, watcher.measured.as_ref(), self.run.hosts);
+        if let Some(command) = loaded.settings.power_command.as_deref()
+            && power.is_none()
+            && comm.rank() == 0
+        {
+            power::warn_of_lack(command);
+        }
         let mut bytes = Vec::new();
         if comm.rank() == teller {
             bytes = serde_json::to_vec(&verdict).expect("plain values have a JSON form");

@@ -58,12 +58,19 @@ fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
     let mut layers = Layers::new();
     layers.toml(bytes, name);
     let mut text = format!("{name}: settings of skt-hpl\n\n");
-    let set = serde_json::to_value(layers.merged()).expect("settings serialise");
+    let merged = layers.merged();
+    let set = serde_json::to_value(merged).expect("settings serialise");
     let mut any = false;
     for (key, value) in set.as_object().into_iter().flatten() {
         if !value.is_null() {
             any = true;
-            let _ = writeln!(text, "  {:<16} {value}", key.replace('_', "-"));
+            let when = match key.as_str() {
+                "checkpoint" => merged.checkpoint.map(|saving| saving.to_string()),
+                "level2_every" => merged.level2_every.map(|every| every.to_string()),
+                _ => None,
+            };
+            let words = when.unwrap_or_else(|| value.to_string());
+            let _ = writeln!(text, "  {:<16} {words}", key.replace('_', "-"));
         }
     }
     if !any {

@@ -11,6 +11,7 @@ use super::exit::Exit;
 use super::{say, shelved};
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::protocol::Method;
+use crate::input::job_name::job_name;
 use crate::input::memory_need::human;
 use crate::lu::unix_seconds;
 use crate::memory::header::{Claim, Doing, Head, Header, Phase, Stage};
@@ -213,9 +214,10 @@ fn line(position: &Position) -> String {
 /// `skt-hpl clean`: removes one job's memory from this node.
 #[derive(Clone, Debug, Args)]
 pub struct CleanFlags {
-    /// The job whose memory is removed; only yours, only on this node
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    pub job: String,
+    /// The job whose memory is removed; only yours, only on this node [default: the name that a run started here would have: the
+    /// batch job's number, or `default`]
+    #[arg(long, value_name = "NAME", env = "SKT_JOB")]
+    pub job: Option<String>,
 
     /// Also remove what the job has there on storage (the benchmark's --level2)
     #[arg(long, value_name = "DIR")]
@@ -223,8 +225,9 @@ pub struct CleanFlags {
 }
 
 pub fn clean(flags: &CleanFlags) -> ExitCode {
+    let job = flags.job.clone().unwrap_or_else(|| job_name(|name| std::env::var(name).ok()));
     // A name that memory cannot have has none.
-    let gone = match Depot::new(Store::Posix, &flags.job) {
+    let gone = match Depot::new(Store::Posix, &job) {
         Ok(depot) => depot.clean_when_ended(),
         Err(_) => Ok(Vec::new()),
     };
@@ -237,11 +240,11 @@ pub fn clean(flags: &CleanFlags) -> ExitCode {
     };
     let (parts, removed) = (gone.len(), gone.iter().map(|part| part.bytes).sum::<u64>());
     let mut text = match parts {
-        0 => format!("job {}: nothing of yours on this node\n", flags.job),
-        _ => format!("job {}: removed {parts} pieces, {}\n", flags.job, human(u128::from(removed))),
+        0 => format!("job {job}: nothing of yours on this node\n"),
+        _ => format!("job {job}: removed {parts} pieces, {}\n", human(u128::from(removed))),
     };
     if let Some(dir) = &flags.level2 {
-        match shelved::clean(dir, &flags.job) {
+        match shelved::clean(dir, &job) {
             Ok(told) => text += &told,
             Err(why) => {
                 say(why);

@@ -63,14 +63,15 @@ pub fn seat(comm: &Comm, node: &Comm, sight: Sight, shelf: &Shelf) -> usize {
 }
 
 impl<'a> Level2<'a> {
-    /// Makes sure that all nodes see one DIR, or each its own, and reads what lies there; nobody waits longer than `patience` for
-    /// storage that hangs. All ranks together.
+    /// Makes sure that all nodes see one DIR, or each its own, and reads what lies there, unless the run begins `anew`; nobody
+    /// waits longer than `patience` for storage that hangs. All ranks together.
     pub fn open(
         comm: &Comm,
         node: &Comm,
         settings: &'a settings::Protection,
         domain: &str,
         patience: Duration,
+        anew: bool,
     ) -> Result<Option<Self>, Ended> {
         let Some(shelf) = shelf(settings, domain) else { return Ok(None) };
         let level2 = settings.level2.as_ref().expect("it has a shelf");
@@ -105,6 +106,9 @@ impl<'a> Level2<'a> {
             Sight::Node => look(Shelf::is_apart, leads)?,
         }
         let found = first.then(|| {
+            if anew {
+                return (domain.to_owned(), Ok((Stock::default(), Vec::new())));
+            }
             let shelf = shelf.clone();
             let found = patiently_for(patience, move |flow| {
                 let files = if sight == Sight::Node { shelf.files() } else { Vec::new() };

@@ -1,17 +1,19 @@
 //! The power a node takes while a test is solved: read once a second by one rank of each node, summed over the nodes.
 //!
-//! Where it can be read from, in this order: a command of the user's that prints watts, the node's own meter (ACPI, by
-//! hwmon), the processors' counters of energy (RAPL). A node that has none of them is not measured, and nothing is said
-//! about power if no node is. Measuring never keeps a run from starting or ending: what cannot be read is left out, a command
-//! that hangs is ended.
+//! Where it can be read from, in this order: a command of the user's that prints watts, the node's own meter (ACPI, by hwmon),
+//! the processors' counters of energy (RAPL). A node that has none of them is not measured, and nothing is said about power if no
+//! node is, unless a command was to measure it. Measuring never keeps a run from starting or ending: what cannot be read is left
+//! out, a command that hangs is ended.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Once;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::say;
 use crate::comm::{Comm, Reduce};
 use crate::cores;
 use crate::new_thread;
@@ -250,6 +252,18 @@ pub fn sum(comm: &Comm, measured: Option<&Measured>, nodes: usize) -> Option<Pow
         joules: sums[1],
         watts: sums[2],
     })
+}
+
+/// Says, once, that a command which was asked for has measured no node.
+pub fn warn_of_lack(command: &str) {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        let most = COMMAND_LIMIT.as_secs();
+        say(format_args!(
+            "warning: --power-command {command:?} told no node's watts, so the power is not known: it must print a number first, \
+             within {most} s, and end with 0"
+        ));
+    });
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::exit::Exit;
+use crate::input::same_file;
 use crate::review::form::Stated;
 use crate::review::sources::Material;
 use crate::review::{page, text};
@@ -42,6 +43,14 @@ pub fn run(flags: &ReportFlags) -> ExitCode {
             super::say(format_args!("report: {why}"));
             return Exit::BadInput.into();
         }
+    }
+    let read = |to: &&PathBuf| flags.files.iter().any(|path| same_file(&file_of(path).0, to));
+    if let Some(file) = flags.output.as_ref().filter(read) {
+        let file = file.display();
+        super::say(format_args!(
+            "report: {file} is read, and would be lost: name another --output"
+        ));
+        return Exit::BadInput.into();
     }
     let stated = Stated { rpeak: flags.rpeak };
     let mut words = text::text(&material, &stated);

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode};
 use std::time::Duration;
 
+use clap::error::ContextKind;
 use clap::{Args, Command, FromArgMatches};
 
 use super::bench::{self, BenchFlags};
@@ -70,7 +71,7 @@ pub struct NodeFlags {
     #[arg(long, value_name = "KIND", help_heading = "Nodes")]
     pub launcher: Option<Launcher>,
 
-    /// The launcher's program [default: looked for in PATH]
+    /// The launcher's program [default: the one beside the MPI library, else one of its version in PATH]
     #[arg(long, value_name = "PATH", help_heading = "Nodes")]
     pub launcher_program: Option<PathBuf>,
 
@@ -185,7 +186,7 @@ pub struct RunFlags {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "15s", help_heading = "Detection")]
     pub slow_after: Duration,
 
-    /// Flags of the benchmark
+    /// Flags of the benchmark, after all of this command's own
     #[arg(value_name = "BENCHMARK FLAGS", allow_hyphen_values = true)]
     pub bench: Vec<OsString>,
 }
@@ -279,8 +280,22 @@ pub(super) struct Plan {
     pub(super) job: Option<String>,
 }
 
+/// What is wrong with the benchmark's flags; who gives one of `skt-hpl run` among them is told where it goes.
+fn usage(error: clap::Error) -> Refusal {
+    let mut why = error.to_string();
+    let own = RunFlags::augment_args(Command::new("skt-hpl run"));
+    let names: Vec<String> =
+        own.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect();
+    let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+    if let Some(name) = unknown.filter(|name| names.contains(name)) {
+        why += &format!(
+            "\n{name} is a flag of `skt-hpl run` itself: such flags come before the first one of the benchmark\n"
+        );
+    }
+    Refusal(Exit::Usage, why)
+}
+
 pub(super) fn plan(arguments: &[OsString]) -> Result<Plan, Refusal> {
-    let usage = |e: clap::Error| Refusal(Exit::Usage, e.to_string());
     let command = BenchFlags::augment_args(Command::new("skt-hpl run").no_binary_name(true));
     let matches = command.try_get_matches_from(arguments).map_err(usage)?;
     let flags = BenchFlags::from_arg_matches(&matches).map_err(usage)?;
@@ -700,6 +715,17 @@ mod tests {
         let flags = Probe::try_parse_from(words).unwrap().run;
         assert_eq!(flags.silence, Duration::from_secs(2));
         assert_eq!(flags.bench, ["-n", "8000", "--nb", "64", "--silence", "x"].map(OsString::from));
+    }
+
+    #[test]
+    fn an_own_flag_among_the_benchmarks_is_told_its_place() {
+        let why = |words: &[&str]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            plan(&words).unwrap_err().1
+        };
+        let own = why(&["-n", "200", "--state", "folder"]);
+        assert!(own.contains("--state is a flag of `skt-hpl run` itself"), "{own}");
+        assert!(!why(&["-n", "200", "--stat", "folder"]).contains("itself"));
     }
 
     #[test]

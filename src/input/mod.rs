@@ -22,14 +22,15 @@ mod together;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::params::TestParams;
 use dat_reader::Given;
 use diagnostic::{Diagnostic, Diagnostics, Severity};
-use hpl_dat::HplDat;
+use hpl_dat::{HplDat, Output};
 use settings::{CONFIG_DEFAULT, Overrides, Settings};
 use sources::Layers;
 
@@ -70,6 +71,48 @@ pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostics> {
         Err(error) => format!("the file cannot be read: {error}"),
     };
     Err(Diagnostics::from(Diagnostic::error(path.display().to_string(), why)))
+}
+
+/// Whether both names are one file, there or not. A device or a pipe keeps nothing that could be lost.
+pub fn same_file(one: &Path, other: &Path) -> bool {
+    if let (Ok(one), Ok(other)) = (one.metadata(), other.metadata()) {
+        return one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino());
+    }
+    let whole = |path: &Path| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        Some(folder.join(path.file_name()?))
+    };
+    whole(one).is_some_and(|one| whole(other) == Some(one))
+}
+
+/// What is wrong where results would take the place of each other, or of what is `read`.
+fn overwritten(
+    folder: &Path,
+    dat: &HplDat,
+    json: Option<&Path>,
+    read: [(&PathBuf, &str); 2],
+) -> Option<Diagnostic> {
+    let output = match &dat.output {
+        Output::File(path) => Some(path.as_path()),
+        Output::Stdout | Output::Stderr => None,
+    };
+    let written: Vec<(&str, PathBuf)> = [("output", output), ("json", json)]
+        .into_iter()
+        .filter_map(|(name, path)| Some((name, folder.join(path?))))
+        .collect();
+    if let [(_, output), (_, json)] = &written[..]
+        && same_file(output, json)
+    {
+        let what = format!("output and json are one file, {}", json.display());
+        return Some(Diagnostic::error("settings", what).help("give each a file of its own"));
+    }
+    written.iter().find_map(|(name, to)| {
+        let (path, what) = read.iter().find(|(path, _)| same_file(path, to))?;
+        let path = path.display();
+        let what = format!("{name} is {path}, which {what} are read from and which would be lost");
+        Some(Diagnostic::error("settings", what).help("name another file for the results"))
+    })
 }
 
 /// Variables of the environment, as [`std::env::vars_os`] gives them.
@@ -128,7 +171,8 @@ fn load_overrides_in(
 fn layers_in(folder: &Path, flags: &Overrides, config: Option<&Path>, env: Variables) -> Layers {
     let mut layers = Layers::new();
     let path = folder.join(config.unwrap_or(Path::new(CONFIG_DEFAULT)));
-    if config.is_some() || path.exists() {
+    // A link to nothing is not nothing.
+    if config.is_some() || path.symlink_metadata().is_ok() {
         match bytes_of(&path) {
             Ok(bytes) => layers.toml(&bytes, &path.display().to_string()),
             Err(faults) => layers.diagnostics.extend(faults.0),
@@ -161,7 +205,8 @@ fn load_in(
         q: overrides.q.is_some(),
     };
     let all_given = given.n && given.nb && given.p && given.q;
-    let mut dat = if overrides.dat.is_none() && all_given && !path.exists() {
+    let there = path.symlink_metadata().is_ok();
+    let mut dat = if overrides.dat.is_none() && all_given && !there {
         // Nothing was promised to be in a file, and nothing needs to be.
         HplDat::default()
     } else {
@@ -188,6 +233,12 @@ fn load_in(
         found.extend(faults.0.into_iter().map(|fault| layers.with_sources(fault)));
         return Err(Diagnostics(found));
     }
+    let config = folder.join(config.unwrap_or(Path::new(CONFIG_DEFAULT)));
+    let read = [(&path, "the tests"), (&config, "settings")];
+    if let Some(fault) = overwritten(folder, &dat, settings.json.as_deref(), read) {
+        found.push(fault);
+        return Err(Diagnostics(found));
+    }
     Ok(Loaded { dat, settings, warnings: found })
 }
 
@@ -208,6 +259,32 @@ mod tests {
         assert!(why.contains("/dev/zero") && why.contains("more than 16 MiB"), "{why}");
         assert_eq!(bytes_of(Path::new("/dev/null")), Ok(Vec::new()));
         assert!(bytes_of(Path::new("/")).unwrap_err().to_string().contains("cannot be read"));
+    }
+
+    #[test]
+    fn results_take_the_place_of_nothing_that_is_read_nor_of_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("HPL.dat"), FILE).unwrap();
+        fs::write(dir.path().join("skt.toml"), "seed = 5\n").unwrap();
+        std::os::unix::fs::symlink("HPL.dat", dir.path().join("link")).unwrap();
+        let load = |json: &str, output: &str| {
+            let vars = env(&[("SKT_JSON", json), ("SKT_OUTPUT", output)]);
+            load_in(dir.path(), &Overrides::default(), None, vars).map_err(|why| why.to_string())
+        };
+        for (json, output, word) in [
+            ("HPL.dat", "stdout", "the tests"),
+            ("link", "stdout", "the tests"),
+            ("skt.toml", "new", "settings"),
+            ("new", "HPL.dat", "output is"),
+            ("new", "new", "one file"),
+            ("./new", "new", "one file"),
+        ] {
+            let why = load(json, output).unwrap_err();
+            assert!(why.contains(word), "{json} {output}: {why}");
+        }
+        for (json, output) in [("new", "other"), ("/dev/null", "/dev/null"), ("none/x", "none/x")] {
+            load(json, output).unwrap();
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! Fields that stand for a line of HPL.dat replace that line's values ([`Overrides::apply`]); the
 //! rest become [`Settings`].
 
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -88,6 +89,15 @@ fn processors(text: &str) -> Result<List, String> {
 pub enum Saving {
     Off,
     Every(Interval),
+}
+
+impl fmt::Display for Saving {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Saving::Off => f.write_str("off"),
+            Saving::Every(interval) => interval.fmt(f),
+        }
+    }
 }
 
 fn saving(text: &str) -> Result<Saving, String> {

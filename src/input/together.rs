@@ -2,7 +2,7 @@
 //! leave out or to give as well. Pure; called where settings are laid over HPL.dat, so before anything costly begins.
 
 use super::diagnostic::{Diagnostic, Diagnostics};
-use super::settings::{Guarding, Overrides, Saving};
+use super::settings::{Guarding, Overrides, Restart, Saving};
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::plan::{Encoding, Helpers};
 use crate::checkpoint::protocol::Method;
@@ -15,7 +15,30 @@ impl Overrides {
         self.helpers_have_work()?;
         self.dedicated_ranks_have_a_part()?;
         self.disk_has_what_it_needs()?;
+        self.restart_has_memory()?;
         self.level2_has_a_first()
+    }
+
+    /// Only a run that saves leaves something to go on from, or to remove.
+    fn restart_has_memory(&self) -> Result<(), Diagnostics> {
+        let (word, help) = match self.restart {
+            Some(Restart::Require) => (
+                "require",
+                "give --checkpoint as the run was given that is to go on, or leave --restart out",
+            ),
+            Some(Restart::Never) => (
+                "never",
+                "leave --restart out: without --checkpoint no run goes on from another one's memory",
+            ),
+            Some(Restart::Auto) | None => return Ok(()),
+        };
+        let what = match (&self.checkpoint, self.method) {
+            (Some(_), _) => return Ok(()),
+            (None, Some(Guarding::Checksums)) => "method abft leaves nothing to go on from",
+            (None, _) => "checkpoint is not set",
+        };
+        let what = format!("restart is {word}, and {what}");
+        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
     }
 
     /// Helpers encode what ranks go on from, so there must be a copy of it beside the last checkpoint; and of a save.

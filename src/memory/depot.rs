@@ -692,7 +692,7 @@ mod tests {
         let (path, _) = depot.0.file(0, Part::A).unwrap();
         std::fs::write(&path, "").unwrap();
         let told = depot.0.create(0, Part::A, 10).unwrap_err().to_string();
-        assert!(told.contains("`skt-hpl clean` removes"), "{told}");
+        assert!(told.contains("`skt-hpl clean --job NAME` removes"), "{told}");
         // Only the administrator can make a file another's.
         if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
             let told = depot.0.create(0, Part::A, 10).unwrap_err().to_string();

@@ -14,6 +14,8 @@ mod lock;
 mod names;
 mod region;
 pub mod room;
+#[cfg(test)]
+pub(crate) mod small_tmpfs;
 pub mod stat;
 mod sysv;
 

@@ -127,6 +127,7 @@ impl Depot {
 mod tests {
     use super::*;
     use crate::memory::Store;
+    use crate::memory::small_tmpfs::in_a_small_tmpfs;
 
     fn depot(what: &str, store: Store) -> Depot {
         Depot::new(store, &format!("t-names-{what}-{}", std::process::id())).unwrap()
@@ -217,37 +218,6 @@ mod tests {
             let depot = Depot::with_directory(Store::Posix, "endless", folder).unwrap();
             assert_eq!(depot.create(1, Part::B, 5000).unwrap().len(), 5000);
         });
-    }
-
-    /// Calls `test` with a folder in which files take so many bytes at most (0: as many as there are), which only the calling
-    /// thread sees. Nothing where this process may not mount.
-    fn in_a_small_tmpfs(bytes: usize, test: impl FnOnce(&std::path::Path) + Send) {
-        let folder = tempfile::tempdir().unwrap();
-        let here = folder.path();
-        let mount = || {
-            let [path, what, options] = [here.to_str().unwrap(), "tmpfs", &format!("size={bytes}")]
-                .map(|text| std::ffi::CString::new(text).unwrap());
-            let root = c"/".as_ptr();
-            let none = std::ptr::null();
-            // SAFETY: strings that end; a namespace of this thread's own, from which nothing gets out.
-            let done = unsafe {
-                libc::unshare(libc::CLONE_NEWNS) == 0
-                    && libc::mount(none, root, none, libc::MS_REC | libc::MS_PRIVATE, none.cast())
-                        == 0
-                    && libc::mount(
-                        what.as_ptr(),
-                        path.as_ptr(),
-                        what.as_ptr(),
-                        0,
-                        options.as_ptr().cast(),
-                    ) == 0
-            };
-            match done {
-                true => test(here),
-                false => eprintln!("left out: needs to mount, as root may"),
-            }
-        };
-        std::thread::scope(|scope| scope.spawn(mount).join().unwrap());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::room::available_bytes;
 pub enum MemoryError {
     #[error(
         "{what}: {wanted} bytes are wanted, {available} bytes are free in {place}; \
-         make room there (`skt-hpl clean`, or a larger size= mount option), or choose a smaller N"
+         make room there (`skt-hpl status` tells of memory that `skt-hpl clean --job NAME` removes; or a larger size= mount option), or choose a smaller N"
     )]
     NoRoom { what: String, wanted: u64, available: u64, place: String },
     #[error(
@@ -31,7 +31,7 @@ pub enum MemoryError {
     TooLong { what: String, wanted: u64, limit: u64 },
     #[error("{0}: no such memory on this node")]
     Missing(String),
-    #[error("{0}: exists already on this node; `skt-hpl clean` removes a job's memory")]
+    #[error("{0}: exists already on this node; `skt-hpl clean --job NAME` removes a job's memory")]
     Exists(String),
     #[error("{name}: is in use by {by}; give this run another --job name or end that one")]
     InUse { name: String, by: String },

@@ -523,13 +523,15 @@ fn private_folder(path: &Path) -> Result<(), String> {
 }
 
 /// Puts a folder's names on the device; file systems that cannot do that do not need it.
-pub(super) fn sync_folder(path: &Path) -> Result<(), String> {
-    match File::open(path).and_then(|folder| folder.sync_all()) {
-        Err(error) if error.raw_os_error() != Some(libc::EINVAL) => {
-            Err(cannot("sync", path, error))
-        }
-        _ => Ok(()),
+pub fn sync_names(folder: &Path) -> io::Result<()> {
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        told => told,
     }
+}
+
+fn sync_folder(path: &Path) -> Result<(), String> {
+    sync_names(path).map_err(|error| cannot("sync", path, error))
 }
 
 /// Writes a small file aside, syncs it and gives it its name; `synced` is called in between.
@@ -567,6 +569,15 @@ mod tests {
     use super::super::record::tests::about;
     use super::super::writing::tests::write_small;
     use super::*;
+
+    /// procfs says EINVAL, as file systems do that cannot.
+    #[test]
+    fn a_file_system_that_cannot_sync_names_need_not() {
+        assert!(File::open("/proc").unwrap().sync_all().is_err());
+        sync_names(Path::new("/proc")).unwrap();
+        let missing = sync_names(Path::new("/no/such/folder")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
 
     fn shelf() -> (tempfile::TempDir, Shelf) {
         let dir = tempfile::tempdir().unwrap();

@@ -44,6 +44,27 @@ fn flip(scene: &Scene, position: usize, part: &str, at: f64) {
     file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
 }
 
+/// To begin anew would give up what all had committed, so somebody must say so.
+#[test]
+fn checkpoints_of_which_none_can_be_used_are_refused_and_kept() {
+    let gone = |scene: &Scene, position| fs::remove_file(scene.file(position, "b")).unwrap();
+    let damaged = |scene: &Scene, position| flip(scene, position, "b", 0.3);
+    for (what, spoil) in [("gone", &gone as &dyn Fn(&Scene, usize)), ("damaged", &damaged)] {
+        let scene = computing();
+        (0..4).for_each(|position| spoil(&scene, position));
+        let clean = format!("`skt-hpl clean --job {}`", scene.name);
+        let ran = scene.expect_refused(4, &["none of it can be used", "position 3 on", &clean]);
+        assert!(ran.err.matches("  position ").count() == 4, "{what}: {}", ran.told());
+        let ran = scene.job().args(&["--restart", "never"]).run();
+        assert_eq!(resumed_at(&scene.expect_finished(ran)), None, "{what}");
+    }
+    // A word that was mistyped costs nothing.
+    let scene = computing();
+    let ran = scene.job().args(&["--store", "sysv"]).run().expect_code(4);
+    assert!(ran.err.contains("another --store"), "{}", ran.told());
+    assert!(resumed_at(&scene.finish()).is_some());
+}
+
 /// Whatever lies there, the end is right; where the byte counts, its position was rebuilt.
 #[test]
 fn a_flipped_bit_in_every_part() {

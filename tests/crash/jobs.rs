@@ -153,6 +153,26 @@ fn restart_never_and_require() {
     assert_eq!(resumed_at(&scene.expect_finished(ran)), None);
 }
 
+#[test]
+fn what_is_refused_under_restart_never_takes_nothing_away() {
+    let scene = Scene::new(2, 2);
+    scene.strike("iteration:1:9:kill");
+    let no_folder = scene.path("domains");
+    let no_folder = no_folder.to_str().unwrap();
+    for wrong in [
+        ["--losses", "5"],
+        ["--group", "7"],
+        ["--json", "/no/such/folder/run.json"],
+        ["--output", "/no/such/folder/HPL.out"],
+        ["--level2", no_folder],
+    ] {
+        let ran = scene.job().args(&["--restart", "never"]).args(&wrong).run();
+        assert!(matches!(ran.code, Some(1 | 6)), "{wrong:?}: {}", ran.told());
+        assert_eq!(scene.held(), [0, 1, 2, 3], "{wrong:?}: {}", ran.told());
+    }
+    assert!(resumed_at(&scene.finish()).is_some());
+}
+
 /// A supervised run is one run, however often it is launched: `--restart never` removes what others have left, whichever launch
 /// comes to look first, and never what the run itself has.
 #[test]

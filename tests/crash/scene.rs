@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
 use skt_hpl::cores;
 use skt_hpl::faults::Point;
 use skt_hpl::memory::{Depot, Store};
@@ -305,6 +306,27 @@ impl Scene {
             std::thread::sleep(Duration::from_millis(5));
         }
         running
+    }
+
+    /// Waits until these ranks are stopped by the faults, kills others, and lets them go on.
+    #[allow(dead_code)] // in tests/nonstop
+    pub fn amid(&self, faults: &str, halted: &[usize], victims: &[usize]) -> Ran {
+        let running = self.start_with(faults);
+        let began = Instant::now();
+        let stands = |rank: usize| running.ranks().iter().any(|r| r.rank == rank && r.halted());
+        while !halted.iter().all(|&rank| stands(rank)) {
+            assert!(began.elapsed() < LIMIT, "{faults}: {:?}", self.struck());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let ranks = running.ranks();
+        let of = |rank: usize| ranks.iter().find(|r| r.rank == rank).unwrap().pid;
+        for &victim in victims {
+            kill(of(victim), Signal::SIGKILL).unwrap();
+        }
+        for &rank in halted.iter().filter(|rank| !victims.contains(rank)) {
+            kill(of(rank), Signal::SIGCONT).unwrap();
+        }
+        running.end()
     }
 
     /// Waits until so many strikes are in the log, each of which stops its rank, and all ranks are stopped.

@@ -223,14 +223,16 @@ fn the_machine_and_the_way_are_in_the_document() {
     assert!(course.moments.is_empty());
 }
 
-/// A command tells the power; one that fails tells nothing, and ends nothing.
+/// A command tells the power; one that fails tells nothing, which is said, and ends nothing.
 #[test]
 fn the_power_is_in_the_document_if_anything_tells_it() {
     let power = |command: &str| {
         let dat = Dat { ns: vec![600], nbs: vec![32], grids: vec![(1, 2)], ..Dat::default() };
         let job = Job::tests(&dat).args(&["--power-command", command]);
-        let run = job.run().expect_code(0).json();
-        run.tests[0].outcome.as_ref().unwrap().power.clone()
+        let ran = job.run().expect_code(0);
+        let power = ran.json().tests[0].outcome.as_ref().unwrap().power.clone();
+        assert_eq!(ran.err.contains("told no node's watts"), power.is_none(), "{}", ran.told());
+        power
     };
     let told = power("echo 123.5 watts").unwrap();
     assert_eq!((told.source.as_str(), told.nodes, told.nodes_measured), ("command", 1, 1));

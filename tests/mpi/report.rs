@@ -105,6 +105,11 @@ fn the_page_in_a_browser() {
         return;
     };
     let dir = documents();
+    // A document is no page.
+    let document = std::fs::read(dir.path().join("one.json")).unwrap();
+    let out = report(&["sweep.json", "one.json", "-o", "./one.json"], dir.path());
+    assert_eq!(out.status.code(), Some(1), "{out:?}");
+    assert_eq!(std::fs::read(dir.path().join("one.json")).unwrap(), document);
     let out = report(&["sweep.json", "one.json", "-o", "page.html"], dir.path());
     assert!(out.status.success());
     let page = fs::read_to_string(dir.path().join("page.html")).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! x differs in its last bits then, so here the residual tells whether it is right. Positions are those of the P x (Q+R) grid.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use skt_hpl::faults::Point;
@@ -114,7 +114,9 @@ fn a_loss_at_any_step_is_gone_on_from() {
             let fault = format!("1@{}:{position}:{hit}:kill", point.name());
             println!("{fault}");
             let depth = ["0", "1"][(turn / 2 + position) % 2];
-            let ran = scene().solver(&["--depth", depth]).endure(&fault);
+            let halves = ["auto", "always"][(turn + position) % 2];
+            let solver = ["--depth", depth, "--halves", halves];
+            let ran = scene().solver(&solver).endure(&fault);
             if generates && outcome(&ran).checksums.unwrap().checksum_bytes == 0 {
                 // Not all that were left had generated: it began anew, and now had no checksums.
                 continue;
@@ -164,33 +166,13 @@ fn whatever_the_grid_and_the_choices() {
     }
 }
 
-/// Waits until these ranks are stopped by the faults, kills others, and lets them go on.
-fn amid(scene: &Scene, faults: &str, halted: &[usize], victims: &[usize]) -> Ran {
-    let running = scene.start_with(faults);
-    let began = Instant::now();
-    let stands = |rank: usize| running.ranks().iter().any(|r| r.rank == rank && r.halted());
-    while !halted.iter().all(|&rank| stands(rank)) {
-        assert!(began.elapsed() < Duration::from_secs(60), "{faults}: {:?}", scene.struck());
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let ranks = running.ranks();
-    let of = |rank: usize| ranks.iter().find(|r| r.rank == rank).unwrap().pid;
-    for &victim in victims {
-        kill(of(victim), Signal::SIGKILL).unwrap();
-    }
-    for &rank in halted.iter().filter(|rank| !victims.contains(rank)) {
-        kill(of(rank), Signal::SIGCONT).unwrap();
-    }
-    running.end()
-}
-
 /// Position 1 is lost, and then 4, whom nothing depends on any more; U is regained from where that was left.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn who_stands_idle_is_not_missed() {
     let undisturbed = undisturbed();
     let faults = "1@step-end:1:20:kill,2@regain-half:0:1:stop";
-    let ran = amid(&scene(), faults, &[0], &[4]).expect_code(0);
+    let ran = scene().amid(faults, &[0], &[4]).expect_code(0);
     let outcome = outcome(&ran);
     assert_eq!(outcome.checksums.unwrap().losses, 2, "{}", ran.told());
     assert!(outcome.residual.unwrap().scaled <= 4.0 * undisturbed, "{}", ran.told());
@@ -201,11 +183,11 @@ fn who_stands_idle_is_not_missed() {
 #[ignore = "needs Open MPI 5"]
 fn several_at_once() {
     let undisturbed = undisturbed();
-    let ran = amid(&scene(), "step-begin:1:9:stop,step-begin:4:9:stop", &[1, 4], &[1, 4]);
+    let ran = scene().amid("step-begin:1:9:stop,step-begin:4:9:stop", &[1, 4], &[1, 4]);
     let outcome = outcome(&ran.expect_code(0));
     assert_eq!(replaced(&outcome.checksums.unwrap()), [1]);
     assert!(outcome.residual.unwrap().scaled <= 4.0 * undisturbed);
-    let ran = amid(&scene(), "step-begin:1:9:stop,step-begin:3:9:stop", &[1, 3], &[1, 3]);
+    let ran = scene().amid("step-begin:1:9:stop,step-begin:3:9:stop", &[1, 3], &[1, 3]);
     expect_refused(ran, "process columns 0 and 1 have lost ranks");
 }
 
@@ -270,14 +252,14 @@ fn two_columns_are_lost_one_after_the_other() {
 #[ignore = "needs Open MPI 5"]
 fn two_columns_are_lost_at_once() {
     let faults = "step-begin:1:9:stop,step-begin:4:9:stop";
-    let ran = amid(&doubly(), faults, &[1, 4], &[1, 4]).expect_code(0);
+    let ran = doubly().amid(faults, &[1, 4], &[1, 4]).expect_code(0);
     let outcome = outcome(&ran);
     assert_eq!(replaced(&outcome.checksums.unwrap()), [0, 1], "{}", ran.told());
     assert!(ran.err.contains("take the place of process columns 0 and 1"), "{}", ran.told());
     assert!(outcome.residual.unwrap().scaled <= 40.0 * undisturbed(), "{}", ran.told());
     let lost: Vec<String> = [1, 4, WIDER - 1].map(|at| format!("step-begin:{at}:9:stop")).into();
     let halted = [1, 4, WIDER - 1];
-    let ran = amid(&doubly(), &lost.join(","), &halted, &halted);
+    let ran = doubly().amid(&lost.join(","), &halted, &halted);
     expect_refused(ran, "a column of checksums has lost one, too");
 }
 

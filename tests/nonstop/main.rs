@@ -10,6 +10,7 @@
 //! | `layouts` | the same with checksums along the grid and localised ones, one loss after the other, at once, and one too many |
 //! | `starting` | a rank that dies while MPI starts, which ends the job with a word |
 //! | `level2` | each step to storage and back beside going on in place; what lies there afterwards is whole |
+//! | `halves` | updates in halves: amid an exchange, a panel, and while who waits for another multiplies |
 //! | `chance` | ranks killed from outside at random moments, from a printed seed |
 //! | `checksums` | `--method abft`: every step of the solver; what checksums can replace, and what is refused |
 //! | `supervised` | a sweep of such tests under `skt-hpl run`: two losses, new checksums between them, and what `status` says |
@@ -33,6 +34,7 @@ mod stopped;
 
 mod chance;
 mod checksums;
+mod halves;
 mod layouts;
 mod level2;
 mod limits;

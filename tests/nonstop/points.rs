@@ -122,9 +122,9 @@ fn many_columns_that_ask_seldom() {
 fn whatever_is_under_way() {
     let choices: &[&[&str]] = &[
         &["--depth", "0", "--bcast", "1ring"],
-        &["--depth", "2", "--bcast", "2ringM", "--swap", "long"],
+        &["--depth", "2", "--bcast", "2ringM", "--swap", "long", "--halves", "always"],
         &["--depth", "3", "--bcast", "blong", "--pfact", "left"],
-        &["--depth", "1", "--bcast", "blongM", "--pmap", "column"],
+        &["--depth", "1", "--bcast", "blongM", "--pmap", "column", "--halves", "always"],
     ];
     for (turn, choice) in choices.iter().enumerate() {
         for (p, q) in [(2, 3), (1, 4), (4, 1)] {

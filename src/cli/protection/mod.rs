@@ -47,6 +47,8 @@ pub struct Guardian<'a> {
     fresh_run: u128,
     /// Whether there was something of this run at the start.
     continued: bool,
+    /// Whether what earlier runs have left is still there, and to be removed.
+    unwanted: bool,
     /// The second level, if there is one.
     level2: Option<Level2<'a>>,
     /// Why this start does without it, although there should be one.

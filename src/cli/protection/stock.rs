@@ -4,6 +4,7 @@
 //! left of a test under way is looked at when that begins.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::record::{self, Kept, rounds_otherwise};
@@ -19,6 +20,7 @@ use crate::comm::Comm;
 use crate::input::settings::{self, Restart};
 use crate::lu::unix_seconds;
 use crate::memory::{MemoryError, bus};
+use crate::params::TestParams;
 use crate::storage::choice::Stock;
 use crate::supervise::start::launcher::{own_incarnation, own_run_id};
 
@@ -60,8 +62,7 @@ impl<'a> Guardian<'a> {
         node.broadcast(&mut leader, 0);
         let all = comm.split(Some(0), comm.rank()).expect("everybody is in the world");
         let world = Positions::new(all);
-        let gather = || Arrival::gather(&world, &depot, leader[0] as usize);
-        let arrival = gather();
+        let arrival = Arrival::gather(&world, &depot, leader[0] as usize);
         let mut this = Self {
             comm,
             settings,
@@ -70,6 +71,7 @@ impl<'a> Guardian<'a> {
             fresh_run: 0,
             continued: false,
             level2: None,
+            unwanted: false,
             storage_gone: None,
             rounding: rounding.to_owned(),
             finished: Vec::new(),
@@ -82,23 +84,24 @@ impl<'a> Guardian<'a> {
         let restart = if begun { Restart::Auto } else { settings.restart };
         // A supervised run is one run however often it is launched: what its earlier launches have left is its own.
         let again = restart == Restart::Never && launched_before(comm);
-        if restart == Restart::Never && !again {
-            this.clean(node)?;
-            this.arrival = gather();
+        this.unwanted = restart == Restart::Never && !again;
+        if this.unwanted {
+            this.arrival = this.arrival.anew();
         }
-        this.level2 = match Level2::open(comm, node, settings, &this.domain, patience) {
-            // What memory has needs no storage; where nothing but storage has it, there is nothing to go on from.
-            Err(Ended { why, .. }) if this.arrival.test.is_some() && !this.on_disk_alone() => {
-                this.storage_gone = Some(why);
-                None
-            }
-            opened => opened?,
-        };
+        this.level2 =
+            match Level2::open(comm, node, settings, &this.domain, patience, this.unwanted) {
+                // What memory has needs no storage; where nothing but storage has it, there is nothing to go on from.
+                Err(Ended { why, .. }) if this.arrival.test.is_some() && !this.on_disk_alone() => {
+                    this.storage_gone = Some(why);
+                    None
+                }
+                opened => opened?,
+            };
         if again && this.storage_gone.is_none() && !this.has_own() {
             // Earlier launches did not come as far as to remove what others have left.
-            this.clean(node)?;
-            this.arrival = gather();
-            this.level2 = Level2::open(comm, node, settings, &this.domain, PATIENCE)?;
+            this.unwanted = true;
+            this.arrival = this.arrival.anew();
+            this.level2 = Level2::open(comm, node, settings, &this.domain, PATIENCE, true)?;
         }
         this.take_stock(node, tests, rounding)?;
         if restart == Restart::Require && !this.continued {
@@ -150,9 +153,9 @@ impl<'a> Guardian<'a> {
             return Err(Ended::new(
                 Exit::BadInput,
                 format!(
-                    "job {:?} has checkpoints of a run with other tests. Finish that run, give this one \
-                     another --job name, or remove them with `skt-hpl clean` or --restart never",
-                    self.settings.job
+                    "job {job:?} has checkpoints of a run with other tests. Finish that run, give this one \
+                     another --job name, or remove them with `skt-hpl clean --job {job}` or --restart never",
+                    job = self.settings.job
                 ),
             ));
         }
@@ -173,13 +176,44 @@ impl<'a> Guardian<'a> {
             // Results of a run that is over or given up, and nothing that could be continued.
             self.finished.clear();
             self.clean(node)?;
-            self.level2 = Level2::open(self.comm, node, self.settings, &self.domain, PATIENCE)?;
+            self.level2 =
+                Level2::open(self.comm, node, self.settings, &self.domain, PATIENCE, false)?;
         }
         let number = record::run_number(new_run(), own.as_deref(), latest);
         self.fresh_run = told_by(self.comm, 0, number);
         self.continued = something && !stale;
         self.run.set(self.arrival.run.filter(|_| self.continued).unwrap_or(self.fresh_run));
         Ok(())
+    }
+
+    /// Where the run begins anew: removes what earlier ones have left, once all `tests` can be protected. A run that is refused
+    /// takes nothing away. All ranks together.
+    pub fn clear_ground(
+        &self,
+        node: &Comm,
+        tests: impl Iterator<Item = TestParams>,
+    ) -> Result<(), Ended> {
+        if !self.unwanted {
+            return Ok(());
+        }
+        let domains = self.comm.all_gather_bytes(self.domain.as_bytes());
+        let scheme = &self.settings.scheme;
+        let mut grids = BTreeSet::new();
+        for params in tests.filter(|params| params.n > 0 && grids.insert((params.p, params.q))) {
+            let layout = self.layout(&params);
+            let mut at = vec![String::new(); layout.positions()];
+            let taken = self.arrival.place(0, layout.positions(), None);
+            for (domain, position) in domains.iter().zip(taken) {
+                if let Some(position) = position {
+                    at[position] = String::from_utf8_lossy(domain).into_owned();
+                }
+            }
+            let groups = scheme.check().map_err(StartError::from).and_then(|()| {
+                Ok(scheme.layout.groups(&layout, &at, self.settings.group, scheme.losses)?)
+            });
+            groups?;
+        }
+        self.clean(node)
     }
 
     /// Removes all memory of the job, and what it has on storage. Memory first: its locks tell whether a run is at work under

@@ -13,7 +13,7 @@ impl From<StartError> for Ended {
             StartError::Scheme(_) | StartError::Groups(_) | StartError::Other { .. } => {
                 Exit::BadInput
             }
-            StartError::Memory(_) => Exit::NoSharedMemory,
+            StartError::Memory(_) | StartError::Taken(_) => Exit::NoSharedMemory,
             StartError::Refused { .. }
             | StartError::Storage { .. }
             | StartError::Nothing { .. }
@@ -199,7 +199,14 @@ mod tests {
             (StartError::Groups(GroupError::TooMany(999)), Exit::BadInput),
             (StartError::Other { job: job(), what: "N = 5".into() }, Exit::BadInput),
             (StartError::Memory("full".into()), Exit::NoSharedMemory),
-            (StartError::Refused { refusal: too_many, survey: String::new() }, Exit::Unrecoverable),
+            (
+                StartError::Refused {
+                    refusal: too_many,
+                    survey: String::new(),
+                    job: String::new(),
+                },
+                Exit::Unrecoverable,
+            ),
             (StartError::Nothing { job: job() }, Exit::Unrecoverable),
             (StartError::NotWhole { epoch: 1, why: "again".into() }, Exit::Unrecoverable),
         ];
@@ -221,9 +228,12 @@ mod tests {
                 StartError::Other { job: job.clone(), what: what.clone() }
             }
             StartError::Memory(text) => StartError::Memory(text.clone()),
-            StartError::Refused { refusal, survey } => {
-                StartError::Refused { refusal: refusal.clone(), survey: survey.clone() }
-            }
+            StartError::Taken(text) => StartError::Taken(text.clone()),
+            StartError::Refused { refusal, survey, job } => StartError::Refused {
+                refusal: refusal.clone(),
+                survey: survey.clone(),
+                job: job.clone(),
+            },
             StartError::Nothing { job } => StartError::Nothing { job: job.clone() },
             StartError::NotWhole { epoch, why } => {
                 StartError::NotWhole { epoch: *epoch, why: why.clone() }

@@ -8,6 +8,8 @@
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 
+use crate::new_thread;
+
 type Work = Box<dyn FnOnce() + Send>;
 
 /// Cloned, it is still the same one.
@@ -44,11 +46,19 @@ impl Default for Clerk {
 }
 
 impl<T: Send + 'static> Answer<T> {
-    /// A work that is not to wait for the others.
+    /// A work that is not to wait for the others. Where the system gives no thread for it, it is done before this returns.
     pub fn beside(work: impl FnOnce() -> T + Send + 'static) -> Self {
         let (tell, answer) = channel();
-        thread::spawn(move || tell.send(work()));
+        new_thread::start_or_here("beside", move || {
+            // Whoever has asked may not want to know any more.
+            let _ = tell.send(work());
+        });
         Self(answer)
+    }
+
+    /// Waits for the answer; None if there will never be one.
+    pub fn wait(self) -> Option<T> {
+        self.0.recv().ok()
     }
 }
 

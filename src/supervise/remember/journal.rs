@@ -17,6 +17,7 @@ use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::events::{Event, FaultKind, ProcessId, Record, steady_ms};
+use crate::storage::shelf::sync_names;
 use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
 use crate::supervise::start::hosts::Host;
 
@@ -159,7 +160,7 @@ impl Journal {
         file.seek(SeekFrom::Start(good as u64)).map_err(io)?;
         // The name itself must be on disk too.
         if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            File::open(folder).and_then(|d| d.sync_all()).map_err(io)?;
+            sync_names(folder).map_err(io)?;
         }
         let journal = Self {
             file,

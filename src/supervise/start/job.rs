@@ -18,6 +18,7 @@ use nix::unistd::Pid;
 use super::in_place::GoneOn;
 use super::launcher::Launch;
 use super::witness;
+use crate::new_thread;
 use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::{ProcessId, steady_ms};
 use crate::supervise::remember::folder::Folder;
@@ -410,14 +411,14 @@ impl Job {
     pub fn end(&mut self, run_id: &str) -> Answer<usize> {
         let (id, child, run_id) = (self.id, self.child.take(), run_id.to_owned());
         Answer::beside(move || {
-            let sessions = processes::left_by_run(&run_id);
+            let left = processes::left_by_run(&run_id);
             if processes::is_alive(id) {
                 let _ = killpg(Pid::from_raw(id.pid as i32), Signal::SIGKILL);
             }
             // One that a disk holds up goes when the disk lets it: nobody waits for that.
-            std::thread::spawn(move || child.map(|mut child| child.wait()));
+            let _ = new_thread::start("wait", move || child.map(|mut child| child.wait()));
             let ended = processes::end_run(&run_id, None, END_PATIENCE).0;
-            processes::remove_sessions(sessions);
+            processes::remove_left(left);
             ended
         })
     }

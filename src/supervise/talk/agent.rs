@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
+use nix::unistd::pipe2;
 use serde::de::DeserializeOwned;
 
 use super::branch::{Heard, MOST_TIMES};
@@ -31,6 +33,7 @@ use crate::blas::arithmetic::Arithmetic;
 use crate::cores;
 use crate::memory::{Depot, Store, depot, huge, room};
 use crate::supervise::judge::ranks::RankSeen;
+use crate::supervise::remember::clerk::Answer;
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::signals::pass_over_warnings;
 use crate::supervise::start::launcher::{OPEN_MPI_RANK_VAR, RANK_VARS};
@@ -64,8 +67,8 @@ struct Agent<S> {
     job: Option<String>,
     /// Processes of the run by pid.
     known: BTreeMap<u32, Watched>,
-    /// Folders in /tmp that they share.
-    sessions: BTreeSet<PathBuf>,
+    /// What they leave in /tmp and /dev/shm if they are killed.
+    leaves: BTreeSet<PathBuf>,
     /// How many of these are stopped.
     stopped: usize,
     census_at: Option<Instant>,
@@ -78,9 +81,10 @@ struct Agent<S> {
 
 struct Ending {
     id: u64,
-    /// Readable when it is done.
-    done: OwnedFd,
-    thread: std::thread::JoinHandle<(usize, usize)>,
+    /// Readable when it is done. None where no more files may be opened: then it is waited for.
+    done: Option<OwnedFd>,
+    /// How many processes were ended, and how many would not go.
+    counts: Answer<(usize, usize)>,
 }
 
 /// What an agent is to find out about its node.
@@ -157,9 +161,14 @@ pub fn run(asked: &Asked) -> io::Result<()> {
                     Some(*pid)
                 })
                 .collect();
-            fds.extend(agent.ending.as_ref().map(|ending| ending.done.as_fd()));
+            let ending = agent.ending.as_ref().map(|ending| ending.done.as_ref());
+            fds.extend(ending.flatten().map(AsFd::as_fd));
             let ready = links.poll(&fds, patience)?;
-            let done = agent.ending.is_some() && ready.last() == Some(&true);
+            let done = match ending {
+                None => false,
+                Some(None) => true,
+                Some(Some(_)) => ready.last() == Some(&true),
+            };
             let ended = watched.into_iter().zip(ready).filter(|(_, ready)| *ready);
             (ended.map(|(pid, _)| pid).collect::<Vec<u32>>(), done)
         };
@@ -171,7 +180,7 @@ pub fn run(asked: &Asked) -> io::Result<()> {
             }
         }
         if done && let Some(ending) = agent.ending.take() {
-            let (ended, left) = ending.thread.join().unwrap_or_default();
+            let (ended, left) = ending.counts.wait().unwrap_or_default();
             agent.known.clear();
             agent.census_at = None;
             relay.ended(ending.id, ended, left, &mut agent, &mut up);
@@ -224,13 +233,14 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
             }
         }
         let (run_id, job) = (self.run_id.clone(), self.job.clone());
-        let Ok((done, tell)) = nix::unistd::pipe() else { return };
+        // A remote shell that is started meanwhile must not hold the other end open.
+        let (done, tell) = pipe2(OFlag::O_CLOEXEC).ok().unzip();
         let before = self.ending.take();
-        let sessions = std::mem::take(&mut self.sessions);
-        let thread = std::thread::spawn(move || {
-            let before = before.map_or((0, 0), |b| b.thread.join().unwrap_or_default());
+        let leaves = std::mem::take(&mut self.leaves);
+        let counts = Answer::beside(move || {
+            let before = before.and_then(|before| before.counts.wait()).unwrap_or_default();
             let (ended, left) = processes::end_run(&run_id, below, END_PATIENCE);
-            processes::remove_sessions(sessions);
+            processes::remove_left(leaves);
             if clean && let Some(job) = &job {
                 // Whatever its store; what somebody is using stays.
                 let _ = Depot::new(Store::Posix, job).and_then(|depot| depot.clean());
@@ -238,7 +248,7 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
             drop(tell);
             (before.0 + ended, left)
         });
-        self.ending = Some(Ending { id, done, thread });
+        self.ending = Some(Ending { id, done, counts });
     }
 
     fn end_rank(&mut self, which: Which, below: u32) {
@@ -285,7 +295,7 @@ impl Agent<Heads> {
             run_id: String::new(),
             job: None,
             known: BTreeMap::new(),
-            sessions: BTreeSet::new(),
+            leaves: BTreeSet::new(),
             stopped: 0,
             census_at: None,
             halted: None,
@@ -301,7 +311,7 @@ impl<S: ProgressSource> Agent<S> {
     fn goes_on_alone(&mut self, (silent, limit): (Duration, Duration)) {
         // To be in the middle of that is no reason to leave the rest.
         if let Some(ending) = self.ending.take() {
-            let _ = ending.thread.join();
+            ending.counts.wait();
         }
         let now = Instant::now();
         let heard = now.checked_sub(silent).unwrap_or(now);
@@ -367,7 +377,7 @@ impl<S: ProgressSource> Agent<S> {
                 && processes::belongs(progress.pid, &self.run_id, None)
             {
                 self.known.insert(progress.pid, Watched::new(progress.pid));
-                self.sessions.extend(processes::session_of(progress.pid));
+                self.leaves.extend(processes::session_of(progress.pid));
             }
         }
         let every = match (self.known.is_empty(), shown) {
@@ -380,8 +390,9 @@ impl<S: ProgressSource> Agent<S> {
         }
         self.census_at = Some(Instant::now());
         for pid in processes::of_run(&self.run_id, None) {
+            self.leaves.extend(processes::segments_of(pid));
             self.known.entry(pid).or_insert_with(|| {
-                self.sessions.extend(processes::session_of(pid));
+                self.leaves.extend(processes::session_of(pid));
                 Watched::new(pid)
             });
         }
@@ -624,6 +635,7 @@ fn cannot_have(
 mod tests {
     use super::*;
     use crate::supervise::start::launcher::RUN_ID_VAR;
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use std::io::Write;
     use std::process::Stdio;
 
@@ -669,6 +681,29 @@ mod tests {
             rank.wait().unwrap();
         }
         assert_eq!((told, ended), (1, [false, false]));
+    }
+
+    /// What is started meanwhile, a remote shell say, may last for hours: it must not hold the word back.
+    #[test]
+    fn that_all_is_ended_is_told_whoever_is_started_meanwhile() {
+        let run_id = format!("ends-{}", std::process::id());
+        let sleep = || {
+            let mut command = Command::new("sleep");
+            command.arg("60");
+            command
+        };
+        let mut rank = sleep().env(RUN_ID_VAR, &run_id).spawn().unwrap();
+        let mut agent = Agent { run_id, ..Agent::new() };
+        agent.end(1, None, false);
+        let mut meanwhile = sleep().spawn().unwrap();
+        let ending = agent.ending.as_ref().unwrap();
+        let done = ending.done.as_ref().unwrap().as_fd();
+        let mut fds = [PollFd::new(done, PollFlags::POLLIN)];
+        let told = poll(&mut fds, PollTimeout::from(10_000_u16)).unwrap();
+        meanwhile.kill().unwrap();
+        meanwhile.wait().unwrap();
+        assert!(!rank.wait().unwrap().success());
+        assert_eq!(told, 1);
     }
 
     #[test]

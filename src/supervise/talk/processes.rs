@@ -19,6 +19,7 @@ use nix::unistd::Pid;
 
 use crate::memory::HELPER_VAR;
 use crate::memory::stat::Stat;
+use crate::new_thread;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::{INCARNATION_VAR, RUN_ID_VAR};
 
@@ -203,56 +204,77 @@ pub fn session_of(pid: u32) -> Option<PathBuf> {
     (plain && path.components().any(of_open_mpi)).then(|| path.to_owned())
 }
 
-/// What a process leaves in /tmp that is killed now. Open MPI 5's mpirun, which nobody tells of its folder, names it after its
-/// process number; whoever has that number next could not start, and has a folder of that name to itself. So this is for
-/// processes that are still there.
-fn left_by(pid: u32) -> Option<PathBuf> {
-    session_of(pid).or_else(|| {
+/// How Open MPI's processes call what they share on a node, in its fourth and its fifth version.
+const SEGMENTS: [&str; 2] = ["/dev/shm/vader_segment.", "/dev/shm/sm_segment."];
+
+/// What Open MPI has in /dev/shm for a process: some megabytes that nobody removes where the process was killed.
+pub fn segments_of(pid: u32) -> Vec<PathBuf> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let path = |line: &str| line.split_ascii_whitespace().nth(5).map(str::to_owned);
+    let paths = maps.lines().filter_map(path);
+    let mut found: Vec<PathBuf> = paths
+        .filter(|path| SEGMENTS.iter().any(|begin| path.starts_with(begin)))
+        .map(PathBuf::from)
+        .collect();
+    found.dedup();
+    found
+}
+
+/// What a process leaves in /tmp and in /dev/shm that is killed now. Open MPI 5's mpirun, which nobody tells of its folder, names
+/// it after its process number; whoever has that number next could not start, and has a folder of that name to itself. So this is
+/// for processes that are still there.
+fn left_by(pid: u32) -> Vec<PathBuf> {
+    let folder = session_of(pid).or_else(|| {
         let environ = environ(pid)?;
         let folder = variable(&environ, "TMPDIR").unwrap_or(b"/tmp");
         let folder = Path::new(OsStr::from_bytes(folder));
         folder.is_absolute().then(|| folder.join(format!("ompi.{pid}")))
-    })
+    });
+    folder.into_iter().chain(segments_of(pid)).collect()
 }
 
-/// What the processes of a run on this node leave in /tmp if they are killed now.
+/// What the processes of a run on this node leave if they are killed now.
 pub fn left_by_run(run_id: &str) -> BTreeSet<PathBuf> {
-    of_run(run_id, None).into_iter().filter_map(left_by).collect()
+    of_run(run_id, None).into_iter().flat_map(left_by).collect()
 }
 
-/// Removes the folders of a launcher that had no chance to. Nobody waits for that: /tmp may hang.
-pub fn remove_sessions(sessions: BTreeSet<PathBuf>) {
-    if sessions.is_empty() {
+/// Removes what a launcher and its processes had no chance to remove. Nobody waits for that: /tmp may hang.
+pub fn remove_left(left: BTreeSet<PathBuf>) {
+    if left.is_empty() {
         return;
     }
-    std::thread::spawn(move || {
+    // Where the system gives no thread they stay.
+    let _ = new_thread::start("removes", move || {
         let uid = nix::unistd::geteuid().as_raw();
-        for path in sessions {
-            if fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid) {
-                let _ = fs::remove_dir_all(&path);
-            }
+        for path in left {
+            let _ = match fs::symlink_metadata(&path) {
+                Ok(meta) if meta.uid() != uid => Ok(()),
+                Ok(meta) if meta.is_dir() => fs::remove_dir_all(&path),
+                Ok(meta) if meta.is_file() => fs::remove_file(&path),
+                _ => Ok(()),
+            };
         }
     });
 }
 
-/// Ends all processes of a run on this node: how many there were, how many would not go. What their launcher keeps in
-/// /tmp, and would otherwise pile up with every incarnation, goes a moment later.
+/// Ends all processes of a run on this node: how many there were, how many would not go. What they keep in
+/// /tmp and /dev/shm, and would otherwise pile up with every incarnation, goes a moment later.
 ///
 /// SIGKILL, not SIGTERM: a rank's memory is consistent at every moment by design, and a handler that
 /// waits for a dead peer would cost the seconds this is about.
 pub fn end_run(run_id: &str, below: Option<u32>, patience: Duration) -> (usize, usize) {
     let deadline = Instant::now() + patience;
     let mut ended = BTreeSet::new();
-    let mut sessions = BTreeSet::new();
+    let mut leave = BTreeSet::new();
     loop {
         // Again and again: a launcher may start processes while we look.
         let left = of_run(run_id, below);
         if left.is_empty() || Instant::now() > deadline {
-            remove_sessions(sessions);
+            remove_left(leave);
             return (ended.len(), left.len());
         }
         for pid in left {
-            sessions.extend(left_by(pid));
+            leave.extend(left_by(pid));
             // It may have gone by itself in between.
             if send(pid, Signal::SIGKILL, |pid| belongs(pid, run_id, below)) {
                 ended.insert(pid);
@@ -290,7 +312,30 @@ pub fn end_predecessors(run_id: &str, node: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
     use std::process::{Child, Command};
+
+    /// Memory that ranks share is as good as lost to a node once all of them are killed.
+    #[test]
+    fn what_open_mpi_shares_on_a_node_is_found_and_removed() {
+        let path = PathBuf::from(format!("{}test.{}", SEGMENTS[0], std::process::id()));
+        fs::write(&path, [1; 4096]).unwrap();
+        let file = fs::File::open(&path).unwrap();
+        let (any, of) = (std::ptr::null_mut(), file.as_raw_fd());
+        // SAFETY: a new mapping, which nobody reads.
+        let mapped = unsafe { libc::mmap(any, 4096, libc::PROT_READ, libc::MAP_SHARED, of, 0) };
+        assert_ne!(mapped, libc::MAP_FAILED);
+        assert_eq!(segments_of(std::process::id()), std::slice::from_ref(&path));
+        // SAFETY: as it was mapped.
+        assert_eq!(unsafe { libc::munmap(mapped, 4096) }, 0);
+        assert!(segments_of(std::process::id()).is_empty());
+        remove_left(BTreeSet::from([path.clone()]));
+        let until = Instant::now() + Duration::from_secs(10);
+        while path.exists() {
+            assert!(Instant::now() < until, "it is still there");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 
     /// A process that is halted most of the time, as `cpulimit` does it, is not one that stands still.
     #[test]

@@ -1,15 +1,22 @@
 //! A command that is asked for a few words and may hang: what it prints, if it ends in time.
 
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::new_thread;
 
 /// How it ended and what it printed, which must fit a pipe. [`io::ErrorKind::TimedOut`]: it took longer than `limit` and was
 /// killed.
 pub fn ask(command: &mut Command, limit: Duration) -> io::Result<(ExitStatus, String)> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    // With what it starts it is ended.
+    command.process_group(0);
     let mut child = command.spawn()?;
     let began = Instant::now();
     let ended = loop {
@@ -24,9 +31,9 @@ pub fn ask(command: &mut Command, limit: Duration) -> io::Result<(ExitStatus, St
     let status = match ended {
         Ok(status) => status,
         Err(why) => {
-            let _ = child.kill();
+            let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
             // One that a disk holds up goes when the disk lets it: nobody waits for that.
-            std::thread::spawn(move || child.wait());
+            let _ = new_thread::start("wait", move || child.wait());
             return Err(why);
         }
     };
@@ -57,5 +64,16 @@ mod tests {
         let late = shell("sleep 20", Duration::from_millis(50)).unwrap_err();
         assert_eq!(late.kind(), io::ErrorKind::TimedOut);
         assert!(ask(&mut Command::new("/no/such/program"), long).is_err());
+        // What it has started is ended with it.
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("here");
+        let file = file.to_str().unwrap();
+        let words = format!("(while :; do echo . >> {file}; sleep 0.01; done); true");
+        assert!(shell(&words, Duration::from_millis(300)).is_err());
+        std::thread::sleep(Duration::from_millis(200));
+        let size = || std::fs::metadata(file).unwrap().len();
+        let before = size();
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(size(), before);
     }
 }

@@ -1,0 +1,35 @@
+//! A file system in memory that is soon full, for tests.
+
+use std::ffi::CString;
+use std::path::Path;
+use std::ptr::null;
+use std::thread;
+
+/// Calls `test` with a folder in which files take so many bytes at most (0: as many as there are), which only the calling
+/// thread sees. Nothing where this process may not mount.
+pub fn in_a_small_tmpfs(bytes: usize, test: impl FnOnce(&Path) + Send) {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let mount = || {
+        let [path, what, options] = [here.to_str().unwrap(), "tmpfs", &format!("size={bytes}")]
+            .map(|text| CString::new(text).unwrap());
+        let root = c"/".as_ptr();
+        let none = null();
+        // SAFETY: strings that end; a namespace of this thread's own, from which nothing gets out.
+        let done = unsafe {
+            libc::unshare(libc::CLONE_NEWNS) == 0
+                && libc::mount(none, root, none, libc::MS_REC | libc::MS_PRIVATE, none.cast()) == 0
+                && libc::mount(
+                    what.as_ptr(),
+                    path.as_ptr(),
+                    what.as_ptr(),
+                    0,
+                    options.as_ptr().cast(),
+                ) == 0
+        };
+        if done {
+            test(here);
+        }
+    };
+    thread::scope(|scope| scope.spawn(mount).join().unwrap());
+}

@@ -1,0 +1,52 @@
+//! A rank dies while updates go in halves, as they do in every large problem on more than one process row: rows of both halves
+//! and the next panel are on their way then, and whoever waits for some of them multiplies meanwhile.
+
+use crate::points::in_place;
+use crate::scene::Scene;
+
+/// Where a rank is struck, with which DEPTH and how many threads.
+const STRIKES: &[(&str, &str, &str)] = &[
+    ("swap-half:1:20:kill", "1", "1"),
+    ("swap-half:0:31:lose", "1", "2"),
+    ("swap-half:1:45:kill", "2", "1"),
+    ("swap-half:0:14:kill", "0", "1"),
+    ("panel-half:0:4:lose", "1", "1"),
+    ("panel-half:1:6:kill", "2", "2"),
+    ("panel-sent:1:5:kill", "1", "1"),
+    ("panel-sent:0:7:lose", "3", "1"),
+    ("iteration:1:12:kill", "1", "1"),
+];
+
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn a_loss_amid_an_update_in_halves_is_gone_on_from() {
+    let grids = [(2, 1), (2, 2), (3, 2)];
+    for (turn, (place, depth, threads)) in STRIKES.iter().enumerate() {
+        let (p, q) = grids[turn % grids.len()];
+        let solver = ["-n", "301", "--nb", "10", "--halves", "always"];
+        let scene = Scene::of(p, q, &solver).solver(&["--depth", depth, "--threads", threads]);
+        let scene = scene.protect(&["--checkpoint", "3"]).nonstop(1);
+        let fault = format!("1@{place}");
+        println!("{p} x {q} {fault}, depth {depth}, {threads} threads");
+        let ran = scene.survive(&fault);
+        assert_eq!(in_place(&ran), 1, "{fault}: {}", ran.told());
+        assert!(ran.json().tests[0].outcome.as_ref().unwrap().halves.iterations > 0, "{fault}");
+    }
+}
+
+/// One is late for the columns of the next panel, and the others multiply the first half meanwhile. Then it dies, or one of
+/// those does.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn who_multiplies_until_another_comes_learns_that_it_never_will() {
+    for (p, q, victim) in [(2, 1, 1), (2, 1, 0), (2, 2, 2), (2, 2, 0)] {
+        let solver = ["-n", "3000", "--nb", "100", "--depth", "1", "--halves", "always"];
+        let scene = Scene::of(p, q, &solver).protect(&["--checkpoint", "5"]).nonstop(1);
+        // The first of the second process row; which exchange is whose, `tests/mpi/halves` says.
+        let late = q;
+        let faults = format!("1@swap-half:{late}:17:stop");
+        println!("{p} x {q} {faults}, {victim} dies");
+        let ran = scene.expect_finished(scene.amid(&faults, &[late], &[victim]));
+        assert_eq!(in_place(&ran), 1, "{faults}: {}", ran.told());
+    }
+}

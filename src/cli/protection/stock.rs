@@ -175,7 +175,7 @@ impl<'a> Guardian<'a> {
         if stale {
             // Results of a run that is over or given up, and nothing that could be continued.
             self.finished.clear();
-            self.clean(node)?;
+            self.remove(node, None)?;
             self.level2 =
                 Level2::open(self.comm, node, self.settings, &self.domain, PATIENCE, false)?;
         }
@@ -213,12 +213,17 @@ impl<'a> Guardian<'a> {
             });
             groups?;
         }
-        self.clean(node)
+        self.remove(node, None)
     }
 
-    /// Removes all memory of the job, and what it has on storage. Memory first: its locks tell whether a run is at work under
-    /// this name, and then nothing on storage is touched.
+    /// Removes all memory of the finished run, and what it has on storage unless a later start writes there.
     pub fn clean(&self, node: &Comm) -> Result<(), Ended> {
+        self.remove(node, Some(self.fresh_run))
+    }
+
+    /// Removes all memory of the job, and what it has on storage, unless a start later than `start` writes there. Memory first: its
+    /// locks tell whether a run is at work under this name, and then nothing on storage is touched.
+    fn remove(&self, node: &Comm, start: Option<u128>) -> Result<(), Ended> {
         self.comm.barrier();
         let cleaned = match node.rank() {
             0 => self.depot.clean_when_ended().map(|_| ()),
@@ -228,10 +233,10 @@ impl<'a> Guardian<'a> {
         unanimous(self.comm, cleaned.map_err(ended))?;
         let scope = self.settings.level2.as_ref().map(|level2| level2.scope).unwrap_or_default();
         let shelf = level2::shelf(self.settings, &self.domain);
-        // Where this start has written nothing yet, nobody else writes now: the locks on memory have told.
-        let shelf = shelf.map(|shelf| match self.fresh_run {
-            0 => shelf,
-            number => shelf.held_by(number),
+        // Without a number this start has written nothing yet, and nobody else writes now: the locks on memory have told.
+        let shelf = shelf.map(|shelf| match start {
+            None => shelf,
+            Some(number) => shelf.held_by(number),
         });
         let shelf =
             shelf.filter(|shelf| level2::seat(self.comm, node, scope, shelf) == self.comm.rank());

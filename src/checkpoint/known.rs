@@ -163,19 +163,18 @@ impl Known {
         };
         match decision {
             // Where nothing that was worth keeping can be used, to begin anew is not for a program to decide.
-            Decision::Fresh if self.has_struck_out(worth_keeping) => {
+            Decision::Fresh if self.has_struck_out_a_checkpoint() => {
                 Decision::Refuse(Refusal::NoneUsable)
             }
             decision => decision,
         }
     }
 
-    /// Whether memory was struck out that made such a claim.
-    fn has_struck_out(&self, claims: fn(&Claim) -> bool) -> bool {
+    fn has_struck_out_a_checkpoint(&self) -> bool {
         let mut all = self.facts.iter().zip(&self.headers);
         all.any(|(fact, header)| {
             let said = fact.header.as_ref().filter(|said| said.id.run == self.run());
-            header.is_none() && said.is_some_and(|said| claims(&said.claim))
+            header.is_none() && said.is_some_and(|said| worth_keeping(&said.claim))
         })
     }
 

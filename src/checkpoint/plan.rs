@@ -203,10 +203,14 @@ pub struct Scheme {
 pub enum SchemeError {
     #[error("--losses is 1 to {LOSSES_MAX}, not {0}")]
     Losses(usize),
-    #[error("--code {0:?} survives {most} in a group; for {1} take --code reed-solomon", most = match .0.losses_max() {
-        1 => "one loss".into(),
-        n => format!("{n} losses"),
-    })]
+    #[error(
+        "--code {name} survives {most} in a group; for {1} take --code reed-solomon",
+        name = .0.name(),
+        most = match .0.losses_max() {
+            1 => "one loss".into(),
+            n => format!("{n} losses"),
+        }
+    )]
     Code(Code, usize),
     #[error(
         "--layout {name} has groups of {members} members for {losses} losses, and a group has at most {GROUP_MAX}: \

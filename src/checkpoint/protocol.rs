@@ -190,7 +190,7 @@ pub enum Refusal {
     )]
     OnStorage(u64),
     #[error(
-        "there are checkpoints of this run, and none of it can be used: they are damaged, or were made with another --store"
+        "there are checkpoints of this run, and none of them can be used: they are damaged, or were made with another --store"
     )]
     NoneUsable,
 }

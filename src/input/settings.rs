@@ -193,6 +193,10 @@ pub enum Restart {
     Require,
 }
 
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("a whole number from 0 to {} is needed", u64::MAX))
+}
+
 fn finite(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() => Ok(value),
@@ -255,7 +259,7 @@ pub struct Overrides {
     pub rng: Option<Rng>,
 
     /// Seed of the random numbers [default: 100, the reference's]
-    #[arg(long, value_name = "NUMBER", help_heading = PROBLEM)]
+    #[arg(long, value_name = "NUMBER", value_parser = number, help_heading = PROBLEM)]
     pub seed: Option<u64>,
 
     /// Panel factorisations (lines 14 and 15)

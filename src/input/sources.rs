@@ -405,7 +405,11 @@ impl Fault {
         let allowed = if !words.is_empty() {
             or_list(&words)
         } else if let Some(source) = std::error::Error::source(error) {
-            source.to_string()
+            match source.to_string().as_str() {
+                // What clap says of it is what is wrong, not what is right.
+                "value was not a boolean" => "true or false".to_owned(),
+                words => words.to_owned(),
+            }
         } else {
             "a value (see `skt-hpl --help-all`)".to_owned()
         };
@@ -561,6 +565,12 @@ mod tests {
         );
         assert_eq!(layers.diagnostics[0].allowed.as_deref(), Some("a whole number >= 1 is needed"));
         assert_eq!(layers.diagnostics[2].allowed.as_deref(), Some("hpl or xoshiro"));
+        let mut layers = Layers::new();
+        layers.toml(b"timing = \"maybe\"\nseed = \"abc\"\n", "x");
+        assert_eq!(layers.diagnostics[0].allowed.as_deref(), Some("true or false"));
+        assert!(
+            layers.diagnostics[1].allowed.as_deref().unwrap().contains("a whole number from 0")
+        );
         assert_eq!(layers.merged(), &Overrides::default(), "nothing wrong is taken over");
     }
 

@@ -88,6 +88,16 @@ const _: () =
 impl Code {
     pub const ALL: [Code; 4] = [Code::Xor, Code::Sum, Code::ReedSolomon, Code::Weighted];
 
+    /// As `--code` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Code::Xor => "xor",
+            Code::Sum => "sum",
+            Code::ReedSolomon => "reed-solomon",
+            Code::Weighted => "weighted",
+        }
+    }
+
     /// Losses of one group this code can make good.
     pub fn losses_max(self) -> usize {
         match self {

@@ -53,7 +53,7 @@ fn checkpoints_of_which_none_can_be_used_are_refused_and_kept() {
         let scene = computing();
         (0..4).for_each(|position| spoil(&scene, position));
         let clean = format!("`skt-hpl clean --job {}`", scene.name);
-        let ran = scene.expect_refused(4, &["none of it can be used", "position 3 on", &clean]);
+        let ran = scene.expect_refused(4, &["none of them can be used", "position 3 on", &clean]);
         assert!(ran.err.matches("  position ").count() == 4, "{what}: {}", ran.told());
         let ran = scene.job().args(&["--restart", "never"]).run();
         assert_eq!(resumed_at(&scene.expect_finished(ran)), None, "{what}");

@@ -221,8 +221,8 @@ impl<'a> Guardian<'a> {
         self.remove(node, Some(self.fresh_run))
     }
 
-    /// Removes all memory of the job, and what it has on storage, unless a start later than `start` writes there. Memory first: its
-    /// locks tell whether a run is at work under this name, and then nothing on storage is touched.
+    /// Removes all memory of the job, and what it has on storage, unless a start later than `start` writes there. Memory first:
+    /// its locks tell whether a run is at work under this name, and then nothing on storage is touched.
     fn remove(&self, node: &Comm, start: Option<u128>) -> Result<(), Ended> {
         self.comm.barrier();
         let cleaned = match node.rank() {

@@ -240,7 +240,10 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
         let counts = Answer::beside(move || {
             let before = before.and_then(|before| before.counts.wait()).unwrap_or_default();
             let (ended, left) = processes::end_run(&run_id, below, END_PATIENCE);
-            processes::remove_left(leaves);
+            // Of a later incarnation, which may be here as well, some of it would be.
+            if processes::of_run(&run_id, None).is_empty() {
+                processes::remove_left(leaves);
+            }
             if clean && let Some(job) = &job {
                 // Whatever its store; what somebody is using stays.
                 let _ = Depot::new(Store::Posix, job).and_then(|depot| depot.clean());

@@ -274,7 +274,7 @@ fn iterations(n: f64, nb: f64) -> Result<u64> {
 }
 
 /// Operations of all multiplications of a test.
-fn multiplied(n: f64, nb: f64) -> f64 {
+pub fn multiplied(n: f64, nb: f64) -> f64 {
     let blocks = (n / nb).ceil() as u64;
     let rows = |k: u64| (n - (k + 1) as f64 * nb).max(0.0);
     (0..blocks).map(|k| 2.0 * nb * rows(k) * rows(k)).sum()

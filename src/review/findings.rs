@@ -2,6 +2,7 @@
 
 use super::sources::{Material, Prediction};
 use crate::course::{Course, flops_until};
+use crate::model::cores::multiplied;
 use crate::model::fit::{Fit, Sample, fit, flops};
 use crate::outcome::{Outcome, Times, Verdict};
 use crate::params::TestParams;
@@ -48,12 +49,17 @@ impl Solved<'_> {
             && self.outcome.checksums.as_ref().is_none_or(|c| c.losses == 0)
     }
 
-    /// Flop/s while multiplying, from the mean over the ranks of the time spent so: what the processors were seen to reach.
+    /// Flop/s while multiplying, from the mean over the ranks of the time spent so: no more than the processors have reached.
     /// Not known of a test that was started again, whose times are those of its last start.
     pub fn multiplying(&self) -> Option<f64> {
-        let once = self.once();
-        let (n, gemm) = (self.params().n, self.outcome.times_mean.gemm);
-        (once && gemm > 0.0 && n > 0).then(|| flops_until(n, n, 1) / gemm)
+        let times = &self.outcome.times_mean;
+        let seconds = match self.outcome.threads {
+            0 | 1 => times.gemm,
+            // Some threads multiply while the one whose time this is exchanges rows, or factors the next panel.
+            _ => times.update + times.rfact,
+        };
+        let operations = multiplied(self.params().n as f64, self.params().nb as f64);
+        (self.once() && seconds > 0.0 && operations > 0.0).then(|| operations / seconds)
     }
 
     pub fn result(&self) -> String {
@@ -194,8 +200,10 @@ pub fn half(all: &[Solved], best: &Solved) -> Result<(Fit, f64), String> {
 pub fn beside(prediction: &Prediction, solved: &Solved) -> Vec<[String; 3]> {
     let outcome = solved.outcome;
     let protection = outcome.protection.unwrap_or_default();
+    let in_place = outcome.checksums.as_ref();
+    let in_place = in_place.map_or(0.0, |c| c.going_on_s + c.regain_s + c.renew_s);
     let undisturbed =
-        outcome.seconds - protection.lost_s - protection.down_s - protection.restore_s;
+        outcome.seconds - protection.lost_s - protection.down_s - protection.restore_s - in_place;
     let mut rows = vec![
         [
             "time without failures".into(),
@@ -234,6 +242,7 @@ pub fn short(value: f64) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::outcome::Checksums;
     use crate::review::sources::tests::{plan_text, run_text};
 
     pub(in crate::review) fn material() -> Material {
@@ -261,10 +270,40 @@ pub(super) mod tests {
         let material = material();
         let all = solved(&material);
         let plan = material.planned(12000, 192, 2, 3).unwrap();
-        let rows = beside(plan, &all[0]);
+        // The sample has both.
+        let mut outcome = all[0].outcome.clone();
+        let checksums = outcome.checksums.take().unwrap();
+        let rows = beside(plan, &Solved { outcome: &outcome, ..all[0] });
         assert_eq!(rows[0], ["time without failures", "5.0 s", "4.5 s"].map(String::from));
         assert_eq!(rows[2], ["saves", "8", "9"].map(String::from));
         assert_eq!(rows.len(), 4, "no failures were expected");
+        // Checksums make losses good within the time that counts.
+        outcome.protection = None;
+        outcome.checksums =
+            Some(Checksums { going_on_s: 0.25, regain_s: 0.5, renew_s: 0.75, ..checksums });
+        let rows = beside(plan, &Solved { outcome: &outcome, ..all[0] });
+        assert_eq!(rows[0][2], show_seconds(outcome.seconds - 1.5));
+    }
+
+    #[test]
+    fn the_rate_of_the_multiplications_is_none_that_nobody_reached() {
+        let material = material();
+        let sample = solved(&material)[0];
+        let (mut test, mut outcome) = (sample.test.clone(), sample.outcome.clone());
+        (outcome.protection, outcome.checksums) = (None, None);
+        // A quarter of all operations is within panels of a fifth of N.
+        (test.params.n, test.params.nb) = (1000, 200);
+        let operations: f64 =
+            [800.0, 600.0, 400.0, 200.0].map(|r| 2.0 * 200.0 * r * r).iter().sum();
+        let rate = |threads, times: Times| {
+            let outcome = Outcome { threads, times_mean: times, ..outcome.clone() };
+            Solved { test: &test, outcome: &outcome, ..sample }.multiplying().unwrap()
+        };
+        let of = |gemm, rfact, update| Times { gemm, rfact, update, ..Times::default() };
+        assert_eq!(rate(1, of(operations, 7.0, operations + 9.0)), 1.0);
+        // Two threads multiply for `gemm`, one beside the panels: at one operation a second each.
+        let (gemm, rfact) = (0.4 * operations, 0.2 * operations);
+        assert!(rate(2, of(gemm, rfact, gemm)) <= 2.0);
     }
 
     #[test]

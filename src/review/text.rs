@@ -84,8 +84,12 @@ fn test(out: &mut String, one: &Solved, material: &Material) {
     if let Some(p) = &outcome.protection {
         let _ = writeln!(
             out,
-            "  protected: {} start(s), {} save(s) in {}; {} lost and done again, {} down, {} restoring",
-            p.attempts,
+            "  protected: {} start(s){}, {} save(s) in {}; {} lost and done again, {} down, {} restoring",
+            p.attempts.saturating_sub(p.in_place),
+            match p.in_place {
+                0 => String::new(),
+                times => format!(", {times} time(s) on in place"),
+            },
             p.saves,
             show_seconds(p.save_s),
             show_seconds(p.lost_s),

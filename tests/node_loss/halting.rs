@@ -47,6 +47,33 @@ fn the_benchmark_is_halted_in_every_way_and_goes_on() {
     lab.same_x("run", &end);
 }
 
+/// Somebody changes a setting before the run goes on: the benchmark refuses, and keeps what it has. That is no bug, nor is any
+/// node to blame.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn what_the_benchmark_refuses_after_a_halt_is_nobodys_fault() {
+    let lab = Lab::up(4, 1);
+    let mut run = lab.benchmark("run").hold("1@iteration:1:6");
+    run.halt(&[]);
+    run.wait_for("halt-requested", 1);
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    assert_eq!(run.end().code, Some(75));
+    let other = lab.benchmark("run").flags(&["--export", "SKT_SEED=5"]).start().end();
+    assert_eq!(other.code, Some(4), "{}", other.told());
+    let said = &other.errors;
+    assert!(said.contains("refuses to go on (status 1)"), "{}", other.told());
+    assert!(
+        said.contains("has memory of another run") && !said.contains("a bug"),
+        "{}",
+        other.told()
+    );
+    assert!(other.of("fault").iter().all(|fault| fault["node"].is_null()), "{}", other.told());
+    let end = lab.benchmark("run").start().end();
+    assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
+    assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"]);
+    lab.same_x("run", &end);
+}
+
 /// MPI libraries have been seen to hang where a job ends: nobody waits for that as long as for ranks that get nowhere.
 #[test]
 #[ignore = "needs root and network namespaces"]

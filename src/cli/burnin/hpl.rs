@@ -35,9 +35,10 @@ const REACHED: f64 = 0.5;
 /// A matrix takes at most so much of the memory that is free.
 const MEMORY: f64 = 0.4;
 
-/// The size whose run takes about so long on these nodes, with the ranks' grid.
-fn size(pass: &Pass, ranks: usize, time: Duration) -> (u64, (u64, u64)) {
-    let marks: Vec<String> = pass.here.iter().map(|here| here.machine.clone()).collect();
+/// The size whose run takes about so long on the first `hosts` of these nodes, the others being spares, with the ranks' grid.
+fn size(pass: &Pass, hosts: usize, ranks: usize, time: Duration) -> (u64, (u64, u64)) {
+    let here = pass.here.iter().take(hosts);
+    let marks: Vec<String> = here.map(|here| here.machine.clone()).collect();
     let machine = machines(&marks);
     let rate = |node: usize| {
         let seen: Vec<f64> =
@@ -100,7 +101,7 @@ pub fn repeat(
     let mut bench: Vec<String> =
         flags.bench.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     if bench.is_empty() {
-        let (n, (p, q)) = size(pass, ranks, left.mul_f64(PART));
+        let (n, (p, q)) = size(pass, hosts.len(), ranks, left.mul_f64(PART));
         let words = [("-n", n), ("--nb", NB), ("-p", p), ("-q", q)];
         bench =
             words.iter().flat_map(|(flag, value)| [flag.to_string(), value.to_string()]).collect();
@@ -238,12 +239,14 @@ mod tests {
             took: Duration::ZERO,
         };
         let minute = Duration::from_secs(60);
-        let (one, grid) = size(&pass(&["a", "a", "a", "a"], 1 << 40), 4, minute);
+        let (one, grid) = size(&pass(&["a", "a", "a", "a"], 1 << 40), 4, 4, minute);
         assert_eq!(grid, (2, 2));
         assert!((30_000..40_000).contains(&one), "{one}");
-        let (four, _) = size(&pass(&["a", "b", "c", "d"], 1 << 40), 4, minute);
+        let (four, _) = size(&pass(&["a", "b", "c", "d"], 1 << 40), 4, 4, minute);
         assert!((1.5..1.65).contains(&(four as f64 / one as f64)), "{four}");
-        let (small, _) = size(&pass(&["a", "b"], 1 << 30), 2, minute);
+        let (small, _) = size(&pass(&["a", "b"], 1 << 30), 2, 2, minute);
+        let spares = pass(&["a", "b", "c", "d", "e", "f", "g", "h"], 1 << 30);
+        assert_eq!(size(&spares, 2, 2, minute).0, small);
         assert!(8 * small * small <= 1 << 30 && small.is_multiple_of(NB));
     }
 

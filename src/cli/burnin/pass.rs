@@ -30,7 +30,7 @@ const ALONE_SLOTS: f64 = 1.5;
 /// What part of the time a pass may take.
 const PART: f64 = 0.25;
 
-/// How long rank 0 may have nothing to say: first while MPI starts, then while a sweep lasts.
+/// How long rank 0 may have nothing to say while MPI starts, and beyond what a sweep takes.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -50,6 +50,12 @@ fn extent(nodes: usize, time: Duration, threads: usize, slot: Duration) -> Exten
     let slots = time.as_secs_f64() * PART / slot.as_secs_f64().max(1e-3) / whole;
     let rounds = ((slots - ALONE_SLOTS * (WHOLE_EVERY + 1) as f64) / GAME_SLOTS).max(1.0) as usize;
     Extent { sweeps, rounds: rounds.min(all), threads, slot }
+}
+
+/// How long rank 0 may have nothing to say: it speaks when a sweep is over, and some of those take twice as long.
+fn patience(extent: &Extent) -> Duration {
+    let slots = GAME_SLOTS * extent.rounds as f64 + ALONE_SLOTS;
+    PATIENCE + extent.slot.mul_f64(2.0 * slots)
 }
 
 /// What was asked for, unless it takes too long.
@@ -77,6 +83,7 @@ pub fn measure(
     let (tool, extra) = flags.nodes.launcher()?;
     let own = own_program()?;
     let extent = extent(hosts.len(), flags.time, flags.threads, flags.slot);
+    let patience = patience(&extent);
     let dir = std::path::absolute(flags.state.join(format!("pass-{number}")))
         .map_err(|e| environment(e.to_string()))?;
     let folder = Folder::new(&dir);
@@ -127,7 +134,7 @@ pub fn measure(
                 let _ = std::io::stderr().flush();
             }
         }
-        let late = since.elapsed() > PATIENCE;
+        let late = since.elapsed() > patience;
         let interrupted = asked_by_signal();
         if ended.is_none() && !late && !interrupted {
             continue;
@@ -158,7 +165,7 @@ pub fn measure(
             ),
             (None, true) => format!(
                 "nothing was measured for {} s{words}; skt-hpl doctor tells whether MPI starts over these nodes",
-                PATIENCE.as_secs()
+                patience.as_secs()
             ),
             (None, false) => format!(
                 "the measurements ended after {measured} of {} sweeps{words}; skt-hpl doctor tells whether MPI starts over \
@@ -195,5 +202,8 @@ mod tests {
         let many = of(1000, 600);
         assert!((5..100).contains(&many.rounds), "{many:?}");
         assert!(of(1000, 86_400).rounds == 999);
+        // A sweep of 999 rounds of 120 ms is over before it is called late.
+        assert!(patience(&of(1000, 86_400)) > Duration::from_secs(200));
+        assert!(patience(&of(4, 600)) < PATIENCE + Duration::from_secs(2));
     }
 }

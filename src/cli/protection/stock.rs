@@ -233,7 +233,8 @@ impl<'a> Guardian<'a> {
         unanimous(self.comm, cleaned.map_err(ended))?;
         let scope = self.settings.level2.as_ref().map(|level2| level2.scope).unwrap_or_default();
         let shelf = level2::shelf(self.settings, &self.domain);
-        // Without a number this start has written nothing yet, and nobody else writes now: the locks on memory have told.
+        // Without a number this start has written nothing yet, and removes whatever lies there. The locks on memory have told
+        // that no run of this name is at work on these nodes; one on others that share DIR loses its epochs to this start.
         let shelf = shelf.map(|shelf| match start {
             None => shelf,
             Some(number) => shelf.held_by(number),

@@ -565,6 +565,11 @@ impl Supervisor<'_> {
                 detail = format!("{detail}: {words}");
             }
         }
+        // What the benchmark itself has refused is no node's fault, whichever the launcher names.
+        let refused = job.refused().map(i32::from).filter(|refused| code == Some(*refused));
+        if refused.is_some() {
+            (node, position) = (None, None);
+        }
         self.status.activity = Activity::Recovering;
         let struck_ms = steady_ms().saturating_sub(self.now_ms().saturating_sub(struck_ms));
         let name = node.map(|n| self.cluster.nodes[n].host.name.clone());
@@ -595,9 +600,8 @@ impl Supervisor<'_> {
         // What the benchmark has refused before anything was computed, with every node well, it would refuse again. Another
         // program cannot say so: its status is believed.
         let doubtful = code.filter(|code| DOUBTFUL.contains(code) && !computed);
-        let refused = job.refused().map(i32::from);
         if let Some(code) = doubtful
-            && (refused == Some(code) || !self.settings.progress_shows)
+            && (refused.is_some() || !self.settings.progress_shows)
             && self.state.lost.len() == lost_before
         {
             return Ok(Some((code as u8, detail)));
@@ -609,6 +613,13 @@ impl Supervisor<'_> {
             Attempt::Stop { .. } if doubtful.is_some() || !computed && !self.ranks_seen => {
                 let why = format!("nothing was computed, again and again; the last time {detail}");
                 Ok(Some((STATUS_ENVIRONMENT, why)))
+            }
+            Attempt::Stop { .. } if let Some(code) = refused => {
+                let why = format!(
+                    "the benchmark refuses to go on (status {code}): what it says above tells why, and once that is put right the \
+                     same command goes on"
+                );
+                Ok(Some((STATUS_LOSS, why)))
             }
             Attempt::Stop { why } => Ok(Some((STATUS_LOSS, why))),
             Attempt::Without { node, why } => {

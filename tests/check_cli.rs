@@ -416,6 +416,17 @@ fn one_rank_speaks_for_all() {
     assert_eq!(other.err, "");
 }
 
+/// What is cleaned is what a run started there would be called.
+#[test]
+fn clean_takes_the_name_that_a_run_would_have() {
+    let own = std::process::id().to_string();
+    let name = format!("t-clean-{own}");
+    let said = |env: &[(&str, &str)]| Case::new().run_env(&["clean"], env).out;
+    let nothing = |name: &str| format!("job {name}: nothing of yours on this node\n");
+    assert_eq!(said(&[("SLURM_JOB_ID", &own)]), nothing(&own));
+    assert_eq!(said(&[("SLURM_JOB_ID", &own), ("SKT_JOB", &name)]), nothing(&name));
+}
+
 /// The benchmark refuses bad input before it does anything else.
 #[test]
 fn the_benchmark_refuses_bad_input() {

@@ -262,6 +262,15 @@ mod tests {
     }
 
     #[test]
+    fn a_link_to_nothing_is_not_taken_for_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("HPL.dat"), FILE).unwrap();
+        std::os::unix::fs::symlink("nowhere", dir.path().join("skt.toml")).unwrap();
+        let why = load_in(dir.path(), &Overrides::default(), None, env(&[])).unwrap_err();
+        assert!(why.to_string().contains("skt.toml"), "{why}");
+    }
+
+    #[test]
     fn results_take_the_place_of_nothing_that_is_read_nor_of_each_other() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("HPL.dat"), FILE).unwrap();

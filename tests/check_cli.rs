@@ -425,6 +425,7 @@ fn clean_takes_the_name_that_a_run_would_have() {
     let nothing = |name: &str| format!("job {name}: nothing of yours on this node\n");
     assert_eq!(said(&[("SLURM_JOB_ID", &own)]), nothing(&own));
     assert_eq!(said(&[("SLURM_JOB_ID", &own), ("SKT_JOB", &name)]), nothing(&name));
+    assert_eq!(said(&[("SLURM_JOB_ID", &own), ("SKT_JOB", "")]), nothing(&own));
 }
 
 /// The benchmark refuses bad input before it does anything else.

@@ -225,7 +225,9 @@ pub struct CleanFlags {
 }
 
 pub fn clean(flags: &CleanFlags) -> ExitCode {
-    let job = flags.job.clone().unwrap_or_else(|| job_name(|name| std::env::var(name).ok()));
+    // An empty variable is none, as for a run.
+    let job = flags.job.clone().filter(|job| !job.is_empty());
+    let job = job.unwrap_or_else(|| job_name(|name| std::env::var(name).ok()));
     // A name that memory cannot have has none.
     let gone = match Depot::new(Store::Posix, &job) {
         Ok(depot) => depot.clean_when_ended(),

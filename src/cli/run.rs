@@ -284,10 +284,12 @@ pub(super) struct Plan {
 fn usage(error: clap::Error) -> Refusal {
     let mut why = error.to_string();
     let own = RunFlags::augment_args(Command::new("skt-hpl run"));
-    let names: Vec<String> =
-        own.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect();
+    let is_own = |name: &String| {
+        let long = name.strip_prefix("--");
+        long.is_some() && own.get_arguments().any(|arg| arg.get_long() == long)
+    };
     let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
-    if let Some(name) = unknown.filter(|name| names.contains(name)) {
+    if let Some(name) = unknown.filter(is_own) {
         why += &format!(
             "\n{name} is a flag of `skt-hpl run` itself: such flags come before the first one of the benchmark\n"
         );

@@ -21,7 +21,8 @@ use super::room::available_bytes;
 pub enum MemoryError {
     #[error(
         "{what}: {wanted} bytes are wanted, {available} bytes are free in {place}; \
-         make room there (`skt-hpl status` tells of memory that `skt-hpl clean --job NAME` removes; or a larger size= mount option), or choose a smaller N"
+         make room there (`skt-hpl status` shows what earlier runs left, `skt-hpl clean --job NAME` removes it; or mount it with \
+         a larger size=), or choose a smaller N"
     )]
     NoRoom { what: String, wanted: u64, available: u64, place: String },
     #[error(

@@ -291,7 +291,7 @@ pub(super) mod tests {
         let sample = solved(&material)[0];
         let (mut test, mut outcome) = (sample.test.clone(), sample.outcome.clone());
         (outcome.protection, outcome.checksums) = (None, None);
-        // A quarter of all operations is within panels of a fifth of N.
+        // With panels of a fifth of N more than a quarter of all operations is no multiplication.
         (test.params.n, test.params.nb) = (1000, 200);
         let operations: f64 =
             [800.0, 600.0, 400.0, 200.0].map(|r| 2.0 * 200.0 * r * r).iter().sum();

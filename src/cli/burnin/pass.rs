@@ -52,7 +52,7 @@ fn extent(nodes: usize, time: Duration, threads: usize, slot: Duration) -> Exten
     Extent { sweeps, rounds: rounds.min(all), threads, slot }
 }
 
-/// How long rank 0 may have nothing to say: it speaks when a sweep is over, and some of those take twice as long.
+/// How long rank 0 may have nothing to say: it speaks when a sweep is over, and a sweep may take twice its time.
 fn patience(extent: &Extent) -> Duration {
     let slots = GAME_SLOTS * extent.rounds as f64 + ALONE_SLOTS;
     PATIENCE + extent.slot.mul_f64(2.0 * slots)

@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::rounds::{machines, tournament, turns};
+use super::rounds::{self, machines, turns};
 use super::samples::{Here, Passage, Said, Sweep};
 use super::verdict::WHOLE_EVERY;
 use crate::blas::{Engine, Multiplication, one_library_thread_each};
@@ -90,7 +90,7 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: &mut dyn FnMut(&Said))
     }
     let all: Vec<usize> = (0..nodes).collect();
     let alone = turns(&all, |node| vec![node], &machine);
-    let games = tournament(nodes);
+    let games = rounds::rounds(nodes);
     for number in 0..extent.sweeps {
         let mut own = Own::default();
         let whole = number.is_multiple_of(WHOLE_EVERY);
@@ -104,10 +104,10 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: &mut dyn FnMut(&Said))
                 own.product ^= u64::from(spoilt);
             }
         }
-        let rounds = if whole { extent.rounds.min(games.len()) } else { 0 };
+        let rounds = if whole { extent.rounds.min(games) } else { 0 };
         for game in 0..rounds {
-            let pairs = &games[(number / WHOLE_EVERY * rounds + game) % games.len()];
-            for turn in turns(pairs, |(one, other)| vec![one, other], &machine) {
+            let pairs = rounds::pairs(nodes, (number / WHOLE_EVERY * rounds + game) % games);
+            for turn in turns(&pairs, |(one, other)| vec![one, other], &machine) {
                 meet(comm, say);
                 for (one, other) in turn {
                     if me == one {

@@ -230,7 +230,7 @@ pub fn clean(flags: &CleanFlags) -> ExitCode {
     let job = job.unwrap_or_else(|| job_name(|name| std::env::var(name).ok()));
     // A name that memory cannot have has none.
     let gone = match Depot::new(Store::Posix, &job) {
-        Ok(depot) => depot.clean_when_ended(),
+        Ok(depot) => depot.clean(),
         Err(_) => Ok(Vec::new()),
     };
     let gone = match gone {

@@ -15,7 +15,7 @@ use crate::checkpoint::plan::Helpers;
 use crate::comm::Comm;
 use crate::input::settings;
 use crate::outcome;
-use crate::storage::choice::{Kind, Stock};
+use crate::storage::choice::{Kind, Stock, leave_out_strays};
 use crate::storage::names::{Key, dir_of};
 use crate::storage::{About, Shelf, Sight};
 
@@ -64,12 +64,13 @@ pub fn seat(comm: &Comm, node: &Comm, sight: Sight, shelf: &Shelf) -> usize {
 
 impl<'a> Level2<'a> {
     /// Makes sure that all nodes see one DIR, or each its own, and reads what lies there, unless the run begins `anew`; nobody
-    /// waits longer than `patience` for storage that hangs. All ranks together.
+    /// waits longer than `patience` for storage that hangs. `tests` are the digests of the run's tests, one of which memory may
+    /// have (`in_memory`). All ranks together.
     pub fn open(
-        comm: &Comm,
-        node: &Comm,
+        (comm, node): (&Comm, &Comm),
         settings: &'a settings::Protection,
         domain: &str,
+        (tests, in_memory): (&[u64], bool),
         patience: Duration,
         anew: bool,
     ) -> Result<Option<Self>, Ended> {
@@ -138,6 +139,10 @@ impl<'a> Level2<'a> {
             seats.push(seat);
             files.push(here);
         }
+        let strays = match sight {
+            Sight::Shared => Vec::new(),
+            Sight::Node => leave_out_strays(&mut stocks, tests, in_memory),
+        };
         let stock = match sight {
             Sight::Shared => stocks.swap_remove(0).1,
             Sight::Node => Stock::merged(stocks),
@@ -156,6 +161,10 @@ impl<'a> Level2<'a> {
             ));
         }
         if comm.rank() == 0 {
+            for (node, about) in &strays {
+                let what = words(about);
+                say(format_args!("not used: on {node}: a checkpoint of another run ({what})"));
+            }
             for why in &stock.damaged {
                 say(format_args!("not believed: {why}"));
             }

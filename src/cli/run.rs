@@ -515,6 +515,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     // What lies on a node's own storage is of no use to others.
     let level2 = protection.and_then(|p| p.level2.as_ref());
     let level2 = level2.filter(|level2| level2.scope == Sight::Shared).map(|l| l.dir.clone());
+    let saves = protection.is_some();
     let trial = !flags.no_trial && planned.is_some();
     let mut command = vec![flags.program.as_ref().unwrap_or(&own).to_string_lossy().into_owned()];
     for word in &flags.bench {
@@ -608,6 +609,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         fanout: flags.nodes.fanout as usize,
         patience: Patience { barren_max: flags.retries, ..Patience::default() },
         may_double: !flags.no_doubling,
+        saves,
         level2,
         wait: flags.wait,
         stop_at_ms: [job_end, own_end].into_iter().flatten().min(),
@@ -787,6 +789,7 @@ mod tests {
                 hosts: vec![Host::new("n1", 1)],
                 spares: Vec::new(),
                 job: Some("77_2".to_owned()),
+                anew: false,
                 supervisor_host: "h".to_owned(),
                 supervisor_pid: 1,
             })

@@ -26,8 +26,6 @@ pub struct Layout {
 impl Layout {
     /// The message of a panel of width `width` with `below` rows under its diagonal block.
     pub fn new(engine: Engine, align: usize, width: usize, below: usize) -> Self {
-        // More than any machine's memory, as `need` counts it.
-        let align = align.clamp(1, 1 << 30);
         let triangle = width.next_multiple_of(align);
         let lower =
             (triangle + width * TriangleBlock::leading_dimension(width)).next_multiple_of(align);

@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::fstatvfs;
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hold::Hold;
 use super::huge::HUGE;
-use super::lock::{self, Patience};
+use super::lock::{self, UNTIL_IT_HAS_ENDED};
 use super::region::{MemoryError, Region};
 use super::room::{available_bytes, free_on};
 use super::sysv;
@@ -170,7 +171,7 @@ impl Depot {
         let made = (|| {
             room(&file, &path, mapped)?;
             if part == Part::Head {
-                lock::take(&file, &name, Patience::UntilItHasEnded)?;
+                lock::take(&file, &name, UNTIL_IT_HAS_ENDED)?;
             }
             // The length tells a later opener what was asked for; only hugetlbfs rounds it up.
             let length = if page == 4096 { len } else { mapped };
@@ -239,7 +240,7 @@ impl Depot {
             })?;
         let meta = self.is_ours(&file, &path, &name)?;
         if work && part == Part::Head {
-            lock::take(&file, &name, Patience::UntilItHasEnded)?;
+            lock::take(&file, &name, UNTIL_IT_HAS_ENDED)?;
         }
         let len = meta.len() as usize;
         // A file with holes (made by somebody else, or cut short and grown) would be a SIGBUS on a
@@ -370,17 +371,14 @@ impl Depot {
         head.is_ok_and(|file| lock::is_held(&file))
     }
 
-    /// Removes this job's memory from this node, in every store, unless a process works in it.
+    /// Removes this job's memory from this node, in every store, unless a process works in it. Those that were killed and are being
+    /// taken apart are waited for.
     pub fn clean(&self) -> Result<Vec<Held>, MemoryError> {
-        self.clean_with(Patience::None)
+        self.clean_within(UNTIL_IT_HAS_ENDED)
     }
 
-    /// As `clean`, but waits for processes that were killed and are being taken apart.
-    pub fn clean_when_ended(&self) -> Result<Vec<Held>, MemoryError> {
-        self.clean_with(Patience::UntilItHasEnded)
-    }
-
-    fn clean_with(&self, patience: Patience) -> Result<Vec<Held>, MemoryError> {
+    /// The same where they have so much time for that.
+    pub fn clean_within(&self, patience: Duration) -> Result<Vec<Held>, MemoryError> {
         let ours = || {
             let all = list_user_in(self.uid, &self.shm).into_iter();
             all.filter(|held| held.job == self.job).collect::<Vec<_>>()

@@ -7,9 +7,10 @@
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::depot::{Depot, Part, private_file, reserve};
-use super::lock::{self, Patience};
+use super::lock::{self, UNTIL_IT_HAS_ENDED};
 use super::region::{MemoryError, Region};
 
 /// In the environment of a helper that is a process of its own: whose it is. Whoever counts a run's processes tells it by that.
@@ -29,10 +30,10 @@ impl Depot {
     /// Takes a position for this process, whether there is memory or not. Waits for a process that is ending;
     /// one that lives on is an error that names it.
     pub fn hold(&self, position: u32) -> Result<Hold, MemoryError> {
-        self.hold_with(position, Patience::UntilItHasEnded)
+        self.hold_with(position, UNTIL_IT_HAS_ENDED)
     }
 
-    pub(super) fn hold_with(&self, position: u32, patience: Patience) -> Result<Hold, MemoryError> {
+    pub(super) fn hold_with(&self, position: u32, patience: Duration) -> Result<Hold, MemoryError> {
         let (name, path) = (self.name(position, Part::Head), self.head_path(position));
         loop {
             let file =
@@ -121,7 +122,7 @@ impl Hold {
             .create_new(true)
             .open(&self.path)
             .map_err(|source| self.os("cannot make", source))?;
-        let ready = lock::take(&file, &self.name, Patience::None)
+        let ready = lock::take(&file, &self.name, Duration::ZERO)
             .and_then(|()| reserve(&file, &self.path, 0, length));
         match ready {
             Ok(()) => self.file = file,
@@ -159,7 +160,6 @@ impl Drop for Hold {
 mod tests {
     use std::process::{Child, Command};
     use std::sync::mpsc;
-    use std::time::Duration;
 
     use super::*;
     use crate::memory::Store;
@@ -292,8 +292,8 @@ mod tests {
                 assert_eq!(libc::ptrace(libc::PTRACE_CONT, pid, no, signal), 0);
             }
         }
-        // Who only looks by, such as an agent, does not wait.
-        assert!(matches!(depot.clean(), Err(MemoryError::InUse { .. })));
+        let soon = Duration::from_millis(50);
+        assert!(matches!(depot.clean_within(soon), Err(MemoryError::InUse { .. })));
         let (tell, told) = mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| tell.send(depot.hold(0).map(drop)).unwrap());

@@ -21,13 +21,8 @@ use nix::errno::Errno;
 use super::region::MemoryError;
 use super::stat::Stat;
 
-/// Whether to wait for a process that is ending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
-    UntilItHasEnded,
-    /// Whoever asks has other things to do, such as an agent its heartbeats.
-    None,
-}
+/// How long a process that is ending may take: as long as it will.
+pub(super) const UNTIL_IT_HAS_ENDED: Duration = Duration::MAX;
 
 /// Who keeps us from a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +36,8 @@ enum Holder {
     Living(u32),
 }
 
-/// Takes the lock, or says who has it.
-pub(super) fn take(file: &File, name: &str, patience: Patience) -> Result<(), MemoryError> {
+/// Takes the lock, or says who has it. Whoever has it and is ending has so much time for that.
+pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), MemoryError> {
     let began = Instant::now();
     let mut told = false;
     let pause = |holder: &Holder| {
@@ -59,7 +54,8 @@ pub(super) fn take(file: &File, name: &str, patience: Patience) -> Result<(), Me
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    try_until(|| try_lock(file), || holder(file), pause, patience).map_err(|holder| {
+    let waits = || began.elapsed() < patience;
+    try_until(|| try_lock(file), || holder(file), pause, waits).map_err(|holder| {
         let by = match holder {
             Holder::Living(pid) | Holder::Ending(pid) => described(pid),
             Holder::Unseen | Holder::Asker => "a process that cannot be seen from here".into(),
@@ -71,12 +67,12 @@ pub(super) fn take(file: &File, name: &str, patience: Patience) -> Result<(), Me
 /// What is left of our patience goes down at each attempt, faster the surer the refusal.
 const ATTEMPTS: u32 = 1000;
 
-/// `Err` names who had the lock in the end.
+/// `Err` names who had the lock in the end; `waits` says whether somebody who is ending is still waited for.
 fn try_until(
     mut attempt: impl FnMut() -> bool,
     mut holder: impl FnMut() -> Holder,
     mut pause: impl FnMut(&Holder),
-    patience: Patience,
+    waits: impl Fn() -> bool,
 ) -> Result<(), Holder> {
     let mut left = ATTEMPTS;
     loop {
@@ -85,7 +81,7 @@ fn try_until(
         }
         let now = holder();
         let cost = match now {
-            Holder::Ending(_) if patience == Patience::UntilItHasEnded => 0,
+            Holder::Ending(_) if waits() => 0,
             // Seen more than once: it may have let go, or begun to end, while we looked.
             Holder::Ending(_) | Holder::Living(_) => ATTEMPTS / 4,
             Holder::Unseen => ATTEMPTS / 20,
@@ -343,28 +339,30 @@ mod tests {
 
     #[test]
     fn patience_lasts_as_long_as_the_holder_is_ending_and_no_longer() {
-        let run = |told: &dyn Fn(u32) -> Holder, free_at: u32, patience| {
+        let run = |told: &dyn Fn(u32) -> Holder, free_at: u32, most: u32| {
             let looks = std::cell::Cell::new(0);
             let end = try_until(
                 || looks.get() >= free_at,
                 || told(looks.get()),
                 |_| looks.set(looks.get() + 1),
-                patience,
+                || looks.get() < most,
             );
             (end, looks.get())
         };
-        use Patience::*;
+        const FOR_EVER: u32 = u32::MAX;
         let ending: &dyn Fn(u32) -> Holder = &|_| Holder::Ending(7);
-        assert_eq!(run(ending, 100_000, UntilItHasEnded), (Ok(()), 100_000));
-        assert_eq!(run(ending, 100_000, None).0, Err(Holder::Ending(7)));
-        let (end, looks) = run(&|_| Holder::Living(7), 100_000, UntilItHasEnded);
+        assert_eq!(run(ending, 100_000, FOR_EVER), (Ok(()), 100_000));
+        assert_eq!(run(ending, 100_000, 0), (Err(Holder::Ending(7)), 3));
+        assert_eq!(run(ending, 500, 501), (Ok(()), 500));
+        assert_eq!(run(ending, 100_000, 501), (Err(Holder::Ending(7)), 504));
+        let (end, looks) = run(&|_| Holder::Living(7), 100_000, FOR_EVER);
         assert!(end == Err(Holder::Living(7)) && looks < 5);
         // It was killed while we looked.
         let killed: &dyn Fn(u32) -> Holder =
             &|look| if look < 2 { Holder::Living(7) } else { Holder::Ending(7) };
-        assert_eq!(run(killed, 500, UntilItHasEnded), (Ok(()), 500));
-        assert_eq!(run(&|_| Holder::Asker, 300, UntilItHasEnded), (Ok(()), 300));
-        assert!(run(&|_| Holder::Unseen, 300, UntilItHasEnded).0.is_err());
+        assert_eq!(run(killed, 500, FOR_EVER), (Ok(()), 500));
+        assert_eq!(run(&|_| Holder::Asker, 300, FOR_EVER), (Ok(()), 300));
+        assert!(run(&|_| Holder::Unseen, 300, FOR_EVER).0.is_err());
     }
 
     #[test]

@@ -48,6 +48,32 @@ pub fn kind(about: &About, tests: &[u64]) -> Kind {
     }
 }
 
+/// Several DIRs, each told with the name of its node: what those have that are not this run's, since their nodes came in place of
+/// others, counts for nothing but its numbers. Returns one epoch of each, to be told of. `in_memory`: memory has one of the `tests`.
+///
+/// Only where the run has something of its own to go on from: in memory, or in as many DIRs.
+pub fn leave_out_strays(
+    stocks: &mut [(String, Stock)],
+    tests: &[u64],
+    in_memory: bool,
+) -> Vec<(String, About)> {
+    let foreign = |about: &About| kind(about, tests) == Kind::Foreign;
+    let is_stray = |stock: &Stock| !stock.whole.is_empty() && stock.whole.iter().all(foreign);
+    let is_own = |stock: &Stock| stock.whole.iter().any(|about| !foreign(about));
+    let count = |is: &dyn Fn(&Stock) -> bool| stocks.iter().filter(|(_, stock)| is(stock)).count();
+    let (strays, own) = (count(&is_stray), count(&is_own));
+    let is_this_runs = if in_memory { strays < stocks.len() } else { own > 0 && own >= strays };
+    if !is_this_runs {
+        return Vec::new();
+    }
+    let of_strays = stocks.iter_mut().filter(|(_, stock)| is_stray(stock)).map(|(node, stock)| {
+        let about = stock.whole[0].clone();
+        *stock = Stock { owner: stock.latest(), ..Stock::default() };
+        (node.clone(), about)
+    });
+    of_strays.collect()
+}
+
 impl Stock {
     /// What lies in several DIRs, each told with the name of its node. One manifest makes an epoch whole: none is written
     /// before all nodes have their files.
@@ -158,6 +184,55 @@ mod tests {
         assert_eq!(found(7 << 32 | 2), Some(Kind::RoundsOtherwise));
         assert_eq!(found(8 << 32 | 1), Some(Kind::Foreign));
         assert_eq!(stock(7).odd_one(&[7]).map(|(_, kind)| kind), Some(Kind::Foreign));
+    }
+
+    #[test]
+    fn what_came_with_a_node_is_left_out_where_the_run_has_its_own() {
+        let stock = |kinds: &[Kind]| {
+            let about = |(at, kind): (usize, &Kind)| {
+                let params_digest = match kind {
+                    Kind::Ours => 7 << 32,
+                    Kind::RoundsOtherwise => 7 << 32 | 1,
+                    Kind::Foreign => 9 << 32,
+                };
+                About { params_digest, ..about(at as u128 + 5, 0, 1, 10) }
+            };
+            let whole: Vec<About> = kinds.iter().enumerate().map(about).collect();
+            let sights = if whole.is_empty() { Vec::new() } else { vec![Sight::Shared] };
+            Stock { whole, sights, results: vec![(0, b"r".to_vec())], ..Stock::default() }
+        };
+        let (ours, none, stray) = (stock(&[Kind::Ours]), stock(&[]), stock(&[Kind::Foreign; 2]));
+        let otherwise = stock(&[Kind::RoundsOtherwise]);
+        let both = stock(&[Kind::Foreign, Kind::Ours]);
+        // What nodes have, whether memory has something, and which of them are left out.
+        let cases: [(&[&Stock], bool, &[usize]); 12] = [
+            (&[&ours, &stray], false, &[1]),
+            (&[&ours, &stray, &stray], false, &[]),
+            (&[&ours, &stray, &stray], true, &[1, 2]),
+            (&[&stray, &none, &none], true, &[0]),
+            (&[&stray, &none, &none], false, &[]),
+            (&[&stray, &stray], true, &[]),
+            (&[&stray], true, &[]),
+            (&[&both, &both], false, &[]),
+            (&[&both, &stray], false, &[1]),
+            // Which is told, and not taken for another run's.
+            (&[&otherwise, &stray], false, &[1]),
+            (&[&none, &none], true, &[]),
+            (&[&none, &ours], true, &[]),
+        ];
+        for (at, (have, in_memory, out)) in cases.into_iter().enumerate() {
+            let named = |(at, stock): (usize, &&Stock)| (format!("n{at}"), (*stock).clone());
+            let before: Vec<(String, Stock)> = have.iter().enumerate().map(named).collect();
+            let mut after = before.clone();
+            let told = leave_out_strays(&mut after, &[7 << 32], in_memory);
+            let wanted: Vec<String> = out.iter().map(|at| format!("n{at}")).collect();
+            assert!(told.iter().map(|(node, _)| node).eq(&wanted), "case {at}: {told:?}");
+            for (node, (before, after)) in before.iter().zip(&after).enumerate() {
+                let left = Stock { owner: Some(6), ..Stock::default() };
+                let wanted = if out.contains(&node) { &left } else { &before.1 };
+                assert_eq!(&after.1, wanted, "case {at}");
+            }
+        }
     }
 
     #[test]

@@ -13,7 +13,8 @@ use crate::job::{PROGRAM, Ran};
 use crate::level2::{ask, flip};
 use crate::points::of_level2;
 use crate::scene::{
-    LONGER, Scene, epochs_in, from_storage, lose_all, rebuilt, resumed_at, sampled, whole, whole_in,
+    LONGER, Scene, epochs_in, folder_in, from_storage, lose_all, rebuilt, resumed_at, sampled,
+    whole, whole_in,
 };
 use crate::storage::Storage;
 
@@ -47,6 +48,11 @@ impl Apart {
 
     fn protect(mut self, args: &[&str]) -> Self {
         self.scene = self.scene.protect(args);
+        self
+    }
+
+    fn solver(mut self, args: &[&str]) -> Self {
+        self.scene = self.scene.solver(args);
         self
     }
 
@@ -340,6 +346,47 @@ fn nodes_with_files_are_not_left_idle() {
         domains.iter().enumerate().map(|(rank, domain)| format!("rank:{rank} {domain}\n"));
     fs::write(scene.path("domains"), domains.collect::<String>()).unwrap();
     scene.comes_back(&[1]);
+}
+
+/// A node that takes a lost one's place still has checkpoints of another problem under this job's name, written to storage of its
+/// own or to what was shared there. They are none of this run's affair: it goes on from memory, and from storage where all memory
+/// is gone. Where all nodes have such checkpoints nothing is taken from anybody.
+#[test]
+fn a_node_that_enters_has_what_another_run_left() {
+    let other = Apart::new(2, 2, &[]).solver(&["--seed", "77"]);
+    other.strike("pruned:0:2:kill");
+    lose_all(&other);
+    let shared = crate::level2::stored(2, 2).solver(&["--seed", "78"]);
+    shared.strike("pruned:0:2:kill");
+    lose_all(&shared);
+    let leave = |from: PathBuf, scene: &Apart, node: usize| {
+        let to = folder_in(&scene.dir(node), scene);
+        let copied = Command::new("cp").arg("-r").args([from, to]).status().unwrap();
+        assert!(copied.success());
+    };
+    let of_node = |node: usize| folder_in(&other.dir(node), &other);
+    for (memory, from) in [(true, of_node(2)), (true, shared.folder()), (false, of_node(2))] {
+        let scene = Apart::new(2, 2, &[]);
+        scene.strike("pruned:0:2:kill");
+        scene.storage.renew(2);
+        leave(from, &scene, 2);
+        let ran = if memory {
+            scene.lose(2);
+            let ran = scene.finish();
+            assert_eq!(rebuilt(&ran).as_deref(), Some(&[2][..]), "{}", ran.told());
+            ran
+        } else {
+            lose_all(&scene);
+            scene.comes_back(&[2])
+        };
+        assert_eq!(ran.err.matches("not used: on d2: a checkpoint of another run").count(), 1);
+    }
+    // The other one's, by all that can be seen.
+    let scene = Apart::new(2, 2, &[]);
+    (0..4).for_each(|node| leave(of_node(node), &scene, node));
+    let ran = scene.job().run().expect_code(1);
+    assert!(ran.err.contains("has a checkpoint of another run of job"), "{}", ran.told());
+    assert!((0..4).all(|node| whole_in(&scene.dir(node), &scene).len() == 1));
 }
 
 /// A stop ends on the storage of all nodes; `status` and `clean` know a node's part; what DIR is said to be must be so.

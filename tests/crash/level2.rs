@@ -62,9 +62,19 @@ impl Stored {
         self
     }
 
+    pub fn solver(mut self, args: &[&str]) -> Self {
+        self.scene = self.scene.solver(args);
+        self
+    }
+
+    /// The job's, in DIR.
+    pub fn folder(&self) -> PathBuf {
+        folder_in(self.storage.path(), self)
+    }
+
     pub fn expect_finished(&self, ran: Ran) -> Ran {
         let ran = self.scene.expect_finished(ran);
-        assert!(!folder(self).exists(), "{:?}: {}", epochs(self), ran.told());
+        assert!(!self.folder().exists(), "{:?}: {}", epochs(self), ran.told());
         ran
     }
 }
@@ -72,10 +82,6 @@ impl Stored {
 /// Every save goes to storage, as soon as the one before is there.
 pub fn stored(p: usize, q: usize) -> Stored {
     Stored::of(Scene::of(p, q, LONGER).protect(&["--checkpoint", "1"]), "1")
-}
-
-fn folder(scene: &Stored) -> PathBuf {
-    folder_in(scene.storage.path(), scene)
 }
 
 pub fn epochs(scene: &Stored) -> Vec<PathBuf> {
@@ -671,7 +677,7 @@ fn ranks_that_were_idle_in_the_first_test_go_along_in_the_next() {
     let sweep = Scene::of(2, 2, LONGER).grids(&[(1, 2), (2, 2)]).protect(&["--checkpoint", "2"]);
     let scene = Stored::of(sweep, "1");
     scene.strike("iteration:1:40:kill");
-    fs::write(folder(&scene).join("result-9"), "garbage").unwrap();
+    fs::write(scene.folder().join("result-9"), "garbage").unwrap();
     let ran = finish(&scene);
     assert!(ran.err.contains("not believed") && resumed_at(&ran).is_some(), "{}", ran.told());
     // The same where the first test is fetched: what memory has from then on is one run's, on all ranks.
@@ -753,7 +759,7 @@ fn status_and_clean_know_dir() {
     let said = say(&["clean", "--job", "somebody-else"]);
     assert!(said.contains("nothing of yours in") && !whole(&scene).is_empty(), "{said}");
     let said = say(&["clean", "--job", &scene.name]);
-    assert!(said.contains("files from") && !folder(&scene).exists(), "{said}");
+    assert!(said.contains("files from") && !scene.folder().exists(), "{said}");
     scene.expect_nothing_left();
 }
 

@@ -48,6 +48,25 @@ fn the_next_job_goes_on_from_storage_on_other_nodes() {
     assert_eq!(left, 0, "the run's folder goes with it");
 }
 
+/// Whoever gives a run up begins anew, although storage would have it; and so does the command that goes on with the new one.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_run_that_is_given_up_is_not_gone_on_from() {
+    let lab = Lab::up(4, 0);
+    let level2 = storage(&lab);
+    let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
+    halted_without_memory(&lab, &level2);
+    let again = || lab.benchmark("run").benchmark_flags(&level2);
+    // It is stopped before it has saved anything of its own.
+    let mut new = again().flags(&["--new"]).hold("1@iteration:1:1");
+    new.kill_launcher();
+    new.kill_supervisor();
+    let end = again().start().end();
+    lab.same_x("run", &end);
+    assert!(!end.errors.contains("it was read from"), "{}", end.told());
+    assert!(end.resumed_at().iter().all(|from| *from < 10), "{}", end.told());
+}
+
 /// Both members of a pair at once: memory alone would end the run here.
 #[test]
 #[ignore = "needs root and network namespaces"]

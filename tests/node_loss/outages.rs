@@ -65,6 +65,37 @@ fn a_trial_that_fails_once_is_no_nodes_fault() {
     assert!(!end.errors.contains("cannot be used"), "{}", end.told());
 }
 
+/// A spare spoils the trial and names nobody. While that is looked into, a node that all trials have in common is lost: that says
+/// nothing against the other spare.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_node_lost_while_a_culprit_is_searched_is_replaced() {
+    let lab = Lab::up(4, 2);
+    let (go, waits) = (lab.path("go"), lab.path("waits"));
+    let hosts = lab.path("run.state").join("hosts.0");
+    let words = format!(
+        "if [ \"$SKT_INCARNATION\" = 0 ]; then\n\
+         grep -q n5 {hosts} && {{ echo an accident >&2; exit 1; }}\n\
+         if ! grep -q n2 {hosts}; then touch {waits}; while [ ! -e {go} ]; do sleep 0.05; done; fi\n\
+         fi",
+        hosts = hosts.display(),
+        waits = waits.display(),
+        go = go.display()
+    );
+    let launcher = launcher_after(&lab, &words);
+    let flags = ["--launcher-program", launcher.to_str().unwrap()];
+    let mut run = lab.benchmark("run").flags(&flags).start();
+    wait_until("the other spare is tried", || waits.exists());
+    lab.vcluster(&["off", "n1"]);
+    run.wait_for("node-lost", 1);
+    std::fs::write(&go, "").unwrap();
+    let end = run.end();
+    end.passed();
+    assert_eq!(end.hosts(), ["n6", "n2", "n3", "n4"], "{}", end.told());
+    assert!(end.errors.contains("n5 cannot be used"), "{}", end.told());
+    assert!(!end.errors.contains("n6 cannot be used"), "{}", end.told());
+}
+
 /// MPI is tried, or launched, and waits for a node that has gone without a word: nobody waits with it.
 #[test]
 #[ignore = "needs root and network namespaces"]
@@ -218,6 +249,26 @@ fn a_full_disk_is_told_and_outlived() {
     end.survived(&["launcher-gone", "rank-died"]);
     assert_eq!(end.of("finished").len(), 1, "{}", end.told());
     assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
+    lab.same_x("run", &end);
+}
+
+/// While the next incarnation waits for room, one of its nodes is lost: another takes its place before it is launched.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_node_lost_while_there_is_no_room_is_replaced() {
+    let (lab, small) = Lab::up_after(4, 1, |folder| Small::mount(folder.join("run.state")));
+    let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20"]);
+    small.fill();
+    run.kill_launcher();
+    run.wait_for_words("waiting for room");
+    lab.vcluster(&["off", "n3"]);
+    run.wait_for_words("n3");
+    small.make_room();
+    let end = run.end();
+    assert_eq!(end.hosts(), ["n1", "n2", "n5", "n4"], "{}", end.told());
+    let places = |launch: &serde_json::Value| launch["hosts"].to_string().contains("n3");
+    let with_it: Vec<bool> = end.of("launched").into_iter().map(places).collect();
+    assert_eq!(with_it, [true, false], "{}", end.told());
     lab.same_x("run", &end);
 }
 

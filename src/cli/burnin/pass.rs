@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{BurninFlags, INTERRUPTED};
 use crate::burnin::probe::Extent;
+use crate::burnin::rounds::rounds as all_rounds;
 use crate::burnin::samples::{Here, Said, Sweep, read};
 use crate::burnin::verdict::{Judged, Tolerance, WHOLE_EVERY, judge, sweeps_wanted};
 use crate::cli::exit::{Exit, Refusal};
@@ -45,11 +46,10 @@ pub struct Pass {
 /// How much fits into the time: enough sweeps always, and in each as many tournament rounds as there is time for.
 fn extent(nodes: usize, time: Duration, threads: usize, slot: Duration) -> Extent {
     let sweeps = sweeps_wanted(nodes);
-    let all = nodes - 1 + nodes % 2;
     let whole = (sweeps / WHOLE_EVERY) as f64;
     let slots = time.as_secs_f64() * PART / slot.as_secs_f64().max(1e-3) / whole;
     let rounds = ((slots - ALONE_SLOTS * (WHOLE_EVERY + 1) as f64) / GAME_SLOTS).max(1.0) as usize;
-    Extent { sweeps, rounds: rounds.min(all), threads, slot }
+    Extent { sweeps, rounds: rounds.min(all_rounds(nodes)), threads, slot }
 }
 
 /// How long rank 0 may have nothing to say: it speaks when a sweep is over, and a sweep may take twice its time.

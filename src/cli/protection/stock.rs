@@ -88,26 +88,40 @@ impl<'a> Guardian<'a> {
         if this.unwanted {
             this.arrival = this.arrival.anew();
         }
-        this.level2 =
-            match Level2::open(comm, node, settings, &this.domain, patience, this.unwanted) {
-                // What memory has needs no storage; where nothing but storage has it, there is nothing to go on from.
-                Err(Ended { why, .. }) if this.arrival.test.is_some() && !this.on_disk_alone() => {
-                    this.storage_gone = Some(why);
-                    None
-                }
-                opened => opened?,
-            };
+        this.level2 = match this.open_level2(node, tests, patience, this.unwanted) {
+            // What memory has needs no storage; where nothing but storage has it, there is nothing to go on from.
+            Err(Ended { why, .. }) if this.arrival.test.is_some() && !this.on_disk_alone() => {
+                this.storage_gone = Some(why);
+                None
+            }
+            opened => opened?,
+        };
         if again && this.storage_gone.is_none() && !this.has_own() {
             // Earlier launches did not come as far as to remove what others have left.
             this.unwanted = true;
             this.arrival = this.arrival.anew();
-            this.level2 = Level2::open(comm, node, settings, &this.domain, PATIENCE, true)?;
+            this.level2 = this.open_level2(node, tests, PATIENCE, true)?;
         }
         this.take_stock(node, tests, rounding)?;
         if restart == Restart::Require && !this.continued {
             return Err(StartError::Nothing { job: settings.job.clone() }.into());
         }
         Ok(this)
+    }
+
+    /// Looks at storage, once it is known what memory has. All ranks together.
+    fn open_level2(
+        &self,
+        node: &Comm,
+        tests: &[u64],
+        patience: Duration,
+        anew: bool,
+    ) -> Result<Option<Level2<'a>>, Ended> {
+        let Arrival { test, params_digest, .. } = &self.arrival;
+        let in_memory =
+            test.is_some_and(|test| tests.get(test as usize).copied() == *params_digest);
+        let ours = (tests, in_memory);
+        Level2::open((self.comm, node), self.settings, &self.domain, ours, patience, anew)
     }
 
     /// Whether anything here was left by an earlier launch of this very supervised run. The same on every rank.
@@ -176,8 +190,7 @@ impl<'a> Guardian<'a> {
             // Results of a run that is over or given up, and nothing that could be continued.
             self.finished.clear();
             self.remove(node, None)?;
-            self.level2 =
-                Level2::open(self.comm, node, self.settings, &self.domain, PATIENCE, false)?;
+            self.level2 = self.open_level2(node, tests, PATIENCE, false)?;
         }
         let number = record::run_number(new_run(), own.as_deref(), latest);
         self.fresh_run = told_by(self.comm, 0, number);
@@ -226,7 +239,7 @@ impl<'a> Guardian<'a> {
     fn remove(&self, node: &Comm, start: Option<u128>) -> Result<(), Ended> {
         self.comm.barrier();
         let cleaned = match node.rank() {
-            0 => self.depot.clean_when_ended().map(|_| ()),
+            0 => self.depot.clean().map(|_| ()),
             _ => Ok(()),
         };
         let ended = |e: MemoryError| Ended::new(Exit::NoSharedMemory, e.to_string());

@@ -86,6 +86,9 @@ pub enum Event {
         /// The name of the ranks' memory, if they have any.
         #[serde(default)]
         job: Option<String>,
+        /// An earlier run was given up for this one, which does not go on from what that has left.
+        #[serde(default)]
+        anew: bool,
         supervisor_host: String,
         supervisor_pid: u32,
     },
@@ -256,6 +259,7 @@ pub(crate) mod tests {
                 hosts: hosts.clone(),
                 spares: vec![Host::new("n3", 2)],
                 job: Some("j".to_string()),
+                anew: false,
                 supervisor_host: "h".to_string(),
                 supervisor_pid: 1,
             },

@@ -270,6 +270,8 @@ pub struct RunState {
     pub spares: Vec<Host>,
     /// The name of the ranks' memory.
     pub job: Option<String>,
+    /// An earlier run was given up for this one.
+    pub anew: bool,
     /// Where the last incarnation runs, or ran.
     pub placed: Vec<Host>,
     /// Where the last one ran that computed: there lies what the run goes on from. As first given, if none has.
@@ -314,7 +316,7 @@ impl RunState {
 
     pub fn apply(&mut self, record: &Record) {
         match &record.event {
-            Event::RunStarted { run_id, command, ranks, hosts, spares, job, .. } => {
+            Event::RunStarted { run_id, command, ranks, hosts, spares, job, anew, .. } => {
                 *self = Self {
                     run_id: run_id.clone(),
                     command: command.clone(),
@@ -322,6 +324,7 @@ impl RunState {
                     hosts: hosts.clone(),
                     spares: spares.clone(),
                     job: job.clone(),
+                    anew: *anew,
                     placed: hosts.clone(),
                     computed_on: hosts.clone(),
                     started_ms: record.at_ms,

@@ -70,6 +70,8 @@ fn is_full(error: &std::io::Error) -> bool {
 
 struct Supervisor<'a> {
     settings: &'a Settings,
+    /// Variables that every rank sees.
+    env: Vec<(String, String)>,
     scribe: Scribe,
     /// Touches the folder's other files.
     clerk: Clerk,
@@ -139,10 +141,12 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
     before.remove(&settings.folder);
     listen_to_signals()?;
     let mut state = RunState::replay(&records);
+    let mut anew = false;
     if settings.discard || !state.can_go_on() {
         if !records.is_empty() {
+            anew = settings.discard && !state.finished.is_some_and(|code| is_over(code.into()));
             // Before its files go: whoever is interrupted here finds them again.
-            if settings.discard && !state.finished.is_some_and(|code| is_over(code.into())) {
+            if anew {
                 leftovers::give_up(settings, &state).map_err(|why| anyhow!(why))?;
             }
             settings
@@ -218,6 +222,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         rank_bytes: settings.rank_bytes,
         began_after: state.incarnation,
         settings,
+        env: settings.variables(anew || state.anew),
         scribe: Scribe::new(journal),
         clerk: Clerk::new(),
         unwritten: false,
@@ -260,6 +265,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
             hosts: settings.hosts.clone(),
             spares: settings.spares.clone(),
             job: settings.job.clone(),
+            anew,
             supervisor_host: me,
             supervisor_pid: std::process::id(),
         })?;
@@ -390,10 +396,7 @@ impl Supervisor<'_> {
                     Tried::End(end) => return Ok(end),
                 }
             }
-            let Some(job) = self.launch(&hosts)? else {
-                let why = self.halt.as_ref().map_or("stopped on request", |h| h.why.as_str());
-                return Ok((STATUS_RESUMABLE, why.to_string()));
-            };
+            let Some(job) = self.launch(&hosts)? else { continue };
             if let Some(end) = self.incarnation(job)? {
                 return Ok(end);
             }
@@ -458,7 +461,7 @@ impl Supervisor<'_> {
             run_id: &self.state.run_id,
             incarnation,
             command: &settings.command,
-            env: &settings.env,
+            env: &self.env,
             extra: &settings.extra,
             shell: &settings.shell,
             dir,
@@ -466,7 +469,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Starts the next incarnation. None: somebody asked to stop while there was no room for its files.
+    /// Starts the next incarnation. None: while there was no room for its files somebody asked to stop, or one of its nodes was
+    /// lost.
     fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Option<Job>> {
         let settings = self.settings;
         let incarnation = self.state.incarnation + 1;
@@ -490,7 +494,8 @@ impl Supervisor<'_> {
                         );
                     }
                     self.idle(ROOM_PAUSE)?;
-                    if self.is_to_halt()?.is_some() {
+                    let lost = |host: &Host| self.state.lost.contains(&host.name);
+                    if hosts.iter().any(lost) || self.is_to_halt()?.is_some() {
                         return Ok(None);
                     }
                 }

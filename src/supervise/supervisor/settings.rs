@@ -17,6 +17,9 @@ use crate::supervise::start::launcher::Tool;
 use crate::supervise::talk::shell::RemoteShell;
 use crate::supervise::tell::status::Problem;
 
+/// The benchmark's `--restart`, where its command does not have it.
+const RESTART_VAR: &str = "SKT_RESTART";
+
 /// Everything `skt-hpl run` was told.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -71,6 +74,8 @@ pub struct Settings {
     pub problem: Option<Problem>,
     /// How often to tell the progress where no terminal shows it; zero: never.
     pub progress_every: Duration,
+    /// Whether the ranks save what a run can go on from, where the supervisor knows the benchmark.
+    pub saves: bool,
     /// Where a second level of checkpoints lies: from there the run goes on, on any nodes.
     pub level2: Option<PathBuf>,
     /// Begin anew although an unfinished run lies in the folder.
@@ -81,5 +86,14 @@ impl Settings {
     /// Nothing is saved: the only named memory is what the ranks show their progress in.
     pub(super) fn shows_only_progress(&self) -> bool {
         self.job.is_none() && self.progress_shows
+    }
+
+    /// Variables for the ranks; where the run begins `anew`, the benchmark is told so, unless it was told otherwise.
+    pub(super) fn variables(&self, anew: bool) -> Vec<(String, String)> {
+        let mut all = self.env.clone();
+        if anew && self.saves && !all.iter().any(|(name, _)| name == RESTART_VAR) {
+            all.push((RESTART_VAR.to_owned(), "never".to_owned()));
+        }
+        all
     }
 }

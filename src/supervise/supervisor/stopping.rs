@@ -10,6 +10,7 @@ use super::{OUTAGE_PAUSE, Supervisor};
 use crate::supervise::remember::clerk::Answer;
 use crate::supervise::remember::events::Event;
 use crate::supervise::start::job::Job;
+use crate::supervise::talk::agent::LET_GO_PATIENCE;
 use crate::supervise::talk::cluster::{News, unreachable_words};
 use crate::supervise::talk::processes::end_run;
 
@@ -23,7 +24,7 @@ const END_LOOK: Duration = Duration::from_millis(50);
 /// Ending the processes on this machine may take so long.
 const HERE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Ending processes may take an agent so long.
+/// Ending processes may take an agent so long, beside the time that it gives them to let go of memory that is to be removed.
 const END_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Nodes that are lost, though not yet declared so, and why.
@@ -91,6 +92,8 @@ impl Supervisor<'_> {
         // Who was asked, and when; of whom nobody has been able to ask yet, since when that is tried.
         let mut waiting: BTreeMap<usize, Instant> =
             up.iter().chain(&down).map(|node| (*node, begun)).collect();
+        // What memory each was last seen to have.
+        let mut held: BTreeMap<usize, u64> = BTreeMap::new();
         let mut called: BTreeSet<usize> = down.iter().copied().collect();
         self.cluster.tell_end(&up, id, clean);
         self.cluster.call_new();
@@ -136,6 +139,11 @@ impl Supervisor<'_> {
             looked = Instant::now();
             let (cluster, nodes) = (&self.cluster, &self.nodes);
             waiting.retain(|node, asked| {
+                // As long as some of it goes, somebody is at it.
+                let bytes = cluster.nodes[*node].beat.held_bytes;
+                if held.insert(*node, bytes).is_some_and(|before| before != bytes) {
+                    *asked = looked;
+                }
                 let late = match cluster.called_for(*node) {
                     // Whom the judge knows it judges.
                     Some(so_long) => !nodes.knows(*node) && so_long >= redial,
@@ -144,7 +152,11 @@ impl Supervisor<'_> {
                         false
                     }
                     // It lives, but will not do it.
-                    None => asked.elapsed() >= silence + END_PATIENCE,
+                    None => {
+                        let removes = clean.contains(&cluster.nodes[*node].host.name);
+                        let most = if removes { LET_GO_PATIENCE } else { Duration::ZERO };
+                        asked.elapsed() >= silence + END_PATIENCE + most
+                    }
                 };
                 if late {
                     failed.push((*node, "it does not answer".to_string()));

@@ -25,6 +25,14 @@ pub(super) enum Tried {
     End((u8, String)),
 }
 
+/// Which kind of node was lost during trials.
+enum Lost {
+    /// One that is to have ranks: choose again.
+    Chosen,
+    /// Try without it.
+    Spare,
+}
+
 /// What a trial says of a node that was lost during it.
 const LOST_MEANWHILE: &str = "it was lost meanwhile";
 
@@ -61,12 +69,10 @@ impl Supervisor<'_> {
                 Ok(()) => return Ok(Tried::Well),
                 Err(trouble) => trouble,
             };
-            // Whoever is lost meanwhile has said enough: choose again, or try without that spare.
-            let lost = |host: &Host| self.state.lost.contains(&host.name);
-            match (hosts.iter().any(lost), all.iter().any(lost)) {
-                (true, _) => return Ok(Tried::Unfit),
-                (false, true) => continue,
-                (false, false) => {}
+            match self.lost_of(hosts, &all) {
+                Some(Lost::Chosen) => return Ok(Tried::Unfit),
+                Some(Lost::Spare) => continue,
+                None => {}
             }
             if second_chance && since.elapsed() < WORTH_ANOTHER {
                 second_chance = false;
@@ -76,36 +82,14 @@ impl Supervisor<'_> {
                 );
                 continue;
             }
-            let mut culprits: Vec<(String, String)> = trouble
-                .nodes
-                .iter()
-                .map(|n| (all[*n].name.clone(), trouble.what.clone()))
-                .collect();
-            // If the trouble names nobody, parts of the whole are tried, each half the size of the last.
-            let mut without_spares = true;
-            if culprits.is_empty() && !spares.is_empty() {
-                match self.trial(&working)? {
-                    None => return self.halted(),
-                    Some(result) => without_spares = result.is_err(),
-                }
-            }
-            if culprits.is_empty() && !without_spares {
-                let suspects = (working.len()..all.len()).collect();
-                match self.find_culprits(&all, Search::among(suspects, Some(0)), &trouble)? {
-                    None => return self.halted(),
-                    Some(found) => culprits = found,
-                }
-                if culprits.is_empty() {
-                    // None of them spoils it alone.
-                    let what = &trouble.what;
-                    culprits.extend(spares.iter().map(|s| (s.name.clone(), what.clone())));
-                }
-            } else if culprits.is_empty() && working.len() > 1 {
-                let search = Search::among((0..working.len()).collect(), None);
-                match self.find_culprits(&working, search, &trouble)? {
-                    None => return self.halted(),
-                    Some(found) => culprits = found,
-                }
+            let Some(culprits) = self.whose_fault(&working, &spares, &trouble)? else {
+                return self.halted();
+            };
+            // Without a node that all have in common nobody's trial went well.
+            match self.lost_of(hosts, &all) {
+                Some(Lost::Chosen) => return Ok(Tried::Unfit),
+                Some(Lost::Spare) => continue,
+                None => {}
             }
             // If no node starts MPI even by itself, it is not the nodes.
             if culprits.is_empty() || culprits.len() >= working.len().max(2) {
@@ -129,6 +113,48 @@ impl Supervisor<'_> {
         }
     }
 
+    /// Whoever is lost during trials has said enough.
+    fn lost_of(&self, hosts: &[Host], all: &[Host]) -> Option<Lost> {
+        let lost = |host: &Host| self.state.lost.contains(&host.name);
+        match (hosts.iter().any(lost), all.iter().any(lost)) {
+            (true, _) => Some(Lost::Chosen),
+            (false, true) => Some(Lost::Spare),
+            (false, false) => None,
+        }
+    }
+
+    /// Who is at fault for the `trouble` that a trial of all these had, and what each has done. None: somebody asked to stop
+    /// meanwhile.
+    fn whose_fault(
+        &mut self,
+        working: &[Host],
+        spares: &[Host],
+        trouble: &Trouble,
+    ) -> anyhow::Result<Option<Vec<(String, String)>>> {
+        let all = [working, spares].concat();
+        if !trouble.nodes.is_empty() {
+            let named = trouble.nodes.iter().map(|n| (all[*n].name.clone(), trouble.what.clone()));
+            return Ok(Some(named.collect()));
+        }
+        // If the trouble names nobody, parts of the whole are tried, each half the size of the last.
+        if !spares.is_empty() {
+            let Some(without_spares) = self.trial(working)? else { return Ok(None) };
+            if without_spares.is_ok() {
+                let suspects = (working.len()..all.len()).collect();
+                let found = self.find_culprits(&all, Search::among(suspects, Some(0)), trouble)?;
+                // None of them spoils it alone.
+                let each =
+                    || spares.iter().map(|s| (s.name.clone(), trouble.what.clone())).collect();
+                return Ok(found.map(|found| if found.is_empty() { each() } else { found }));
+            }
+        }
+        if working.len() == 1 {
+            return Ok(Some(Vec::new()));
+        }
+        let search = Search::among((0..working.len()).collect(), None);
+        self.find_culprits(working, search, trouble)
+    }
+
     /// Which of the hosts spoil a trial that had this `trouble`, and how. None: somebody asked to stop meanwhile.
     fn find_culprits(
         &mut self,
@@ -141,6 +167,10 @@ impl Supervisor<'_> {
         while let Some(set) = search.next_set() {
             let part: Vec<Host> = set.iter().map(|n| hosts[*n].clone()).collect();
             let Some(result) = self.trial(&part)? else { return Ok(None) };
+            // Its loss ends the trials, and says nothing of those that were tried with it.
+            if self.lost_of(&part, &part).is_some() {
+                return Ok(Some(Vec::new()));
+            }
             search.went(result.is_ok());
             if let Err(trouble) = result {
                 for node in &set {

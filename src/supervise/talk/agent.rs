@@ -53,6 +53,9 @@ const CENSUS_EVERY_AT_FIRST: Duration = Duration::from_millis(500);
 /// word.
 const LOOK_MOST: Duration = Duration::from_secs(5);
 const END_PATIENCE: Duration = Duration::from_secs(3);
+/// Processes that were killed may take so long to let go of their memory, where it is to be removed: those that had hundreds of
+/// gigabytes of their own give these back first.
+pub const LET_GO_PATIENCE: Duration = Duration::from_secs(60);
 /// A process that does not listen to a request to stop is spared so long after the request, and after it was first seen: a rank
 /// that still starts would die of the signal it is about to listen to.
 const DEAF_PATIENCE: Duration = Duration::from_secs(10);
@@ -245,8 +248,10 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
                 processes::remove_left(leaves);
             }
             if clean && let Some(job) = &job {
-                // Whatever its store; what somebody is using stays.
-                let _ = Depot::new(Store::Posix, job).and_then(|depot| depot.clean());
+                // Whatever its store; what somebody is using stays. The processes that were ended may still be giving back what
+                // they had themselves.
+                let _ = Depot::new(Store::Posix, job)
+                    .and_then(|depot| depot.clean_within(LET_GO_PATIENCE));
             }
             drop(tell);
             (before.0 + ended, left)

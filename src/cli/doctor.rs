@@ -274,10 +274,11 @@ fn start_mpi(
         as_root: nix::unistd::geteuid().is_root(),
     };
     let folder = Folder::new(&dir);
+    let clerk = Clerk::new().map_err(|error| Refusal(Exit::Environment, error.to_string()))?;
     let try_mpi = || {
         let started = Job::start(&trial::launch_of(&plan, own), &folder, trial::NUMBER);
         started.map(|started| {
-            let job = Job::new(started, &folder, trial::NUMBER, &Clerk::new());
+            let job = Job::new(started, &folder, trial::NUMBER, &clerk);
             let mut trial =
                 Trial::new(job, run_id, (&hosts, plan.ranks), &places, flags.mpi_patience);
             loop {

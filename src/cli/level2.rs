@@ -169,7 +169,7 @@ impl<'a> Level2<'a> {
                 say(format_args!("not believed: {why}"));
             }
             for folder in &stock.unfinished {
-                say(format_args!("not used: the epoch in {folder} was never completed"));
+                say(format_args!("not used, for it was never completed: {folder}"));
             }
         }
         if sight == Sight::Shared {

@@ -515,6 +515,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     // What lies on a node's own storage is of no use to others.
     let level2 = protection.and_then(|p| p.level2.as_ref());
     let level2 = level2.filter(|level2| level2.scope == Sight::Shared).map(|l| l.dir.clone());
+    let own_level2 = asked.storage.as_ref().filter(|dir| dir.own).map(|dir| dir.path.clone());
     let saves = protection.is_some();
     let trial = !flags.no_trial && planned.is_some();
     let mut command = vec![flags.program.as_ref().unwrap_or(&own).to_string_lossy().into_owned()];
@@ -611,6 +612,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         may_double: !flags.no_doubling,
         saves,
         level2,
+        own_level2,
         wait: flags.wait,
         stop_at_ms: [job_end, own_end].into_iter().flatten().min(),
         halt_patience: flags.halt_patience,

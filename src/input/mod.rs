@@ -233,6 +233,7 @@ fn load_in(
         found.extend(faults.0.into_iter().map(|fault| layers.with_sources(fault)));
         return Err(Diagnostics(found));
     }
+    found.extend(overrides.idle().map(|warning| layers.with_sources(warning)));
     let config = folder.join(config.unwrap_or(Path::new(CONFIG_DEFAULT)));
     let read = [(&path, "the tests"), (&config, "settings")];
     if let Some(fault) = overwritten(folder, &dat, settings.json.as_deref(), read) {

@@ -1,7 +1,7 @@
 //! Which settings go together: what asks for something that another setting takes away is refused, and the refusal says what to
 //! leave out or to give as well. Pure; called where settings are laid over HPL.dat, so before anything costly begins.
 
-use super::diagnostic::{Diagnostic, Diagnostics};
+use super::diagnostic::{Diagnostic, Diagnostics, and_list};
 use super::settings::{Guarding, Overrides, Restart, Saving};
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::plan::{Encoding, Helpers};
@@ -17,6 +17,34 @@ impl Overrides {
         self.disk_has_what_it_needs()?;
         self.restart_has_memory()?;
         self.level2_has_a_first()
+    }
+
+    /// What speaks of saves in a run that makes none, unless --checkpoint off says that it is meant so. It computes the same.
+    pub(super) fn idle(&self) -> Option<Diagnostic> {
+        if self.checkpoint.is_some() || self.method == Some(Guarding::Checksums) {
+            return None;
+        }
+        let of_saves = [
+            ("method", self.method.is_some()),
+            ("scope", self.scope.is_some()),
+            ("code", self.code.is_some()),
+            ("losses", self.losses.is_some()),
+            ("group", self.group.is_some()),
+            ("layout", self.layout.is_some()),
+            ("encode", self.encode.is_some()),
+            ("helpers", self.helpers.is_some()),
+            ("store", self.store.is_some()),
+            ("domains", self.domains.is_some()),
+        ];
+        let set = of_saves.iter().filter(|(_, set)| *set).map(|(name, _)| (*name).to_owned());
+        let set: Vec<String> = set.collect();
+        let (is, does) = if set.len() > 1 { ("are", "do") } else { ("is", "does") };
+        let what = format!(
+            "{} {is} set and {does} nothing: the run is not protected, since checkpoint is not set",
+            and_list(&set)
+        );
+        let help = "give --checkpoint auto to protect it, or --checkpoint off if it is meant so";
+        (!set.is_empty()).then(|| Diagnostic::warning("settings", what).help(help))
     }
 
     /// Only a run that saves leaves something to go on from, or to remove.
@@ -270,6 +298,25 @@ mod tests {
         for bad in ["auto", "0", "", "soon"] {
             assert!(level2_every(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_speaks_of_saves_is_told_where_there_are_none() {
+        let two = Overrides {
+            losses: Some(2),
+            layout: Some(ChecksumLayout::Striped),
+            ..Overrides::default()
+        };
+        let why = two.idle().unwrap().to_string();
+        assert!(why.contains("losses and layout are set and do nothing"), "{why}");
+        let one = Overrides { losses: Some(2), ..Overrides::default() };
+        let why = one.idle().unwrap().to_string();
+        assert!(why.contains("losses is set and does nothing"), "{why}");
+        for checkpoint in [Saving::Off, Saving::Every(Interval::Iterations(1))] {
+            assert_eq!(Overrides { checkpoint: Some(checkpoint), ..two.clone() }.idle(), None);
+        }
+        assert_eq!(Overrides { method: Some(Guarding::Checksums), ..two }.idle(), None);
+        assert_eq!(Overrides { job: Some("j".to_owned()), ..Overrides::default() }.idle(), None);
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl Problem {
         let grid = ProcessGrid { p: self.p, q: self.q, mapping: Mapping::Row };
         let shape = Shape::of(self.n, nb, grid, place);
         let Means { engine, threads } = self.means;
-        let layout = (self.depth, self.align);
+        let layout = (self.depth, self.align.min(ABSURD));
         let beside = Engine::made(engine)
             .into_iter()
             .map(|engine| Lengths::new(&shape, layout, threads, engine).most_bytes())

@@ -140,9 +140,8 @@ pub unsafe fn solve(
         clock.give(Part::Swap, swapping.into_inner() as f64 / all.into_inner().max(1) as f64);
         clock.enter(before);
     }
-    // SAFETY: row `first_below` is at most one past the last.
-    let c = unsafe { a.get().add(panel.first_below * shape.ld + cols.start) };
-    let c = Shareable::new(c);
+    // Where no row is left below, it points past the end, and nobody follows it.
+    let c = Shareable::new(a.get().wrapping_add(panel.first_below * shape.ld + cols.start));
     let (row_unit, ld) = (lower.row_unit(), shape.ld);
     let row_blocks = lower.rows.div_ceil(row_unit);
     let done = done_with(shape, panel.k).saturating_sub(cols.start).min(cols.len());

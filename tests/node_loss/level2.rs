@@ -109,6 +109,37 @@ fn nodes_that_hold_files_are_taken_before_others() {
     assert!((1..=4).all(|node| std::fs::read_dir(own(node)).unwrap().count() == 0));
 }
 
+/// A spare still has its part of another problem's checkpoint, of the same job's name. It takes the place of a node that is lost,
+/// and nothing of that is in the way; what the lost one has is named in the end.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_spare_enters_with_what_another_run_has_left() {
+    let lab = Lab::up(4, 1);
+    let own = |node: usize| lab.path("own").join(format!("n{node}"));
+    (1..=4).for_each(|node| std::fs::create_dir_all(own(node)).unwrap());
+    let dir = lab.path("own").join("{domain}");
+    let dir = dir.to_str().unwrap();
+    let level2 = ["--level2", dir, "--level2-scope", "node", "--level2-every", "1"];
+    halted("first", &lab, &[&level2[..], &["--seed", "77"]].concat());
+    std::fs::rename(own(1), own(5)).unwrap();
+    for node in 1..=4 {
+        let _ = std::fs::remove_dir_all(own(node));
+        std::fs::create_dir(own(node)).unwrap();
+    }
+    let run = lab.benchmark("run").benchmark_flags(&level2).hold("1@iteration:0:20");
+    lab.vcluster(&["off", "n3"]);
+    let end = run.end();
+    lab.same_x("run", &end);
+    assert_eq!(end.hosts(), ["n1", "n2", "n5", "n4"], "{}", end.told());
+    assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
+    assert!(end.errors.contains("not used: on n5: a checkpoint of another run"), "{}", end.told());
+    let left = format!("--level2 {}", own(3).display());
+    assert!(end.errors.contains("on n3 skt-hpl clean --job"), "{}", end.told());
+    assert!(end.errors.contains(&left), "{}", end.told());
+    let empty = |node: &usize| std::fs::read_dir(own(*node)).unwrap().count() == 0;
+    assert!([1, 2, 4, 5].iter().all(empty), "{}", end.told());
+}
+
 /// Each node has a folder of its own. All memory is gone after the first job, and with one node its folder.
 #[test]
 #[ignore = "needs root and network namespaces"]

@@ -108,9 +108,10 @@ pub fn measure(
         as_root: nix::unistd::geteuid().is_root(),
     });
     listen_to_signals().map_err(|error| environment(error.to_string()))?;
+    let clerk = Clerk::new().map_err(|error| environment(error.to_string()))?;
     let started = Job::start(&made, &folder, 0)
         .map_err(|e| environment(format!("cannot start {}: {e}", tool.program.display())))?;
-    let mut job = Job::new(started, &folder, 0, &Clerk::new());
+    let mut job = Job::new(started, &folder, 0, &clerk);
     let shown = std::io::stderr().is_terminal();
     let mut heard = 0;
     let mut since = Instant::now();

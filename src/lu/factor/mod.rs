@@ -97,7 +97,8 @@ impl Factor {
         // SAFETY: the panel's columns of the local rows from `first_row` on, and a work array
         // with room for them.
         unsafe {
-            let from = Shareable::new(a.add(first_row * shape.ld + column));
+            // Where no row is left, it points past the end, and nobody follows it.
+            let from = Shareable::new(a.wrapping_add(first_row * shape.ld + column));
             let to = Shareable::new(self.work.as_mut_ptr());
             let cuts = Cuts::new(crew.size(), rows, if owner { width } else { 0 });
             cuts.share(crew, 0, width, move |_, part| {

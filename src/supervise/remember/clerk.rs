@@ -6,9 +6,8 @@
 //! journal and the status have a thread of their own, `scribe`, which keeps what cannot be written.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::thread;
 
-use crate::new_thread;
+use crate::new_thread::{self, NoThread};
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -21,11 +20,11 @@ pub struct Clerk(Sender<Work>);
 pub struct Answer<T>(Receiver<T>);
 
 impl Clerk {
-    pub fn new() -> Self {
+    pub fn new() -> Result<Self, NoThread> {
         let (orders, works) = channel::<Work>();
         // It ends with the process: to wait for a disk that hangs would be to hang with it.
-        thread::spawn(move || works.into_iter().for_each(|work| work()));
-        Self(orders)
+        new_thread::start("clerk", move || works.into_iter().for_each(|work| work()))?;
+        Ok(Self(orders))
     }
 
     pub fn ask<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Answer<T> {
@@ -36,12 +35,6 @@ impl Clerk {
         });
         let _ = self.0.send(work);
         Answer(answer)
-    }
-}
-
-impl Default for Clerk {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -85,14 +78,14 @@ mod tests {
         loop {
             match answer.here() {
                 Some(answer) => return answer,
-                None => thread::yield_now(),
+                None => std::thread::yield_now(),
             }
         }
     }
 
     #[test]
     fn works_are_done_in_order_and_nobody_waits_but_for_an_answer() {
-        let clerk = Clerk::new();
+        let clerk = Clerk::new().unwrap();
         let (go, held) = channel();
         let first = clerk.ask(move || held.recv().unwrap());
         let second = clerk.ask(|| 2);

@@ -8,12 +8,12 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread;
 use std::time::Duration;
 
 use super::events::{Event, Record, steady_ms};
 use super::folder::write_bytes;
 use super::journal::Journal;
+use crate::new_thread::{self, NoThread};
 
 /// How often what could not be written is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -48,14 +48,14 @@ fn look(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Scribe {
-    pub fn new(journal: Journal) -> Self {
+    pub fn new(journal: Journal) -> Result<Self, NoThread> {
         let next = journal.len();
         let state = Arc::new(Mutex::new(State { written: next, ..State::default() }));
         let (orders, receiver) = channel();
         let shared = Arc::clone(&state);
         // It ends with the process: to wait for a disk that stalls would be to hang with it.
-        thread::spawn(move || write_all(journal, &receiver, &shared));
-        Self { orders, state, next }
+        new_thread::start("scribe", move || write_all(journal, &receiver, &shared))?;
+        Ok(Self { orders, state, next })
     }
 
     /// An event becomes the next record and is on its way to disk.
@@ -144,7 +144,7 @@ mod tests {
         let until = Instant::now() + Duration::from_secs(20);
         while !come() {
             assert!(Instant::now() < until, "not yet: {what}");
-            thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 
@@ -153,7 +153,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let (journal, _) = Journal::open(&path).unwrap();
-        let mut scribe = Scribe::new(journal);
+        let mut scribe = Scribe::new(journal).unwrap();
         let told: Vec<Record> =
             (0..20).map(|missing| scribe.append(Event::Waiting { missing })).collect();
         wait("all are written", || scribe.is_dry());
@@ -174,7 +174,7 @@ mod tests {
         let (mut journal, _) = Journal::open(&path).unwrap();
         let full = Arc::new(std::sync::atomic::AtomicBool::new(true));
         journal.fails_while(Arc::clone(&full));
-        let mut scribe = Scribe::new(journal);
+        let mut scribe = Scribe::new(journal).unwrap();
         let told = scribe.append(Event::Waiting { missing: 1 });
         wait("it is told", || scribe.trouble().is_some());
         assert!(!scribe.is_dry());

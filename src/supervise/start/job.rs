@@ -486,7 +486,7 @@ mod tests {
             files: vec![(dir.path().join("hosts"), "n1\n".to_string(), false)],
         };
         let started = Job::start(&launch, &folder, 1).unwrap();
-        let job = Job::new(started, &folder, 1, &Clerk::new());
+        let job = Job::new(started, &folder, 1, &Clerk::new().unwrap());
         (dir, folder, job, run_id)
     }
 
@@ -506,7 +506,7 @@ mod tests {
     fn an_exit_status_is_there_for_whoever_asks() {
         let (_dir, folder, mut job, _) = started("cat hosts 2>/dev/null; echo out; exit 42");
         assert_eq!(wait(&mut job), Some(42));
-        let mut other = Job::adopt(job.id(), &folder, 1, &Clerk::new());
+        let mut other = Job::adopt(job.id(), &folder, 1, &Clerk::new().unwrap());
         assert_eq!(wait(&mut other), Some(42));
         assert!(fs::read_to_string(folder.output(1)).unwrap().contains("out"));
     }
@@ -579,7 +579,7 @@ mod tests {
     fn a_job_is_adopted_and_ended_with_all_it_started() {
         let (_dir, folder, mut job, run_id) = started("sleep 50 & sleep 50");
         std::thread::sleep(Duration::from_millis(100));
-        let mut adopted = Job::adopt(job.id(), &folder, 1, &Clerk::new());
+        let mut adopted = Job::adopt(job.id(), &folder, 1, &Clerk::new().unwrap());
         assert_eq!(adopted.poll(), None);
         let ended = adopted.end(&run_id);
         while ended.here().is_none() {

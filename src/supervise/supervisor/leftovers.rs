@@ -12,6 +12,7 @@ use super::Supervisor;
 use super::settings::Settings;
 use crate::supervise::remember::events::Event;
 use crate::supervise::remember::journal::RunState;
+use crate::supervise::signals::asked_by_signal;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::talk::cluster::{Cleared, Cluster, FIRST_CALL};
 use crate::supervise::talk::processes::end_run;
@@ -57,7 +58,7 @@ impl Supervisor<'_> {
             return Ok(done);
         }
         let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
-        for (at, cleared) in self.cluster.clear(nodes, silence) {
+        for (at, cleared) in self.cluster.clear(nodes, silence, || false) {
             let node = self.cluster.nodes[at].host.name.clone();
             match cleared {
                 Some(Cleared { freed_bytes, .. }) => {
@@ -98,12 +99,20 @@ pub(super) fn give_up(settings: &Settings, state: &RunState) -> Result<(), Strin
     let stays = |why: &str| {
         format!("{why}; what the old run left there stays: skt-hpl clean --job {job} removes it")
     };
+    let interrupted = || match asked_by_signal() {
+        true => Err(format!(
+            "--new: stopped on request before the old run (job {job}) was given up on all its nodes; the same command goes on with that"
+        )),
+        false => Ok(()),
+    };
     lines.extend(cluster.call_all(FIRST_CALL).iter().map(|(node, why)| (*node, stays(why))));
+    interrupted()?;
     let up: Vec<usize> = (0..nodes.len()).filter(|node| cluster.is_up(*node)).collect();
     await_beats(&mut cluster, &up);
-    for (node, cleared) in cluster.clear(&up, Duration::from_millis(silence_ms)) {
+    for (node, cleared) in cluster.clear(&up, Duration::from_millis(silence_ms), asked_by_signal) {
         lines.push((node, cleared.map_or_else(|| stays("it does not answer"), words)));
     }
+    interrupted()?;
     lines.sort();
     for (node, line) in lines {
         say!("skt-hpl run: --new: {}: {line}", nodes[node].name);

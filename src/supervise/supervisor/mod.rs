@@ -23,6 +23,7 @@ use anyhow::{Context as _, anyhow, bail};
 use self::halting::{Halt, OldRequest, Requests};
 pub use self::settings::Settings;
 use self::trying::Tried;
+use crate::storage::names::dir_of;
 use crate::supervise::judge::ending::{
     End, Facts, Next, STATUS_ENVIRONMENT, STATUS_LOSS, STATUS_RESUMABLE, verdict,
 };
@@ -223,8 +224,8 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         began_after: state.incarnation,
         settings,
         env: settings.variables(anew || state.anew),
-        scribe: Scribe::new(journal),
-        clerk: Clerk::new(),
+        scribe: Scribe::new(journal)?,
+        clerk: Clerk::new()?,
         unwritten: false,
         backlog: VecDeque::new(),
         records,
@@ -671,10 +672,21 @@ impl Supervisor<'_> {
             && !unseen.is_empty()
             && over
         {
-            let words = format!(
-                "lost: {}. If memory of this run has outlived that, remove it there: skt-hpl clean --job {name}",
-                unseen.join(", ")
-            );
+            let clean = format!("skt-hpl clean --job {name}");
+            let words = match &self.settings.own_level2 {
+                None => format!("memory of this run has outlived that, remove it there: {clean}"),
+                Some(dir) => {
+                    let command = |node: &&str| {
+                        format!("on {node} {clean} --level2 {}", dir_of(dir, node).display())
+                    };
+                    let all: Vec<String> = unseen.iter().map(command).collect();
+                    format!(
+                        "memory of this run, or what it has on storage there, has outlived that, remove it: {}",
+                        all.join("; ")
+                    )
+                }
+            };
+            let words = format!("lost: {}. If {words}", unseen.join(", "));
             self.finish_line();
             say!("skt-hpl run: {words}");
         }

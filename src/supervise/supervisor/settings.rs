@@ -78,6 +78,8 @@ pub struct Settings {
     pub saves: bool,
     /// Where a second level of checkpoints lies: from there the run goes on, on any nodes.
     pub level2: Option<PathBuf>,
+    /// Where each node has one of its own.
+    pub own_level2: Option<PathBuf>,
     /// Begin anew although an unfinished run lies in the folder.
     pub discard: bool,
 }

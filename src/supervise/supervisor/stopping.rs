@@ -24,6 +24,9 @@ const END_LOOK: Duration = Duration::from_millis(50);
 /// Ending the processes on this machine may take so long.
 const HERE_PATIENCE: Duration = Duration::from_secs(3);
 
+/// How long nodes of a run that is over are asked again to remove what it has left, where none of them answers.
+const TIDY_PATIENCE: Duration = Duration::from_secs(60);
+
 /// Ending processes may take an agent so long, beside the time that it gives them to let go of memory that is to be removed.
 const END_PATIENCE: Duration = Duration::from_secs(4);
 
@@ -32,8 +35,8 @@ type Failed = Vec<(usize, String)>;
 
 impl Supervisor<'_> {
     /// Ends what is left of the job everywhere, and finds out which nodes do not answer.
-    /// With `clean`, the nodes it ran on remove what memory it has left.
-    pub(super) fn stop(&mut self, job: Option<&mut Job>, clean: bool) -> anyhow::Result<()> {
+    /// Where the run is `over`, the nodes it ran on remove what memory it has left.
+    pub(super) fn stop(&mut self, job: Option<&mut Job>, over: bool) -> anyhow::Result<()> {
         // Memory that only shows progress says nothing about what a rank takes.
         if !self.settings.shows_only_progress()
             && let Some(bytes) = self.cluster.rank_bytes()
@@ -46,13 +49,15 @@ impl Supervisor<'_> {
             None => Answer::beside(move || end_run(&run_id, None, HERE_PATIENCE).0),
         };
         let here = self.meanwhile(here)?;
-        let clean = self.to_clean(clean);
+        let clean = self.to_clean(over);
         let nodes = self.cluster.nodes.iter().enumerate();
         let asked: Vec<usize> = nodes.filter(|(_, n)| n.lost.is_none()).map(|(at, _)| at).collect();
         let (mut there, mut failed) = self.end_everywhere(&clean)?;
-        // Nobody is lost only because nobody can be reached from here.
+        // Nobody is lost only because nobody can be reached from here. What is only to be tidied up is not waited for so long.
+        let begun = Instant::now();
         while self.nodes.none_answers(&asked, failed.iter().map(|(node, _)| *node))
             && self.halt.is_none()
+            && (!over || begun.elapsed() < TIDY_PATIENCE)
         {
             self.idle(OUTAGE_PAUSE)?;
             if self.is_to_halt()?.is_some() {
@@ -153,7 +158,10 @@ impl Supervisor<'_> {
                     }
                     // It lives, but will not do it.
                     None => {
-                        let removes = clean.contains(&cluster.nodes[*node].host.name);
+                        let state = &cluster.nodes[*node];
+                        // A run that is over may have given a node up that nobody has called lost.
+                        let removes = clean.contains(&state.host.name)
+                            && state.silent.is_none_or(|so_long| so_long < silence);
                         let most = if removes { LET_GO_PATIENCE } else { Duration::ZERO };
                         asked.elapsed() >= silence + END_PATIENCE + most
                     }

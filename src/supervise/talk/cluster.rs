@@ -15,6 +15,7 @@ use crate::memory::Store;
 use crate::supervise::judge::fitness::{Expected, Finding, judge};
 use crate::supervise::judge::policy::Fitness;
 use crate::supervise::remember::events::unix_ms;
+use crate::supervise::signals::asked_by_signal;
 use crate::supervise::start::hosts::Host;
 
 pub struct Node {
@@ -36,7 +37,7 @@ pub struct Node {
     /// Its agent has answered on it.
     up: bool,
     /// How long it has not answered, as was last told of it, where that is too long.
-    silent: Option<Duration>,
+    pub silent: Option<Duration>,
 }
 
 impl Node {
@@ -116,6 +117,9 @@ pub struct Cluster {
 
 /// How often those who are removing memory are looked at.
 const CLEAR_LOOK: Duration = Duration::from_millis(50);
+
+/// How often those who wait for nodes' first words look whether they are to go on waiting.
+const CALL_LOOK: Duration = Duration::from_millis(100);
 
 /// How long what a node holds may stay the same while it removes it: to free a file of hundreds of gigabytes takes a while, to
 /// end processes some seconds.
@@ -306,7 +310,7 @@ impl Cluster {
         words.trim_end().to_owned()
     }
 
-    /// Calls all nodes that are not lost and waits until each has answered or failed. Returns what is
+    /// Calls all nodes that are not lost and waits until each has answered or failed, or a signal asks to stop. Returns what is
     /// wrong with those that failed.
     pub fn call_all(&mut self, patience: Duration) -> Vec<(usize, String)> {
         let mut missing: BTreeSet<usize> = self.call_new().into_iter().collect();
@@ -315,10 +319,10 @@ impl Cluster {
         let deadline = Instant::now() + patience;
         while !missing.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || asked_by_signal() {
                 break;
             }
-            match self.hear(left) {
+            match self.hear(left.min(CALL_LOOK)) {
                 Some((node, News::Up(_))) => drop(missing.remove(&node)),
                 Some((node, News::Closed(why))) if missing.remove(&node) => {
                     failed.insert(node, unreachable_words(&why));
@@ -468,9 +472,14 @@ impl Cluster {
     }
 
     /// Has nodes end what the run has left there and remove its memory, lost nodes that are back as well. Hundreds of
-    /// gigabytes take their time: waits as long as they are heard and get on. None for those that do not. What others say
-    /// meanwhile is kept for who asks next, but for heartbeats.
-    pub fn clear(&mut self, nodes: &[usize], silence: Duration) -> Vec<(usize, Option<Cleared>)> {
+    /// gigabytes take their time: waits as long as they are heard and get on, and nobody says that it is `enough`. None for those
+    /// that do not. What others say meanwhile is kept for who asks next, but for heartbeats.
+    pub fn clear(
+        &mut self,
+        nodes: &[usize],
+        silence: Duration,
+        enough: fn() -> bool,
+    ) -> Vec<(usize, Option<Cleared>)> {
         self.next_end += 1;
         let id = self.next_end;
         let names: BTreeSet<String> =
@@ -510,7 +519,8 @@ impl Cluster {
             }
             let state = |node: &usize| &self.nodes[*node];
             let dumb = |node: &usize| {
-                !state(node).up
+                enough()
+                    || !state(node).up
                     || state(node).silent.is_some_and(|s| s >= silence)
                     || gets_on[node].1.elapsed() >= silence + CLEAR_MOST
             };
@@ -799,7 +809,7 @@ mod tests {
             let hosts = [Host::new("n1", 1)];
             let mut cluster = Cluster::new(shell, vec!["agent".into()], &hosts, &[], "r", None);
             let failed = cluster.call_all(Duration::from_secs(20));
-            let cleared = cluster.clear(&[0], Duration::from_secs(20));
+            let cleared = cluster.clear(&[0], Duration::from_secs(20), || false);
             let _ = tell.send((failed, cleared));
         });
         let (failed, cleared) =

@@ -8,7 +8,8 @@ use std::io::{Write, stderr, stdout};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::thread;
+
+use crate::new_thread;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
@@ -25,27 +26,31 @@ enum Word {
 /// How much has been said and not been written yet.
 static UNSAID: AtomicUsize = AtomicUsize::new(0);
 
-fn words() -> &'static Sender<Word> {
-    static WORDS: OnceLock<Sender<Word>> = OnceLock::new();
-    WORDS.get_or_init(|| {
+/// Takes what is to be said; None where the system gives no thread for it.
+fn words() -> Option<&'static Sender<Word>> {
+    static WORDS: OnceLock<Option<Sender<Word>>> = OnceLock::new();
+    let words = WORDS.get_or_init(|| {
         let (words, heard) = channel();
-        thread::spawn(move || {
+        let speak = move || {
             for word in heard {
                 match word {
-                    // A stream that is gone, or full, is no reason to end.
-                    Word::Say(stream, bytes) => {
-                        let _ = match stream {
-                            Stream::Output => write(&mut stdout().lock(), &bytes),
-                            Stream::Errors => write(&mut stderr().lock(), &bytes),
-                        };
-                        UNSAID.fetch_sub(1, Ordering::Relaxed);
-                    }
+                    Word::Say(stream, bytes) => say_now(stream, &bytes),
                     Word::Settle(done) => drop(done.send(())),
                 }
             }
-        });
-        words
-    })
+        };
+        new_thread::start("voice", speak).ok().map(|_| words)
+    });
+    words.as_ref()
+}
+
+fn say_now(stream: Stream, bytes: &[u8]) {
+    // A stream that is gone, or full, is no reason to end.
+    let _ = match stream {
+        Stream::Output => write(&mut stdout().lock(), bytes),
+        Stream::Errors => write(&mut stderr().lock(), bytes),
+    };
+    UNSAID.fetch_sub(1, Ordering::Relaxed);
 }
 
 fn write(to: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
@@ -55,7 +60,10 @@ fn write(to: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
 
 pub fn say(stream: Stream, bytes: Vec<u8>) {
     UNSAID.fetch_add(1, Ordering::Relaxed);
-    let _ = words().send(Word::Say(stream, bytes));
+    match words() {
+        Some(words) => drop(words.send(Word::Say(stream, bytes))),
+        None => say_now(stream, &bytes),
+    }
 }
 
 /// Whether something that was said still waits to be written.
@@ -66,7 +74,7 @@ pub fn is_behind() -> bool {
 /// Waits until all that was said has been written, or could not be.
 pub fn all_said() {
     let (done, heard) = channel();
-    if words().send(Word::Settle(done)).is_ok() {
+    if words().is_some_and(|words| words.send(Word::Settle(done)).is_ok()) {
         let _ = heard.recv();
     }
 }

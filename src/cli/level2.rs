@@ -64,13 +64,13 @@ pub fn seat(comm: &Comm, node: &Comm, sight: Sight, shelf: &Shelf) -> usize {
 
 impl<'a> Level2<'a> {
     /// Makes sure that all nodes see one DIR, or each its own, and reads what lies there, unless the run begins `anew`; nobody
-    /// waits longer than `patience` for storage that hangs. `tests` are the digests of the run's tests, one of which memory may
-    /// have (`in_memory`). All ranks together.
+    /// waits longer than `patience` for storage that hangs. `tests` are the digests of the run's tests, and `known` says what
+    /// [`leave_out_strays`] asks beside them. All ranks together.
     pub fn open(
         (comm, node): (&Comm, &Comm),
         settings: &'a settings::Protection,
         domain: &str,
-        (tests, in_memory): (&[u64], bool),
+        (tests, known): (&[u64], (bool, bool)),
         patience: Duration,
         anew: bool,
     ) -> Result<Option<Self>, Ended> {
@@ -141,7 +141,7 @@ impl<'a> Level2<'a> {
         }
         let strays = match sight {
             Sight::Shared => Vec::new(),
-            Sight::Node => leave_out_strays(&mut stocks, tests, in_memory),
+            Sight::Node => leave_out_strays(&mut stocks, tests, known),
         };
         let stock = match sight {
             Sight::Shared => stocks.swap_remove(0).1,

@@ -49,21 +49,22 @@ pub fn kind(about: &About, tests: &[u64]) -> Kind {
 }
 
 /// Several DIRs, each told with the name of its node: what those have that are not this run's, since their nodes came in place of
-/// others, counts for nothing but its numbers. Returns one epoch of each, to be told of. `in_memory`: memory has one of the `tests`.
+/// others, counts for nothing but its numbers. Returns one epoch of each, to be told of.
 ///
-/// Only where the run has something of its own to go on from: in memory, or in as many DIRs.
+/// Only where the run has something of its own to go on from: memory of one of the `tests`, or, if a supervisor has launched it
+/// before and so may have brought these nodes in by itself, epochs in as many DIRs.
 pub fn leave_out_strays(
     stocks: &mut [(String, Stock)],
     tests: &[u64],
-    in_memory: bool,
+    (in_memory, launched_before): (bool, bool),
 ) -> Vec<(String, About)> {
     let foreign = |about: &About| kind(about, tests) == Kind::Foreign;
     let is_stray = |stock: &Stock| !stock.whole.is_empty() && stock.whole.iter().all(foreign);
     let is_own = |stock: &Stock| stock.whole.iter().any(|about| !foreign(about));
     let count = |is: &dyn Fn(&Stock) -> bool| stocks.iter().filter(|(_, stock)| is(stock)).count();
     let (strays, own) = (count(&is_stray), count(&is_own));
-    let is_this_runs = if in_memory { strays < stocks.len() } else { own > 0 && own >= strays };
-    if !is_this_runs {
+    let by_storage = launched_before && own > 0 && own >= strays;
+    if !(in_memory && strays < stocks.len() || by_storage) {
         return Vec::new();
     }
     let of_strays = stocks.iter_mut().filter(|(_, stock)| is_stray(stock)).map(|(node, stock)| {
@@ -204,27 +205,31 @@ mod tests {
         let (ours, none, stray) = (stock(&[Kind::Ours]), stock(&[]), stock(&[Kind::Foreign; 2]));
         let otherwise = stock(&[Kind::RoundsOtherwise]);
         let both = stock(&[Kind::Foreign, Kind::Ours]);
-        // What nodes have, whether memory has something, and which of them are left out.
-        let cases: [(&[&Stock], bool, &[usize]); 12] = [
-            (&[&ours, &stray], false, &[1]),
-            (&[&ours, &stray, &stray], false, &[]),
-            (&[&ours, &stray, &stray], true, &[1, 2]),
-            (&[&stray, &none, &none], true, &[0]),
-            (&[&stray, &none, &none], false, &[]),
-            (&[&stray, &stray], true, &[]),
-            (&[&stray], true, &[]),
-            (&[&both, &both], false, &[]),
-            (&[&both, &stray], false, &[1]),
+        // What nodes have, whether memory has something, whether it is a later launch, and which of them are left out.
+        let (memory, later, neither) = ((true, false), (false, true), (false, false));
+        let cases: [(&[&Stock], (bool, bool), &[usize]); 14] = [
+            (&[&ours, &stray], later, &[1]),
+            // Nobody but the user has brought these nodes together.
+            (&[&ours, &stray], neither, &[]),
+            (&[&ours, &stray, &stray], later, &[]),
+            (&[&ours, &stray, &stray], memory, &[1, 2]),
+            (&[&stray, &none, &none], memory, &[0]),
+            (&[&stray, &none, &none], later, &[]),
+            (&[&stray, &stray], memory, &[]),
+            (&[&stray], memory, &[]),
+            (&[&both, &both], later, &[]),
+            (&[&both, &stray], later, &[1]),
             // Which is told, and not taken for another run's.
-            (&[&otherwise, &stray], false, &[1]),
-            (&[&none, &none], true, &[]),
-            (&[&none, &ours], true, &[]),
+            (&[&otherwise, &stray], later, &[1]),
+            (&[&none, &none], memory, &[]),
+            (&[&none, &ours], memory, &[]),
+            (&[&none, &ours], later, &[]),
         ];
-        for (at, (have, in_memory, out)) in cases.into_iter().enumerate() {
+        for (at, (have, known, out)) in cases.into_iter().enumerate() {
             let named = |(at, stock): (usize, &&Stock)| (format!("n{at}"), (*stock).clone());
             let before: Vec<(String, Stock)> = have.iter().enumerate().map(named).collect();
             let mut after = before.clone();
-            let told = leave_out_strays(&mut after, &[7 << 32], in_memory);
+            let told = leave_out_strays(&mut after, &[7 << 32], known);
             let wanted: Vec<String> = out.iter().map(|at| format!("n{at}")).collect();
             assert!(told.iter().map(|(node, _)| node).eq(&wanted), "case {at}: {told:?}");
             for (node, (before, after)) in before.iter().zip(&after).enumerate() {

@@ -350,7 +350,8 @@ fn nodes_with_files_are_not_left_idle() {
 
 /// A node that takes a lost one's place still has checkpoints of another problem under this job's name, written to storage of its
 /// own or to what was shared there. They are none of this run's affair: it goes on from memory, and from storage where all memory
-/// is gone. Where all nodes have such checkpoints nothing is taken from anybody.
+/// is gone and a supervisor has brought the node in. Where it is the user's, or all nodes have such checkpoints, nothing is taken
+/// from anybody.
 #[test]
 fn a_node_that_enters_has_what_another_run_left() {
     let other = Apart::new(2, 2, &[]).solver(&["--seed", "77"]);
@@ -366,7 +367,7 @@ fn a_node_that_enters_has_what_another_run_left() {
     };
     let of_node = |node: usize| folder_in(&other.dir(node), &other);
     for (memory, from) in [(true, of_node(2)), (true, shared.folder()), (false, of_node(2))] {
-        let scene = Apart::new(2, 2, &[]);
+        let mut scene = Apart::new(2, 2, &[]);
         scene.strike("pruned:0:2:kill");
         scene.storage.renew(2);
         leave(from, &scene, 2);
@@ -377,6 +378,9 @@ fn a_node_that_enters_has_what_another_run_left() {
             ran
         } else {
             lose_all(&scene);
+            scene.job().run().expect_code(1);
+            scene.scene.also("SKT_RUN_ID", "crash");
+            scene.scene.also("SKT_INCARNATION", "2");
             scene.comes_back(&[2])
         };
         assert_eq!(ran.err.matches("not used: on d2: a checkpoint of another run").count(), 1);

@@ -120,7 +120,7 @@ impl<'a> Guardian<'a> {
         let Arrival { test, params_digest, .. } = &self.arrival;
         let in_memory =
             test.is_some_and(|test| tests.get(test as usize).copied() == *params_digest);
-        let ours = (tests, in_memory);
+        let ours = (tests, (in_memory, launched_before(self.comm)));
         Level2::open((self.comm, node), self.settings, &self.domain, ours, patience, anew)
     }
 

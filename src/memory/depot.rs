@@ -371,8 +371,8 @@ impl Depot {
         head.is_ok_and(|file| lock::is_held(&file))
     }
 
-    /// Removes this job's memory from this node, in every store, unless a process works in it. Those that were killed and are being
-    /// taken apart are waited for.
+    /// Removes this job's memory from this node, in every store, unless a process works in it. Those that were killed and are
+    /// being taken apart are waited for.
     pub fn clean(&self) -> Result<Vec<Held>, MemoryError> {
         self.clean_within(UNTIL_IT_HAS_ENDED)
     }

@@ -19,7 +19,8 @@ use crate::threads::Pool;
 
 const TAG: i32 = 16;
 /// Broadcasts of panels that are under way at a time carry tags of their own. By some orders a column has two panels from
-/// different senders, and may then pass on the later one first; so there are more than anybody has room for panels.
+/// different senders, and may then pass on the later one first. Nobody has nearly so many under way: whoever factors a panel has
+/// awaited all before it, so there is at most one more for each process column.
 const TAGS: usize = 8192;
 
 /// One factorisation under way on one rank.

@@ -80,10 +80,22 @@ pub fn check(context: &Context, generator: &Generator, x: &[f64], pool: &mut Poo
     let mut x_1 = [x.iter().map(|v| v.abs()).sum::<f64>()];
     context.row.all_reduce(&mut x_1, Reduce::Sum);
     let [r_inf, a_inf, b_inf, a_1, x_inf] = norms;
+    let scaled = scaled(r_inf, (a_inf, x_inf, b_inf), n);
+    Residual { scaled, r_inf, a_inf, a_1, x_inf, x_1: x_1[0], b_inf }
+}
+
+/// The reference's measure of an error, from the norms of Ax-b, A, x and b. A wrong x may be so large that what is divided by
+/// overflows where Ax-b does not, and the quotient would be 0: that of a perfect solution.
+fn scaled(r_inf: f64, (a_inf, x_inf, b_inf): (f64, f64, f64), n: usize) -> f64 {
     // Unit roundoff, as the reference has it.
     let eps = f64::EPSILON / 2.0;
-    let scaled = if n == 0 { 0.0 } else { r_inf / (eps * (a_inf * x_inf + b_inf) * n as f64) };
-    Residual { scaled, r_inf, a_inf, a_1, x_inf, x_1: x_1[0], b_inf }
+    let divisor = eps * (a_inf * x_inf + b_inf) * n as f64;
+    match (n, divisor.is_finite(), x_inf.is_finite()) {
+        (0, ..) => 0.0,
+        (_, true, _) => r_inf / divisor,
+        (_, false, true) => r_inf / x_inf / (eps * (a_inf + b_inf / x_inf) * n as f64),
+        (_, false, false) => f64::INFINITY,
+    }
 }
 
 fn rows_of(
@@ -122,4 +134,38 @@ fn rows_of(
         start += count;
     }
     partial
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_wrong_solution_is_so_large_that_it_passes() {
+        let of = |r, x| scaled(r, (256.0, x, 0.5), 1000);
+        // An element of x whose highest bit of the exponent was turned over.
+        let flipped = of(3.8e307, 7.9e307);
+        assert!((1.6e10..1.8e10).contains(&flipped), "{flipped}");
+        let before = of(3.8e300, 7.9e300);
+        assert!((flipped / before - 1.0).abs() < 1e-12, "{before}");
+        for (r, x) in [
+            (f64::MAX, f64::MAX),
+            (1.0, f64::INFINITY),
+            (f64::INFINITY, f64::MAX),
+            (f64::INFINITY, f64::INFINITY),
+            (f64::INFINITY, 1.0),
+            (f64::NAN, 1.0),
+        ] {
+            let found = of(r, x);
+            assert!(found.is_nan() || found > 1e9, "{r} {x}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_good_solution_has_the_references_number() {
+        let eps = f64::EPSILON / 2.0;
+        let wanted = 1e-13 / (eps * (256.0 * 3.5 + 0.5) * 1000.0);
+        assert_eq!(scaled(1e-13, (256.0, 3.5, 0.5), 1000), wanted);
+        assert_eq!(scaled(0.0, (0.0, 0.0, 0.0), 0), 0.0);
+    }
 }

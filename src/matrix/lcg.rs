@@ -41,7 +41,7 @@ impl Lcg {
     }
 }
 
-/// The matrix element a member of the sequence stands for, in (-0.5, 0.5].
+/// The matrix element a member of the sequence stands for, in [-0.5, 0.5].
 #[inline(always)]
 pub fn element(x: u64) -> f64 {
     const SCALE: f64 = 1.0 / 18446744073709551616.0;

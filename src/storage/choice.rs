@@ -207,7 +207,8 @@ mod tests {
         let both = stock(&[Kind::Foreign, Kind::Ours]);
         // What nodes have, whether memory has something, whether it is a later launch, and which of them are left out.
         let (memory, later, neither) = ((true, false), (false, true), (false, false));
-        let cases: [(&[&Stock], (bool, bool), &[usize]); 14] = [
+        type Case<'a> = (&'a [&'a Stock], (bool, bool), &'a [usize]);
+        let cases: [Case; 14] = [
             (&[&ours, &stray], later, &[1]),
             // Nobody but the user has brought these nodes together.
             (&[&ours, &stray], neither, &[]),

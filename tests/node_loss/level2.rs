@@ -134,7 +134,7 @@ fn a_spare_enters_with_what_another_run_has_left() {
     assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
     assert!(end.errors.contains("not used: on n5: a checkpoint of another run"), "{}", end.told());
     let left = format!("--level2 {}", own(3).display());
-    assert!(end.errors.contains("on n3 skt-hpl clean --job"), "{}", end.told());
+    assert!(end.errors.contains("on n3: skt-hpl clean --job"), "{}", end.told());
     assert!(end.errors.contains(&left), "{}", end.told());
     let empty = |node: &usize| std::fs::read_dir(own(*node)).unwrap().count() == 0;
     assert!([1, 2, 4, 5].iter().all(empty), "{}", end.told());

@@ -163,3 +163,20 @@ fn a_run_waits_for_a_repaired_node() {
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"]);
     lab.same_x("run", &end);
 }
+
+/// A node has lost its part of the run's memory, and somebody else has taken the room for it. The benchmark refuses to start
+/// there, and a spare takes the node's place.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_node_without_room_for_what_it_has_lost_is_replaced() {
+    let lab = Lab::up(4, 1);
+    let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20"]);
+    lab.on("n2", "rm /dev/shm/skt-hpl.*");
+    lab.fill_memory("n2");
+    run.kill_launcher();
+    let end = run.end();
+    lab.same_x("run", &end);
+    assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"], "{}", end.told());
+    assert!(end.errors.contains("n2 cannot be used: /dev/shm has"), "{}", end.told());
+    assert!(end.of("node-lost").is_empty(), "{}", end.told());
+}

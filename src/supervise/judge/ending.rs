@@ -48,8 +48,8 @@ pub enum End {
 /// What comes after it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// The run is over. With `clean`, there may be memory left that nobody removed.
-    Over { code: u8, why: String, clean: bool },
+    /// The run is over. `all_done`: all its tests are, so that nothing it has left is needed any more.
+    Over { code: u8, why: String, all_done: bool },
     /// It can be gone on with; its memory is kept.
     Resumable { why: String },
     /// It is to be started again. `code` is the launcher's status.
@@ -112,7 +112,7 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
              full? Results of finished tests may also be in the file that --json names",
             facts.output
         ),
-        clean: false,
+        all_done: false,
     };
     match (facts.told, &end) {
         // All is told already: whatever fails from there on does not matter.
@@ -121,7 +121,7 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
             let afterwards = interrupted(end, status);
             return Next::Over {
                 code: status,
-                clean: afterwards.is_some(),
+                all_done: true,
                 why: match afterwards {
                     None => why.to_string(),
                     Some(what) => format!("{why}; afterwards {what}"),
@@ -156,7 +156,7 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
                     && (!facts.announces || facts.refused.map(i32::from) == Some(code)) =>
         {
             let why = finished_words(code as u8).to_string();
-            Next::Over { code: code as u8, why, clean: false }
+            Next::Over { code: code as u8, why, all_done: false }
         }
         End::Exit { code: Some(75), .. } => Next::Resumable { why: stopped.to_string() },
         End::Halted { why } => Next::Resumable { why },
@@ -213,12 +213,12 @@ mod tests {
     fn what_was_told_in_full_is_the_end_whatever_comes_afterwards() {
         let told = Told::All { status: 3 };
         match verdict(exit(Some(3)), &facts(told)) {
-            Next::Over { code: 3, why, clean: false } => assert!(!why.contains("afterwards")),
+            Next::Over { code: 3, why, all_done: true } => assert!(!why.contains("afterwards")),
             other => panic!("{other:?}"),
         }
         for end in [exit(Some(137)), exit(None), broken(), End::Lingering] {
             match verdict(end, &facts(told)) {
-                Next::Over { code: 3, why, clean: true } => assert!(why.contains("afterwards")),
+                Next::Over { code: 3, why, all_done: true } => assert!(why.contains("afterwards")),
                 other => panic!("{other:?}"),
             }
         }

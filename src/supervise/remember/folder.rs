@@ -42,6 +42,10 @@ impl Folder {
     pub fn halt(&self) -> PathBuf {
         self.0.join("halt.json")
     }
+    /// There from the moment when an unfinished run is given up until the journal of the one that takes its place says so.
+    pub fn given_up(&self) -> PathBuf {
+        self.0.join("given-up")
+    }
     /// The launcher's standard output, error and exit status in an incarnation.
     pub fn output(&self, incarnation: u32) -> PathBuf {
         self.0.join(format!("out.{incarnation}"))
@@ -72,7 +76,8 @@ impl Folder {
         for entry in fs::read_dir(&self.0)? {
             let entry = entry?;
             let name = entry.file_name();
-            let stays = ["events.jsonl", "halt.json"].iter().any(|stays| name == *stays);
+            let stays =
+                ["events.jsonl", "halt.json", "given-up"].iter().any(|stays| name == *stays);
             if entry.file_type()?.is_file() && !stays {
                 fs::rename(entry.path(), aside.join(name))?;
             }

@@ -21,7 +21,8 @@ use crate::supervise::tell::status::Activity;
 const LAST_CALL: Duration = Duration::from_secs(6);
 
 impl Supervisor<'_> {
-    /// What a node is measured by. A working node that has its memory already is not asked for room again.
+    /// What a node is measured by. A working node that has its memory already is not asked for room again, unless there may
+    /// have been none for what it lacks.
     pub(super) fn expected(&self, name: &str) -> Expected<'_> {
         self.expected_of(name, self.state.placed.iter().any(|h| h.name == name))
     }
@@ -30,8 +31,10 @@ impl Supervisor<'_> {
     pub(super) fn expected_of(&self, name: &str, placed: bool) -> Expected<'_> {
         let needs = &self.settings.needs;
         let most = self.most;
+        let asked_again = self.state.incarnation == 0 || self.doubts_room;
         let need = match needs.get(name).copied() {
-            Some(own) if placed && self.state.incarnation == 0 => Some(own),
+            Some(own) if placed && asked_again => Some(own),
+            None if placed && self.doubts_room => most,
             _ if placed => most.map(|need| Need { named_bytes: 0, own_bytes: 0, ..need }),
             _ => most,
         };
@@ -121,23 +124,31 @@ impl Supervisor<'_> {
                 Placement::Go { replaced, .. } if !self.make_room(&replaced)? => {}
                 Placement::Go { hosts, replaced } => {
                     for (node, by) in replaced {
-                        let well = self.cluster.find(&node).is_some_and(|at| {
-                            let state = &self.cluster.nodes[at];
-                            state.lost.is_none()
-                                && self.cluster.problems(at, &self.expected(&node)).is_empty()
-                        });
+                        let kept = self.cluster.find(&node);
+                        let kept = kept.filter(|at| self.cluster.nodes[*at].lost.is_none());
+                        let problems =
+                            kept.map(|at| self.cluster.problems(at, &self.expected(&node)));
                         if let Some(at) = self.cluster.find(&by) {
                             self.take_in(at);
                         }
                         let pair = (node.clone(), by.clone());
                         if !self.replaced.contains(&pair) {
                             self.replaced.push(pair);
-                            if well {
-                                self.finish_line();
-                                say!(
-                                    "skt-hpl run: {by} has files of the checkpoint that this run goes on from, and {node} has \
-                                     none"
-                                );
+                            match problems {
+                                Some(problems) if problems.is_empty() => {
+                                    self.finish_line();
+                                    say!(
+                                        "skt-hpl run: {by} has files of the checkpoint that this run goes on from, and {node} \
+                                         has none"
+                                    );
+                                }
+                                // What was wrong with it before is told.
+                                Some(problems) if self.doubts_room => {
+                                    self.finish_line();
+                                    let why = problems.join("; ");
+                                    say!("skt-hpl run: {node} cannot be used: {why}");
+                                }
+                                _ => {}
                             }
                             self.note(Event::Replaced { node, by })?;
                         }

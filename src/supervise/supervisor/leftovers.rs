@@ -58,13 +58,14 @@ impl Supervisor<'_> {
             return Ok(done);
         }
         let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
-        for (at, cleared) in self.cluster.clear(nodes, silence, || false) {
+        for (at, cleared) in self.cluster.clear(nodes, silence) {
             let node = self.cluster.nodes[at].host.name.clone();
             match cleared {
                 Some(Cleared { freed_bytes, .. }) => {
                     done.insert(node.clone());
                     self.note(Event::MemoryRemoved { node, bytes: freed_bytes })?;
                 }
+                None if asked_by_signal() => {}
                 None => self.lose(at, "it was asked to remove memory, and does not answer")?,
             }
         }
@@ -96,9 +97,9 @@ pub(super) fn give_up(settings: &Settings, state: &RunState) -> Result<(), Strin
     );
     cluster.manner(settings.fanout, settings.beat_ms, silence_ms)?;
     let mut lines: Vec<(usize, String)> = Vec::new();
-    let stays = |why: &str| {
-        format!("{why}; what the old run left there stays: skt-hpl clean --job {job} removes it")
-    };
+    let command = settings.clean_command(&job, None);
+    let stays =
+        |why: &str| format!("{why}; what the old run left there stays: {command} removes it");
     let interrupted = || match asked_by_signal() {
         true => Err(format!(
             "--new: stopped on request before the old run (job {job}) was given up on all its nodes; the same command goes on with that"
@@ -109,7 +110,7 @@ pub(super) fn give_up(settings: &Settings, state: &RunState) -> Result<(), Strin
     interrupted()?;
     let up: Vec<usize> = (0..nodes.len()).filter(|node| cluster.is_up(*node)).collect();
     await_beats(&mut cluster, &up);
-    for (node, cleared) in cluster.clear(&up, Duration::from_millis(silence_ms), asked_by_signal) {
+    for (node, cleared) in cluster.clear(&up, Duration::from_millis(silence_ms)) {
         lines.push((node, cleared.map_or_else(|| stays("it does not answer"), words)));
     }
     interrupted()?;

@@ -23,7 +23,6 @@ use anyhow::{Context as _, anyhow, bail};
 use self::halting::{Halt, OldRequest, Requests};
 pub use self::settings::Settings;
 use self::trying::Tried;
-use crate::storage::names::dir_of;
 use crate::supervise::judge::ending::{
     End, Facts, Next, STATUS_ENVIRONMENT, STATUS_LOSS, STATUS_RESUMABLE, verdict,
 };
@@ -51,6 +50,9 @@ use crate::supervise::tell::{say, say_on, timeline, voice};
 
 /// Exit statuses of the benchmark, for input or means that will not do, that a failing launcher gives too.
 const DOUBTFUL: [i32; 3] = [1, 2, 6];
+
+/// Those of a benchmark that finds no room for its memory, in one way or another.
+const ROOM_REFUSED: [i32; 2] = [1, 5];
 
 /// How long the last records and the last status may take to be written.
 const LAST_WRITES: Duration = Duration::from_secs(10);
@@ -125,6 +127,8 @@ struct Supervisor<'a> {
     rounding: Option<String>,
     /// The last incarnation before this supervisor began.
     began_after: u32,
+    /// The benchmark has refused to go on, which a node without room for what is not there yet may have been the reason of.
+    doubts_room: bool,
 }
 
 /// Runs to the end and returns the exit status.
@@ -142,13 +146,14 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
     before.remove(&settings.folder);
     listen_to_signals()?;
     let mut state = RunState::replay(&records);
-    let mut anew = false;
     if settings.discard || !state.can_go_on() {
         if !records.is_empty() {
-            anew = settings.discard && !state.finished.is_some_and(|code| is_over(code.into()));
+            let anew = settings.discard && !state.finished.is_some_and(|code| is_over(code.into()));
             // Before its files go: whoever is interrupted here finds them again.
             if anew {
                 leftovers::give_up(settings, &state).map_err(|why| anyhow!(why))?;
+                let marked = std::fs::write(settings.folder.given_up(), "");
+                marked.context("cannot note that the old run is given up")?;
             }
             settings
                 .folder
@@ -172,6 +177,8 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
     }
     if !resumed {
         state.run_id = fresh_run_id();
+        // This command's doing, or that of one that came no further.
+        state.anew = settings.folder.given_up().exists();
     }
 
     // A resumed run goes on where it was; nodes newly named are further spares, and so are those that it has come to by an
@@ -223,7 +230,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         rank_bytes: settings.rank_bytes,
         began_after: state.incarnation,
         settings,
-        env: settings.variables(anew || state.anew),
+        env: settings.variables(state.anew),
         scribe: Scribe::new(journal)?,
         clerk: Clerk::new()?,
         unwritten: false,
@@ -255,6 +262,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         most: settings.needs.values().copied().reduce(Need::max),
         groups: BTreeMap::new(),
         rounding: None,
+        doubts_room: false,
     };
     if !resumed {
         this.note(Event::RunStarted {
@@ -266,13 +274,15 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
             hosts: settings.hosts.clone(),
             spares: settings.spares.clone(),
             job: settings.job.clone(),
-            anew,
+            anew: this.state.anew,
             supervisor_host: me,
             supervisor_pid: std::process::id(),
         })?;
         if let Some(why) = this.scribe.trouble() {
             bail!("{why}: the run is not started, since nothing of it could be remembered");
         }
+        // Now the journal says it. Where it stays for lack of a working disk, the next run begins anew as well.
+        let _ = std::fs::remove_file(settings.folder.given_up());
         this.status.started_ms = this.state.started_ms;
     }
     let result = this.run(resumed);
@@ -509,6 +519,7 @@ impl Supervisor<'_> {
         self.replaced.clear();
         self.slow.clear();
         self.positions = None;
+        self.doubts_room = false;
         Ok(Some(job))
     }
 
@@ -537,8 +548,8 @@ impl Supervisor<'_> {
         let zero_counts =
             !matches!(end, End::Exit { code: Some(0), .. }) || self.believes_zero()?;
         let (fault, code) = match verdict(end, &self.facts(&job, zero_counts)) {
-            Next::Over { code, why, clean } => {
-                self.finish(&mut job, code, clean)?;
+            Next::Over { code, why, all_done } => {
+                self.finish(&mut job, code, all_done)?;
                 return Ok(Some((code, why)));
             }
             Next::Resumable { why } => {
@@ -638,6 +649,8 @@ impl Supervisor<'_> {
                 if after_ms > 0 {
                     self.note(Event::BackOff { delay_ms: after_ms })?;
                     self.idle(Duration::from_millis(after_ms))?;
+                    // By now nodes have told what is free there without the ranks that have ended.
+                    self.doubts_room = refused.is_some_and(|code| ROOM_REFUSED.contains(&code));
                 }
                 Ok(None)
             }
@@ -653,40 +666,45 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Ends a run whose results are told: nothing of it is needed any more.
-    fn finish(&mut self, job: &mut Job, code: u8, clean: bool) -> anyhow::Result<()> {
+    /// Ends a run whose end is told. Where it is `over`, or `code` says so, nothing of it is needed any more.
+    fn finish(&mut self, job: &mut Job, code: u8, over: bool) -> anyhow::Result<()> {
         self.look_once_more(job)?;
         job.forward_rest(&mut self.echo);
-        let over = is_over(i32::from(code));
+        let over = over || is_over(i32::from(code));
         // Ranks remove the memory of a run that is over; not what those have left whose places others took in the job.
-        self.stop(Some(job), clean || over)?;
+        let unreachable = self.stop(Some(job), over)?;
         let cleared = if over { self.clear_returned()? } else { BTreeSet::new() };
-        let unseen: Vec<&str> = self
+        let unseen: Vec<&String> = self
             .state
             .ran_on
-            .intersection(&self.state.lost)
-            .filter(|node| !cleared.contains(*node))
-            .map(String::as_str)
+            .intersection(&unreachable)
+            .filter(|n| !cleared.contains(*n))
             .collect();
         if let Some(name) = &self.settings.job
             && !unseen.is_empty()
             && over
         {
-            let clean = format!("skt-hpl clean --job {name}");
-            let words = match &self.settings.own_level2 {
-                None => format!("memory of this run has outlived that, remove it there: {clean}"),
-                Some(dir) => {
-                    let command = |node: &&str| {
-                        format!("on {node} {clean} --level2 {}", dir_of(dir, node).display())
-                    };
-                    let all: Vec<String> = unseen.iter().map(command).collect();
-                    format!(
-                        "memory of this run, or what it has on storage there, has outlived that, remove it: {}",
-                        all.join("; ")
-                    )
-                }
+            let command = |node: &str| {
+                let facts =
+                    self.cluster.find(node).and_then(|at| self.cluster.nodes[at].facts.as_ref());
+                self.settings.clean_command(name, facts.map(|(facts, _)| facts.host.as_str()))
             };
-            let words = format!("lost: {}. If {words}", unseen.join(", "));
+            // Where each node has storage of its own, each has a command of its own.
+            let mut commands: Vec<(String, Vec<&str>)> = Vec::new();
+            for node in &unseen {
+                let command = command(node);
+                match commands.iter_mut().find(|(known, _)| *known == command) {
+                    Some((_, nodes)) => nodes.push(node),
+                    None => commands.push((command, vec![node])),
+                }
+            }
+            let commands =
+                commands.iter().map(|(command, on)| format!("on {}: {command}", on.join(", ")));
+            let words = format!(
+                "lost: {}. What this run has left there, if anything, is removed by these commands: {}",
+                unseen.iter().map(|node| node.as_str()).collect::<Vec<_>>().join(", "),
+                commands.collect::<Vec<_>>().join("; ")
+            );
             self.finish_line();
             say!("skt-hpl run: {words}");
         }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::blas::arithmetic::Rules;
+use crate::storage::names::dir_of;
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::life::Bonds;
 use crate::supervise::judge::policy::Patience;
@@ -14,7 +15,7 @@ use crate::supervise::judge::thresholds::Thresholds;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::launcher::Tool;
-use crate::supervise::talk::shell::RemoteShell;
+use crate::supervise::talk::shell::{RemoteShell, quote_all};
 use crate::supervise::tell::status::Problem;
 
 /// The benchmark's `--restart`, where its command does not have it.
@@ -88,6 +89,16 @@ impl Settings {
     /// Nothing is saved: the only named memory is what the ranks show their progress in.
     pub(super) fn shows_only_progress(&self) -> bool {
         self.job.is_none() && self.progress_shows
+    }
+
+    /// The command that removes what a run of that `job` has left on a node, which calls itself `host` if that is known.
+    pub(super) fn clean_command(&self, job: &str, host: Option<&str>) -> String {
+        let mut words = vec!["skt-hpl".to_owned(), "clean".into(), "--job".into(), job.into()];
+        if let Some(dir) = &self.own_level2 {
+            let dir = host.map_or_else(|| dir.clone(), |host| dir_of(dir, host));
+            words.extend(["--level2".to_owned(), dir.display().to_string()]);
+        }
+        quote_all(&words)
     }
 
     /// Variables for the ranks; where the run begins `anew`, the benchmark is told so, unless it was told otherwise.

@@ -35,8 +35,12 @@ type Failed = Vec<(usize, String)>;
 
 impl Supervisor<'_> {
     /// Ends what is left of the job everywhere, and finds out which nodes do not answer.
-    /// Where the run is `over`, the nodes it ran on remove what memory it has left.
-    pub(super) fn stop(&mut self, job: Option<&mut Job>, over: bool) -> anyhow::Result<()> {
+    /// Where the run is `over`, the nodes it ran on remove what memory it has left. Returns which cannot be reached.
+    pub(super) fn stop(
+        &mut self,
+        job: Option<&mut Job>,
+        over: bool,
+    ) -> anyhow::Result<BTreeSet<String>> {
         // Memory that only shows progress says nothing about what a rank takes.
         if !self.settings.shows_only_progress()
             && let Some(bytes) = self.cluster.rank_bytes()
@@ -52,39 +56,48 @@ impl Supervisor<'_> {
         let clean = self.to_clean(over);
         let nodes = self.cluster.nodes.iter().enumerate();
         let asked: Vec<usize> = nodes.filter(|(_, n)| n.lost.is_none()).map(|(at, _)| at).collect();
-        let (mut there, mut failed) = self.end_everywhere(&clean)?;
-        // Nobody is lost only because nobody can be reached from here. What is only to be tidied up is not waited for so long.
-        let begun = Instant::now();
-        while self.nodes.none_answers(&asked, failed.iter().map(|(node, _)| *node))
+        // What is only to be tidied up is not waited for very long.
+        let until = over.then(|| Instant::now() + TIDY_PATIENCE);
+        let (mut there, mut failed) = self.end_everywhere(&clean, until)?;
+        let alone = |this: &Self, failed: &Failed| {
+            this.nodes.none_answers(&asked, failed.iter().map(|(node, _)| *node))
+        };
+        // Nobody is lost only because nobody can be reached from here.
+        while alone(self, &failed)
             && self.halt.is_none()
-            && (!over || begun.elapsed() < TIDY_PATIENCE)
+            && until.is_none_or(|until| Instant::now() < until)
         {
             self.idle(OUTAGE_PAUSE)?;
             if self.is_to_halt()?.is_some() {
                 break;
             }
-            let (more, again) = self.end_everywhere(&clean)?;
+            let (more, again) = self.end_everywhere(&clean, until)?;
             (there, failed) = (there + more, again);
         }
         // Heartbeats that were laid aside are of ranks that have just been ended: the next incarnation's watchdog would
         // take them for its own, and see them die.
         self.backlog.retain(|(_, news)| !matches!(news, News::Beat { .. }));
-        let mut unreachable: Vec<String> = self.state.lost.iter().cloned().collect();
+        let mut unreachable = self.state.lost.clone();
         unreachable
             .extend(failed.iter().map(|(node, _)| self.cluster.nodes[*node].host.name.clone()));
-        self.lose_all(failed)?;
+        if !alone(self, &failed) {
+            self.lose_all(failed)?;
+        }
         self.note(Event::Stopped {
             incarnation: self.state.incarnation,
             ended: here + there,
-            unreachable,
-        })
+            unreachable: unreachable.iter().cloned().collect(),
+        })?;
+        Ok(unreachable)
     }
 
     /// Ends the run's processes on all nodes that are not lost. Returns how many were ended, and which nodes are lost.
-    /// Those named in `clean` remove what memory the run has left, too.
+    /// Those named in `clean` remove what memory the run has left, too. Where nobody can be reached from here it is waited for
+    /// somebody to be, until then at most.
     pub(super) fn end_everywhere(
         &mut self,
         clean: &BTreeSet<String>,
+        until: Option<Instant>,
     ) -> anyhow::Result<(usize, Failed)> {
         let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
         let redial = REDIAL_PATIENCE.max((2 * self.cluster.login()).min(silence));
@@ -135,7 +148,8 @@ impl Supervisor<'_> {
                     failed.push((loss.node, loss.detail.clone()));
                 }
             }
-            if self.nodes.is_alone() && self.is_to_halt()?.is_some() {
+            let enough = until.is_some_and(|until| Instant::now() >= until);
+            if self.nodes.is_alone() && (enough || self.is_to_halt()?.is_some()) {
                 break;
             }
             if looked.elapsed() < END_LOOK {

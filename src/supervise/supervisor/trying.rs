@@ -234,7 +234,7 @@ impl Supervisor<'_> {
         };
         if !matches!(result, Some(Ok(()))) {
             // Nothing of it may be there when the next one starts.
-            let failed = self.end_everywhere(&BTreeSet::new())?.1;
+            let failed = self.end_everywhere(&BTreeSet::new(), None)?.1;
             self.lose_all(failed)?;
         }
         Ok(result)

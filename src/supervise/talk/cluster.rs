@@ -472,14 +472,9 @@ impl Cluster {
     }
 
     /// Has nodes end what the run has left there and remove its memory, lost nodes that are back as well. Hundreds of
-    /// gigabytes take their time: waits as long as they are heard and get on, and nobody says that it is `enough`. None for those
-    /// that do not. What others say meanwhile is kept for who asks next, but for heartbeats.
-    pub fn clear(
-        &mut self,
-        nodes: &[usize],
-        silence: Duration,
-        enough: fn() -> bool,
-    ) -> Vec<(usize, Option<Cleared>)> {
+    /// gigabytes take their time: waits as long as they are heard and get on, and no signal asks to stop. None for those that do
+    /// not. What others say meanwhile is kept for who asks next, but for heartbeats.
+    pub fn clear(&mut self, nodes: &[usize], silence: Duration) -> Vec<(usize, Option<Cleared>)> {
         self.next_end += 1;
         let id = self.next_end;
         let names: BTreeSet<String> =
@@ -519,7 +514,7 @@ impl Cluster {
             }
             let state = |node: &usize| &self.nodes[*node];
             let dumb = |node: &usize| {
-                enough()
+                asked_by_signal()
                     || !state(node).up
                     || state(node).silent.is_some_and(|s| s >= silence)
                     || gets_on[node].1.elapsed() >= silence + CLEAR_MOST
@@ -809,7 +804,7 @@ mod tests {
             let hosts = [Host::new("n1", 1)];
             let mut cluster = Cluster::new(shell, vec!["agent".into()], &hosts, &[], "r", None);
             let failed = cluster.call_all(Duration::from_secs(20));
-            let cleared = cluster.clear(&[0], Duration::from_secs(20), || false);
+            let cleared = cluster.clear(&[0], Duration::from_secs(20));
             let _ = tell.send((failed, cleared));
         });
         let (failed, cleared) =

@@ -46,15 +46,24 @@ const SIZES: [(&str, f64); 13] = [
     ("t", 1024.0 * GIB),
 ];
 
-const RATES: [(&str, f64); 8] = [
-    ("b/s", 1.0),
-    ("mb/s", 1e6),
-    ("gb/s", 1e9),
-    ("tb/s", 1e12),
-    ("mib/s", 1_048_576.0),
-    ("gib/s", GIB),
-    ("gbit/s", 1.25e8),
-    ("gbps", 1.25e8),
+/// A small b is a bit, as those write who make networks.
+const RATES: [(&str, f64); 16] = [
+    ("B/s", 1.0),
+    ("MB/s", 1e6),
+    ("GB/s", 1e9),
+    ("TB/s", 1e12),
+    ("MiB/s", 1_048_576.0),
+    ("GiB/s", GIB),
+    ("Mbit/s", 1.25e5),
+    ("Gbit/s", 1.25e8),
+    ("Tbit/s", 1.25e11),
+    ("Mb/s", 1.25e5),
+    ("Gb/s", 1.25e8),
+    ("Tb/s", 1.25e11),
+    ("Mbps", 1.25e5),
+    ("Gbps", 1.25e8),
+    ("Tbps", 1.25e11),
+    ("kB/s", 1e3),
 ];
 
 const FLOPS: [(&str, f64); 12] = [
@@ -97,14 +106,20 @@ fn parse(text: &str, kind: &str, default: f64, table: &[(&str, f64)]) -> Result<
         )
     };
     let number: f64 = text[..end].parse().map_err(|_| refuse())?;
-    let unit = text[end..].trim().to_ascii_lowercase();
-    let scale = if unit.is_empty() {
-        default
-    } else {
-        table.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale).ok_or_else(refuse)?
-    };
+    let unit = text[end..].trim();
+    let scale = if unit.is_empty() { default } else { scale_of(unit, table).ok_or_else(refuse)? };
     let value = number * scale;
     if value.is_finite() && value > 0.0 { Ok(value) } else { Err(refuse()) }
+}
+
+/// What a unit stands for. Capitals make no difference, unless that would make one unit of two.
+fn scale_of(unit: &str, table: &[(&str, f64)]) -> Option<f64> {
+    if let Some((_, scale)) = table.iter().find(|(name, _)| *name == unit) {
+        return Some(*scale);
+    }
+    let mut found = table.iter().filter(|(name, _)| name.eq_ignore_ascii_case(unit));
+    let (_, scale) = found.next()?;
+    found.next().is_none().then_some(*scale)
 }
 
 /// Seconds from `90s`, `13.6min`, `5h`, `3d`, `5y`; a bare number is seconds.
@@ -148,7 +163,7 @@ pub fn bytes(text: &str) -> Result<f64> {
     parse(text, "an amount of memory", 1.0, &SIZES)
 }
 
-/// Bytes a second from `12.5GB/s` or `100Gbit/s`; a bare number is bytes a second.
+/// Bytes a second from `12.5GB/s`, `100Gb/s` or `100Gbit/s`; a bare number is bytes a second.
 pub fn bytes_per_second(text: &str) -> Result<f64> {
     parse(text, "a bandwidth", 1.0, &RATES)
 }
@@ -220,7 +235,19 @@ mod tests {
         assert_eq!(seconds("2.5y").unwrap(), 2.5 * YEAR_S);
         assert_eq!(bytes("64 GiB").unwrap(), 64.0 * GIB);
         assert_eq!(bytes("64GB").unwrap(), 64e9);
-        assert_eq!(bytes_per_second("100Gbit/s").unwrap(), 12.5e9);
+        for text in
+            ["100Gbit/s", "100Gb/s", "100Gbps", "100gbit/s", "100gbps", "12.5GB/s", "12500 MB/s"]
+        {
+            assert_eq!(bytes_per_second(text).unwrap(), 12.5e9, "{text}");
+        }
+        assert_eq!(bytes_per_second("1Mb/s").unwrap(), 1.25e5);
+        assert_eq!(bytes_per_second("1gib/s").unwrap(), GIB);
+        for either in ["100gb/s", "100Gb/S", "1mb/s"] {
+            assert!(
+                bytes_per_second(either).unwrap_err().contains("GB/s"),
+                "bits or bytes: {either}"
+            );
+        }
         assert_eq!(flops_per_second("5.2T").unwrap(), 5.2e12);
         assert_eq!(flops_per_second("2 Eflop/s").unwrap(), 2e18);
         assert_eq!(flops_per_second("83.2").unwrap(), 83.2e9);

@@ -570,7 +570,7 @@ WR11C2R4        9024   192     1     2               2.53             1.9364e+02
 WR11C2R4       12096   192     1     2               5.72             2.0633e+02
 ";
     let samples = read(text);
-    let measured = Measured { fit: fit(&samples, None).unwrap(), ranks: 2 };
+    let measured = Measured { fit: fit(&samples, None).unwrap(), ranks: 2, threads: 1 };
     let inputs = Inputs {
         ranks_per_node: 2,
         n: Some(16_000),
@@ -582,6 +582,24 @@ WR11C2R4       12096   192     1     2               5.72             2.0633e+02
     // The reference measured 215 at this size.
     assert!((gflops / 215.0 - 1.0).abs() < 0.05, "{gflops}");
     assert!(!advice.warnings.iter().any(|w| w.contains("rate is a guess")));
+}
+
+/// However the cores are shared out, as many do as much.
+#[test]
+fn a_rate_is_carried_over_by_all_threads() {
+    let text = "WR11C2R4  16000 192 4 6 4.7 5.8e+02\nWR11C2R4  32000 192 4 6 34.0 6.4e+02\n";
+    let fit = fit(&read(text), None).unwrap();
+    let planned = |ranks, threads| {
+        let measured = Some(Measured { fit, ranks, threads });
+        plan(&Inputs { n: Some(16_000), measured, ..quick(1, 24, 64.0 * GIB) }).unwrap()
+    };
+    let told = |advice: &Advice| advice.warnings.iter().any(|w| w.contains("in proportion"));
+    let (alone, together) = (planned(24, 1), planned(1, 24));
+    assert_eq!(alone.plan.rate_bare, together.plan.rate_bare);
+    assert!((alone.plan.rate_bare / 580e9 - 1.0).abs() < 0.05, "{}", alone.plan.rate_bare);
+    assert!(told(&alone) && !told(&together));
+    let half = planned(24, 2).plan.rate_bare / alone.plan.rate_bare;
+    assert!((0.45..0.6).contains(&half), "{half}");
 }
 
 #[test]

@@ -60,17 +60,20 @@ fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
     let mut text = format!("{name}: settings of skt-hpl\n\n");
     let merged = layers.merged();
     let set = serde_json::to_value(merged).expect("settings serialise");
+    // As people write them, which is not how ranks tell each other.
+    let written: toml::Table =
+        std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).unwrap_or_default();
     let mut any = false;
     for (key, value) in set.as_object().into_iter().flatten() {
         if !value.is_null() {
             any = true;
-            let when = match key.as_str() {
-                "checkpoint" => merged.checkpoint.map(|saving| saving.to_string()),
-                "level2_every" => merged.level2_every.map(|every| every.to_string()),
-                _ => None,
+            let name = key.replace('_', "-");
+            let words = match written.get(&name).or_else(|| written.get(key)) {
+                Some(toml::Value::String(text)) => text.clone(),
+                Some(other) => other.to_string(),
+                None => value.to_string(),
             };
-            let words = when.unwrap_or_else(|| value.to_string());
-            let _ = writeln!(text, "  {:<16} {words}", key.replace('_', "-"));
+            let _ = writeln!(text, "  {name:<16} {words}");
         }
     }
     if !any {

@@ -129,7 +129,7 @@ fn words_after(kind: Option<Launcher>, nodes: usize) -> String {
 /// does not matter which, with that of this program's MPI.
 pub(super) fn typed(kind: Option<Launcher>, nodes: usize, ranks: usize, per_node: usize) -> String {
     let kind = kind.or_else(|| Launcher::of_library(&mpi_library()));
-    template::words(&words_after(kind, nodes), ranks, per_node).join(" ")
+    template::words(&words_after(kind, nodes), ranks, per_node, 1).join(" ")
 }
 
 /// What a supervised run is told so that its ranks have the cores that a person would give them with [`typed`].

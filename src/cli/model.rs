@@ -11,7 +11,7 @@ use crate::model::ModelError;
 use crate::model::cores::{self, Memory, Paces};
 use crate::model::encoding::{self, Code, Link};
 use crate::model::figures::{self, PRESETS};
-use crate::model::fit::{fit, read};
+use crate::model::fit::{best_of_each, fit, read};
 use crate::model::helpers;
 use crate::model::interval;
 use crate::model::memory::{Method, available_fraction, memory_factor};
@@ -410,9 +410,15 @@ fn efficiency(results: &[PathBuf], sizes: &[u64], peak: Option<f64>) -> Result<A
         }
         samples.extend(found);
     }
+    let found = samples.len();
+    let samples = best_of_each(&samples);
     let fit = fit(&samples, None)?;
     let peak = peak.map(|g| g * 1e9);
-    let mut text = String::from("        N       seconds          measured            fitted\n");
+    let mut head = String::new();
+    if samples.len() < found {
+        let _ = writeln!(head, "Of {found} results these: on most ranks, of each N the fastest.\n");
+    }
+    let mut text = head + "        N       seconds          measured            fitted\n";
     for s in &samples {
         let _ = writeln!(
             text,

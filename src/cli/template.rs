@@ -12,10 +12,13 @@ pub fn own_program() -> Result<PathBuf, Refusal> {
         .map_err(|e| Refusal(Exit::Environment, format!("cannot tell where this program is: {e}")))
 }
 
-/// The launcher's words, with the numbers in them.
-pub fn words(launcher: &str, ranks: usize, per_node: usize) -> Vec<String> {
+/// The launcher's words, with the numbers in them: of all ranks, those of a node, and threads of a rank.
+pub fn words(launcher: &str, ranks: usize, per_node: usize, threads: usize) -> Vec<String> {
+    let numbers = [("{ranks}", ranks), ("{per_node}", per_node), ("{threads}", threads)];
     let fill = |word: &str| {
-        word.replace("{ranks}", &ranks.to_string()).replace("{per_node}", &per_node.to_string())
+        let fill =
+            |word: String, (place, number): (&str, usize)| word.replace(place, &number.to_string());
+        numbers.into_iter().fold(word.to_owned(), fill)
     };
     launcher.split_whitespace().map(fill).collect()
 }
@@ -33,8 +36,8 @@ pub fn for_root(mut words: Vec<String>) -> Vec<String> {
     words
 }
 
-/// What starts `program` by these words; its arguments are still to come.
-pub fn command(words: &[String], program: &Path) -> Result<Command, Refusal> {
+/// What starts `program`, with so many threads a rank, by these words; its arguments are still to come.
+pub fn command(words: &[String], program: &Path, threads: usize) -> Result<Command, Refusal> {
     let Some((first, rest)) = words.split_first() else {
         return Err(Refusal(Exit::Usage, "--launch-command is empty".into()));
     };
@@ -42,6 +45,8 @@ pub fn command(words: &[String], program: &Path) -> Result<Command, Refusal> {
     command.args(rest).arg(program).stdin(Stdio::null());
     // Open MPI refuses root without these; others ignore them.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    // Within a job of Slurm's, srun gives each rank a single core otherwise; others ignore this, too.
+    command.env("SRUN_CPUS_PER_TASK", threads.to_string());
     Ok(command)
 }
 
@@ -65,13 +70,13 @@ mod tests {
 
     #[test]
     fn launchers_get_their_numbers() {
-        let words = words("srun -n {ranks} --ntasks-per-node={per_node}", 8, 2);
-        assert_eq!(words, ["srun", "-n", "8", "--ntasks-per-node=2"]);
+        let words = words("srun -n {ranks} --ntasks-per-node={per_node} -c {threads}", 8, 2, 12);
+        assert_eq!(words, ["srun", "-n", "8", "--ntasks-per-node=2", "-c", "12"]);
     }
 
     #[test]
     fn open_mpi_is_told_of_root() {
-        let told = |launcher: &str| for_root(words(launcher, 2, 2)).join(" ");
+        let told = |launcher: &str| for_root(words(launcher, 2, 2, 1)).join(" ");
         assert_eq!(told("mpirun -np {ranks}"), "mpirun --allow-run-as-root -np 2");
         assert_eq!(
             told("/opt/o/bin/mpirun.openmpi -np 2"),
@@ -84,12 +89,12 @@ mod tests {
 
     #[test]
     fn a_launcher_that_is_none_is_refused() {
-        let Err(Refusal(exit, why)) = command(&words(" ", 1, 1), Path::new("x")) else {
+        let Err(Refusal(exit, why)) = command(&words(" ", 1, 1, 1), Path::new("x"), 1) else {
             panic!("nothing was refused");
         };
         assert_eq!((exit, why.as_str()), (Exit::Usage, "--launch-command is empty"));
         let mut none =
-            command(&words("/no/such/launcher -n {ranks}", 1, 1), Path::new("x")).unwrap();
+            command(&words("/no/such/launcher -n {ranks}", 1, 1, 1), Path::new("x"), 1).unwrap();
         let error = none.spawn().unwrap_err();
         let Refusal(exit, why) = cannot_start(&none, &error);
         assert_eq!(exit, Exit::Environment);

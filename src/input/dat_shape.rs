@@ -42,8 +42,9 @@ pub fn unfinished(bytes: &[u8]) -> Option<Unfinished> {
             || named('@')
             || named('%')
     };
+    // Line 3 names a file, and is read only where line 4 asks for one.
     let (line, text) =
-        numbered().skip(2).take(LINES - 2).find(|(_, line)| in_place_of_a_value(line))?;
+        numbered().skip(3).take(LINES - 3).find(|(_, line)| in_place_of_a_value(line))?;
     Some(Unfinished {
         line,
         text: text.to_owned(),

@@ -17,9 +17,17 @@ pub struct Sample {
     pub nb: u64,
     pub p: u64,
     pub q: u64,
+    /// Of each rank, where the result tells it.
+    pub threads: Option<u64>,
     pub seconds: f64,
     /// Flop/s.
     pub rate: f64,
+}
+
+impl Sample {
+    pub fn ranks(&self) -> u64 {
+        self.p.saturating_mul(self.q)
+    }
 }
 
 /// Flops HPL credits: N^2 (2N/3 + 3/2).
@@ -139,13 +147,32 @@ pub fn fit(samples: &[Sample], n_half: Option<f64>) -> Result<Fit> {
     Ok(Fit { model, worst: finite("the residual of the fit", worst)?, samples: samples.len() })
 }
 
-/// Every result in `text`: W lines of any HPL, or JSON (one document or one a line).
+/// Results that one fit can be made of: those on the most ranks, with the threads of the fastest of these, and of each N the
+/// fastest. Whatever else a machine does can only slow a run down, and variants that are not as good say nothing of it.
+pub fn best_of_each(all: &[Sample]) -> Vec<Sample> {
+    let most = all.iter().map(Sample::ranks).max();
+    let on_most = || all.iter().filter(|s| Some(s.ranks()) == most);
+    let threads = on_most().max_by(|a, b| a.rate.total_cmp(&b.rate)).map(|s| s.threads);
+    let mut best: Vec<Sample> = Vec::new();
+    for sample in on_most().filter(|s| Some(s.threads) == threads) {
+        match best.iter_mut().find(|b| b.n == sample.n) {
+            Some(b) if b.rate < sample.rate => *b = *sample,
+            Some(_) => {}
+            None => best.push(*sample),
+        }
+    }
+    best
+}
+
+/// Every result in `text` that is not told to be wrong: W lines of any HPL, or JSON (one document or one a line).
 pub fn read(text: &str) -> Vec<Sample> {
     let mut found = Vec::new();
     if let Ok(value) = serde_json::from_str::<Value>(text) {
         collect(&value, Shape::default(), &mut found);
         return found;
     }
+    // Nothing is left of the last result that a line with its residual would speak of.
+    let mut checked = true;
     for line in text.lines() {
         let line = line.trim();
         if line.starts_with('{') {
@@ -154,6 +181,12 @@ pub fn read(text: &str) -> Vec<Sample> {
             }
         } else if let Some(sample) = result_line(line) {
             found.push(sample);
+            checked = false;
+        } else if line.starts_with("||Ax-b||") && !std::mem::replace(&mut checked, true) {
+            // The line that says so follows the result.
+            if line.ends_with("FAILED") {
+                found.pop();
+            }
         }
     }
     found
@@ -176,14 +209,22 @@ fn result_line(line: &str) -> Option<Sample> {
     if words.next().is_some() {
         return None;
     }
-    sample(n as f64, nb, p, q, seconds, gflops)
+    sample(n as f64, nb, (p, q), None, seconds, gflops)
 }
 
-fn sample(n: f64, nb: u64, p: u64, q: u64, seconds: f64, gflops: f64) -> Option<Sample> {
+fn sample(
+    n: f64,
+    nb: u64,
+    (p, q): (u64, u64),
+    threads: Option<u64>,
+    seconds: f64,
+    gflops: f64,
+) -> Option<Sample> {
     let rate = gflops * 1e9;
     let sound = n >= 1.0 && p >= 1 && q >= 1 && rate.is_finite() && rate > 0.0 && seconds >= 0.0;
     // The time on a W line has two decimals; the rate has five digits and tells it better.
-    sound.then(|| Sample { n, nb, p, q, seconds: flops(n) / rate, rate })
+    let threads = threads.filter(|threads| *threads > 0);
+    sound.then(|| Sample { n, nb, p, q, threads, seconds: flops(n) / rate, rate })
 }
 
 #[derive(Clone, Copy, Default)]
@@ -226,8 +267,11 @@ fn collect(value: &Value, mut shape: Shape, found: &mut Vec<Sample>) {
             if let (Some(gflops), Some(seconds), Some(n)) =
                 (number("gflops"), number("seconds"), shape.n)
             {
-                let (p, q) = (shape.p.unwrap_or(1), shape.q.unwrap_or(1));
-                found.extend(sample(n, shape.nb.unwrap_or(0), p, q, seconds, gflops));
+                let grid = (shape.p.unwrap_or(1), shape.q.unwrap_or(1));
+                let threads = map.get("threads").and_then(Value::as_u64);
+                let failed = map.get("verdict").and_then(Value::as_str) == Some("failed");
+                let nb = shape.nb.unwrap_or(0);
+                found.extend(sample(n, nb, grid, threads, seconds, gflops).filter(|_| !failed));
             }
             for child in map.values() {
                 collect(child, shape, found);
@@ -249,7 +293,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn at(n: f64, rate: f64) -> Sample {
-        Sample { n, nb: 192, p: 1, q: 2, seconds: flops(n) / rate, rate }
+        Sample { n, nb: 192, p: 1, q: 2, threads: None, seconds: flops(n) / rate, rate }
     }
 
     const HPL: &str = "\
@@ -272,6 +316,33 @@ WC00L2L1        2000    64     2     1               0.06             8.9000e+01
         assert_eq!((samples[0].n, samples[0].nb, samples[0].p, samples[0].q), (12000.0, 192, 1, 2));
         assert!((samples[0].rate - 206.45e9).abs() < 1.0);
         assert!((samples[0].seconds - 5.58).abs() < 0.01);
+    }
+
+    #[test]
+    fn wrong_results_say_nothing_of_a_machine() {
+        let failed = HPL.replace("PASSED", "FAILED");
+        let sizes = |text: &str| read(text).iter().map(|s| s.n).collect::<Vec<_>>();
+        assert_eq!(sizes(&failed), [2000.0]);
+        // An older HPL checks thrice.
+        let thrice = failed.replace("FAILED\n", "FAILED\n||Ax-b||_1 ... FAILED\n");
+        assert_eq!(sizes(&(HPL.to_owned() + &thrice)), [12000.0, 2000.0, 2000.0]);
+        let json = r#"{"params":{"n":10,"p":1,"q":2},"outcome":{"seconds":1,"gflops":2,"verdict":"failed","threads":3}}"#;
+        assert!(read(json).is_empty());
+        assert_eq!(read(&json.replace("failed", "passed"))[0].threads, Some(3));
+    }
+
+    #[test]
+    fn one_fit_is_of_one_kind_of_run() {
+        let sample = |n: f64, p, threads, rate| Sample { p, threads, ..at(n, rate) };
+        let all = [
+            sample(1000.0, 1, None, 9e9),
+            sample(1000.0, 2, None, 20e9),
+            sample(2000.0, 2, None, 30e9),
+            sample(1000.0, 2, None, 25e9),
+            sample(1000.0, 2, Some(1), 2e9),
+        ];
+        assert_eq!(best_of_each(&all), [all[3], all[2]]);
+        assert!(best_of_each(&[]).is_empty());
     }
 
     #[test]
@@ -340,7 +411,7 @@ WC00L2L1        2000    64     2     1               0.06             8.9000e+01
 
         #[test]
         fn fits_are_finite_or_refused(raw in proptest::collection::vec((any::<f64>(), any::<f64>()), 0..6)) {
-            let samples: Vec<_> = raw.iter().map(|&(n, r)| Sample { n, nb: 1, p: 1, q: 1, seconds: 1.0, rate: r }).collect();
+            let samples: Vec<_> = raw.iter().map(|&(n, r)| Sample { n, nb: 1, p: 1, q: 1, threads: None, seconds: 1.0, rate: r }).collect();
             if let Ok(f) = fit(&samples, Some(100.0)) {
                 prop_assert!(f.model.r_inf.is_finite() && f.model.n_half.is_finite() && f.worst.is_finite());
             }

@@ -181,6 +181,7 @@ pub fn half(all: &[Solved], best: &Solved) -> Result<(Fit, f64), String> {
             nb: s.params().nb as u64,
             p: s.params().p as u64,
             q: s.params().q as u64,
+            threads: Some(s.outcome.threads as u64),
             seconds: flops(s.params().n as f64) / s.rate(),
             rate: s.rate(),
         })

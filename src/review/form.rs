@@ -78,6 +78,9 @@ pub fn form(all: &[Solved], stated: &Stated) -> Vec<Line> {
             Some(_) => {
                 "the rate of the multiplications alone, mean over the ranks: no more than a lower bound of Rpeak"
             }
+            None if best.once() => {
+                "next to nothing was multiplied: the matrix is hardly larger than a block"
+            }
             None => "the test was started again: its times are those of the last start",
         },
     );

@@ -62,8 +62,7 @@ pub const USUAL_NBS: [usize; 6] = [256, 192, 384, 128, 320, 512];
 pub fn grids(ranks: usize) -> Vec<(usize, usize)> {
     const MOST: usize = 4;
     let mut flat: Vec<(usize, usize)> =
-        (1..=ranks).filter(|p| ranks.is_multiple_of(*p)).map(|p| (p, ranks / p)).collect();
-    flat.retain(|(p, q)| p <= q);
+        (1..=ranks.isqrt()).filter(|p| ranks.is_multiple_of(*p)).map(|p| (p, ranks / p)).collect();
     flat.reverse();
     flat.truncate(MOST);
     let tall = flat.iter().find(|(p, q)| p < q).map(|&(p, q)| (q, p));

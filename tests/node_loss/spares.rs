@@ -171,8 +171,11 @@ fn a_run_waits_for_a_repaired_node() {
 fn a_node_without_room_for_what_it_has_lost_is_replaced() {
     let lab = Lab::up(4, 1);
     let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20"]);
-    lab.on("n2", "rm /dev/shm/skt-hpl.*");
-    lab.fill_memory("n2");
+    // What is removed stays as long as the rank lives: somebody else takes it as soon as it is free.
+    let greedy = "rm /dev/shm/skt-hpl.*; timeout 60 sh -c \
+                  'while :; do dd if=/dev/zero bs=1M >>/dev/shm/full 2>/dev/null; sleep 0.05; done' \
+                  </dev/null >/dev/null 2>&1 &";
+    lab.on("n2", greedy);
     run.kill_launcher();
     let end = run.end();
     lab.same_x("run", &end);

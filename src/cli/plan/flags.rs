@@ -184,12 +184,17 @@ pub struct PlanFlags {
     #[arg(long, value_name = "COUNT", requires = "results", help_heading = OUTPUT)]
     pub(super) results_ranks: Option<u64>,
 
+    /// Threads of each of these ranks [default: as the results tell; else as planned]
+    #[arg(long, value_name = "COUNT", requires = "results", value_parser = clap::value_parser!(u64).range(1..),
+          help_heading = OUTPUT)]
+    pub(super) results_threads: Option<u64>,
+
     /// Measure the rate first, in about this long
     #[arg(long, value_name = "TIME", value_parser = seconds, num_args = 0..=1, default_missing_value = "30s",
           conflicts_with = "results", help_heading = OUTPUT)]
     pub(super) calibrate: Option<f64>,
 
-    /// How to start the measurement; {ranks} stands for their number, {per_node} for those of a node [default: mpirun, with as
+    /// How to start the measurement; {ranks} stands for their number, {per_node} for those of a node, {threads} for the threads of one [default: mpirun, with as
     /// many ranks on each node, not bound]
     #[arg(long, value_name = "WORDS", help_heading = OUTPUT)]
     pub(super) launch_command: Option<String>,

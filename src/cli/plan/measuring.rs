@@ -6,7 +6,7 @@ use super::flags::PlanFlags;
 use crate::cli::exit::{Exit, Refusal};
 use crate::cli::launchers::usual_words;
 use crate::cli::template;
-use crate::model::fit::{Sample, read};
+use crate::model::fit::{Sample, best_of_each, read};
 use crate::model::hpl_dat::hpl_dat;
 use crate::model::planner::{self, Inputs, calibration_sizes, test_params};
 use crate::units::show_seconds;
@@ -59,7 +59,7 @@ pub(super) fn calibrate(
     let result = calibrate_in(flags, inputs, &dir, &hpl_dat(&test, &sizes, "calibration"));
     // Nothing else is in it; if it cannot be removed the measurement is good all the same.
     let _ = std::fs::remove_dir_all(&dir);
-    let samples = best_of_each(result?);
+    let samples = best_of_each(&result?);
     if samples.is_empty() {
         return Err(environment(
             "the calibration printed no result; run it by hand to see why".into(),
@@ -81,21 +81,8 @@ fn own_folder() -> Result<PathBuf, String> {
     Ok(dir)
 }
 
-/// How often each size is measured. Whatever else the machine does can only slow a run down, and one
-/// slow run of the smallest size would tilt the fit; so the fastest of each counts.
+/// How often each size is measured: one slow run of the smallest would tilt the fit, so the fastest of each counts.
 const REPEATS: usize = 3;
-
-fn best_of_each(samples: Vec<Sample>) -> Vec<Sample> {
-    let mut best: Vec<Sample> = Vec::new();
-    for sample in samples {
-        match best.iter_mut().find(|b| b.n == sample.n) {
-            Some(b) if b.rate < sample.rate => *b = sample,
-            Some(_) => {}
-            None => best.push(sample),
-        }
-    }
-    best
-}
 
 fn calibrate_in(
     flags: &PlanFlags,
@@ -111,11 +98,12 @@ fn calibrate_in(
     let ranks = inputs.nodes * inputs.ranks_per_node;
     let launcher =
         flags.launch_command.clone().unwrap_or_else(|| usual_words(inputs.nodes as usize));
-    let words = template::words(&launcher, ranks as usize, inputs.ranks_per_node as usize);
-    let threads = (inputs.cores / inputs.ranks_per_node).max(1).to_string();
+    let threads = inputs.threads_per_rank();
+    let each = inputs.ranks_per_node as usize;
+    let words = template::words(&launcher, ranks as usize, each, threads as usize);
     tell!("skt-hpl plan: measuring for about {}", show_seconds(flags.calibrate.unwrap_or(0.0)));
-    let mut command = template::command(&words, &program)?;
-    command.arg("--dat").arg(&file).args(["--threads", &threads]).current_dir(dir);
+    let mut command = template::command(&words, &program, threads as usize)?;
+    command.arg("--dat").arg(&file).args(["--threads", &threads.to_string()]).current_dir(dir);
     let output = command.output().map_err(|error| template::cannot_start(&command, &error))?;
     if !output.status.success() {
         let said = template::last_lines(&String::from_utf8_lossy(&output.stderr));

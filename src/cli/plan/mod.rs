@@ -18,7 +18,7 @@ use self::text::describe;
 use self::written::{start, write_files};
 use super::exit::Refusal;
 use super::{json_flag, this_machine};
-use crate::model::fit::fit;
+use crate::model::fit::{best_of_each, fit};
 use crate::model::planner::{self, Measured};
 use crate::topology::Layout;
 
@@ -50,13 +50,29 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
     }
     let mut warnings = Vec::new();
     let mut inputs = inputs(flags, &mut warnings)?;
+    let planned = inputs.threads_per_rank();
     let mut fitted = None;
     if !flags.results.is_empty() {
-        let samples = samples_of(&flags.results)?;
-        let ranks = flags
-            .results_ranks
-            .unwrap_or_else(|| samples.iter().map(|s| s.p * s.q).max().unwrap_or(1));
-        fitted = Some((fit(&samples, guessed_half(&inputs))?, ranks, samples));
+        let all = samples_of(&flags.results)?;
+        let samples = best_of_each(&all);
+        if samples.len() < all.len() {
+            warnings.push(format!(
+                "of {} results {} are counted with: those on most ranks, of each N the fastest",
+                all.len(),
+                samples.len()
+            ));
+        }
+        let threads = flags.results_threads.or(samples[0].threads).unwrap_or_else(|| {
+            if planned > 1 {
+                warnings.push(format!(
+                    "the results do not tell how many threads a rank had: {planned}, as planned, are counted with \
+                     (--results-threads)"
+                ));
+            }
+            planned
+        });
+        let ranks = flags.results_ranks.unwrap_or_else(|| samples[0].ranks());
+        fitted = Some((fit(&samples, guessed_half(&inputs))?, (ranks, threads), samples));
     } else if let Some(time) = flags.calibrate {
         let samples = calibrate(flags, &inputs, time)?;
         if inputs.copy.is_none() {
@@ -65,11 +81,12 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
                 warnings.push(format!("copying runs at {:.1} GB/s: measured here", copy / 1e9));
             }
         }
-        let ranks = inputs.nodes * inputs.ranks_per_node;
-        fitted = Some((fit(&samples, guessed_half(&inputs))?, ranks, samples));
+        // Ranks that keep checksums alone had no part in it.
+        let on = (samples[0].ranks(), planned);
+        fitted = Some((fit(&samples, guessed_half(&inputs))?, on, samples));
     }
-    if let Some((fit, ranks, _)) = &fitted {
-        inputs.measured = Some(Measured { fit: *fit, ranks: *ranks });
+    if let Some((fit, (ranks, threads), _)) = &fitted {
+        inputs.measured = Some(Measured { fit: *fit, ranks: *ranks, threads: *threads });
     }
     let mut advice = planner::plan(&inputs)?;
     warnings.append(&mut advice.warnings);

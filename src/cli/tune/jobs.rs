@@ -112,9 +112,11 @@ impl Jobs {
         fs::write(&self.trials, text)
             .map_err(|error| format!("cannot write {}: {error}", self.trials.display()))?;
         let each = batch.layout.ranks_per_node;
-        let words = template::words(&self.kept.launcher, domain.nodes * each, each);
+        let words =
+            template::words(&self.kept.launcher, domain.nodes * each, each, batch.layout.threads);
         let refused = |Refusal(_, why)| why;
-        let mut command = template::command(&words, &self.program).map_err(refused)?;
+        let mut command =
+            template::command(&words, &self.program, batch.layout.threads).map_err(refused)?;
         command.arg("trials").arg(&self.trials);
         command.args(["--threads", &batch.layout.threads.to_string()]);
         if let Some(blas) = &batch.layout.blas {

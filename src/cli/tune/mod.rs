@@ -81,7 +81,7 @@ pub struct TuneFlags {
     #[arg(long, value_name = "LIBRARY", value_delimiter = ',', help_heading = "The search")]
     blas: Vec<String>,
 
-    /// How to start a job; {ranks} stands for the number of ranks, {per_node} for those of a node [default: mpirun, with as
+    /// How to start a job; {ranks} stands for the number of ranks, {per_node} for those of a node, {threads} for the threads of one [default: mpirun, with as
     /// many ranks on each node, not bound]
     #[arg(long, value_name = "WORDS", help_heading = "The search")]
     launch_command: Option<String>,
@@ -184,6 +184,9 @@ fn wanted(flags: &TuneFlags) -> Result<usize, Refusal> {
     Ok((0.8 * memory * flags.nodes as f64 / 8.0).sqrt() as usize)
 }
 
+/// A hundred times what the largest machine has.
+const CORES_MOST: usize = 1 << 30;
+
 /// What there is to choose from, by the flags and this machine.
 fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
     let usage = |text: &str| Refusal(Exit::Usage, text.into());
@@ -192,6 +195,9 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
     let numbers = [&flags.nb, &flags.p, &flags.q, &flags.ranks_per_node];
     if cores == 0 || flags.nodes == 0 || !numbers.iter().all(|numbers| positive(numbers)) {
         return Err(usage("numbers of cores, nodes, ranks, rows, columns and NB are 1 or more"));
+    }
+    if flags.nodes.checked_mul(cores).is_none_or(|all| all > CORES_MOST) {
+        return Err(usage("there are more cores on all nodes together than any machine has"));
     }
     if flags.p.len() != flags.q.len() {
         return Err(usage("-p and -q are as many: they belong together in pairs, as in HPL.dat"));
@@ -209,7 +215,7 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
     };
     if flags.ranks_per_node.is_empty() {
         // Grids that were asked for say how many ranks there are.
-        for ranks in grids.iter().map(|(p, q)| p * q) {
+        for ranks in grids.iter().map(|(p, q)| p.saturating_mul(*q)) {
             let each = ranks / flags.nodes;
             if ranks.is_multiple_of(flags.nodes) && !ranks_per_node.contains(&each) {
                 ranks_per_node.push(each);

@@ -20,7 +20,7 @@ use crate::tune::space::{Candidate, Layout};
 /// The command that starts the run, as a shell reads it.
 pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Path) -> String {
     let Layout { ranks_per_node, threads, blas } = &best.layout;
-    let mut words = template::words(launcher, nodes * ranks_per_node, *ranks_per_node);
+    let mut words = template::words(launcher, nodes * ranks_per_node, *ranks_per_node, *threads);
     // The jobs that measured were root's as well, and were told by a variable that nobody else has.
     if geteuid().is_root() && Launcher::of_library(&mpi_library()) == Some(Launcher::Openmpi) {
         words = template::for_root(words);
@@ -46,6 +46,8 @@ fn job_text(launch: &str, nodes: usize, layout: &Layout, dir: &Path, minutes: u6
         "#!/bin/bash\n#SBATCH --job-name=hpl\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node={ranks_per_node}\n\
          #SBATCH --cpus-per-task={threads}\n#SBATCH --exclusive\n\
          # The time that tune expects, half as much again, and ten minutes; in minutes.\n#SBATCH --time={minutes}\n\
+         # srun does not hand the job's cores for a task on by itself.\n\
+         export SRUN_CPUS_PER_TASK={threads}\n\
          # Modules that the launcher needs go here.\ncd {} || exit 1\nexec {launch}\n",
         quote(&dir.to_string_lossy())
     )

@@ -185,6 +185,7 @@ pub fn efficiency_figure(runs: &[(f64, f64)], peak: Option<f64>) -> Result<Figur
     let samples: Vec<Sample> = runs
         .iter()
         .map(|&(n, seconds)| Sample {
+            threads: None,
             n,
             nb: 0,
             p: 1,

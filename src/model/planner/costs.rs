@@ -34,7 +34,7 @@ impl Machine<'_> {
     }
 
     pub(super) fn threads_per_rank(&self) -> u64 {
-        (self.inputs.cores / self.inputs.ranks_per_node).max(1)
+        self.inputs.threads_per_rank()
     }
 
     pub(super) fn node_memory(&self, shape: Shape, choice: &Choice) -> Result<f64> {

@@ -199,13 +199,20 @@ impl Machine<'_> {
         {
             return Err(ModelError::DoesNotFit(format!("no matrix fits: {}", self.more_room())));
         }
+        let bare = inputs.ranks_per_node as f64 * RANK_BASE_MOST;
+        if let (0, Some(nb), true) = (most, inputs.nb, bare < self.budget) {
+            return Err(ModelError::DoesNotFit(format!(
+                "no matrix fits: a node may take {}, and not even one block of NB = {nb} fits into that; give a smaller --nb",
+                show_bytes(self.budget)
+            )));
+        }
         if most == 0 {
             return Err(ModelError::DoesNotFit(format!(
                 "no matrix fits: a node may take {}, and {} of ranks alone need {}; use fewer ranks per node \
                  or nodes with more memory",
                 show_bytes(self.budget),
                 inputs.ranks_per_node,
-                show_bytes(inputs.ranks_per_node as f64 * RANK_BASE_MOST)
+                show_bytes(bare)
             )));
         }
         let n = match inputs.n {

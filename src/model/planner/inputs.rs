@@ -24,8 +24,9 @@ pub enum Mtbf {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Measured {
     pub fit: Fit,
-    /// Ranks they were measured on.
+    /// Ranks they were measured on, and threads of each.
     pub ranks: u64,
+    pub threads: u64,
 }
 
 /// Bytes of named memory a node has room for, by where it may lie; `None`: nobody knows.
@@ -102,6 +103,10 @@ pub struct Inputs {
 }
 
 impl Inputs {
+    pub fn threads_per_rank(&self) -> u64 {
+        (self.cores / self.ranks_per_node.max(1)).max(1)
+    }
+
     /// Everything open but the machine's size.
     pub fn machine(nodes: u64, cores: u64, memory: f64) -> Self {
         Self {

@@ -127,12 +127,14 @@ impl<'a> Machine<'a> {
         } else {
             quiet(inputs.in_place, IN_PLACE_S)
         };
+        let threads = inputs.threads_per_rank();
         let rate = match inputs.measured {
             Some(m) => {
-                if m.ranks != ranks {
+                if (m.ranks, m.threads) != (ranks, threads) {
                     warnings.push(format!(
-                        "the rate was measured on {} ranks and is carried over to {ranks} in proportion",
-                        m.ranks
+                        "the rate was measured on {} ranks with {} thread(s) each and is carried over to {ranks} with {threads}, \
+                         in proportion to all threads",
+                        m.ranks, m.threads
                     ));
                 }
                 if m.fit.samples == 1 || m.fit.model.n_half == 0.0 {
@@ -140,7 +142,8 @@ impl<'a> Machine<'a> {
                         "how the rate grows with N was not measured well: measure two or more sizes".into(),
                     );
                 }
-                m.fit.model.scaled(m.ranks, ranks)?
+                let all = |ranks: u64, threads: u64| ranks.saturating_mul(threads);
+                m.fit.model.scaled(all(m.ranks, m.threads), all(ranks, threads))?
             }
             None => {
                 let peak = guess(
@@ -190,6 +193,6 @@ fn guessed_rate(inputs: &Inputs, ranks: u64, peak: f64, network: f64) -> Result<
     let threads = (inputs.cores as f64 / inputs.ranks_per_node as f64).max(1.0);
     let speed = 0.9 * peak * threads;
     let bandwidth = network / inputs.ranks_per_node as f64;
-    let wire = if ranks > 1 { 6.0 * (3 * p + q) as f64 * speed / bandwidth } else { 0.0 };
+    let wire = if ranks > 1 { 6.0 * (3.0 * p as f64 + q as f64) * speed / bandwidth } else { 0.0 };
     RateModel::new(speed * ranks as f64, 800.0 * (ranks as f64 * threads).sqrt() + wire)
 }

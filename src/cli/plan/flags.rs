@@ -194,8 +194,8 @@ pub struct PlanFlags {
           conflicts_with = "results", help_heading = OUTPUT)]
     pub(super) calibrate: Option<f64>,
 
-    /// How to start the measurement; {ranks} stands for their number, {per_node} for those of a node, {threads} for the threads of one [default: mpirun, with as
-    /// many ranks on each node, not bound]
+    /// How to start the measurement; {ranks} stands for their number, {per_node} for those of a node, {threads} for the
+    /// threads of one [default: mpirun, with as many ranks on each node, not bound]
     #[arg(long, value_name = "WORDS", help_heading = OUTPUT)]
     pub(super) launch_command: Option<String>,
 

@@ -81,8 +81,8 @@ pub struct TuneFlags {
     #[arg(long, value_name = "LIBRARY", value_delimiter = ',', help_heading = "The search")]
     blas: Vec<String>,
 
-    /// How to start a job; {ranks} stands for the number of ranks, {per_node} for those of a node, {threads} for the threads of one [default: mpirun, with as
-    /// many ranks on each node, not bound]
+    /// How to start a job; {ranks} stands for the number of ranks, {per_node} for those of a node, {threads} for the threads
+    /// of one [default: mpirun, with as many ranks on each node, not bound]
     #[arg(long, value_name = "WORDS", help_heading = "The search")]
     launch_command: Option<String>,
 
@@ -203,6 +203,9 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
         return Err(usage("-p and -q are as many: they belong together in pairs, as in HPL.dat"));
     }
     let grids: Vec<(usize, usize)> = flags.p.iter().copied().zip(flags.q.iter().copied()).collect();
+    if grids.iter().any(|(p, q)| p.checked_mul(*q).is_none_or(|ranks| ranks > CORES_MOST)) {
+        return Err(usage("-p and -q make a grid of more ranks than any machine has cores"));
+    }
     let own = Topology::here();
     // Of a machine that is only described nothing but its cores is known.
     let (suits, memories) = match flags.cores {
@@ -215,7 +218,7 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
     };
     if flags.ranks_per_node.is_empty() {
         // Grids that were asked for say how many ranks there are.
-        for ranks in grids.iter().map(|(p, q)| p.saturating_mul(*q)) {
+        for ranks in grids.iter().map(|(p, q)| p * q) {
             let each = ranks / flags.nodes;
             if ranks.is_multiple_of(flags.nodes) && !ranks_per_node.contains(&each) {
                 ranks_per_node.push(each);

@@ -151,6 +151,26 @@ fn the_supervisors_own_outages_cost_nothing() {
     assert_eq!(end.of("alone").len(), 1, "{}", end.told());
 }
 
+/// Nobody can be reached from here, and the user stops the run: that loses no node, and the same command goes on with all.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_run_that_is_stopped_amid_an_outage_has_lost_nobody() {
+    let lab = Lab::up(4, 1);
+    let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20"]);
+    lab.vcluster(&["cut", "uplink"]);
+    run.wait_for("alone", 1);
+    run.signal(Signal::SIGINT);
+    std::thread::sleep(Duration::from_secs(2));
+    run.signal(Signal::SIGINT);
+    let end = run.end();
+    lab.vcluster(&["join", "uplink"]);
+    assert_eq!(end.code, Some(75), "{}", end.told());
+    assert!(end.of("node-lost").is_empty(), "{}", end.told());
+    let end = lab.benchmark("run").start().end();
+    lab.same_x("run", &end);
+    assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"], "{}", end.told());
+}
+
 /// One node cannot be reached from here: the others' iterations prove it alive. Then none can be reached while the run ends:
 /// it has ended well, and is not begun again.
 #[test]

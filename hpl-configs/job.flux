@@ -9,7 +9,7 @@ set -eu
 # The last nodes stand by; 0 for none. As many ranks a node as SLOTS says.
 spares=${SPARE_NODES:-1}
 state=${STATE:-skt-hpl.run}
-mkdir -p "$state"
+mkdir -p -m 700 "$state"
 ulimit -n "$(ulimit -H -n)"
 for host in $(flux hostlist --expand local); do
     echo "$host slots=${SLOTS:-1}"

@@ -5,6 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The largest block and the largest alignment that are taken: the reference counts them by C's `int`.
+pub const SIZE_MOST: usize = i32::MAX as usize;
+
 /// Order in which the ranks are laid over the P x Q grid (HPL.dat line 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -47,8 +47,9 @@ const SIZES: [(&str, f64); 13] = [
 ];
 
 /// A small b is a bit, as those write who make networks.
-const RATES: [(&str, f64); 16] = [
+const RATES: [(&str, f64); 20] = [
     ("B/s", 1.0),
+    ("kB/s", 1e3),
     ("MB/s", 1e6),
     ("GB/s", 1e9),
     ("TB/s", 1e12),
@@ -63,7 +64,10 @@ const RATES: [(&str, f64); 16] = [
     ("Mbps", 1.25e5),
     ("Gbps", 1.25e8),
     ("Tbps", 1.25e11),
-    ("kB/s", 1e3),
+    ("b/s", 0.125),
+    ("kb/s", 125.0),
+    ("Mib/s", 131_072.0),
+    ("Gib/s", GIB / 8.0),
 ];
 
 const FLOPS: [(&str, f64); 12] = [
@@ -241,8 +245,8 @@ mod tests {
             assert_eq!(bytes_per_second(text).unwrap(), 12.5e9, "{text}");
         }
         assert_eq!(bytes_per_second("1Mb/s").unwrap(), 1.25e5);
-        assert_eq!(bytes_per_second("1gib/s").unwrap(), GIB);
-        for either in ["100gb/s", "100Gb/S", "1mb/s"] {
+        assert_eq!(bytes_per_second("1GiB/s").unwrap(), 8.0 * bytes_per_second("1Gib/s").unwrap());
+        for either in ["100gb/s", "100Gb/S", "1mb/s", "1gib/s", "1KB/S"] {
             assert!(
                 bytes_per_second(either).unwrap_err().contains("GB/s"),
                 "bits or bytes: {either}"

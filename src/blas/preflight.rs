@@ -145,6 +145,8 @@ pub fn kernel_after(library: &Library, name: &str) -> String {
     let set = std::env::var_os(library.variable).is_some();
     let told = |value| as_read(library.name, &library.version, value);
     match advise(library.name, &library.kernel, Level::detect()) {
+        // What the library then calls them itself.
+        Advice::Override("AVX512") if !set => "AVX-512",
         Advice::Override(value) if !set && has(library, name, told(value)) => value,
         _ => &library.kernel,
     }

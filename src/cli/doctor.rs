@@ -5,6 +5,8 @@
 //! does MPI start over all of them. `skt-hpl run` checks the same before its first launch.
 
 use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -33,6 +35,9 @@ use crate::supervise::talk::cluster::{Cluster, FIRST_CALL};
 use crate::supervise::talk::shell::RemoteShell;
 use crate::supervise::talk::wire::Facts;
 use crate::units::some_time;
+
+/// Beyond what two trials of MPI may take, agents that hear nothing meanwhile wait so long.
+const LEFT_ALONE: Duration = Duration::from_secs(120);
 
 const INTERRUPTED: &str = "interrupted by a signal: whether MPI starts is not known";
 
@@ -145,6 +150,8 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     cluster
         .manner(flags.nodes.fanout as usize, 500, 4000)
         .map_err(|why| Refusal(Exit::Environment, why))?;
+    // Nobody speaks to agents while MPI starts; they are not to end it as left alone.
+    cluster.lonely_after((2 * flags.mpi_patience + LEFT_ALONE).as_millis() as u64);
     let mut problems = 0;
     for (at, why) in cluster.call_all(FIRST_CALL) {
         show!("{}: PROBLEM: {why}", cluster.nodes[at].host.name);
@@ -252,10 +259,13 @@ fn start_mpi(
     let name = format!("skt-hpl-{run_id}");
     let folders = [std::env::current_dir().ok(), Some(std::env::temp_dir())];
     let mut folders = folders.into_iter().flatten().map(|folder| folder.join(&name));
-    let made = folders.find(|dir| tool.can_use(dir) && std::fs::create_dir(dir).is_ok());
+    // Scripts in it are executed: it is nobody else's to write in.
+    let mut private = DirBuilder::new();
+    private.mode(0o700);
+    let made = folders.find(|dir| tool.can_use(dir) && private.create(dir).is_ok());
     let Some(dir) = made else {
         let why = "a folder for the launcher's files can be made neither here nor in the one for temporary files; for Open MPI \
-                   its whole path must be without spaces";
+                   its whole path must be without spaces and colons";
         return Err(Refusal(Exit::Environment, why.into()));
     };
     let (hosts, places): (Vec<Host>, Vec<Place>) = nodes.iter().cloned().unzip();

@@ -3,7 +3,7 @@
 //! Flags, files and the batch system's environment in, `supervise::Settings` out. Everything after the
 //! first word that is no flag of this subcommand goes to the benchmark as it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode};
@@ -251,6 +251,11 @@ impl NodeFlags {
                 format!("{} is both a working node and a spare; take it off one list", twice.name),
             );
         }
+        let mut names = BTreeSet::new();
+        if let Some(twice) = spares.iter().find(|spare| !names.insert(&spare.name)) {
+            let why = format!("{} is a spare twice, by --spares and by --spare-nodes", twice.name);
+            return refuse(Exit::Usage, format!("{why}; take it off one of them"));
+        }
         let shell = match (&self.rsh, &allocation) {
             (None, Some(a)) if a.system == BatchSystem::Slurm && self.hosts.is_none() => {
                 RemoteShell::Srun { job: a.job.clone() }
@@ -401,11 +406,11 @@ fn slurm_end_ms(job: &str) -> Option<u64> {
     }
 }
 
-/// The seconds that this command prints as what is left of a job; None where there is no limit.
+/// The seconds that this command prints as what is left of a job, the least where it is one of many; None where there is no limit.
 fn time_left(squeue: &mut Process, answers: Duration) -> Result<Option<u64>, String> {
     let (status, text) = ask(squeue, answers).map_err(|error| error.to_string())?;
     match status.success() {
-        true => Ok(slurm_time(text.trim())),
+        true => Ok(text.lines().filter_map(|line| slurm_time(line.trim())).min()),
         false => Err(status.to_string()),
     }
 }
@@ -429,8 +434,8 @@ pub(super) fn usable(tool: &Tool, state: &Path) -> Result<(), Refusal> {
         return Ok(());
     }
     let why = format!(
-        "the path of --state, {}, has a space in it: there lies what Open MPI's mpirun reaches nodes with, and it takes that \
-         path apart at spaces. Give a --state whose whole path has none",
+        "the path of --state, {}, has a space or a colon in it: there lies what Open MPI's mpirun reaches nodes with, and it \
+         takes that path apart there. Give a --state whose whole path has none",
         state.display()
     );
     refuse(Exit::Usage, why)
@@ -656,10 +661,10 @@ fn began_as(folder: &Folder) -> Option<String> {
     if state.can_go_on() { state.job } else { None }
 }
 
-/// The command that goes on with a run, as a shell reads it.
-fn again() -> String {
-    let words: Vec<String> =
-        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+/// The command that goes on with a run, as a shell reads it: this one, but that it gives nothing up.
+fn again(words: impl Iterator<Item = OsString>) -> String {
+    let words = words.map(|word| word.to_string_lossy().into_owned());
+    let words: Vec<String> = words.filter(|word| word != "--new").collect();
     let folder = std::env::current_dir().unwrap_or_default();
     format!("cd {} && {}", quote(&folder.to_string_lossy()), quote_all(&words))
 }
@@ -689,7 +694,7 @@ pub fn run(flags: &RunFlags) -> ExitCode {
                 };
                 tell!(
                     "skt-hpl run: to go on, now or in another batch job {nodes}{name}:\n  {}",
-                    again()
+                    again(std::env::args_os())
                 );
             }
             ExitCode::from(code)
@@ -707,6 +712,14 @@ mod tests {
     use crate::supervise::remember::events::Event;
     use crate::supervise::remember::journal::Journal;
     use clap::Parser;
+
+    #[test]
+    fn the_command_that_goes_on_gives_nothing_up() {
+        let words = ["/opt/my bin/skt-hpl", "run", "--new", "--state", "s", "-n", "9"];
+        let told = again(words.map(OsString::from).into_iter());
+        let wanted = "&& '/opt/my bin/skt-hpl' run --state s -n 9";
+        assert!(told.starts_with("cd ") && told.ends_with(wanted), "{told}");
+    }
 
     #[derive(Debug, Parser)]
     struct Probe {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use super::dat_line::{self, Real, Token};
 use super::dat_shape::{self, OtherLine, REFERENCE_LINE_MAX, Why};
-use super::dat_values::{LINES, Reader, plural};
+use super::dat_values::{ANY, LINES, MOST, Reader, plural};
 use super::diagnostic::{Diagnostic, Severity};
 use super::hpl_dat::{HplDat, Output};
 
@@ -103,8 +103,8 @@ impl Reader<'_> {
 
     fn grids(&mut self, given: Given) -> Option<Vec<(usize, usize)>> {
         let want = self.count(10, "process grids")?;
-        let ps = self.sizes(11, want, "P", 1);
-        let qs = self.sizes(12, want, "Q", 1);
+        let ps = self.sizes(11, want, "P", 1..=ANY);
+        let qs = self.sizes(12, want, "Q", 1..=ANY);
         // With one of the two lists given elsewhere, what the file lacks is filled up by it.
         let fill = |list: Option<Vec<usize>>, missing: bool| match list {
             None if missing => Some(vec![1; want]),
@@ -199,33 +199,35 @@ impl Reader<'_> {
         let default = HplDat::default();
         HplDat {
             output: self.output().unwrap_or(default.output),
-            ns: self.counted_sizes(6, "N", "problem sizes", 0).unwrap_or_default(),
-            nbs: self.counted_sizes(8, "NB", "block sizes", 1).unwrap_or_default(),
+            ns: self.counted_sizes(6, "N", "problem sizes", 0..=ANY).unwrap_or_default(),
+            nbs: self.counted_sizes(8, "NB", "block sizes", 1..=MOST).unwrap_or_default(),
             mapping: self.one_choice(9, "PMAP").unwrap_or(default.mapping),
             grids: self.grids(given).unwrap_or_default(),
             threshold: self.threshold().unwrap_or(default.threshold),
             pfacts: self
                 .counted_choices(15, "PFACT", "panel factorisations")
                 .unwrap_or(default.pfacts),
-            nbmins: self.counted_sizes(17, "NBMIN", "recursion stops", 1).unwrap_or(default.nbmins),
+            nbmins: self
+                .counted_sizes(17, "NBMIN", "recursion stops", 1..=MOST)
+                .unwrap_or(default.nbmins),
             ndivs: self
-                .counted_sizes(19, "NDIV", "panels in recursion", 2)
+                .counted_sizes(19, "NDIV", "panels in recursion", 2..=ANY)
                 .unwrap_or(default.ndivs),
             rfacts: self
                 .counted_choices(21, "RFACT", "recursive factorisations")
                 .unwrap_or(default.rfacts),
             bcasts: self.counted_choices(23, "BCAST", "broadcasts").unwrap_or(default.bcasts),
             depths: self
-                .counted_sizes(25, "DEPTH", "lookahead depths", 0)
+                .counted_sizes(25, "DEPTH", "lookahead depths", 0..=ANY)
                 .unwrap_or(default.depths),
             swap: self.one_choice(26, "SWAP").unwrap_or(default.swap),
             swap_threshold: self
-                .raised(27, "the swapping threshold", 0, 0)
+                .raised(27, "the swapping threshold", 0..=ANY, 0)
                 .unwrap_or(default.swap_threshold),
             l1: self.one_choice(28, "the form of L1").unwrap_or(default.l1),
             u: self.one_choice(29, "the form of U").unwrap_or(default.u),
             equilibrate: self.equilibration().unwrap_or(default.equilibrate),
-            align: self.raised(31, "the alignment", 1, 4).unwrap_or(default.align),
+            align: self.raised(31, "the alignment", 1..=MOST, 4).unwrap_or(default.align),
         }
     }
 
@@ -577,6 +579,13 @@ mod tests {
         let (dat, one) = only(&file(&[(5, "1"), (6, "3000000000 Ns")]), Severity::Warning, 6, 1);
         assert_eq!(dat.ns, [3_000_000_000]);
         assert_eq!(one.reference.as_deref(), Some("reads -1294967296"));
+        for (no, text) in [(8, "3000000000 NB"), (17, "3000000000 NBMIN"), (31, "3000000000 align")]
+        {
+            let changes = [(no - 1, if no == 31 { "1" } else { "1 of them" }), (no, text)];
+            let found = read_text(&file(&changes)).diagnostics;
+            let says = |d: &Diagnostic| d.message.contains("too large: the most is 2147483647");
+            assert!(found.iter().any(|d| d.is_error() && says(d)), "{no}: {found:#?}");
+        }
         let (_, one) =
             only(&file(&[(5, "1"), (6, "99999999999999999999 Ns")]), Severity::Error, 6, 1);
         assert!(one.message.contains("too large"), "{one}");

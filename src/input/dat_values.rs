@@ -3,9 +3,21 @@
 //! What is wrong with one is told with its place, and with what the reference takes instead. Which line holds what is
 //! [`dat_reader`](super::dat_reader)'s business.
 
+use std::ops::RangeInclusive;
+
 use super::choices::Choice;
 use super::dat_line::{self, Piece, Token};
 use super::diagnostic::{Diagnostic, Severity};
+use crate::params::SIZE_MOST;
+
+/// What a size may be.
+pub type Within = RangeInclusive<i128>;
+
+/// The most of a size that only the memory bounds.
+pub const ANY: i128 = i64::MAX as i128;
+
+/// The most of a block and of the alignment.
+pub const MOST: i128 = SIZE_MOST as i128;
 
 /// The last line with a meaning.
 pub const LINES: usize = 31;
@@ -203,22 +215,22 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// `value` as a size of at least `least`.
+    /// `value` as a size `within` these.
     pub fn size(
         &mut self,
         no: usize,
         name: &str,
-        least: i128,
+        within: Within,
         value: i128,
         token: &Token,
     ) -> Option<usize> {
-        let size =
-            usize::try_from(value).ok().filter(|_| value >= least && i64::try_from(value).is_ok());
+        let (least, most) = within.into_inner();
+        let size = usize::try_from(value).ok().filter(|_| (least..=most).contains(&value));
         if size.is_none() {
             let message = if value < least {
                 format!("{name} must be at least {least}")
             } else {
-                format!("{name} is too large for this machine")
+                format!("{name} is too large: the most is {most}")
             };
             let mut fault = self
                 .diagnose(Severity::Error, no, token, message)
@@ -234,10 +246,18 @@ impl<'a> Reader<'a> {
     }
 
     /// A list of sizes on line `no`, their number on the line before it (or given).
-    pub fn sizes(&mut self, no: usize, want: usize, name: &str, least: i128) -> Option<Vec<usize>> {
+    pub fn sizes(
+        &mut self,
+        no: usize,
+        want: usize,
+        name: &str,
+        within: Within,
+    ) -> Option<Vec<usize>> {
         let values = self.wholes(no, want, name)?;
-        let sizes: Vec<Option<usize>> =
-            values.iter().map(|(v, token)| self.size(no, name, least, *v, token)).collect();
+        let sizes: Vec<Option<usize>> = values
+            .iter()
+            .map(|(v, token)| self.size(no, name, within.clone(), *v, token))
+            .collect();
         sizes.into_iter().collect()
     }
 
@@ -246,10 +266,10 @@ impl<'a> Reader<'a> {
         no: usize,
         name: &str,
         plural: &str,
-        least: i128,
+        within: Within,
     ) -> Option<Vec<usize>> {
         let want = self.count(no - 1, plural)?;
-        self.sizes(no, want, name, least)
+        self.sizes(no, want, name, within)
     }
 
     /// A digit that stands for a choice; any other is replaced as the reference does, with a
@@ -293,10 +313,17 @@ impl<'a> Reader<'a> {
     }
 
     /// A scalar that the reference silently raises to `instead` where it is below `least`.
-    pub fn raised(&mut self, no: usize, name: &str, least: i128, instead: usize) -> Option<usize> {
+    pub fn raised(
+        &mut self,
+        no: usize,
+        name: &str,
+        within: Within,
+        instead: usize,
+    ) -> Option<usize> {
         let (value, token) = self.whole(no, name)?;
+        let least = *within.start();
         if value >= least {
-            return self.size(no, name, least, value, &token);
+            return self.size(no, name, within, value, &token);
         }
         let warning = self
             .diagnose(

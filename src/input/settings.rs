@@ -27,7 +27,9 @@ use crate::checkpoint::protocol::Method;
 use crate::checkpoint::when::Interval;
 use crate::lu::SUMS_MAX;
 use crate::memory::Store;
-use crate::params::{Bcast, Engine, Fact, Form, Halves, Mapping, MemoryCheck, Pinning, Rng, Swap};
+use crate::params::{
+    Bcast, Engine, Fact, Form, Halves, Mapping, MemoryCheck, Pinning, Rng, SIZE_MOST, Swap,
+};
 use crate::parity::{Code, Spread};
 use crate::storage::Sight;
 use crate::threads::THREADS_MAX;
@@ -235,7 +237,7 @@ pub struct Overrides {
     pub n: Option<Vec<usize>>,
 
     /// Block sizes (lines 7 and 8)
-    #[arg(long, value_name = "NB,..", value_delimiter = ',', value_parser = size::<1>, help_heading = PROBLEM)]
+    #[arg(long, value_name = "NB,..", value_delimiter = ',', value_parser = count::<SIZE_MOST>, help_heading = PROBLEM)]
     pub nb: Option<Vec<usize>>,
 
     /// Process rows of each grid, in pairs with -q (lines 10 and 11)
@@ -267,7 +269,7 @@ pub struct Overrides {
     pub pfact: Option<Vec<Fact>>,
 
     /// Columns at which the panel's recursion stops (lines 16 and 17)
-    #[arg(long, value_name = "COLS,..", value_delimiter = ',', value_parser = size::<1>, help_heading = ALGORITHM)]
+    #[arg(long, value_name = "COLS,..", value_delimiter = ',', value_parser = count::<SIZE_MOST>, help_heading = ALGORITHM)]
     pub nbmin: Option<Vec<usize>>,
 
     /// Parts a panel is divided into at each recursion (lines 18 and 19)
@@ -307,7 +309,7 @@ pub struct Overrides {
     pub equil: Option<bool>,
 
     /// Alignment of work arrays, in doubles (line 31)
-    #[arg(long, value_name = "DOUBLES", value_parser = size::<1>, help_heading = ALGORITHM)]
+    #[arg(long, value_name = "DOUBLES", value_parser = count::<SIZE_MOST>, help_heading = ALGORITHM)]
     pub align: Option<usize>,
 
     /// Threads of each rank [default: one for each core it is bound to, however many hardware threads the core has; ranks bound
@@ -456,9 +458,6 @@ pub struct Overrides {
     pub checksum_columns: Option<usize>,
 }
 
-/// The largest block and the largest alignment that are taken: the reference counts them by C's `int`.
-const SIZE_MOST: usize = i32::MAX as usize;
-
 impl Overrides {
     /// Replaces what the file says by what is set here.
     pub fn apply(&self, dat: &mut HplDat) -> Result<(), Diagnostics> {
@@ -507,26 +506,7 @@ impl Overrides {
             ));
         }
         dat.grids = ps.into_iter().zip(qs).collect();
-        self.go_together()?;
-        let (nb, nbmin) = (self.nb.is_some(), self.nbmin.is_some());
-        let (ndiv, align) = (self.ndiv.is_some(), self.align.is_some());
-        let sizes: [(&str, &[usize], bool); 4] = [
-            ("NB", &dat.nbs, nb),
-            ("NBMIN", &dat.nbmins, nbmin),
-            ("NDIV", &dat.ndivs, ndiv),
-            ("the alignment", &[dat.align], align),
-        ];
-        for (name, sizes, set) in sizes {
-            if let Some(size) = sizes.iter().find(|size| **size > SIZE_MOST) {
-                let from = if set { "settings" } else { "HPL.dat" };
-                return Err(Diagnostics::from(
-                    Diagnostic::error(from, format!("{name} is too large"))
-                        .read(size.to_string())
-                        .allowed(format!("a whole number from 1 to {SIZE_MOST}")),
-                ));
-            }
-        }
-        Ok(())
+        self.go_together()
     }
 
     /// Whether parity is made at all: not of what all nodes can read, where nothing lies in memory.
@@ -859,23 +839,6 @@ mod tests {
         let faults = with(Some(vec![3]), None).unwrap_err();
         assert_eq!(faults.0[0].read.as_deref().unwrap(), "P = 3 (settings), Q = 4,2 (HPL.dat)");
         assert!(with(Some(vec![1, 2, 3]), Some(vec![1, 2])).is_err());
-    }
-
-    #[test]
-    fn a_block_and_an_alignment_have_a_most() {
-        let most = i32::MAX as usize;
-        let with = |nb, align| {
-            let set = Overrides { nb: Some(vec![8, nb]), align, ..Overrides::default() };
-            set.apply(&mut dat()).map_err(|faults| faults.to_string())
-        };
-        with(most, Some(most)).unwrap();
-        let why = with(most + 1, None).unwrap_err();
-        assert!(why.contains("NB is too large") && why.contains("2147483648"), "{why}");
-        let why = with(1, Some(usize::MAX)).unwrap_err();
-        assert!(why.contains("the alignment is too large"), "{why}");
-        let mut file = HplDat { ndivs: vec![most + 1], ..dat() };
-        let why = Overrides::default().apply(&mut file).unwrap_err().to_string();
-        assert!(why.contains("HPL.dat") && why.contains("NDIV is too large"), "{why}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::{halves, residual, solve};
 use crate::blas::{Engine, leading_dimension};
 use crate::grid::ProcessGrid;
 use crate::matrix::{HugeBuffer, Shape};
-use crate::params::{Engine as EngineChoice, Mapping, TestParams};
+use crate::params::{Engine as EngineChoice, Mapping, SIZE_MOST, TestParams};
 
 const DOUBLE_BYTES: u128 = 8;
 
@@ -155,7 +155,7 @@ impl Problem {
         let grid = ProcessGrid { p: self.p, q: self.q, mapping: Mapping::Row };
         let shape = Shape::of(self.n, nb, grid, place);
         let Means { engine, threads } = self.means;
-        let layout = (self.depth, self.align.min(ABSURD));
+        let layout = (self.depth, self.align.min(SIZE_MOST));
         let beside = Engine::made(engine)
             .into_iter()
             .map(|engine| Lengths::new(&shape, layout, threads, engine).most_bytes())

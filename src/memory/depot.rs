@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::fstatvfs;
@@ -377,7 +377,7 @@ impl Depot {
         self.clean_within(UNTIL_IT_HAS_ENDED)
     }
 
-    /// The same where they have so much time for that.
+    /// The same where they have so much time for that, all of them together.
     pub fn clean_within(&self, patience: Duration) -> Result<Vec<Held>, MemoryError> {
         let ours = || {
             let all = list_user_in(self.uid, &self.shm).into_iter();
@@ -387,9 +387,10 @@ impl Depot {
         // can work under a head that is not ours to lock, so that one only has to go.
         let mut positions: Vec<u32> = ours().iter().map(|held| held.position).collect();
         positions.dedup();
+        let began = Instant::now();
         let mut holds: Vec<(u32, Option<Hold>)> = Vec::new();
         for position in positions {
-            match self.hold_with(position, patience) {
+            match self.hold_with(position, patience.saturating_sub(began.elapsed())) {
                 Ok(hold) => holds.push((position, Some(hold))),
                 Err(error @ MemoryError::InUse { .. }) => return Err(error),
                 Err(_) => holds.push((position, None)),

@@ -282,7 +282,7 @@ fn a_node_lost_while_there_is_no_room_is_replaced() {
     run.kill_launcher();
     run.wait_for_words("waiting for room");
     lab.vcluster(&["off", "n3"]);
-    run.wait_for_words("n3");
+    run.wait_for_words("node n3 is lost");
     small.make_room();
     let end = run.end();
     assert_eq!(end.hosts(), ["n1", "n2", "n5", "n4"], "{}", end.told());

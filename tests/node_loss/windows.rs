@@ -131,7 +131,7 @@ fn results_left_behind_are_not_believed_by_another_run() {
     lab.vcluster(&["cut", "n1"]);
     let end = run.end();
     lab.same_x("first", &end);
-    assert!(end.errors.contains("lost: n1. What this run has left there"), "{}", end.told());
+    assert!(end.errors.contains("not reached: n1. What this run has left there"), "{}", end.told());
     // It would have ended what is left there after a minute alone.
     lab.vcluster(&["kill", "n1", "skt-hpl"]);
     lab.vcluster(&["join", "n1"]);

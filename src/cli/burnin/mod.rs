@@ -26,6 +26,7 @@ use crate::comm::World;
 use crate::memory::room;
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::Folder;
+use crate::supervise::signals::asked_by_signal;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::talk::processes::kernel;
 use crate::units::{duration, some_time};
@@ -169,10 +170,21 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         document.hpl = hpl::repeat(flags, &nodes.hosts, &first, began, until)?;
     }
     let mut passes: Vec<Judged> = vec![first.judged];
-    if !flags.no_hpl || passes[0].leans {
-        passes.push(measure(&mut document)?.judged);
-        if undecided(&passes) {
-            passes.push(measure(&mut document)?.judged);
+    let mut failed = None;
+    let another = |passes: &[Judged]| match passes.len() {
+        1 => !flags.no_hpl || passes[0].leans,
+        2 => undecided(passes),
+        _ => false,
+    };
+    while another(&passes) {
+        match measure(&mut document) {
+            Ok(pass) => passes.push(pass.judged),
+            Err(refusal) if asked_by_signal() => return Err(refusal),
+            // A node may have been lost since: what was found before is not to go with it.
+            Err(refusal) => {
+                failed = Some(refusal);
+                break;
+            }
         }
     }
     wrong.extend(passes[1..].iter().flat_map(|pass| &pass.wrong));
@@ -187,11 +199,24 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         .collect();
     document.findings.extend(document::hpl_findings(&document.hpl, &wrong_nodes));
     document.seconds = began.elapsed().as_secs_f64();
+    if let Some(Refusal(exit, why)) = failed {
+        if document.findings.is_empty() {
+            return Err(Refusal(exit, why));
+        }
+        tell!("skt-hpl burnin: not measured once more: {why}");
+    }
     // stdout tells how it goes all along, so the document is never there.
     let file = flags.json.clone().map(Some);
-    let text = json_flag::answer(&file, &document, || document.text())?;
-    let found = if document.findings.is_empty() { Exit::Passed } else { Exit::Suspect };
-    Ok(super::print_then(text.as_bytes(), found))
+    let written = json_flag::answer(&file, &document, String::new);
+    let found = match (&written, document.findings.is_empty()) {
+        (_, false) => Exit::Suspect,
+        (Ok(_), true) => Exit::Passed,
+        (Err(Refusal(exit, _)), true) => *exit,
+    };
+    if let Err(Refusal(_, why)) = written {
+        tell!("skt-hpl burnin: {why}");
+    }
+    Ok(super::print_then(document.text().as_bytes(), found))
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub(super) fn samples_of(files: &[PathBuf]) -> Result<Vec<Sample>, Refusal> {
             return Err(Refusal(
                 Exit::BadInput,
                 format!(
-                    "{} holds no result: neither lines such as `WR11C2R4 12000 192 1 2 5.58 2.0645e+02` nor \
+                    "{} holds no result, or failed ones alone: neither lines such as `WR11C2R4 12000 192 1 2 5.58 2.0645e+02` nor \
                      JSON with seconds and gflops",
                     file.display()
                 ),

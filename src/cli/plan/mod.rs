@@ -57,7 +57,7 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
         let samples = best_of_each(&all);
         if samples.len() < all.len() {
             warnings.push(format!(
-                "of {} results {} are counted with: those on most ranks, of each N the fastest",
+                "of {} results only {} are used: those on most ranks, of each N the fastest",
                 all.len(),
                 samples.len()
             ));

@@ -73,7 +73,8 @@ pub fn write(
     }
     let launch = launch_text(launcher, &tuned.best, nodes, program);
     let script = format!(
-        "#!/bin/sh\n# Starts the run that skt-hpl tune found, in this folder.\ncd \"$(dirname \"$0\")\" || exit 1\nexec {launch} \"$@\"\n"
+        "#!/bin/sh\n# Starts the run that skt-hpl tune found, in this folder.\ncd \"$(dirname \"$0\")\" || exit 1\n\
+         # Within a job of Slurm's, srun gives each rank a single core otherwise.\nexport SRUN_CPUS_PER_TASK={threads}\nexec {launch} \"$@\"\n"
     );
     let whole = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     let job = job_text(&launch, nodes, &tuned.best.layout, &whole, minutes(tuned, n));

@@ -96,9 +96,11 @@ impl Tool {
         self.kind == Launcher::Openmpi && self.major.is_some_and(|major| major >= 5)
     }
 
-    /// Whether it can start the remote shell's script from this folder: Open MPI takes its path apart at spaces.
+    /// Whether it can start the remote shell's script from this folder: Open MPI takes its path apart at spaces and, since it may
+    /// be a list of them, at colons.
     pub fn can_use(&self, folder: &Path) -> bool {
-        self.kind != Launcher::Openmpi || !folder.to_string_lossy().contains(char::is_whitespace)
+        let parts = |c: char| c.is_whitespace() || c == ':';
+        self.kind != Launcher::Openmpi || !folder.to_string_lossy().contains(parts)
     }
 
     /// What it must be told so that a job goes on without a lost rank. None where it cannot.
@@ -251,6 +253,10 @@ pub fn launch(plan: &LaunchPlan) -> Launch {
             if !has_option(&extra, "mpi") {
                 push(&[&format!("--mpi={}", plan.tool.pmi)]);
             }
+            // A job that was handed in with `--export=NONE` would hand nothing on to its steps either.
+            if !has_option(&extra, "export") {
+                push(&["--export=ALL"]);
+            }
             // The job's `--cpus-per-task` is no default for its steps: a rank would get a single core.
             let said = ["c", "cpus-per-task", "cpu-bind", "exact"];
             match (plan.room, plan.tool.cpus_per_rank) {
@@ -392,9 +398,11 @@ mod tests {
     }
 
     #[test]
-    fn open_mpi_alone_minds_a_space_in_a_path() {
+    fn open_mpi_alone_minds_a_space_or_a_colon_in_a_path() {
         let can = |at: &str| tools().map(|tool| tool.can_use(Path::new(at)));
-        assert_eq!(can("/home/me/a run"), [false, false, true, true]);
+        for apart in ["/home/me/a run", "/home/me/10:30"] {
+            assert_eq!(can(apart), [false, false, true, true], "{apart}");
+        }
         assert_eq!(can("/home/me/a-run"), [true; 4]);
     }
 

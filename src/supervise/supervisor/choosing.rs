@@ -142,7 +142,7 @@ impl Supervisor<'_> {
                                          has none"
                                     );
                                 }
-                                // What was wrong with it before is told.
+                                // Of the first launch's nodes it is told already.
                                 Some(problems) if self.doubts_room => {
                                     self.finish_line();
                                     let why = problems.join("; ");
@@ -154,6 +154,10 @@ impl Supervisor<'_> {
                         }
                     }
                     return Ok(Ok(hosts));
+                }
+                // Better a launch that may find room than none.
+                Placement::GiveUp { .. } | Placement::Wait { .. } if self.doubts_room => {
+                    self.doubts_room = false;
                 }
                 Placement::GiveUp { .. } if !called && self.cluster.call_lost_now() => {
                     // One of them may have been repaired since it was last called.

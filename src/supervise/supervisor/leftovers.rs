@@ -32,7 +32,7 @@ impl Supervisor<'_> {
             .filter_map(|name| self.cluster.find(name))
             .filter(|node| self.cluster.nodes[*node].lost.is_some())
             .collect();
-        Ok(self.remove_from(&stale)?.len() == stale.len())
+        Ok(self.remove_from(&stale, asked_by_signal)?.len() == stale.len())
     }
 
     /// At the end of a run: nothing of it is needed any more, on lost nodes that are back either. Returns which have
@@ -48,24 +48,29 @@ impl Supervisor<'_> {
             })
             .filter(|at| self.cluster.is_up(*at))
             .collect();
-        self.remove_from(&returned)
+        // Whoever has asked to stop did so before, and the run came to its end all the same.
+        self.remove_from(&returned, || false)
     }
 
-    /// Those that have done it.
-    fn remove_from(&mut self, nodes: &[usize]) -> anyhow::Result<BTreeSet<String>> {
+    /// Those that have done it, unless it is `enough`.
+    fn remove_from(
+        &mut self,
+        nodes: &[usize],
+        enough: fn() -> bool,
+    ) -> anyhow::Result<BTreeSet<String>> {
         let mut done = BTreeSet::new();
         if nodes.is_empty() {
             return Ok(done);
         }
         let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
-        for (at, cleared) in self.cluster.clear(nodes, silence) {
+        for (at, cleared) in self.cluster.clear(nodes, silence, enough) {
             let node = self.cluster.nodes[at].host.name.clone();
             match cleared {
                 Some(Cleared { freed_bytes, .. }) => {
                     done.insert(node.clone());
                     self.note(Event::MemoryRemoved { node, bytes: freed_bytes })?;
                 }
-                None if asked_by_signal() => {}
+                None if enough() => {}
                 None => self.lose(at, "it was asked to remove memory, and does not answer")?,
             }
         }
@@ -110,7 +115,7 @@ pub(super) fn give_up(settings: &Settings, state: &RunState) -> Result<(), Strin
     interrupted()?;
     let up: Vec<usize> = (0..nodes.len()).filter(|node| cluster.is_up(*node)).collect();
     await_beats(&mut cluster, &up);
-    for (node, cleared) in cluster.clear(&up, Duration::from_millis(silence_ms)) {
+    for (node, cleared) in cluster.clear(&up, Duration::from_millis(silence_ms), asked_by_signal) {
         lines.push((node, cleared.map_or_else(|| stays("it does not answer"), words)));
     }
     interrupted()?;

@@ -127,7 +127,9 @@ struct Supervisor<'a> {
     rounding: Option<String>,
     /// The last incarnation before this supervisor began.
     began_after: u32,
-    /// The benchmark has refused to go on, which a node without room for what is not there yet may have been the reason of.
+    /// The last incarnation ended as the benchmark refused to go on, and may have found no room.
+    room_refused: bool,
+    /// That was so twice running: working nodes are asked for room before the next launch.
     doubts_room: bool,
 }
 
@@ -152,7 +154,8 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
             // Before its files go: whoever is interrupted here finds them again.
             if anew {
                 leftovers::give_up(settings, &state).map_err(|why| anyhow!(why))?;
-                let marked = std::fs::write(settings.folder.given_up(), "");
+                let name = state.job.as_deref().unwrap_or_default();
+                let marked = std::fs::write(settings.folder.given_up(), name);
                 marked.context("cannot note that the old run is given up")?;
             }
             settings
@@ -177,8 +180,9 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
     }
     if !resumed {
         state.run_id = fresh_run_id();
-        // This command's doing, or that of one that came no further.
-        state.anew = settings.folder.given_up().exists();
+        // This command's doing, or that of one that came no further. What runs of other names have left is not given up.
+        state.anew = std::fs::read_to_string(settings.folder.given_up())
+            .is_ok_and(|job| settings.job.as_ref() == Some(&job));
     }
 
     // A resumed run goes on where it was; nodes newly named are further spares, and so are those that it has come to by an
@@ -262,6 +266,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         most: settings.needs.values().copied().reduce(Need::max),
         groups: BTreeMap::new(),
         rounding: None,
+        room_refused: false,
         doubts_room: false,
     };
     if !resumed {
@@ -281,9 +286,11 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         if let Some(why) = this.scribe.trouble() {
             bail!("{why}: the run is not started, since nothing of it could be remembered");
         }
-        // Now the journal says it. Where it stays for lack of a working disk, the next run begins anew as well.
-        let _ = std::fs::remove_file(settings.folder.given_up());
         this.status.started_ms = this.state.started_ms;
+    }
+    if this.state.anew {
+        // The journal says so.
+        let _ = std::fs::remove_file(settings.folder.given_up());
     }
     let result = this.run(resumed);
     this.finish_line();
@@ -318,15 +325,17 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
     };
     say_on!("{}", timeline::report(&this.records, &results, now));
     say!("skt-hpl run: status {code}: {why}");
+    let again =
+        if settings.discard { "the same command without --new" } else { "the same command" };
     if code == STATUS_RESUMABLE {
-        say!("skt-hpl run: memory is kept on the nodes; the same command goes on with the run");
+        say!("skt-hpl run: memory is kept on the nodes; {again} goes on with the run");
         if let Some(dir) = &settings.level2 {
             say!("skt-hpl run: on other nodes it goes on from {}", dir.display());
         }
     } else if this.state.can_go_on() {
         say!(
-            "skt-hpl run: what memory is left is kept on the nodes; the same command goes on with the run, for instance when lost \
-             nodes answer again; --new gives it up"
+            "skt-hpl run: what memory is left is kept on the nodes; {again} goes on with the run, for instance when lost nodes \
+             answer again; --new gives it up"
         );
     }
     Ok(code)
@@ -382,8 +391,8 @@ impl Supervisor<'_> {
             let mut job = Job::adopt(nobody, folder, incarnation, &self.clerk);
             self.look_once_more(&mut job)?;
             let end = End::Exit { code: Some(code.into()), struck_ms: 0, death: None };
-            if let Next::Over { code, why, .. } = verdict(end, &self.facts(&job, true)) {
-                self.finish(&mut job, code, true)?;
+            if let Next::Over { code, why, all_done } = verdict(end, &self.facts(&job, true)) {
+                self.finish(&mut job, code, all_done)?;
                 return Ok((code, why));
             }
             self.stop(None, false)?;
@@ -649,9 +658,11 @@ impl Supervisor<'_> {
                 if after_ms > 0 {
                     self.note(Event::BackOff { delay_ms: after_ms })?;
                     self.idle(Duration::from_millis(after_ms))?;
-                    // By now nodes have told what is free there without the ranks that have ended.
-                    self.doubts_room = refused.is_some_and(|code| ROOM_REFUSED.contains(&code));
                 }
+                // The first time, what was killed may still have been letting its memory go.
+                let room_refused = refused.is_some_and(|code| ROOM_REFUSED.contains(&code));
+                self.doubts_room = room_refused && self.room_refused;
+                self.room_refused = room_refused;
                 Ok(None)
             }
         }
@@ -701,7 +712,7 @@ impl Supervisor<'_> {
             let commands =
                 commands.iter().map(|(command, on)| format!("on {}: {command}", on.join(", ")));
             let words = format!(
-                "lost: {}. What this run has left there, if anything, is removed by these commands: {}",
+                "not reached: {}. What this run has left there, if anything, is removed by these commands: {}",
                 unseen.iter().map(|node| node.as_str()).collect::<Vec<_>>().join(", "),
                 commands.collect::<Vec<_>>().join("; ")
             );

@@ -80,7 +80,7 @@ impl Supervisor<'_> {
         let mut unreachable = self.state.lost.clone();
         unreachable
             .extend(failed.iter().map(|(node, _)| self.cluster.nodes[*node].host.name.clone()));
-        if !alone(self, &failed) {
+        if !alone(self, &failed) && !self.nodes.is_alone() {
             self.lose_all(failed)?;
         }
         self.note(Event::Stopped {
@@ -92,8 +92,8 @@ impl Supervisor<'_> {
     }
 
     /// Ends the run's processes on all nodes that are not lost. Returns how many were ended, and which nodes are lost.
-    /// Those named in `clean` remove what memory the run has left, too. Where nobody can be reached from here it is waited for
-    /// somebody to be, until then at most.
+    /// Those named in `clean` remove what memory the run has left, too. Where nobody can be reached from here, it waits until
+    /// somebody can be, or `until` then.
     pub(super) fn end_everywhere(
         &mut self,
         clean: &BTreeSet<String>,
@@ -173,7 +173,7 @@ impl Supervisor<'_> {
                     // It lives, but will not do it.
                     None => {
                         let state = &cluster.nodes[*node];
-                        // A run that is over may have given a node up that nobody has called lost.
+                        // One that was silent when the run ended is not judged any more.
                         let removes = clean.contains(&state.host.name)
                             && state.silent.is_none_or(|so_long| so_long < silence);
                         let most = if removes { LET_GO_PATIENCE } else { Duration::ZERO };

@@ -139,6 +139,9 @@ impl Supervisor<'_> {
         // If the trouble names nobody, parts of the whole are tried, each half the size of the last.
         if !spares.is_empty() {
             let Some(without_spares) = self.trial(working)? else { return Ok(None) };
+            if self.lost_of(working, &all).is_some() {
+                return Ok(Some(Vec::new()));
+            }
             if without_spares.is_ok() {
                 let suspects = (working.len()..all.len()).collect();
                 let found = self.find_culprits(&all, Search::among(suspects, Some(0)), trouble)?;
@@ -235,7 +238,10 @@ impl Supervisor<'_> {
         if !matches!(result, Some(Ok(()))) {
             // Nothing of it may be there when the next one starts.
             let failed = self.end_everywhere(&BTreeSet::new(), None)?.1;
-            self.lose_all(failed)?;
+            // Nobody is lost only because nobody can be reached from here.
+            if !self.nodes.is_alone() {
+                self.lose_all(failed)?;
+            }
         }
         Ok(result)
     }

@@ -472,9 +472,14 @@ impl Cluster {
     }
 
     /// Has nodes end what the run has left there and remove its memory, lost nodes that are back as well. Hundreds of
-    /// gigabytes take their time: waits as long as they are heard and get on, and no signal asks to stop. None for those that do
-    /// not. What others say meanwhile is kept for who asks next, but for heartbeats.
-    pub fn clear(&mut self, nodes: &[usize], silence: Duration) -> Vec<(usize, Option<Cleared>)> {
+    /// gigabytes take their time: waits as long as they are heard and get on, and nobody says that it is `enough`. None for those
+    /// that do not. What others say meanwhile is kept for who asks next, but for heartbeats.
+    pub fn clear(
+        &mut self,
+        nodes: &[usize],
+        silence: Duration,
+        enough: fn() -> bool,
+    ) -> Vec<(usize, Option<Cleared>)> {
         self.next_end += 1;
         let id = self.next_end;
         let names: BTreeSet<String> =
@@ -514,7 +519,7 @@ impl Cluster {
             }
             let state = |node: &usize| &self.nodes[*node];
             let dumb = |node: &usize| {
-                asked_by_signal()
+                enough()
                     || !state(node).up
                     || state(node).silent.is_some_and(|s| s >= silence)
                     || gets_on[node].1.elapsed() >= silence + CLEAR_MOST
@@ -671,6 +676,11 @@ pub fn unreachable_words(said: &str) -> String {
     match said {
         "" => "the connection ended without a word".to_string(),
         text if text.starts_with("cannot start ") => format!("{text}; is --rsh right?"),
+        text if text.contains("shared librar") => {
+            format!(
+                "a library that skt-hpl needs is missing there ({text}); install what a build needs there as well"
+            )
+        }
         text if text.contains("not found") || text.contains("No such file") => {
             format!("skt-hpl is not there, or not executable ({text}); install it at the same path")
         }
@@ -804,7 +814,7 @@ mod tests {
             let hosts = [Host::new("n1", 1)];
             let mut cluster = Cluster::new(shell, vec!["agent".into()], &hosts, &[], "r", None);
             let failed = cluster.call_all(Duration::from_secs(20));
-            let cleared = cluster.clear(&[0], Duration::from_secs(20));
+            let cleared = cluster.clear(&[0], Duration::from_secs(20), || false);
             let _ = tell.send((failed, cleared));
         });
         let (failed, cleared) =

@@ -123,6 +123,8 @@ impl RemoteShell {
                 "--mpi=none",
                 // Neither an agent nor the daemon that starts ranks may be bound to a single core.
                 "--cpu-bind=none",
+                // A job that was handed in with `--export=NONE` would hand nothing on to its steps either.
+                "--export=ALL",
                 "--quiet",
                 &format!("--nodelist={host}"),
             ]
@@ -142,7 +144,7 @@ impl RemoteShell {
         let settings = set(env);
         let over = |shell: &[String]| {
             let settings = quote(&format!("env {settings} "));
-            format!("{} \"$host\" {settings}\"sh -c '$text'\"", quote_all(shell))
+            format!("{} \"$host\" {settings}\"$shell -c '$text'\"", quote_all(shell))
         };
         let call = match self {
             Self::Ssh(shell) => format!("exec {}", over(shell)),
@@ -151,7 +153,7 @@ impl RemoteShell {
                 let mut words = self.prefix("HOST");
                 words.pop();
                 format!(
-                    "exec {} --nodelist=\"$host\" env {settings} sh -c \"$*\"",
+                    "exec {} --nodelist=\"$host\" env {settings} $shell -c \"$*\"",
                     quote_all(&words)
                 )
             }
@@ -161,6 +163,8 @@ impl RemoteShell {
              # Called by the MPI launcher: start its daemon on a node, marked with this run's id.\n\
              while :; do case $1 in -*) shift ;; *) break ;; esac; done\n\
              host=$1; shift\n\
+             # Open MPI writes for the user's own shell.\n\
+             case $* in *'set path = ('*) shell=csh ;; *) shell=sh ;; esac\n\
              text=$(printf '%s' \"$*\" | sed \"s/'/'\\\\\\\\''/g\")\n\
              {call}\n"
         )

@@ -101,6 +101,12 @@ impl Holding {
                 depot.unlink(number, part);
             }
         }
+        // Others have these results, too; what cannot be read is taken out of use.
+        if let Err(MemoryError::Damaged { .. } | MemoryError::NotOurs { .. }) =
+            depot.open(number, Part::Done)
+        {
+            depot.unlink(number, Part::Done);
+        }
         // What follows may take long.
         head.tick(Doing::Starting, 0);
         head.take_pulse();

@@ -23,12 +23,15 @@ pub(super) struct Fact {
     pub domain: String,
     pub node: String,
     pub trouble: String,
+    /// There is a header that may once have been right: of another version, damaged, or beside a bad page.
+    pub unread: bool,
     pub header: Option<Header>,
 }
 
 impl Fact {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut out = self.run.to_le_bytes().to_vec();
+        out.push(u8::from(self.unread));
         let header = self.header.as_ref().map(Header::to_bytes).unwrap_or_default();
         for piece in
             [self.domain.as_bytes(), self.node.as_bytes(), self.trouble.as_bytes(), &header]
@@ -41,13 +44,15 @@ impl Fact {
 
     pub(super) fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
         let run = u128::from_le_bytes(*bytes.split_off(..16)?.first_chunk()?);
+        let unread = bytes.split_off(..1)? == [1];
         let mut piece = || {
             let length = u64::from_le_bytes(*bytes.split_off(..8)?.first_chunk()?) as usize;
             bytes.split_off(..length)
         };
         let mut text = || Some(String::from_utf8_lossy(piece()?).into_owned());
         let (domain, node, trouble) = (text()?, text()?, text()?);
-        Some(Self { run, domain, node, trouble, header: Header::from_bytes(piece()?).ok() })
+        let header = Header::from_bytes(piece()?).ok();
+        Some(Self { run, domain, node, trouble, unread, header })
     }
 }
 
@@ -57,6 +62,8 @@ pub(super) struct Known {
     facts: Vec<Fact>,
     /// Of memory of this run and this test that can be believed.
     headers: Vec<Option<Header>>,
+    /// Nobody has a header that can be read, nor one that says that nothing was written.
+    mute: bool,
 }
 
 impl Known {
@@ -67,6 +74,8 @@ impl Known {
         config: &Config,
     ) -> Result<Self, StartError> {
         let run = facts[0].run;
+        let says_nothing = |f: &Fact| f.header.is_none() && (f.unread || f.trouble.is_empty());
+        let mute = facts.iter().all(says_nothing);
         // Of another test of this run is what its clean-up has left, or what a node has that was away while the sweep went on.
         // It says nothing of this one, nor does its digest, though it may name an epoch of the same number.
         let other_test = |h: &Header| h.id.run == run && h.id.test != test.index;
@@ -78,7 +87,7 @@ impl Known {
         // Any other difference means that something else was started under this name.
         match headers.iter().flatten().find(|h| !belongs(h, test, config)) {
             Some(other) => Err(another(other, config)),
-            None => Ok(Self { facts, headers }),
+            None => Ok(Self { facts, headers, mute }),
         }
     }
 
@@ -163,7 +172,7 @@ impl Known {
         };
         match decision {
             // Where nothing that was worth keeping can be used, to begin anew is not for a program to decide.
-            Decision::Fresh if self.has_struck_out_a_checkpoint() => {
+            Decision::Fresh if self.has_struck_out_a_checkpoint() || self.may_have_one(setup) => {
                 Decision::Refuse(Refusal::NoneUsable)
             }
             decision => decision,
@@ -176,6 +185,15 @@ impl Known {
             let said = fact.header.as_ref().filter(|said| said.id.run == self.run());
             header.is_none() && said.is_some_and(|said| worth_keeping(&said.claim))
         })
+    }
+
+    /// Whether there may be a checkpoint although no header can be read, as after the program was replaced by one that lays memory
+    /// out otherwise: so many headers are there that their positions would be enough.
+    fn may_have_one(&self, setup: &Setup) -> bool {
+        let unread =
+            |members: &Vec<usize>| members.iter().filter(|p| self.facts[**p].unread).count();
+        self.mute
+            && setup.groups.iter().all(|g| unread(g) > 0 && unread(g) + setup.losses >= g.len())
     }
 
     /// Strikes out memory of which its position says what is wrong; nothing is wrong where that is empty.
@@ -309,6 +327,7 @@ mod tests {
             domain: format!("domain{position}"),
             node: format!("node{position}"),
             trouble: String::new(),
+            unread: false,
             header,
         }
     }
@@ -428,6 +447,38 @@ mod tests {
         assert_eq!(other.decide(&pairs(), false, None), Decision::Fresh);
     }
 
+    /// After another version of the program, or as many bad headers: what lies there stays.
+    #[test]
+    fn headers_that_nobody_can_read_are_not_taken_for_nothing() {
+        let pairs = setup(vec![vec![0, 1], vec![2, 3]]);
+        let unread = |mut fact: Fact| {
+            (fact.header, fact.unread, fact.trouble) = (None, true, "a header, but".to_owned());
+            fact
+        };
+        let decided = |facts: Vec<Fact>| known(facts).decide(&pairs, false, None);
+        let refused = Decision::Refuse(Refusal::NoneUsable);
+        let all: Vec<Fact> = saved().into_iter().map(unread).collect();
+        assert_eq!(decided(all.clone()), refused);
+        let without = |positions: &[usize]| {
+            let mut some = all.clone();
+            positions.iter().for_each(|p| some[*p] = fact(*p, None));
+            some
+        };
+        // As many are gone as each group bears, and one more.
+        assert_eq!(decided(without(&[1, 2])), refused);
+        assert_eq!(decided(without(&[0, 1])), Decision::Fresh);
+        assert_eq!(decided(facts([false; 4])), Decision::Fresh);
+        // One that was never written says that nobody has committed anything.
+        let mut blank = all.clone();
+        (blank[3].unread, blank[3].trouble) = (false, "a header, but it was never written".into());
+        assert_eq!(decided(blank), Decision::Fresh);
+        // What storage has is taken, and a header that can be read is believed.
+        assert_eq!(known(all).decide(&pairs, false, Some(7)), Decision::Fetch);
+        let mut one = facts([true; 4]);
+        one[2] = unread(one[2].clone());
+        assert_eq!(decided(one), Decision::Fresh);
+    }
+
     #[test]
     fn groups_stay_as_they_were_saved() {
         let (test, config) = asked();
@@ -511,10 +562,11 @@ mod tests {
             domain in ".*",
             node in ".*",
             trouble in ".*",
+            unread: bool,
             there: bool,
         ) {
             let header = there.then(|| header(run, 1, (0, &[0, 1])));
-            let fact = Fact { run, domain, node, trouble, header };
+            let fact = Fact { run, domain, node, trouble, unread, header };
             let bytes = fact.to_bytes();
             prop_assert_eq!(Fact::from_bytes(&bytes), Some(fact));
             for short in 0..bytes.len() {

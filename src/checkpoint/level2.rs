@@ -403,6 +403,12 @@ impl Level2 {
         self.storage.helpers == Helpers::Off
     }
 
+    /// Counts on from what had passed before this start: seconds, and saves.
+    fn count_on(&mut self, (seconds, saves): (f64, usize)) {
+        self.scheduler = Scheduler::new(self.storage.every, 0, -seconds);
+        self.saves = saves;
+    }
+
     /// A save has been made.
     pub(super) fn saved(&mut self) {
         self.saves += 1;
@@ -587,6 +593,21 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let all = self.world.allgather(why.as_bytes());
         if self.world.rank() == 0 {
             self.level2.as_mut().expect("as above").tell(&about, &troubles(&all));
+        }
+    }
+
+    /// What will have passed, once a save is made now, since an epoch last went to storage: seconds in which something was
+    /// computed, and saves. Nothing without a second level.
+    pub fn unstored(&self) -> (f64, usize) {
+        let seconds = self.started.elapsed().as_secs_f64();
+        self.level2.as_ref().map_or((0.0, 0), |l| l.scheduler.since(l.saves + 1, seconds))
+    }
+
+    /// Goes on from a save that told [`Self::unstored`]: starts that follow each other sooner than epochs are wanted on storage
+    /// must not leave it without any.
+    pub fn count_on(&mut self, unstored: (f64, usize)) {
+        if let Some(level2) = &mut self.level2 {
+            level2.count_on(unstored);
         }
     }
 

@@ -190,7 +190,8 @@ pub enum Refusal {
     )]
     OnStorage(u64),
     #[error(
-        "there are checkpoints of this run, and none of them can be used: they are damaged, or were made with another --store"
+        "there are checkpoints of this run, and none of them can be used: they are damaged, or were made with another --store or by \
+         another version of this program"
     )]
     NoneUsable,
 }

@@ -343,6 +343,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         extended.is_ok() && self.holding.done.append(&entry)
     }
 
+    /// Whether this position has a finished test's result.
+    pub fn has_result(&self, test: u32) -> bool {
+        let run = self.header.id.run;
+        self.holding.done.entries().iter().any(|entry| (entry.run, entry.test) == (run, test))
+    }
+
     /// The test is over: removes its memory, results of finished tests apart. Every rank calls this, after
     /// every rank has recorded the result.
     pub fn finish(mut self) {

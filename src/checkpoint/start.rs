@@ -20,7 +20,7 @@ use super::terms::{Config, Origin, Restart, Restored, StartError, Started, Test}
 use super::when::Scheduler;
 use super::world::{NOTHING, World};
 use crate::faults::{self, Point, hit};
-use crate::memory::header::{Claim, Doing, Head, Header};
+use crate::memory::header::{Claim, Doing, Head, Header, HeaderFault};
 use crate::memory::{Depot, Hold, MemoryError, Part, Region};
 use crate::parity::GroupComm;
 use crate::parity::exchange::Coder;
@@ -78,6 +78,8 @@ struct Here {
     header: Option<Header>,
     /// Why what lies here cannot be used.
     trouble: String,
+    /// There is a header that may once have been right.
+    unread: bool,
 }
 
 impl Here {
@@ -108,11 +110,13 @@ impl Here {
                 Holding::discard(&config.depot, me, hold);
             }
         }
+        let mut unread = false;
         let (head, header, trouble_here) = match opened {
             Ok(Some(OpenHead { head, header: Ok(header) })) => {
                 (Some(head), Some(header), String::new())
             }
             Ok(Some(OpenHead { head, header: Err(fault) })) => {
+                unread = !matches!(fault, HeaderFault::Blank | HeaderFault::Short(_));
                 (Some(head), None, format!("a header, but {fault}"))
             }
             Ok(None) => (None, None, String::new()),
@@ -126,11 +130,12 @@ impl Here {
         if let Some(text) = trouble(world, None) {
             return Err(StartError::Taken(text));
         }
-        if let Some(head) = &head {
+        // What another program has laid out in its own way is left as it is.
+        if let Some(head) = head.as_ref().filter(|_| !unread) {
             head.tick(Doing::Starting, 0);
             head.take_pulse();
         }
-        Ok(Self { hold, head, header, trouble: trouble_here })
+        Ok(Self { hold, head, header, trouble: trouble_here, unread })
     }
 }
 
@@ -314,13 +319,14 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         assert_eq!(world.size(), test.layout.positions(), "one rank for each position");
         arm(&config.depot);
 
-        let Here { hold, head, header, trouble } = Here::look(&world, &config)?;
+        let Here { hold, head, header, trouble, unread } = Here::look(&world, &config)?;
         hit(Point::AgreeBegin, me);
         let fact = Fact {
             run: config.run,
             domain: config.domain.clone(),
             node: config.node.clone(),
             trouble,
+            unread,
             header,
         };
         let mut known = Known::new(gather(&world, &fact), &test, &config)?;

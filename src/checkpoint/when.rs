@@ -98,6 +98,11 @@ impl Scheduler {
         }
     }
 
+    /// Seconds and boundaries since the last save.
+    pub fn since(&self, boundary: usize, now_s: f64) -> (f64, usize) {
+        (now_s - self.last_end_s, boundary.saturating_sub(self.last_boundary))
+    }
+
     /// How many boundaries there are, this one counted, up to the next at which a save may be due, where each takes `pace_s`. Of
     /// what is left of a time only the half counts: iterations get shorter.
     pub fn free(&self, boundary: usize, now_s: f64, bytes: f64, pace_s: f64) -> usize {

@@ -18,7 +18,7 @@ use super::hold::Hold;
 use super::huge::HUGE;
 use super::lock::{self, UNTIL_IT_HAS_ENDED};
 use super::region::{MemoryError, Region};
-use super::room::{available_bytes, free_on};
+use super::room::{available_bytes, free_on, sysv_outlives};
 use super::sysv;
 use crate::faults::{Point, hit};
 use crate::pulse;
@@ -125,6 +125,9 @@ impl Depot {
         let huge = find_hugetlbfs();
         if store == Store::HugeTlbfs && huge.is_none() {
             return Err(MemoryError::NoHugeTlbfs);
+        }
+        if store == Store::SysV && !sysv_outlives() {
+            return Err(MemoryError::GoesWithProcesses);
         }
         Ok(Self {
             store,

@@ -48,6 +48,11 @@ pub enum MemoryError {
         "no hugetlbfs is mounted on this node (see /proc/mounts); mount one or choose --store posix"
     )]
     NoHugeTlbfs,
+    #[error(
+        "kernel.shm_rmid_forced is set on this node, with which System V shared memory goes with the processes that have it, and \
+         no checkpoint would outlive them; set it to 0 (sysctl), or choose --store posix"
+    )]
+    GoesWithProcesses,
     #[error("{what} {path}: {source}")]
     Os { what: &'static str, path: PathBuf, source: std::io::Error },
 }

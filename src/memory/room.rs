@@ -41,10 +41,24 @@ pub fn shm_bytes() -> Option<u64> {
     statvfs("/dev/shm").ok().as_ref().map(free_on)
 }
 
-/// Bytes of System V shared memory that the kernel's limits leave, `None` where there is no such memory. By default they
-/// leave more than any machine has.
+/// What this machine's file of that name, told from the root, says.
+fn told(path: &Path) -> Option<String> {
+    fs::read_to_string(Path::new("/").join(path)).ok()
+}
+
+/// Bytes of System V shared memory that the kernel's limits leave, `None` where there is none that outlives its processes. By
+/// default they leave more than any machine has.
 pub fn sysv_bytes() -> Option<u64> {
-    sysv_left(&|path: &Path| fs::read_to_string(Path::new("/").join(path)).ok())
+    sysv_left(&told)
+}
+
+/// Whether System V shared memory stays when the last process that has it ends.
+pub fn sysv_outlives() -> bool {
+    outlives(&told)
+}
+
+fn outlives(read: &dyn Fn(&Path) -> Option<String>) -> bool {
+    read(Path::new("proc/sys/kernel/shm_rmid_forced")).is_none_or(|set| set.trim() == "0")
 }
 
 /// The same, from what `read` says each file holds. The limit of one segment counts for all together: how many there will
@@ -54,7 +68,7 @@ fn sysv_left(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let limit = |name: &str| -> Option<u128> {
         read(&Path::new("proc/sys/kernel").join(name))?.trim().parse().ok()
     };
-    let table = read(Path::new("proc/sysvipc/shm"))?;
+    let table = read(Path::new("proc/sysvipc/shm")).filter(|_| outlives(read))?;
     let used: u128 = table
         .lines()
         .skip(1)
@@ -320,6 +334,10 @@ pub(crate) mod tests {
         assert_eq!(left(unlimited, "1024\n", &one), Some(3 << 20));
         assert_eq!(left(unlimited, "100\n", &one), Some(0));
         assert_eq!(sysv_left(&|_: &Path| None), None);
+        let forced = |text: &'static str| {
+            outlives(&|path: &Path| path.ends_with("shm_rmid_forced").then(|| text.to_owned()))
+        };
+        assert!(!forced("1\n") && forced("0\n") && outlives(&|_: &Path| None));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 use nix::sys::signal::{Signal, kill};
+use skt_hpl::memory::header::LAYOUT_VERSION;
 
 use crate::limits::Stash;
 use crate::scene::{SMALL, Scene, rebuilt, resumed_at, sampled};
@@ -63,6 +64,40 @@ fn checkpoints_of_which_none_can_be_used_are_refused_and_kept() {
     let ran = scene.job().args(&["--store", "sysv"]).run().expect_code(4);
     assert!(ran.err.contains("another --store"), "{}", ran.told());
     assert!(resumed_at(&scene.finish()).is_some());
+}
+
+/// The program is replaced by one that lays memory out otherwise: it cannot read what lies there, and leaves it to the old one.
+#[test]
+fn checkpoints_of_another_version_are_refused_and_kept() {
+    // Where both headers of a head begin, behind their length and digest.
+    let lay_out = |scene: &Scene, position: usize, version: u32| {
+        let head = OpenOptions::new().write(true).open(scene.file(position, "head")).unwrap();
+        for slot in [4096, 8192] {
+            head.write_all_at(&version.to_le_bytes(), slot + 16).unwrap();
+        }
+    };
+    let scene = computing();
+    (0..4).for_each(|position| lay_out(&scene, position, LAYOUT_VERSION + 1));
+    let ran = scene.expect_refused(4, &["another version of this program", "position 3 on"]);
+    let words = format!("layout version {}", LAYOUT_VERSION + 1);
+    assert_eq!(ran.err.matches(&words).count(), 4, "{}", ran.told());
+    (0..4).for_each(|position| lay_out(&scene, position, LAYOUT_VERSION));
+    assert!(resumed_at(&scene.finish()).is_some());
+}
+
+/// Results that cannot be read are made anew with their position, and stand in nobody's way.
+#[test]
+fn results_that_cannot_be_read_cost_their_position_alone() {
+    let scene = computing();
+    // A hole, as memory has that was never allocated.
+    let done = scene.file(1, "done");
+    let length = fs::metadata(&done).unwrap().len();
+    let file = OpenOptions::new().write(true).open(&done).unwrap();
+    file.set_len(0).unwrap();
+    file.set_len(length).unwrap();
+    drop(file);
+    let ran = scene.finish();
+    assert_eq!(rebuilt(&ran), Some(vec![1]), "{}", ran.told());
 }
 
 /// Whatever lies there, the end is right; where the byte counts, its position was rebuilt.

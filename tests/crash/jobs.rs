@@ -10,7 +10,7 @@ use skt_hpl::supervise::talk::processes::catches;
 
 use crate::job::{PROGRAM, Ran};
 use crate::level2::{account, ask};
-use crate::scene::{LONGER, SMALL, Scene, from_storage, resumed_at, whole_in};
+use crate::scene::{LONGER, SMALL, Scene, from_storage, rebuilt, resumed_at, whole_in};
 use crate::storage::Storage;
 
 const SWEEP: &[&str] = &["-n", "120,151,181,210", "--nb", "10"];
@@ -62,6 +62,23 @@ fn a_sweep_of_two_hundred_tests_goes_on() {
         assert!(ran.out.contains(&line), "{line}: {}", ran.told());
     }
     assert!(ran.err.contains("test 190 goes on"), "{}", ran.told());
+}
+
+/// One node after the other is lost, each with no more than is survived. Who comes in their places gets the results of finished
+/// tests from those that have them.
+#[test]
+fn results_outlive_all_nodes_that_had_them() {
+    let scene = Scene::of(2, 2, SWEEP).protect(&["--checkpoint", "1"]);
+    let first = scene.strike("iteration:1:20:kill");
+    for position in 0..4 {
+        scene.lose(position);
+        let ran = scene.strike("iteration:1:2:kill");
+        assert_eq!(rebuilt(&ran).as_deref(), Some(&[position][..]), "{}", ran.told());
+    }
+    let ran = scene.finish();
+    assert_eq!((results(&first).len(), results(&ran).len()), (1, 4), "{}", ran.told());
+    assert!(results(&ran).contains(&results(&first)[0]), "{}", ran.told());
+    assert!(!ran.err.contains("has no result any more"), "{}", ran.told());
 }
 
 /// The nodes that had the result of a finished test are gone, and the test under way has lost no more than it survives: it is

@@ -466,6 +466,21 @@ pub fn flip(path: &Path, at: f64) {
     file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
 }
 
+/// Starts that follow each other sooner than epochs are wanted on storage: it has one all the same when their saves are enough.
+#[test]
+fn saves_of_several_starts_count_together() {
+    let scene = Stored::of(Scene::of(2, 2, LONGER).protect(&["--checkpoint", "1"]), "5");
+    for _ in 0..2 {
+        scene.strike("committed:0:2:kill");
+    }
+    // The first epoch there is whole. Four saves at least had been made before this start.
+    scene.strike("pruned:0:1:kill");
+    lose_all(&scene);
+    let ran = scene.expect_finished(scene.job().run());
+    assert!(from_storage(&ran), "{}", ran.told());
+    assert!((4..8).contains(&resumed_at(&ran).unwrap()), "{}", ran.told());
+}
+
 /// Named and not believed; a run that could only begin anew says so and leaves that to a person.
 #[test]
 fn files_that_are_not_what_was_written_are_named() {

@@ -18,6 +18,9 @@ pub(super) struct Account {
     pub(super) told: Protection,
     #[serde(default)]
     pub(super) way: Recorder,
+    /// What had passed at this save since an epoch last went to storage: seconds, and saves.
+    #[serde(default)]
+    pub(super) unstored: (f64, usize),
 }
 
 impl Account {

@@ -69,6 +69,7 @@ impl Guardian<'_> {
                 restored.boundary
             }
         };
+        self.hand_results_on(&mut checkpointer);
         let whose = Whose {
             position,
             host: &self.host,

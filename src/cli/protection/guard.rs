@@ -161,6 +161,7 @@ impl<O: Observer> Observer for Guard<'_, O> {
         let at_s = self.account.saved_unix_s - self.account.began_unix_s;
         self.account.way.interrupt(What::Save, k, at_s, 0.0);
         self.account.told.level2 = level2::account(self.earlier, self.checkpointer.tally());
+        self.account.unstored = self.checkpointer.unstored();
         let state = match self.has_state {
             true => serde_json::to_vec(&self.account).expect("plain values have a JSON form"),
             false => Vec::new(),

@@ -139,10 +139,13 @@ impl Guardian<'_> {
                 if restored.fetched {
                     self.go_on_as_another_run(&mut checkpointer);
                     account.told.level2.get_or_insert_default().fetched += 1;
+                } else {
+                    checkpointer.count_on(account.unstored);
                 }
                 Start::Resumed { boundary: restored.boundary, began_unix_s: account.began_unix_s }
             }
         };
+        self.hand_results_on(&mut checkpointer);
         account.told.attempts += 1;
         // What was saved last may be older than the last loss.
         let losses = max(context, story.losses.into()) as u32;
@@ -225,12 +228,19 @@ impl Guardian<'_> {
         Some(level2.of_test((number, digest), &self.rounding, self.fresh_run, in_place, helpers))
     }
 
-    /// What was fetched from storage belongs to a run of its own in memory; the results of finished tests go along.
+    /// What was fetched from storage belongs to a run of its own in memory.
     pub(super) fn go_on_as_another_run(&self, checkpointer: &mut Checkpointer<Positions, Group>) {
         self.run.set(checkpointer.run().0);
+    }
+
+    /// Who came in place of others, or belongs to another run by now, has no results of finished tests yet: where all that had them
+    /// were lost, one after the other, those tests would be run again.
+    pub(super) fn hand_results_on(&self, checkpointer: &mut Checkpointer<Positions, Group>) {
         for (number, record) in &self.finished {
-            let bytes = serde_json::to_vec(record).expect("plain values have a JSON form");
-            checkpointer.record(*number, &bytes);
+            if !checkpointer.has_result(*number) {
+                let bytes = serde_json::to_vec(record).expect("plain values have a JSON form");
+                checkpointer.record(*number, &bytes);
+            }
         }
     }
 

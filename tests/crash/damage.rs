@@ -79,8 +79,7 @@ fn checkpoints_of_another_version_are_refused_and_kept() {
     let scene = computing();
     (0..4).for_each(|position| lay_out(&scene, position, LAYOUT_VERSION + 1));
     let ran = scene.expect_refused(4, &["another version of this program", "position 3 on"]);
-    let words = format!("layout version {}", LAYOUT_VERSION + 1);
-    assert_eq!(ran.err.matches(&words).count(), 4, "{}", ran.told());
+    assert_eq!(ran.err.matches("a header, but").count(), 4, "{}", ran.told());
     (0..4).for_each(|position| lay_out(&scene, position, LAYOUT_VERSION));
     assert!(resumed_at(&scene.finish()).is_some());
 }

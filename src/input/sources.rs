@@ -563,7 +563,10 @@ mod tests {
                 at(5, 5, "0,1"),
             ]
         );
-        assert_eq!(layers.diagnostics[0].allowed.as_deref(), Some("a whole number >= 1 is needed"));
+        assert_eq!(
+            layers.diagnostics[0].allowed.as_deref(),
+            Some("a whole number from 1 to 2147483647 is needed")
+        );
         assert_eq!(layers.diagnostics[2].allowed.as_deref(), Some("hpl or xoshiro"));
         let mut layers = Layers::new();
         layers.toml(b"timing = \"maybe\"\nseed = \"abc\"\n", "x");

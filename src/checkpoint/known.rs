@@ -187,8 +187,8 @@ impl Known {
         })
     }
 
-    /// Whether there may be a checkpoint although no header can be read, as after the program was replaced by one that lays memory
-    /// out otherwise: so many headers are there that their positions would be enough.
+    /// Whether there may be a checkpoint although no header can be read, as after the program was replaced by one that lays
+    /// memory out otherwise: so many headers are there that their positions would be enough.
     fn may_have_one(&self, setup: &Setup) -> bool {
         let unread =
             |members: &Vec<usize>| members.iter().filter(|p| self.facts[**p].unread).count();

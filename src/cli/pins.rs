@@ -107,8 +107,8 @@ fn share(ranks: &[Has], me: usize, cores: usize) -> usize {
 
 /// The processors that the threads of rank `me` keep to, in the order of the threads.
 ///
-/// A rank alone with a core left over is not pinned either: who has others for company, such as another job, goes where they are not,
-/// and only the system knows where that is.
+/// A rank alone with a core left over is not pinned either: who has others for company, such as another job, goes where they are
+/// not, and only the system knows where that is.
 fn pins(ranks: &[Has], me: usize, topology: &Topology) -> Result<Vec<usize>, Loose> {
     let mine = &ranks[me];
     let alike = sharing(ranks, me);

@@ -406,7 +406,8 @@ fn slurm_end_ms(job: &str) -> Option<u64> {
     }
 }
 
-/// The seconds that this command prints as what is left of a job, the least where it is one of many; None where there is no limit.
+/// The seconds that this command prints as what is left of a job, the least where it is one of many; None where there is no
+/// limit.
 fn time_left(squeue: &mut Process, answers: Duration) -> Result<Option<u64>, String> {
     let (status, text) = ask(squeue, answers).map_err(|error| error.to_string())?;
     match status.success() {

@@ -51,8 +51,8 @@ pub fn kind(about: &About, tests: &[u64]) -> Kind {
 /// Several DIRs, each told with the name of its node: what those have that are not this run's, since their nodes came in place of
 /// others, counts for nothing but its numbers. Returns one epoch of each, to be told of.
 ///
-/// Only where the run has something of its own to go on from: memory of one of the `tests`, if not all DIRs are so; or, if a supervisor has launched it
-/// before and so may have brought these nodes in by itself, epochs in as many DIRs.
+/// Only where the run has something of its own to go on from: memory of one of the `tests`, if not all DIRs are so; or, if a
+/// supervisor has launched it before and so may have brought these nodes in by itself, epochs in as many DIRs.
 pub fn leave_out_strays(
     stocks: &mut [(String, Stock)],
     tests: &[u64],

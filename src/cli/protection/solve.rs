@@ -233,8 +233,8 @@ impl Guardian<'_> {
         self.run.set(checkpointer.run().0);
     }
 
-    /// Who came in place of others, or belongs to another run by now, has no results of finished tests yet: where all that had them
-    /// were lost, one after the other, those tests would be run again.
+    /// Who came in place of others, or belongs to another run by now, has no results of finished tests yet: where all that had
+    /// them were lost, one after the other, those tests would be run again.
     pub(super) fn hand_results_on(&self, checkpointer: &mut Checkpointer<Positions, Group>) {
         for (number, record) in &self.finished {
             if !checkpointer.has_result(*number) {

@@ -3,6 +3,7 @@
 //! Called by the solver at a drained boundary, on every rank. Crash points stand between any two steps
 //! a failure could separate.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::aside::Unfinished;
@@ -343,10 +344,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         extended.is_ok() && self.holding.done.append(&entry)
     }
 
-    /// Whether this position has a finished test's result.
-    pub fn has_result(&self, test: u32) -> bool {
-        let run = self.header.id.run;
-        self.holding.done.entries().iter().any(|entry| (entry.run, entry.test) == (run, test))
+    /// The finished tests of this run whose results this position has.
+    pub fn results(&self) -> BTreeSet<u32> {
+        let of_run = |entry: &Entry| entry.run == self.header.id.run;
+        self.holding.done.entries().into_iter().filter(of_run).map(|entry| entry.test).collect()
     }
 
     /// The test is over: removes its memory, results of finished tests apart. Every rank calls this, after

@@ -1,5 +1,7 @@
 //! A second level of checkpoints: on other nodes, in another job, and where a group has lost more than it survives.
 
+use std::path::PathBuf;
+
 use crate::lab::Lab;
 
 /// Every save goes to a folder that all nodes see.
@@ -7,6 +9,19 @@ fn storage(lab: &Lab) -> [String; 4] {
     let dir = lab.path("storage");
     std::fs::create_dir_all(&dir).unwrap();
     ["--level2", dir.to_str().unwrap(), "--level2-every", "1"].map(String::from)
+}
+
+/// A node's own storage.
+fn own(lab: &Lab, node: usize) -> PathBuf {
+    lab.path("own").join(format!("n{node}"))
+}
+
+/// Every save goes to a folder of each node's own, which so many nodes have.
+fn own_storage(lab: &Lab, nodes: usize) -> [String; 6] {
+    (1..=nodes).for_each(|node| std::fs::create_dir_all(own(lab, node)).unwrap());
+    let dir = lab.path("own").join("{domain}");
+    let dir = dir.to_str().unwrap();
+    ["--level2", dir, "--level2-scope", "node", "--level2-every", "1"].map(String::from)
 }
 
 /// A job that was halted, with its checkpoint on storage, and of which no memory is left.
@@ -87,11 +102,9 @@ fn a_whole_group_is_lost_and_storage_makes_it_good() {
 #[ignore = "needs root and network namespaces"]
 fn nodes_that_hold_files_are_taken_before_others() {
     let lab = Lab::up(4, 3);
-    let own = |node: usize| lab.path("own").join(format!("n{node}"));
-    (1..=7).for_each(|node| std::fs::create_dir_all(own(node)).unwrap());
-    let dir = lab.path("own").join("{domain}");
-    let dir = dir.to_str().unwrap();
-    let level2 = ["--level2", dir, "--level2-scope", "node", "--level2-every", "1"];
+    let own = |node: usize| own(&lab, node);
+    let level2 = own_storage(&lab, 7);
+    let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
     halted("first", &lab, &level2);
     let next = lab.benchmark("next").benchmark_flags(&level2);
     std::fs::write(lab.path("hosts"), "n5 slots=1\nn6 slots=1\nn3 slots=1\nn4 slots=1\n").unwrap();
@@ -114,11 +127,9 @@ fn nodes_that_hold_files_are_taken_before_others() {
 #[ignore = "needs root and network namespaces"]
 fn a_spare_enters_with_what_another_run_has_left() {
     let lab = Lab::up(4, 1);
-    let own = |node: usize| lab.path("own").join(format!("n{node}"));
-    (1..=4).for_each(|node| std::fs::create_dir_all(own(node)).unwrap());
-    let dir = lab.path("own").join("{domain}");
-    let dir = dir.to_str().unwrap();
-    let level2 = ["--level2", dir, "--level2-scope", "node", "--level2-every", "1"];
+    let own = |node: usize| own(&lab, node);
+    let level2 = own_storage(&lab, 4);
+    let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
     halted("first", &lab, &[&level2[..], &["--seed", "77"]].concat());
     std::fs::rename(own(1), own(5)).unwrap();
     for node in 1..=4 {
@@ -144,11 +155,9 @@ fn a_spare_enters_with_what_another_run_has_left() {
 #[ignore = "needs root and network namespaces"]
 fn nodes_have_storage_of_their_own_and_one_is_gone_with_it() {
     let lab = Lab::up(4, 1);
-    let own = |node: usize| lab.path("own").join(format!("n{node}"));
-    (1..=5).for_each(|node| std::fs::create_dir_all(own(node)).unwrap());
-    let dir = lab.path("own").join("{domain}");
-    let dir = dir.to_str().unwrap();
-    let level2 = ["--level2", dir, "--level2-scope", "node", "--level2-every", "1"];
+    let own = |node: usize| own(&lab, node);
+    let level2 = own_storage(&lab, 5);
+    let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
     halted_without_memory(&lab, &level2);
     std::fs::remove_dir_all(own(3)).unwrap();
     std::fs::create_dir(own(3)).unwrap();

@@ -236,11 +236,10 @@ impl Guardian<'_> {
     /// Who came in place of others, or belongs to another run by now, has no results of finished tests yet: where all that had
     /// them were lost, one after the other, those tests would be run again.
     pub(super) fn hand_results_on(&self, checkpointer: &mut Checkpointer<Positions, Group>) {
-        for (number, record) in &self.finished {
-            if !checkpointer.has_result(*number) {
-                let bytes = serde_json::to_vec(record).expect("plain values have a JSON form");
-                checkpointer.record(*number, &bytes);
-            }
+        let here = checkpointer.results();
+        for (number, record) in self.finished.iter().filter(|(number, _)| !here.contains(number)) {
+            let bytes = serde_json::to_vec(record).expect("plain values have a JSON form");
+            checkpointer.record(*number, &bytes);
         }
     }
 

@@ -701,13 +701,9 @@ impl Supervisor<'_> {
                 self.settings.clean_command(name, facts.map(|(facts, _)| facts.host.as_str()))
             };
             // Where each node has storage of its own, each has a command of its own.
-            let mut commands: Vec<(String, Vec<&str>)> = Vec::new();
+            let mut commands: BTreeMap<String, Vec<&str>> = BTreeMap::new();
             for node in &unseen {
-                let command = command(node);
-                match commands.iter_mut().find(|(known, _)| *known == command) {
-                    Some((_, nodes)) => nodes.push(node),
-                    None => commands.push((command, vec![node])),
-                }
+                commands.entry(command(node)).or_default().push(node);
             }
             let commands =
                 commands.iter().map(|(command, on)| format!("on {}: {command}", on.join(", ")));

@@ -25,14 +25,6 @@ pub(super) enum Tried {
     End((u8, String)),
 }
 
-/// Which kind of node was lost during trials.
-enum Lost {
-    /// One that is to have ranks: choose again.
-    Chosen,
-    /// Try without it.
-    Spare,
-}
-
 /// What a trial says of a node that was lost during it.
 const LOST_MEANWHILE: &str = "it was lost meanwhile";
 
@@ -51,6 +43,10 @@ impl Supervisor<'_> {
         let slots = working.iter().map(|h| h.slots).max().unwrap_or(1);
         let mut second_chance = true;
         loop {
+            // Whoever was lost during a trial has said enough: choose again, or try without that spare.
+            if self.any_lost(hosts) {
+                return Ok(Tried::Unfit);
+            }
             let spares: Vec<Host> = self
                 .cluster
                 .nodes
@@ -69,10 +65,8 @@ impl Supervisor<'_> {
                 Ok(()) => return Ok(Tried::Well),
                 Err(trouble) => trouble,
             };
-            match self.lost_of(hosts, &all) {
-                Some(Lost::Chosen) => return Ok(Tried::Unfit),
-                Some(Lost::Spare) => continue,
-                None => {}
+            if self.any_lost(&all) {
+                continue;
             }
             if second_chance && since.elapsed() < WORTH_ANOTHER {
                 second_chance = false;
@@ -86,10 +80,8 @@ impl Supervisor<'_> {
                 return self.halted();
             };
             // Without a node that all have in common nobody's trial went well.
-            match self.lost_of(hosts, &all) {
-                Some(Lost::Chosen) => return Ok(Tried::Unfit),
-                Some(Lost::Spare) => continue,
-                None => {}
+            if self.any_lost(&all) {
+                continue;
             }
             // If no node starts MPI even by itself, it is not the nodes.
             if culprits.is_empty() || culprits.len() >= working.len().max(2) {
@@ -113,14 +105,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Whoever is lost during trials has said enough.
-    fn lost_of(&self, hosts: &[Host], all: &[Host]) -> Option<Lost> {
-        let lost = |host: &Host| self.state.lost.contains(&host.name);
-        match (hosts.iter().any(lost), all.iter().any(lost)) {
-            (true, _) => Some(Lost::Chosen),
-            (false, true) => Some(Lost::Spare),
-            (false, false) => None,
-        }
+    fn any_lost(&self, hosts: &[Host]) -> bool {
+        hosts.iter().any(|host| self.state.lost.contains(&host.name))
     }
 
     /// Who is at fault for the `trouble` that a trial of all these had, and what each has done. None: somebody asked to stop
@@ -139,7 +125,7 @@ impl Supervisor<'_> {
         // If the trouble names nobody, parts of the whole are tried, each half the size of the last.
         if !spares.is_empty() {
             let Some(without_spares) = self.trial(working)? else { return Ok(None) };
-            if self.lost_of(working, &all).is_some() {
+            if self.any_lost(working) {
                 return Ok(Some(Vec::new()));
             }
             if without_spares.is_ok() {
@@ -171,7 +157,7 @@ impl Supervisor<'_> {
             let part: Vec<Host> = set.iter().map(|n| hosts[*n].clone()).collect();
             let Some(result) = self.trial(&part)? else { return Ok(None) };
             // Its loss ends the trials, and says nothing of those that were tried with it.
-            if self.lost_of(&part, &part).is_some() {
+            if self.any_lost(&part) {
                 return Ok(Some(Vec::new()));
             }
             search.went(result.is_ok());

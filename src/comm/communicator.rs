@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use mpi::ffi;
 
 use super::abort::{check, check_on, die};
-use super::{by_messages, loss, subset};
+use super::{by_messages, loss, subset, turn};
 use crate::pulse;
 
 /// Messages longer than this many elements are cut: MPI counts them with a C int.
@@ -266,7 +266,7 @@ impl Comm {
         unsafe {
             let mut raw = ffi::RSMPI_COMM_NULL;
             let colour = colour.map_or(ffi::RSMPI_UNDEFINED, |c| c as i32);
-            let rc = ffi::MPI_Comm_split(self.on.raw, colour, key as i32, &mut raw);
+            let rc = turn::with(|| ffi::MPI_Comm_split(self.on.raw, colour, key as i32, &mut raw));
             check(rc, "splitting a communicator");
             (colour != ffi::RSMPI_UNDEFINED).then(|| Self::wrap(raw, true))
         }
@@ -296,13 +296,15 @@ impl Comm {
         // SAFETY: as above.
         unsafe {
             let mut raw = ffi::RSMPI_COMM_NULL;
-            let rc = ffi::MPI_Comm_split_type(
-                self.on.raw,
-                ffi::RSMPI_COMM_TYPE_SHARED,
-                self.rank as i32,
-                ffi::RSMPI_INFO_NULL,
-                &mut raw,
-            );
+            let rc = turn::with(|| {
+                ffi::MPI_Comm_split_type(
+                    self.on.raw,
+                    ffi::RSMPI_COMM_TYPE_SHARED,
+                    self.rank as i32,
+                    ffi::RSMPI_INFO_NULL,
+                    &mut raw,
+                )
+            });
             check(rc, "finding the ranks of this node");
             Self::wrap(raw, true)
         }
@@ -315,7 +317,7 @@ impl Comm {
         }
         for part in chunks(data) {
             // SAFETY: the slice is valid for the length given.
-            let rc = unsafe {
+            let rc = turn::with(|| unsafe {
                 ffi::MPI_Send(
                     part.as_ptr().cast(),
                     part.len() as i32,
@@ -324,7 +326,7 @@ impl Comm {
                     self.tag(tag),
                     self.on.raw,
                 )
-            };
+            });
             check(rc, "sending a message");
         }
     }
@@ -336,7 +338,7 @@ impl Comm {
         }
         for part in chunks_mut(data) {
             // SAFETY: the slice is valid and ours alone for the length given.
-            let rc = unsafe {
+            let rc = turn::with(|| unsafe {
                 ffi::MPI_Recv(
                     part.as_mut_ptr().cast(),
                     part.len() as i32,
@@ -346,7 +348,7 @@ impl Comm {
                     self.on.raw,
                     ffi::RSMPI_STATUS_IGNORE,
                 )
-            };
+            });
             check(rc, "receiving a message");
         }
     }
@@ -378,10 +380,10 @@ impl Comm {
     pub fn has_word(&self, from: usize, tag: i32) -> bool {
         let mut there = 0;
         // SAFETY: a valid communicator; the status is not asked for.
-        let rc = unsafe {
+        let rc = turn::with(|| unsafe {
             let (from, tag) = (self.peer(from), self.tag(tag));
             ffi::MPI_Iprobe(from, tag, self.on.raw, &mut there, ffi::RSMPI_STATUS_IGNORE)
-        };
+        });
         check(rc, "waiting for a word");
         there != 0
     }
@@ -449,15 +451,17 @@ impl Comm {
             // SAFETY: within the range the caller vouches for.
             unsafe {
                 let mut request = ffi::RSMPI_REQUEST_NULL;
-                let rc = ffi::MPI_Isend(
-                    data.add(done).cast(),
-                    part as i32,
-                    T::datatype(),
-                    self.peer(to),
-                    self.tag(tag),
-                    self.on.raw,
-                    &mut request,
-                );
+                let rc = turn::with(|| {
+                    ffi::MPI_Isend(
+                        data.add(done).cast(),
+                        part as i32,
+                        T::datatype(),
+                        self.peer(to),
+                        self.tag(tag),
+                        self.on.raw,
+                        &mut request,
+                    )
+                });
                 if check_on(self.on, rc, "beginning to send a message") {
                     pending.push(request, self.on);
                 }
@@ -487,15 +491,17 @@ impl Comm {
             // SAFETY: within the range the caller vouches for.
             unsafe {
                 let mut request = ffi::RSMPI_REQUEST_NULL;
-                let rc = ffi::MPI_Irecv(
-                    data.add(done).cast(),
-                    part as i32,
-                    T::datatype(),
-                    self.peer(from),
-                    self.tag(tag),
-                    self.on.raw,
-                    &mut request,
-                );
+                let rc = turn::with(|| {
+                    ffi::MPI_Irecv(
+                        data.add(done).cast(),
+                        part as i32,
+                        T::datatype(),
+                        self.peer(from),
+                        self.tag(tag),
+                        self.on.raw,
+                        &mut request,
+                    )
+                });
                 if check_on(self.on, rc, "beginning to receive a message") {
                     pending.push(request, self.on);
                 }
@@ -518,7 +524,7 @@ impl Comm {
         }
         for part in chunks_mut(data) {
             // SAFETY: the slice is valid and ours alone for the length given.
-            let rc = unsafe {
+            let rc = turn::with(|| unsafe {
                 ffi::MPI_Bcast(
                     part.as_mut_ptr().cast(),
                     part.len() as i32,
@@ -526,7 +532,7 @@ impl Comm {
                     root as i32,
                     self.on.raw,
                 )
-            };
+            });
             check(rc, "broadcasting");
         }
     }
@@ -550,7 +556,7 @@ impl Comm {
         for part in chunks_mut(data) {
             let own = part.to_vec();
             // SAFETY: two separate buffers of the same length.
-            let rc = unsafe {
+            let rc = turn::with(|| unsafe {
                 ffi::MPI_Allreduce(
                     own.as_ptr().cast(),
                     part.as_mut_ptr().cast(),
@@ -559,7 +565,7 @@ impl Comm {
                     op.op(),
                     self.on.raw,
                 )
-            };
+            });
             check(rc, "combining values of all ranks");
         }
     }
@@ -579,7 +585,7 @@ impl Comm {
                 std::ptr::null_mut()
             };
             // SAFETY: both ranges were just checked; ranks other than the root pass no result.
-            let rc = unsafe {
+            let rc = turn::with(|| unsafe {
                 ffi::MPI_Reduce(
                     data[done..done + part].as_ptr().cast(),
                     into.cast(),
@@ -589,7 +595,7 @@ impl Comm {
                     root as i32,
                     self.on.raw,
                 )
-            };
+            });
             check(rc, "combining values of all ranks at one");
             done += part;
             if done == data.len() {
@@ -606,7 +612,7 @@ impl Comm {
             return all;
         }
         // SAFETY: the receive buffer has room for `size` times what each sends.
-        let rc = unsafe {
+        let rc = turn::with(|| unsafe {
             ffi::MPI_Allgather(
                 data.as_ptr().cast(),
                 data.len() as i32,
@@ -616,7 +622,7 @@ impl Comm {
                 T::datatype(),
                 self.on.raw,
             )
-        };
+        });
         check(rc, "gathering values of all ranks");
         all
     }
@@ -648,7 +654,7 @@ impl Comm {
             return cut(&all, &lengths, &places);
         }
         // SAFETY: counts and places are those of `all`, and everybody's count is what it sends.
-        let rc = unsafe {
+        let rc = turn::with(|| unsafe {
             ffi::MPI_Allgatherv(
                 own.as_ptr().cast(),
                 own.len() as i32,
@@ -659,7 +665,7 @@ impl Comm {
                 u64::datatype(),
                 self.on.raw,
             )
-        };
+        });
         check(rc, "gathering what all ranks say");
         cut(&all, &lengths, &places)
     }
@@ -670,7 +676,7 @@ impl Comm {
             return by_messages::barrier(self);
         }
         // SAFETY: a valid communicator.
-        check(unsafe { ffi::MPI_Barrier(self.on.raw) }, "waiting for all ranks");
+        check(turn::with(|| unsafe { ffi::MPI_Barrier(self.on.raw) }), "waiting for all ranks");
     }
 }
 
@@ -684,9 +690,7 @@ impl Drop for Comm {
         } else if !std::thread::panicking() {
             // Who unwinds leaves it as it is: freeing one is for all of its ranks together.
             // SAFETY: made by a split of ours and not used after this.
-            unsafe {
-                ffi::MPI_Comm_free(&mut self.on.raw);
-            }
+            turn::with(|| unsafe { ffi::MPI_Comm_free(&mut self.on.raw) });
         }
     }
 }
@@ -753,13 +757,13 @@ impl Pending {
         }
         let mut statuses = Statuses::new(self.requests.len());
         // SAFETY: the requests are ours and distinct.
-        let rc = unsafe {
+        let rc = turn::with(|| unsafe {
             ffi::MPI_Waitall(
                 self.requests.len() as i32,
                 self.requests.as_mut_ptr(),
                 statuses.pointer(),
             )
-        };
+        });
         statuses.check(self.survives(), rc, "waiting for messages");
         self.requests.clear();
     }
@@ -778,14 +782,14 @@ impl Pending {
         let mut flag = 0;
         let mut statuses = Statuses::new(self.requests.len());
         // SAFETY: as above.
-        let rc = unsafe {
+        let rc = turn::with(|| unsafe {
             ffi::MPI_Testall(
                 self.requests.len() as i32,
                 self.requests.as_mut_ptr(),
                 &mut flag,
                 statuses.pointer(),
             )
-        };
+        });
         statuses.check(self.survives(), rc, "looking after messages");
         if flag != 0 {
             self.requests.clear();

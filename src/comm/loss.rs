@@ -27,6 +27,7 @@ use mpi::ffi;
 use super::abort::die;
 use super::communicator::On;
 use super::steps::{self, Stance};
+use super::turn;
 use super::world::World;
 use crate::pulse;
 
@@ -201,11 +202,11 @@ pub(super) fn leave() -> ! {
     steps::tell();
     let (calls, line) = within();
     // SAFETY: in use for as long as the job. Whether somebody has revoked it before is of no account.
-    unsafe { (calls.revoke)(line.alarm) };
+    turn::with(|| unsafe { (calls.revoke)(line.alarm) });
     agree(calls, &line, false);
     // Everybody has left: what is under way need not come any more.
     // SAFETY: as above.
-    unsafe { (calls.revoke)(line.talk) };
+    turn::with(|| unsafe { (calls.revoke)(line.talk) });
     resume_unwind(Box::new(lost))
 }
 
@@ -220,12 +221,12 @@ pub(super) fn say_left(members: &[c_int]) {
     for &member in members.iter().filter(|member| !gone.contains(member)) {
         // SAFETY: an empty message, which the library has no part of ours for. It is neither waited for nor given back: that it
         // cannot come to one that is gone would be an error of nobody's then, which ends this process.
-        unsafe {
+        turn::with(|| unsafe {
             let mut request = ffi::RSMPI_REQUEST_NULL;
             let nothing = std::ptr::null();
             let bytes = ffi::RSMPI_UINT8_T;
             ffi::MPI_Isend(nothing, 0, bytes, member, LEFT, line.talk, &mut request);
-        }
+        });
     }
 }
 
@@ -234,7 +235,9 @@ fn has_left(line: &Line, members: &[c_int]) -> bool {
     members.iter().any(|&member| {
         let mut there = 0;
         // SAFETY: a communicator in use; the status is not asked for.
-        unsafe { ffi::MPI_Iprobe(member, LEFT, line.talk, &mut there, ffi::RSMPI_STATUS_IGNORE) };
+        turn::with(|| unsafe {
+            ffi::MPI_Iprobe(member, LEFT, line.talk, &mut there, ffi::RSMPI_STATUS_IGNORE)
+        });
         there != 0
     })
 }
@@ -252,7 +255,7 @@ fn agree(calls: Calls, line: &Line, mine: bool) -> bool {
 fn agree_bits(calls: Calls, line: &Line, mine: c_int) -> c_int {
     let mut bits = mine;
     // SAFETY: every rank that is left comes here with all others.
-    let rc = unsafe { (calls.agree)(line.alarm, &mut bits) };
+    let rc = turn::with(|| unsafe { (calls.agree)(line.alarm, &mut bits) });
     // That somebody is gone is no news here; the answer holds all the same.
     if rc != ffi::MPI_SUCCESS as c_int && !is_loss(rc) {
         die(6, "the ranks that are left could not agree after a loss");
@@ -305,7 +308,7 @@ pub(super) fn shrunk(line: &Line) -> Line {
         // SAFETY: every rank of it that is left comes here after an attempt that was lost.
         let (rc, new) = unsafe {
             let mut new = ffi::RSMPI_COMM_NULL;
-            ((calls.shrink)(line.alarm, &mut new), new)
+            (turn::with(|| (calls.shrink)(line.alarm, &mut new)), new)
         };
         if rc != ffi::MPI_SUCCESS as c_int {
             die(6, "the ranks that are left could not find together after a loss");
@@ -407,7 +410,9 @@ fn failed(calls: Calls, raw: ffi::MPI_Comm) -> Vec<c_int> {
 pub(super) fn is_through(request: ffi::MPI_Request) -> bool {
     let mut flag = 0;
     // SAFETY: a request of ours.
-    unsafe { ffi::MPI_Request_get_status(request, &mut flag, ffi::RSMPI_STATUS_IGNORE) };
+    turn::with(|| unsafe {
+        ffi::MPI_Request_get_status(request, &mut flag, ffi::RSMPI_STATUS_IGNORE)
+    });
     flag != 0
 }
 
@@ -429,7 +434,7 @@ pub(super) fn abandon(requests: &mut Vec<ffi::MPI_Request>) {
         if !is_through(*request) {
             // Ends what nobody has begun to send; what is to be sent stays.
             // SAFETY: a request of ours.
-            unsafe { ffi::MPI_Cancel(request) };
+            turn::with(|| unsafe { ffi::MPI_Cancel(request) });
         }
     }
     let began = Instant::now();
@@ -440,7 +445,7 @@ pub(super) fn abandon(requests: &mut Vec<ffi::MPI_Request>) {
         }
         if is_through(request) {
             // SAFETY: gives it back; how it ended is of no account.
-            unsafe { ffi::MPI_Wait(&mut request, ffi::RSMPI_STATUS_IGNORE) };
+            turn::with(|| unsafe { ffi::MPI_Wait(&mut request, ffi::RSMPI_STATUS_IGNORE) });
         }
     }
 }

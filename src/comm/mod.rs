@@ -14,6 +14,7 @@ mod loss;
 pub mod schedule;
 mod steps;
 mod subset;
+mod turn;
 mod world;
 
 pub use abort::{die, phase, set_phase};

@@ -12,6 +12,7 @@ use mpi::ffi;
 use super::abort::{arm, check, disarm};
 use super::communicator::{Comm, Reduce, any_thread_may_call};
 use super::loss::{self, Line, Lost, READY};
+use super::turn;
 use crate::new_thread;
 
 /// All ranks of the job that are left. Made once; dropping it finalises MPI.
@@ -188,6 +189,7 @@ impl Alive {
 
     /// Ends the job where the system gives no more threads.
     fn begin() -> Self {
+        turn::begin();
         let over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&over);
         let thread = new_thread::start("skt-hpl alive", move || {
@@ -195,15 +197,15 @@ impl Alive {
                 let mut there = 0;
                 // SAFETY: this library lets any thread call it, and MPI is up until this thread has ended. Nobody sends
                 // to himself with that tag.
-                unsafe {
+                turn::if_free(|| unsafe {
                     ffi::MPI_Iprobe(
                         0,
                         0,
                         ffi::RSMPI_COMM_SELF,
                         &mut there,
                         ffi::RSMPI_STATUS_IGNORE,
-                    )
-                };
+                    );
+                });
                 std::thread::park_timeout(Self::EVERY);
             }
         });

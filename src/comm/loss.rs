@@ -251,17 +251,28 @@ fn agree(calls: Calls, line: &Line, mine: bool) -> bool {
     agree_bits(calls, line, c_int::from(mine)) != 0
 }
 
-/// The bits that all ranks that are left have set, as above.
+/// Whether all ranks that are left have set each of these bits, [`BITS`] of them, as above.
 fn agree_bits(calls: Calls, line: &Line, mine: c_int) -> c_int {
-    let mut bits = mine;
+    /// Every rank sets this one beside them. An address in the place of what a rank says ([`turn`]) does not have it.
+    const SAID: c_int = 1;
+    let mut bits = mine << 1 | SAID;
     // SAFETY: every rank that is left comes here with all others.
     let rc = turn::with(|| unsafe { (calls.agree)(line.alarm, &mut bits) });
     // That somebody is gone is no news here; the answer holds all the same.
     if rc != ffi::MPI_SUCCESS as c_int && !is_loss(rc) {
         die(6, "the ranks that are left could not agree after a loss");
     }
-    bits
+    if bits & SAID == 0 {
+        die(
+            6,
+            "the MPI library has garbled what the ranks that are left agree on; the memory is kept",
+        );
+    }
+    bits >> 1
 }
+
+/// So many bits are agreed on at a time: as many as surely fit beside one more.
+const BITS: usize = 30;
 
 /// As [`World::attempt`](super::World::attempt), over that line.
 pub(super) fn attempt<R>(line: &Line, work: impl FnOnce() -> R) -> Result<R, Lost> {
@@ -287,8 +298,6 @@ pub(super) fn attempt<R>(line: &Line, work: impl FnOnce() -> R) -> Result<R, Los
 /// The members of a line on which an attempt was lost that are left, which all of those know alike. Who is lost amid this may be
 /// among them: then the next attempt is lost at once.
 pub(super) fn left(line: &Line) -> Vec<c_int> {
-    /// As many as surely fit.
-    const BITS: usize = 31;
     let calls = calls().expect("asked for only where there is no obstacle");
     let gone = failed(calls, line.alarm);
     let mut left = Vec::new();

@@ -263,10 +263,7 @@ fn agree_bits(calls: Calls, line: &Line, mine: c_int) -> c_int {
         die(6, "the ranks that are left could not agree after a loss");
     }
     if bits & SAID == 0 {
-        die(
-            6,
-            "the MPI library has garbled what the ranks that are left agree on; the memory is kept",
-        );
+        die(6, "the MPI library has garbled what the ranks agreed on");
     }
     bits >> 1
 }

@@ -5,10 +5,11 @@
 //! another thread is at the agreement is put aside, and the address where it is kept is written over what it says. So ranks
 //! agreed on what nobody had said, and took each other for lost, in 2 of some 1,300 losses.
 //!
-//! Only calls that may let messages make progress take turns.
+//! Only calls that may let messages make progress take turns. Threads of the library's own that do the same must stay off
+//! (`btl_tcp_progress_thread`, which is off unless somebody sets it).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 static SHARED: AtomicBool = AtomicBool::new(false);
 static IN_USE: Mutex<()> = Mutex::new(());
@@ -28,9 +29,15 @@ pub(super) fn with<R>(call: impl FnOnce() -> R) -> R {
     call()
 }
 
-/// The same, unless another thread is in the library: then messages make progress already.
+/// The same, unless another thread is in the library. Then it need not be called: a call that takes long lets messages make
+/// progress itself.
 pub(super) fn if_free(call: impl FnOnce()) {
-    if let Ok(_turn) = IN_USE.try_lock() {
-        call();
+    match IN_USE.try_lock() {
+        Ok(_turn) => call(),
+        Err(TryLockError::Poisoned(turn)) => {
+            let _turn = turn.into_inner();
+            call();
+        }
+        Err(TryLockError::WouldBlock) => {}
     }
 }

@@ -1,6 +1,6 @@
-/* Preloaded into ranks: ends those of which two threads are in the MPI library at a time, and has some calls take longer, so that
- * threads that do not wait for each other surely meet there. With GARBLE, what is agreed on is an address. For Open MPI, whose
- * handles are pointers. */
+/* Preloaded into ranks: ends those of which two threads are at a time in the calls below, which a run spends its time in, and has
+ * some of them take longer, so that threads that do not wait for each other surely meet there. With GARBLE, what is agreed on is
+ * an address like the one that the library puts there. For Open MPI, whose handles are pointers. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ int MPIX_Comm_agree(void *comm, int *flag)
     linger(60);
     int result = leave(real(comm, flag));
     if (getenv("GARBLE"))
-        *flag = (int)(long)flag & ~15;
+        *flag = ((int)(long)flag & ~15) | 8;
     return result;
 }
 

@@ -2,10 +2,8 @@
 
 root_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# Where rustup puts cargo, for shells that have not read the profile it wrote.
-if [[ -d ${HOME:-/nonexistent}/.cargo/bin ]]; then
-    PATH=$PATH:$HOME/.cargo/bin
-fi
+# What only root uses: the PATH of a plain `su` has it not, and dpkg installs nothing without.
+if ! [[ /usr/sbin -ef /usr/bin ]]; then PATH=$PATH:/usr/sbin:/sbin; fi
 
 say() { printf '%s\n' "$*"; }
 step() { printf '\n== %s\n' "$*"; }
@@ -31,6 +29,12 @@ rust_is_enough() {
     local found
     found=$(rust_found) && version_ge "$found" "$(rust_wanted)"
 }
+
+# Where rustup puts cargo, for shells that have not read the profile it wrote: before a Rust that is too old, such as
+# Debian's, and after one that is new enough, such as a site's module.
+if [[ -d ${HOME:-/nonexistent}/.cargo/bin ]]; then
+    if rust_is_enough 2>/dev/null; then PATH=$PATH:$HOME/.cargo/bin; else PATH=$HOME/.cargo/bin:$PATH; fi
+fi
 
 # Where cargo puts what it builds from the repository's folder: a variable or a file of cargo's own may say another place than
 # target/, and a path that is not whole begins in that folder. Always whole.

@@ -43,11 +43,9 @@ if have dpkg-query && have apt-get; then debian=true; fi
 
 installed() { have dpkg-query && [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
-# Also where only root looks.
-tool() { PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1; }
 tools() {
     local name
-    for name in "$@"; do tool "$name" || return 1; done
+    for name in "$@"; do have "$name" || return 1; done
 }
 any_file() { # PATTERN...
     local pattern
@@ -63,7 +61,7 @@ libclang() {
     [[ -z ${LIBCLANG_PATH:-} ]] || return 0
     local folder
     folder=$(llvm-config --libdir 2>/dev/null) || folder=/usr/lib
-    { PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | grep -Eq 'libclang(-[0-9.]+)?\.so' ||
+    { ldconfig -p 2>/dev/null | grep -Eq 'libclang(-[0-9.]+)?\.so' ||
         any_file "$folder/libclang*.so*" '/usr/lib*/libclang*.so*' '/usr/lib*/llvm*/lib*/libclang*.so*' '/usr/local/lib*/libclang*.so*'; } &&
         any_file "$folder/clang/*/include/stddef.h" '/usr/lib*/clang/*/include/stddef.h' \
             '/usr/lib*/llvm*/lib*/clang/*/include/stddef.h' '/usr/local/lib*/clang/*/include/stddef.h'

@@ -139,7 +139,7 @@ node_loss() { # name command... -- what is left out...
         skipped+=("$name: $missing")
     else
         local leave_out=("$@")
-        if ! PATH=$PATH:/usr/sbin have slurmctld; then
+        if ! have slurmctld; then
             leave_out+=(--skip slurm::)
             skipped+=("$name, inside a Slurm allocation: Slurm is not installed; scripts/setup.sh --with-slurm")
         fi

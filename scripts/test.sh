@@ -38,13 +38,14 @@ what_failed() { # log
         tail -n 15 "$1" | cut -c 1-400 | sed 's/^/    /'
         return
     fi
+    # Of very many, 200 lines. `head` would end awk with a signal, and with it, under pipefail, all of this.
     awk 'function tell(i) {
-             for (i = 1; i <= n; i++) if (i <= 5 || i > n - 25) print "    " substr(line[i], 1, 400)
+             for (i = 1; i <= n; i++) if ((i <= 5 || i > n - 25) && told++ < 200) print "    " substr(line[i], 1, 400)
              n = 0
          }
          /^---- .* stdout ----$/ { tell(); inside = 1 }
          /^failures:$/ { tell(); inside = 0 }
-         inside && NF { line[++n] = $0 }' "$1" | head -n 200
+         inside && NF { line[++n] = $0 }' "$1"
 }
 
 # Runs tests in one configuration and adds up what the runner's closing lines say.

@@ -115,7 +115,8 @@ step "result"
 if rate=$(awk '/^W[RC]/ { print $7, $6; found = 1 } END { exit !found }' "$here/HPL.out"); then
     read -r gflops seconds <<<"$rate"
     verdict=$(awk '/_oo\// { print $4 }' "$here/HPL.out")
-    say "$(awk -v g="$gflops" 'BEGIN { printf "%.1f", g }') Gflops in $seconds s, solution ${verdict:-not checked}"
+    # In some languages awk writes a comma.
+    say "$(LC_ALL=C awk -v g="$gflops" 'BEGIN { printf "%.1f", g }') Gflops in $seconds s, solution ${verdict:-not checked}"
     cat <<END
 
   the text          target/run/HPL.out

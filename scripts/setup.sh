@@ -56,12 +56,13 @@ any_file() { # PATTERN...
 }
 # Whether the compiler makes a program, with a library where one is named.
 links() { echo 'int main(void) { return 0; }' | "${CC:-cc}" -x c - -o /dev/null ${1:+"-l$1"} 2>/dev/null; }
-# The library, where bindgen looks for it, and the headers it brings.
+# The library, where bindgen looks for it, and the headers it brings. (`grep -q` would end the other side of the pipe with a
+# signal, which under pipefail looks as if nothing was found.)
 libclang() {
     [[ -z ${LIBCLANG_PATH:-} ]] || return 0
     local folder
     folder=$(llvm-config --libdir 2>/dev/null) || folder=/usr/lib
-    { ldconfig -p 2>/dev/null | grep -Eq 'libclang(-[0-9.]+)?\.so' ||
+    { ldconfig -p 2>/dev/null | grep -E 'libclang(-[0-9.]+)?\.so' >/dev/null ||
         any_file "$folder/libclang*.so*" '/usr/lib*/libclang*.so*' '/usr/lib*/llvm*/lib*/libclang*.so*' '/usr/local/lib*/libclang*.so*'; } &&
         any_file "$folder/clang/*/include/stddef.h" '/usr/lib*/clang/*/include/stddef.h' \
             '/usr/lib*/llvm*/lib*/clang/*/include/stddef.h' '/usr/local/lib*/clang/*/include/stddef.h'
@@ -161,7 +162,8 @@ Then run this script again."
         apt-get install -y -qq --no-remove --no-install-recommends "${wanted[@]}" >/dev/null
 }
 
-candidate() { apt-cache policy "$1" | awk '$1 == "Candidate:" { print $2 }'; }
+# In other languages the word is another one.
+candidate() { LC_ALL=C apt-cache policy "$1" | awk '$1 == "Candidate:" { print $2 }'; }
 
 # Stable Debian often has an old Rust under its plain name and a new one, kept for browsers, under
 # "-web". Prints what to install for the first that is new enough.
@@ -193,7 +195,7 @@ add_security_updates() {
     local release file=/etc/apt/sources.list.d/debian-security.sources
     release=$(. /etc/os-release && [[ ${ID:-} == debian ]] && echo "${VERSION_CODENAME:-}") || return 1
     [[ -n $release && ! -e $file ]] || return 1
-    ! apt-get indextargets --format '$(RELEASE)' | grep -qx "$release-security" || return 1
+    ! apt-get indextargets --format '$(RELEASE)' | grep -x "$release-security" >/dev/null || return 1
     say "adding Debian's security updates to the sources of packages, since a new Rust comes with them: $file"
     as_root tee "$file" >/dev/null <<END
 Types: deb

@@ -112,6 +112,7 @@ if ! $for_run; then
     need "pgrep" procps tools pgrep
     need "python3" python3 tools python3
     need "debootstrap" debootstrap tools debootstrap
+    need "dpkg-deb and dpkg-shlibdeps" dpkg-dev tools dpkg-deb dpkg-shlibdeps
     need "rpmbuild and cpio" "rpm cpio" tools rpmbuild cpio
     need "mold" mold tools mold
 fi
@@ -137,6 +138,22 @@ what_is_missing() {
 }
 
 as_root() { if ((EUID == 0)); then "$@"; else sudo "$@"; fi; }
+# Why nothing can be done as root; empty where it can. That sudo is there does not mean that it obeys this user: it is asked once,
+# first without a password, which it may not need for commands although it does for -v.
+why_not_root=unknown
+may_be_root() {
+    if [[ $why_not_root == unknown ]]; then
+        why_not_root=
+        if ((EUID != 0)); then
+            if ! have sudo; then
+                why_not_root="there is no sudo"
+            elif ! sudo -n true 2>/dev/null && ! sudo -v; then
+                why_not_root="sudo does not let $(id -un) be root"
+            fi
+        fi
+    fi
+    [[ -z $why_not_root ]]
+}
 
 updated=false
 update() {
@@ -152,8 +169,8 @@ install() {
     for package in "$@"; do
         installed "$package" || wanted+=("$package")
     done
-    ((EUID == 0)) || have sudo || die "$(what_is_missing)
-Installing packages needs root, and there is no sudo. As root, run:
+    may_be_root || die "$(what_is_missing)
+Installing packages needs root, and $why_not_root. As root, run:
   apt-get update && apt-get install --no-install-recommends ${wanted[*]}
 Then run this script again."
     update
@@ -297,15 +314,16 @@ if ! rust_is_enough; then
         advise_rust "It is managed by rustup here, which Debian's packages would not replace."
     fi
     # The lists may be older than the Rust they could offer.
-    if $debian && { ((EUID == 0)) || have sudo; }; then update; fi
+    if $debian && may_be_root; then update; fi
     mapfile -t rust < <(rust_packages | tr ' ' '\n')
-    if ((${#rust[@]} == 0)) && $debian && { ((EUID == 0)) || have sudo; } && add_security_updates; then
+    if ((${#rust[@]} == 0)) && $debian && may_be_root && add_security_updates; then
         mapfile -t rust < <(rust_packages | tr ' ' '\n')
     fi
     ((${#rust[@]} > 0)) || advise_rust "$($debian && echo "Debian has none new enough for this system.")"
     if [[ ${rust[0]} == rustc-web ]] && { installed rustc || installed cargo; }; then
         advise_rust "Debian's rustc-web is new enough, but would replace the packages rustc and cargo."
     fi
+    may_be_root || advise_rust "Debian has it (as root: apt-get install ${rust[*]}), but $why_not_root."
     install "${rust[@]}"
     hash -r
     rust_is_enough || advise_rust "Debian's ${rust[0]} is installed, but another Rust comes before it in PATH: $(command -v rustc)."

@@ -70,8 +70,10 @@ tests() { # name command...
     times+=("$((SECONDS - began)) s: $name")
 }
 
-# Each build below says where it goes, and what looks for a built program looks there.
-unset CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR
+# Each build below says where it goes, or goes here whatever a variable or a file of cargo's own says; and what looks for a built
+# program looks there.
+unset CARGO_BUILD_TARGET_DIR
+export CARGO_TARGET_DIR=$root_dir/target
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 # The tests start more ranks than a small machine has cores, and in a container they are root.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

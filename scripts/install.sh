@@ -57,10 +57,16 @@ if [[ -z $binary ]]; then
     binary=$(release_program)
 fi
 [[ -x $binary ]] || die "there is no program $binary"
+# By a whole path it is the file, not a program of that name in PATH.
+binary=$(realpath -s -- "$binary")
 "$binary" --version >/dev/null || die "$binary does not run here"
 
 mkdir -p "$target" || die "cannot make $target; give another --prefix, or be root"
 [[ -w $target ]] || die "cannot write into $target; give another --prefix, or be root"
+made=$(mktemp -d)
+trap 'rm -rf "$made"' EXIT
+# The program may be the installed one itself, which is removed now and is there again once this copy is put there.
+cp "$binary" "$made/program"
 # An older version may have had files that this one has not.
 if [[ -x $target/share/skt-hpl/uninstall ]]; then
     "$target/share/skt-hpl/uninstall" >/dev/null
@@ -72,9 +78,7 @@ put() { # MODE FILE PLACE: one file, below the prefix
     installed+=("$3")
 }
 
-made=$(mktemp -d)
-trap 'rm -rf "$made"' EXIT
-put 755 "$binary" bin/skt-hpl
+put 755 "$made/program" bin/skt-hpl
 "$binary" man --dir "$made/man"
 for page in "$made"/man/*.1; do
     put 644 "$page" "share/man/man1/$(basename "$page")"

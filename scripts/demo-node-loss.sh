@@ -8,7 +8,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 here=$root_dir
 n=${N:-8000} nb=${NB:-64} victim=n${VICTIM:-2}
-program=${SKT_HPL:-$(release_program)}
+# The run has a folder of its own, where a path that is not whole would lead elsewhere.
+program=$(realpath -m -- "${SKT_HPL:-$(release_program)}")
 vcluster=("$here/scripts/vcluster" -c "demo$$")
 
 say() { printf '\n\033[1m## %s\033[0m\n' "$*"; }

@@ -7,25 +7,30 @@ source "$(dirname "$0")/common.sh"
 
 usage() {
     cat <<'END'
-usage: scripts/run.sh [--full | -n N]
+usage: scripts/run.sh [--full | -n N] [--new]
 
   (nothing)   a problem that takes about a minute
   --full      the largest problem that fits into the free memory beside its protection, which takes a bit more than
               half of it; may take hours. For a figure to publish, tune first: docs/TUTORIAL.md
   -n N        a problem of this size
+  --new       give up a run that was interrupted; without this, the script goes on with it
 END
 }
 
 size=minute
 n=
+# The words that say which problem.
+asked=
+new=false
 while (($# > 0)); do
     case $1 in
-        --full) size=full ;;
+        --full) size=full asked=" --full" ;;
         -n)
             [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
-            size=given n=$2
+            size=given n=$2 asked=" -n $2"
             shift
             ;;
+        --new) new=true ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; exit 2 ;;
     esac
@@ -43,73 +48,123 @@ export MPICC
 MPICC=$(mpi_tool mpicc openmpi)
 cargo build --locked --release
 
+skt=$(release_program)
 here=$root_dir/target/run
 mkdir -p "$here"
+# What starts the last run again. It is there until that run is over.
+again=$here/again
+
+# What a run of this script has in memory: "running", "saved", "begun" (nothing is saved yet), or nothing.
+in_memory() {
+    (cd "$here" && "$skt" status) | awk '
+        /^job / { ours = $2 == "run-sh"; if (ours && /\(running\)/) running = 1 }
+        ours && /^  position / { if (/holds no epoch yet/) begun = 1; else saved = 1 }
+        END { print running ? "running" : saved ? "saved" : begun ? "begun" : "" }'
+}
+
+left=$(in_memory)
+if [[ $left == running ]]; then
+    die "a run that this script has started is computing ($skt status shows it). Wait until it has ended, or end it"
+elif [[ $left == begun ]] || { [[ -n $left ]] && $new; }; then
+    # Its memory would be missing to the next one.
+    "$skt" clean --job run-sh
+elif [[ $left == saved ]]; then
+    # The program would refuse another problem, and the input of this one would be overwritten.
+    [[ -f $again ]] || die "a run that was interrupted (job run-sh) is still in memory, but what starts it again,
+$again, is not there: another clone or another command has started it.
+Go on with it from there, or give it up:  scripts/run.sh$asked --new"
+    started=$(sed -n '2s/^# //p' "$again")
+    [[ -z $asked || scripts/run.sh$asked == "$started" ]] ||
+        die "a run that was interrupted is still in memory, started by $started.
+Go on with it:  scripts/run.sh
+Or give it up:  scripts/run.sh$asked --new"
+fi
+
 # Nothing of an earlier run may pass for a result of this one.
 rm -f "$here/HPL.out" "$here/run.json"
 
-step "plan"
-skt=$(release_program)
-# As many ranks as suit the machine, each with its share of the cores and of the memory, but two at least, so that
-# they protect each other. On one node this guards against a process that dies; on several, against nodes. To the
-# plan each rank is a node of its own.
-read -r ranks _ _ _ threads _ < <("$skt" plan --layout)
-cores=$((ranks * threads))
-if ((ranks < 2)); then
-    ranks=2
-    threads=$((cores >= 2 ? cores / 2 : 1))
-fi
-# Larger groups leave hardly more memory (docs/MODELS.md).
-group=$((ranks < 16 ? ranks : 16))
-launcher=("$(mpi_tool mpirun openmpi)" --bind-to none)
-# Of these MPICH knows none, and needs none.
-if "${launcher[0]}" --version 2>/dev/null | grep -Eq 'Open MPI|OpenRTE|PRRTE'; then
-    if ((cores < ranks)); then
-        launcher+=(--oversubscribe --mca mpi_yield_when_idle 1)
+plan_run() {
+    rm -f "$again"
+    # As many ranks as suit the machine, each with its share of the cores and of the memory, but two at least, so that
+    # they protect each other. On one node this guards against a process that dies; on several, against nodes. To the
+    # plan each rank is a node of its own.
+    read -r ranks _ _ _ threads _ < <("$skt" plan --layout)
+    cores=$((ranks * threads))
+    if ((ranks < 2)); then
+        ranks=2
+        threads=$((cores >= 2 ? cores / 2 : 1))
     fi
-    if ((EUID == 0)); then
-        launcher+=(--allow-run-as-root)
+    # Larger groups leave hardly more memory (docs/MODELS.md).
+    group=$((ranks < 16 ? ranks : 16))
+    launcher=("$(mpi_tool mpirun openmpi)" --bind-to none)
+    # Of these MPICH knows none, and needs none.
+    if "${launcher[0]}" --version 2>/dev/null | grep -Eq 'Open MPI|OpenRTE|PRRTE'; then
+        if ((cores < ranks)); then
+            launcher+=(--oversubscribe --mca mpi_yield_when_idle 1)
+        fi
+        if ((EUID == 0)); then
+            launcher+=(--allow-run-as-root)
+        fi
     fi
-fi
-# The plan takes what is free here: what a container or a job may still take, and what /dev/shm has room for.
-plan=("$skt" plan --nodes "$ranks" --nodes-here "$ranks" --ranks-per-node 1 --cores "$threads" --network 4GB/s
-    --group "$group" --job run-sh --runs 0 --write "$here" --force)
-# The rate is measured, not guessed: what a core can do differs tenfold between machines.
-measured=(--launch-command "${launcher[*]} -np {ranks}" --calibrate)
-# A plan keeps a tenth of its limit in hand.
-case $size in
-    minute) plan+=(--time-limit "$((seconds_wanted * 10 / 9))s") ;;
-    full) ;;
-    given) plan+=(-n "$n") measured=() ;;
-esac
-plan_with() {
-    say "${plan[*]} $*"
-    say
-    "${plan[@]}" "$@" | tee "$here/plan.txt"
-}
-if ((${#measured[@]} == 0)); then
-    plan_with
-elif ! plan_with "${measured[@]}" 8s; then
-    # Something else runs here, and measurements contradict each other.
-    say "measuring once more, for longer"
-    if ! plan_with "${measured[@]}" 20s; then
-        say "planning without a measurement: the run may take much more or less time than planned"
+    # The plan takes what is free here: what a container or a job may still take, and what /dev/shm has room for.
+    plan=("$skt" plan --nodes "$ranks" --nodes-here "$ranks" --ranks-per-node 1 --cores "$threads" --network 4GB/s
+        --group "$group" --job run-sh --runs 0 --write "$here" --force)
+    # The rate is measured, not guessed: what a core can do differs tenfold between machines.
+    measured=(--launch-command "${launcher[*]} -np {ranks}" --calibrate)
+    # A plan keeps a tenth of its limit in hand.
+    case $size in
+        minute) plan+=(--time-limit "$((seconds_wanted * 10 / 9))s") ;;
+        full) ;;
+        given) plan+=(-n "$n") measured=() ;;
+    esac
+    plan_with() {
+        say "${plan[*]} $*"
+        say
+        "${plan[@]}" "$@" | tee "$here/plan.txt"
+    }
+    if ((${#measured[@]} == 0)); then
         plan_with
+    elif ! plan_with "${measured[@]}" 8s; then
+        # Something else runs here, and measurements contradict each other.
+        say "measuring once more, for longer"
+        if ! plan_with "${measured[@]}" 20s; then
+            say "planning without a measurement: the run may take much more or less time than planned"
+            plan_with
+        fi
     fi
+    for ((rank = 0; rank < ranks; rank++)); do
+        echo "rank:$rank process-$rank"
+    done >"$here/domains"
+
+    local command=("${launcher[@]}" -np "$ranks" "$skt" --config "$here/skt.toml" --dat "$here/HPL.dat" --threads "$threads"
+        --checkpoint 15s --domains "$here/domains" --json "$here/run.json")
+    {
+        printf '#!/usr/bin/env bash\n# scripts/run.sh%s\ncd %q\nexec' "$asked" "$root_dir"
+        printf ' %q' "${command[@]}"
+        echo
+    } >"$again"
+    chmod +x "$again"
+}
+
+step "plan"
+if [[ $left == saved ]] && ! $new; then
+    say "a run that was interrupted is still in memory, started by $started: going on with it (--new gives it up)"
+else
+    plan_run
 fi
-for ((rank = 0; rank < ranks; rank++)); do
-    echo "rank:$rank process-$rank"
-done >"$here/domains"
 
 step "run"
-command=("${launcher[@]}" -np "$ranks" "$skt" --config "$here/skt.toml" --dat "$here/HPL.dat" --threads "$threads"
-    --checkpoint 15s --domains "$here/domains" --json "$here/run.json")
-say "${command[*]}"
+sed -n 's/^exec //p' "$again"
 say
-say "Kill a rank meanwhile, if you like (pkill -9 -o skt-hpl), and start the last command again: it goes on."
+say "Kill a rank meanwhile, if you like (pkill -9 -o skt-hpl), and start this script again: it goes on."
 say
 status=0
-"${command[@]}" | tee "$here/HPL.out" || status=$?
+"$again" | tee "$here/HPL.out" || status=$?
+left=$(in_memory) || left=saved
+case $left in
+    running | saved) ;;
+    *) rm -f "$again" ;;
+esac
 
 step "result"
 if rate=$(awk '/^W[RC]/ { print $7, $6; found = 1 } END { exit !found }' "$here/HPL.out"); then
@@ -135,6 +190,9 @@ Next:
 END
 else
     say "no result; what went wrong stands above (exit code $status, docs/EXIT-CODES.md)"
+    if [[ $left == saved ]]; then
+        say "what it has saved is kept: scripts/run.sh goes on from there; scripts/run.sh --new gives it up"
+    fi
     ((status != 0)) || status=1
 fi
 exit "$status"

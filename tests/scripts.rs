@@ -1,5 +1,5 @@
-//! What `scripts/run.sh` and the scripts it calls do on machines that are not like this one: little room in /dev/shm, cargo's
-//! output elsewhere, no Debian.
+//! What `scripts/run.sh` and other scripts do on machines that are not like this one: little room in /dev/shm, cargo's output
+//! elsewhere, no Debian, another language, a user whom sudo does not obey, a root who may not log in.
 //!
 //! Nothing is built here: a cargo that does nothing stands in for the real one, and finds the program of the tests built.
 
@@ -29,6 +29,27 @@ fn tool(folder: &Path, name: &str, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
+/// A cargo that builds nothing, and a Rust of that version.
+fn rust(folder: &Path, version: &str) {
+    tool(folder, "cargo", "#!/bin/sh\nexit 0\n");
+    tool(folder, "rustc", &format!("#!/bin/sh\necho 'rustc {version} (made up)'\n"));
+}
+
+/// PATH with a folder before all others.
+fn path_with(folder: &Path) -> String {
+    format!("{}:{}", folder.display(), std::env::var("PATH").unwrap())
+}
+
+fn is_root() -> bool {
+    // SAFETY: geteuid cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Whether a namespace of that kind can be had.
+fn unshares(kinds: &[&str]) -> bool {
+    output(Command::new("unshare").args(kinds).arg("true")).status.success()
+}
+
 /// A folder below the repository's target folder, by a path that begins in the repository where that can be.
 fn target(name: &str) -> (PathBuf, PathBuf) {
     let whole = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -37,43 +58,103 @@ fn target(name: &str) -> (PathBuf, PathBuf) {
     (whole, told)
 }
 
+/// What `scripts/run.sh` is started with: a folder for tools, which begins with a cargo and a Rust, and one for what it writes,
+/// which takes the place of the repository's own for the time.
+struct FirstRun {
+    tools: tempfile::TempDir,
+    written: tempfile::TempDir,
+    target: PathBuf,
+}
+
+impl FirstRun {
+    /// None where that cannot be, which is said.
+    fn new(name: &str) -> Option<FirstRun> {
+        if !is_root() || !unshares(&["-mi"]) {
+            eprintln!("left out: a /dev/shm of its own needs root and a mount namespace");
+            return None;
+        }
+        let (whole, target) = target(name);
+        let _ = fs::remove_file(whole.join("release/skt-hpl"));
+        symlink(PROGRAM, whole.join("release/skt-hpl")).unwrap();
+        let tools = tempfile::tempdir().unwrap();
+        rust(tools.path(), "9.9.9");
+        fs::create_dir_all(repository().join("target/run")).unwrap();
+        Some(FirstRun { tools, written: tempfile::tempdir().unwrap(), target })
+    }
+
+    /// A shell's words in a machine whose /dev/shm has that size; `$run` is the script.
+    fn sh(&self, shm: &str, words: &str) -> Output {
+        let home = repository().display();
+        let script = format!(
+            "mount -t tmpfs -o size={shm} tmpfs /dev/shm && mount --bind {} {home}/target/run || exit 99
+             run={home}/scripts/run.sh
+             {words}",
+            self.written.path().display()
+        );
+        let mut command = Command::new("unshare");
+        command.args(["-mi", "sh", "-c", &script]).env("PATH", path_with(self.tools.path()));
+        // From a folder that is not the repository's.
+        output(command.env("CARGO_TARGET_DIR", &self.target).current_dir("/"))
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.written.path().join(name)).unwrap()
+    }
+}
+
 /// With 64 MiB in /dev/shm, as containers have it, the first run's plan keeps the matrix elsewhere and the run ends well;
 /// where there is room nowhere, it ends at the plan, which says of what there is too little. The program is looked for where
 /// cargo puts it.
 #[test]
 fn the_first_run_where_shared_memory_is_short() {
-    // SAFETY: geteuid cannot fail.
-    let root = unsafe { libc::geteuid() } == 0;
-    if !root || !output(Command::new("unshare").args(["-mi", "true"])).status.success() {
-        eprintln!("left out: a small /dev/shm needs root and a mount namespace");
-        return;
-    }
-    let (whole, given) = target("first-run");
-    let _ = fs::remove_file(whole.join("release/skt-hpl"));
-    symlink(PROGRAM, whole.join("release/skt-hpl")).unwrap();
-    let tools = tempfile::tempdir().unwrap();
-    tool(tools.path(), "cargo", "#!/bin/sh\nexit 0\n");
-    tool(tools.path(), "rustc", "#!/bin/sh\necho 'rustc 9.9.9 (made up)'\n");
-    let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
-    let run = |before: &str, n: &str| {
-        let script = format!(
-            "mount -t tmpfs -o size=64m tmpfs /dev/shm && {before} && exec {}/scripts/run.sh -n {n}",
-            repository().display()
-        );
-        let mut command = Command::new("unshare");
-        command.args(["-mi", "sh", "-c", &script]).env("PATH", &path);
-        // From a folder that is not the repository's.
-        output(command.env("CARGO_TARGET_DIR", &given).current_dir("/"))
-    };
-    let planned = || fs::read_to_string(repository().join("target/run/skt.toml")).unwrap();
-    let ran = run("true", "3000");
+    let Some(first) = FirstRun::new("first-run") else { return };
+    let ran = first.sh("64m", "exec $run -n 3000");
     assert!(ran.status.success() && told(&ran).contains("solution PASSED"), "{}", told(&ran));
-    assert!(planned().contains("store = \"sysv\""), "{}", planned());
+    assert!(first.read("skt.toml").contains("store = \"sysv\""), "{}", first.read("skt.toml"));
     let limit = "mount -t proc proc /proc && echo 1000000 >/proc/sys/kernel/shmmax";
-    let ran = run(limit, "3000");
+    let ran = first.sh("64m", &format!("{limit} && exec $run -n 3000"));
     let said = told(&ran);
     assert!(!ran.status.success() && !said.contains("== run"), "{said}");
     assert!(said.contains("/dev/shm") && said.contains("remount,size="), "{said}");
+}
+
+/// What was interrupted is gone on with, whatever the machine would be given now; another problem is refused before the input is
+/// overwritten, and `--new` gives up what is there.
+#[test]
+fn a_run_that_was_interrupted_is_gone_on_with() {
+    let Some(first) = FirstRun::new("interrupted-run") else { return };
+    // A launcher that has a save made at each boundary: the script's own interval is longer than all of this.
+    for name in ["mpirun.openmpi", "mpirun"] {
+        let out = output(Command::new("sh").args(["-c", &format!("command -v {name}")]));
+        let place = String::from_utf8(out.stdout).unwrap().trim().to_owned();
+        if !place.is_empty() {
+            let text = format!("#!/usr/bin/env bash\nexec {place} \"${{@/#15s/1}}\"\n");
+            tool(first.tools.path(), name, &text);
+        }
+    }
+    let ran = first.sh(
+        "1g",
+        "kill='env SKT_FAULT=1@committed:0:2:kill'
+         $kill $run -n 2000; echo \"interrupted: $?\"
+         cp ${run%/*}/../target/run/HPL.dat /dev/shm/before
+         $run -n 1500; echo \"another: $?\"
+         cmp /dev/shm/before ${run%/*}/../target/run/HPL.dat && echo 'the input is kept'
+         $run; echo \"the same: $?\"
+         $kill $run -n 2000 >/dev/null 2>&1
+         $run -n 1500 --new; echo \"anew: $?\"
+         [ -e ${run%/*}/../target/run/again ] || echo 'nothing to start again'",
+    );
+    let said = told(&ran);
+    let (_, after) = said.split_once("interrupted: ").expect(&said);
+    assert!(!after.starts_with("0\n"), "{said}");
+    assert!(after.contains("another: 1\n") && after.contains("the input is kept\n"), "{said}");
+    assert!(after.contains("started by scripts/run.sh -n 2000"), "{said}");
+    assert!(
+        after.contains("goes on from boundary 2 of") && after.contains("the same: 0\n"),
+        "{said}"
+    );
+    assert!(after.contains("anew: 0\n") && after.contains("nothing to start again\n"), "{said}");
+    assert_eq!(after.matches("solution PASSED").count(), 2, "{said}");
 }
 
 /// A variable, a file of cargo's, or nothing says where cargo builds; a path that is not whole begins in the repository.
@@ -125,8 +206,7 @@ fn what_is_missing_is_told_by_its_tools() {
         "mpicc",
         &format!("#!/bin/sh\nPATH={} exec {mpicc} \"$@\"\n", std::env::var("PATH").unwrap()),
     );
-    tool(tools.path(), "cargo", "#!/bin/sh\nexit 0\n");
-    tool(tools.path(), "rustc", "#!/bin/sh\necho 'rustc 9.9.9 (made up)'\n");
+    rust(tools.path(), "9.9.9");
     let setup = |more: &[&str]| {
         let mut command = Command::new(tools.path().join("bash"));
         command.arg(repository().join("scripts/setup.sh")).arg("--for-run").args(more);
@@ -147,4 +227,138 @@ fn what_is_missing_is_told_by_its_tools() {
         assert!(!said.contains("libclang") && !said.contains("BLIS"), "{said}");
     }
     assert!(told(&setup(&[])).contains("not a Debian system"));
+}
+
+/// Before a Rust that is too old comes the one that rustup has put into the home; one that is new enough stays the first. What
+/// only root uses is found with the PATH of a plain `su`.
+#[test]
+fn the_right_tools_come_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let (system, home) = (folder.path().join("usr"), folder.path().join("home/.cargo/bin"));
+    for place in [&system, &home] {
+        fs::create_dir_all(place).unwrap();
+    }
+    let script =
+        format!("source {}/scripts/common.sh && command -v rustc chroot", repository().display());
+    let found = |version: &str| {
+        rust(&system, version);
+        rust(&home, "9.9.9");
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &script]).env("HOME", folder.path().join("home"));
+        bash.env("PATH", format!("{}:/usr/bin:/bin", system.display()));
+        String::from_utf8(output(&mut bash).stdout).unwrap()
+    };
+    let (old, new) = (found("1.0.0"), found("9.9.8"));
+    assert!(old.starts_with(&format!("{}/rustc\n", home.display())), "{old}");
+    assert!(new.starts_with(&format!("{}/rustc\n", system.display())), "{new}");
+    assert!(old.ends_with("/chroot\n"), "{old}");
+}
+
+/// What apt offers is found although it speaks another language.
+#[test]
+fn packages_are_found_in_every_language() {
+    let tools = tempfile::tempdir().unwrap();
+    rust(tools.path(), "1.0.0");
+    for name in ["dpkg", "dpkg-query", "apt-get"] {
+        tool(tools.path(), name, "#!/bin/sh\nexit 0\n");
+    }
+    let text = "#!/bin/sh\n[ \"$LC_ALL\" = C ] && word=Candidate || word=Installationskandidat\necho \"  $word: 9.9.9\"\n";
+    tool(tools.path(), "apt-cache", text);
+    let mut setup = Command::new("bash");
+    setup.arg(repository().join("scripts/setup.sh")).args(["--for-run", "--dry-run"]);
+    setup.env("PATH", path_with(tools.path())).env("LC_ALL", "de_DE.UTF-8").env_remove("HOME");
+    let out = output(&mut setup);
+    assert!(told(&out).contains("from Debian: rustc cargo\n"), "{}", told(&out));
+}
+
+/// A sudo that does not obey this user is told of, with what to do, and nothing is tried with it.
+#[test]
+fn a_sudo_that_refuses_is_told() {
+    // In a user namespace without a mapping root is nobody, who may still read what is root's.
+    if is_root() && !unshares(&["-U"]) {
+        eprintln!("left out: root is to be somebody else, and there are no user namespaces");
+        return;
+    }
+    let tools = tempfile::tempdir().unwrap();
+    rust(tools.path(), "9.9.9");
+    tool(tools.path(), "sudo", "#!/bin/sh\necho 'Sorry, you may not.' >&2\nexit 1\n");
+    // The compiler makes no program, and no package is installed.
+    for name in ["cc", "dpkg-query", "apt-get"] {
+        tool(tools.path(), name, "#!/bin/sh\nexit 1\n");
+    }
+    let mut setup = Command::new(if is_root() { "unshare" } else { "bash" });
+    if is_root() {
+        setup.args(["-U", "bash"]);
+    }
+    setup.arg(repository().join("scripts/setup.sh")).arg("--for-run");
+    let out = output(setup.env("PATH", path_with(tools.path())).env_remove("CC"));
+    let said = told(&out);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.contains("sudo does not let") && said.contains("apt-get install"), "{said}");
+    assert!(!said.contains("installing:") && !said.contains("reading the lists"), "{said}");
+}
+
+/// The installed program can be named to be installed again.
+#[test]
+fn the_installed_program_is_installed_again() {
+    let prefix = tempfile::tempdir().unwrap();
+    let installed = prefix.path().join("bin/skt-hpl");
+    for program in [Path::new(PROGRAM), &installed] {
+        let mut install = Command::new("bash");
+        install.arg(repository().join("scripts/install.sh")).arg("--prefix").arg(prefix.path());
+        let out = output(install.arg("--binary").arg(program));
+        assert!(out.status.success(), "{}", told(&out));
+        assert!(output(Command::new(&installed).arg("--version")).status.success());
+    }
+}
+
+/// However many tests fail, `scripts/test.sh` comes to its summary.
+#[test]
+fn very_many_failures_are_summed_up() {
+    let mut log = String::new();
+    for i in 0..3000 {
+        log +=
+            &format!("---- test {i} stdout ----\n{}\n", format!("{}\n", "x".repeat(100)).repeat(5));
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), log + "failures:\n").unwrap();
+    let script = format!(
+        "set -euo pipefail
+         eval \"$(sed -n '/^what_failed() {{/,/^}}/p' {}/scripts/test.sh)\"
+         failures=()
+         failures+=(\"$(what_failed {})\")
+         wc -l <<<\"${{failures[0]}}\"",
+        repository().display(),
+        file.path().display()
+    );
+    let out = output(Command::new("bash").args(["-c", &script]));
+    assert_eq!(String::from_utf8_lossy(&out.stdout).trim(), "200", "{}", told(&out));
+}
+
+/// Virtual nodes are reached where root's account is locked, as installers leave it where there is sudo.
+#[test]
+fn a_locked_root_is_let_into_virtual_nodes() {
+    let bridge = "unshare --net ip link add probe type bridge";
+    let sshd = Path::new("/usr/sbin/sshd").exists();
+    if !is_root()
+        || !sshd
+        || !unshares(&["--net", "--ipc", "--uts", "--mount", "--pid", "--fork"])
+        || !output(Command::new("sh").args(["-c", bridge])).status.success()
+    {
+        eprintln!("left out: virtual nodes need root, sshd, namespaces and network devices");
+        return;
+    }
+    let shadow = tempfile::NamedTempFile::new().unwrap();
+    let script = format!(
+        "sed 's/^root:[^:]*:/root:!:/' /etc/shadow >{copy} && mount --bind {copy} /etc/shadow || exit 99
+         vcluster='{home}/scripts/vcluster -c locked{id}'
+         $vcluster up 1 --shm 8m --while $$
+         $vcluster ssh n1 echo let in
+         $vcluster down",
+        copy = shadow.path().display(),
+        home = repository().display(),
+        id = std::process::id()
+    );
+    let out = output(Command::new("unshare").args(["--mount", "sh", "-c", &script]));
+    assert!(told(&out).contains("let in\n"), "{}", told(&out));
 }

@@ -49,6 +49,7 @@ impl Probe<'_> {
             arithmetic: "none: the matrix is noise".into(),
             stored: stock.for_test(0, 0),
             whole: stock.whole.iter().map(About::key).collect(),
+            results: None,
             fresh_run: new_run().max(stock.latest_run().unwrap_or(0) + 1),
             in_place: false,
             damaged: stock.damaged,
@@ -67,7 +68,8 @@ impl Probe<'_> {
         let told = |(rank, bytes): (usize, &Vec<u8>)| {
             Ok((rank.to_string(), serde_json::from_slice(bytes).map_err(|e| e.to_string())?))
         };
-        Ok(Stock::merged(all.iter().enumerate().map(told).collect::<Result<_, String>>()?))
+        let stocks: Result<Vec<_>, String> = all.iter().enumerate().map(told).collect();
+        Ok(Stock::merged(stocks?, None))
     }
 
     /// Saves that go to storage and, all memory gone, come back from there.

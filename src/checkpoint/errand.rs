@@ -17,7 +17,7 @@ use crate::memory::{Depot, Part, Region};
 use crate::parity::digest::digest;
 use crate::storage::names::Key;
 use crate::storage::writing::{Flow, Over, Stopped, write_position};
-use crate::storage::{About, Check, Front, Shelf, Sight};
+use crate::storage::{About, Check, Front, Results, Shelf, Sight};
 
 /// One thing to do, for the rank of a position.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -36,9 +36,9 @@ pub(super) enum What {
     List(List),
     /// To give up the epoch that is to be written over, and remove all but that and those to keep.
     MakeRoom { over: Option<Key>, keep: Vec<Key> },
-    /// To make DIR this start's, and remove what lies there of epochs that were never completed, but those to keep; where it is
-    /// the node's own, to list what lies there of the epoch that the run goes on from.
-    Settle { keep: Vec<Key>, list: Option<Box<About>> },
+    /// To make DIR this start's, and remove what lies there of epochs that were never completed, but those to keep, and results
+    /// that are not among these; where it is the node's own, to list what lies there of the epoch that the run goes on from.
+    Settle { keep: Vec<Key>, list: Option<Box<About>>, results: Option<Results> },
     /// To remove this position's part of an epoch that comes to nothing.
     Withdraw(Key),
     /// To show that a helper can be had.
@@ -113,10 +113,13 @@ impl Errand {
                 shelf.prune_but(keep, *position as usize, flow)?;
                 Ok(0)
             }
-            What::Settle { keep, list } => {
+            What::Settle { keep, list, results } => {
                 // First the room, which the claim may lack.
                 shelf.tidy(keep, flow)?;
                 shelf.claim().map_err(failed)?;
+                if let Some(results) = results {
+                    shelf.keep_results(results, flow)?;
+                }
                 if let Some(about) = list {
                     shelf.list_too(about, flow)?;
                 }

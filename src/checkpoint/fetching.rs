@@ -168,7 +168,12 @@ impl Apart {
         let (shelf, key) = (&storage.shelf, about.key());
         let mut mine = Told { seat: seats[me], seen: Vec::new() };
         let mut wrong: Vec<(usize, String)> = Vec::new();
-        let files = if mine.seat == me { shelf.positions(key) } else { Vec::new() };
+        let files = if mine.seat == me { shelf.positions(key) } else { Ok(Vec::new()) };
+        // One by one it would be told of them as well.
+        let files = files.unwrap_or_else(|why| {
+            wrong.push((me, why));
+            Vec::new()
+        });
         for position in files {
             let path = shelf.position(key, position);
             match Source::open(&path, about, position).map(|source| source.front.check) {

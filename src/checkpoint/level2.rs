@@ -44,7 +44,7 @@ use crate::outcome;
 use crate::parity::GroupComm;
 use crate::storage::names::Key;
 use crate::storage::writing::{Flow, Over, Stopped};
-use crate::storage::{About, Check, FORMAT, Shelf, Sight};
+use crate::storage::{About, Check, FORMAT, Results, Shelf, Sight};
 
 /// Where the second level is, and when an epoch goes there.
 #[derive(Clone, Debug)]
@@ -66,6 +66,8 @@ pub struct Storage {
     pub damaged: Vec<String>,
     /// All epochs that were whole there, by a manifest on any node; the same on every rank.
     pub whole: Vec<Key>,
+    /// At the first test of a launch: the results that count there. Others go.
+    pub results: Option<Results>,
     /// The number of a run that goes on from there: greater than any that was found; rank 0's counts.
     pub fresh_run: u128,
     /// This launch has lost ranks and goes on in place; the same on every rank.
@@ -341,7 +343,9 @@ impl Level2 {
         }
         let keep = self.believed.iter().copied().chain(next).collect();
         let list = from.filter(|_| !self.is_shared()).cloned().map(Box::new);
-        let mut task = self.send(What::Settle { keep, list }).within(patience);
+        // Later ones are this launch's own.
+        let results = self.storage.results.take();
+        let mut task = self.send(What::Settle { keep, list, results }).within(patience);
         // What comes of it, the next epoch will tell.
         task.wait_and(attend);
         task.give_up();
@@ -815,6 +819,7 @@ mod tests {
             stored: Vec::new(),
             damaged: Vec::new(),
             whole: Vec::new(),
+            results: None,
             fresh_run: 1,
             in_place: false,
         };

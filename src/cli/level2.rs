@@ -15,9 +15,9 @@ use crate::checkpoint::plan::Helpers;
 use crate::comm::Comm;
 use crate::input::settings;
 use crate::outcome;
-use crate::storage::choice::{Kind, Stock, leave_out_strays};
+use crate::storage::choice::{self, Kind, Stock, leave_out_strays};
 use crate::storage::names::{Key, dir_of};
-use crate::storage::{About, Shelf, Sight};
+use crate::storage::{About, Results, Shelf, Sight};
 
 /// Positions that have a file in a DIR, by epoch.
 type Files = Vec<(Key, Vec<u32>)>;
@@ -64,13 +64,12 @@ pub fn seat(comm: &Comm, node: &Comm, sight: Sight, shelf: &Shelf) -> usize {
 
 impl<'a> Level2<'a> {
     /// Makes sure that all nodes see one DIR, or each its own, and reads what lies there, unless the run begins `anew`; nobody
-    /// waits longer than `patience` for storage that hangs. `tests` are the digests of the run's tests, and `known` says what
-    /// [`leave_out_strays`] asks beside them. All ranks together.
+    /// waits longer than `patience` for storage that hangs. `tests` are the digests of the run's tests. All ranks together.
     pub fn open(
         (comm, node): (&Comm, &Comm),
         settings: &'a settings::Protection,
         domain: &str,
-        (tests, known): (&[u64], (bool, bool)),
+        (tests, known): (&[u64], choice::Known),
         patience: Duration,
         anew: bool,
     ) -> Result<Option<Self>, Ended> {
@@ -112,7 +111,7 @@ impl<'a> Level2<'a> {
             }
             let shelf = shelf.clone();
             let found = patiently_for(patience, move |flow| {
-                let files = if sight == Sight::Node { shelf.files() } else { Vec::new() };
+                let files = if sight == Sight::Node { shelf.files()? } else { Vec::new() };
                 Ok((shelf.survey_for(flow)?, files))
             });
             (domain.to_owned(), found)
@@ -145,7 +144,7 @@ impl<'a> Level2<'a> {
         };
         let stock = match sight {
             Sight::Shared => stocks.swap_remove(0).1,
-            Sight::Node => Stock::merged(stocks),
+            Sight::Node => Stock::merged(stocks, known.in_memory),
         };
         if stock.sights.iter().any(|other| *other != sight) {
             let (was, is) = match sight {
@@ -231,10 +230,12 @@ impl<'a> Level2<'a> {
         })
     }
 
-    /// What the start of test `number` is told of the second level. `in_place`: in a launch that has lost ranks.
+    /// What the start of test `number` is told of the second level. `finished`: the tests whose results were found; `in_place`: in
+    /// a launch that has lost ranks.
     pub fn of_test(
         &self,
         (number, digest): (u32, u64),
+        finished: impl Iterator<Item = u32>,
         rounding: &str,
         fresh_run: u128,
         in_place: bool,
@@ -251,9 +252,18 @@ impl<'a> Level2<'a> {
             stored: if first { self.stock.for_test(number, digest) } else { Vec::new() },
             damaged: if first { self.stock.damaged.clone() } else { Vec::new() },
             whole: self.stock.whole.iter().map(About::key).collect(),
+            results: first.then(|| self.counting(finished)),
             fresh_run,
             in_place,
         }
+    }
+
+    /// Which results may stay on storage.
+    fn counting(&self, finished: impl Iterator<Item = u32>) -> Results {
+        // Those that memory alone has told of have no text here.
+        let of_memory = finished.map(|test| (test, None));
+        let here = self.stock.results.iter().map(|(test, text)| (*test, Some(Results::mark(text))));
+        Results(of_memory.chain(here).collect())
     }
 }
 

@@ -157,7 +157,7 @@ pub fn room(dir: &Path, job: &str, own: bool) -> Result<Storage, String> {
         let Key { run, test, epoch } = key;
         Lying { run, test, epoch, whole_at: found.map(|about| about.boundary), positions }
     };
-    let files = if own { shelf.files() } else { Vec::new() };
+    let files = if own { shelf.files().unwrap_or_default() } else { Vec::new() };
     let lying = files.into_iter().map(lying).collect();
     Ok(Storage { dir: at.display().to_string(), free_bytes, held_bytes, lying })
 }

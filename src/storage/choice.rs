@@ -3,6 +3,7 @@
 //! All ranks choose from the same list, which rank 0 has read for all, so they choose alike.
 
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,6 +29,21 @@ pub struct Stock {
     pub owner: Option<u128>,
 }
 
+/// Results of finished tests that count, each with a mark of its text where storage has told that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Results(pub BTreeMap<u32, Option<u64>>);
+
+impl Results {
+    pub fn mark(text: &[u8]) -> u64 {
+        xxh3_64(text)
+    }
+
+    pub fn has(&self, test: u32, text: &[u8]) -> bool {
+        let mark = self.0.get(&test);
+        mark.is_some_and(|mark| mark.is_none_or(|mark| mark == Self::mark(text)))
+    }
+}
+
 /// What an epoch is to the run that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -48,23 +64,32 @@ pub fn kind(about: &About, tests: &[u64]) -> Kind {
     }
 }
 
+/// What is known of the run that begins before anybody looks at storage.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known {
+    /// The run that memory of one of its tests belongs to.
+    pub in_memory: Option<u128>,
+    /// A supervisor has launched it before, and so may have brought nodes in by itself.
+    pub launched_before: bool,
+}
+
 /// Several DIRs, each told with the name of its node: what those have that are not this run's, since their nodes came in place of
 /// others, counts for nothing but its numbers. Returns one epoch of each, to be told of.
 ///
-/// Only where the run has something of its own to go on from: memory of one of the `tests`, if not all DIRs are so; or, if a
-/// supervisor has launched it before and so may have brought these nodes in by itself, epochs in as many DIRs.
+/// Only where the run has something of its own to go on from: memory of one of the `tests`, if not all DIRs are so; or, if it was
+/// launched before, epochs in as many DIRs.
 pub fn leave_out_strays(
     stocks: &mut [(String, Stock)],
     tests: &[u64],
-    (in_memory, launched_before): (bool, bool),
+    known: Known,
 ) -> Vec<(String, About)> {
     let foreign = |about: &About| kind(about, tests) == Kind::Foreign;
     let is_stray = |stock: &Stock| !stock.whole.is_empty() && stock.whole.iter().all(foreign);
     let is_own = |stock: &Stock| stock.whole.iter().any(|about| !foreign(about));
     let count = |is: &dyn Fn(&Stock) -> bool| stocks.iter().filter(|(_, stock)| is(stock)).count();
     let (strays, own) = (count(&is_stray), count(&is_own));
-    let by_storage = launched_before && own > 0 && own >= strays;
-    if !(in_memory && strays < stocks.len() || by_storage) {
+    let by_storage = known.launched_before && own > 0 && own >= strays;
+    if !(known.in_memory.is_some() && strays < stocks.len() || by_storage) {
         return Vec::new();
     }
     let of_strays = stocks.iter_mut().filter(|(_, stock)| is_stray(stock)).map(|(node, stock)| {
@@ -79,17 +104,19 @@ impl Stock {
     /// What lies in several DIRs, each told with the name of its node. One manifest makes an epoch whole: none is written
     /// before all nodes have their files.
     ///
-    /// A result counts where its node has a part in the latest run as well, or more than half of the nodes have it: one that was
-    /// away when a run ended still has that run's.
-    pub fn merged(stocks: Vec<(String, Stock)>) -> Stock {
+    /// A result counts where its node has a part in the latest run as well, or more than half of the nodes have that very one:
+    /// a node that was away when a run ended still has that run's. The latest run may be one that memory alone tells of.
+    pub fn merged(stocks: Vec<(String, Stock)>, in_memory: Option<u128>) -> Stock {
         let mut all = Stock::default();
         let nodes = stocks.len();
-        let latest = stocks.iter().filter_map(|(_, stock)| stock.latest_run()).max();
-        let mut results: BTreeMap<u32, (Vec<u8>, usize)> = BTreeMap::new();
+        let on_storage = stocks.iter().filter_map(|(_, stock)| stock.latest_run()).max();
+        let latest = on_storage.max(in_memory);
+        // All nodes of a run keep the same text of a result.
+        let mut texts: BTreeMap<u32, BTreeMap<Vec<u8>, usize>> = BTreeMap::new();
         for (node, stock) in stocks {
             let trusted = latest.is_some() && stock.latest_run() == latest;
             for (test, bytes) in stock.results {
-                let (_, votes) = results.entry(test).or_insert((bytes, 0));
+                let votes = texts.entry(test).or_default().entry(bytes).or_insert(0);
                 *votes += if trusted { nodes + 1 } else { 1 };
             }
             let here = |text: String| format!("on {node}: {text}");
@@ -101,8 +128,12 @@ impl Stock {
             all.damaged.extend(stock.damaged.into_iter().map(here));
             all.unfinished.extend(stock.unfinished.into_iter().map(here));
         }
-        let counts = results.into_iter().filter(|(_, (_, votes))| 2 * votes > nodes);
-        all.results = counts.map(|(test, (bytes, _))| (test, bytes)).collect();
+        let best =
+            |texts: BTreeMap<Vec<u8>, usize>| texts.into_iter().max_by_key(|(_, votes)| *votes);
+        for (test, texts) in texts {
+            let counts = best(texts).filter(|(_, votes)| 2 * votes > nodes);
+            all.results.extend(counts.map(|(bytes, _)| (test, bytes)));
+        }
         all.sights.sort_by_key(|sight| *sight == Sight::Node);
         all.sights.dedup();
         // Where only this node's manifest is missing, the epoch was completed.
@@ -206,8 +237,10 @@ mod tests {
         let otherwise = stock(&[Kind::RoundsOtherwise]);
         let both = stock(&[Kind::Foreign, Kind::Ours]);
         // What nodes have, whether memory has something, whether it is a later launch, and which of them are left out.
-        let (memory, later, neither) = ((true, false), (false, true), (false, false));
-        type Case<'a> = (&'a [&'a Stock], (bool, bool), &'a [usize]);
+        let neither = Known::default();
+        let memory = Known { in_memory: Some(9), ..neither };
+        let later = Known { launched_before: true, ..neither };
+        type Case<'a> = (&'a [&'a Stock], Known, &'a [usize]);
         let cases: [Case; 14] = [
             (&[&ours, &stray], later, &[1]),
             // Nobody but the user has brought these nodes together.
@@ -259,10 +292,10 @@ mod tests {
             sights: vec![Sight::Node],
             unfinished: vec![folder(&new), folder(&about(5, 0, 3, 30))],
             damaged: vec!["x".into()],
-            results: vec![(0, b"b".to_vec()), (1, b"c".to_vec())],
+            results: vec![(0, b"a".to_vec()), (1, b"c".to_vec())],
             owner: Some(7),
         };
-        let all = Stock::merged(vec![("n1".into(), one), ("n2".into(), other)]);
+        let all = Stock::merged(vec![("n1".into(), one), ("n2".into(), other)], None);
         assert_eq!((all.latest_run(), all.latest()), (Some(5), Some(7)));
         assert_eq!(all.for_test(0, MINE), [new, old]);
         assert_eq!(all.unfinished, [format!("on n2: {}", folder(&about(5, 0, 3, 30)))]);
@@ -277,7 +310,7 @@ mod tests {
             ("n".to_owned(), Stock { whole, results, ..Stock::default() })
         };
         let tests = |stocks| {
-            let all = Stock::merged(stocks).results;
+            let all = Stock::merged(stocks, None).results;
             all.into_iter().map(|(test, _)| test).collect::<Vec<u32>>()
         };
         let none = Vec::new;
@@ -285,8 +318,33 @@ mod tests {
         assert_eq!(tests(vec![with(&[0], none()), with(&[0], none()), with(&[], none())]), [0]);
         // Of the latest run's nodes one is enough; of an earlier run's it is not.
         let (earlier, latest) = (vec![about(3, 0, 1, 10)], vec![about(5, 1, 1, 10)]);
-        let stocks = vec![with(&[0], latest), with(&[1], earlier), with(&[], none())];
+        let stocks = vec![with(&[0], latest), with(&[1], earlier.clone()), with(&[], none())];
         assert_eq!(tests(stocks), [0]);
+        // Memory tells of a later run, which has nothing on storage yet.
+        let stocks = || vec![with(&[0], earlier.clone()), with(&[], none()), with(&[], none())];
+        let counting = |in_memory| Stock::merged(stocks(), in_memory).results.len();
+        assert_eq!([None, Some(3), Some(5)].map(counting), [1, 1, 0]);
+    }
+
+    /// In whatever order nodes are asked.
+    #[test]
+    fn of_two_results_of_one_test_the_latest_runs_counts() {
+        let with = |text: &[u8], run: Option<u128>| {
+            let whole = run.map(|run| about(run, 1, 1, 10)).into_iter().collect();
+            Stock { whole, results: vec![(0, text.to_vec())], ..Stock::default() }
+        };
+        let results = |stocks: &[Stock]| {
+            let named = |(at, stock): (usize, &Stock)| (format!("n{at}"), stock.clone());
+            Stock::merged(stocks.iter().enumerate().map(named).collect(), None).results
+        };
+        let (old, new) = (with(b"old", Some(3)), with(b"new", Some(5)));
+        for stocks in [[old.clone(), new.clone()], [new.clone(), old.clone()]] {
+            assert_eq!(results(&stocks), [(0, b"new".to_vec())]);
+        }
+        // Without epochs none is trusted, and two of three do not have the same one.
+        let (one, other, none) = (with(b"a", None), with(b"b", None), Stock::default());
+        assert_eq!(results(&[one.clone(), other.clone(), none]), []);
+        assert_eq!(results(&[one, other.clone(), other]), [(0, b"b".to_vec())]);
     }
 
     proptest! {

@@ -10,13 +10,13 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::unistd::{AccessFlags, access};
 use serde::{Deserialize, Serialize};
 
 use super::Sight;
-use super::choice::Stock;
+use super::choice::{Results, Stock};
 use super::names::{self, Key, MANIFEST, OWNER, TOKEN};
 use super::reading::Source;
 use super::record::{self, About, Manifest};
@@ -111,13 +111,26 @@ impl Shelf {
 
     /// Whether this node finds the token.
     pub fn sees(&self, token: &str) -> Result<(), String> {
+        /// So long it is looked again: a node may remember for a while that a folder was not there.
+        const FOR: Duration = Duration::from_secs(3);
         let path = self.folder.join(TOKEN);
-        match fs::read_to_string(&path) {
-            Ok(found) if found == token => Ok(()),
-            Ok(_) => Err("it holds an older start's token".to_owned()),
-            Err(error) => Err(error.to_string()),
+        let look = || {
+            // Over NFS a node asks anew what lies in a folder that is opened.
+            let _ = fs::read_dir(&self.dir);
+            let _ = fs::read_dir(&self.folder);
+            match fs::read_to_string(&path) {
+                Ok(found) if found == token => Ok(()),
+                Ok(_) => Err("it holds an older start's token".to_owned()),
+                Err(error) => Err(error.to_string()),
+            }
+        };
+        let began = Instant::now();
+        let mut seen = look();
+        while seen.is_err() && began.elapsed() < FOR {
+            std::thread::sleep(FOR / 30);
+            seen = look();
         }
-        .map_err(|why| {
+        seen.map_err(|why| {
             format!(
                 "--level2 {}: this node does not see what rank 0 has just written there ({why}); it must be \
                  on a file system that all nodes share",
@@ -149,20 +162,20 @@ impl Shelf {
     }
 
     /// Positions of an epoch that have a file here, in order.
-    pub fn positions(&self, key: Key) -> Vec<u32> {
-        let entries = fs::read_dir(self.epoch(key)).into_iter().flatten().flatten();
-        let mut found: Vec<u32> =
-            entries.filter_map(|e| names::parse_position(e.file_name().to_str()?)).collect();
+    pub fn positions(&self, key: Key) -> Result<Vec<u32>, String> {
+        let mut found: Vec<u32> = names_in(&self.epoch(key))?
+            .iter()
+            .filter_map(|name| names::parse_position(name))
+            .collect();
         found.sort_unstable();
-        found
+        Ok(found)
     }
 
     /// The positions of every epoch that have a file here, with a manifest or not.
-    pub fn files(&self) -> Vec<(Key, Vec<u32>)> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let epoch = |name: &str| names::parse_epoch_folder(name);
-        let keys = entries.filter_map(|entry| epoch(entry.file_name().to_str()?));
-        keys.map(|key| (key, self.positions(key))).collect()
+    pub fn files(&self) -> Result<Vec<(Key, Vec<u32>)>, String> {
+        let found = names_in(&self.folder)?;
+        let keys = found.iter().filter_map(|name| names::parse_epoch_folder(name));
+        keys.map(|key| Ok((key, self.positions(key)?))).collect()
     }
 
     /// Which start has come last to write here.
@@ -218,15 +231,12 @@ impl Shelf {
     /// The same for somebody who waits for it.
     pub fn survey_for(&self, flow: &Flow) -> Result<Stock, String> {
         let mut stock = Stock::default();
-        let entries = match fs::read_dir(&self.folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(stock),
-            Err(error) => return Err(cannot("read", &self.folder, error)),
-        };
+        let mut found = names_in(&self.folder)?;
+        if found.is_empty() && !self.folder.exists() {
+            return Ok(stock);
+        }
         self.is_ours()?;
         stock.owner = self.owner()?;
-        let mut found: Vec<String> =
-            entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
         found.sort();
         for name in found {
             flow.went_on(0).map_err(|stopped| stopped.to_string())?;
@@ -311,7 +321,7 @@ impl Shelf {
     /// Where an epoch is whole by another node's manifest alone, which may be gone tomorrow: one for what lies here of it.
     pub fn list_too(&self, about: &About, flow: &Flow) -> Result<(), Stopped> {
         self.claim().map_err(Stopped::Failed)?;
-        let mut here = self.positions(about.key());
+        let mut here = self.positions(about.key()).map_err(Stopped::Failed)?;
         here.retain(|&at| Source::open(&self.position(about.key(), at), about, at).is_ok());
         if here.is_empty() || self.manifest(about.key()) != Ok(None) {
             return Ok(());
@@ -448,6 +458,23 @@ impl Shelf {
         write_whole(&self.folder.join(names::result(test)), text.as_bytes(), || {})
     }
 
+    /// Removes results that do not count: a later start might take them for this one's.
+    pub fn keep_results(&self, counting: &Results, flow: &Flow) -> Result<(), Stopped> {
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let Some(test) = entry.file_name().to_str().and_then(names::parse_result) else {
+                continue;
+            };
+            flow.went_on(0)?;
+            self.must_be_held()?;
+            // One that cannot be read counts for nobody.
+            if read_sealed(&entry.path()).is_ok_and(|text: Vec<u8>| !counting.has(test, &text)) {
+                // What cannot be removed is in nobody's way but a later start's.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        Ok(())
+    }
+
     fn all_files(&self, flow: &Flow) -> Result<Vec<(PathBuf, u64)>, Stopped> {
         let mut files = Vec::new();
         let mut folders = vec![self.folder.clone()];
@@ -511,6 +538,16 @@ fn remove_all(folder: &Path, flow: &Flow) -> Result<Result<(), (PathBuf, io::Err
         }
     }
     Ok(trouble.map_or(Ok(()), Err))
+}
+
+/// What lies in a folder; nothing where it is not there. An error amid it is one: what it cuts off may be all there is.
+fn names_in(folder: &Path) -> Result<Vec<String>, String> {
+    let found = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        found => found.and_then(|entries| entries.collect::<io::Result<Vec<_>>>()),
+    };
+    let entries = found.map_err(|e| cannot("read", folder, e))?;
+    Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
 }
 
 /// Makes a folder for its owner alone, if it is not there.
@@ -658,7 +695,7 @@ mod tests {
         store(&one);
         let conclude = |about| shelf.conclude(about, Sight::Node, &[1], None, &Flow::default());
         conclude(&one).unwrap();
-        assert_eq!(shelf.files(), [(one.key(), vec![1])]);
+        assert_eq!(shelf.files(), Ok(vec![(one.key(), vec![1])]));
         let stock = shelf.survey().unwrap();
         assert_eq!((stock.whole, stock.sights), (vec![one.clone()], vec![Sight::Node]));
         // A later epoch that is on its way already does not go with what is older.
@@ -760,6 +797,24 @@ mod tests {
     }
 
     #[test]
+    fn results_that_do_not_count_go() {
+        let (_dir, shelf) = shelf();
+        let texts = [b"a", b"b", b"c", b"d"];
+        (0..4).for_each(|test| shelf.put_result(test, texts[test as usize]).unwrap());
+        // The one that storage told of, one that memory told of, and another text than the one that counts.
+        let counting =
+            [(0, Some(Results::mark(b"a"))), (1, None), (2, Some(Results::mark(b"other")))];
+        let counting = Results(counting.into_iter().collect());
+        let flow = Flow::default();
+        let later = shelf.clone().held_by(2);
+        later.claim().unwrap();
+        assert!(shelf.clone().held_by(1).keep_results(&counting, &flow).is_err());
+        later.keep_results(&counting, &flow).unwrap();
+        let left = shelf.survey().unwrap().results;
+        assert_eq!(left, [(0, b"a".to_vec()), (1, b"b".to_vec())]);
+    }
+
+    #[test]
     fn damaged_manifests_and_results_are_named() {
         let (_dir, shelf) = shelf();
         let one = about(1, 0, 1, 10);
@@ -796,6 +851,14 @@ mod tests {
         shelf.check().unwrap();
         shelf.sees("token").unwrap();
         assert!(shelf.sees("other").unwrap_err().contains("share"));
+        // A node that sees it only after a while.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                shelf.prepare("late").unwrap();
+            });
+            shelf.sees("late").unwrap();
+        });
         let elsewhere = Shelf::new(Path::new("/nonexistent"), "job");
         assert!(elsewhere.check().unwrap_err().contains("--level2 /nonexistent"));
         assert!(elsewhere.sees("token").unwrap_err().contains("share"));

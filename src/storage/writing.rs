@@ -27,6 +27,9 @@ use crate::pulse;
 const CHUNK_BYTES: usize = 8 << 20;
 /// What may lie in the page cache before it is synced and dropped.
 const CACHED_BYTES: u64 = 64 << 20;
+/// The same where the file system has taken `O_DIRECT`. Some that do (ext4 with data=journal) keep all of it in the page cache, and
+/// the sync at the end, which tells of no step, would take as long as the whole file. Where nothing is kept a sync costs little.
+const TAKEN_BYTES: u64 = 512 << 20;
 
 /// How a transfer gets on, seen from another thread.
 #[derive(Debug, Default)]
@@ -188,7 +191,7 @@ impl Target {
         written?;
         self.at += bytes.len() as u64;
         self.cached += bytes.len() as u64;
-        if !self.direct && self.cached >= CACHED_BYTES {
+        if self.cached >= if self.direct { TAKEN_BYTES } else { CACHED_BYTES } {
             self.file.sync_data()?;
             // SAFETY: advice about a file that we hold open; nothing depends on it.
             unsafe {

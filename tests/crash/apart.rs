@@ -348,6 +348,60 @@ fn nodes_with_files_are_not_left_idle() {
     scene.comes_back(&[1]);
 }
 
+/// A node has on its own storage what another run's had there.
+fn leave(from: PathBuf, scene: &Apart, node: usize) {
+    let to = folder_in(&scene.dir(node), scene);
+    let copied = Command::new("cp").arg("-r").args([from, to]).status().unwrap();
+    assert!(copied.success());
+}
+
+/// A node was away while an earlier run of the same problem ended, and comes back with a checkpoint that had got further. This run
+/// goes on from its own memory: its time is not the other's.
+#[test]
+fn an_earlier_run_of_the_same_problem_had_got_further() {
+    let earlier = Apart::new(1, 2, &[]);
+    earlier.strike("pruned:0:5:kill");
+    lose_all(&earlier);
+    let scene = Apart::new(1, 2, &[]);
+    scene.strike("pruned:0:2:kill");
+    scene.lose(1);
+    scene.storage.renew(1);
+    leave(folder_in(&earlier.dir(1), &earlier), &scene, 1);
+    let ran = scene.finish();
+    assert!(!from_storage(&ran), "{}", ran.told());
+    assert_eq!(rebuilt(&ran).as_deref(), Some(&[1][..]), "{}", ran.told());
+}
+
+/// The same with the earlier run's result: it does not become this run's with the first checkpoint that the node takes part in.
+#[test]
+fn an_earlier_run_of_the_same_problem_has_left_its_result() {
+    let earlier = Apart::new(2, 2, &[]);
+    earlier.strike("told:0:1:kill");
+    let left = folder_in(&earlier.dir(2), &earlier);
+    assert!(left.join("result-0").exists() && earlier.epochs(2).is_empty());
+    lose_all(&earlier);
+    let scene = Apart::new(2, 2, &[]);
+    leave(left, &scene, 2);
+    scene.strike("pruned:0:2:kill");
+    let ran = scene.finish();
+    assert!(resumed_at(&ran).is_some_and(|from| from > 0), "{}", ran.told());
+}
+
+/// Two of four nodes could not keep the result. Nobody's checkpoint goes for it: by those of the two that have it, it is this
+/// run's; with them gone, the others' would be too few to go on from.
+#[test]
+fn a_result_that_not_all_nodes_could_keep() {
+    let scene = Apart::new(2, 2, &[]);
+    scene.strike("pruned:0:2:kill");
+    for node in [2, 3] {
+        fs::create_dir(folder_in(&scene.dir(node), &scene).join("result-0.aside")).unwrap();
+    }
+    scene.strike("told:0:1:kill");
+    lose_all(&scene);
+    let ran = scene.finish();
+    assert!(!from_storage(&ran) && rebuilt(&ran).is_none(), "{}", ran.told());
+}
+
 /// A node that takes a lost one's place still has checkpoints of another problem under this job's name, written to storage of its
 /// own or to what was shared there. They are none of this run's affair: it goes on from memory, and from storage where all memory
 /// is gone and a supervisor has brought the node in. Where it is the user's, or all nodes have such checkpoints, nothing is taken
@@ -360,11 +414,6 @@ fn a_node_that_enters_has_what_another_run_left() {
     let shared = crate::level2::stored(2, 2).solver(&["--seed", "78"]);
     shared.strike("pruned:0:2:kill");
     lose_all(&shared);
-    let leave = |from: PathBuf, scene: &Apart, node: usize| {
-        let to = folder_in(&scene.dir(node), scene);
-        let copied = Command::new("cp").arg("-r").args([from, to]).status().unwrap();
-        assert!(copied.success());
-    };
     let of_node = |node: usize| folder_in(&other.dir(node), &other);
     for (memory, from) in [(true, of_node(2)), (true, shared.folder()), (false, of_node(2))] {
         let mut scene = Apart::new(2, 2, &[]);

@@ -191,9 +191,8 @@ impl Guardian<'_> {
         outcome.course = account.way.course(params.n, params.nb);
         let record = Record { digest, run_id: own_run_id(), outcome };
         let bytes = serde_json::to_vec(&record).expect("plain values have a JSON form");
-        if others_wait {
-            checkpointer.world().tell(&bytes, dedicated::TELLER);
-        }
+        // The same text everywhere: where nodes differ in it, they kept it in different runs.
+        let bytes = checkpointer.world().tell(&bytes, dedicated::TELLER);
         self.end(checkpointer, number as u32, bytes);
         Ok(record.outcome)
     }
@@ -214,8 +213,11 @@ impl Guardian<'_> {
         if let Some(Err(why)) = &kept {
             say(format_args!("this result is kept in memory alone: {why}"));
         }
+        // Where not all nodes have it, a part of them is not enough to believe it by, nor would the others' epochs be enough.
+        let is_kept = !matches!(kept, Some(Err(_)));
+        let everywhere = checkpointer.world().least(&[u64::from(is_kept)]) == [1];
         checkpointer.finish();
-        if let (Some(shelf), Some(Ok(()))) = (shelf, kept) {
+        if let Some(shelf) = shelf.filter(|_| everywhere) {
             // What cannot be removed now goes with the run.
             let _ = patiently(move |flow| shelf.prune(flow).map_err(|stopped| stopped.to_string()));
         }
@@ -225,7 +227,9 @@ impl Guardian<'_> {
     pub(super) fn storage(&self, number: u32, digest: u64, in_place: bool) -> Option<Storage> {
         let helpers = self.settings.helpers;
         let level2 = self.level2.as_ref()?;
-        Some(level2.of_test((number, digest), &self.rounding, self.fresh_run, in_place, helpers))
+        let test = (number, digest);
+        let finished = self.finished.iter().map(|(test, _)| *test);
+        Some(level2.of_test(test, finished, &self.rounding, self.fresh_run, in_place, helpers))
     }
 
     /// What was fetched from storage belongs to a run of its own in memory.

@@ -21,7 +21,7 @@ use crate::input::settings::{self, Restart};
 use crate::lu::unix_seconds;
 use crate::memory::{MemoryError, bus};
 use crate::params::TestParams;
-use crate::storage::choice::Stock;
+use crate::storage::choice::{Known, Stock};
 use crate::supervise::start::launcher::{own_incarnation, own_run_id};
 
 /// Whether this is a later launch of a supervised run. All ranks together, by rank 0's word.
@@ -118,9 +118,12 @@ impl<'a> Guardian<'a> {
         anew: bool,
     ) -> Result<Option<Level2<'a>>, Ended> {
         let Arrival { test, params_digest, .. } = &self.arrival;
-        let in_memory =
-            test.is_some_and(|test| tests.get(test as usize).copied() == *params_digest);
-        let ours = (tests, (in_memory, launched_before(self.comm)));
+        let ours = test.is_some_and(|test| tests.get(test as usize).copied() == *params_digest);
+        let known = Known {
+            in_memory: self.arrival.run.filter(|_| ours),
+            launched_before: launched_before(self.comm),
+        };
+        let ours = (tests, known);
         Level2::open((self.comm, node), self.settings, &self.domain, ours, patience, anew)
     }
 

@@ -122,7 +122,9 @@ pub fn engines(choice: params::Engine) -> Vec<Engine> {
 /// The fastest of the kernels that `choice` means, as the program itself finds it; the BLAS where it means that.
 pub fn fastest(choice: params::Engine, k: usize, threads: usize) -> Result<Engine, String> {
     let engines = engines(choice);
-    let rates = choice::measure(&engines, k, &mut Pool::new(threads));
+    let mut pool = Pool::new(threads);
+    let contest = choice::Contest::new(&engines, &[k], 1, &mut pool);
+    let rates = contest.map_err(|why| why.to_string())?.rates(k, &mut pool);
     let rates: Vec<u64> = rates.into_iter().map(|(_, rate)| rate).collect();
     match choice::choose(&[rates]) {
         Some(at) => Ok(engines[at]),

@@ -1,7 +1,7 @@
 //! Which engine is the fastest, by measuring: what an instruction set can do says little about what
 //! a processor does with it.
 //!
-//! [`measure`] lets engines multiply in turn on the shape of this run; every rank does so at the
+//! A [`Contest`] lets engines multiply in turn on the shape of this run; every rank does so at the
 //! same time, for all cores at work are what counts. [`choose`] is pure: of the engines all ranks
 //! can run, the one whose slowest rank is the fastest. What was measured is remembered in the
 //! user's cache folder by processor, library and shape, so that the next run need not measure.
@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 use super::multiplication::{Multiplication, squares};
 use super::preflight::processor;
 use super::{Engine, Library, cache};
+use crate::memory::MemoryError;
+use crate::memory::room::available_bytes;
 use crate::threads::Pool;
 
 /// What a remembered rate depends on besides the engine.
@@ -51,42 +53,80 @@ const PROCESSOR: [&str; 6] =
 /// MFLOP/s by an engine's name.
 pub type Rates = Vec<(String, u64)>;
 
-/// How long engines are measured in all.
+/// How long engines are measured in all, whatever the number of widths; once each for each width at least.
 const TIME: Duration = Duration::from_millis(300);
+
+/// Of wider panels so many columns are multiplied: kernels cut what is longer, and it would take too long.
+const WIDEST: usize = 512;
 
 /// What is multiplied into before it is the same again, in squares, and in what is multiplied into at a time: 75 MB or more,
 /// which is more than stays in most caches.
 const SQUARES: usize = 4;
 const BESIDE: usize = 2;
 
-/// The best rate of each engine for panels of width `nb`, in MFLOP/s. Engines take turns until the
-/// time is up, so that a disturbance does not meet one alone. Those that multiply alike have one rate.
-pub fn measure(engines: &[Engine], nb: usize, pool: &mut Pool) -> Rates {
-    // Ones less zeroes: values that never grow and are not slow to compute with.
-    let (down, across) = squares(pool.threads());
-    let beside = SQUARES.div_ceil(down * across).max(BESIDE);
-    let mut multiplication =
-        Multiplication::new(engines, nb, (down, across), beside, pool, || (0.0, 1.0));
-    let first = |engine: &Engine| engines.iter().position(|other| other.multiplies_as(*engine));
-    let mut best = vec![0.0f64; engines.len()];
-    let start = Instant::now();
-    loop {
-        for (at, engine) in engines.iter().enumerate().filter(|(at, e)| first(e) == Some(*at)) {
-            let (began, busy) = (Instant::now(), own_time());
-            multiplication.run(*engine, pool);
-            let seconds = match (pool.threads(), busy, own_time()) {
-                // Where ranks share a core, the others' turns say nothing of this engine.
-                (1, Some(before), Some(after)) => (after - before).as_secs_f64(),
-                _ => began.elapsed().as_secs_f64(),
-            };
-            best[at] = best[at].max(multiplication.flops() / seconds.max(1e-9));
+/// What engines multiply to be measured.
+pub struct Contest<'e> {
+    engines: &'e [Engine],
+    multiplication: Multiplication,
+    /// How long they are measured for each width.
+    time: Duration,
+}
+
+impl<'e> Contest<'e> {
+    /// Of panels of these widths. `ranks` of this node do the same at the same time; no more than half of the memory that it has
+    /// left is taken for it.
+    pub fn new(
+        engines: &'e [Engine],
+        widths: &[usize],
+        ranks: usize,
+        pool: &mut Pool,
+    ) -> Result<Self, MemoryError> {
+        let widest = widths.iter().copied().max().unwrap_or(1).min(WIDEST);
+        let (down, across) = squares(pool.threads());
+        let beside = SQUARES.div_ceil(down * across).max(BESIDE);
+        let [lower, above, all] = Multiplication::sizes(engines, widest, (down, across), beside);
+        let wanted = 8 * (lower + above * beside + all) as u64;
+        if let Some(available) = available_bytes().filter(|bytes| wanted * ranks as u64 > bytes / 2)
+        {
+            let (what, place) = ("a multiplication to measure".into(), "this node's memory".into());
+            return Err(MemoryError::NoRoom { what, wanted, available, place });
         }
-        if start.elapsed() >= TIME {
-            break;
-        }
+        // Ones less zeroes: values that never grow and are not slow to compute with.
+        let multiplication =
+            Multiplication::new(engines, widest, (down, across), beside, pool, || (0.0, 1.0))?;
+        Ok(Self { engines, multiplication, time: TIME / widths.len().max(1) as u32 })
     }
-    let rate = |engine: &Engine| first(engine).map_or(1, |at| ((best[at] / 1e6) as u64).max(1));
-    engines.iter().map(|engine| (engine.name().to_owned(), rate(engine))).collect()
+
+    /// The best rate of each engine for panels of width `nb`, in MFLOP/s. Engines take turns until the time is up, so that a
+    /// disturbance does not meet one alone. Those that multiply alike have one rate.
+    pub fn rates(&mut self, nb: usize, pool: &mut Pool) -> Rates {
+        let Self { engines, multiplication, time } = self;
+        multiplication.narrow(nb.min(WIDEST));
+        let first = |engine: &Engine| engines.iter().position(|other| other.multiplies_as(*engine));
+        let mut best = vec![0.0f64; engines.len()];
+        let start = Instant::now();
+        let mut rounds = 0;
+        loop {
+            for (at, engine) in engines.iter().enumerate().filter(|(at, e)| first(e) == Some(*at)) {
+                let (began, busy) = (Instant::now(), own_time());
+                multiplication.run(*engine, pool);
+                let seconds = match (pool.threads(), busy, own_time()) {
+                    // Where ranks share a core, the others' turns say nothing of this engine.
+                    (1, Some(before), Some(after)) => (after - before).as_secs_f64(),
+                    _ => began.elapsed().as_secs_f64(),
+                };
+                best[at] = best[at].max(multiplication.flops() / seconds.max(1e-9));
+            }
+            rounds += 1;
+            // No further one that would be over the time for the most part.
+            let taken = start.elapsed();
+            if taken + taken / (2 * rounds) >= *time {
+                break;
+            }
+        }
+        let rate = |engine: &Engine| first(engine).map_or(1, |at| ((best[at] / 1e6) as u64).max(1));
+        engines.iter().map(|engine| (engine.name().to_owned(), rate(engine))).collect()
+    }
 }
 
 /// How long this thread has had a processor.
@@ -236,7 +276,11 @@ mod tests {
         let engines = Engine::runnable();
         let fast: Vec<Engine> =
             engines.into_iter().filter(|e| !e.name().starts_with("portable")).collect();
-        let rates = measure(&fast, 8, &mut Pool::new(2));
+        let mut pool = Pool::new(2);
+        let mut contest = Contest::new(&fast, &[8, 2000], 1, &mut pool).unwrap();
+        // Both with what was made for the widest that is measured.
+        contest.rates(2000, &mut pool);
+        let rates = contest.rates(8, &mut pool);
         assert_eq!(rates.len(), fast.len());
         assert!(rates.iter().all(|(_, rate)| *rate > 0), "{rates:?}");
         // One tile with two ways to work in a panel: one rate, so that the first of them is taken.
@@ -247,6 +291,14 @@ mod tests {
                 assert_eq!(Some(rate_wide), rate(narrow));
             }
         }
+    }
+
+    /// So many ranks that their multiplications would take more than the node has.
+    #[test]
+    fn memory_that_is_not_there_is_not_taken() {
+        let engines = [Engine::Blas];
+        let refused = Contest::new(&engines, &[256], 1 << 20, &mut Pool::new(1)).err();
+        assert!(matches!(refused, Some(MemoryError::NoRoom { .. })), "{refused:?}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The contest of the engines measures with it, and so does `skt-hpl burnin`, which looks at the product as well.
 
 use super::{Engine, LowerBlock, UpperBlock};
-use crate::memory::Region;
+use crate::memory::{MemoryError, Region};
 use crate::threads::{Pool, Shareable};
 
 /// Side of a square that is multiplied into by few threads: large enough not to stay in a core's caches, small enough to be
@@ -60,11 +60,22 @@ fn task(
 }
 
 impl Multiplication {
+    /// Doubles that it takes: of L, of U above one C, of all C. Some 20 MB for each of the squares.
+    pub fn sizes(
+        engines: &[Engine],
+        k: usize,
+        (down, across): (usize, usize),
+        beside: usize,
+    ) -> [usize; 3] {
+        let (rows, cols) = (down * SIDE, across * SIDE);
+        let longest = |len: &dyn Fn(&Engine) -> usize| engines.iter().map(len).max().unwrap_or(0);
+        let lower = longest(&|engine| engine.lower_len(rows, k));
+        let above = longest(&|engine| engine.upper_len(k, cols));
+        [lower, above, rows * (cols * beside + PAD)]
+    }
+
     /// With the numbers that `next` gives, in the order in which an engine lays the operands out. Larger ones than 1 let C grow.
     /// There are `beside` C of so many squares.
-    ///
-    /// # Panics
-    /// If there is no memory for it, some 20 MB for each of the squares.
     pub fn new(
         engines: &[Engine],
         k: usize,
@@ -72,14 +83,12 @@ impl Multiplication {
         beside: usize,
         pool: &mut Pool,
         mut next: impl FnMut() -> (f64, f64),
-    ) -> Self {
+    ) -> Result<Self, MemoryError> {
         let (rows, cols) = (down * SIDE, across * SIDE);
-        let longest = |len: &dyn Fn(&Engine) -> usize| engines.iter().map(len).max().unwrap_or(0);
-        let mut lower = room(longest(&|engine| engine.lower_len(rows, k)));
-        let above = longest(&|engine| engine.upper_len(k, cols));
-        let mut upper = room(above * beside);
+        let [lower, above, all] = Self::sizes(engines, k, (down, across), beside);
+        let room = |len: usize| Region::anonymous(len * 8);
+        let (mut lower, mut upper, mut c) = (room(lower)?, room(above * beside)?, room(all)?);
         let ld = cols * beside + PAD;
-        let mut c = room(rows * ld);
         lower.as_slice_f64_mut().fill_with(|| next().0);
         upper.as_slice_f64_mut().fill_with(|| next().1);
         // Hundreds of megabytes where there are many threads.
@@ -88,7 +97,13 @@ impl Multiplication {
             // SAFETY: a task has a row of its own.
             unsafe { std::slice::from_raw_parts_mut(all.get().add(row * ld), ld).fill(1.0) }
         });
-        Self { k, rows, cols, beside, above, turns: 0, lower, upper, c }
+        Ok(Self { k, rows, cols, beside, above, turns: 0, lower, upper, c })
+    }
+
+    /// From now on with L of width k, no wider than it was made for; of numbers that are all alike.
+    pub fn narrow(&mut self, k: usize) {
+        assert!(k * self.rows <= self.lower.as_slice_f64().len() && k * self.cols <= self.above);
+        self.k = k;
     }
 
     /// Operations of one multiplication.
@@ -123,11 +138,6 @@ impl Multiplication {
             unsafe { lower.multiply(&upper, rows, cols, (c.get(), ld)) }
         });
     }
-}
-
-/// Memory for so many doubles.
-fn room(len: usize) -> Region {
-    Region::anonymous(len * 8).expect("memory for a small multiplication")
 }
 
 #[cfg(test)]

@@ -230,7 +230,8 @@ impl Node {
         let mut multiplication =
             Multiplication::new(&[self.engine], NB, (1, 1), 1, &mut self.pool, || {
                 (number(), number())
-            });
+            })
+            .unwrap_or_else(|why| die(6, &why.to_string()));
         // The first one is not timed: caches and clocks get there.
         multiplication.run(self.engine, &mut self.pool);
         let mut digest = Xxh3::new();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::agreement::Engines;
 use crate::blas::Engine;
-use crate::blas::choice::{self, Place};
+use crate::blas::choice::{self, Contest, Place};
 use crate::comm::{Comm, Reduce};
 use crate::params::TestParams;
 use crate::threads::Pool;
@@ -78,21 +78,35 @@ pub fn decide(
     let mut worth: Vec<u64> =
         work.values().map(|work| u64::from(work / pool.threads() as f64 > WORTH)).collect();
     comm.all_reduce(&mut worth, Reduce::Max);
-    let (mut widths, mut told, mut unmeasured) = (Vec::new(), Vec::new(), Vec::new());
-    for ((place, slowest), worth) in
-        places.iter().zip(slowest.chunks_mut(competing.len())).zip(worth)
-    {
+    let each = || places.iter().zip(&worth);
+    let wanted: Vec<usize> = (each().zip(slowest.chunks(competing.len())))
+        .filter(|((_, worth), slowest)| slowest.contains(&0) && **worth != 0)
+        .map(|((place, _), _)| place.nb)
+        .collect();
+    let takes_part = !wanted.is_empty() && ranks.contains(&node.rank());
+    let contest = takes_part.then(|| Contest::new(competing, &wanted, ranks.len(), pool));
+    // If one has no memory for it, nobody measures.
+    let mut has_room = [u8::from(!matches!(contest, Some(Err(_))))];
+    comm.all_reduce(&mut has_room, Reduce::Min);
+    let mut contest = contest.and_then(Result::ok);
+    let (mut widths, mut told) = (Vec::new(), Vec::new());
+    let (mut small, mut no_room) = (Vec::new(), Vec::new());
+    for ((place, worth), slowest) in each().zip(slowest.chunks_mut(competing.len())) {
         let mut how = "as remembered";
         if slowest.contains(&0) {
-            if worth == 0 {
-                unmeasured.push(place.nb.to_string());
+            if *worth == 0 {
+                small.push(place.nb.to_string());
+                continue;
+            }
+            if has_room == [0] {
+                no_room.push(place.nb.to_string());
                 continue;
             }
             how = "measured";
             // All at the same time: that is how it will be.
             comm.barrier();
-            let mut rates = if ranks.contains(&node.rank()) {
-                let rates = order(choice::measure(competing, place.nb, pool));
+            let mut rates = if let Some(contest) = &mut contest {
+                let rates = order(contest.rates(place.nb, pool));
                 if node.rank() == ranks[0] {
                     let others = (0..node.size()).filter(|rank| !ranks.contains(rank));
                     others.for_each(|rank| node.send::<u8>(&[], rank, TAG));
@@ -132,12 +146,16 @@ pub fn decide(
         ));
         widths.push((place.nb, competing[winner]));
     }
-    if !unmeasured.is_empty() {
-        let which = match told.is_empty() {
-            true => String::new(),
-            false => format!(" at NB = {}", unmeasured.join(", ")),
+    let all = places.len();
+    for (unmeasured, why) in
+        [(small, "for so small a problem"), (no_room, "for want of memory on a node")]
+    {
+        let which = match unmeasured.len() {
+            0 => continue,
+            some if some == all => String::new(),
+            _ => format!(" at NB = {}", unmeasured.join(", ")),
         };
-        told.push(format!("engine: {}{which} (not measured for so small a problem)", first.name()));
+        told.push(format!("engine: {}{which} (not measured {why})", first.name()));
     }
     (Engines::new(first, widths), told)
 }

@@ -60,15 +60,29 @@ pub fn line(said: &Said) -> String {
     format!("{MARK}{}\n", serde_json::to_string(said).expect("plain values have a JSON form"))
 }
 
-/// All that has been said in `output`; a line that is not whole yet is left out.
-pub fn read(output: &str) -> Vec<Said> {
-    let whole = output.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    let of_line = |line: &str| {
-        let at = line.find(MARK)?;
-        let mut values = serde_json::Deserializer::from_str(&line[at + MARK.len()..]).into_iter();
-        values.next()?.ok()
-    };
-    whole.lines().filter_map(of_line).collect()
+/// Hears what is said in output that comes in parts.
+#[derive(Default)]
+pub struct Listener {
+    /// A last line that is not whole yet.
+    line: Vec<u8>,
+}
+
+impl Listener {
+    /// What has been said in lines that have come to their end with these bytes.
+    pub fn hear(&mut self, bytes: &[u8]) -> Vec<Said> {
+        self.line.extend_from_slice(bytes);
+        // What was here before has no end of a line.
+        let Some(end) = bytes.iter().rposition(|&byte| byte == b'\n') else { return Vec::new() };
+        let rest = self.line.split_off(self.line.len() - (bytes.len() - end - 1));
+        let whole = std::mem::replace(&mut self.line, rest);
+        String::from_utf8_lossy(&whole).lines().filter_map(read).collect()
+    }
+}
+
+fn read(line: &str) -> Option<Said> {
+    let at = line.find(MARK)?;
+    let mut values = serde_json::Deserializer::from_str(&line[at + MARK.len()..]).into_iter();
+    values.next()?.ok()
 }
 
 #[cfg(test)]
@@ -92,9 +106,16 @@ mod tests {
         for one in &said {
             output += &format!("[1,0]<stdout>:{}", line(one));
         }
-        assert_eq!(read(&output), said);
+        for part in [1, 7, 100, output.len()] {
+            let mut listener = Listener::default();
+            let parts = output.as_bytes().chunks(part);
+            let heard: Vec<Said> = parts.flat_map(|bytes| listener.hear(bytes)).collect();
+            assert_eq!(heard, said, "parts of {part}");
+            assert!(listener.hear(b"").is_empty() && listener.line.is_empty());
+        }
         // The last line is on its way.
-        assert_eq!(read(&output[..output.len() - 1]), said[..2]);
-        assert_eq!(read(""), []);
+        let mut listener = Listener::default();
+        assert_eq!(listener.hear(&output.as_bytes()[..output.len() - 1]), said[..2]);
+        assert_eq!(listener.hear(b"\n"), said[2..]);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{BurninFlags, INTERRUPTED};
 use crate::burnin::probe::Extent;
 use crate::burnin::rounds::rounds as all_rounds;
-use crate::burnin::samples::{Here, Said, Sweep, read};
+use crate::burnin::samples::{Here, Listener, Said, Sweep};
 use crate::burnin::verdict::{Judged, Tolerance, WHOLE_EVERY, judge, sweeps_wanted};
 use crate::cli::exit::{Exit, Refusal};
 use crate::cli::template::own_program;
@@ -113,18 +113,21 @@ pub fn measure(
         .map_err(|e| environment(format!("cannot start {}: {e}", tool.program.display())))?;
     let mut job = Job::new(started, &folder, 0, &clerk);
     let shown = std::io::stderr().is_terminal();
-    let mut heard = 0;
+    let mut listener = Listener::default();
+    let mut said: Vec<Said> = Vec::new();
+    let mut measured = 0;
     let mut since = Instant::now();
-    let said = loop {
+    loop {
         std::thread::sleep(LOOK_EVERY);
-        // Looked at before the output is read: what comes later is not waited for.
         job.look();
         let ended = if job.has_looked() { job.poll() } else { None };
-        let output = std::fs::read(folder.output(0)).unwrap_or_default();
-        let said = read(&String::from_utf8_lossy(&output));
-        let measured = said.iter().filter(|s| matches!(s, Said::Measured(_))).count();
-        if measured + usize::from(!said.is_empty()) > heard {
-            heard = measured + usize::from(!said.is_empty());
+        // Only what is new: all of a thousand nodes' is a hundred megabytes, on a machine that is being measured.
+        let fresh = listener.hear(&job.printed());
+        let sweeps = fresh.iter().filter(|s| matches!(s, Said::Measured(_))).count();
+        measured += sweeps;
+        let begins = said.is_empty() && !fresh.is_empty();
+        said.extend(fresh);
+        if sweeps > 0 || begins {
             since = Instant::now();
             if shown {
                 let _ = write!(
@@ -148,7 +151,7 @@ pub fn measure(
             return Err(environment(INTERRUPTED.into()));
         }
         if ended == Some(Some(0)) && measured == extent.sweeps {
-            break said;
+            break;
         }
         let words = match wait(&job.words()).map(|(_, complaint)| complaint.words) {
             Some(words) if !words.is_empty() => format!(" ({words})"),
@@ -174,7 +177,7 @@ pub fn measure(
                 extent.sweeps
             ),
         }));
-    };
+    }
     let mut here = Vec::new();
     let mut sweeps = Vec::new();
     for one in said {

@@ -432,6 +432,11 @@ impl Job {
         words.map(|(stream, bytes)| say(stream, bytes)).count() > 0
     }
 
+    /// What it has printed since the last call, as far as it has been seen, for who passes on nothing of it.
+    pub fn printed(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.unsaid.0)
+    }
+
     /// Passes on a last line that has no end.
     pub fn forward_rest(&mut self, echo: &mut Echo) {
         self.forward(echo);

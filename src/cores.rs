@@ -11,13 +11,14 @@ use nix::unistd::Pid;
 use crate::new_thread;
 use crate::topology::Topology;
 
-/// What this process was given when it first asked: before any of its threads was pinned, which would be given less.
-struct Given {
-    processors: BTreeSet<usize>,
-    /// How many processors' time it has.
-    time: usize,
+/// Processors that may be used, and how many processors' time: a container may have less of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    pub processors: BTreeSet<usize>,
+    pub time: usize,
 }
 
+/// What this process was given when it first asked: before any of its threads was pinned, which would be given less.
 fn given() -> &'static Given {
     static GIVEN: OnceLock<Given> = OnceLock::new();
     GIVEN.get_or_init(|| Given {
@@ -109,6 +110,19 @@ fn mask_of(thread: Pid) -> Option<Mask> {
         }
     }
     None
+}
+
+/// What this process could have of its node if it asked for all: its launcher may have bound it to less. None where the system
+/// does not tell. The kernel cuts what is asked for down to the cpuset that a container or a batch job is in.
+pub fn of_node() -> Option<Given> {
+    let ask = || {
+        allow(0..most());
+        let time = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Given { processors: allowed(), time }
+    };
+    // On a thread that ends after it.
+    let asked = new_thread::start("cpuset", ask).ok()?.join().ok()?;
+    (!asked.processors.is_empty()).then_some(asked)
 }
 
 /// What is left of the given processors where some were set aside.
@@ -287,6 +301,21 @@ pub mod tests {
         assert!((1..=bound()).contains(&count()));
         assert!(bound() <= bound_to().len());
         assert_eq!(are_whole(), count() == bound());
+    }
+
+    #[test]
+    fn a_nodes_share_is_more_than_a_pinned_thread_has() {
+        let _alone = alone();
+        let whole = of_node().unwrap();
+        assert!(whole.processors.is_superset(bound_to()) && whole.time >= 1);
+        let first = *bound_to().first().unwrap();
+        std::thread::spawn(move || {
+            assert!(pin(first));
+            assert_eq!(of_node(), Some(whole));
+            assert_eq!(own(), BTreeSet::from([first]));
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

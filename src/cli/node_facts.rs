@@ -7,14 +7,14 @@ use std::fs;
 use std::path::Path;
 
 use crate::blas::Library;
-use crate::cores;
+use crate::cores::{self, Given};
 use crate::report::machine::{Kind, Make};
 use crate::topology::Topology;
 
 /// This node with so many ranks of the job.
 pub fn here(ranks: usize) -> Kind {
     let library = Library::query();
-    let mut kind = under(Path::new("/"));
+    let mut kind = under(Path::new("/"), cores::of_node());
     kind.make.blas = format!("{} {}, {} kernels", library.name, library.version, library.kernel);
     kind.hosts =
         vec![nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned()];
@@ -22,7 +22,8 @@ pub fn here(ranks: usize) -> Kind {
     kind
 }
 
-fn under(root: &Path) -> Kind {
+/// `share`: what of the node the job may use.
+fn under(root: &Path, share: Option<Given>) -> Kind {
     let read = |path: &str| fs::read_to_string(root.join(path)).ok();
     let word = |path: &str| read(path).map(|text| text.trim().to_owned()).filter(|w| !w.is_empty());
     let khz = |path: &str| Some(word(path)?.parse::<u64>().ok()? / 1000);
@@ -30,7 +31,7 @@ fn under(root: &Path) -> Kind {
     let info = read("proc/cpuinfo").unwrap_or_default();
     let processor = Processor::of(&info);
     let topology = Topology::under(root);
-    let (sockets, cores, hardware_threads) = counts(&topology);
+    let (sockets, cores, hardware_threads) = counts(&topology, share);
     let clocks = || processor.clocks_mhz.iter().copied();
     let memory = read("proc/meminfo").as_deref().and_then(memory_total).unwrap_or(0);
     Kind {
@@ -120,14 +121,19 @@ fn flops_per_cycle(vendor: &str, (family, model): (u64, u64), flags: &str) -> Op
     }
 }
 
-/// Sockets, whole cores and hardware threads that are online.
-fn counts(topology: &Topology) -> (u64, u64, u64) {
-    if topology.hardware_threads() == 0 {
-        let threads = cores::count() as u64;
-        return (1, threads, threads);
-    }
-    let counts = (topology.sockets(), topology.cores(), topology.hardware_threads());
-    (counts.0 as u64, counts.1 as u64, counts.2 as u64)
+/// Sockets, whole cores and hardware threads that the job may use.
+fn counts(topology: &Topology, share: Option<Given>) -> (u64, u64, u64) {
+    let Some(Given { processors, time }) = share else {
+        return match topology.hardware_threads() {
+            0 => (1, 1, 1),
+            threads => (topology.sockets() as u64, topology.cores() as u64, threads as u64),
+        };
+    };
+    let own = topology.among(&processors);
+    // Processors that the system says nothing more of are alone.
+    let alone = processors.len() - own.hardware_threads();
+    let (cores, threads) = (own.cores() + alone, processors.len());
+    (own.sockets().max(1) as u64, cores.min(time) as u64, threads.min(time) as u64)
 }
 
 fn memory_total(meminfo: &str) -> Option<u64> {
@@ -175,6 +181,8 @@ fn network(root: &Path) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::memory::room::tests::tree;
+    use crate::topology::tests::Machine;
+    use std::collections::BTreeSet;
 
     #[test]
     fn a_node_is_told_by_its_files() {
@@ -204,7 +212,8 @@ mod tests {
             ("sys/class/net/veth/operstate", "up\n"),
             ("sys/class/net/veth/speed", "10000\n"),
         ]);
-        let kind = under(dir.path());
+        let share = Given { processors: BTreeSet::from([0, 1]), time: 2 };
+        let kind = under(dir.path(), Some(share));
         let make = &kind.make;
         assert_eq!(make.processor, "AMD EPYC (family 25, model 17)");
         assert_eq!(
@@ -225,10 +234,29 @@ mod tests {
 
     #[test]
     fn a_system_that_says_nothing_is_no_reason_to_end() {
-        let kind = under(tree(&[]).path());
+        let kind = under(tree(&[]).path(), cores::of_node());
         assert_eq!(kind.make.processor, "");
         assert_eq!((kind.memory_bytes_max, kind.clock_seen_mhz_max), (0, None));
         assert!(kind.make.cores >= 1);
+    }
+
+    #[test]
+    fn of_a_node_counts_what_a_container_or_a_batch_job_is_given() {
+        // Two sockets of four cores with two threads each.
+        let part = Machine { sockets: 2, cores_a_cache: 4, threads_a_core: 2, ..Machine::PLAIN };
+        let topology = part.topology();
+        let given = |processors: &[usize], time| {
+            let processors = processors.iter().copied().collect();
+            counts(&topology, Some(Given { processors, time }))
+        };
+        let all: Vec<usize> = (0..16).collect();
+        assert_eq!(given(&all, 16), (2, 8, 16));
+        assert_eq!(given(&[0, 1, 8, 9], 4), (1, 2, 4));
+        assert_eq!(given(&[0, 1, 2], 3), (1, 3, 3));
+        assert_eq!(given(&all, 6), (2, 6, 6));
+        assert_eq!(given(&[100, 101], 2), (1, 2, 2));
+        assert_eq!(counts(&topology, None), (2, 8, 16));
+        assert_eq!(counts(&Topology::default(), None), (1, 1, 1));
     }
 
     #[test]

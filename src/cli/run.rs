@@ -22,6 +22,7 @@ use crate::blas::Library;
 use crate::blas::arithmetic::Rules;
 use crate::input::Loaded;
 use crate::input::processors::List;
+use crate::input::settings::Restart;
 use crate::storage::Sight;
 use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
 use crate::supervise::judge::life::Bonds;
@@ -523,6 +524,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     let level2 = level2.filter(|level2| level2.scope == Sight::Shared).map(|l| l.dir.clone());
     let own_level2 = asked.storage.as_ref().filter(|dir| dir.own).map(|dir| dir.path.clone());
     let saves = protection.is_some();
+    let restarts_never = protection.is_some_and(|p| p.restart == Restart::Never);
     let trial = !flags.no_trial && planned.is_some();
     let mut command = vec![flags.program.as_ref().unwrap_or(&own).to_string_lossy().into_owned()];
     for word in &flags.bench {
@@ -630,6 +632,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         problem,
         progress_every: flags.progress_every,
         discard: flags.new,
+        restarts_never,
     })
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -585,6 +585,23 @@ fn restart_require_and_never() {
     lose_all(&scene);
     let ran = scene.job().args(&["--restart", "never"]).run();
     assert_eq!(resumed_at(&scene.expect_finished(ran)), None);
+}
+
+/// What cannot be removed would be there again at the run's first restart: nothing is begun beside it.
+#[test]
+fn restart_never_does_not_begin_beside_what_cannot_be_removed() {
+    let scene = stored(2, 2);
+    scene.strike("pruned:0:1:kill");
+    lose_all(&scene);
+    // Who else may write there may have put there what lies there: it is left alone.
+    let open = |mode| {
+        fs::set_permissions(scene.folder(), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open(0o770);
+    let ran = scene.job().args(&["--restart", "never"]).run().expect_code(6);
+    assert!(ran.err.contains("could not be removed"), "{}", ran.told());
+    open(0o700);
+    assert!(from_storage(&finish(&scene)));
 }
 
 /// Asked to stop, it ends on storage; the next job has nothing but that.

@@ -257,6 +257,7 @@ impl<'a> Guardian<'a> {
         });
         let shelf =
             shelf.filter(|shelf| level2::seat(self.comm, node, scope, shelf) == self.comm.rank());
+        let mut left = Ok(());
         if let Some(shelf) = shelf {
             let (dir, job) = (shelf.dir().to_owned(), &self.settings.job);
             // A DIR that is gone has nothing to remove, it seems.
@@ -272,16 +273,22 @@ impl<'a> Guardian<'a> {
             match removed {
                 Ok(None) => {}
                 Ok(Some(theirs)) => say(format_args!("nothing is removed there: {theirs}")),
-                // This run does not depend on it.
-                Err(why) => say(format_args!(
-                    "what job {job:?} has on storage could not be removed: {why}. The next start would go on from there: \
-                     `skt-hpl clean --job {job} --level2 {}` removes it",
-                    dir.display()
-                )),
+                Err(why) => {
+                    let words = format!(
+                        "what job {job:?} has on storage could not be removed: {why}. The next start would go on from there: \
+                         `skt-hpl clean --job {job} --level2 {}` removes it",
+                        dir.display()
+                    );
+                    match start {
+                        // The run is over, and does not depend on it.
+                        Some(_) => say(words),
+                        // A restart of the run that begins would come upon it.
+                        None => left = Err(Ended::new(Exit::Environment, words)),
+                    }
+                }
             }
         }
         // Nobody looks at storage before it is done.
-        self.comm.barrier();
-        Ok(())
+        unanimous(self.comm, left)
     }
 }

@@ -193,7 +193,8 @@ impl Supervisor<'_> {
     /// Positions whose file of the checkpoint that the run goes on from lies on a node's own storage, by node. Nothing once
     /// something was launched: then files have come and gone since agents looked.
     fn files_at_hand(&self) -> HashMap<String, BTreeSet<u32>> {
-        if self.state.incarnation != self.began_after {
+        let begun = self.state.incarnation != self.began_after;
+        if begun || self.settings.throws_away(self.state.anew, self.state.incarnation) {
             return HashMap::new();
         }
         let told = self.cluster.nodes.iter().filter(|node| node.lost.is_none());

@@ -83,6 +83,8 @@ pub struct Settings {
     pub own_level2: Option<PathBuf>,
     /// Begin anew although an unfinished run lies in the folder.
     pub discard: bool,
+    /// The benchmark is told to begin anew, whatever lies on nodes.
+    pub restarts_never: bool,
 }
 
 impl Settings {
@@ -99,6 +101,11 @@ impl Settings {
             words.extend(["--level2".to_owned(), dir.display().to_string()]);
         }
         quote_all(&words)
+    }
+
+    /// Whether checkpoints that lie on nodes before the first of these launches are thrown away by it. Later they are the run's.
+    pub(super) fn throws_away(&self, anew: bool, incarnation: u32) -> bool {
+        incarnation == 0 && (anew || self.restarts_never)
     }
 
     /// Variables for the ranks; where the run begins `anew`, the benchmark is told so, unless it was told otherwise.

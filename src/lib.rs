@@ -18,6 +18,7 @@ pub mod statistics;
 pub mod threads;
 pub mod topology;
 pub mod units;
+pub mod whole;
 
 pub mod blas;
 pub mod comm;

@@ -158,6 +158,23 @@ fn what_cannot_be_told_is_no_panic() {
     }
 }
 
+/// A device by mistake: it has no end, so it is not read to that.
+#[test]
+fn files_without_an_end_are_refused() {
+    for (words, code) in [
+        (&["report", "/dev/zero"][..], 1),
+        (&["plan", "--nodes", "2", "--memory", "1G", "--cores", "2", "--results", "/dev/zero"], 1),
+        (&["model", "efficiency", "--results", "/dev/zero"], 1),
+        (&["simulate", "--nodes", "4", "--work", "1h", "--trace", "/dev/zero"], 1),
+        (&["run", "--hosts", "/dev/zero"], 2),
+        (&["check", "/dev/zero"], 1),
+    ] {
+        let ran = Case::new().run(words);
+        assert_eq!(ran.code, code, "{words:?} {}", ran.err);
+        assert!(ran.err.contains("/dev/zero") && ran.err.contains("MiB"), "{words:?} {}", ran.err);
+    }
+}
+
 #[test]
 fn a_diagnostic_looks_like_this() {
     let ran = check(&[(8, "1 2 0 4      NBs")]);

@@ -26,6 +26,7 @@ use crate::units::{
     HOUR_S, YEAR_S, bytes, bytes_per_second, seconds, seconds_or_none, show_bytes, show_flops,
     show_seconds,
 };
+use crate::whole;
 
 /// Durations are written `90s`, `30min`, `5h`, `5y`; memory `25MB`, `64GiB`; bandwidths `12.5GB/s`, `100Gbit/s`.
 #[derive(Debug, Args)]
@@ -335,7 +336,7 @@ fn answer(topic: &Topic) -> Result<Answer, ModelError> {
 
 /// What a file of results says, which should be any.
 fn text_of(file: &Path) -> Result<String, ModelError> {
-    let bytes = std::fs::read(file)
+    let bytes = whole::bytes(file)
         .map_err(|e| ModelError::Data(format!("cannot read {}: {e}", file.display())))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -12,6 +12,7 @@ use crate::review::sources::Material;
 use crate::review::{page, text};
 use crate::supervise::remember::folder::Folder;
 use crate::units::flops_per_second;
+use crate::whole;
 
 #[derive(Debug, Args)]
 pub struct ReportFlags {
@@ -36,7 +37,7 @@ pub fn run(flags: &ReportFlags) -> ExitCode {
     let mut material = Material::default();
     for path in &flags.files {
         let (path, name) = file_of(path);
-        let added = std::fs::read_to_string(&path)
+        let added = whole::text(&path)
             .map_err(|error| format!("{}: {error}", path.display()))
             .and_then(|text| material.add(&name, &text));
         if let Err(why) = added {

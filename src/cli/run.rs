@@ -43,6 +43,7 @@ use crate::supervise::talk::question::ask;
 use crate::supervise::talk::shell::{RemoteShell, quote, quote_all, variables};
 use crate::supervise::tell::status::Problem;
 use crate::units::{duration, whole_bytes};
+use crate::whole;
 
 /// Which nodes, and how to get onto them; shared with `skt-hpl doctor`.
 #[derive(Clone, Debug, Default, Args)]
@@ -222,13 +223,13 @@ impl NodeFlags {
     pub fn nodes(&self, silence: Duration) -> Result<Option<Nodes>, Refusal> {
         let read = |path: &Path| {
             let origin = path.display().to_string();
-            let text = std::fs::read_to_string(path)
-                .map_err(|e| Refusal(Exit::Usage, format!("{origin}: {e}")))?;
+            let text =
+                whole::text(path).map_err(|e| Refusal(Exit::Usage, format!("{origin}: {e}")))?;
             read_host_file(&text, &origin).map_err(|e| Refusal(Exit::Usage, e.to_string()))
         };
         let allocation = from_allocation(
             |name| std::env::var(name).ok().filter(|v| !v.is_empty()),
-            |path| std::fs::read_to_string(path),
+            |path| whole::text(Path::new(path)),
         )
         .map_err(|e| Refusal(Exit::Environment, e.to_string()))?;
         let mut hosts = match (&self.hosts, &allocation) {

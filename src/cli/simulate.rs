@@ -20,6 +20,7 @@ use crate::model::simulate::{
     summarise,
 };
 use crate::units::{seconds, seconds_or_none, show_seconds};
+use crate::whole;
 
 const WORK: &str = "The run: HPL of order N, or any work saved at even intervals";
 const PROTECTION: &str = "Protection";
@@ -236,7 +237,7 @@ fn answer(flags: &SimulateFlags) -> Result<String, ModelError> {
 fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
     let failures = match &flags.trace {
         Some(file) => {
-            let text = std::fs::read_to_string(file)
+            let text = whole::text(file)
                 .map_err(|e| ModelError::Data(format!("cannot read {}: {e}", file.display())))?;
             Failures::Trace(Trace::parse(&text)?)
         }

@@ -20,14 +20,13 @@ pub mod sources;
 mod together;
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Read as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::params::TestParams;
+use crate::whole::bytes_up_to;
 use dat_reader::Given;
 use diagnostic::{Diagnostic, Diagnostics, Severity};
 use hpl_dat::{HplDat, Output};
@@ -60,11 +59,9 @@ const LONGEST: u64 = 16 << 20;
 
 /// A file's bytes, or why they cannot be read. One that has no end (a device) or is something else by mistake is not read whole.
 pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostics> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes));
-    let why = match read {
-        Ok(read) if read as u64 <= LONGEST => return Ok(bytes),
-        Ok(_) => {
+    let why = match bytes_up_to(path, LONGEST) {
+        Ok(Some(bytes)) => return Ok(bytes),
+        Ok(None) => {
             let most = LONGEST >> 20;
             format!("the file has more than {most} MiB: it is no file of tests or settings")
         }

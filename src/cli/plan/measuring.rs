@@ -10,6 +10,7 @@ use crate::model::fit::{Sample, best_of_each, read};
 use crate::model::hpl_dat::hpl_dat;
 use crate::model::planner::{self, Inputs, calibration_sizes, test_params};
 use crate::units::show_seconds;
+use crate::whole;
 
 /// The half-rate order to assume when only one size was measured.
 pub(super) fn guessed_half(inputs: &Inputs) -> Option<f64> {
@@ -20,7 +21,7 @@ pub(super) fn guessed_half(inputs: &Inputs) -> Option<f64> {
 pub(super) fn samples_of(files: &[PathBuf]) -> Result<Vec<Sample>, Refusal> {
     let mut samples = Vec::new();
     for file in files {
-        let bytes = std::fs::read(file)
+        let bytes = whole::bytes(file)
             .map_err(|e| Refusal(Exit::BadInput, format!("cannot read {}: {e}", file.display())))?;
         let found = read(&String::from_utf8_lossy(&bytes));
         if found.is_empty() {

@@ -9,6 +9,7 @@ use crate::cli::agreement::Ended;
 use crate::cli::exit::Exit;
 use crate::input::settings;
 use crate::memory::Depot;
+use crate::whole;
 
 /// Where this rank is, and where its memory will be.
 #[derive(Clone)]
@@ -39,7 +40,7 @@ fn domain(settings: &settings::Protection, rank: usize, host: &str) -> Result<St
 }
 
 pub fn read_domains(path: &Path) -> Result<DomainFile, String> {
-    let text = std::fs::read_to_string(path)
+    let text = whole::text(path)
         .map_err(|e| format!("the domain file {} cannot be read: {e}", path.display()))?;
     DomainFile::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
 }

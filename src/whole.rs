@@ -1,0 +1,51 @@
+//! Files that a user names, read whole: hosts, domains, traces, results, documents, tests and settings.
+//!
+//! A name may be that of something else by mistake, such as a device, which has no end: what is longer than such files are is not
+//! read on. Callers put the file's name before the error.
+
+use std::fs::File;
+use std::io::{Error, ErrorKind, Read, Result};
+use std::path::Path;
+
+/// Documents of the largest runs have some ten MiB.
+const LONGEST: u64 = 256 << 20;
+
+/// The bytes of a file.
+pub fn bytes(path: &Path) -> Result<Vec<u8>> {
+    bytes_up_to(path, LONGEST)?.ok_or_else(|| {
+        let why = format!("it has more than {} MiB: such a file is not read", LONGEST >> 20);
+        Error::new(ErrorKind::FileTooLarge, why)
+    })
+}
+
+/// The same as text.
+pub fn text(path: &Path) -> Result<String> {
+    let not_text = |_| Error::new(ErrorKind::InvalidData, "it is not text (UTF-8)");
+    String::from_utf8(bytes(path)?).map_err(not_text)
+}
+
+/// Nothing of a file that is longer.
+pub fn bytes_up_to(path: &Path, longest: u64) -> Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    let read = File::open(path)?.take(longest + 1).read_to_end(&mut bytes)?;
+    Ok((read as u64 <= longest).then_some(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_end_is_not_read_on() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "abc").unwrap();
+        assert_eq!(text(file.path()).unwrap(), "abc");
+        assert_eq!(bytes_up_to(file.path(), 3).unwrap().unwrap(), b"abc");
+        assert_eq!(bytes_up_to(file.path(), 2).unwrap(), None);
+        let why = bytes(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert_eq!(why, "it has more than 256 MiB: such a file is not read");
+        std::fs::write(file.path(), [0xff]).unwrap();
+        assert_eq!(text(file.path()).unwrap_err().to_string(), "it is not text (UTF-8)");
+        assert_eq!(bytes(file.path()).unwrap(), [0xff]);
+    }
+}

@@ -175,6 +175,31 @@ fn files_without_an_end_are_refused() {
     }
 }
 
+/// `-` is stdout where that is free for it, and nowhere the name of a file.
+#[test]
+fn a_dash_makes_no_file() {
+    let case = Case::new();
+    let plan = ["plan", "--nodes", "2", "--memory", "1G", "--cores", "2", "--json"];
+    let ran = case.run(&[&plan[..], &["-"]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(serde_json::from_str::<serde_json::Value>(&ran.out).is_ok(), "{}", ran.out);
+    for words in [
+        &["--json", "-"][..],
+        &["burnin", "--json", "-"],
+        &["report", "x.json", "--output", "-"],
+        &["model", "figure", "--svg", "-"],
+        &["simulate", "--nodes", "4", "--work", "1h", "--mtbf", "1h", "--svg", "-"],
+    ] {
+        let ran = case.run(words);
+        assert_eq!(ran.code, 2, "{words:?} {}", ran.err);
+        assert!(ran.err.contains("a file of its own"), "{words:?} {}", ran.err);
+    }
+    let ran = case.run_env(&["-n", "20"], &[("SKT_JSON", "-")]);
+    assert_eq!(ran.code, 1, "{}", ran.err);
+    assert!(ran.err.contains("a file of its own"), "{}", ran.err);
+    assert_eq!(fs::read_dir(case.dir.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn a_diagnostic_looks_like_this() {
     let ran = check(&[(8, "1 2 0 4      NBs")]);

@@ -1,6 +1,7 @@
-//! `--json [FILE]` of the commands that answer on stdout: into FILE beside the text, or without one instead of the text.
+//! `--json [FILE]` of the commands that answer on stdout: into FILE beside the text; without one, or with `-`, instead of the
+//! text.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -12,7 +13,12 @@ type JsonFlag = Option<Option<PathBuf>>;
 
 /// Whether stdout is the document's alone.
 pub fn instead(json: &JsonFlag) -> bool {
-    matches!(json, Some(None))
+    json.as_ref().is_some_and(|_| file(json).is_none())
+}
+
+/// Where the document goes to, unless to stdout.
+fn file(json: &JsonFlag) -> Option<&Path> {
+    json.as_ref()?.as_deref().filter(|file| *file != Path::new("-"))
 }
 
 /// What stdout is to show; the document is written to FILE if there is one.
@@ -21,11 +27,13 @@ pub fn answer(
     document: &impl Serialize,
     text: impl FnOnce() -> String,
 ) -> Result<String, Refusal> {
-    let Some(file) = json else { return Ok(text()) };
+    if json.is_none() {
+        return Ok(text());
+    }
     let mut whole = serde_json::to_string_pretty(document)
         .map_err(|e| Refusal(Exit::Environment, format!("cannot write JSON: {e}")))?;
     whole.push('\n');
-    let Some(file) = file else { return Ok(whole) };
+    let Some(file) = file(json) else { return Ok(whole) };
     write_bytes(file, whole.as_bytes()).map_err(|e| {
         Refusal(Exit::Environment, format!("cannot write JSON to {}: {e}", file.display()))
     })?;
@@ -43,6 +51,9 @@ mod tests {
         let told = |json: JsonFlag| answer(&json, &[1, 2], || "words".into());
         assert_eq!(told(None).unwrap(), "words");
         assert_eq!(told(Some(None)).unwrap(), "[\n  1,\n  2\n]\n");
+        assert_eq!(told(Some(Some("-".into()))).unwrap(), "[\n  1,\n  2\n]\n");
+        assert!(instead(&Some(None)) && instead(&Some(Some("-".into()))));
+        assert!(!instead(&None) && !instead(&Some(Some(file.clone()))));
         assert_eq!(told(Some(Some(file.clone()))).unwrap(), "words");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "[\n  1,\n  2\n]\n");
         let nowhere = dir.path().join("none").join("out.json");

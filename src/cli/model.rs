@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::exit::Exit;
+use crate::input::settings::beside_stdout;
 use crate::model::ModelError;
 use crate::model::cores::{self, Memory, Paces};
 use crate::model::encoding::{self, Code, Link};
@@ -35,7 +36,7 @@ pub struct ModelFlags {
     topic: Topic,
 
     /// Draw it into FILE
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE", value_parser = beside_stdout, global = true)]
     svg: Option<PathBuf>,
 }
 

@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::exit::Exit;
 use crate::input::same_file;
+use crate::input::settings::beside_stdout;
 use crate::review::form::Stated;
 use crate::review::sources::Material;
 use crate::review::{page, text};
@@ -21,7 +22,7 @@ pub struct ReportFlags {
     files: Vec<PathBuf>,
 
     /// Also write the report to FILE, as one HTML page
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = beside_stdout)]
     output: Option<PathBuf>,
 
     /// Title of the page

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::exit::{Exit, Refusal};
 use super::json_flag;
+use crate::input::settings::beside_stdout;
 use crate::model::ModelError;
 use crate::model::figures::simulation_figure;
 use crate::model::fit::RateModel;
@@ -184,12 +185,12 @@ pub struct SimulateFlags {
     #[arg(long, value_name = "COUNT", help_heading = OUTPUT)]
     threads: Option<usize>,
 
-    /// JSON, into FILE; without one on stdout instead of the text
+    /// JSON, into FILE; without one, or with `-`, on stdout instead of the text
     #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = OUTPUT)]
     json: Option<Option<PathBuf>>,
 
     /// Draw when runs finish and what their time went into
-    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    #[arg(long, value_name = "FILE", value_parser = beside_stdout, help_heading = OUTPUT)]
     svg: Option<PathBuf>,
 }
 

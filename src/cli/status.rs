@@ -25,7 +25,7 @@ pub struct StatusFlags {
     #[arg(long, value_name = "DIR")]
     pub level2: Option<PathBuf>,
 
-    /// JSON, into FILE; without one on stdout instead of the text
+    /// JSON, into FILE; without one, or with `-`, on stdout instead of the text
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub json: Option<Option<PathBuf>>,
 

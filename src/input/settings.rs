@@ -73,6 +73,17 @@ fn path(text: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(text))
 }
 
+/// The name of a file to write beside a text that goes to stdout.
+pub fn beside_stdout(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "-" => {
+            Err("stdout has the text, so this needs a file of its own (one that is called -: ./-)"
+                .to_owned())
+        }
+        _ => path(text),
+    }
+}
+
 fn output(text: &str) -> Result<Output, String> {
     match text {
         "-" | "stdout" => Ok(Output::Stdout),
@@ -218,7 +229,7 @@ pub struct Overrides {
     pub output: Option<Output>,
 
     /// Also write everything about each test to FILE as JSON
-    #[arg(long, value_name = "FILE", value_parser = path, help_heading = INPUT)]
+    #[arg(long, value_name = "FILE", value_parser = beside_stdout, help_heading = INPUT)]
     pub json: Option<PathBuf>,
 
     /// Tell the progress of the factorisation in lines [default: one line on a terminal that somebody watches; =false for

@@ -23,6 +23,7 @@ use crate::burnin::probe::{self, Extent};
 use crate::burnin::samples::{Here, Said};
 use crate::burnin::verdict::{Judged, Tolerance, Wrong, named, undecided};
 use crate::comm::World;
+use crate::input::settings::beside_stdout;
 use crate::memory::room;
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::Folder;
@@ -51,7 +52,7 @@ pub struct BurninFlags {
     pub state: PathBuf,
 
     /// Write all figures and findings as JSON to FILE
-    #[arg(long, value_name = "FILE", help_heading = COMPARING)]
+    #[arg(long, value_name = "FILE", value_parser = beside_stdout, help_heading = COMPARING)]
     pub json: Option<PathBuf>,
 
     /// A node may be slower than its peers by this much

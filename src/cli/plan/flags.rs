@@ -219,7 +219,7 @@ pub struct PlanFlags {
     #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json", "layout"], help_heading = OUTPUT)]
     pub(super) free_memory: bool,
 
-    /// JSON, into FILE; without one on stdout instead of the text
+    /// JSON, into FILE; without one, or with `-`, on stdout instead of the text
     #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = OUTPUT)]
     pub(super) json: Option<Option<PathBuf>>,
 

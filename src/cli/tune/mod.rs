@@ -99,7 +99,7 @@ pub struct TuneFlags {
     #[arg(long, requires = "write", help_heading = "What comes of it")]
     new: bool,
 
-    /// JSON, into FILE; without one on stdout instead of the text
+    /// JSON, into FILE; without one, or with `-`, on stdout instead of the text
     #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = "What comes of it")]
     json: Option<Option<PathBuf>>,
 }

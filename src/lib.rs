@@ -7,6 +7,7 @@ extern crate blas_src as _;
 
 pub mod bell;
 pub mod bisection;
+pub mod closed;
 pub mod cores;
 pub mod course;
 pub mod faults;

@@ -137,8 +137,13 @@ fn what_cannot_be_told_is_no_panic() {
         ("check bad.dat", "2>/dev/full", 1),
         ("check bad.dat", "2>&1 | true", 1),
         ("check", ">/dev/full", 6),
+        ("check", ">&-", 6),
+        ("check bad.dat", ">&-", 1),
         ("check", "| true", 0),
         ("--version", ">/dev/full", 6),
+        ("--version", ">&-", 6),
+        ("plan --nodes 2 --memory 1G --cores 2", ">&-", 6),
+        ("status", ">&-", 6),
         ("--help-all", ">/dev/full", 6),
         ("--help-all", "| true", 0),
         ("--no-such-flag", "2>/dev/full", 2),
@@ -146,6 +151,7 @@ fn what_cannot_be_told_is_no_panic() {
         ("plan --nodes 2 --memory 1 --cores 2", "2>/dev/full", 1),
         ("run --hosts nowhere", "2>/dev/full", 2),
         ("doctor --no-mpi", ">/dev/full", 6),
+        ("doctor --no-mpi", ">&-", 6),
         ("doctor --hosts nowhere", "2>/dev/full", 2),
     ] {
         let line = format!("(\"$0\" {words}; echo $? >code) {to}");

@@ -66,9 +66,9 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::cores;
 use crate::supervise::start::job::Refused;
 use crate::supervise::start::launcher::own_run_id;
+use crate::{closed, cores};
 use bench::BenchFlags;
 use exit::Exit;
 
@@ -205,6 +205,7 @@ pub fn command() -> Command {
 pub fn main() -> ExitCode {
     // Also for what is started by this process.
     cores::take_back();
+    closed::take_for_full();
     // A file that must not grow any more (`ulimit -f`) is then an error like a full disk, and not the end of the process. Named
     // memory, results, saves on storage and the journal are files.
     // SAFETY: no handler is set; whether a signal is ignored is all that changes.
@@ -313,15 +314,19 @@ fn print(bytes: &[u8]) -> ExitCode {
 
 /// The same of a subcommand that has found something: its status counts, unless there was none and nobody could read it.
 fn print_then(bytes: &[u8], exit: Exit) -> Exit {
+    printed(put(bytes), exit)
+}
+
+fn put(bytes: &[u8]) -> std::io::Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
-    printed(out.write_all(bytes).and_then(|()| out.flush()), exit)
+    out.write_all(bytes).and_then(|()| out.flush())
 }
 
 fn printed(written: std::io::Result<()>, exit: Exit) -> Exit {
     match written {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            say(format_args!("cannot write to the standard output: {error}"));
+            say(format_args!("cannot write to the standard output: {}", closed::why(&error)));
             if exit == Exit::Passed { Exit::Environment } else { exit }
         }
         _ => exit,

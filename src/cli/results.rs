@@ -14,6 +14,7 @@ use super::exit::Exit;
 use super::replacement::listed;
 use super::say;
 use crate::blas::Library;
+use crate::closed;
 use crate::comm::World;
 use crate::input::Loaded;
 use crate::input::hpl_dat::{HplDat, Output};
@@ -39,7 +40,8 @@ pub struct Reports {
     out: Counted<Box<dyn Write>>,
     /// What `out` goes to, if that is a file.
     file: Option<File>,
-    /// Its name, for people.
+    /// What it goes to, and that in words.
+    output: Output,
     place: String,
     text: TextReport,
     /// The text of all results taken in, for where it turns out at the end that they did not get to the file.
@@ -58,6 +60,13 @@ fn cannot(error: &io::Error, why: String) -> Ended {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let full = matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull);
     Ended::new(if full { Exit::Environment } else { Exit::BadInput }, why)
+}
+
+fn why(output: &Output, error: &io::Error) -> String {
+    match output {
+        Output::Stdout => closed::why(error),
+        _ => error.to_string(),
+    }
 }
 
 impl Reports {
@@ -114,11 +123,14 @@ impl Reports {
         let mut head = Vec::new();
         text.begin(&mut head, &echo(dat)).expect("memory takes all");
         let written = out.write_all(&head).and_then(|()| out.flush());
-        written
-            .map_err(|e| cannot(&e, format!("the results cannot be written to {place}: {e}")))?;
+        written.map_err(|e| {
+            let why = why(&dat.output, &e);
+            cannot(&e, format!("the results cannot be written to {place}: {why}"))
+        })?;
         Ok(Self {
             out,
             file,
+            output: dat.output.clone(),
             place,
             text,
             results: Vec::new(),
@@ -214,9 +226,10 @@ impl Reports {
     fn say_of_text(&mut self, error: &io::Error) {
         self.text_lost = true;
         say(format_args!(
-            "the results cannot be written to {}: {error}. They follow here, those of tests still to come as well; the run \
-             will end with status {}",
+            "the results cannot be written to {}: {}. They follow here, those of tests still to come as well; the run will \
+             end with status {}",
             self.place,
+            why(&self.output, error),
             Exit::Environment.code()
         ));
     }

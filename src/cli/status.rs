@@ -94,7 +94,9 @@ fn watch(folder: &Folder) -> ExitCode {
         };
         let held = Journal::held(&folder.journal());
         let page = status.page(unix_ms(), &held);
-        super::print(format!("\x1b[H\x1b[2J{page}").as_bytes());
+        if let Err(error) = super::put(format!("\x1b[H\x1b[2J{page}").as_bytes()) {
+            return super::printed(Err(error), Exit::Passed).into();
+        }
         if status.exit_code.is_some() || held == Held::No {
             return Exit::Passed.into();
         }

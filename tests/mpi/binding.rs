@@ -13,9 +13,9 @@ const RANK: &str = "#!/bin/sh\n\
     sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status >\"$1/$rank\"\n";
 
 /// Stands in for a remote shell: the only node is this machine.
-const SHELL: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
+pub const SHELL: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
 
-fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
+pub fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
     fs::write(&path, text).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -23,7 +23,7 @@ fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
 }
 
 /// What whoever runs the tests says about cores is not what is tested.
-fn without_wishes(command: &mut Command) -> &mut Command {
+pub fn without_wishes(command: &mut Command) -> &mut Command {
     for wish in [
         "OMPI_MCA_hwloc_base_binding_policy",
         "OMPI_MCA_rmaps_base_oversubscribe",
@@ -66,7 +66,7 @@ fn cores(ranks: usize, supervised: bool) -> Vec<String> {
 }
 
 /// The launcher's whole path: `skt-hpl run` does not look for what it is told.
-fn program() -> String {
+pub fn program() -> String {
     let name = mpirun();
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let mut found = std::env::split_paths(&paths).map(|dir| dir.join(&name));

@@ -2,13 +2,15 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 
+use crate::binding::{SHELL, program, script, without_wishes};
 use crate::dat::Dat;
-use crate::job::{Job, mpich};
+use crate::job::{Job, PROGRAM, mpich};
 
 /// A problem that would take minutes: all the time is latency and memory traffic.
 fn endless() -> Dat {
@@ -51,6 +53,52 @@ fn results_that_cannot_be_written_end_the_job() {
     assert!(ran.err.contains("cannot be written to /dev/full"), "{}", ran.told());
     assert!(ran.err.contains("No space left on device"), "{}", ran.told());
     assert!(!ran.file("run.json").contains("\"complete\": true"));
+}
+
+/// What is to go to a standard output that is closed is not begun; what goes to files is not disturbed.
+#[test]
+fn a_closed_standard_output_is_noticed_where_it_is_needed() {
+    let closed: (usize, &[&str]) = (1, &["sh", "-c", "exec \"$@\" >&-", "sh"]);
+    let one = || Job::tests(&Dat { grids: vec![(1, 1)], ..Dat::default() }).parts(&[closed]);
+    let ran = one().run().expect_code(6);
+    assert!(
+        ran.err.contains("cannot be written to standard output: it is closed"),
+        "{}",
+        ran.told()
+    );
+    let ran = one().args(&["--output", "HPL.out"]).run().expect_code(0);
+    assert!(ran.file("HPL.out").contains("End of Tests."), "{}", ran.told());
+}
+
+/// The run is over and well, but its results are where nobody looks for them.
+#[test]
+fn a_supervisor_says_that_it_could_not_pass_results_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let rank = script(dir.path(), "rank", "#!/bin/sh\necho result\n");
+    let shell = script(dir.path(), "shell", SHELL);
+    let hosts = dir.path().join("hosts");
+    std::fs::write(&hosts, "localhost slots=1\n").unwrap();
+    for (to, code, says) in
+        [(">&-", 6, "it is closed"), (">/dev/full", 6, "/dev/full"), (">out", 0, "")]
+    {
+        let state = dir.path().join(format!("state{}", says.len()));
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("\"$@\" {to}"), "sh", PROGRAM, "run", "--ranks", "1"]);
+        command.args(["--launcher-program", &program()]).arg("--hosts").arg(&hosts);
+        command.arg("--rsh").arg(&shell).arg("--state").arg(&state).arg("--program").arg(&rank);
+        let ran = without_wishes(&mut command).current_dir(dir.path()).output().unwrap();
+        let told = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(code), "{to}: {told}");
+        assert_eq!(
+            told.contains("has printed could be written to standard output"),
+            code != 0,
+            "{told}"
+        );
+        assert!(told.contains(says), "{told}");
+        if code == 0 {
+            assert!(std::fs::read_to_string(dir.path().join("out")).unwrap().contains("result"));
+        }
+    }
 }
 
 /// Limits of a user's or a container's: on memory to address, of which each thread takes some, and on a file's length, which

@@ -137,7 +137,21 @@ struct Supervisor<'a> {
 pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
     let result = supervise_to_the_end(settings);
     voice::all_said();
-    result
+    let Some(why) = voice::lost() else { return result };
+    // The last word on a run that has ended otherwise is not this.
+    let ended_well = matches!(result, Ok(0));
+    say!(
+        "skt-hpl run: not all that the benchmark has printed could be written to standard output: {why}; files out.* in {} \
+         have it{}",
+        settings.folder.path().display(),
+        if ended_well {
+            format!("; that ends with status {STATUS_ENVIRONMENT}")
+        } else {
+            String::new()
+        }
+    );
+    voice::all_said();
+    if ended_well { Ok(STATUS_ENVIRONMENT) } else { result }
 }
 
 fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {

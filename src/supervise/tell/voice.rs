@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
-use crate::new_thread;
+use crate::{closed, new_thread};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
@@ -44,12 +44,24 @@ fn words() -> Option<&'static Sender<Word>> {
     words.as_ref()
 }
 
+/// Why something did not get to standard output, the first time.
+static LOST: OnceLock<String> = OnceLock::new();
+
+/// The same, once [`all_said`] has returned.
+pub fn lost() -> Option<&'static str> {
+    LOST.get().map(String::as_str)
+}
+
 fn say_now(stream: Stream, bytes: &[u8]) {
     // A stream that is gone, or full, is no reason to end.
-    let _ = match stream {
-        Stream::Output => write(&mut stdout().lock(), bytes),
-        Stream::Errors => write(&mut stderr().lock(), bytes),
-    };
+    match stream {
+        Stream::Output => {
+            if let Err(error) = write(&mut stdout().lock(), bytes) {
+                let _ = LOST.set(closed::why(&error));
+            }
+        }
+        Stream::Errors => drop(write(&mut stderr().lock(), bytes)),
+    }
     UNSAID.fetch_sub(1, Ordering::Relaxed);
 }
 

@@ -1,0 +1,44 @@
+//! A standard output that was closed before the program began (`>&-`).
+//!
+//! Rust's runtime opens /dev/null in its place, so whatever is told would be gone, and nobody the wiser. It is a full disk
+//! instead: what cannot be told is noticed where it is told, also by this program started anew for another kernel of its BLAS.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::libc;
+use nix::sys::stat::{FileStat, fstat, major, minor};
+
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Called before the runtime is set up.
+#[cfg(target_os = "linux")]
+#[used]
+#[unsafe(link_section = ".preinit_array")]
+static BEFORE_THE_RUNTIME: extern "C" fn() = {
+    extern "C" fn note() {
+        // SAFETY: only asks whether there is such a file.
+        let closed = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } < 0;
+        CLOSED.store(closed, Ordering::Relaxed);
+    }
+    note
+};
+
+/// Makes a closed standard output one that nothing can be written to. Where there is no such device all stays as it is.
+pub fn take_for_full() {
+    if CLOSED.load(Ordering::Relaxed)
+        && let Ok(full) = OpenOptions::new().write(true).open("/dev/full")
+    {
+        let _ = nix::unistd::dup2_stdout(full);
+    }
+}
+
+/// Why the standard output cannot be written to.
+pub fn why(error: &io::Error) -> String {
+    let full = |stat: FileStat| (major(stat.st_rdev), minor(stat.st_rdev)) == (1, 7);
+    match fstat(io::stdout()).is_ok_and(full) {
+        true => "it is closed, or /dev/full".to_owned(),
+        false => error.to_string(),
+    }
+}

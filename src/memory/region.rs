@@ -161,11 +161,8 @@ impl Region {
 
     /// Whether every page can be read: for small parts that are looked at by others.
     pub(super) fn readable(&self, name: &str) -> Result<(), MemoryError> {
-        // SAFETY: our own mapping; contents stay as they are.
-        let code =
-            unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_POPULATE_READ) };
-        let asked = if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
-        damage(asked, name)
+        // SAFETY: our own mapping.
+        unsafe { readable(self.base, self.len, name) }
     }
 
     pub(super) fn file(&self) -> Option<&File> {
@@ -264,6 +261,17 @@ impl Region {
         // SAFETY: page-aligned, any bits are a word, exclusive through &mut self.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast(), self.len / 8) }
     }
+}
+
+/// Whether every page there can be read.
+///
+/// # Safety
+/// A mapping of so many bytes.
+pub(super) unsafe fn readable(at: NonNull<u8>, len: usize, name: &str) -> Result<(), MemoryError> {
+    // SAFETY: as the caller promises; contents stay as they are.
+    let code = unsafe { libc::madvise(at.as_ptr().cast(), len, libc::MADV_POPULATE_READ) };
+    let asked = if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+    damage(asked, name)
 }
 
 /// Of the kernel's answers to a wish for pages, those that say that a touch would be a SIGBUS.

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::huge;
-use super::region::{MemoryError, Region};
+use super::region::{self, MemoryError, Region};
 use super::room::available_bytes;
 
 const PREFACE_BYTES: usize = 4096;
@@ -67,8 +67,7 @@ fn claim(id: i32) -> Option<(String, u64)> {
     }
     let at = attach(id, true)?;
     // SAFETY: at least a page is attached, as checked above.
-    let page = unsafe { std::slice::from_raw_parts(at.as_ptr(), PREFACE_BYTES) };
-    let answer = (|| {
+    let answer = unsafe { preface(at) }.and_then(|page| {
         if &page[..8] != MAGIC {
             return None;
         }
@@ -80,9 +79,22 @@ fn claim(id: i32) -> Option<(String, u64)> {
         (seal == xxh3_64(name) ^ len && fits)
             .then(|| Some((std::str::from_utf8(name).ok()?.to_owned(), len)))
             .flatten()
-    })();
+    });
     detach(at);
     answer
+}
+
+/// The page that names a segment. None where it cannot be read any more: whoever looks through all segments, agents too, must not
+/// be ended by one of them.
+///
+/// # Safety
+/// At least a page is attached there, as long as the answer is used.
+unsafe fn preface<'a>(at: NonNull<u8>) -> Option<&'a [u8]> {
+    // SAFETY: as the caller promises.
+    unsafe {
+        region::readable(at, PREFACE_BYTES, "").ok()?;
+        Some(std::slice::from_raw_parts(at.as_ptr(), PREFACE_BYTES))
+    }
 }
 
 fn find(name: &str) -> Option<(i32, u64)> {
@@ -186,7 +198,8 @@ fn remove_nameless(key: libc::key_t) -> bool {
     nameless
 }
 
-/// Whether a segment of this user begins with nothing, and the process that made it has ended.
+/// Whether a segment of this user begins with nothing, or with a page that nobody can read any more, and the process that made it
+/// has ended.
 fn nameless(id: i32) -> bool {
     let Some(ds) = stat(id) else { return false };
     // SAFETY: plain system calls.
@@ -197,11 +210,9 @@ fn nameless(id: i32) -> bool {
     }
     let Some(at) = attach(id, true) else { return false };
     // SAFETY: at least a page is attached.
-    let blank = unsafe { std::slice::from_raw_parts(at.as_ptr(), PREFACE_BYTES) }
-        .iter()
-        .all(|&byte| byte == 0);
+    let nameless = unsafe { preface(at) }.is_none_or(|page| page.iter().all(|&byte| byte == 0));
     detach(at);
-    blank
+    nameless
 }
 
 pub(super) fn open(name: &str, writable: bool) -> Result<Region, MemoryError> {
@@ -274,6 +285,22 @@ mod tests {
         assert!(unlink(&name));
         assert!(region.unwrap().bytes().iter().all(|&b| b == 0));
         assert_eq!(seen, 1, "killed there, it would stay for ever");
+    }
+
+    /// Of a segment nobody can cut a page away, but of a file, which answers as a page with a memory error does.
+    #[test]
+    fn a_preface_that_cannot_be_read_names_nothing() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(PREFACE_BYTES as u64).unwrap();
+        let cut = file.try_clone().unwrap();
+        let path = std::path::Path::new("t");
+        let region = Region::map_file(file, PREFACE_BYTES, PREFACE_BYTES, false, path).unwrap();
+        let at = NonNull::new(region.as_ptr()).unwrap();
+        // SAFETY: a page is mapped there until the end.
+        let look = || unsafe { preface(at) }.map(|page| page[0]);
+        assert_eq!(look(), Some(0));
+        cut.set_len(0).unwrap();
+        assert_eq!(look(), None);
     }
 
     /// A process killed between making a segment and naming it, by whose key the next one comes.

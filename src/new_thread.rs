@@ -24,7 +24,7 @@ pub struct NoThread(pub Error);
 
 /// What can be done about it.
 pub const HELP: &str = "ask for fewer with --threads, or raise what limits them: `ulimit -u`, `ulimit -v`, a container's or job's \
-                        number of processes (pids.max)";
+                        number of processes (pids.max), the system's number of mappings in a process (vm.max_map_count)";
 
 /// Starts a thread of that name, and returns when it runs.
 pub fn start<T: Send + 'static>(
@@ -73,18 +73,46 @@ fn once_it_runs<H>(
     Ok(thread)
 }
 
-/// Whether `ulimit -v`, or a system that lends no more memory than it has, leaves enough for a thread.
+/// So many mappings there must be room for: a thread has four, with the pages before its stacks that nobody may touch; the rest is
+/// for what allocates meanwhile.
+const MAPPINGS: usize = 32;
+
+/// Whether the system's limit on the mappings of a process (vm.max_map_count) leaves enough for a thread.
+fn has_mappings_left() -> bool {
+    const PAGE: usize = 4096;
+    let whole = MAPPINGS * PAGE;
+    let none = std::ptr::null_mut();
+    // SAFETY: pages of our own, which nobody touches. Every second one that may be read makes mappings of all of them.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let at = libc::mmap(none, whole, libc::PROT_NONE, flags, -1, 0);
+        if at == libc::MAP_FAILED {
+            return false;
+        }
+        let fits = (1..MAPPINGS)
+            .step_by(2)
+            .all(|page| libc::mprotect(at.byte_add(page * PAGE), PAGE, libc::PROT_READ) == 0);
+        libc::munmap(at, whole);
+        fits
+    }
+}
+
+/// Whether `ulimit -v`, or a system that lends no more memory than it has, leaves enough for a thread, and its mappings are not too
+/// many.
 fn look_for_room() -> Result<(), NoThread> {
+    let out_of_memory = |why| Err(NoThread(Error::new(ErrorKind::OutOfMemory, why)));
+    if !has_mappings_left() {
+        return out_of_memory(
+            "no room among its mappings, of which vm.max_map_count allows so many",
+        );
+    }
     let mut room: Vec<u8> = Vec::new();
     let there = room.try_reserve_exact(STACK + BESIDE).is_ok();
     // Or the compiler would leave out what nobody uses.
     black_box(&mut room);
     match there {
         true => Ok(()),
-        false => {
-            let why = "no room in memory for a thread";
-            Err(NoThread(Error::new(ErrorKind::OutOfMemory, why)))
-        }
+        false => out_of_memory("no room in memory for a thread"),
     }
 }
 
@@ -114,6 +142,57 @@ mod tests {
                 "{limit} KiB: {told}"
             );
         }
+    }
+
+    /// The same where the mappings come to an end.
+    #[test]
+    fn where_there_is_no_room_for_mappings_it_is_said() {
+        let child = "new_thread::tests::a_process_starts_threads_until_its_mappings_are_used_up";
+        for left in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 34, 35, 36, 37, 38, 150] {
+            let mut own = Command::new(std::env::current_exe().unwrap());
+            own.args(["--exact", child, "--ignored", "--nocapture"]);
+            let ran = own.env("T_MAPPINGS_LEFT", left.to_string()).output().unwrap();
+            let told = [ran.stdout, ran.stderr]
+                .map(|text| String::from_utf8_lossy(&text).into_owned())
+                .concat();
+            let said = ran.status.success() && told.contains("vm.max_map_count allows");
+            assert!(said, "{left} left: {told}");
+        }
+    }
+
+    #[test]
+    #[ignore = "what the other test runs, whose mappings are used up"]
+    fn a_process_starts_threads_until_its_mappings_are_used_up() {
+        const PAGE: usize = 4096;
+        let left: usize = std::env::var("T_MAPPINGS_LEFT").map_or(100, |n| n.parse().unwrap());
+        let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
+        let pages = most.trim().parse::<usize>().unwrap() + 2;
+        let mut threads = Vec::new();
+        // SAFETY: pages of our own, which nobody touches; every second one is another mapping, until there can be no more.
+        let why = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            let none = std::ptr::null_mut();
+            let at = libc::mmap(none, pages * PAGE, libc::PROT_NONE, flags, -1, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            let set = |page: usize, to| libc::mprotect(at.byte_add(page * PAGE), PAGE, to) == 0;
+            let full = (1..pages).step_by(2).find(|&page| !set(page, libc::PROT_READ));
+            let full = full.expect("there is a limit");
+            assert!((0..left).all(|i| set(full - 2 * (i + 1), libc::PROT_NONE)));
+            let why = loop {
+                match start("one of many", std::thread::park) {
+                    Ok(thread) => threads.push(thread),
+                    Err(why) => break why,
+                }
+            };
+            // What ends a process needs some, too.
+            libc::munmap(at, pages * PAGE);
+            why
+        };
+        println!("{} threads: {why}", threads.len());
+        threads.into_iter().for_each(|thread| {
+            thread.thread().unpark();
+            thread.join().unwrap();
+        });
     }
 
     #[test]

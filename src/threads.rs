@@ -262,7 +262,7 @@ impl Drop for Crew<'_> {
     }
 }
 
-/// A limit of the user's (`ulimit -u`), of a container's or job's processes, or of memory is reached.
+/// A limit of the user's (`ulimit -u`), of a container's or job's processes, of memory or of its mappings is reached.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the system gives this process {given} of {threads} threads ({source}); {}",

@@ -51,9 +51,9 @@ unsafe fn tile_anywhere(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc
 }
 
 /// The same with fused multiply-adds of the processor, where it has them though not every
-/// processor of its architecture has.
+/// processor of its architecture has. Some (AMD's Piledriver) have them and no AVX2.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "fma")]
 unsafe fn tile_fused(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize) {
     // SAFETY: passed on from the caller.
     unsafe { tile_anywhere(k, v, s, c, ldc) }
@@ -63,7 +63,7 @@ unsafe fn tile(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize, 
     // SAFETY: passed on from the caller; the processor has what the copy was compiled for.
     unsafe {
         #[cfg(target_arch = "x86_64")]
-        if Isa::Avx2.runs_here() {
+        if Isa::Portable.runs_here() {
             return tile_fused(k, v, s, c, ldc);
         }
         tile_anywhere(k, v, s, c, ldc);
@@ -76,9 +76,28 @@ unsafe fn narrow(_: usize, k: usize, v: *const f64, s: *const f64, c: *mut f64, 
     unsafe { tile(k, v, s, c, ldc, Soon { tile: c, vector: v, lines: 0 }) }
 }
 
-unsafe fn triangle(n: usize, l: *const f64, u: *mut f64) {
+#[inline(always)]
+unsafe fn triangle_anywhere(n: usize, l: *const f64, u: *mut f64) {
     // SAFETY: passed on from the caller.
     unsafe { lanes::triangle::<Plain, 1>(n, 4, l, u) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "fma")]
+unsafe fn triangle_fused(n: usize, l: *const f64, u: *mut f64) {
+    // SAFETY: passed on from the caller.
+    unsafe { triangle_anywhere(n, l, u) }
+}
+
+unsafe fn triangle(n: usize, l: *const f64, u: *mut f64) {
+    // SAFETY: as for `tile`.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        if Isa::Portable.runs_here() {
+            return triangle_fused(n, l, u);
+        }
+        triangle_anywhere(n, l, u);
+    }
 }
 
 lanes::in_panel_function!(
@@ -87,14 +106,14 @@ lanes::in_panel_function!(
 
 #[cfg(target_arch = "x86_64")]
 lanes::in_panel_function!(
-    #[target_feature(enable = "avx2,fma")]
+    #[target_feature(enable = "fma")]
     in_panel_fused, Plain, 1, [1 2 3 4]);
 
 unsafe fn in_panel(size: (usize, usize, usize), a: Slabs, b: *const f64, c: *mut f64, ld: usize) {
     // SAFETY: as for `tile`.
     unsafe {
         #[cfg(target_arch = "x86_64")]
-        if Isa::Avx2.runs_here() {
+        if Isa::Portable.runs_here() {
             return in_panel_fused(size, a, b, c, ld);
         }
         in_panel_anywhere(size, a, b, c, ld);

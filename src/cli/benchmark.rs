@@ -647,15 +647,16 @@ impl Job<'_> {
         let guardian = self.guardian.as_ref().filter(|_| params.n > 0);
         let with_checksums = loaded.settings.checksums && params.n > 0;
         let position = cast.seats[comm.rank()];
+        if position.is_none() {
+            // Who stands idle needs nothing of what it had, and must not tell of it after the next loss: nobody comes past what
+            // follows, to generate another part, before this rank has come to it.
+            self.kept.held = None;
+        }
         let engine = self.run.common.engines.of(params);
         let order = self.run.common.order(loaded.settings.halves);
         let mut context = Context::seated(comm, params, engine, order, position, cast.sums);
         let place = position.map(|seat| seat.place).or(beside);
         let everybody = guardian.and_then(|guardian| guardian.with_dedicated(params, place));
-        if context.is_none() {
-            // Who stands idle needs nothing of what it had.
-            self.kept.held = None;
-        }
         // The first rank of each node that takes part measures it.
         let takes_part = position.is_some() || beside.is_some();
         let taking_part = if takes_part { self.node.rank() } else { self.node.size() };

@@ -63,6 +63,10 @@ impl Status {
     fn lacks_new_ones(&self, q: usize) -> bool {
         self.col >= q + self.columns && !self.progress.generated
     }
+
+    fn has_not_computed(&self) -> bool {
+        self.past.exchanges.is_empty() && self.progress.applied == 0 && self.progress.factored == 0
+    }
 }
 
 /// The roles in a test of those that are left, by what each has of it. `asked`: columns of checksums for a test that begins.
@@ -85,10 +89,17 @@ pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Re
     let numbers = columns + renewals.len();
     let col = |s: &Status| after(s.col, &before[s.past.exchanges.len()..], q);
     let members = |wanted: usize| known().filter(move |s| col(s) == Some(wanted));
-    let whole = |col: usize| members(col).count() == p;
+    // Each row once: two that tell of one row make no column of two.
+    let whole = |col: usize| {
+        members(col).count() == p && (0..p).all(|row| members(col).any(|s| s.row == row))
+    };
     let lacking: Vec<usize> = (0..q).filter(|&col| !whole(col)).collect();
     let sums: Vec<usize> = (0..numbers).filter(|by| whole(q + by)).collect();
     if lacking.len() > sums.len() {
+        if known().all(|s| s.has_not_computed()) {
+            // Nothing is lost that is not soon generated again.
+            return begin(params, asked, players.len());
+        }
         return Err(too_many(&lacking, &sums, &before, (columns, renewals.len())));
     }
     let there: Vec<usize> = (0..q + numbers).filter(|&col| whole(col)).collect();
@@ -467,6 +478,43 @@ mod tests {
         some[3].as_mut().unwrap().progress.generated = false;
         assert_eq!(cast(&params(1), 1, &some).unwrap().from, None);
     }
+
+    /// A loss too many before anything is computed costs the time of generating it, no more.
+    #[test]
+    fn what_was_only_generated_begins_anew() {
+        let with = |applied: usize, factored: usize| {
+            let mut players = left(&everybody(0, true), 0b000_011);
+            for status in players.iter_mut().flatten() {
+                (status.progress.applied, status.progress.factored) = (applied, factored);
+            }
+            cast(&params(1), 1, &players)
+        };
+        let begun = with(0, 0).unwrap();
+        assert_eq!((begun.from, begun.sums), (None, 0));
+        assert!(with(0, 1).is_err() && with(1, 1).is_err());
+        let all = everybody_at_the_beginning();
+        assert!(cast(&params(1), 1, &left(&all, 0b000_111)).unwrap_err().contains("3 ranks are"));
+        // What checksums can bear they do.
+        assert!(cast(&params(1), 1, &left(&all, 0b000_001)).unwrap().from.is_some());
+    }
+
+    fn everybody_at_the_beginning() -> Vec<Status> {
+        let mut all = everybody(0, true);
+        for status in &mut all {
+            (status.progress.applied, status.progress.factored) = (0, 0);
+        }
+        all
+    }
+
+    /// Two that tell of one row are no column.
+    #[test]
+    fn a_column_has_each_row_once() {
+        let mut players: Vec<Option<Status>> = everybody(0, true).into_iter().map(Some).collect();
+        players[4].as_mut().unwrap().row = 0;
+        let found = cast(&params(1), 1, &players).unwrap();
+        assert_eq!(found.exchanges(), [Exchange { col: 1, by: 0, boundary: K }]);
+    }
+
     /// Whoever is lost of a grid with two columns of checksums, and then whoever else, with some who did not hear of the
     /// first exchange: as long as there are as many whole columns as the grid has, each role is taken, and by whom it was taken
     /// it is kept.

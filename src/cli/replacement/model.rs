@@ -531,11 +531,18 @@ impl Steps {
                 return;
             }
         };
+        let Some(from) = found.from else {
+            // Anew, of which nothing is modelled: only where nothing is computed that could be borne.
+            s.refused = true;
+            if borne || members.iter().any(|r| r.applied > 0 || r.factored > 0) {
+                s.bad = Some(Bad::RefusedInVain);
+            }
+            return;
+        };
         if !borne {
             s.bad = Some(Bad::BorneInVain);
             return;
         }
-        let from = found.from.expect("everything is generated");
         let mut used: Vec<usize> = from.past.exchanges.iter().map(|e| e.by).collect();
         used.sort_unstable();
         used.dedup();

@@ -172,7 +172,7 @@ impl Arrival {
         let mut words: Vec<u8> = (node as u32).to_le_bytes().to_vec();
         for found in mine {
             words.extend((found.position as u32).to_le_bytes());
-            words.extend(found.joined.to_le_bytes());
+            words.extend((found.joined << 1 | u32::from(found.vacant)).to_le_bytes());
         }
         for told in world.allgather(&words) {
             let mut words = told
@@ -180,8 +180,9 @@ impl Arrival {
                 .map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")));
             self.nodes.push(words.next().expect("every rank tells its node") as usize);
             let mut list = Vec::new();
-            while let (Some(position), Some(joined)) = (words.next(), words.next()) {
-                list.push(Found { position: position as usize, run, joined });
+            while let (Some(position), Some(word)) = (words.next(), words.next()) {
+                let (position, joined) = (position as usize, word >> 1);
+                list.push(Found { position, run, vacant: word & 1 == 1, joined });
             }
             self.found.push(list);
         }
@@ -269,7 +270,7 @@ mod tests {
                 let node = rank / PER_NODE;
                 let mut words = vec![(node * PER_NODE) as u32];
                 if rank.is_multiple_of(PER_NODE) {
-                    words.extend(held_on(node).flat_map(|position| [position as u32, 1]));
+                    words.extend(held_on(node).flat_map(|position| [position as u32, 1 << 1]));
                 }
                 words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>()
             };

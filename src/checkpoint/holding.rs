@@ -4,7 +4,7 @@ use super::placement::Found;
 use super::plan::Buffers;
 use super::saved::Saved;
 use crate::memory::bus::Watched;
-use crate::memory::header::{Doing, HEAD_BYTES, Head, Header, HeaderFault};
+use crate::memory::header::{Doing, HEAD_BYTES, Head, Header, HeaderFault, Stage};
 use crate::memory::ledger::Ledger;
 use crate::memory::{Depot, Hold, MemoryError, Named, Part, Region};
 
@@ -18,6 +18,7 @@ pub fn survey(depot: &Depot) -> Vec<(Found, Header)> {
             let found = Found {
                 position: position as usize,
                 run: header.id.run,
+                vacant: header.claim.stage == Stage::Vacant,
                 joined: header.claim.joined,
             };
             (header.id.position == position).then_some((found, header))

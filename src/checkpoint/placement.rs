@@ -13,6 +13,9 @@ pub struct Found {
     pub position: usize,
     /// Later runs compare greater; memory of an earlier run is never preferred. Of files, what the epoch is worth.
     pub run: u128,
+    /// It waited to be rebuilt, and holds nothing: any copy that holds something is better. To pass it over is to count it as
+    /// lost, which a start must bear at any moment.
+    pub vacant: bool,
     /// The last incarnation that memory took part in: of two copies the later one is taken.
     pub joined: u32,
 }
@@ -89,22 +92,23 @@ pub fn assign(positions: usize, ranks: usize, all: &[Lying]) -> Vec<Option<usize
     taken
 }
 
-/// The node that has the best copy of each position: of the latest run, and there the one that was taken part in last. Of
-/// equals the first.
+/// The node that has the best copy of each position: of the latest run, of those that hold something, if there are any, and there
+/// the one that was taken part in last. Of equals the first.
 fn remembering<'a>(
     positions: usize,
     found: impl Iterator<Item = (usize, &'a Vec<Found>)>,
 ) -> Vec<Option<usize>> {
-    let mut best: Vec<Option<(u128, u32, usize)>> = vec![None; positions];
+    let rank = |f: &Found| (f.run, !f.vacant, f.joined);
+    let mut best: Vec<Option<(&Found, usize)>> = vec![None; positions];
     for (node, list) in found {
         for f in list.iter().filter(|f| f.position < positions) {
             let entry = &mut best[f.position];
-            if entry.is_none_or(|(run, joined, _)| (f.run, f.joined) > (run, joined)) {
-                *entry = Some((f.run, f.joined, node));
+            if entry.is_none_or(|(best, _)| rank(f) > rank(best)) {
+                *entry = Some((f, node));
             }
         }
     }
-    best.into_iter().map(|copy| copy.map(|(_, _, node)| node)).collect()
+    best.into_iter().map(|copy| copy.map(|(_, node)| node)).collect()
 }
 
 /// What is known of a rank when positions are dealt out anew after a loss.
@@ -168,7 +172,7 @@ mod tests {
     use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
     fn held(position: usize, joined: u32) -> Found {
-        Found { position, run: 1, joined }
+        Found { position, run: 1, vacant: false, joined }
     }
 
     #[test]
@@ -231,8 +235,24 @@ mod tests {
     fn of_two_copies_the_later_wins() {
         let found = [vec![held(1, 1)], vec![held(0, 2)], vec![held(1, 2)]];
         assert_eq!(by_memory(2, &[0, 1, 2], &found), [None, Some(0), Some(1)]);
-        let other_run = Found { position: 1, run: 2, joined: 1 };
+        let other_run = Found { run: 2, ..held(1, 1) };
         let found = [vec![held(1, 9)], vec![other_run]];
+        assert_eq!(by_memory(2, &[0, 1], &found), [Some(0), Some(1)]);
+    }
+
+    /// A node comes back whose place another one has taken, which was not rebuilt in time.
+    #[test]
+    fn memory_that_was_never_rebuilt_outranks_nothing() {
+        let vacant = |joined| Found { vacant: true, ..held(1, joined) };
+        for found in [[vec![vacant(3)], vec![held(1, 1)]], [vec![vacant(2)], vec![held(1, 2)]]] {
+            assert_eq!(by_memory(2, &[0, 1], &found), [Some(0), Some(1)]);
+        }
+        let found = [vec![held(1, 1)], vec![vacant(3)], vec![vacant(4)]];
+        assert_eq!(by_memory(3, &[0, 1, 2], &found), [Some(1), Some(0), Some(2)]);
+        let found = [vec![], vec![vacant(3)], vec![vacant(4)]];
+        assert_eq!(by_memory(2, &[0, 1, 2], &found), [Some(0), None, Some(1)]);
+        // But not memory of an earlier run.
+        let found = [vec![held(1, 9)], vec![Found { run: 2, ..vacant(1) }]];
         assert_eq!(by_memory(2, &[0, 1], &found), [Some(0), Some(1)]);
     }
 

@@ -20,7 +20,7 @@ use super::terms::{Config, Origin, Restart, Restored, StartError, Started, Test}
 use super::when::Scheduler;
 use super::world::{NOTHING, World};
 use crate::faults::{self, Point, hit};
-use crate::memory::header::{Claim, Doing, Head, Header, HeaderFault};
+use crate::memory::header::{Claim, Doing, Head, Header, HeaderFault, Stage};
 use crate::memory::{Depot, Hold, MemoryError, Part, Region};
 use crate::parity::GroupComm;
 use crate::parity::exchange::Coder;
@@ -395,6 +395,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let latest = joined - 1;
             make_way(&config.depot, &neighbours, |header| {
                 (header.id.run, header.id.test, header.claim.joined) == (run, test.index, latest)
+                    && header.claim.stage != Stage::Vacant
             });
         }
         // Who makes memory needs the room.

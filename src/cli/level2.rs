@@ -196,7 +196,10 @@ impl<'a> Level2<'a> {
             let worth = keys.iter().rev().position(|known| known == key);
             let found = |run: usize| {
                 let run = run as u128;
-                let at = |position: &u32| Found { position: *position as usize, run, joined: 0 };
+                let at = |position: &u32| {
+                    let position = *position as usize;
+                    Found { position, run, vacant: false, joined: 0 }
+                };
                 positions.iter().map(at).collect::<Vec<Found>>()
             };
             worth.map(found).unwrap_or_default()

@@ -9,7 +9,7 @@
 use skt_hpl::checkpoint::protocol::{
     Decision, Method, Recovery, Setup, Transitions, decide, is_settled,
 };
-use skt_hpl::memory::header::{Claim, EpochId, Phase};
+use skt_hpl::memory::header::{Claim, EpochId, Phase, Stage};
 use stateright::{Model, Property};
 
 use crate::explore::explore;
@@ -310,8 +310,9 @@ impl Aside {
         s.target = NOTHING;
         for r in &mut s.ranks {
             if ghost_returns && let Some(old) = r.ghost.take() {
-                // Of two copies of a position the one that took part later is taken.
-                if r.mem.is_none_or(|m| old.claim.joined > m.claim.joined) {
+                // Of two copies of a position one that holds something is taken, and of those the one that took part later.
+                let age = |m: &Mem| (m.claim.stage != Stage::Vacant, m.claim.joined);
+                if r.mem.is_none_or(|m| age(&old) > age(&m)) {
                     r.mem = Some(old);
                 }
             }

@@ -4,7 +4,7 @@ use skt_hpl::checkpoint::placement::prevailing;
 use skt_hpl::checkpoint::protocol::{
     Decision, Method, Recovery, Setup, Transitions, decide_in_place, decide_with, is_settled,
 };
-use skt_hpl::memory::header::{Claim, EpochId, Phase};
+use skt_hpl::memory::header::{Claim, EpochId, Phase, Stage};
 
 use crate::apart::{self, Shelf};
 
@@ -277,9 +277,9 @@ pub fn peer(rank: usize) -> usize {
     rank ^ 1
 }
 
-/// Of two copies of a position the one that took part later is taken.
-pub fn age(m: &Mem) -> (u8, u32) {
-    (m.run.number, m.claim.joined)
+/// Of two copies of a position one that holds something is taken, and of those the one that took part later.
+pub fn age(m: &Mem) -> (u8, bool, u32) {
+    (m.run.number, m.claim.stage != Stage::Vacant, m.claim.joined)
 }
 
 impl Protocol {

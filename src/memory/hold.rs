@@ -80,7 +80,11 @@ impl Hold {
     }
 
     fn map(&self, length: usize) -> Result<Region, MemoryError> {
-        let file = self.file.try_clone().map_err(|source| self.os("cannot open", source))?;
+        self.map_of(&self.file, length)
+    }
+
+    fn map_of(&self, file: &File, length: usize) -> Result<Region, MemoryError> {
+        let file = file.try_clone().map_err(|source| self.os("cannot open", source))?;
         let mapped = length.max(1).next_multiple_of(4096);
         let region = Region::map_file(file, length, mapped, true, &self.path)?;
         region.readable(&self.name)?;
@@ -91,10 +95,7 @@ impl Hold {
     pub fn renew(&mut self, length: usize) -> Result<Region, MemoryError> {
         reserve(&self.file, &self.path, 0, length)?;
         let mut region = match self.map(length) {
-            Err(MemoryError::Damaged { .. }) => {
-                self.replace(length)?;
-                self.map(length)?
-            }
+            Err(MemoryError::Damaged { .. }) => self.replace(length)?,
             other => other?,
         };
         region.bytes_mut().fill(0);
@@ -109,24 +110,24 @@ impl Hold {
 
     /// The same head in a file of its own, where its name was removed or leads elsewhere.
     pub fn name_again(&mut self, head: &Region) -> Result<Region, MemoryError> {
-        self.replace(head.len())?;
-        let mut new = self.map(head.len())?;
+        let mut new = self.replace(head.len())?;
         new.bytes_mut().copy_from_slice(head.bytes());
         Ok(new)
     }
 
-    /// A new file under the name, whose old one has a page that cannot be touched.
-    fn replace(&mut self, length: usize) -> Result<(), MemoryError> {
+    /// A new file under the name, which leads nowhere, or to one with a page that cannot be touched.
+    fn replace(&mut self, length: usize) -> Result<Region, MemoryError> {
         self.remove();
         let file = private_file()
             .create_new(true)
             .open(&self.path)
             .map_err(|source| self.os("cannot make", source))?;
         let ready = lock::take(&file, &self.name, Duration::ZERO)
-            .and_then(|()| reserve(&file, &self.path, 0, length));
+            .and_then(|()| reserve(&file, &self.path, 0, length))
+            .and_then(|()| self.map_of(&file, length));
         match ready {
-            Ok(()) => self.file = file,
-            // Left there it would be in the way of the next attempt.
+            Ok(_) => self.file = file,
+            // Left there it would be in the way of the next attempt, or pass for the head.
             Err(_) => _ = std::fs::remove_file(&self.path),
         }
         ready
@@ -324,6 +325,36 @@ mod tests {
         hold.give_up();
         drop(hold);
         assert!(depot.list().is_empty());
+    }
+
+    /// A head that cannot be mapped is none: nothing blank stays under the name, and the next try mends it.
+    #[test]
+    fn a_head_that_cannot_be_mapped_does_not_take_the_name() {
+        let own = std::env::current_exe().unwrap();
+        let child = "memory::hold::tests::a_process_without_room_among_its_addresses";
+        let ran = Command::new(own).args(["--exact", child, "--ignored"]).output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+    }
+
+    #[test]
+    #[ignore = "what the other test runs, under a limit of its process"]
+    fn a_process_without_room_among_its_addresses() {
+        use nix::sys::resource::{Resource::RLIMIT_AS, getrlimit, setrlimit};
+        let depot = depot("unmapped");
+        let mut hold = depot.hold(0).unwrap();
+        let mut head = hold.renew(HEAD_BYTES).unwrap();
+        head.bytes_mut()[17] = 1;
+        assert!(hold.remove());
+        let (soft, hard) = getrlimit(RLIMIT_AS).unwrap();
+        setrlimit(RLIMIT_AS, 0, hard).unwrap();
+        let told = hold.name_again(&head).map(drop);
+        setrlimit(RLIMIT_AS, soft, hard).unwrap();
+        assert!(matches!(told, Err(MemoryError::Os { what: "cannot map", .. })), "{told:?}");
+        assert!(!hold.is_named() && depot.list().is_empty());
+        assert_eq!(hold.name_again(&head).unwrap().bytes()[17], 1);
+        assert!(hold.is_named());
+        drop(hold);
+        depot.clean().unwrap();
     }
 
     /// Who waited for a file that its holder removed must not take that for the position.

@@ -35,6 +35,8 @@ pub const GROUP_MAX: usize = 240;
 const MAGIC: u64 = u64::from_le_bytes(*b"SKTHPL\r\n");
 const PUBLISHED_AT: usize = 0;
 const PROGRESS_AT: usize = 64;
+/// Where beats are counted, for who looks into the file.
+pub(super) const BEAT_AT: u64 = PROGRESS_AT as u64;
 const WAITS_AT: usize = PROGRESS_AT + 56;
 /// Not zero once memory of the position could not be read any more (`bus`).
 const DAMAGED_AT: usize = 192;

@@ -159,12 +159,13 @@ impl Drop for Hold {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
     use std::process::{Child, Command};
     use std::sync::mpsc;
 
     use super::*;
     use crate::memory::Store;
-    use crate::memory::header::HEAD_BYTES;
+    use crate::memory::header::{BEAT_AT, HEAD_BYTES};
 
     fn depot(name: &str) -> Depot {
         Depot::new(Store::Posix, &format!("t-hold-{name}-{}", std::process::id())).unwrap()
@@ -306,6 +307,67 @@ mod tests {
         });
         child.wait().unwrap();
         depot.clean().unwrap();
+    }
+
+    /// Somebody in another container, whom nobody sees who looks from a namespace of processes of its own. Whether he was killed
+    /// cannot be known: he may be giving his memory back.
+    #[test]
+    fn a_holder_that_cannot_be_seen_is_waited_for_unless_it_gets_on() {
+        let within = || {
+            let mut command = Command::new("unshare");
+            command.args(["--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+            command
+        };
+        if !within().arg("true").status().is_ok_and(|status| status.success()) {
+            // This user may not have one.
+            return;
+        }
+        let depot = depot("elsewhere");
+        let mut seen_by_us = holder(&depot);
+        let child = "memory::hold::tests::a_process_looks_for_one_it_cannot_see";
+        let looks = within()
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", child, "--ignored", "--nocapture"])
+            .env("T_HOLD_JOB", depot.job())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Until it has given the sign of life in its place.
+        let mut beat = [0];
+        let until = std::time::Instant::now() + Duration::from_secs(60);
+        while beat == [0] && std::time::Instant::now() < until {
+            let file = private_file().open(depot.head_path(0)).unwrap();
+            file.read_exact_at(&mut beat, BEAT_AT).unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        seen_by_us.kill().unwrap();
+        seen_by_us.wait().unwrap();
+        let ran = looks.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success() && told.contains("1 passed"), "{told}");
+        depot.clean().unwrap();
+    }
+
+    #[test]
+    #[ignore = "what the other test runs, in a namespace of processes of its own"]
+    fn a_process_looks_for_one_it_cannot_see() {
+        let job = std::env::var("T_HOLD_JOB").unwrap();
+        let depot = Depot::new(Store::Posix, &job).unwrap();
+        let told = depot.clean_within(Duration::from_millis(50)).unwrap_err().to_string();
+        assert!(told.contains("cannot be seen from here"), "{told}");
+        let (tell, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| tell.send(depot.hold(0).map(drop)).unwrap());
+            let early = told.recv_timeout(Duration::from_millis(400));
+            let file = private_file().open(depot.head_path(0)).unwrap();
+            file.write_at(&[1], BEAT_AT).unwrap();
+            assert!(early.is_err(), "not waited for: {early:?}");
+            let alive = told.recv().unwrap();
+            assert!(matches!(alive, Err(MemoryError::InUse { .. })), "{alive:?}");
+        });
+        // It is killed in a second.
+        drop(depot.hold(0).unwrap());
     }
 
     #[test]

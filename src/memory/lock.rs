@@ -11,24 +11,30 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::parent_id;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
+use super::header;
 use super::region::MemoryError;
 use super::stat::Stat;
 
 /// How long a process that is ending may take: as long as it will.
 pub(super) const UNTIL_IT_HAS_ENDED: Duration = Duration::MAX;
 
+/// How long somebody who cannot be seen may be ending. Whoever lives gives a sign of life sooner than that.
+const UNSEEN_ENDS_WITHIN: Duration = Duration::from_secs(60);
+
 /// Who keeps us from a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Holder {
     /// Nobody any more, or nobody who can be seen from here (another container's process).
     Unseen,
+    /// The same, and it has given a sign of life.
+    UnseenAlive,
     /// Somebody who asks whether a process lives, and holds it for a moment.
     Asker,
     /// A process that was killed or has ended, and is being taken apart.
@@ -41,38 +47,61 @@ pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), Me
     let began = Instant::now();
     let mut told = false;
     let pause = |holder: &Holder| {
-        if let Holder::Ending(pid) = holder
-            && !told
-            && began.elapsed() > Duration::from_secs(2)
-        {
+        let whom = match holder {
+            Holder::Ending(pid) => Some(format!("process {pid}, which is ending,")),
+            Holder::Unseen => Some(format!("{UNSEEN}, for a minute,")),
+            _ => None,
+        };
+        if let Some(whom) = whom.filter(|_| !told && began.elapsed() > Duration::from_secs(2)) {
             told = true;
             // Nothing depends on its being heard.
-            let _ = writeln!(
-                std::io::stderr(),
-                "skt-hpl: {name}: waiting for process {pid}, which is ending, to let go"
-            );
+            let _ = writeln!(std::io::stderr(), "skt-hpl: {name}: waiting for {whom} to let go");
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    let waits = || began.elapsed() < patience;
-    try_until(|| try_lock(file), || holder(file), pause, waits).map_err(|holder| {
+    let mut first_beat = None;
+    let who = || match holder(file) {
+        // Whether it is ending is nowhere to be read; but whoever is does not get on.
+        Holder::Unseen => {
+            let beat = beat(file);
+            match beat == *first_beat.get_or_insert(beat) {
+                true => Holder::Unseen,
+                false => Holder::UnseenAlive,
+            }
+        }
+        seen => seen,
+    };
+    let waits = |holder: &Holder| match holder {
+        Holder::Ending(_) => began.elapsed() < patience,
+        Holder::Unseen => began.elapsed() < patience.min(UNSEEN_ENDS_WITHIN),
+        _ => false,
+    };
+    try_until(|| try_lock(file), who, pause, waits).map_err(|holder| {
         let by = match holder {
             Holder::Living(pid) | Holder::Ending(pid) => described(pid),
-            Holder::Unseen | Holder::Asker => "a process that cannot be seen from here".into(),
+            Holder::Unseen | Holder::UnseenAlive | Holder::Asker => UNSEEN.into(),
         };
         MemoryError::InUse { name: name.into(), by }
     })
 }
 
+const UNSEEN: &str = "a process that cannot be seen from here";
+
+/// The signs of life of whoever works under that head, counted; None where nothing was ever put there.
+fn beat(file: &File) -> Option<[u8; 8]> {
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, header::BEAT_AT).ok().map(|()| word)
+}
+
 /// What is left of our patience goes down at each attempt, faster the surer the refusal.
 const ATTEMPTS: u32 = 1000;
 
-/// `Err` names who had the lock in the end; `waits` says whether somebody who is ending is still waited for.
+/// `Err` names who had the lock in the end; `waits` says whether somebody who is ending, or may be, is still waited for.
 fn try_until(
     mut attempt: impl FnMut() -> bool,
     mut holder: impl FnMut() -> Holder,
     mut pause: impl FnMut(&Holder),
-    waits: impl Fn() -> bool,
+    waits: impl Fn(&Holder) -> bool,
 ) -> Result<(), Holder> {
     let mut left = ATTEMPTS;
     loop {
@@ -81,9 +110,9 @@ fn try_until(
         }
         let now = holder();
         let cost = match now {
-            Holder::Ending(_) if waits() => 0,
+            _ if waits(&now) => 0,
             // Seen more than once: it may have let go, or begun to end, while we looked.
-            Holder::Ending(_) | Holder::Living(_) => ATTEMPTS / 4,
+            Holder::Ending(_) | Holder::Living(_) | Holder::UnseenAlive => ATTEMPTS / 4,
             Holder::Unseen => ATTEMPTS / 20,
             Holder::Asker => 1,
         };
@@ -345,7 +374,7 @@ mod tests {
                 || looks.get() >= free_at,
                 || told(looks.get()),
                 |_| looks.set(looks.get() + 1),
-                || looks.get() < most,
+                |holder| matches!(holder, Holder::Ending(_) | Holder::Unseen) && looks.get() < most,
             );
             (end, looks.get())
         };
@@ -362,7 +391,11 @@ mod tests {
             &|look| if look < 2 { Holder::Living(7) } else { Holder::Ending(7) };
         assert_eq!(run(killed, 500, FOR_EVER), (Ok(()), 500));
         assert_eq!(run(&|_| Holder::Asker, 300, FOR_EVER), (Ok(()), 300));
-        assert!(run(&|_| Holder::Unseen, 300, FOR_EVER).0.is_err());
+        assert_eq!(run(&|_| Holder::Unseen, 100_000, FOR_EVER), (Ok(()), 100_000));
+        assert!(run(&|_| Holder::Unseen, 300, 100).0.is_err());
+        let alive = |look| if look < 50 { Holder::Unseen } else { Holder::UnseenAlive };
+        let (end, looks) = run(&alive, 100_000, FOR_EVER);
+        assert!(end == Err(Holder::UnseenAlive) && looks < 55);
     }
 
     #[test]

@@ -77,10 +77,16 @@ fn once_it_runs<H>(
 /// for what allocates meanwhile.
 const MAPPINGS: usize = 32;
 
+/// Some processors' pages are larger than 4 KiB.
+fn page_bytes() -> usize {
+    // SAFETY: plain question to the C library.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
 /// Whether the system's limit on the mappings of a process (vm.max_map_count) leaves enough for a thread.
 fn has_mappings_left() -> bool {
-    const PAGE: usize = 4096;
-    let whole = MAPPINGS * PAGE;
+    let page = page_bytes();
+    let whole = MAPPINGS * page;
     let none = std::ptr::null_mut();
     // SAFETY: pages of our own, which nobody touches. Every second one that may be read makes mappings of all of them.
     unsafe {
@@ -91,7 +97,7 @@ fn has_mappings_left() -> bool {
         }
         let fits = (1..MAPPINGS)
             .step_by(2)
-            .all(|page| libc::mprotect(at.byte_add(page * PAGE), PAGE, libc::PROT_READ) == 0);
+            .all(|nth| libc::mprotect(at.byte_add(nth * page), page, libc::PROT_READ) == 0);
         libc::munmap(at, whole);
         fits
     }
@@ -163,7 +169,7 @@ mod tests {
     #[test]
     #[ignore = "what the other test runs, whose mappings are used up"]
     fn a_process_starts_threads_until_its_mappings_are_used_up() {
-        const PAGE: usize = 4096;
+        let page = page_bytes();
         let left: usize = std::env::var("T_MAPPINGS_LEFT").map_or(100, |n| n.parse().unwrap());
         let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
         let pages = most.trim().parse::<usize>().unwrap() + 2;
@@ -172,10 +178,10 @@ mod tests {
         let why = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
             let none = std::ptr::null_mut();
-            let at = libc::mmap(none, pages * PAGE, libc::PROT_NONE, flags, -1, 0);
+            let at = libc::mmap(none, pages * page, libc::PROT_NONE, flags, -1, 0);
             assert_ne!(at, libc::MAP_FAILED);
-            let set = |page: usize, to| libc::mprotect(at.byte_add(page * PAGE), PAGE, to) == 0;
-            let full = (1..pages).step_by(2).find(|&page| !set(page, libc::PROT_READ));
+            let set = |nth: usize, to| libc::mprotect(at.byte_add(nth * page), page, to) == 0;
+            let full = (1..pages).step_by(2).find(|&nth| !set(nth, libc::PROT_READ));
             let full = full.expect("there is a limit");
             assert!((0..left).all(|i| set(full - 2 * (i + 1), libc::PROT_NONE)));
             let why = loop {
@@ -185,7 +191,7 @@ mod tests {
                 }
             };
             // What ends a process needs some, too.
-            libc::munmap(at, pages * PAGE);
+            libc::munmap(at, pages * page);
             why
         };
         println!("{} threads: {why}", threads.len());

@@ -73,8 +73,8 @@ fn once_it_runs<H>(
     Ok(thread)
 }
 
-/// So many mappings there must be room for: a thread has four, with the pages before its stacks that nobody may touch; the rest is
-/// for what allocates meanwhile.
+/// So many mappings there must be room for: a thread has four, with the pages before its stacks that nobody may touch; the rest
+/// is for what allocates meanwhile.
 const MAPPINGS: usize = 32;
 
 /// Some processors' pages are larger than 4 KiB.
@@ -103,8 +103,8 @@ fn has_mappings_left() -> bool {
     }
 }
 
-/// Whether `ulimit -v`, or a system that lends no more memory than it has, leaves enough for a thread, and its mappings are not too
-/// many.
+/// Whether `ulimit -v`, or a system that lends no more memory than it has, leaves enough for a thread, and the process has not
+/// too many mappings.
 fn look_for_room() -> Result<(), NoThread> {
     let out_of_memory = |why| Err(NoThread(Error::new(ErrorKind::OutOfMemory, why)));
     if !has_mappings_left() {

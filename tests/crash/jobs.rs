@@ -16,7 +16,7 @@ use crate::storage::Storage;
 const SWEEP: &[&str] = &["-n", "120,151,181,210", "--nb", "10"];
 
 /// Lines of results: `WR00L2L2 ...`.
-fn results(ran: &Ran) -> Vec<String> {
+pub fn results(ran: &Ran) -> Vec<String> {
     let lines = ran.out.lines().filter(|line| line.starts_with("WR")).map(str::to_owned);
     lines.collect()
 }

@@ -23,6 +23,7 @@ use skt_hpl::topology::{Topology, read_list};
 use tempfile::TempDir;
 
 use crate::job::{PROGRAM, Ran, Running};
+use crate::jobs::results;
 use crate::points::of_level2;
 use crate::scene::{
     LONGER, SMALL, Scene, epochs_in, folder_in, from_storage, lose_all, resumed_at, sampled,
@@ -670,25 +671,27 @@ pub fn ask(running: &Running, signal: Signal) {
 fn a_sweep_goes_on_in_its_third_test_without_memory() {
     let sweep = ["-n", "120,151,181,210", "--nb", "10"];
     let scene = Stored::of(Scene::of(2, 2, &sweep).protect(&["--checkpoint", "1"]), "1");
-    scene.strike("solve-begin:1:3:kill");
-    for file in fs::read_dir("/dev/shm").unwrap().flatten() {
-        if file.file_name().to_string_lossy().contains(&format!(".{}.", scene.name)) {
-            fs::remove_file(file.path()).unwrap();
+    // What was finished is told again as it was, times and all, and not run again.
+    let told_again = |first: &[String], ran: &Ran| {
+        assert_eq!((first.len(), results(ran).len()), (2, 4), "{}", ran.told());
+        for line in first {
+            assert!(results(ran).contains(line), "{line}: {}", ran.told());
         }
-    }
+        assert_eq!(ran.out.matches("PASSED").count(), 4, "{}", ran.told());
+        assert!(!ran.err.contains("any more"), "{}", ran.told());
+    };
+    let first = results(&scene.strike("solve-begin:1:3:kill"));
+    lose_all(&scene);
     let third = !whole(&scene).is_empty();
     let ran = finish(&scene);
-    assert_eq!(ran.out.matches("PASSED").count(), 4);
+    told_again(&first, &ran);
     assert_eq!(ran.err.contains("test 3 goes on"), third, "{}", ran.told());
     assert!(!ran.err.contains("test 1 goes on") && !ran.err.contains("test 2 goes on"));
     // Struck once more, after a sweep's test has gone on from storage: its results are in memory again.
-    scene.strike("solve-begin:1:3:kill");
-    for position in 0..4 {
-        scene.lose(position);
-    }
+    let first = results(&scene.strike("solve-begin:1:3:kill"));
+    lose_all(&scene);
     scene.strike("iteration:0:3:kill");
-    let ran = finish(&scene);
-    assert_eq!(ran.out.matches("PASSED").count(), 4, "{}", ran.told());
+    told_again(&first, &finish(&scene));
 }
 
 /// All memory is gone between two launches of a supervised run: what it has on storage is its own, too.

@@ -32,9 +32,8 @@ fn arm(depot: &Depot) {
     if faults::armed() {
         let of = depot.clone();
         faults::set_corruptor(move |position, part, offset| {
-            if let Some(part) = Part::parse(part) {
-                of.flip(position as u32, part, offset);
-            }
+            let flipped = Part::parse(part).is_some_and(|p| of.flip(position as u32, p, offset));
+            assert!(flipped, "position {position} has no byte {offset} in {part} to be flipped");
         });
         let of = depot.clone();
         faults::set_remover(move |position| of.unlink_position(position as u32));

@@ -149,8 +149,9 @@ fn a_byte_flipped_while_the_program_runs() {
     // The save at boundary 9 may have written the byte anew; the end is right either way.
     scene.finish();
     let scene = Scene::new(2, 2);
-    scene.strike("committed:2:9:corrupt=b:5000,iteration:0:10:kill");
-    scene.finish();
+    let struck = scene.strike("committed:2:9:corrupt=b:5000,iteration:0:10:kill");
+    let ran = scene.finish();
+    assert_eq!(rebuilt(&ran), Some(vec![2]), "{}{}", struck.told(), ran.told());
 }
 
 #[test]
@@ -188,7 +189,8 @@ fn truncated_grown_and_swapped_segments() {
     swap();
     scene.expect_refused(4, &["kept"]);
     swap();
-    scene.finish();
+    let ran = scene.finish();
+    assert!(resumed_at(&ran).is_some() && rebuilt(&ran).is_none(), "{}", ran.told());
     // In two groups they are one loss each.
     let scene = Scene::new(2, 2).protect(&["--group", "2"]);
     scene.strike("iteration:0:9:kill");
@@ -196,7 +198,8 @@ fn truncated_grown_and_swapped_segments() {
     fs::copy(&one, &aside).unwrap();
     fs::copy(&two, &one).unwrap();
     fs::copy(&aside, &two).unwrap();
-    scene.finish();
+    let ran = scene.finish();
+    assert_eq!(rebuilt(&ran), Some(vec![1, 2]), "{}", ran.told());
 }
 
 /// A node that was given up comes back with what it held then: its epoch is older than the others'.

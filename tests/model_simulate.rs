@@ -345,7 +345,7 @@ fn the_same_seed_gives_the_same_runs_on_any_number_of_threads() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever is put in: sound outcomes or a diagnostic; no panic, no NaN, no run without end.
+    /// Whatever is put in: a diagnostic, as a rule, or sound outcomes; no panic, no NaN, no run without end.
     #[test]
     fn fuzzed_scenarios(
         ints in prop::array::uniform5(any::<u64>()), small in any::<bool>(), some in any::<u16>(),
@@ -400,6 +400,147 @@ proptest! {
             let text = serde_json::to_string(&summarise(&outcomes).unwrap()).unwrap();
             prop_assert!(text.contains("finished"));
         }
+    }
+}
+
+/// Log-uniform.
+fn across(low: f64, high: f64) -> impl Strategy<Value = f64> {
+    (low.log10()..high.log10()).prop_map(|exponent| 10f64.powf(exponent))
+}
+
+/// Processes' share, then what a run may do in place: each method only what goes with it.
+fn going_on(method: Method) -> BoxedStrategy<GoingOn> {
+    let share = prop_oneof![1 => Just(0.0), 3 => 0.0..1.0, 1 => Just(1.0)];
+    let seconds = || across(1e-2, 1e4);
+    match method {
+        Method::Abft => {
+            let renew = prop::option::of((prop::option::of(0..3u64), seconds()));
+            (share, seconds(), (1..9u64, 1..5u64), renew)
+                .prop_map(|(processes, each, (q, sums), renew)| GoingOn {
+                    processes,
+                    in_place: Some(each),
+                    spare_ranks: renew.and_then(|(waiting, _)| waiting),
+                    columns: Some(Columns { q, sums }),
+                    renew: renew.map(|(_, each)| each),
+                })
+                .boxed()
+        }
+        m if m.goes_on_in_place() => {
+            let in_place = prop::option::of((seconds(), prop::option::of(0..3u64)));
+            (share, in_place)
+                .prop_map(|(processes, in_place)| GoingOn {
+                    processes,
+                    in_place: in_place.map(|(each, _)| each),
+                    spare_ranks: in_place.and_then(|(_, waiting)| waiting),
+                    ..GoingOn::NEVER
+                })
+                .boxed()
+        }
+        _ => share.prop_map(|processes| GoingOn { processes, ..GoingOn::NEVER }).boxed(),
+    }
+}
+
+/// Scenarios that are all right: from hardly a failure to dozens in the time of an undisturbed run.
+fn valid() -> impl Strategy<Value = Scenario> {
+    let method = prop::sample::select(Method::ALL.to_vec());
+    let of = move |method: Method| {
+        let times = (across(1e2, 1e6), across(1.0, 300.0), across(1e-3, 10.0), across(1e-3, 10.0));
+        let groups = (1..5u64, 1..17u64, 0..200u64, any::<bool>());
+        let failing = (0..4u8, across(0.02, 100.0), 0.3..3.0f64, across(1e-3, 10.0));
+        let domains = prop::option::of((1..40u64, across(0.05, 100.0)));
+        let nodes = (domains, prop::option::of(0..5u64), prop::option::of(across(1e-3, 10.0)));
+        let down = prop::array::uniform4(prop_oneof![1 => Just(0.0), 4 => across(1e-2, 1e4)]);
+        let limit = prop::option::of(across(0.1, 50.0));
+        (times, groups, failing, nodes, down, limit, going_on(method)).prop_map(move |drawn| {
+            let ((work, parts, encode, flush), groups, failing, nodes, down, limit, going_on) =
+                drawn;
+            // What is measured against the run's own time is not so long that nothing can come of it.
+            let every = if method.saves() { work / parts } else { work };
+            let schedule = Schedule::periodic(work, every, every * encode, every * flush).unwrap();
+            let time = schedule.undisturbed();
+            let (losses, more, plenty, spread) = groups;
+            let group = losses + more;
+            let size = match going_on {
+                GoingOn { columns: Some(columns), spare_ranks, .. } => {
+                    (1 + plenty % 20) * columns.all() + spare_ranks.unwrap_or(0)
+                }
+                _ => group + plenty,
+            };
+            let (law, rarely, shape, age) = failing;
+            let mtbf = time * rarely * size as f64;
+            let failures = match law {
+                0 => Failures::Never,
+                1 => Failures::Exponential { mtbf },
+                2 => Failures::Weibull { mtbf, shape, age: Age::Stationary },
+                _ => Failures::Weibull { mtbf, shape, age: Age::Same(age * mtbf) },
+            };
+            let (domains, spares, repair) = nodes;
+            let domains = domains.map(|(wide, rarely)| Domains {
+                size: wide,
+                mtbf: time * rarely * size.div_ceil(wide) as f64,
+            });
+            let [detect, restart, recover, regenerate] = down;
+            let placement = if spread { Placement::Spread } else { Placement::Neighbours };
+            let system = System {
+                nodes: size,
+                group,
+                losses,
+                placement,
+                domains,
+                spares,
+                repair: repair.map(|share| share * time),
+                detect,
+                restart,
+                recover,
+                regenerate,
+                going_on,
+            };
+            Scenario { schedule, method, system, failures, limit: limit.map(|times| times * time) }
+        })
+    };
+    method.prop_flat_map(of)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// What is all right is simulated, and what comes of it is sound.
+    #[test]
+    fn valid_scenarios(scenario in valid(), seed in any::<u64>()) {
+        let outcomes = simulate(&scenario, 4, seed, 1).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        prop_assert_eq!(outcomes.len(), 4);
+        let (method, going_on) = (scenario.method, scenario.system.going_on);
+        let time = scenario.schedule.undisturbed();
+        let latest = scenario.limit.unwrap_or(100.0 * time);
+        for o in &outcomes {
+            let parts = [o.useful, o.saving, o.lost, o.detect, o.wait, o.restart, o.recover];
+            prop_assert!(parts.iter().all(|part| part.is_finite() && *part >= -1e-9 * o.wall), "{o:?}");
+            prop_assert!((parts.iter().sum::<f64>() - o.wall).abs() <= 1e-6 * o.wall, "{o:?}");
+            prop_assert!(o.wall <= latest * (1.0 + 1e-9), "{latest} {o:?}");
+            let work = scenario.schedule.work();
+            prop_assert!(o.useful <= work * (1.0 + 1e-6), "{o:?}");
+            prop_assert!(o.in_place <= o.recoveries && o.recoveries <= o.failures, "{o:?}");
+            match o.end {
+                End::Finished => {
+                    prop_assert!((o.useful - work).abs() <= 1e-6 * work, "{o:?}");
+                    prop_assert!(o.failures > 0 || (o.wall - time).abs() <= 1e-6 * time, "{o:?}");
+                }
+                End::Late => prop_assert!((o.wall - latest).abs() <= 1e-6 * latest, "{latest} {o:?}"),
+                End::GroupLost => prop_assert!(method.in_memory() && o.failures > 0, "{o:?}"),
+                End::LostWhileSaving => prop_assert!(method == Method::Single && o.failures > 0, "{o:?}"),
+                End::NoSpare => prop_assert!(scenario.system.spares.is_some() && o.failures > 0, "{o:?}"),
+            }
+            prop_assert!(o.in_place == 0 || going_on.in_place.is_some() && going_on.processes > 0.0, "{o:?}");
+            prop_assert!(o.anew == 0 || method == Method::Abft, "{o:?}");
+            prop_assert!(o.renewed == 0 || going_on.renew.is_some(), "{o:?}");
+            if scenario.failures == Failures::Never && scenario.system.domains.is_none() {
+                prop_assert!(o.failures == 0 && o.lost == 0.0 || o.end == End::Late, "{o:?}");
+            }
+        }
+        let s = summarise(&outcomes).unwrap();
+        let finished = outcomes.iter().filter(|o| o.end == End::Finished).count();
+        prop_assert!((s.finished.value - finished as f64 / 4.0).abs() < 1e-12, "{s:?}");
+        prop_assert!(!serde_json::to_string(&s).unwrap().contains("null") || finished < 4, "{s:?}");
     }
 }
 

@@ -383,8 +383,11 @@ impl<'a> Plan<'a> {
                     *waiting = all_waiting;
                     let noticed = now + system.detect;
                     let Some(staffed) = spares.ready(noticed) else {
-                        out.detect += system.detect;
-                        return Err((End::NoSpare, noticed));
+                        // Where the deadline comes before anybody has noticed, the run is late.
+                        let end = if noticed < self.limit { End::NoSpare } else { End::Late };
+                        let wall = noticed.min(self.limit);
+                        out.detect += wall - now;
+                        return Err((end, wall));
                     };
                     (noticed, staffed, staffed + system.restart)
                 }

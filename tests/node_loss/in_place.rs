@@ -1,6 +1,6 @@
 //! A rank dies, and one that waits inside the job takes its place: no launcher, no other process is started. And a whole node
 //! goes, which its launcher does not survive: then the run is started again on a spare. Needs Open MPI 5; with any other launcher
-//! such a run is refused. The same where checksums take a process column's place (`--method abft`), but that a restart begins
+//! such a run is refused (`without_ulfm`). The same where checksums take a process column's place (`--method abft`), but that a restart begins
 //! anew then.
 //!
 //! A rank that stops is taken for dead within seconds here, so who is to be lost with its node is the one that stops.
@@ -10,8 +10,13 @@ use skt_hpl::supervise::start::launcher::{Launcher, major_version};
 
 use crate::lab::{Ended, Lab, launcher};
 
-fn goes_on() -> bool {
+pub fn goes_on() -> bool {
     launcher() == Launcher::Openmpi && major_version(&mpi_library()).is_some_and(|major| major >= 5)
+}
+
+fn lab(nodes: usize, spares: usize) -> Lab {
+    assert!(goes_on(), "needs Open MPI 5; with any other MPI leave these out: --skip in_place::");
+    Lab::up(nodes, spares)
 }
 
 /// Nothing of the run lies in these nodes' memory.
@@ -25,15 +30,8 @@ fn nothing_left(lab: &Lab, end: &Ended, nodes: &[&str]) {
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_killed_rank_is_replaced_inside_the_job() {
-    let lab = Lab::up(5, 0);
-    let plan = lab.in_place("run");
-    if !goes_on() {
-        let end = plan.start().end();
-        assert_eq!(end.code, Some(6), "{}", end.told());
-        assert!(end.errors.contains("Open MPI 5's mpirun"), "{}", end.told());
-        return;
-    }
-    let end = plan.faults("1@iteration:1:20:kill").start().end();
+    let lab = lab(5, 0);
+    let end = lab.in_place("run").faults("1@iteration:1:20:kill").start().end();
     end.passed();
     assert_eq!(end.of("launched").len(), 1, "{}", end.told());
     assert!(end.errors.contains("rank 4 on n5 takes position 1"), "{}", end.told());
@@ -63,10 +61,7 @@ fn a_killed_rank_is_replaced_inside_the_job() {
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_stopped_rank_is_replaced_inside_the_job_and_ended() {
-    if !goes_on() {
-        return;
-    }
-    let lab = Lab::up(5, 0);
+    let lab = lab(5, 0);
     let mut run = lab.in_place("run").faults("1@iteration:1:20:stop").start();
     run.struck("iteration:1:20");
     let end = run.end();
@@ -83,10 +78,7 @@ fn a_stopped_rank_is_replaced_inside_the_job_and_ended() {
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_hung_rank_is_ended_and_replaced_inside_the_job() {
-    if !goes_on() {
-        return;
-    }
-    let lab = Lab::up(5, 0);
+    let lab = lab(5, 0);
     // It may hang before three iterations were seen to take their time; then patience is the measure.
     let when = ["--hang-min", "1s", "--patience", "20s"];
     let end = lab.hanging_in_place("run", &when).faults("1@iteration:2:20:hang").start().end();
@@ -119,10 +111,7 @@ fn restarted(lab: &Lab, end: &Ended, hosts: &[&str]) {
 
 /// A whole node while the ranks compute: with it goes its daemon, and with that the job.
 fn a_node_is_lost(way: &str) {
-    if !goes_on() {
-        return;
-    }
-    let lab = Lab::up(5, 1);
+    let lab = lab(5, 1);
     let run = lab.in_place("run").hold("1@iteration:1:20");
     lab.vcluster(&[way, "n2"]);
     let end = run.end();
@@ -143,19 +132,16 @@ fn a_node_is_lost_visibly() {
 }
 
 /// A rank of n2 dies at the 20th boundary and one on n5 takes its place; in that, or later, `node` is lost at `place`.
-fn a_node_is_lost_later(place: &str, node: &str, hosts: &[&str]) -> Option<Ended> {
-    if !goes_on() {
-        return None;
-    }
+fn a_node_is_lost_later(place: &str, node: &str, hosts: &[&str]) -> Ended {
     println!("{place} {node}");
-    let lab = Lab::up(5, 1);
+    let lab = lab(5, 1);
     let mut run =
         lab.in_place("run").faults(&format!("1.1@iteration:1:20:kill,1.2@{place}:stop")).start();
     run.struck(place);
     lab.vcluster(&["cut-off", node]);
     let end = run.end();
     restarted(&lab, &end, hosts);
-    Some(end)
+    end
 }
 
 /// Who took the place is lost. What the first one has left on n2 is of an earlier save, and not believed.
@@ -163,7 +149,7 @@ fn a_node_is_lost_later(place: &str, node: &str, hosts: &[&str]) -> Option<Ended
 #[ignore = "needs root and network namespaces"]
 fn the_node_of_who_took_the_place_is_lost() {
     let hosts = ["n1", "n2", "n3", "n4", "n6"];
-    let Some(end) = a_node_is_lost_later("iteration:1:10", "n5", &hosts) else { return };
+    let end = a_node_is_lost_later("iteration:1:10", "n5", &hosts);
     assert_eq!(end.rebuilt(), [[1], [1]], "{}", end.told());
     assert!(end.errors.contains("rank 1 on n2 (position 1) is lost"), "{}", end.told());
 }
@@ -183,10 +169,7 @@ fn a_node_is_lost_while_a_place_is_taken() {
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn when_nobody_stands_by_the_run_is_started_again() {
-    if !goes_on() {
-        return;
-    }
-    let lab = Lab::up(5, 0);
+    let lab = lab(5, 0);
     let faults = "1.1@iteration:1:20:kill,1.2@iteration:2:10:kill";
     let end = lab.in_place("run").faults(faults).start().end();
     restarted(&lab, &end, &["n1", "n2", "n3", "n4", "n5"]);
@@ -197,10 +180,7 @@ fn when_nobody_stands_by_the_run_is_started_again() {
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn when_no_node_is_left_the_run_can_be_gone_on_with() {
-    if !goes_on() {
-        return;
-    }
-    let lab = Lab::up(5, 0);
+    let lab = lab(5, 0);
     let plan = || lab.in_place("run").flags(&["--no-doubling"]);
     let mut run = plan().faults("1.1@iteration:1:20:kill,1.2@iteration:3:10:stop").start();
     run.struck("iteration:3:10");
@@ -217,16 +197,10 @@ fn when_no_node_is_left_the_run_can_be_gone_on_with() {
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn checksums_take_the_place_of_a_killed_ranks_column() {
-    let lab = Lab::up(6, 0);
-    let plan = lab.with_checksums("run");
-    if !goes_on() {
-        let end = plan.start().end();
-        assert_eq!(end.code, Some(6), "{}", end.told());
-        assert!(end.errors.contains("--method abft needs a launcher"), "{}", end.told());
-        return;
-    }
+    let lab = lab(6, 0);
     // Who stands idle is known after a second of the others' work.
-    let end = plan.orders("7000").faults("1@iteration:1:20:kill").start().end();
+    let end =
+        lab.with_checksums("run").orders("7000").faults("1@iteration:1:20:kill").start().end();
     end.passed();
     assert_eq!(end.of("launched").len(), 1, "{}", end.told());
     assert!(end.of("fault").is_empty(), "{}", end.told());
@@ -258,10 +232,7 @@ fn checksums_take_the_place_of_a_killed_ranks_column() {
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn ranks_of_several_nodes_make_the_checksums_that_bear_the_next_loss() {
-    if !goes_on() {
-        return;
-    }
-    let lab = Lab::up(4, 0);
+    let lab = lab(4, 0);
     let faults = "1.1@step-end:1:20:kill,1.2@step-end:3:20:kill";
     let end = lab.with_new_checksums("run").faults(faults).start().end();
     end.passed();
@@ -294,10 +265,7 @@ fn began_anew(lab: &Lab, end: &Ended, hosts: &[&str]) {
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn what_checksums_cannot_bear_begins_anew() {
-    if !goes_on() {
-        return;
-    }
-    let lab = Lab::up(6, 0);
+    let lab = lab(6, 0);
     let faults = "1.1@iteration:1:20:kill,1.2@iteration:0:10:kill";
     let end = lab.with_checksums("run").faults(faults).start().end();
     began_anew(&lab, &end, &["n1", "n2", "n3", "n4", "n5", "n6"]);
@@ -310,10 +278,7 @@ fn what_checksums_cannot_bear_begins_anew() {
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_lost_under_checksums_begins_anew() {
-    if !goes_on() {
-        return;
-    }
-    let lab = Lab::up(6, 1);
+    let lab = lab(6, 1);
     let places = ["1@iteration:1:20", "1.2@iteration:0:20"];
     let run = lab.with_checksums("run").hold_each(&places);
     lab.vcluster(&["cut-off", "n2"]);

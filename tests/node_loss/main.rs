@@ -4,10 +4,11 @@
 //! make network namespaces, so a plain `cargo test` leaves them out; `scripts/test.sh` runs them where it can:
 //!
 //! ```text
-//! cargo test --test node_loss -- --ignored --test-threads 4
+//! cargo test --test node_loss -- --ignored --test-threads 4 --skip in_place::
 //! ```
 //!
-//! The launcher is that of the MPI the program was built with, so the suite is run once for each.
+//! The launcher is that of the MPI the program was built with, so the suite is run once for each: with Open MPI 5 `in_place`,
+//! with any other `without_ulfm` in its stead.
 //!
 //! | file | what is lost, and when |
 //! |---|---|
@@ -20,6 +21,7 @@
 //! | `outages` | nothing: the supervisor is cut off, stopped, or has a disk that is full or hangs; a sick node; a node while MPI starts |
 //! | `halting` | nothing: stopped on purpose in every way there is, and resumed |
 //! | `in_place` | a process, whose place another takes inside the job; a node there, which ends the job |
+//! | `without_ulfm` | nothing: what `in_place` needs is refused by other launchers |
 //! | `level2` | the whole job, a whole group: what storage is for |
 //! | `spares` | spares, fit and unfit; none left; in place of one that keeps checksums alone |
 //! | `verdicts` | a program that fails by itself; bad input; what the doctor says |
@@ -52,3 +54,4 @@ mod supervisor;
 mod together;
 mod verdicts;
 mod windows;
+mod without_ulfm;

@@ -747,6 +747,11 @@ impl Run {
         self.child.as_mut().expect("it has not ended yet")
     }
 
+    /// The supervisor's.
+    pub fn pid(&mut self) -> u32 {
+        self.child().id()
+    }
+
     fn over(&mut self) -> bool {
         self.child().try_wait().unwrap().is_some()
     }

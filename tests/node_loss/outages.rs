@@ -208,10 +208,16 @@ fn a_clock_that_is_set_changes_nothing() {
         let ahead = lab.path("ahead");
         std::fs::write(&ahead, "0").unwrap();
         let plan = lab.benchmark("run").clock_ahead_by(&ahead).flags(&["--time-limit", "10m"]);
-        let run = plan.hold("1@iteration:1:20");
+        let mut run = plan.hold("1@iteration:1:20");
+        let supervisor = run.pid();
         std::fs::write(&ahead, step).unwrap();
         lab.vcluster(&["cut-off", "n2"]);
         let end = run.end();
+        assert!(
+            lab.path(&format!("ahead.{supervisor}")).exists(),
+            "no clock was set: {}",
+            end.told()
+        );
         end.survived(&["node-silent"]);
         assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"], "{}", end.told());
         assert!(end.of("halt-requested").is_empty(), "{}", end.told());

@@ -501,6 +501,21 @@ fn valid() -> impl Strategy<Value = Scenario> {
     method.prop_flat_map(of)
 }
 
+/// Nobody has noticed a loss when the time is over: whether there would have been a spare is not known.
+#[test]
+fn a_deadline_before_a_loss_is_noticed_makes_a_run_late() {
+    let scenario = Scenario {
+        schedule: Schedule::periodic(1000.0, 100.0, 1.0, 1.0).unwrap(),
+        method: Method::SelfCheckpoint,
+        system: System { spares: Some(0), detect: 1000.0, ..system(64) },
+        failures: Failures::Exponential { mtbf: 64.0 },
+        limit: Some(500.0),
+    };
+    for o in simulate(&scenario, 100, 7, 2).unwrap() {
+        assert!((o.end == End::Late && o.wall == 500.0) || o.end == End::GroupLost, "{o:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 

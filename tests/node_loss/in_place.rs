@@ -1,7 +1,7 @@
 //! A rank dies, and one that waits inside the job takes its place: no launcher, no other process is started. And a whole node
-//! goes, which its launcher does not survive: then the run is started again on a spare. Needs Open MPI 5; with any other launcher
-//! such a run is refused (`without_ulfm`). The same where checksums take a process column's place (`--method abft`), but that a restart begins
-//! anew then.
+//! goes, which its launcher does not survive: then the run is started again on a spare. Needs Open MPI 5; with any other
+//! launcher such a run is refused (`without_ulfm`). The same where checksums take a process column's place (`--method abft`),
+//! but that a restart begins anew then.
 //!
 //! A rank that stops is taken for dead within seconds here, so who is to be lost with its node is the one that stops.
 

@@ -8,6 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+#[path = "mpi/left_out.rs"]
+mod left_out;
+
+use left_out::left_out;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
 
 fn repository() -> &'static Path {
@@ -125,8 +130,7 @@ fn package(kind: &str, output: &Path) -> PathBuf {
 #[test]
 fn a_deb_holds_the_installation_and_needs_what_the_program_is_linked_to() {
     if !is_here("dpkg-deb") || !is_here("dpkg-shlibdeps") {
-        println!("left out: dpkg-deb or dpkg-shlibdeps is missing");
-        return;
+        return left_out("dpkg-deb or dpkg-shlibdeps is missing");
     }
     let dir = tempfile::tempdir().unwrap();
     let made = package("deb", dir.path());
@@ -162,8 +166,7 @@ fn holds_the_installation(root: &Path) {
 #[test]
 fn an_rpm_holds_the_installation_and_needs_what_the_program_is_linked_to() {
     if !is_here("rpmbuild") || !is_here("cpio") {
-        println!("left out: rpmbuild or cpio is missing; scripts/setup.sh installs them");
-        return;
+        return left_out("rpmbuild or cpio is missing; scripts/setup.sh installs them");
     }
     let dir = tempfile::tempdir().unwrap();
     let made = package("rpm", dir.path());
@@ -180,8 +183,7 @@ fn an_rpm_holds_the_installation_and_needs_what_the_program_is_linked_to() {
 #[test]
 fn the_spack_recipe_installs_with_a_stand_in_for_spack() {
     if !is_here("python3") {
-        println!("left out: python3 is missing");
-        return;
+        return left_out("python3 is missing");
     }
     let dir = tempfile::tempdir().unwrap();
     let rehearse = repository().join("scripts/packaging/spack/rehearse.py");

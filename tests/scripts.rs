@@ -8,6 +8,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+#[path = "mpi/left_out.rs"]
+mod left_out;
+
+use left_out::left_out;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
 
 fn repository() -> &'static Path {
@@ -68,9 +73,10 @@ struct FirstRun {
 
 impl FirstRun {
     /// None where that cannot be, which is said.
+    #[track_caller]
     fn new(name: &str) -> Option<FirstRun> {
         if !is_root() || !unshares(&["-mi"]) {
-            eprintln!("left out: a /dev/shm of its own needs root and a mount namespace");
+            left_out("a /dev/shm of its own needs root and a mount namespace");
             return None;
         }
         let (whole, target) = target(name);
@@ -276,8 +282,7 @@ fn packages_are_found_in_every_language() {
 fn a_sudo_that_refuses_is_told() {
     // In a user namespace without a mapping root is nobody, who may still read what is root's.
     if is_root() && !unshares(&["-U"]) {
-        eprintln!("left out: root is to be somebody else, and there are no user namespaces");
-        return;
+        return left_out("root is to be somebody else, and there are no user namespaces");
     }
     let tools = tempfile::tempdir().unwrap();
     rust(tools.path(), "9.9.9");
@@ -345,8 +350,7 @@ fn a_locked_root_is_let_into_virtual_nodes() {
         || !unshares(&["--net", "--ipc", "--uts", "--mount", "--pid", "--fork"])
         || !output(Command::new("sh").args(["-c", bridge])).status.success()
     {
-        eprintln!("left out: virtual nodes need root, sshd, namespaces and network devices");
-        return;
+        return left_out("virtual nodes need root, sshd, namespaces and network devices");
     }
     let shadow = tempfile::NamedTempFile::new().unwrap();
     let script = format!(

@@ -24,6 +24,7 @@ use tempfile::TempDir;
 
 use crate::job::{PROGRAM, Ran, Running};
 use crate::jobs::results;
+use crate::left_out::left_out;
 use crate::points::of_level2;
 use crate::scene::{
     LONGER, SMALL, Scene, epochs_in, folder_in, from_storage, lose_all, resumed_at, sampled,
@@ -369,7 +370,9 @@ fn threads_of(process: Pid) -> Vec<(String, BTreeSet<usize>)> {
 fn helpers_have_the_cores_that_are_named_for_them() {
     let topology = Topology::here();
     let all = cores::bound_to();
-    let [_, .., last] = topology.among(all).one_a_core()[..] else { return };
+    let [_, .., last] = topology.among(all).one_a_core()[..] else {
+        return left_out("one core: none is left for helpers");
+    };
     let theirs = topology.of_their_cores(&BTreeSet::from([last]));
     let left: BTreeSet<usize> = all.difference(&theirs).copied().collect();
     let named = last.to_string();
@@ -395,7 +398,7 @@ fn helpers_have_the_cores_that_are_named_for_them() {
     scene.expect_refused(1, &["--helper-cores", "nothing to compute with"]);
     let beyond = (cores::most() - 1).to_string();
     if !topology.among(&BTreeSet::from([cores::most() - 1])).in_order().is_empty() {
-        return;
+        return left_out("the system counts no processor that is not there");
     }
     let scene = stored(1, 2).protect(&["--helper-cores", &beyond]);
     scene.expect_refused(1, &["this node has no processor", &beyond]);
@@ -808,8 +811,7 @@ impl Small {
         mounted.expect("this test mounts a tmpfs: root only")
     }
 
-    /// One of those that disks have, in a file of that length. None where the system has no loop devices or cannot make one;
-    /// `scripts/test.sh` says so.
+    /// One of those that disks have, in a file of that length. None where the system has no loop devices or cannot make one.
     fn on_a_loop_device(at: &Path, bytes: u64) -> Option<Self> {
         let image = at.with_extension("img");
         fs::File::create(&image).and_then(|file| file.set_len(bytes)).unwrap();
@@ -845,7 +847,10 @@ fn full_storage_is_told_once_and_the_epoch_before_stays() {
     {
         let scene = Scene::of(2, 2, LONG).protect(&["--checkpoint", "2"]).helped_by(helpers);
         let at = scene.path("small");
-        let Some(_small) = kind(&at) else { continue };
+        let Some(_small) = kind(&at) else {
+            left_out("no ext4 on a loop device can be had");
+            continue;
+        };
         let scene = Stored::within(at.to_str().unwrap(), scene, "1");
         let ran = scene.strike("iteration:0:85:kill");
         assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
@@ -910,7 +915,9 @@ fn slow_storage_is_waited_for_where_it_must_be() {
     for helpers in ["threads", "process", "off"] {
         let scene = Scene::of(2, 2, LONG).protect(&["--checkpoint", "20"]).helped_by(helpers);
         let at = scene.path("small");
-        let Some(_small) = Small::on_a_loop_device(&at, 96 << 20) else { return };
+        let Some(_small) = Small::on_a_loop_device(&at, 96 << 20) else {
+            return left_out("no ext4 on a loop device can be had");
+        };
         let scene = Stored::within(at.to_str().unwrap(), scene, "1");
         let slow = Slow::begin(&at);
         // Asked to stop between two saves: the last word is that it is on storage.

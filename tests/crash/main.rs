@@ -33,6 +33,8 @@ mod ease;
 #[allow(dead_code)] // shared with the tests of the solver
 #[path = "../mpi/job.rs"]
 mod job;
+#[path = "../mpi/left_out.rs"]
+mod left_out;
 
 mod apart;
 mod aside;

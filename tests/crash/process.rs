@@ -11,6 +11,7 @@ use skt_hpl::cores;
 use skt_hpl::topology::{Topology, read_list};
 
 use crate::job::{Running, alive, stat};
+use crate::left_out::left_out;
 use crate::level2::{
     LONG, Stored, account, ask, epochs, finish, goes_on, of_first, to_storage, whole,
 };
@@ -272,7 +273,7 @@ fn helpers_give_way_or_have_cores_of_their_own() {
     let own = ["--helper-cores", named.as_str()];
     for (words, at, nice) in [(beside, all.clone(), 19), (&own[..], BTreeSet::from([last]), 0)] {
         if !words.is_empty() && cores.len() < 2 {
-            return;
+            return left_out("one core: none is left for helpers");
         }
         let problem = Scene::of(1, 2, LONGER).protect(&["--checkpoint", "1"]).protect(words);
         let scene = Stored::of(problem, "1").protect(&["--helpers", "process"]);

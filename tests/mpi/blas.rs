@@ -7,6 +7,7 @@ use skt_hpl::blas::preflight::Level;
 
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, Ran};
+use crate::left_out::left_out;
 
 /// `plain_blas.c`, built so.
 fn built(name: &str, how: &[&str]) -> PathBuf {
@@ -210,8 +211,7 @@ fn a_library_that_prints_can_be_looked_at() {
 fn a_real_library_computes() {
     let library = "libopenblas.so.0";
     if let Err(why) = skt_hpl::blas::look(library) {
-        eprintln!("left out: {why}");
-        return;
+        return left_out(&why.to_string());
     }
     let dat = Dat { ns: vec![500], nbs: vec![48], grids: vec![(1, 2)], ..Dat::default() };
     let args = ["--blas", library, "--engine", "blas", "--threads", "2", "--json", "run.json"];

@@ -35,6 +35,7 @@ mod faults;
 mod halves;
 #[allow(dead_code)] // shared with the tests of checkpoints
 mod job;
+mod left_out;
 mod options;
 mod oracle;
 mod output;

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM};
+use crate::left_out::left_out;
 
 fn report(args: &[&str], dir: &Path) -> Output {
     Command::new(PROGRAM).arg("report").args(args).current_dir(dir).output().unwrap()
@@ -64,6 +65,15 @@ fn what_cannot_be_read_or_written_has_a_code_and_a_name() {
     assert!(status == 6 && why.contains("/no/such/folder/page.html"), "{why}");
 }
 
+#[test]
+fn a_document_is_not_replaced_by_the_page() {
+    let dir = documents();
+    let document = fs::read(dir.path().join("one.json")).unwrap();
+    let out = report(&["sweep.json", "one.json", "-o", "./one.json"], dir.path());
+    assert_eq!(out.status.code(), Some(1), "{out:?}");
+    assert_eq!(fs::read(dir.path().join("one.json")).unwrap(), document);
+}
+
 /// Chromium, if it is installed.
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -101,15 +111,9 @@ addEventListener("load", () => {
 #[test]
 fn the_page_in_a_browser() {
     let Some(browser) = browser() else {
-        eprintln!("LEFT OUT: no Chromium is installed, the page was not looked at in a browser");
-        return;
+        return left_out("no Chromium is installed: the page is not looked at in a browser");
     };
     let dir = documents();
-    // A document is no page.
-    let document = std::fs::read(dir.path().join("one.json")).unwrap();
-    let out = report(&["sweep.json", "one.json", "-o", "./one.json"], dir.path());
-    assert_eq!(out.status.code(), Some(1), "{out:?}");
-    assert_eq!(std::fs::read(dir.path().join("one.json")).unwrap(), document);
     let out = report(&["sweep.json", "one.json", "-o", "page.html"], dir.path());
     assert!(out.status.success());
     let page = fs::read_to_string(dir.path().join("page.html")).unwrap();

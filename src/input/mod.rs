@@ -230,7 +230,8 @@ fn load_in(
         found.extend(faults.0.into_iter().map(|fault| layers.with_sources(fault)));
         return Err(Diagnostics(found));
     }
-    found.extend(overrides.idle().map(|warning| layers.with_sources(warning)));
+    let since = layers.outranks("checkpoint", "mtbf");
+    found.extend(overrides.idle(since).into_iter().map(|warning| layers.with_sources(warning)));
     let config = folder.join(config.unwrap_or(Path::new(CONFIG_DEFAULT)));
     let read = [(&path, "the tests"), (&config, "settings")];
     if let Some(fault) = overwritten(folder, &dat, settings.json.as_deref(), read) {
@@ -243,6 +244,8 @@ fn load_in(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkpoint::when::Interval;
+    use settings::Saving;
     use std::fs;
 
     const FILE: &str = "\n\nx\n6\n1\n100 N\n1\n8 NB\n0\n1\n1 P\n1 Q\n16.0\n1\n9 PFACT\n";
@@ -321,6 +324,31 @@ mod tests {
         fs::write(dir.path().join("own.toml"), "nb = 7\n").unwrap();
         let own = load_in(dir.path(), &flags, Some(Path::new("own.toml")), env(&[])).unwrap();
         assert_eq!((own.dat.ns, own.dat.nbs), (vec![100], vec![7]));
+    }
+
+    /// An mtbf in a file is for the file's own `auto`; given with a flag it is meant for this run.
+    #[test]
+    fn an_mtbf_for_nothing_is_told_where_it_was_meant() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("HPL.dat"), FILE).unwrap();
+        let told = |file: &str, vars: &[(&str, &str)], flags: &Overrides| {
+            fs::write(dir.path().join("skt.toml"), file).unwrap();
+            let loaded = load_in(dir.path(), flags, None, env(vars)).unwrap();
+            let all = loaded.warnings.iter().map(ToString::to_string);
+            all.filter(|warning| warning.contains("mtbf is set and does nothing")).count()
+        };
+        let none = Overrides::default();
+        let checkpoint = Some(Saving::Every(Interval::Iterations(2)));
+        let flag = Overrides { checkpoint, ..none.clone() };
+        let planned = "[checkpoint]\nevery = \"auto\"\nmtbf = \"60s\"\n";
+        assert_eq!(told(planned, &[], &none), 0);
+        assert_eq!(told(planned, &[], &flag), 0);
+        assert_eq!(told(planned, &[("SKT_CHECKPOINT", "2")], &none), 0);
+        assert_eq!(told("checkpoint = 2\nmtbf = \"60s\"\n", &[], &none), 1);
+        assert_eq!(told("checkpoint = 2\n", &[("SKT_MTBF", "60s")], &none), 1);
+        let mtbf = Overrides { mtbf: Some(60.0), ..none };
+        assert_eq!(told("checkpoint = 2\n", &[], &mtbf), 1);
+        assert_eq!(told("", &[], &Overrides { mtbf: Some(60.0), ..flag }), 1);
     }
 
     #[test]

@@ -170,6 +170,16 @@ impl Layers {
         }
     }
 
+    /// Whether a setting that is set comes from a source that counts more than that of another one.
+    pub fn outranks(&self, key: &str, other: &str) -> bool {
+        let rank = |key: &str| match self.unasked.iter().find(|(known, _)| known == key) {
+            Some((_, Source::File(_))) => 0,
+            Some((_, Source::Variable)) => 1,
+            None => 2,
+        };
+        rank(key) > rank(other)
+    }
+
     /// Notes that a setting comes from `source`, over whatever gave it before.
     fn comes_from(&mut self, key: &str, source: Source) {
         self.unasked.retain(|(known, _)| known != key);

@@ -6,6 +6,7 @@ use super::settings::{Guarding, Overrides, Restart, Saving};
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::plan::{Encoding, Helpers};
 use crate::checkpoint::protocol::Method;
+use crate::checkpoint::when::Interval;
 use crate::storage::Sight;
 
 impl Overrides {
@@ -19,13 +20,22 @@ impl Overrides {
         self.level2_has_a_first()
     }
 
-    /// What speaks of saves in a run that makes none, unless --checkpoint off says that it is meant so. It computes the same.
-    pub(super) fn idle(&self) -> Option<Diagnostic> {
-        if self.checkpoint.is_some() || self.method == Some(Guarding::Checksums) {
-            return None;
+    /// What is set and does nothing, unless --checkpoint off says that it is meant so. It computes the same. `checkpoint_since`:
+    /// checkpoint is set over the source that mtbf was set for.
+    pub(super) fn idle(&self, checkpoint_since: bool) -> Vec<Diagnostic> {
+        match self.checkpoint {
+            Some(Saving::Off) => Vec::new(),
+            Some(Saving::Every(interval)) => self.idle_beside_saves(interval, checkpoint_since),
+            None => self.idle_without_saves().into_iter().collect(),
         }
+    }
+
+    /// What speaks of saves in a run that makes none.
+    fn idle_without_saves(&self) -> Option<Diagnostic> {
+        let abft = self.method == Some(Guarding::Checksums);
         let of_saves = [
-            ("method", self.method.is_some()),
+            ("mtbf", self.mtbf.is_some()),
+            ("method", self.method.is_some() && !abft),
             ("scope", self.scope.is_some()),
             ("code", self.code.is_some()),
             ("losses", self.losses.is_some()),
@@ -35,34 +45,75 @@ impl Overrides {
             ("helpers", self.helpers.is_some()),
             ("store", self.store.is_some()),
             ("domains", self.domains.is_some()),
+            // Without abft it is refused.
+            ("nonstop", self.nonstop == Some(true) && abft),
         ];
-        let set = of_saves.iter().filter(|(_, set)| *set).map(|(name, _)| (*name).to_owned());
-        let set: Vec<String> = set.collect();
+        let set: Vec<&str> =
+            of_saves.iter().filter(|(_, set)| *set).map(|(name, _)| *name).collect();
+        let all = |before: &str| {
+            and_list(&set.iter().map(|name| format!("{before}{name}")).collect::<Vec<_>>())
+        };
         let (is, does) = if set.len() > 1 { ("are", "do") } else { ("is", "does") };
-        let what = format!(
-            "{} {is} set and {does} nothing: the run is not protected, since checkpoint is not set",
-            and_list(&set)
-        );
-        let help = "give --checkpoint auto to protect it, or --checkpoint off if it is meant so";
+        let (why, help) = if abft {
+            let instead = match self.losses {
+                Some(_) => "say with --checksum-columns how many process columns may be lost, and ",
+                None => "",
+            };
+            let help = format!("{instead}leave {} out, or give --checkpoint off", all("--"));
+            ("method abft makes no saves", format!("{help} if it is meant so"))
+        } else {
+            let help =
+                "give --checkpoint auto to protect it, or --checkpoint off if it is meant so";
+            ("the run is not protected, since checkpoint is not set", help.to_owned())
+        };
+        let what = format!("{} {is} set and {does} nothing: {why}", all(""));
         (!set.is_empty()).then(|| Diagnostic::warning("settings", what).help(help))
+    }
+
+    /// What has no part in the saves that are made.
+    fn idle_beside_saves(&self, interval: Interval, checkpoint_since: bool) -> Vec<Diagnostic> {
+        let mut idle = Vec::new();
+        let mut warn = |what: &str, help: &str| {
+            idle.push(Diagnostic::warning("settings", what).help(help));
+        };
+        // Who says for once how often to save need not take the mtbf out of a file.
+        let asked = !matches!(interval, Interval::Auto { .. }) && !checkpoint_since;
+        if self.mtbf.is_some() && asked {
+            warn(
+                &format!(
+                    "mtbf is set and does nothing: checkpoint is {interval}, and auto alone asks for it"
+                ),
+                "give --checkpoint auto, or leave --mtbf out",
+            );
+        }
+        if self.helpers == Some(Helpers::Process) && self.level2.is_none() {
+            warn(
+                "helpers is process and does nothing: nothing goes to storage, which a process would bring there",
+                "give --level2 DIR as well, or leave --helpers out",
+            );
+        }
+        idle
     }
 
     /// Only a run that saves leaves something to go on from, or to remove.
     fn restart_has_memory(&self) -> Result<(), Diagnostics> {
+        let off = matches!(self.checkpoint, Some(Saving::Off));
         let (word, help) = match self.restart {
             Some(Restart::Require) => (
                 "require",
                 "give --checkpoint as the run was given that is to go on, or leave --restart out",
             ),
-            Some(Restart::Never) => (
+            // Off for once, nothing is removed, and nothing is gone on from.
+            Some(Restart::Never) if !off => (
                 "never",
                 "leave --restart out: without --checkpoint no run goes on from another one's memory",
             ),
-            Some(Restart::Auto) | None => return Ok(()),
+            _ => return Ok(()),
         };
         let what = match (&self.checkpoint, self.method) {
-            (Some(_), _) => return Ok(()),
-            (None, Some(Guarding::Checksums)) => "method abft leaves nothing to go on from",
+            (Some(Saving::Every(_)), _) => return Ok(()),
+            (_, Some(Guarding::Checksums)) => "method abft leaves nothing to go on from",
+            (Some(Saving::Off), _) => "checkpoint is off",
             (None, _) => "checkpoint is not set",
         };
         let what = format!("restart is {word}, and {what}");
@@ -111,6 +162,7 @@ impl Overrides {
             (self.helpers == Some(Helpers::Off), self.encode == Some(Encoding::Helper));
         let on_disk = self.method == Some(Guarding::Saves(Method::Disk));
         let process = self.helpers == Some(Helpers::Process);
+        let abft = self.method == Some(Guarding::Checksums);
         let (what, help) = if process && encode && self.level2.is_none() {
             (
                 "encode is helper, and helpers is process: checksums are made by MPI, which a process beside a rank has not, and \
@@ -132,6 +184,11 @@ impl Overrides {
         } else if on_disk {
             (
                 "helper-cores is set, and method is disk, where all ranks wait for what goes to storage: their cores are free then",
+                "leave --helper-cores out",
+            )
+        } else if abft {
+            (
+                "helper-cores is set, and method abft makes no saves that helpers would have a part in",
                 "leave --helper-cores out",
             )
         } else if self.level2.is_none() && !encode {
@@ -225,6 +282,14 @@ impl Overrides {
     /// A second level of checkpoints is one of those in memory; nobody who asks for it is to be left without.
     fn level2_has_a_first(&self) -> Result<(), Diagnostics> {
         let (every, scope) = (self.level2_every.is_some(), self.level2_scope.is_some());
+        if self.method == Some(Guarding::Checksums)
+            && self.checkpoint.is_none()
+            && self.level2.is_some()
+        {
+            let what = "level2 is set, and method abft makes no saves that could go there";
+            let fault = Diagnostic::error("settings", what).help("leave --level2 out");
+            return Err(Diagnostics::from(fault));
+        }
         let lacking = match (&self.level2, &self.checkpoint) {
             (Some(_), None) => ("level2", "checkpoint", "--checkpoint auto"),
             (None, _) if every => ("level2-every", "level2", "--level2 DIR"),
@@ -258,9 +323,10 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::checkpoint::when::Interval;
+    use crate::checkpoint::plan::Scope;
     use crate::input::hpl_dat::HplDat;
     use crate::input::settings::{Settings, level2_every};
+    use crate::memory::Store;
     use crate::parity::Code;
 
     fn dat() -> HplDat {
@@ -300,6 +366,14 @@ mod tests {
         }
     }
 
+    /// The one warning of what does nothing.
+    fn idle(set: &Overrides) -> String {
+        match &set.idle(false)[..] {
+            [one] => one.to_string(),
+            all => panic!("{all:?}"),
+        }
+    }
+
     #[test]
     fn what_speaks_of_saves_is_told_where_there_are_none() {
         let two = Overrides {
@@ -307,16 +381,106 @@ mod tests {
             layout: Some(ChecksumLayout::Striped),
             ..Overrides::default()
         };
-        let why = two.idle().unwrap().to_string();
+        let why = idle(&two);
         assert!(why.contains("losses and layout are set and do nothing"), "{why}");
         let one = Overrides { losses: Some(2), ..Overrides::default() };
-        let why = one.idle().unwrap().to_string();
+        let why = idle(&one);
         assert!(why.contains("losses is set and does nothing"), "{why}");
+        let why = idle(&Overrides { mtbf: Some(60.0), ..Overrides::default() });
+        assert!(why.contains("mtbf is set and does nothing"), "{why}");
         for checkpoint in [Saving::Off, Saving::Every(Interval::Iterations(1))] {
-            assert_eq!(Overrides { checkpoint: Some(checkpoint), ..two.clone() }.idle(), None);
+            let set = Overrides { checkpoint: Some(checkpoint), ..two.clone() };
+            assert_eq!(set.idle(false), []);
         }
-        assert_eq!(Overrides { method: Some(Guarding::Checksums), ..two }.idle(), None);
-        assert_eq!(Overrides { job: Some("j".to_owned()), ..Overrides::default() }.idle(), None);
+        let job = Overrides { job: Some("j".to_owned()), ..Overrides::default() };
+        assert_eq!(job.idle(false), []);
+    }
+
+    /// All of saves, none of which method abft makes.
+    #[test]
+    fn what_speaks_of_saves_is_told_under_abft() {
+        let abft = Some(Guarding::Checksums);
+        let bare = Overrides { method: abft, checksum_columns: Some(2), ..Overrides::default() };
+        let bare = Overrides { spare_ranks: Some(1), ..bare };
+        assert_eq!(bare.idle(false), []);
+        let all = Overrides {
+            mtbf: Some(60.0),
+            scope: Some(Scope::Whole),
+            code: Some(Code::Xor),
+            losses: Some(2),
+            group: Some(4),
+            layout: Some(ChecksumLayout::Striped),
+            encode: Some(Encoding::Reduce),
+            helpers: Some(Helpers::Process),
+            store: Some(Store::SysV),
+            domains: Some("racks".into()),
+            nonstop: Some(true),
+            ..bare.clone()
+        };
+        all.apply(&mut dat()).unwrap();
+        let why = idle(&all);
+        for words in [
+            "mtbf, scope, code, losses, group, layout, encode, helpers, store, domains and nonstop are set and do nothing",
+            "method abft makes no saves",
+            "--checksum-columns",
+            "leave --mtbf, --scope,",
+        ] {
+            assert!(why.contains(words), "{words}: {why}");
+        }
+        let why = idle(&Overrides { store: Some(Store::SysV), ..bare.clone() });
+        assert!(why.contains("store is set and does nothing"), "{why}");
+        assert!(!why.contains("--checksum-columns"), "{why}");
+        assert_eq!(Overrides { checkpoint: Some(Saving::Off), ..all }.idle(false), []);
+
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let why = apply(&Overrides { level2: Some("/x".into()), ..bare.clone() }).unwrap_err();
+        assert!(why.contains("abft makes no saves") && why.contains("leave --level2 out"), "{why}");
+        let helper_cores = Some("3".parse().unwrap());
+        let why = apply(&Overrides { helper_cores, ..bare }).unwrap_err();
+        assert!(why.contains("abft") && why.contains("leave --helper-cores out"), "{why}");
+    }
+
+    #[test]
+    fn what_has_no_part_in_saves_is_told_beside_them() {
+        let auto = Overrides {
+            checkpoint: Some(Saving::Every(Interval::Auto { mtbf_s: 0.0 })),
+            mtbf: Some(60.0),
+            ..Overrides::default()
+        };
+        assert_eq!(auto.idle(false), []);
+        for (interval, told) in
+            [(Interval::Iterations(3), "checkpoint is 3"), (Interval::Seconds(9.0), "is 9s")]
+        {
+            let set = Overrides { checkpoint: Some(Saving::Every(interval)), ..auto.clone() };
+            let why = idle(&set);
+            assert!(why.contains("mtbf is set and does nothing") && why.contains(told), "{why}");
+            assert_eq!(set.idle(true), [], "that is for once");
+        }
+        let process = Overrides { helpers: Some(Helpers::Process), ..auto.clone() };
+        let why = idle(&process);
+        assert!(why.contains("helpers is process") && why.contains("--level2 DIR"), "{why}");
+        assert_eq!(Overrides { level2: Some("/x".into()), ..process.clone() }.idle(false), []);
+        for helpers in [Helpers::Off, Helpers::Threads] {
+            let set = Overrides { helpers: Some(helpers), ..auto.clone() };
+            assert_eq!(set.idle(false), [], "what a run without storage has anyway");
+        }
+    }
+
+    #[test]
+    fn who_insists_on_memory_is_not_to_begin_anew() {
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let require = Overrides { restart: Some(Restart::Require), ..Overrides::default() };
+        let off = Overrides { checkpoint: Some(Saving::Off), ..require.clone() };
+        let why = apply(&off).unwrap_err();
+        assert!(why.contains("restart is require, and checkpoint is off"), "{why}");
+        assert!(apply(&Overrides { method: Some(Guarding::Checksums), ..off.clone() }).is_err());
+        assert!(apply(&require).unwrap_err().contains("checkpoint is not set"));
+        // Off for once, with a file of settings that speaks of it.
+        for restart in [Restart::Never, Restart::Auto] {
+            apply(&Overrides { restart: Some(restart), ..off.clone() }).unwrap();
+        }
+        let every = Some(Saving::Every(Interval::Iterations(1)));
+        apply(&Overrides { checkpoint: every, ..require }).unwrap();
     }
 
     #[test]

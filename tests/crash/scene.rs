@@ -197,8 +197,11 @@ impl Scene {
             texts(&self.solver).into_iter().chain(texts(&self.protect)).collect();
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let domains = self.path("domains");
-        let mut job =
-            self.bare(&args).args(&["--domains", domains.to_str().unwrap(), "--job", &self.name]);
+        let mut job = self.bare(&args).args(&["--job", &self.name]);
+        // Checksums alone need none, and the run would say so.
+        if !args.contains(&"abft") {
+            job = job.args(&["--domains", domains.to_str().unwrap()]);
+        }
         job = job.launcher(self.launcher);
         for (name, value) in &self.env {
             job = job.env(name, value);

@@ -66,29 +66,29 @@ pub struct SimulateFlags {
           help_heading = PROTECTION)]
     checksum_columns: Option<u64>,
 
-    /// What a save of HPL holds: whole, side or corner
-    #[arg(long, value_name = "SCOPE", default_value = "corner", help_heading = PROTECTION)]
-    scope: Scope,
+    /// What a save of HPL holds: whole, side or corner [default: corner]
+    #[arg(long, value_name = "SCOPE", help_heading = PROTECTION)]
+    scope: Option<Scope>,
 
     /// Time between saves [default: the optimal one for this MTBF and cost]
     #[arg(long = "checkpoint", value_name = "TIME", value_parser = seconds, help_heading = PROTECTION)]
     every: Option<f64>,
 
-    /// Time to encode the whole matrix (or to write it)
-    #[arg(long = "encode-time", value_name = "TIME", value_parser = seconds, default_value = "15s", help_heading = PROTECTION)]
-    encode: f64,
+    /// Time to encode the whole matrix (or to write it) [default: 15s]
+    #[arg(long = "encode-time", value_name = "TIME", value_parser = seconds, help_heading = PROTECTION)]
+    encode: Option<f64>,
 
-    /// Time to copy it afterwards; `0` for none
-    #[arg(long = "flush-time", value_name = "TIME", value_parser = seconds_or_none, default_value = "1s", help_heading = PROTECTION)]
-    flush: f64,
+    /// Time to copy it afterwards; `0` for none [default: 1s]
+    #[arg(long = "flush-time", value_name = "TIME", value_parser = seconds_or_none, help_heading = PROTECTION)]
+    flush: Option<f64>,
 
-    /// Nodes that protect each other
-    #[arg(long, value_name = "COUNT", default_value_t = 16, help_heading = PROTECTION)]
-    group: u64,
+    /// Nodes that protect each other [default: 16]
+    #[arg(long, value_name = "COUNT", help_heading = PROTECTION)]
+    group: Option<u64>,
 
-    /// Losses each group survives
-    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = PROTECTION)]
-    losses: u64,
+    /// Losses each group survives [default: 1]
+    #[arg(long, value_name = "COUNT", help_heading = PROTECTION)]
+    losses: Option<u64>,
 
     /// Put the members of a group into different domains
     #[arg(long, requires = "domain_size", help_heading = PROTECTION)]
@@ -161,9 +161,9 @@ pub struct SimulateFlags {
     #[arg(long = "restart-time", value_name = "TIME", value_parser = seconds_or_none, default_value = "20s", help_heading = REPAIR)]
     restart: f64,
 
-    /// Time to rebuild what was lost
-    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "20s", help_heading = REPAIR)]
-    recover: f64,
+    /// Time to rebuild what was lost [default: 20s]
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, help_heading = REPAIR)]
+    recover: Option<f64>,
 
     /// Time to generate the matrix again
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "10s", help_heading = REPAIR)]
@@ -235,7 +235,34 @@ fn answer(flags: &SimulateFlags) -> Result<String, ModelError> {
         .map_err(|Refusal(_, why)| ModelError::Data(why))
 }
 
+/// What is given of saves and groups, and does nothing under this method.
+fn idle(flags: &SimulateFlags) -> Option<&'static str> {
+    let of_saves = [
+        ("--checkpoint", flags.every.is_some()),
+        ("--scope", flags.scope.is_some()),
+        ("--encode-time", flags.encode.is_some()),
+        ("--flush-time", flags.flush.is_some()),
+        ("--recover", flags.recover.is_some()),
+    ];
+    let of_groups = [
+        ("--group", flags.group.is_some()),
+        ("--losses", flags.losses.is_some()),
+        ("--spread", flags.spread),
+    ];
+    let saves = of_saves.iter().filter(|_| !flags.method.saves());
+    let groups = of_groups.iter().filter(|_| !flags.method.in_memory());
+    saves.chain(groups).find(|(_, given)| *given).map(|(flag, _)| *flag)
+}
+
 fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
+    if let Some(flag) = idle(flags) {
+        let lacks = if flags.method.saves() { "groups" } else { "saves" };
+        let why = format!("method {} has no {lacks}: leave {flag} out", flags.method.name());
+        return Err(ModelError::Data(why));
+    }
+    let scope = flags.scope.unwrap_or(Scope::Corner);
+    let (encode, flush) = (flags.encode.unwrap_or(15.0), flags.flush.unwrap_or(1.0));
+    let (recover, group) = (flags.recover.unwrap_or(20.0), flags.group.unwrap_or(16));
     let failures = match &flags.trace {
         Some(file) => {
             let text = whole::text(file)
@@ -279,25 +306,17 @@ fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
             if let Some(columns) = columns {
                 rate = rate.scaled(columns.all(), columns.q)?;
             }
-            let cost = SaveCost {
-                encode: flags.encode,
-                flush: flags.flush,
-                fixed: 0.0,
-                recover: flags.recover,
-                scope: flags.scope,
-            };
+            let cost = SaveCost { encode, flush, fixed: 0.0, recover, scope };
             Schedule::of(&Run::new(n, flags.nb, rate)?, &cost, every)?
         }
         (None, work) => {
             let work = work.unwrap_or(0.0) * factor;
             let interval = match every {
                 Every::Seconds(s) => s,
-                Every::Auto { mtbf } => {
-                    crate::model::interval::optimal(flags.encode + flags.flush, mtbf)?
-                }
+                Every::Auto { mtbf } => crate::model::interval::optimal(encode + flush, mtbf)?,
                 _ => work,
             };
-            Schedule::periodic(work, interval, flags.encode, flags.flush)?
+            Schedule::periodic(work, interval, encode, flush)?
         }
     };
     Ok(Scenario {
@@ -305,15 +324,15 @@ fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
         method: flags.method,
         system: System {
             nodes: flags.nodes,
-            group: flags.group,
-            losses: flags.losses,
+            group,
+            losses: flags.losses.unwrap_or(1),
             placement: if flags.spread { Placement::Spread } else { Placement::Neighbours },
             domains,
             spares: flags.spares,
             repair: flags.repair,
             detect: flags.detect,
             restart: flags.restart,
-            recover: flags.recover,
+            recover,
             regenerate: flags.regenerate,
             going_on: GoingOn {
                 processes: flags.process_share,

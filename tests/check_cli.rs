@@ -703,6 +703,25 @@ fn durations_and_sizes_are_written_alike_everywhere() {
     }
 }
 
+/// What would be read and dropped is refused, before anything is looked at.
+#[test]
+fn what_does_nothing_is_refused() {
+    let case = Case::new().file("hosts", "n1\nn2\n").file("spares", "n3\n");
+    for (words, told) in [
+        ("doctor --no-mpi --spares spares", "--spares needs --hosts FILE"),
+        ("doctor --no-mpi --spare-nodes 1", "--spare-nodes needs --hosts FILE"),
+        ("doctor --no-mpi --rsh ssh", "--rsh needs --hosts FILE"),
+        ("doctor --no-mpi --fanout 8", "--fanout needs --hosts FILE"),
+        ("status --watch --level2 .", "'--watch' cannot be used with '--level2 <DIR>'"),
+        ("burnin --hosts hosts --no-hpl -n 100", "'--no-hpl' cannot be used with"),
+        ("run --hosts hosts --heartbeat 10ms -n 100", "a time from 50ms to 10s is needed"),
+    ] {
+        let ran = case.run(&words.split(' ').collect::<Vec<_>>());
+        assert_eq!(ran.code, 2, "{words}: {}", ran.err);
+        assert!(ran.err.contains(told), "{words}: {}", ran.err);
+    }
+}
+
 /// Of several nodes each is named, at once, and what is wrong with all is said once: the shell, and not the nodes.
 #[test]
 fn a_remote_shell_that_is_not_there_is_told_for_every_node() {

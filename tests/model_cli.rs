@@ -188,6 +188,46 @@ fn runs_with_checksums_are_simulated() {
     );
 }
 
+/// What a method has no use for is not given to it in vain.
+#[test]
+fn what_a_simulated_method_has_no_use_for_is_refused() {
+    let base = ["simulate", "--nodes", "72", "--mtbf", "1h", "--work", "2h", "--runs", "10"];
+    let of_saves = ["--checkpoint 9s", "--encode-time 9s", "--flush-time 9s", "--recover 9s"];
+    let of_groups = ["--group 4", "--losses 2", "--spread --domain-size 8 --domain-mtbf 9d"];
+    let words = |method: &'static str, more: &'static str| {
+        base.into_iter().chain(["--method"]).chain(method.split(' ')).chain(more.split(' '))
+    };
+    for method in ["none", "abft --columns 8"] {
+        for more in of_saves.iter().chain(&of_groups).chain(&["--scope whole"]) {
+            let said = refusal(&words(method, more).collect::<Vec<_>>(), 1);
+            let flag = more.split(' ').next().unwrap();
+            assert!(
+                said.contains("has no saves") && said.contains(flag),
+                "{method} {more}: {said}"
+            );
+        }
+    }
+    for more in of_groups {
+        let said = refusal(&words("disk", more).collect::<Vec<_>>(), 1);
+        assert!(said.contains("method disk has no groups"), "{more}: {said}");
+    }
+    for more in of_saves {
+        stdout(&words("disk", more).collect::<Vec<_>>());
+    }
+    let said = stdout(&words("none", "--regenerate 9s").collect::<Vec<_>>());
+    assert!(said.contains("method none"), "{said}");
+}
+
+/// How to measure is said to who measures.
+#[test]
+fn a_plan_that_measures_nothing_takes_no_words_about_how() {
+    let base = ["plan", "--nodes", "4", "--memory", "16GiB", "--cores", "2", "--runs", "0"];
+    for more in [["--launch-command", "mpirun -np {ranks}"], ["--program", "/bin/true"]] {
+        let said = refusal(&[&base[..], &more].concat(), 2);
+        assert!(said.contains("--calibrate"), "{more:?}: {said}");
+    }
+}
+
 /// 31 of 32 and 127 of 128 parts; the rates are those of docs/NONSTOP.md.
 #[test]
 fn ways_to_go_on_beside_each_other() {

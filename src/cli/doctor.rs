@@ -126,6 +126,13 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let planned = if flags.bench.is_empty() { None } else { Some(run::plan(&flags.bench)?) };
     let asked = planned.as_ref().map(|plan| run::asked(&plan.loaded)).unwrap_or_default();
     let Some(mut nodes) = flags.nodes.nodes(Duration::ZERO)? else {
+        if let Some(flag) = flags.nodes.speaks_of_nodes() {
+            let why = format!(
+                "on which nodes? {flag} needs --hosts FILE, or a Slurm, PBS or LSF allocation; without, the doctor looks at \
+                 this node alone"
+            );
+            return Err(Refusal(Exit::Usage, why));
+        }
         return this_node(flags, planned.as_ref(), &own, &expected);
     };
     // As the run would do it.

@@ -151,8 +151,8 @@ pub struct RunFlags {
           value_parser = clap::value_parser!(u32).range(1..), help_heading = "Recovery")]
     pub retries: u32,
 
-    /// Time between heartbeats
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "500ms", help_heading = "Detection")]
+    /// Time between heartbeats, from 50 ms to 10 s
+    #[arg(long, value_name = "TIME", value_parser = beat, default_value = "500ms", help_heading = "Detection")]
     pub heartbeat: Duration,
 
     /// A node that is silent for so long is lost
@@ -193,6 +193,14 @@ pub struct RunFlags {
     pub bench: Vec<OsString>,
 }
 
+/// A time between heartbeats that neither keeps nodes busy nor leaves a loss unnoticed for long.
+fn beat(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        time if (Duration::from_millis(50)..=Duration::from_secs(10)).contains(&time) => Ok(time),
+        _ => Err("a time from 50ms to 10s is needed".to_owned()),
+    }
+}
+
 /// A factor that makes a difference.
 fn more_than_one(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
@@ -218,6 +226,17 @@ pub struct Nodes {
 }
 
 impl NodeFlags {
+    /// A flag that speaks of nodes, and would do nothing where none is named.
+    pub fn speaks_of_nodes(&self) -> Option<&'static str> {
+        let flags = [
+            ("--spares", self.spares.is_some()),
+            ("--spare-nodes", self.spare_nodes > 0),
+            ("--rsh", self.rsh.is_some()),
+            ("--fanout", self.fanout as usize != FANOUT),
+        ];
+        flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
+    }
+
     /// Reads the lists; None where neither a file nor a batch system names a node. `silence`: how long a node may be silent
     /// and keep its connections.
     pub fn nodes(&self, silence: Duration) -> Result<Option<Nodes>, Refusal> {
@@ -614,7 +633,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
             exit_grace_ms: if goes_on { IN_PLACE_MS } else { Thresholds::default().exit_grace_ms },
             ..Thresholds::default()
         },
-        beat_ms: ms(flags.heartbeat).clamp(50, 10_000),
+        beat_ms: ms(flags.heartbeat),
         lonely_ms: ms(flags.lonely),
         fanout: flags.nodes.fanout as usize,
         patience: Patience { barren_max: flags.retries, ..Patience::default() },
@@ -750,6 +769,19 @@ mod tests {
         let own = why(&["-n", "200", "--state", "folder"]);
         assert!(own.contains("--state is a flag of `skt-hpl run` itself"), "{own}");
         assert!(!why(&["-n", "200", "--stat", "folder"]).contains("itself"));
+    }
+
+    #[test]
+    fn heartbeats_are_neither_too_many_nor_too_few() {
+        let time = |text: &str| Probe::try_parse_from(["x", "--heartbeat", text]);
+        for good in ["50ms", "500ms", "10s"] {
+            let flags = time(good).unwrap().run;
+            assert_eq!(flags.heartbeat, duration(good).unwrap());
+        }
+        for bad in ["0", "49ms", "10001ms", "1min"] {
+            let why = time(bad).unwrap_err().to_string();
+            assert!(why.contains("from 50ms to 10s is needed"), "{bad}: {why}");
+        }
     }
 
     #[test]

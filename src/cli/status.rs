@@ -30,7 +30,7 @@ pub struct StatusFlags {
     pub json: Option<Option<PathBuf>>,
 
     /// Show the supervised run again every second until it has ended
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with_all = ["json", "level2"])]
     pub watch: bool,
 }
 

@@ -76,7 +76,7 @@ pub struct BurninFlags {
     pub slot: Duration,
 
     /// Compare nodes and links alone, without HPL
-    #[arg(long, help_heading = COMPARING)]
+    #[arg(long, conflicts_with = "bench", help_heading = COMPARING)]
     pub no_hpl: bool,
 
     /// Flags of the benchmark for the HPL runs [default: a size that fits memory and time]

@@ -196,11 +196,11 @@ pub struct PlanFlags {
 
     /// How to start the measurement; {ranks} stands for their number, {per_node} for those of a node, {threads} for the
     /// threads of one [default: mpirun, with as many ranks on each node, not bound]
-    #[arg(long, value_name = "WORDS", help_heading = OUTPUT)]
+    #[arg(long, value_name = "WORDS", requires = "calibrate", help_heading = OUTPUT)]
     pub(super) launch_command: Option<String>,
 
     /// Program to measure [default: this one]
-    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    #[arg(long, value_name = "FILE", requires = "calibrate", help_heading = OUTPUT)]
     pub(super) program: Option<PathBuf>,
 
     /// Write HPL.dat and skt.toml into this directory

@@ -46,12 +46,17 @@ impl Race {
         self.rounds.len()
     }
 
-    /// A round's seconds, in the order of [`Race::active`]; none of those that could not be measured, which are out.
-    pub fn take_in(&mut self, seconds: &[Option<f64>]) {
+    /// A round's seconds, in the order of [`Race::active`]; none of those that could not be measured, which are out. A round
+    /// without any after one with some says nothing of candidates, and is left out. Whether it counts.
+    pub fn take_in(&mut self, seconds: &[Option<f64>]) -> bool {
         let round: Vec<(usize, f64)> =
             self.active.iter().zip(seconds).filter_map(|(&who, s)| Some((who, (*s)?))).collect();
+        if round.is_empty() && !self.rounds.is_empty() {
+            return false;
+        }
         self.active = round.iter().map(|(who, _)| *who).collect();
         self.rounds.push(round);
+        true
     }
 
     /// In how many rounds `who` was measured.
@@ -196,8 +201,11 @@ mod tests {
         race.take_in(&[Some(1.0), None, Some(2.0)]);
         assert_eq!(race.active(), [0, 2]);
         assert_eq!(race.best(), Some(0));
-        race.take_in(&[None, None]);
-        assert_eq!((race.best(), race.standing()), (None, Vec::new()));
-        race.thin();
+        let mut none = Race::new(2);
+        assert!(none.take_in(&[None, None]), "nobody can be measured at all");
+        assert_eq!((none.best(), none.standing()), (None, Vec::new()));
+        none.thin();
+        assert!(!race.take_in(&[None, None]), "they could be before");
+        assert_eq!((race.active(), race.best(), race.rounds()), (&[0, 2][..], Some(0), 1));
     }
 }

@@ -114,8 +114,9 @@ impl<L: Lab> Search<'_, L> {
         round: &[&Candidate],
         care: Care,
     ) -> Result<Vec<Option<Found>>, String> {
-        self.measured += round.len();
-        self.lab.measure(stage, round, care)
+        let found = self.lab.measure(stage, round, care)?;
+        self.measured += found.iter().flatten().count();
+        Ok(found)
     }
 
     /// How many can be raced until that part of the budget is spent.
@@ -136,9 +137,9 @@ impl<L: Lab> Search<'_, L> {
             let round: Vec<&Candidate> = race.active().iter().map(|&who| all[who]).collect();
             let found = self.measure(stage, &round, Care::Rough)?;
             let seconds: Vec<Option<f64>> = found.iter().map(|f| f.map(|f| f.seconds)).collect();
-            race.take_in(&seconds);
+            let counts = race.take_in(&seconds);
             let over = self.lab.spent() >= ends * self.budget;
-            if over || race.rounds() == ROUNDS || race.active().len() < 2 {
+            if !counts || over || race.rounds() == ROUNDS || race.active().len() < 2 {
                 return Ok(race);
             }
             race.thin();
@@ -225,12 +226,13 @@ pub fn search(domain: &Domain, budget: f64, lab: &mut impl Lab) -> Result<Tuned,
         let who = last.active().to_vec();
         let round: Vec<&Candidate> = who.iter().map(|&who| all[who]).collect();
         let told = search.measure(Stage::Final, &round, Care::Fine)?;
-        last.take_in(&told.iter().map(|f| f.map(|f| f.seconds)).collect::<Vec<_>>());
+        let counts = last.take_in(&told.iter().map(|f| f.map(|f| f.seconds)).collect::<Vec<_>>());
         for (who, one) in who.iter().zip(told) {
             found[*who].extend(one);
         }
         let round = search.lab.spent() - before;
-        if last.rounds() == ROUNDS
+        if !counts
+            || last.rounds() == ROUNDS
             || search.lab.spent() + round > budget
             || last.active().is_empty()
         {
@@ -299,12 +301,15 @@ mod tests {
         /// Fails from then on.
         fails_at: usize,
         broken: fn(&Candidate) -> bool,
+        /// So many careful rounds can be measured.
+        careful: usize,
     }
 
     impl Simulated {
         fn new(seed: u64, scatter: f64) -> Self {
             let random = Xoshiro256PlusPlus::seed_from_u64(seed);
-            Self { random, spent: 0.0, scatter, asked: 0, fails_at: usize::MAX, broken: |_| false }
+            let (fails_at, broken, careful) = (usize::MAX, |_: &Candidate| false, usize::MAX);
+            Self { random, spent: 0.0, scatter, asked: 0, fails_at, broken, careful }
         }
     }
 
@@ -316,6 +321,12 @@ mod tests {
             care: Care,
         ) -> Result<Vec<Option<Found>>, String> {
             let mut found = Vec::new();
+            if care == Care::Fine {
+                if self.careful == 0 {
+                    return Ok(vec![None; round.len()]);
+                }
+                self.careful -= 1;
+            }
             for one in round {
                 self.asked += 1;
                 if self.asked > self.fails_at {
@@ -385,6 +396,20 @@ mod tests {
         assert!(tuned.best.test.p * tuned.best.test.q > 1);
         lab.broken = |_| true;
         assert!(search(&Domain::of_cores(4), 180.0, &mut lab).is_err());
+    }
+
+    #[test]
+    fn who_was_measured_with_care_once_stands_whatever_is_lost_then() {
+        let mut lab = Simulated::new(3, 0.01);
+        lab.careful = 1;
+        let tuned = search(&Domain::of_cores(4), 400.0, &mut lab).unwrap();
+        assert_eq!((tuned.rounds, tuned.measured), (1, lab.asked));
+        assert_eq!(tuned.finalists[0].candidate, tuned.best);
+        lab.careful = 0;
+        assert_eq!(
+            search(&Domain::of_cores(4), 400.0, &mut lab).unwrap_err(),
+            "none of the best could be run once more"
+        );
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `skt-hpl tune` with real jobs: small ones, for whether it finds the best is for the benchmark and the simulated machines.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -124,6 +126,81 @@ fn what_cannot_be_measured_is_said() {
         assert_eq!(out.status.code(), Some(status), "{flags:?}: {said}");
         assert!(said.contains(words), "{flags:?}: {said}");
     }
+}
+
+/// Puts a launcher of our own into `dir`: a script, whose arguments are the ranks, the program and what that gets.
+fn own_launcher(dir: &Path, script: &str) -> String {
+    let path = dir.join("launcher.sh");
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{} {{ranks}}", path.display())
+}
+
+/// `tune` of few candidates, and what it said.
+fn tune_few(dir: &Path, launcher: &str) -> (Option<i32>, String) {
+    // All of these have enough iterations for careful measurements of three parts.
+    let flags =
+        ["--nb", "16,18,20,22", "--ranks-per-node", "2", "-p", "1", "-q", "2", "--budget", "4s"];
+    let mut command = Command::new(PROGRAM);
+    command.args(["tune", "-n", "700", "--cores", "2", "--write", "best"]).args(flags);
+    command.args(["--launch-command", launcher]).stdin(Stdio::null()).current_dir(dir);
+    for_a_launcher(&mut command);
+    let out = command.output().unwrap();
+    (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+fn failed(dir: &Path) -> Vec<serde_json::Value> {
+    let all = measured(&dir.join("best")).into_iter();
+    all.filter(|one| one["found"].is_null()).collect()
+}
+
+/// The last measurements, with care, find no launcher: what was never measured is not kept as what cannot be run.
+#[test]
+fn a_search_that_lost_its_launcher_goes_on_when_that_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let script = format!(
+        "for file in \"$@\"; do case $file in *trials.json) break;; esac; done\n\
+         if [ -e broken ] && [ $(grep -o '\"start\"' $file | wc -l) -eq $((3 * $(grep -o stretches $file | wc -l))) ]\n\
+         then echo the daemon is lost >&2; exit 1; fi\n\
+         exec {} -np \"$@\"",
+        mpirun()
+    );
+    let launcher = own_launcher(dir, &script);
+    fs::write(dir.join("broken"), "").unwrap();
+    let (status, said) = tune_few(dir, &launcher);
+    assert_eq!(status, Some(6), "{said}");
+    assert!(said.contains("none of the best could be run once more"), "{said}");
+    assert!(said.contains("the daemon is lost"), "{said}");
+    assert!(failed(dir).is_empty(), "{:?}", failed(dir));
+    fs::remove_file(dir.join("broken")).unwrap();
+    let (status, said) = tune_few(dir, &launcher);
+    assert_eq!(status, Some(0), "{said}");
+}
+
+/// Each job dies after its first measurement: one candidate is under way then, all others are measured all the same.
+#[test]
+fn a_job_that_dies_takes_nobody_along_but_who_was_under_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let script = format!(
+        "[ -e broken ] || exec {0} -np \"$@\"\n\
+         {0} -np \"$@\" > told 2> errors || {{ cat errors >&2; exit 1; }}\n\
+         grep -e engine -e seconds told | head -n 2\n\
+         echo killed >&2\nexit 1",
+        mpirun()
+    );
+    let launcher = own_launcher(dir, &script);
+    fs::write(dir.join("broken"), "").unwrap();
+    let (status, said) = tune_few(dir, &launcher);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("killed"), "{said}");
+    let (all, lost) = (measured(&dir.join("best")).len(), failed(dir).len());
+    assert!(lost > 0 && 2 * lost <= all, "{lost} of {all}: {said}");
+    fs::remove_file(dir.join("broken")).unwrap();
+    let (status, said) = tune_few(dir, &launcher);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(failed(dir).is_empty(), "they are measured again: {:?}", failed(dir));
 }
 
 /// Stretches of any factorisation begin, end and leave nothing under way that the next would meet.

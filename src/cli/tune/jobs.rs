@@ -2,17 +2,15 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use super::table::Table;
 use super::trials::{Told, Trial};
-use crate::cli::exit::Refusal;
+use super::under_way::{Interrupted, Next, UnderWay};
 use crate::cli::template;
 use crate::tune::estimate::{self, Care};
 use crate::tune::search::{Found, Lab, Stage, Tuned};
@@ -42,6 +40,9 @@ pub struct Measured {
     pub engine: String,
     /// Why nothing was found.
     pub why: Option<String>,
+    /// It was under way when its job ended, for whatever reason: a search that goes on measures it again.
+    #[serde(default)]
+    pub job_ended: bool,
 }
 
 /// The jobs that measure.
@@ -55,7 +56,12 @@ pub struct Jobs {
     /// How many of the kept measurements of each have been told again.
     retold: HashMap<String, usize>,
     spent: f64,
+    /// A job that says nothing for so long, and some measurements more, will not any more.
+    patience: Duration,
 }
+
+/// A job that says nothing for so long will not any more.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What one job is to time, and where in the round each belongs.
 struct Batch<'a> {
@@ -63,10 +69,30 @@ struct Batch<'a> {
     places: Vec<usize>,
 }
 
+/// A job that ended before it had told all.
+struct Cut {
+    /// How many of its measurements it has told.
+    told: usize,
+    /// Whether it was at one of them, and not only starting.
+    began: bool,
+    /// It had to be ended.
+    silent: bool,
+    why: String,
+    engine: String,
+    /// Seconds since it told the last one.
+    spent: f64,
+}
+
+/// Why a search ends that a signal has asked to stop.
+fn interrupted(_: Interrupted) -> String {
+    "interrupted by a signal; its job is ended".into()
+}
+
 impl Jobs {
     pub fn new(kept: Kept, dir: &Path, program: PathBuf, table: Table) -> Self {
         let (file, trials) = (dir.join(KEPT), dir.join("trials.json"));
-        Self { kept, file, program, trials, table, retold: HashMap::new(), spent: 0.0 }
+        let (retold, spent, patience) = (HashMap::new(), 0.0, PATIENCE);
+        Self { kept, file, program, trials, table, retold, spent, patience }
     }
 
     pub fn save(&self) -> Result<(), String> {
@@ -93,139 +119,158 @@ impl Jobs {
         found
     }
 
-    /// Starts one job for all of `batch`. Each measurement is kept as soon as it is there.
-    fn job(
+    /// What starts the job that times `trials`.
+    fn command(&self, layout: &Layout, trials: &[Trial]) -> Result<Command, String> {
+        let text = serde_json::to_vec(trials).expect("plain values have a JSON form");
+        fs::write(&self.trials, text)
+            .map_err(|error| format!("cannot write {}: {error}", self.trials.display()))?;
+        let Layout { ranks_per_node: each, threads, blas } = layout;
+        let ranks = self.kept.domain.nodes * each;
+        let words = template::words(&self.kept.launcher, ranks, *each, *threads);
+        let mut command = template::command(&words, &self.program, *threads).map_err(|r| r.1)?;
+        command.arg("trials").arg(&self.trials);
+        command.args(["--threads", &threads.to_string()]);
+        if let Some(blas) = blas {
+            command.args(["--blas", blas]);
+        }
+        Ok(command)
+    }
+
+    /// Measures all of `batch`, in one job if that lives so long.
+    fn batch(
         &mut self,
         round: &[&Candidate],
         batch: &Batch,
         care: Care,
         found: &mut [Option<Found>],
     ) -> Result<(), String> {
-        let domain = &self.kept.domain;
+        let mut places = &batch.places[..];
+        while let Some(cut) = self.job(round, batch.layout, places, care, found)? {
+            if self.kept.measured.iter().all(|m| m.found.is_none()) {
+                return Err(format!("the first job could not be run: {}", cut.why));
+            }
+            places = &places[cut.told..];
+            match places.split_first() {
+                // Nobody else is to blame: the others are measured in another job.
+                Some((&first, rest)) if cut.began => {
+                    self.keep(Measured {
+                        candidate: round[first].clone(),
+                        care,
+                        found: None,
+                        spent: cut.spent,
+                        engine: cut.engine,
+                        why: Some(format!("its job was lost: {}", cut.why)),
+                        job_ended: true,
+                    })?;
+                    places = rest;
+                }
+                _ => self.spent += cut.spent,
+            }
+            if places.is_empty() {
+                break;
+            }
+            if cut.silent || !cut.began {
+                self.table.say(&format!(
+                    "{} more to be measured were not, their job was lost: {}",
+                    places.len(),
+                    cut.why
+                ));
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts one job for all that are in these places. Each measurement is kept as soon as it is there. None if all are.
+    fn job(
+        &mut self,
+        round: &[&Candidate],
+        layout: &Layout,
+        places: &[usize],
+        care: Care,
+        found: &mut [Option<Found>],
+    ) -> Result<Option<Cut>, String> {
         let trial = |&place: &usize| {
             let test = round[place].test.clone();
             let stretches = estimate::stretches(test.blocks(), care);
             Trial { test, stretches }
         };
-        let trials: Vec<Trial> = batch.places.iter().map(trial).collect();
-        let text = serde_json::to_vec(&trials).expect("plain values have a JSON form");
-        fs::write(&self.trials, text)
-            .map_err(|error| format!("cannot write {}: {error}", self.trials.display()))?;
-        let each = batch.layout.ranks_per_node;
-        let words =
-            template::words(&self.kept.launcher, domain.nodes * each, each, batch.layout.threads);
-        let refused = |Refusal(_, why)| why;
-        let mut command =
-            template::command(&words, &self.program, batch.layout.threads).map_err(refused)?;
-        command.arg("trials").arg(&self.trials);
-        command.args(["--threads", &batch.layout.threads.to_string()]);
-        if let Some(blas) = &batch.layout.blas {
-            command.args(["--blas", blas]);
-        }
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let spawned = command.spawn();
-        let mut child =
-            spawned.map_err(|error| refused(template::cannot_start(&command, &error)))?;
-        let lines = lines_of(&mut child);
-        let errors = errors_of(&mut child);
+        let trials: Vec<Trial> = places.iter().map(trial).collect();
+        let mut command = self.command(layout, &trials)?;
+        let mut job = UnderWay::start(&mut command)
+            .map_err(|error| template::cannot_start(&command, &error).1)?;
         let mut since = Instant::now();
-        let mut engine = String::new();
-        let mut longest = Duration::ZERO;
-        let mut trouble = None;
-        for &place in &batch.places {
-            let told = loop {
-                // A job that says nothing for so long will not any more.
-                let patience = Duration::from_secs(120) + 20 * longest;
-                match lines.recv_timeout(patience) {
-                    Ok(line) => match serde_json::from_str::<Told>(&line) {
-                        Ok(Told::Engine(name)) => engine = name,
-                        Ok(told) => break Some(told),
-                        // Launchers say things, too.
-                        Err(_) => {}
-                    },
-                    Err(RecvTimeoutError::Timeout) => {
-                        trouble = Some(format!("it said nothing for {} s", patience.as_secs()));
-                        break None;
-                    }
-                    Err(RecvTimeoutError::Disconnected) => break None,
+        let (mut engine, mut began) = (String::new(), false);
+        let mut patience = self.patience;
+        let mut told = 0;
+        let mut silent = false;
+        while told < places.len() {
+            let line = match job.next(patience).map_err(interrupted)? {
+                Next::Line(line) => line,
+                Next::End => break,
+                Next::Silence => {
+                    silent = true;
+                    break;
                 }
             };
-            let Some(told) = told else { break };
-            longest = longest.max(since.elapsed());
-            let (seconds, why) = match told {
-                Told::Seconds(seconds) => (Some(seconds), None),
-                Told::Failed(why) => (None, Some(why)),
-                Told::Engine(_) => unreachable!("handled above"),
+            let (seconds, why) = match serde_json::from_str::<Told>(&line) {
+                Ok(Told::Engine(name)) => {
+                    (engine, began) = (name, true);
+                    continue;
+                }
+                Ok(Told::Seconds(seconds)) => (Some(seconds), None),
+                Ok(Told::Failed(why)) => (None, Some(why)),
+                // Launchers say things, too.
+                Err(_) => continue,
             };
-            let test = &round[place].test;
-            let placed = estimate::stretches(test.blocks(), care);
-            let one = seconds.and_then(|seconds| {
-                let whole = estimate::whole(test.n, test.nb, &placed, &seconds)?;
-                let off = estimate::off(test.n, test.nb, &placed, &seconds);
-                Some(Found { seconds: whole, off })
+            patience = patience.max(self.patience + 20 * since.elapsed());
+            let (place, Trial { test, stretches }) = (places[told], &trials[told]);
+            let one = seconds.as_ref().and_then(|seconds| {
+                let whole = estimate::whole(test.n, test.nb, stretches, seconds)?;
+                Some(Found {
+                    seconds: whole,
+                    off: estimate::off(test.n, test.nb, stretches, seconds),
+                })
             });
+            let senseless = || Some(format!("its times make no sense: {seconds:?}"));
+            let why = if one.is_none() { why.or_else(senseless) } else { None };
             found[place] = one;
+            let (candidate, engine) = (round[place].clone(), engine.clone());
             let spent = since.elapsed().as_secs_f64();
             since = Instant::now();
-            self.keep(round[place], care, one, spent, &engine, why)?;
+            told += 1;
+            let job_ended = false;
+            self.keep(Measured { candidate, care, found: one, spent, engine, why, job_ended })?;
         }
-        let given_up = trouble.is_some();
-        if given_up {
-            let _ = child.kill();
+        let status = match silent {
+            true => None,
+            false => job.ended(patience).map_err(interrupted)?,
+        };
+        if told == places.len() {
+            if status.is_none() {
+                self.spent += since.elapsed().as_secs_f64();
+                self.table.say(&format!(
+                    "a job had told all and did not end for {} s; it is ended",
+                    patience.as_secs()
+                ));
+            }
+            return Ok(None);
         }
-        let status = child.wait().map_err(|error| format!("`{}`: {error}", words[0]))?;
-        let left: Vec<usize> = batch
-            .places
-            .iter()
-            .copied()
-            .filter(|&place| !self.retold_all(round[place], care))
-            .collect();
-        if left.is_empty() {
-            return Ok(());
-        }
-        let said = errors.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
+        let why = match status {
+            Some(status) => format!("it ended with {status}"),
+            None => format!("it said nothing for {} s", patience.as_secs()),
+        };
+        let said = job.troubles();
         let said = template::last_lines(&said);
-        let why = trouble.unwrap_or_else(|| format!("it ended with {status}"));
-        if self.kept.measured.iter().all(|m| m.found.is_none()) {
-            return Err(format!("the first job could not be run: {why}\n{said}"));
-        }
-        // The first of these is to blame, or nobody knows who: none is asked again.
+        let why = if said.is_empty() { why } else { format!("{why}\n{said}") };
         let spent = since.elapsed().as_secs_f64();
-        for (at, place) in left.into_iter().enumerate() {
-            let why = format!("{why}: {said}");
-            self.keep(
-                round[place],
-                care,
-                None,
-                if at == 0 { spent } else { 0.0 },
-                &engine,
-                Some(why),
-            )?;
-        }
-        Ok(())
+        Ok(Some(Cut { told, began, silent: status.is_none(), why, engine, spent }))
     }
 
-    /// Whether all that was asked of `candidate` has been answered.
-    fn retold_all(&self, candidate: &Candidate, care: Care) -> bool {
-        let key = serde_json::to_string(&(candidate, care)).expect("plain values");
-        let same = |m: &&Measured| m.candidate == *candidate && m.care == care;
-        self.kept.measured.iter().filter(same).count()
-            >= self.retold.get(&key).copied().unwrap_or(0)
-    }
-
-    fn keep(
-        &mut self,
-        candidate: &Candidate,
-        care: Care,
-        found: Option<Found>,
-        spent: f64,
-        engine: &str,
-        why: Option<String>,
-    ) -> Result<(), String> {
-        let (candidate, engine) = (candidate.clone(), engine.to_owned());
-        self.spent += spent;
-        self.table.tell(&candidate, found, self.spent);
-        self.kept.measured.push(Measured { candidate, care, found, spent, engine, why });
+    fn keep(&mut self, measured: Measured) -> Result<(), String> {
+        self.spent += measured.spent;
+        self.table.tell(&measured, self.spent);
+        self.kept.measured.push(measured);
         self.save()
     }
 }
@@ -244,7 +289,7 @@ impl Lab for Jobs {
             if let Some(measured) = self.recall(candidate, care) {
                 found[place] = measured.found;
                 self.spent += measured.spent;
-                self.table.tell(candidate, measured.found, self.spent);
+                self.table.tell(&measured, self.spent);
                 continue;
             }
             let layout = &candidate.layout;
@@ -254,7 +299,7 @@ impl Lab for Jobs {
             }
         }
         for batch in &batches {
-            self.job(round, batch, care, &mut found)?;
+            self.batch(round, batch, care, &mut found)?;
         }
         Ok(found)
     }
@@ -264,28 +309,116 @@ impl Lab for Jobs {
     }
 }
 
-/// A job's lines, as they come; the end of the channel is the end of its output.
-fn lines_of(child: &mut Child) -> Receiver<String> {
-    let (send, lines) = channel();
-    let out = child.stdout.take().expect("it was asked for");
-    std::thread::spawn(move || {
-        for line in BufReader::new(out).lines().map_while(Result::ok) {
-            if send.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// What a job says of its troubles, once it has ended.
-fn errors_of(child: &mut Child) -> Receiver<String> {
-    let (send, said) = channel();
-    let mut errors = child.stderr.take().expect("it was asked for");
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = errors.read_to_end(&mut bytes);
-        let _ = send.send(String::from_utf8_lossy(&bytes).into_owned());
-    });
-    said
+    /// Jobs by a launcher of our own: a script that gets the program's arguments, `trials FILE ...`.
+    struct Fake {
+        dir: tempfile::TempDir,
+        jobs: Jobs,
+        all: Vec<Candidate>,
+    }
+
+    impl Fake {
+        fn new(script: &str) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("launcher");
+            fs::write(&path, script).unwrap();
+            let kept = Kept {
+                domain: Domain::of_cores(2),
+                launcher: format!("sh {}", path.display()),
+                n: 12_000,
+                measured: Vec::new(),
+                tuned: None,
+            };
+            let all = kept.domain.first().into_iter();
+            let all = all.filter(|c| c.layout.ranks_per_node == 1).take(4).collect();
+            let mut jobs = Jobs::new(kept, dir.path(), "true".into(), Table::new(1.0));
+            jobs.patience = Duration::from_secs(2);
+            Self { dir, jobs, all }
+        }
+
+        /// For each of all whether it was measured.
+        fn measure(&mut self) -> Result<Vec<bool>, String> {
+            let round: Vec<&Candidate> = self.all.iter().collect();
+            let found = self.jobs.measure(Stage::Shape, &round, Care::Rough)?;
+            Ok(found.iter().map(Option::is_some).collect())
+        }
+
+        /// Of what is kept: whether it was measured, and whether its job's end is to blame.
+        fn kept(&self) -> Vec<(bool, bool)> {
+            let all = self.jobs.kept.measured.iter();
+            all.map(|m| (m.found.is_some(), m.job_ended)).collect()
+        }
+
+        fn lives(&self) -> bool {
+            let pid = fs::read_to_string(self.dir.path().join("pid")).unwrap();
+            let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+            stat.is_ok_and(|stat| !stat.contains(") Z "))
+        }
+    }
+
+    const ENGINE: &str = "echo '{\"engine\":\"blas\"}'\n";
+    const ONE: &str = "echo '{\"seconds\":[0.1,0.2]}'\n";
+
+    #[test]
+    fn who_was_under_way_when_a_job_died_is_to_blame_and_the_others_are_measured() {
+        // The second of the first job kills it; the second job is well.
+        let mut fake = Fake::new(&format!(
+            "dir=$(dirname $0)\n{ENGINE}{ONE}if [ ! -e $dir/again ]; then : > $dir/again; exit 1; fi\n{ONE}"
+        ));
+        assert_eq!(fake.measure().unwrap(), [true, false, true, true]);
+        assert_eq!(fake.kept(), [(true, false), (false, true), (true, false), (true, false)]);
+        let why = fake.jobs.kept.measured[1].why.as_deref().unwrap();
+        assert!(why.contains("exit status: 1"), "{why}");
+    }
+
+    #[test]
+    fn who_was_never_under_way_is_not_kept() {
+        let mut fake = Fake::new(&format!(
+            "dir=$(dirname $0)\n[ ! -e $dir/again ] || exit 1\n: > $dir/again\n{ENGINE}{ONE}exit 1"
+        ));
+        assert_eq!(fake.measure().unwrap(), [true, false, false, false]);
+        assert_eq!(fake.kept(), [(true, false), (false, true)]);
+        let mut never = Fake::new("echo no slots >&2; exit 1");
+        let why = never.measure().unwrap_err();
+        assert!(
+            why.contains("the first job could not be run") && why.contains("no slots"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn what_a_job_answered_is_kept_whatever_it_is() {
+        let failed = "echo '{\"failed\":\"no memory\"}'\n";
+        let mut fake =
+            Fake::new(&format!("{ENGINE}{ONE}{failed}echo '{{\"seconds\":[0,1]}}'\n{ONE}"));
+        assert_eq!(fake.measure().unwrap(), [true, false, false, true]);
+        assert_eq!(fake.kept(), [(true, false), (false, false), (false, false), (true, false)]);
+        assert_eq!(fake.jobs.kept.measured[1].why.as_deref(), Some("no memory"));
+    }
+
+    #[test]
+    fn a_silent_job_is_ended_and_so_is_one_that_has_told_all() {
+        let pid = "echo $$ > $(dirname $0)/pid\n";
+        let mut silent = Fake::new(&format!("{pid}{ENGINE}{ONE}sleep 300; :"));
+        assert_eq!(silent.measure().unwrap(), [true, false, false, false]);
+        assert_eq!(silent.kept(), [(true, false), (false, true)]);
+        assert!(!silent.lives());
+        let mut endless = Fake::new(&format!("{pid}{ENGINE}{ONE}{ONE}{ONE}{ONE}sleep 300; :"));
+        assert_eq!(endless.measure().unwrap(), [true; 4]);
+        assert!(!endless.lives());
+        assert!(endless.jobs.spent() >= 2.0, "that counts");
+    }
+
+    #[test]
+    fn a_search_that_gives_up_leaves_no_job() {
+        let pid = "echo $$ > $(dirname $0)/pid\n";
+        let mut fake = Fake::new(&format!("{pid}{ENGINE}{ONE}sleep 300; :"));
+        fake.jobs.file = fake.dir.path().join("gone").join(KEPT);
+        let why = fake.measure().unwrap_err();
+        assert!(why.contains("cannot write"), "{why}");
+        assert!(!fake.lives());
+    }
 }

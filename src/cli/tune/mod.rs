@@ -6,6 +6,7 @@
 mod jobs;
 mod table;
 pub mod trials;
+mod under_way;
 mod written;
 
 use std::fs;
@@ -286,7 +287,7 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
             ),
         )
     };
-    let kept: Kept =
+    let mut kept: Kept =
         serde_json::from_slice(&text).map_err(|error| told(&format!("cannot be read: {error}")))?;
     let mut asked = fresh;
     if flags.n.is_none() {
@@ -297,6 +298,8 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
     if !other.is_empty() {
         return Err(told(&format!("is of a search among other things ({})", other.join("; "))));
     }
+    // What a job was lost over may have been the machine's fault: it is asked again.
+    kept.measured.retain(|m| !m.job_ended);
     if !kept.measured.is_empty() {
         let spent: f64 = kept.measured.iter().map(|m| m.spent).sum();
         tell!(

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 
+use super::jobs::Measured;
 use crate::params::TestParams;
 use crate::tune::picture::{by_weight, choice_words};
-use crate::tune::search::{Found, Stage, Tuned};
-use crate::tune::space::{Candidate, words};
+use crate::tune::search::{Stage, Tuned};
+use crate::tune::space::words;
 use crate::units::{show_flops, show_seconds};
 
 /// Lines of the table while it is measured.
@@ -38,7 +39,8 @@ impl Table {
         self.stage = Some((stage, 0, count));
     }
 
-    pub fn tell(&mut self, candidate: &Candidate, found: Option<Found>, spent: f64) {
+    pub fn tell(&mut self, measured: &Measured, spent: f64) {
+        let Measured { candidate, found, why, .. } = measured;
         let name = words(candidate);
         self.flops = candidate.test.flops();
         if let Some((_, done, _)) = &mut self.stage {
@@ -52,15 +54,27 @@ impl Table {
             _ => {}
         }
         self.rows.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let said = match (found, why) {
+            (Some(found), _) => show_flops(self.flops / found.seconds),
+            (None, Some(why)) => format!("not measured: {why}"),
+            (None, None) => "not measured".into(),
+        };
+        // The table itself has no place for reasons.
+        if !self.live || found.is_none() {
+            self.say(&format!("{:>7}  {name}  {said}", show_seconds(spent)));
+        }
         if self.live {
             self.draw(spent);
-        } else {
-            let said = match found {
-                Some(found) => show_flops(self.flops / found.seconds),
-                None => "cannot be run".into(),
-            };
-            tell!("skt-hpl tune: {:>7}  {name}  {said}", show_seconds(spent));
         }
+    }
+
+    /// A line that stays; a table is drawn anew below it.
+    pub fn say(&mut self, line: &str) {
+        let over = match std::mem::take(&mut self.drawn) {
+            0 => String::new(),
+            drawn => format!("\r\x1b[{drawn}A\x1b[J"),
+        };
+        tell!("{over}skt-hpl tune: {line}");
     }
 
     fn draw(&mut self, spent: f64) {
@@ -177,7 +191,7 @@ pub mod tests {
     use super::*;
     use crate::model::planner::usual;
     use crate::tune::search::{Choice, Placed};
-    use crate::tune::space::Layout;
+    use crate::tune::space::{Candidate, Layout};
 
     pub fn candidate(nb: usize) -> Candidate {
         let layout = Layout { ranks_per_node: 2, threads: 3, blas: None };

@@ -2,9 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SigHandler, Signal, kill, signal};
+use nix::unistd::Pid;
 
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, for_a_launcher, mpirun};
@@ -201,6 +205,103 @@ fn a_job_that_dies_takes_nobody_along_but_who_was_under_way() {
     let (status, said) = tune_few(dir, &launcher);
     assert_eq!(status, Some(0), "{said}");
     assert!(failed(dir).is_empty(), "they are measured again: {:?}", failed(dir));
+}
+
+/// Waits, for a while.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// `tune` with a job that never ends, without --write unless `flags` say so; the job's process, once it is there.
+fn tune_for_ever(dir: &Path, flags: &[&str]) -> (Child, Pid) {
+    // A script within a script: what is to end is not only the launcher itself.
+    let launcher = own_launcher(dir, "sh -c 'echo $$ > pid.new; mv pid.new pid; sleep 300; :'; :");
+    let mut command = Command::new(PROGRAM);
+    command.args(["tune", "-n", "700", "--cores", "2", "--launch-command", &launcher]).args(flags);
+    command.stdin(Stdio::null()).stderr(Stdio::piped()).current_dir(dir);
+    for_a_launcher(&mut command);
+    fs::create_dir_all(dir.join("tmp")).unwrap();
+    // Whoever starts the tests in the background, or with `nohup`, has some of these ignored.
+    for which in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
+        // SAFETY: between fork and exec; to set what a signal does is among what may be done there.
+        unsafe {
+            let default = move || signal(which, SigHandler::SigDfl).map(|_| ()).map_err(Into::into);
+            command.pre_exec(default);
+        }
+    }
+    let tune = command.env("TMPDIR", dir.join("tmp")).spawn().unwrap();
+    until("the job starts", || dir.join("pid").exists());
+    let pid = fs::read_to_string(dir.join("pid")).unwrap().trim().parse().unwrap();
+    (tune, Pid::from_raw(pid))
+}
+
+fn lives(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z ")
+}
+
+fn own_folders(dir: &Path) -> Vec<std::path::PathBuf> {
+    let all = fs::read_dir(dir).unwrap().flatten().map(|entry| entry.path());
+    all.filter(|path| path.to_string_lossy().contains("skt-hpl-tune-")).collect()
+}
+
+#[test]
+fn who_is_interrupted_leaves_neither_a_job_nor_a_folder() {
+    for which in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
+        for (flags, several, status) in
+            [(&[][..], false, 6), (&["--write", "best"], false, 75), (&["--nodes", "2"], true, 6)]
+        {
+            let folder = tempfile::tempdir().unwrap();
+            let dir = folder.path();
+            let (tune, job) = tune_for_ever(dir, flags);
+            // One that all nodes see, where there are several.
+            let parent = if several { dir.to_owned() } else { dir.join("tmp") };
+            let own = own_folders(&parent);
+            assert_eq!(
+                own.len(),
+                usize::from(flags.first() != Some(&"--write")),
+                "{flags:?}: {own:?}"
+            );
+            for own in own {
+                let mode = fs::metadata(&own).unwrap().permissions().mode() & 0o777;
+                assert_eq!(mode, 0o700, "{}", own.display());
+            }
+            kill(Pid::from_raw(tune.id() as i32), which).unwrap();
+            let out = tune.wait_with_output().unwrap();
+            let left = lives(job);
+            if left {
+                let _ = kill(job, Signal::SIGKILL);
+            }
+            let said = String::from_utf8_lossy(&out.stderr);
+            assert!(!left, "{which} {flags:?}: the job runs on: {said}");
+            assert_eq!(own_folders(&parent), [] as [&Path; 0], "{which} {flags:?}: {said}");
+            assert_eq!(out.status.code(), Some(status), "{which} {flags:?}: {said}");
+            assert!(said.contains("interrupted"), "{said}");
+        }
+    }
+}
+
+/// A folder that another search without --write has left is nobody's business.
+#[test]
+fn without_write_a_search_begins_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let launcher = format!("{} -np {{ranks}}", mpirun());
+    // The shell becomes the program: their number is one.
+    let script = "mkdir $TMPDIR/skt-hpl-tune-$$ && echo nonsense > $TMPDIR/skt-hpl-tune-$$/tune.json && exec \"$@\"";
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", script, "sh", PROGRAM, "tune", "-n", "700", "--cores", "2", "--budget", "1s"]);
+    command.args(["--nb", "24", "--ranks-per-node", "1", "--launch-command", &launcher]);
+    command.stdin(Stdio::null()).current_dir(dir).env("TMPDIR", dir);
+    for_a_launcher(&mut command);
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(own_folders(dir).len(), 1, "its own is gone, the other one stays");
 }
 
 /// Stretches of any factorisation begin, end and leave nothing under way that the next would meet.

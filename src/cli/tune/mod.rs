@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use nix::unistd::mkdtemp;
 
 use self::jobs::{Jobs, KEPT, Kept};
 use self::table::{Table, report};
@@ -24,6 +25,7 @@ use super::launchers::usual_words;
 use super::template::own_program;
 use super::this_machine;
 use crate::cores;
+use crate::supervise::signals::{asked_by_signal, listen_to_signals};
 use crate::topology::Topology;
 use crate::tune::search::search;
 use crate::tune::space::{Domain, USUAL_NBS, layouts};
@@ -119,56 +121,93 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     let domain = domain(flags)?;
     let wanted = wanted(flags)?;
     let program = flags.program.clone().map_or_else(own_program, Ok)?;
-    // Where nothing is to stay, a folder of its own.
-    let own = std::env::temp_dir().join(format!("skt-hpl-tune-{}", std::process::id()));
-    let result = (|| {
-        let dir = flags.write.as_deref().unwrap_or(&own);
-        fs::create_dir_all(dir).map_err(|e| {
-            Refusal(Exit::Environment, format!("cannot make {}: {e}", dir.display()))
-        })?;
-        let kept = begin(flags, dir, domain, wanted)?;
-        let wanted = kept.n;
-        let table = Table::new(flags.budget);
-        let mut jobs = Jobs::new(kept, dir, program.clone(), table);
-        if wanted > jobs.kept.domain.n {
-            tell!(
-                "skt-hpl tune: N = {} stands in for N = {wanted}: what {} allows to try",
-                jobs.kept.domain.n,
-                show_seconds(flags.budget)
-            );
+    // A signal ends nothing by itself any more: the job is ended, and the folder removed, on the way out.
+    listen_to_signals().map_err(|e| Refusal(Exit::Environment, e.to_string()))?;
+    let own;
+    let dir = match &flags.write {
+        Some(dir) => {
+            fs::create_dir_all(dir).map_err(|e| {
+                Refusal(Exit::Environment, format!("cannot make {}: {e}", dir.display()))
+            })?;
+            dir.as_path()
         }
-        let domain = jobs.kept.domain.clone();
-        let tuned = search(&domain, flags.budget, &mut jobs);
-        jobs.table.end();
-        let _ = fs::remove_file(&jobs.trials);
-        let tuned = tuned.map_err(|why| Refusal(Exit::Environment, why))?;
-        jobs.kept.tuned = Some(tuned.clone());
-        jobs.save().map_err(|why| Refusal(Exit::Environment, why))?;
-        let engine = jobs.engine_of(&tuned.best);
-        // Nobody asked for this very N: one of whole blocks will do.
-        let nb = tuned.best.test.nb;
-        let whole = if flags.n.is_none() { wanted - wanted % nb } else { wanted };
-        let n = if whole == 0 { wanted } else { whole };
-        let mut text = json_flag::answer(&flags.json, &tuned, || report(&tuned, n, &engine))?;
-        let document_alone = json_flag::instead(&flags.json);
-        if flags.write.is_some() {
-            let names = write(dir, &tuned, n, &jobs.kept.launcher, &program, domain.nodes)?;
-            if !document_alone {
-                text += &format!("\nWritten to {}: {}\n", dir.display(), names.join(", "));
-            }
-        } else if !document_alone {
-            text += &format!(
-                "\nStart it with\n  {}\nand this HPL.dat (--write DIR writes all of it):\n\n{}",
-                launch_text(&jobs.kept.launcher, &tuned.best, domain.nodes, &program),
-                dat(&tuned, n)
-            );
+        None => {
+            own = Passing::new(flags.nodes)?;
+            own.0.as_path()
         }
-        Ok(text)
-    })();
-    if flags.write.is_none() {
-        let _ = fs::remove_dir_all(&own);
+    };
+    let kept = begin(flags, dir, domain, wanted)?;
+    let wanted = kept.n;
+    let table = Table::new(flags.budget);
+    let mut jobs = Jobs::new(kept, dir, program.clone(), table);
+    if wanted > jobs.kept.domain.n {
+        tell!(
+            "skt-hpl tune: N = {} stands in for N = {wanted}: what {} allows to try",
+            jobs.kept.domain.n,
+            show_seconds(flags.budget)
+        );
     }
-    result
+    let domain = jobs.kept.domain.clone();
+    let tuned = search(&domain, flags.budget, &mut jobs);
+    jobs.table.end();
+    let _ = fs::remove_file(&jobs.trials);
+    let tuned = tuned.map_err(|why| match flags.write.is_some() && asked_by_signal() {
+        true => {
+            let on = format!("the same command goes on with what is in {}", dir.display());
+            Refusal(Exit::Stopped, format!("{why}; {on}"))
+        }
+        false => Refusal(Exit::Environment, why),
+    })?;
+    jobs.kept.tuned = Some(tuned.clone());
+    jobs.save().map_err(|why| Refusal(Exit::Environment, why))?;
+    let engine = jobs.engine_of(&tuned.best);
+    // Nobody asked for this very N: one of whole blocks will do.
+    let nb = tuned.best.test.nb;
+    let whole = if flags.n.is_none() { wanted - wanted % nb } else { wanted };
+    let n = if whole == 0 { wanted } else { whole };
+    let mut text = json_flag::answer(&flags.json, &tuned, || report(&tuned, n, &engine))?;
+    let document_alone = json_flag::instead(&flags.json);
+    if flags.write.is_some() {
+        let names = write(dir, &tuned, n, &jobs.kept.launcher, &program, domain.nodes)?;
+        if !document_alone {
+            text += &format!("\nWritten to {}: {}\n", dir.display(), names.join(", "));
+        }
+    } else if !document_alone {
+        text += &format!(
+            "\nStart it with\n  {}\nand this HPL.dat (--write DIR writes all of it):\n\n{}",
+            launch_text(&jobs.kept.launcher, &tuned.best, domain.nodes, &program),
+            dat(&tuned, n)
+        );
+    }
+    Ok(text)
+}
+
+/// A folder that goes when it is let go of.
+struct Passing(PathBuf);
+
+impl Passing {
+    /// Where the ranks of so many nodes can read in it: of several nodes no other than the first one's /tmp is here.
+    fn new(nodes: usize) -> Result<Self, Refusal> {
+        let parent = match nodes {
+            1 => std::env::temp_dir(),
+            _ => std::env::current_dir().map_err(|e| {
+                Refusal(Exit::Environment, format!("cannot tell the working directory: {e}"))
+            })?,
+        };
+        mkdtemp(&parent.join("skt-hpl-tune-XXXXXX")).map(Self).map_err(|e| {
+            let why = format!(
+                "cannot make a folder in {}: {e}; say --write DIR, one that all nodes see",
+                parent.display()
+            );
+            Refusal(Exit::Environment, why)
+        })
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 /// The order of the matrix whose parameters are looked for.
@@ -265,7 +304,7 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
     let file = dir.join(KEPT);
     let launcher = flags.launch_command.clone().unwrap_or_else(|| usual_words(domain.nodes));
     let fresh = Kept { domain, launcher, n, measured: Vec::new(), tuned: None };
-    if flags.new {
+    if flags.new || flags.write.is_none() {
         return Ok(fresh);
     }
     let text = match fs::read(&file) {

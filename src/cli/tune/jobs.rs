@@ -232,8 +232,9 @@ impl Jobs {
                     off: estimate::off(test.n, test.nb, stretches, seconds),
                 })
             });
-            let senseless = || Some(format!("its times make no sense: {seconds:?}"));
-            let why = if one.is_none() { why.or_else(senseless) } else { None };
+            let senseless =
+                || format!("its times make no sense: {:?}", seconds.unwrap_or_default());
+            let why = one.is_none().then(|| why.unwrap_or_else(senseless));
             found[place] = one;
             let (candidate, engine) = (round[place].clone(), engine.clone());
             let spent = since.elapsed().as_secs_f64();

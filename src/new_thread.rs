@@ -10,6 +10,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
+use nix::libc;
+
 /// Bytes of a thread's stack; those of its pages that it never touches take no memory, only room among the addresses.
 const STACK: usize = 2 << 20;
 

@@ -41,6 +41,8 @@ impl UnderWay {
     pub fn start(command: &mut Command) -> io::Result<Self> {
         // In a group of its own: where the launcher is a script, what that has started ends with it.
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        // Who is not in the terminal's own group is stopped where it reads from there, as MPICH's launcher does.
+        command.stdin(Stdio::null());
         let mut child = command.spawn()?;
         let (lines, errors) = (lines_of(&mut child), errors_of(&mut child));
         Ok(Self { child, lines, errors })

@@ -233,8 +233,8 @@ impl<'a> Level2<'a> {
         })
     }
 
-    /// What the start of test `number` is told of the second level. `finished`: the tests whose results were found; `in_place`: in
-    /// a launch that has lost ranks.
+    /// What the start of test `number` is told of the second level. `finished`: the tests whose results were found; `in_place`:
+    /// in a launch that has lost ranks.
     pub fn of_test(
         &self,
         (number, digest): (u32, u64),

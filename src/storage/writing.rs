@@ -27,8 +27,9 @@ use crate::pulse;
 const CHUNK_BYTES: usize = 8 << 20;
 /// What may lie in the page cache before it is synced and dropped.
 const CACHED_BYTES: u64 = 64 << 20;
-/// The same where the file system has taken `O_DIRECT`. Some that do (ext4 with data=journal) keep all of it in the page cache, and
-/// the sync at the end, which tells of no step, would take as long as the whole file. Where nothing is kept a sync costs little.
+/// The same where the file system has taken `O_DIRECT`. Some that do (ext4 with data=journal) keep all of it in the page cache,
+/// and the sync at the end, which tells of no step, would take as long as the whole file. Where nothing is kept a sync costs
+/// little.
 const TAKEN_BYTES: u64 = 512 << 20;
 
 /// How a transfer gets on, seen from another thread.

@@ -355,8 +355,8 @@ fn leave(from: PathBuf, scene: &Apart, node: usize) {
     assert!(copied.success());
 }
 
-/// A node was away while an earlier run of the same problem ended, and comes back with a checkpoint that had got further. This run
-/// goes on from its own memory: its time is not the other's.
+/// A node was away while an earlier run of the same problem ended, and comes back with a checkpoint that had got further. This
+/// run goes on from its own memory: its time is not the other's.
 #[test]
 fn an_earlier_run_of_the_same_problem_had_got_further() {
     let earlier = Apart::new(1, 2, &[]);

@@ -13,7 +13,7 @@ use crate::topology::Topology;
 
 #[cfg(test)]
 #[path = "../tests/mpi/left_out.rs"]
-mod left_out;
+pub mod left_out;
 
 /// Processors that may be used, and how many processors' time: a container may have less of that.
 #[derive(Clone, Debug, PartialEq, Eq)]

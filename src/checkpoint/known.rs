@@ -161,14 +161,28 @@ impl Known {
             .map(|header| header.id.group as usize)
     }
 
-    /// What to do, where the best epoch on storage was taken at boundary `stored`.
-    pub(super) fn decide(&self, setup: &Setup, in_place: bool, stored: Option<u64>) -> Decision {
+    /// What to do, where the best epoch on storage is of this run and was taken at this boundary.
+    pub(super) fn decide(
+        &self,
+        setup: &Setup,
+        in_place: bool,
+        stored: Option<(u128, u64)>,
+    ) -> Decision {
         let claims: Vec<Option<Claim>> =
             self.headers.iter().map(|h| h.as_ref().map(|h| h.claim)).collect();
         let boundary = |target| self.boundary_of(target);
-        let decision = match in_place {
+        let with = |stored| match in_place {
             true => decide_in_place(setup, &claims, boundary, stored),
             false => decide_with(setup, &claims, boundary, stored),
+        };
+        let decision = match (with(stored.map(|(_, boundary)| boundary)), stored) {
+            // What memory tells of began with whatever earlier runs had, or anew: an epoch of one of those that has got further
+            // was brought by a node that was away.
+            (Decision::Fetch, Some((run, _))) if run < self.run() => match with(None) {
+                restored @ (Decision::Restore(_) | Decision::FinishAndRestore(_)) => restored,
+                _ => Decision::Fetch,
+            },
+            (decision, _) => decision,
         };
         match decision {
             // Where nothing that was worth keeping can be used, to begin anew is not for a program to decide.
@@ -423,7 +437,7 @@ mod tests {
         let error = all.refused(Refusal::NoneUsable, &config).to_string();
         assert_eq!(error.matches("it is damaged").count(), 4, "{error}");
         // What lies on storage is as good.
-        assert_eq!(all.decide(&pairs(), false, Some(7)), Decision::Fetch);
+        assert_eq!(all.decide(&pairs(), false, Some((RUN, 7))), Decision::Fetch);
         // One that is left over when all others are lost.
         let mut one = saved();
         one.iter_mut().skip(1).for_each(|fact| fact.header = None);
@@ -473,7 +487,7 @@ mod tests {
         (blank[3].unread, blank[3].trouble) = (false, "a header, but it was never written".into());
         assert_eq!(decided(blank), Decision::Fresh);
         // What storage has is taken, and a header that can be read is believed.
-        assert_eq!(known(all).decide(&pairs, false, Some(7)), Decision::Fetch);
+        assert_eq!(known(all).decide(&pairs, false, Some((RUN, 7))), Decision::Fetch);
         let mut one = facts([true; 4]);
         one[2] = unread(one[2].clone());
         assert_eq!(decided(one), Decision::Fresh);
@@ -542,8 +556,8 @@ mod tests {
         let decision = known.decide(&setup, false, None);
         assert!(matches!(decision, Decision::Refuse(Refusal::TooManyLost { .. })));
         // Storage stands in for memory, but not in a launch that goes on in place.
-        assert_eq!(known.decide(&setup, false, Some(10)), Decision::Fetch);
-        assert_eq!(known.decide(&setup, true, Some(10)), decision);
+        assert_eq!(known.decide(&setup, false, Some((RUN, 10))), Decision::Fetch);
+        assert_eq!(known.decide(&setup, true, Some((RUN, 10))), decision);
     }
 
     /// An epoch on storage is gone to where it is further than the one in memory.
@@ -551,8 +565,24 @@ mod tests {
     fn the_further_epoch_is_taken() {
         let (known, setup) = (known(saved()), setup(vec![vec![0, 1], vec![2, 3]]));
         for (stored, fetches) in [(None, false), (Some(30), false), (Some(31), true)] {
+            let stored = stored.map(|boundary| (RUN, boundary));
             assert_eq!(known.decide(&setup, false, stored) == Decision::Fetch, fetches);
         }
+    }
+
+    /// Of an earlier run it may be further: it is gone to only where memory is of no use.
+    #[test]
+    fn an_epoch_of_an_earlier_run_does_not_outrank_memory() {
+        let (mut known, setup) = (known(saved()), setup(vec![vec![0, 1], vec![2, 3]]));
+        let decided =
+            |known: &Known, run, in_place| known.decide(&setup, in_place, Some((run, 31)));
+        for in_place in [false, true] {
+            let restored = decided(&known, RUN - 1, in_place);
+            assert!(matches!(restored, Decision::Restore(_)), "{restored:?}");
+            assert_eq!(decided(&known, RUN + 1, in_place), Decision::Fetch);
+        }
+        known.strike_out(vec![b"damaged".to_vec(); 4]);
+        assert_eq!(decided(&known, RUN - 1, false), Decision::Fetch);
     }
 
     proptest! {

@@ -218,20 +218,12 @@ fn agree<W: World>(
 ) -> Result<Agreed, StartError> {
     let me = world.rank();
     let in_place = config.storage.as_ref().is_some_and(|storage| storage.in_place);
-    // What memory tells of began with whatever earlier runs had, or anew: an epoch of one of those that has got further was
-    // brought by a node that was away.
+    // Where memory tells of a run, epochs of earlier ones come last, however far they are.
     let run = known.run();
-    let is_earlier = |about: &About| told && about.run < run;
-    offers.stored.sort_by_key(is_earlier);
+    offers.stored.sort_by_key(|about| told && about.run < run);
     loop {
-        let best = offers.stored.first();
-        let in_memory = matches!(
-            known.decide(setup, in_place, None),
-            Decision::Restore(_) | Decision::FinishAndRestore(_)
-        );
-        let furthest = best.filter(|about| !(in_memory && is_earlier(about)));
-        let furthest = furthest.map(|about| about.boundary);
-        let recovery = match known.decide(setup, in_place, furthest) {
+        let best = offers.stored.first().map(|about| (about.run, about.boundary));
+        let recovery = match known.decide(setup, in_place, best) {
             Decision::Fetch => {
                 // All of it is read beforehand where there is something to be given up for it, or to choose from.
                 let disk = config.scheme.method == Method::Disk;

@@ -49,10 +49,10 @@ pub struct Listed {
 /// The jobs of this user that have something in `dir`.
 pub fn list_user(dir: &Path) -> Result<Vec<Listed>, String> {
     let uid = nix::unistd::geteuid().as_raw();
-    let entries = fs::read_dir(dir).map_err(|e| cannot("read", dir, e))?;
-    let mut jobs: Vec<String> = entries
-        .flatten()
-        .filter_map(|e| names::parse_job_folder(e.file_name().to_str()?, uid).map(str::to_owned))
+    let found = names_in(dir).map_err(|e| cannot("read", dir, e))?;
+    let mut jobs: Vec<String> = found
+        .iter()
+        .filter_map(|name| names::parse_job_folder(name, uid).map(str::to_owned))
         .collect();
     jobs.sort();
     let listed = jobs.into_iter().map(|job| {
@@ -163,7 +163,7 @@ impl Shelf {
 
     /// Positions of an epoch that have a file here, in order.
     pub fn positions(&self, key: Key) -> Result<Vec<u32>, String> {
-        let mut found: Vec<u32> = names_in(&self.epoch(key))?
+        let mut found: Vec<u32> = names_if_there(&self.epoch(key))?
             .iter()
             .filter_map(|name| names::parse_position(name))
             .collect();
@@ -173,7 +173,7 @@ impl Shelf {
 
     /// The positions of every epoch that have a file here, with a manifest or not.
     pub fn files(&self) -> Result<Vec<(Key, Vec<u32>)>, String> {
-        let found = names_in(&self.folder)?;
+        let found = names_if_there(&self.folder)?;
         let keys = found.iter().filter_map(|name| names::parse_epoch_folder(name));
         keys.map(|key| Ok((key, self.positions(key)?))).collect()
     }
@@ -231,7 +231,7 @@ impl Shelf {
     /// The same for somebody who waits for it.
     pub fn survey_for(&self, flow: &Flow) -> Result<Stock, String> {
         let mut stock = Stock::default();
-        let mut found = names_in(&self.folder)?;
+        let mut found = names_if_there(&self.folder)?;
         if found.is_empty() && !self.folder.exists() {
             return Ok(stock);
         }
@@ -540,14 +540,18 @@ fn remove_all(folder: &Path, flow: &Flow) -> Result<Result<(), (PathBuf, io::Err
     Ok(trouble.map_or(Ok(()), Err))
 }
 
-/// What lies in a folder; nothing where it is not there. An error amid it is one: what it cuts off may be all there is.
-fn names_in(folder: &Path) -> Result<Vec<String>, String> {
-    let found = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        found => found.and_then(|entries| entries.collect::<io::Result<Vec<_>>>()),
-    };
-    let entries = found.map_err(|e| cannot("read", folder, e))?;
+/// What lies in a folder. An error amid it is one: what it cuts off may be all there is.
+fn names_in(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
     Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+}
+
+/// The same; nothing where it is not there.
+fn names_if_there(folder: &Path) -> Result<Vec<String>, String> {
+    match names_in(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        found => found.map_err(|e| cannot("read", folder, e)),
+    }
 }
 
 /// Makes a folder for its owner alone, if it is not there.

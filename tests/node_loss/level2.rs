@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::lab::Lab;
+use crate::lab::{Ended, Lab};
 
 /// Every save goes to a folder that all nodes see.
 fn storage(lab: &Lab) -> [String; 4] {
@@ -96,6 +96,18 @@ fn a_whole_group_is_lost_and_storage_makes_it_good() {
     assert!(end.errors.contains("it was read from"), "{}", end.told());
 }
 
+/// A job that knows nothing of the first but its name, and is given other nodes to work on: one that is new, and one that is off.
+/// Of the spares the first is new, too; the next ones have the files of a pair, neither of which could be rebuilt.
+fn next_job(lab: &Lab, level2: &[&str]) -> Ended {
+    let next = lab.benchmark("next").benchmark_flags(level2);
+    std::fs::write(lab.path("hosts"), "n5 slots=1\nn6 slots=1\nn3 slots=1\nn4 slots=1\n").unwrap();
+    std::fs::write(lab.path("spares"), "n7 slots=1\nn1 slots=1\nn2 slots=1\n").unwrap();
+    lab.vcluster(&["off", "n6"]);
+    let end = next.start().end();
+    lab.same_x("next", &end);
+    end
+}
+
 /// As below, but the next job throws away what lies there: whose files that are makes no difference.
 #[test]
 #[ignore = "needs root and network namespaces"]
@@ -105,17 +117,11 @@ fn files_that_will_be_thrown_away_draw_nobody() {
     let mut level2: Vec<&str> = level2.iter().map(String::as_str).collect();
     halted("first", &lab, &level2);
     level2.extend(["--restart", "never"]);
-    let next = lab.benchmark("next").benchmark_flags(&level2);
-    std::fs::write(lab.path("hosts"), "n5 slots=1\nn6 slots=1\nn3 slots=1\nn4 slots=1\n").unwrap();
-    std::fs::write(lab.path("spares"), "n7 slots=1\nn1 slots=1\nn2 slots=1\n").unwrap();
-    lab.vcluster(&["off", "n6"]);
-    let end = next.start().end();
-    lab.same_x("next", &end);
+    let end = next_job(&lab, &level2);
     assert_eq!(end.hosts(), ["n5", "n7", "n3", "n4"], "{}", end.told());
 }
 
-/// The next job knows nothing of the first but its name, and is given other nodes to work on: one that is new, and one that is
-/// off. Of the spares the first is new, too; the next ones have the files of a pair, neither of which could be rebuilt.
+/// The spares that have files take the places.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn nodes_that_hold_files_are_taken_before_others() {
@@ -124,12 +130,7 @@ fn nodes_that_hold_files_are_taken_before_others() {
     let level2 = own_storage(&lab, 7);
     let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
     halted("first", &lab, &level2);
-    let next = lab.benchmark("next").benchmark_flags(&level2);
-    std::fs::write(lab.path("hosts"), "n5 slots=1\nn6 slots=1\nn3 slots=1\nn4 slots=1\n").unwrap();
-    std::fs::write(lab.path("spares"), "n7 slots=1\nn1 slots=1\nn2 slots=1\n").unwrap();
-    lab.vcluster(&["off", "n6"]);
-    let end = next.start().end();
-    lab.same_x("next", &end);
+    let end = next_job(&lab, &level2);
     assert_eq!(end.hosts(), ["n2", "n1", "n3", "n4"], "{}", end.told());
     assert!(end.errors.contains("nothing had to be rebuilt"), "{}", end.told());
     assert!(end.errors.contains("n2 has files of the checkpoint"), "{}", end.told());

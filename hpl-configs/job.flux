@@ -8,6 +8,8 @@
 set -eu
 # The last nodes stand by; 0 for none. As many ranks a node as SLOTS says.
 spares=${SPARE_NODES:-1}
+# Each rank is to have its whole node, where Open MPI's launcher would give few ranks a core each.
+bind=${LAUNCHER_ARGS---bind-to none}
 state=${STATE:-skt-hpl.run}
 mkdir -p -m 700 "$state"
 ulimit -n "$(ulimit -H -n)"
@@ -22,5 +24,5 @@ folder=$(dirname "$(readlink -f "$(type -P "$program")")")
 for place in . "$folder/../.." "$folder/../share/skt-hpl"; do
     if [[ -z $rsh && -x $place/hpl-configs/flux-rsh ]]; then rsh=$place/hpl-configs/flux-rsh; fi
 done
-exec "$program" run --hosts "$state/flux.hosts" --spare-nodes "$spares" --state "$state" \
+exec "$program" run --hosts "$state/flux.hosts" --spare-nodes "$spares" --state "$state" --launcher-args "$bind" \
     --rsh "${rsh:-flux-rsh}" --time-limit "${TIME_LIMIT:-230m}" "$@"

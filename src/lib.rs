@@ -14,6 +14,7 @@ pub mod faults;
 pub mod new_thread;
 pub mod outcome;
 pub mod params;
+pub mod place;
 pub mod pulse;
 pub mod statistics;
 pub mod threads;

@@ -77,7 +77,10 @@ fn each_script_hands_its_arguments_on() {
         let out = told(&job.output().unwrap());
         assert!(out.starts_with("<run>\n"), "{name}: {out}");
         assert!(out.contains("<--spare-nodes>\n<2>\n"), "{name}: {out}");
+        assert!(out.contains("<--launcher-args>\n<--bind-to none>\n"), "{name}: {out}");
         assert!(out.ends_with("<-n>\n<1000>\n<--checkpoint>\n<auto>\n"), "{name}: {out}");
+        let out = told(&job.env("LAUNCHER_ARGS", "").output().unwrap());
+        assert!(out.contains("<--launcher-args>\n<>\n"), "{name}: {out}");
     }
 }
 

@@ -197,9 +197,13 @@ fn what_a_simulated_method_has_no_use_for_is_refused() {
     let words = |method: &'static str, more: &'static str| {
         base.into_iter().chain(["--method"]).chain(method.split(' ')).chain(more.split(' '))
     };
+    let n = |words: Vec<&'static str>| -> Vec<&str> {
+        let (work, of_n) = (["--work", "2h"], ["-n", "9999", "--rate", "1"]);
+        words.into_iter().filter(|word| !work.contains(word)).chain(of_n).collect()
+    };
     for method in ["none", "abft --columns 8"] {
         for more in of_saves.iter().chain(&of_groups).chain(&["--scope whole"]) {
-            let said = refusal(&words(method, more).collect::<Vec<_>>(), 1);
+            let said = refusal(&n(words(method, more).collect()), 1);
             let flag = more.split(' ').next().unwrap();
             assert!(
                 said.contains("has no saves") && said.contains(flag),
@@ -216,6 +220,56 @@ fn what_a_simulated_method_has_no_use_for_is_refused() {
     }
     let said = stdout(&words("none", "--regenerate 9s").collect::<Vec<_>>());
     assert!(said.contains("method none"), "{said}");
+    // What tells of a matrix means nothing for other work, and an age nothing where it makes no difference.
+    for more in ["--scope whole", "--nb 64", "--rate 1", "--n-half 900"] {
+        let flag = more.split(' ').next().unwrap();
+        let said = refusal(&words("self", more).collect::<Vec<_>>(), 2);
+        assert!(said.contains("--work") && said.contains(flag), "{more}: {said}");
+        if flag != "--rate" {
+            stdout(&n(words("self", more).collect()));
+        }
+    }
+    let said = refusal(&words("self", "--age new").collect::<Vec<_>>(), 2);
+    assert!(said.contains("--weibull"), "{said}");
+}
+
+/// A document is put beside nothing that is somebody's, and takes the place of nothing that is no file.
+#[test]
+fn a_document_harms_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("a.new"), "mine").unwrap();
+    let base = ["simulate", "--nodes", "72", "--mtbf", "1h", "--work", "2h", "--runs", "10"];
+    let to = |file: &Path, more: &[&str]| {
+        let mut command = skt(&base);
+        command.args(more).arg("--json").arg(file).assert()
+    };
+    to(&at("a.json"), &[]).success();
+    assert_eq!(std::fs::read_to_string(at("a.new")).unwrap(), "mine");
+    serde_json::from_slice::<serde_json::Value>(&std::fs::read(at("a.json")).unwrap()).unwrap();
+    let fifo = at("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let read = fifo.clone();
+    let reader = std::thread::spawn(move || std::fs::read(read).unwrap());
+    to(&fifo, &[]).success();
+    serde_json::from_slice::<serde_json::Value>(&reader.join().unwrap()).unwrap();
+    assert!(!fifo.is_file());
+    let out = to(Path::new("/dev/stdout"), &[]).success();
+    serde_json::from_slice::<serde_json::Value>(&out.get_output().stdout).unwrap();
+    // What is read is not written over, and what cannot be written is told before anything is simulated.
+    let trace = at("trace");
+    std::fs::write(&trace, "0 1\n3600 2\n").unwrap();
+    let base = ["simulate", "--nodes", "72", "--work", "2h", "--trace", trace.to_str().unwrap()];
+    skt(&base).arg("--json").arg(&trace).assert().code(1);
+    assert_eq!(std::fs::read_to_string(&trace).unwrap(), "0 1\n3600 2\n");
+    to(Path::new("/no/such/folder/a.json"), &[]).code(6);
+    let results = at("run.json");
+    let line = "WR11C2R4 12000 192 1 2 5.58 2.0645e+02\n";
+    std::fs::write(&results, line).unwrap();
+    let plan = ["plan", "--nodes", "2", "--memory", "4GB", "--cores", "2", "--runs", "0"];
+    let both = [results.to_str().unwrap(); 2];
+    skt(&plan).args(["--results", both[0], "--json", both[1]]).assert().code(1);
+    assert_eq!(std::fs::read_to_string(&results).unwrap(), line);
 }
 
 /// How to measure is said to who measures.

@@ -1,12 +1,14 @@
 //! `--json [FILE]` of the commands that answer on stdout: into FILE beside the text; without one, or with `-`, instead of the
 //! text.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use super::exit::{Exit, Refusal};
-use crate::supervise::remember::folder::write_bytes;
+use crate::input::same_file;
+use crate::place;
 
 /// Whether it is given, and with which FILE.
 type JsonFlag = Option<Option<PathBuf>>;
@@ -16,9 +18,29 @@ pub fn instead(json: &JsonFlag) -> bool {
     json.as_ref().is_some_and(|_| file(json).is_none())
 }
 
-/// Where the document goes to, unless to stdout.
+/// Where the document goes to, unless to stdout, by whatever name.
 fn file(json: &JsonFlag) -> Option<&Path> {
-    json.as_ref()?.as_deref().filter(|file| *file != Path::new("-"))
+    let stdout =
+        |file: &Path| file == Path::new("-") || place::is_open_as(file, io::stdout()).is_some();
+    json.as_ref()?.as_deref().filter(|file| !stdout(file))
+}
+
+fn cannot(file: &Path, error: &io::Error) -> Refusal {
+    Refusal(Exit::Environment, format!("cannot write JSON to {}: {error}", file.display()))
+}
+
+/// Looked at before anything costly begins: FILE can be written, and is none of those that are `read`, which would be lost.
+pub fn ready<'a>(
+    json: &JsonFlag,
+    read: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), Refusal> {
+    let Some(file) = file(json) else { return Ok(()) };
+    if read.into_iter().any(|read| same_file(read, file)) {
+        let file = file.display();
+        let why = format!("{file} is read, and would be lost: name another file for --json");
+        return Err(Refusal(Exit::BadInput, why));
+    }
+    place::is_open_to_us(file).map_err(|error| cannot(file, &error))
 }
 
 /// What stdout is to show; the document is written to FILE if there is one.
@@ -34,10 +56,13 @@ pub fn answer(
         .map_err(|e| Refusal(Exit::Environment, format!("cannot write JSON: {e}")))?;
     whole.push('\n');
     let Some(file) = file(json) else { return Ok(whole) };
-    write_bytes(file, whole.as_bytes()).map_err(|e| {
-        Refusal(Exit::Environment, format!("cannot write JSON to {}: {e}", file.display()))
-    })?;
-    Ok(text())
+    let text = text();
+    if let Err(error) = place::put(file, whole.as_bytes()) {
+        // The words are none the worse for it.
+        super::print(text.as_bytes());
+        return Err(cannot(file, &error));
+    }
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -56,7 +81,12 @@ mod tests {
         assert!(!instead(&None) && !instead(&Some(Some(file.clone()))));
         assert_eq!(told(Some(Some(file.clone()))).unwrap(), "words");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "[\n  1,\n  2\n]\n");
+        assert!(ready(&Some(Some(file.clone())), &[dir.path().join("other")]).is_ok());
+        let Refusal(exit, why) = ready(&Some(Some(file.clone())), [&file]).unwrap_err();
+        assert!(exit == Exit::BadInput && why.contains("would be lost"), "{why}");
+        assert!(ready(&Some(None), &[file]).is_ok());
         let nowhere = dir.path().join("none").join("out.json");
+        assert_eq!(ready(&Some(Some(nowhere.clone())), []).unwrap_err().0, Exit::Environment);
         let Refusal(exit, why) = told(Some(Some(nowhere))).unwrap_err();
         assert!(exit == Exit::Environment && why.contains("none/out.json"), "{why}");
     }

@@ -44,6 +44,7 @@ mod model;
 mod need;
 mod node_facts;
 mod nonstop;
+mod passing;
 mod pins;
 mod plan;
 mod power;
@@ -61,6 +62,7 @@ mod status;
 mod template;
 mod this_machine;
 mod tune;
+mod under_way;
 
 use std::process::ExitCode;
 

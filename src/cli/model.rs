@@ -23,6 +23,7 @@ use crate::model::platforms::{
 use crate::model::plot::{Axis, Figure, Panel, Series, Style};
 use crate::model::protocols::Validity;
 use crate::model::reliability::LongRun;
+use crate::place;
 use crate::units::{
     HOUR_S, YEAR_S, bytes, bytes_per_second, seconds, seconds_or_none, show_bytes, show_flops,
     show_seconds,
@@ -280,7 +281,7 @@ pub fn run(flags: &ModelFlags) -> ExitCode {
             tell!("skt-hpl model: name a figure to draw; `skt-hpl model figure` lists them");
             return Exit::Usage.into();
         };
-        if let Err(e) = std::fs::write(file, figure.svg()) {
+        if let Err(e) = place::put(file, figure.svg().as_bytes()) {
             tell!("skt-hpl model: cannot write {}: {e}", file.display());
             return Exit::Environment.into();
         }

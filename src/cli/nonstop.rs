@@ -13,9 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::agreement::Ended;
 use super::exit::Exit;
-use super::replacement::{self, Status};
+use super::replacement::Status;
 use crate::checkpoint::Player;
-use crate::checkpoint::protocol::Method;
 use crate::comm::{Comm, Lost, World};
 use crate::faults;
 use crate::input::Loaded;
@@ -25,44 +24,18 @@ use crate::supervise::start::in_place::{Gone, Notice};
 use crate::supervise::start::launcher::own_run_id;
 use crate::supervise::talk::processes;
 
-/// What going on without a lost rank needs of settings and MPI; the same on every rank of a sound job.
+/// What going on without a lost rank needs of MPI; the same on every rank of a sound job. What it needs of other settings is
+/// looked at where they are read.
 pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Ended> {
     let settings = &loaded.settings;
-    let bad = |why: &str| Err(Ended::new(Exit::BadInput, why));
     let able = |flag: &str| match world.obstacle() {
         None => Ok(()),
         Some(why) => Err(Ended::new(Exit::Environment, format!("{flag}: {why}"))),
     };
-    if settings.checksum_columns.is_some() && !settings.checksums {
-        return bad(
-            "--checksum-columns are those of --method abft: ask for that, or leave them out",
-        );
-    }
     if settings.checksums {
-        return replacement::fits(loaded).and_then(|()| able("--method abft"));
+        return able("--method abft");
     }
-    if !settings.nonstop {
-        return match settings.spare_ranks {
-            0 => Ok(()),
-            _ => bad("--spare-ranks stand by for nothing without --nonstop or --method abft"),
-        };
-    }
-    match &settings.protection {
-        None => return bad("--nonstop goes on from what is saved: it needs --checkpoint"),
-        Some(protection) if protection.scheme.method == Method::Single => {
-            return bad(
-                "--nonstop needs --method self or double: single survives no loss during a save",
-            );
-        }
-        Some(protection) if protection.scheme.method == Method::Disk => {
-            return bad(
-                "--nonstop goes on from what ranks have in memory, and --method disk keeps no checkpoint there: take \
-                 --method self or double, or leave --nonstop out",
-            );
-        }
-        Some(_) => {}
-    }
-    able("--nonstop")
+    if settings.nonstop { able("--nonstop") } else { Ok(()) }
 }
 
 /// The part of a rank in a test.

@@ -8,6 +8,7 @@ use clap::Args;
 use super::exit::Exit;
 use crate::input::same_file;
 use crate::input::settings::beside_stdout;
+use crate::place;
 use crate::review::form::Stated;
 use crate::review::sources::Material;
 use crate::review::{page, text};
@@ -36,9 +37,16 @@ pub struct ReportFlags {
 
 pub fn run(flags: &ReportFlags) -> ExitCode {
     let mut material = Material::default();
-    for path in &flags.files {
-        let (path, name) = file_of(path);
-        let added = whole::text(&path)
+    let mut files: Vec<PathBuf> = Vec::new();
+    for path in flags.files.iter().map(|path| file_of(path)) {
+        if files.iter().any(|other| same_file(other, &path)) {
+            super::say(format_args!("report: {} is named twice, and read once", path.display()));
+        } else {
+            files.push(path);
+        }
+    }
+    for (path, name) in files.iter().zip(names(&files)) {
+        let added = whole::text(path)
             .map_err(|error| format!("{}: {error}", path.display()))
             .and_then(|text| material.add(&name, &text));
         if let Err(why) = added {
@@ -46,7 +54,7 @@ pub fn run(flags: &ReportFlags) -> ExitCode {
             return Exit::BadInput.into();
         }
     }
-    let read = |to: &&PathBuf| flags.files.iter().any(|path| same_file(&file_of(path).0, to));
+    let read = |to: &&PathBuf| files.iter().any(|path| same_file(path, to));
     if let Some(file) = flags.output.as_ref().filter(read) {
         let file = file.display();
         super::say(format_args!(
@@ -57,7 +65,10 @@ pub fn run(flags: &ReportFlags) -> ExitCode {
     let stated = Stated { rpeak: flags.rpeak };
     let mut words = text::text(&material, &stated);
     if let Some(file) = &flags.output {
-        if let Err(error) = std::fs::write(file, page::page(&material, &stated, &flags.title)) {
+        let page = page::page(&material, &stated, &flags.title);
+        if let Err(error) = place::put(file, page.as_bytes()) {
+            // The words are none the worse for it.
+            super::print(words.as_bytes());
             super::say(format_args!("report: cannot write {}: {error}", file.display()));
             return Exit::Environment.into();
         }
@@ -66,10 +77,40 @@ pub fn run(flags: &ReportFlags) -> ExitCode {
     super::print(words.as_bytes())
 }
 
-/// The file to read and what to call it: of a run's folder the event log.
-fn file_of(path: &Path) -> (PathBuf, String) {
-    let path = if path.is_dir() { Folder::new(path).journal() } else { path.to_owned() };
-    let name =
-        path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    (path, name)
+/// The file to read: of a run's folder the event log.
+fn file_of(path: &Path) -> PathBuf {
+    if path.is_dir() { Folder::new(path).journal() } else { path.to_owned() }
+}
+
+/// What to call each file: its name, with as many of the folders before it as tell it from the others.
+fn names(files: &[PathBuf]) -> Vec<String> {
+    let end = |path: &Path, parts: usize| -> PathBuf {
+        let all: Vec<_> = path.components().collect();
+        all[all.len().saturating_sub(parts)..].iter().collect()
+    };
+    let name = |(place, path): (usize, &PathBuf)| {
+        let others = || files.iter().enumerate().filter(|(other, _)| *other != place);
+        let told = |parts: &usize| others().all(|(_, file)| end(file, *parts) != end(path, *parts));
+        let parts = (1..path.components().count()).find(told).unwrap_or(usize::MAX);
+        end(path, parts).display().to_string()
+    };
+    files.iter().enumerate().map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_called_by_what_tells_them_apart() {
+        let called = |paths: &[&str]| names(&paths.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(called(&["/x/a/run.json"]), ["run.json"]);
+        assert_eq!(
+            called(&["a/run.json", "b/run.json", "c.json"]),
+            ["a/run.json", "b/run.json", "c.json"]
+        );
+        assert_eq!(called(&["run.json", "old/run.json"]), ["run.json", "old/run.json"]);
+        assert_eq!(called(&["/1/a/r", "/2/a/r", "/1/b/r"]), ["1/a/r", "2/a/r", "b/r"]);
+        assert_eq!(called(&["/r", "r"]), ["/r", "r"]);
+    }
 }

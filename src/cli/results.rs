@@ -8,6 +8,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::path::Path;
 
 use super::agreement::{Common, Ended, Engines};
 use super::exit::Exit;
@@ -21,6 +22,7 @@ use crate::input::hpl_dat::{HplDat, Output};
 use crate::input::memory_need::human;
 use crate::outcome::{Outcome, Times};
 use crate::params::TestParams;
+use crate::place;
 use crate::report::Counts;
 use crate::report::json::{self, Blas, JsonLog, Mpi, Threads};
 use crate::report::machine::Machine;
@@ -62,6 +64,23 @@ fn cannot(error: &io::Error, why: String) -> Ended {
     Ended::new(if full { Exit::Environment } else { Exit::BadInput }, why)
 }
 
+/// A document that takes the place of the file to which the results or the messages go would be their end.
+fn is_apart(document: &Path, output: &Output) -> Result<(), Ended> {
+    let is = |open: Option<bool>| open == Some(true);
+    let what = if *output == Output::Stdout && is(place::is_open_as(document, io::stdout())) {
+        "the results go to"
+    } else if is(place::is_open_as(document, io::stderr())) {
+        "messages go to"
+    } else {
+        return Ok(());
+    };
+    let document = document.display();
+    let why = format!(
+        "--json {document} is the file that {what}, and they would be lost: name another one"
+    );
+    Err(Ended::new(Exit::BadInput, why))
+}
+
 fn why(output: &Output, error: &io::Error) -> String {
     match output {
         Output::Stdout => closed::why(error),
@@ -90,9 +109,12 @@ impl Reports {
         let json = match &settings.json {
             None => None,
             Some(path) => {
+                is_apart(path, &dat.output)?;
                 let library = Library::query();
                 let about = json::About {
-                    command_line: std::env::args().collect(),
+                    command_line: std::env::args_os()
+                        .map(|word| word.to_string_lossy().into_owned())
+                        .collect(),
                     mpi: Mpi { library: World::library(), ranks: about.ranks, hosts: about.hosts },
                     blas: Blas {
                         name: format!("{} {}", library.name, library.version),

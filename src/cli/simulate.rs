@@ -20,6 +20,7 @@ use crate::model::simulate::{
     Age, Domains, Failures, GoingOn, Placement, Scenario, Summary, System, Trace, simulate,
     summarise,
 };
+use crate::place;
 use crate::units::{seconds, seconds_or_none, show_seconds};
 use crate::whole;
 
@@ -38,15 +39,15 @@ pub struct SimulateFlags {
     n: Option<u64>,
 
     /// Block size: saves lie on its boundaries
-    #[arg(long, value_name = "NB", default_value_t = 192, help_heading = WORK)]
+    #[arg(long, value_name = "NB", default_value_t = 192, conflicts_with = "work", help_heading = WORK)]
     nb: u64,
 
     /// Tflop/s for large N, of all ranks without checksums
-    #[arg(long, value_name = "TFLOPS", help_heading = WORK)]
+    #[arg(long, value_name = "TFLOPS", conflicts_with = "work", help_heading = WORK)]
     rate: Option<f64>,
 
     /// Order at which half of it is reached
-    #[arg(long, value_name = "N", default_value_t = 0.0, help_heading = WORK)]
+    #[arg(long, value_name = "N", default_value_t = 0.0, conflicts_with = "work", help_heading = WORK)]
     n_half: f64,
 
     /// Time of the work without checksums, instead of N
@@ -67,7 +68,7 @@ pub struct SimulateFlags {
     checksum_columns: Option<u64>,
 
     /// What a save of HPL holds: whole, side or corner [default: corner]
-    #[arg(long, value_name = "SCOPE", help_heading = PROTECTION)]
+    #[arg(long, value_name = "SCOPE", conflicts_with = "work", help_heading = PROTECTION)]
     scope: Option<Scope>,
 
     /// Time between saves [default: the optimal one for this MTBF and cost]
@@ -112,7 +113,7 @@ pub struct SimulateFlags {
     weibull: Option<f64>,
 
     /// Age of the nodes, for --weibull: `mixed`, `new` or a time
-    #[arg(long, value_name = "AGE", default_value = "mixed", value_parser = age, help_heading = FAILURES)]
+    #[arg(long, value_name = "AGE", default_value = "mixed", value_parser = age, requires = "weibull", help_heading = FAILURES)]
     age: Age,
 
     /// Recorded failures: lines of SECONDS NODE; each run starts at a random point
@@ -205,14 +206,15 @@ fn age(text: &str) -> Result<Age, String> {
 pub fn run(flags: &SimulateFlags) -> ExitCode {
     match answer(flags) {
         Ok(text) => super::print(text.as_bytes()),
-        Err(e) => {
-            tell!("skt-hpl simulate: {e}");
-            Exit::BadInput.into()
+        Err(Refusal(exit, why)) => {
+            tell!("skt-hpl simulate: {why}");
+            exit.into()
         }
     }
 }
 
-fn answer(flags: &SimulateFlags) -> Result<String, ModelError> {
+fn answer(flags: &SimulateFlags) -> Result<String, Refusal> {
+    json_flag::ready(&flags.json, &flags.trace)?;
     let scenario = scenario(flags)?;
     let threads = flags
         .threads
@@ -220,8 +222,10 @@ fn answer(flags: &SimulateFlags) -> Result<String, ModelError> {
     let outcomes = simulate(&scenario, flags.runs, flags.seed, threads)?;
     let summary = summarise(&outcomes)?;
     if let Some(file) = &flags.svg {
-        std::fs::write(file, simulation_figure(&outcomes, scenario.limit).svg())
-            .map_err(|e| ModelError::Data(format!("cannot write {}: {e}", file.display())))?;
+        let svg = simulation_figure(&outcomes, scenario.limit).svg();
+        place::put(file, svg.as_bytes()).map_err(|e| {
+            Refusal(Exit::Environment, format!("cannot write {}: {e}", file.display()))
+        })?;
     }
     let document = json!({
         "undisturbed_s": scenario.schedule.undisturbed(),
@@ -232,7 +236,6 @@ fn answer(flags: &SimulateFlags) -> Result<String, ModelError> {
         "summary": summary,
     });
     json_flag::answer(&flags.json, &document, || describe(&scenario, &summary))
-        .map_err(|Refusal(_, why)| ModelError::Data(why))
 }
 
 /// What is given of saves and groups, and does nothing under this method.

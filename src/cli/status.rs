@@ -47,6 +47,10 @@ struct Page {
 }
 
 pub fn run(flags: &StatusFlags) -> ExitCode {
+    if let Err(Refusal(exit, why)) = json_flag::ready(&flags.json, []) {
+        say(why);
+        return exit.into();
+    }
     let folder = Folder::new(flags.state.as_deref().unwrap_or(folder::DEFAULT.as_ref()));
     let run: Option<Status> = read_whole(&folder.status());
     if run.is_none() && (flags.state.is_some() || flags.watch) {

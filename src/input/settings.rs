@@ -517,7 +517,7 @@ impl Overrides {
             ));
         }
         dat.grids = ps.into_iter().zip(qs).collect();
-        self.go_together()
+        self.go_together(&dat.depths)
     }
 
     /// Whether parity is made at all: not of what all nodes can read, where nothing lies in memory.

@@ -7,11 +7,14 @@ use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::plan::{Encoding, Helpers};
 use crate::checkpoint::protocol::Method;
 use crate::checkpoint::when::Interval;
+use crate::lu::DEPTH_IN_STEPS;
 use crate::storage::Sight;
 
 impl Overrides {
-    /// The first thing that does not go with another one, if there is any.
-    pub(super) fn go_together(&self) -> Result<(), Diagnostics> {
+    /// The first thing that does not go with another one, or with a lookahead of `depths`, if there is any.
+    pub(super) fn go_together(&self, depths: &[usize]) -> Result<(), Diagnostics> {
+        self.checksums_have_what_they_need(depths)?;
+        self.nonstop_has_what_it_needs()?;
         self.helpers_have_a_copy()?;
         self.helpers_have_work()?;
         self.dedicated_ranks_have_a_part()?;
@@ -93,6 +96,59 @@ impl Overrides {
             );
         }
         idle
+    }
+
+    /// Checksums take the place of saves.
+    fn checksums_have_what_they_need(&self, depths: &[usize]) -> Result<(), Diagnostics> {
+        let abft = self.method == Some(Guarding::Checksums);
+        let (what, help) = if self.checksum_columns.is_some() && !abft {
+            (
+                "checksum-columns is set, and method is not abft, whose columns these are",
+                "give --method abft, or leave --checksum-columns out",
+            )
+        } else if abft && self.saves() {
+            (
+                "method abft saves nothing, so it does not go together with checkpoint",
+                "leave --checkpoint out, or give another method",
+            )
+        } else if abft && depths.iter().any(|&depth| depth > DEPTH_IN_STEPS) {
+            ("method abft goes with a lookahead of 0 or 1", "set --depth 1 (line 25 of HPL.dat)")
+        } else {
+            return Ok(());
+        };
+        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+    }
+
+    /// Who goes on without a start takes what was saved from memory, and from ranks' own.
+    fn nonstop_has_what_it_needs(&self) -> Result<(), Diagnostics> {
+        let abft = self.method == Some(Guarding::Checksums);
+        if self.nonstop != Some(true) {
+            if abft || self.spare_ranks.unwrap_or(0) == 0 {
+                return Ok(());
+            }
+            let what =
+                "spare-ranks is set, and they stand by for nothing without nonstop or method abft";
+            let help = "give --nonstop or --method abft, or leave --spare-ranks out";
+            return Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)));
+        }
+        let (what, help) = match self.method {
+            // That nonstop does nothing there is told.
+            Some(Guarding::Checksums) => return Ok(()),
+            _ if !self.saves() => (
+                "nonstop is set, which goes on from what is saved: it needs --checkpoint",
+                "give --checkpoint auto, or leave --nonstop out",
+            ),
+            Some(Guarding::Saves(Method::Single)) => (
+                "nonstop is set, and method single survives no loss during a save",
+                "give --method self or double, or leave --nonstop out",
+            ),
+            Some(Guarding::Saves(Method::Disk)) => (
+                "nonstop is set, which goes on from what ranks have in memory, and method disk keeps no checkpoint there",
+                "give --method self or double, or leave --nonstop out",
+            ),
+            Some(Guarding::Saves(Method::SelfCheckpoint | Method::Double)) | None => return Ok(()),
+        };
+        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
     }
 
     /// Only a run that saves leaves something to go on from, or to remove.
@@ -208,7 +264,8 @@ impl Overrides {
         if self.layout != Some(ChecksumLayout::Dedicated) {
             return Ok(());
         }
-        let (what, help) = if self.method == Some(Guarding::Checksums) {
+        let off = matches!(self.checkpoint, Some(Saving::Off));
+        let (what, help) = if self.method == Some(Guarding::Checksums) && !off {
             (
                 "method abft has ranks of its own for its checksums",
                 "say with --checksum-columns how many, and leave --layout out",
@@ -441,6 +498,59 @@ mod tests {
     }
 
     #[test]
+    fn checksums_go_with_no_saves_and_a_short_lookahead() {
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let abft = Overrides { method: Some(Guarding::Checksums), ..Overrides::default() };
+        let every = Some(Saving::Every(Interval::Iterations(5)));
+        let why = apply(&Overrides { checkpoint: every, ..abft.clone() }).unwrap_err();
+        assert!(why.contains("abft saves nothing") && why.contains("--checkpoint out"), "{why}");
+        apply(&Overrides { checkpoint: Some(Saving::Off), ..abft.clone() }).unwrap();
+        for depths in [vec![0, 2], vec![3]] {
+            let why = apply(&Overrides { depth: Some(depths), ..abft.clone() }).unwrap_err();
+            assert!(why.contains("lookahead of 0 or 1") && why.contains("--depth 1"), "{why}");
+        }
+        // What HPL.dat says counts as well.
+        let mut deep = HplDat { depths: vec![2], ..dat() };
+        assert!(abft.apply(&mut deep).is_err());
+        apply(&Overrides { depth: Some(vec![0, 1]), ..abft.clone() }).unwrap();
+        let columns = Overrides { checksum_columns: Some(2), ..abft };
+        apply(&columns).unwrap();
+        let why = apply(&Overrides { method: None, ..columns }).unwrap_err();
+        assert!(why.contains("method is not abft"), "{why}");
+    }
+
+    #[test]
+    fn going_on_without_a_start_needs_saves_in_memory() {
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let every = Some(Saving::Every(Interval::Iterations(5)));
+        let nonstop = Overrides {
+            nonstop: Some(true),
+            spare_ranks: Some(1),
+            checkpoint: every,
+            ..Overrides::default()
+        };
+        apply(&nonstop).unwrap();
+        let method = |m| Overrides { method: Some(Guarding::Saves(m)), ..nonstop.clone() };
+        apply(&method(Method::Double)).unwrap();
+        let why = apply(&method(Method::Single)).unwrap_err();
+        assert!(why.contains("no loss during a save") && why.contains("self or double"), "{why}");
+        let disk = Overrides { level2: Some("/scratch".into()), ..method(Method::Disk) };
+        assert!(apply(&disk).unwrap_err().contains("keeps no checkpoint there"));
+        for checkpoint in [None, Some(Saving::Off)] {
+            let why = apply(&Overrides { checkpoint, ..nonstop.clone() }).unwrap_err();
+            assert!(why.contains("it needs --checkpoint"), "{why}");
+        }
+        for nonstop_is in [None, Some(false)] {
+            let set = Overrides { nonstop: nonstop_is, ..nonstop.clone() };
+            let why = apply(&set).unwrap_err();
+            assert!(why.contains("stand by for nothing"), "{why}");
+            apply(&Overrides { spare_ranks: Some(0), ..set.clone() }).unwrap();
+            let abft = Some(Guarding::Checksums);
+            apply(&Overrides { method: abft, checkpoint: None, ..set }).unwrap();
+        }
+    }
+
+    #[test]
     fn what_has_no_part_in_saves_is_told_beside_them() {
         let auto = Overrides {
             checkpoint: Some(Saving::Every(Interval::Auto { mtbf_s: 0.0 })),
@@ -495,7 +605,11 @@ mod tests {
             Overrides { checkpoint: Some(Saving::Off), ..set }
         };
         let abft = Some(Guarding::Checksums);
-        refused(Overrides { method: abft, ..plain.clone() }, "--checksum-columns");
+        let off = refused(
+            Overrides { method: abft, checkpoint: None, ..plain.clone() },
+            "--checksum-columns",
+        );
+        off.apply(&mut dat()).unwrap();
         let level2 = Some(PathBuf::from("/scratch"));
         let stored = Overrides { level2: level2.clone(), ..plain.clone() };
         stored.apply(&mut dat()).unwrap();
@@ -577,8 +691,8 @@ mod tests {
         let why = |set: Overrides| apply(&set).unwrap_err();
         assert!(why(Overrides { checkpoint: None, ..double.clone() }).contains("--checkpoint"));
         assert!(why(Overrides { nonstop: Some(true), ..double.clone() }).contains("nonstop"));
-        let abft = Some(Guarding::Checksums);
-        assert!(why(Overrides { method: abft, ..double.clone() }).contains("abft makes none"));
+        let abft = Overrides { method: Some(Guarding::Checksums), ..double.clone() };
+        assert!(why(Overrides { checkpoint: None, ..abft }).contains("abft makes none"));
         for (method, says) in [
             (None, "self encodes"),
             (Some(Method::SelfCheckpoint), "self encodes"),

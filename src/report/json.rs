@@ -4,8 +4,7 @@
 //! name that then replaces the old one: a reader never sees half a document, and a run that is
 //! killed leaves one with every test that was finished, `complete` false.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,6 +14,7 @@ use super::Counts;
 use super::machine::Machine;
 use crate::outcome::Outcome;
 use crate::params::TestParams;
+use crate::place::Place;
 
 /// Raised whenever a key changes its meaning or goes away; new keys leave it as it is.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -119,6 +119,7 @@ pub struct Test {
 #[derive(Debug)]
 pub struct JsonLog {
     path: PathBuf,
+    place: Place,
     run: Run,
 }
 
@@ -130,8 +131,11 @@ impl JsonLog {
     pub fn create(path: impl AsRef<Path>, about: About) -> io::Result<Self> {
         let now = unix_s();
         let About { command_line, mpi, blas, threads, machine, planned } = about;
+        let path = path.as_ref().to_owned();
+        let place = Place::of(&path).map_err(|error| cannot(&path, &error))?;
         let mut log = Self {
-            path: path.as_ref().to_owned(),
+            path,
+            place,
             run: Run {
                 schema_version: SCHEMA_VERSION,
                 program: Program {
@@ -214,63 +218,22 @@ impl JsonLog {
         text.push(b'\n');
         // Only the last state is worth waiting for the disk: a killed process leaves what it has
         // handed to the system anyway.
-        replace(&self.path, &text, self.run.complete).map_err(|error| {
-            io::Error::new(
-                error.kind(),
-                format!("cannot write the JSON file {}: {error}", self.path.display()),
-            )
-        })
+        self.place.put(&text, self.run.complete).map_err(|error| cannot(&self.path, &error))
     }
+}
+
+fn cannot(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write the JSON file {}: {error}", path.display()))
 }
 
 fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Puts `text` in place of the file in one step.
-///
-/// A link is followed, so that it goes on pointing at the newest document; what is not a file
-/// (a pipe, `/dev/null`) is written to as it is, for a rename would destroy it.
-fn replace(path: &Path, text: &[u8], durable: bool) -> io::Result<()> {
-    // Metadata, not the resolved name, tells what is there: `/dev/stdout` may lead to a pipe, which
-    // has no name to resolve to.
-    let path = match fs::metadata(path) {
-        Ok(there) if !there.is_file() => {
-            return File::options().write(true).open(path)?.write_all(text);
-        }
-        Ok(_) => fs::canonicalize(path)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if fs::symlink_metadata(path).is_ok() {
-                // A link to a file that is not there yet: make it, to have its real name.
-                File::create(path)?;
-                fs::canonicalize(path)?
-            } else {
-                path.to_owned()
-            }
-        }
-        Err(error) => return Err(error),
-    };
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
-    let mut temporary = name.to_owned();
-    temporary.push(format!(".{}.part", std::process::id()));
-    let temporary = path.with_file_name(temporary);
-    let written = File::create(&temporary).and_then(|mut file| {
-        file.write_all(text)?;
-        if durable {
-            file.sync_all()?;
-        }
-        fs::rename(&temporary, &path)
-    });
-    if written.is_err() {
-        // The error of the write is the one to tell; that nothing is left behind is a courtesy.
-        let _ = fs::remove_file(&temporary);
-    }
-    written
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::fs;
     use std::os::fd::AsRawFd;
 
     use serde_json::Value;
@@ -340,27 +303,6 @@ mod tests {
         let back = back.residual.unwrap();
         assert!(back.scaled.is_nan() && back.x_inf.is_nan());
         assert_eq!(back.b_inf, residual().b_inf);
-    }
-
-    #[test]
-    fn a_link_is_followed_and_a_device_is_left_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let (real, link) = (folder.path().join("real"), folder.path().join("link"));
-        fs::write(&real, "old").unwrap();
-        std::os::unix::fs::symlink(&real, &link).unwrap();
-        log(&link).complete().unwrap();
-        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-        assert!(read(&real).complete);
-
-        let fresh = folder.path().join("not-there-yet");
-        let dangling = folder.path().join("dangling");
-        std::os::unix::fs::symlink(&fresh, &dangling).unwrap();
-        log(&dangling).complete().unwrap();
-        assert!(fs::symlink_metadata(&dangling).unwrap().is_symlink());
-        assert!(read(&fresh).complete);
-
-        log(Path::new("/dev/null")).complete().unwrap();
-        assert!(!Path::new("/dev/null").is_file());
     }
 
     #[test]

@@ -49,6 +49,10 @@ pub fn text(material: &Material, stated: &Stated) -> String {
     for (file, records) in &material.logs {
         let now_ms = records.last().map_or(0, |r| r.at_ms);
         let _ = writeln!(out, "\nSupervised run, {file}");
+        let _ = match timeline::end(records) {
+            Some((code, why)) => writeln!(out, "ended with status {code}: {why}"),
+            None => writeln!(out, "ITS END IS NOT IN THE LOG"),
+        };
         out.push_str(&timeline::report(records, &[], now_ms));
     }
     for (kinds, files) in findings::machines(material) {

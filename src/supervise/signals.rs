@@ -76,11 +76,20 @@ static BEFORE_LIBRARIES: extern "C" fn() = {
 /// A signal that whoever started this has had ignored stays so: under `nohup` a terminal may close, and what a script puts
 /// into the background is not meant by Ctrl-C.
 pub fn listen_to_signals() -> nix::Result<()> {
-    let noted = SigHandler::Handler(note_signal);
+    on_signals(SigHandler::Handler(note_signal))
+}
+
+/// For whoever has nothing left that must not be left behind: from here on signals end the program by themselves. What has
+/// asked to stop before has still asked.
+pub fn listen_no_more() -> nix::Result<()> {
+    on_signals(SigHandler::SigDfl)
+}
+
+fn on_signals(handler: SigHandler) -> nix::Result<()> {
     for (signal, ignored) in SIGNALS.into_iter().zip(&IGNORED) {
-        let handler = if ignored.load(Ordering::Relaxed) { SigHandler::SigIgn } else { noted };
+        let handler = if ignored.load(Ordering::Relaxed) { SigHandler::SigIgn } else { handler };
         let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
-        // SAFETY: the handler does nothing but ask a clock and change atomics, which a handler may do.
+        // SAFETY: `note_signal` does nothing but ask a clock and change atomics, which a handler may do; else there is none.
         unsafe { sigaction(signal, &action)? };
     }
     Ok(())

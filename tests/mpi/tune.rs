@@ -216,12 +216,12 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// `tune` with a job that never ends, without --write unless `flags` say so; the job's process, once it is there.
-fn tune_for_ever(dir: &Path, flags: &[&str]) -> (Child, Pid) {
+/// A command with a job that never ends; the job's process, once it is there.
+fn for_ever(dir: &Path, words: &[&str]) -> (Child, Pid) {
     // A script within a script: what is to end is not only the launcher itself.
     let launcher = own_launcher(dir, "sh -c 'echo $$ > pid.new; mv pid.new pid; sleep 300; :'; :");
     let mut command = Command::new(PROGRAM);
-    command.args(["tune", "-n", "700", "--cores", "2", "--launch-command", &launcher]).args(flags);
+    command.args(words).args(["--cores", "2", "--launch-command", &launcher]);
     command.stdin(Stdio::null()).stderr(Stdio::piped()).current_dir(dir);
     for_a_launcher(&mut command);
     fs::create_dir_all(dir.join("tmp")).unwrap();
@@ -246,26 +246,26 @@ fn lives(pid: Pid) -> bool {
 
 fn own_folders(dir: &Path) -> Vec<std::path::PathBuf> {
     let all = fs::read_dir(dir).unwrap().flatten().map(|entry| entry.path());
-    all.filter(|path| path.to_string_lossy().contains("skt-hpl-tune-")).collect()
+    all.filter(|path| path.file_name().unwrap().to_string_lossy().contains("skt-hpl-")).collect()
 }
 
 #[test]
 fn who_is_interrupted_leaves_neither_a_job_nor_a_folder() {
     for which in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
-        for (flags, several, status) in
-            [(&[][..], false, 6), (&["--write", "best"], false, 75), (&["--nodes", "2"], true, 6)]
-        {
+        for (words, several, status) in [
+            (&["tune", "-n", "700"][..], false, 6),
+            (&["tune", "-n", "700", "--write", "best"], false, 75),
+            (&["tune", "-n", "700", "--nodes", "2"], true, 6),
+            (&["plan", "--calibrate", "10s"], false, 6),
+            (&["plan", "--calibrate", "10s", "--memory", "4GB", "--nodes", "2"], true, 6),
+        ] {
             let folder = tempfile::tempdir().unwrap();
             let dir = folder.path();
-            let (tune, job) = tune_for_ever(dir, flags);
+            let (tune, job) = for_ever(dir, words);
             // One that all nodes see, where there are several.
             let parent = if several { dir.to_owned() } else { dir.join("tmp") };
             let own = own_folders(&parent);
-            assert_eq!(
-                own.len(),
-                usize::from(flags.first() != Some(&"--write")),
-                "{flags:?}: {own:?}"
-            );
+            assert_eq!(own.len(), usize::from(!words.contains(&"--write")), "{words:?}: {own:?}");
             for own in own {
                 let mode = fs::metadata(&own).unwrap().permissions().mode() & 0o777;
                 assert_eq!(mode, 0o700, "{}", own.display());
@@ -277,9 +277,9 @@ fn who_is_interrupted_leaves_neither_a_job_nor_a_folder() {
                 let _ = kill(job, Signal::SIGKILL);
             }
             let said = String::from_utf8_lossy(&out.stderr);
-            assert!(!left, "{which} {flags:?}: the job runs on: {said}");
-            assert_eq!(own_folders(&parent), [] as [&Path; 0], "{which} {flags:?}: {said}");
-            assert_eq!(out.status.code(), Some(status), "{which} {flags:?}: {said}");
+            assert!(!left, "{which} {words:?}: the job runs on: {said}");
+            assert_eq!(own_folders(&parent), [] as [&Path; 0], "{which} {words:?}: {said}");
+            assert_eq!(out.status.code(), Some(status), "{which} {words:?}: {said}");
             assert!(said.contains("interrupted"), "{said}");
         }
     }

@@ -155,7 +155,7 @@ fn what_is_missing_is_said() {
     };
     let plain = |args: &[&str]| Scene::of(2, 2, &["-n", "99", "--nb", "10"]).protect(args);
     said(&plain(&["--nonstop", "--checkpoint", "2"]), 6, "mpirun --with-ft ulfm");
-    said(&plain(&["--nonstop"]), 1, "--nonstop goes on from what is saved: it needs --checkpoint");
+    said(&plain(&["--nonstop"]), 1, "goes on from what is saved: it needs --checkpoint");
     said(
         &plain(&["--spare-ranks", "0", "--nonstop", "--checkpoint", "2", "--method", "single"]),
         1,

@@ -126,6 +126,8 @@ pub fn rank(extent: &Extent) -> ExitCode {
 
 fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
     let began = Instant::now();
+    let json = flags.json.clone().map(Some);
+    json_flag::ready(&json, [])?;
     let Some(nodes) = flags.nodes.nodes(Duration::ZERO)? else {
         let why = "on which nodes? Give --hosts FILE, or run inside a Slurm, PBS or LSF allocation";
         return Err(Refusal(Exit::Usage, why.into()));
@@ -206,18 +208,19 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         }
         tell!("skt-hpl burnin: not measured once more: {why}");
     }
-    // stdout tells how it goes all along, so the document is never there.
-    let file = flags.json.clone().map(Some);
-    let written = json_flag::answer(&file, &document, String::new);
+    let written = json_flag::answer(&json, &document, String::new);
     let found = match (&written, document.findings.is_empty()) {
         (_, false) => Exit::Suspect,
         (Ok(_), true) => Exit::Passed,
         (Err(Refusal(exit, _)), true) => *exit,
     };
-    if let Err(Refusal(_, why)) = written {
+    // What tells how it goes has been on stdout all along: the document goes there only if the file that is named is just that.
+    let mut text = written.unwrap_or_else(|Refusal(_, why)| {
         tell!("skt-hpl burnin: {why}");
-    }
-    Ok(super::print_then(document.text().as_bytes(), found))
+        String::new()
+    });
+    text += &document.text();
+    Ok(super::print_then(text.as_bytes(), found))
 }
 
 #[cfg(test)]

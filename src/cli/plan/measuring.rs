@@ -1,14 +1,18 @@
 //! Rates that a plan begins from: those of earlier runs, read from their results, or of some short ones that are started here.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use super::flags::PlanFlags;
 use crate::cli::exit::{Exit, Refusal};
 use crate::cli::launchers::usual_words;
+use crate::cli::passing::Passing;
 use crate::cli::template;
+use crate::cli::under_way::{Next, UnderWay};
 use crate::model::fit::{Sample, best_of_each, read};
 use crate::model::hpl_dat::hpl_dat;
 use crate::model::planner::{self, Inputs, calibration_sizes, test_params};
+use crate::supervise::signals::{asked_by_signal, listen_no_more, listen_to_signals};
 use crate::units::show_seconds;
 use crate::whole;
 
@@ -56,10 +60,15 @@ pub(super) fn calibrate(
     let mut test = test_params(&rough);
     test.nb = nb as usize;
     test.threshold = -1.0;
-    let dir = own_folder().map_err(environment)?;
-    let result = calibrate_in(flags, inputs, &dir, &hpl_dat(&test, &sizes, "calibration"));
-    // Nothing else is in it; if it cannot be removed the measurement is good all the same.
-    let _ = std::fs::remove_dir_all(&dir);
+    // What is started, and the folder, must go when a signal comes; nothing after them has to.
+    listen_to_signals().map_err(|e| environment(e.to_string()))?;
+    let result = Passing::new("plan", inputs.nodes as usize)
+        .map_err(environment)
+        .and_then(|dir| runs(flags, inputs, &dir, time, &hpl_dat(&test, &sizes, "calibration")));
+    listen_no_more().map_err(|e| environment(e.to_string()))?;
+    if asked_by_signal() {
+        return Err(environment("interrupted by a signal; the calibration is ended".into()));
+    }
     let samples = best_of_each(&result?);
     if samples.is_empty() {
         return Err(environment(
@@ -69,32 +78,26 @@ pub(super) fn calibrate(
     Ok(samples)
 }
 
-/// A folder for the measurement: here, which ranks on other nodes see as well; for temporary files where nothing can be made
-/// here.
-fn own_folder() -> Result<PathBuf, String> {
-    let name = format!("skt-hpl-calibrate-{}", std::process::id());
-    let here = std::env::current_dir().map_err(|e| e.to_string())?.join(&name);
-    if std::fs::create_dir(&here).is_ok() {
-        return Ok(here);
-    }
-    let dir = std::env::temp_dir().join(name);
-    std::fs::create_dir(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
-    Ok(dir)
-}
+/// Runs that say nothing for so long, and twenty times as long as all of them were thought to take, will not any more.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often each size is measured: one slow run of the smallest would tilt the fit, so the fastest of each counts.
 const REPEATS: usize = 3;
 
-fn calibrate_in(
+/// The runs of `dat`, in a folder of their own.
+fn runs(
     flags: &PlanFlags,
     inputs: &Inputs,
-    dir: &Path,
+    dir: &Passing,
+    time: f64,
     dat: &str,
 ) -> Result<Vec<Sample>, Refusal> {
     let environment = |text: String| Refusal(Exit::Environment, text);
-    let file = dir.join("HPL.dat");
-    std::fs::write(&file, dat)
-        .map_err(|e| environment(format!("cannot write {}: {e}", file.display())))?;
+    let (file, none) = (dir.path().join("HPL.dat"), dir.path().join("none.toml"));
+    for (file, text) in [(&file, dat), (&none, "")] {
+        std::fs::write(file, text)
+            .map_err(|e| environment(format!("cannot write {}: {e}", file.display())))?;
+    }
     let program = flags.program.clone().map_or_else(template::own_program, Ok)?;
     let ranks = inputs.nodes * inputs.ranks_per_node;
     let launcher =
@@ -102,13 +105,31 @@ fn calibrate_in(
     let threads = inputs.threads_per_rank();
     let each = inputs.ranks_per_node as usize;
     let words = template::words(&launcher, ranks as usize, each, threads as usize);
-    tell!("skt-hpl plan: measuring for about {}", show_seconds(flags.calibrate.unwrap_or(0.0)));
+    tell!("skt-hpl plan: measuring for about {}", show_seconds(time));
     let mut command = template::command(&words, &program, threads as usize)?;
-    command.arg("--dat").arg(&file).args(["--threads", &threads.to_string()]).current_dir(dir);
-    let output = command.output().map_err(|error| template::cannot_start(&command, &error))?;
-    if !output.status.success() {
-        let said = template::last_lines(&String::from_utf8_lossy(&output.stderr));
-        return Err(environment(format!("the calibration failed ({}):\n{said}", output.status)));
+    command.arg("--dat").arg(&file).args(["--threads", &threads.to_string()]);
+    // In place of a skt.toml that lies here.
+    command.arg("--config").arg(&none);
+    let mut job =
+        UnderWay::start(&mut command).map_err(|error| template::cannot_start(&command, &error))?;
+    let failed = |how: String, job: UnderWay| {
+        let said = template::last_lines(&job.troubles());
+        Err(environment(format!("the calibration failed ({how}):\n{said}")))
+    };
+    let interrupted = |_| environment("interrupted by a signal".into());
+    let patience = PATIENCE + Duration::try_from_secs_f64(20.0 * time).unwrap_or(PATIENCE);
+    let silent = || format!("it said nothing for {} s; it is ended", patience.as_secs());
+    let mut said = String::new();
+    loop {
+        match job.next(patience).map_err(interrupted)? {
+            Next::Line(line) => said = said + &line + "\n",
+            Next::End => break,
+            Next::Silence => return failed(silent(), job),
+        }
     }
-    Ok(read(&String::from_utf8_lossy(&output.stdout)))
+    match job.ended(patience).map_err(interrupted)? {
+        Some(status) if status.success() => Ok(read(&said)),
+        Some(status) => failed(status.to_string(), job),
+        None => failed(silent(), job),
+    }
 }

@@ -48,6 +48,7 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
         })?;
         return Ok(format!("{:.0} KiB\n", (free / 1024.0).floor()));
     }
+    json_flag::ready(&flags.json, &flags.results)?;
     let mut warnings = Vec::new();
     let mut inputs = inputs(flags, &mut warnings)?;
     let planned = inputs.threads_per_rank();

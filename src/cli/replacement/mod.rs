@@ -12,36 +12,18 @@ use std::ops::Range;
 
 use nix::sys::signal::{Signal, raise};
 
-use super::agreement::Ended;
-use super::exit::Exit;
 use super::nonstop::Story;
 use super::say;
 use super::signs::{self, Signs};
 use crate::comm::Reduce;
 use crate::course::{Recorder, What};
 use crate::faults::{Point, hit};
-use crate::input::Loaded;
-use crate::lu::{
-    Context, DEPTH_IN_STEPS, Exchange, Milestone, Observer, Past, Seat, Standing, unix_seconds,
-};
+use crate::lu::{Context, Exchange, Milestone, Observer, Past, Seat, Standing, unix_seconds};
 use crate::outcome::{Checksums, Outcome, Replaced};
 use crate::supervise::start::in_place::{self, ANEW, Notice};
 use crate::threads::Pool;
 
 pub use cast::{Cast, Status, cast, listed};
-
-/// What checksums need of the settings; the same on every rank of a sound job.
-pub fn fits(loaded: &Loaded) -> Result<(), Ended> {
-    let settings = &loaded.settings;
-    let why = if settings.protection.is_some() {
-        "--method abft saves nothing, so it does not go together with --checkpoint: leave one out"
-    } else if loaded.dat.depths.iter().any(|&depth| depth > DEPTH_IN_STEPS) {
-        "--method abft goes with a lookahead of 0 or 1: set --depth 1 (line 25 of HPL.dat)"
-    } else {
-        return Ok(());
-    };
-    Err(Ended::new(Exit::BadInput, why))
-}
 
 /// What a rank keeps of a test from one act to the next.
 pub struct Held {

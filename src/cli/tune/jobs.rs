@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::table::Table;
 use super::trials::{Told, Trial};
-use super::under_way::{Interrupted, Next, UnderWay};
 use crate::cli::template;
+use crate::cli::under_way::{Interrupted, Next, UnderWay};
 use crate::tune::estimate::{self, Care};
 use crate::tune::search::{Found, Lab, Stage, Tuned};
 use crate::tune::space::{Candidate, Domain, Layout};

@@ -6,7 +6,6 @@
 mod jobs;
 mod table;
 pub mod trials;
-mod under_way;
 mod written;
 
 use std::fs;
@@ -14,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use nix::unistd::mkdtemp;
 
 use self::jobs::{Jobs, KEPT, Kept};
 use self::table::{Table, report};
@@ -22,6 +20,7 @@ use self::written::{dat, launch_text, write};
 use super::exit::{Exit, Refusal};
 use super::json_flag;
 use super::launchers::usual_words;
+use super::passing::Passing;
 use super::template::own_program;
 use super::this_machine;
 use crate::cores;
@@ -76,7 +75,8 @@ pub struct TuneFlags {
     )]
     q: Vec<usize>,
 
-    /// Try so many ranks a node and no others [default: one a NUMA node, one, one a core]
+    /// Try so many ranks a node and no others [default: as many as suit the node's caches, twice as many, one a NUMA node, one,
+    /// one a core; of -p and -q their own]
     #[arg(long, value_name = "COUNT", value_delimiter = ',', help_heading = "The search")]
     ranks_per_node: Vec<usize>,
 
@@ -120,6 +120,7 @@ pub fn run(flags: &TuneFlags) -> ExitCode {
 fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     let domain = domain(flags)?;
     let wanted = wanted(flags)?;
+    json_flag::ready(&flags.json, [])?;
     let program = flags.program.clone().map_or_else(own_program, Ok)?;
     // A signal ends nothing by itself any more: the job is ended, and the folder removed, on the way out.
     listen_to_signals().map_err(|e| Refusal(Exit::Environment, e.to_string()))?;
@@ -132,8 +133,9 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
             dir.as_path()
         }
         None => {
-            own = Passing::new(flags.nodes)?;
-            own.0.as_path()
+            own = Passing::new("tune", flags.nodes)
+                .map_err(|why| Refusal(Exit::Environment, format!("{why}, or say --write DIR")))?;
+            own.path()
         }
     };
     let kept = begin(flags, dir, domain, wanted)?;
@@ -180,34 +182,6 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
         );
     }
     Ok(text)
-}
-
-/// A folder that goes when it is let go of.
-struct Passing(PathBuf);
-
-impl Passing {
-    /// Where the ranks of so many nodes can read in it: of several nodes no other than the first one's /tmp is here.
-    fn new(nodes: usize) -> Result<Self, Refusal> {
-        let parent = match nodes {
-            1 => std::env::temp_dir(),
-            _ => std::env::current_dir().map_err(|e| {
-                Refusal(Exit::Environment, format!("cannot tell the working directory: {e}"))
-            })?,
-        };
-        mkdtemp(&parent.join("skt-hpl-tune-XXXXXX")).map(Self).map_err(|e| {
-            let why = format!(
-                "cannot make a folder in {}: {e}; say --write DIR, one that all nodes see",
-                parent.display()
-            );
-            Refusal(Exit::Environment, why)
-        })
-    }
-}
-
-impl Drop for Passing {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// The order of the matrix whose parameters are looked for.

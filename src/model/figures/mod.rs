@@ -32,7 +32,7 @@ use crate::units::HOUR_S;
 pub const PRESETS: [(&str, &str); 29] = [
     (
         "self-4",
-        "efficiency of HPL over N and its fit (self-checkpoint, Fig. 4; with --results your own)",
+        "efficiency of HPL over N and its fit (self-checkpoint, Fig. 4; your own runs: `skt-hpl model efficiency --results FILE`)",
     ),
     (
         "self-5",

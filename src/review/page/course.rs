@@ -111,7 +111,7 @@ impl Page<'_> {
     fn interruptions(&mut self, course: &Course, seconds: f64) {
         self.put("<h3>Saves, failures and recoveries</h3>\n");
         if course.moments.is_empty() {
-            self.put("<p>Nothing was saved, and nothing failed.</p>\n");
+            self.put("<p>Nothing was saved, and nothing restored.</p>\n");
             return;
         }
         let mut all =

@@ -138,8 +138,12 @@ impl Page<'_> {
             (residual, "scaled residual, PASSED".into()),
         ];
         if let Some(p) = outcome.protection {
-            let failures = p.attempts.saturating_sub(1);
-            boxes.push((failures.to_string(), format!("failure(s) survived; {} save(s)", p.saves)));
+            // Stops that were asked for are among them.
+            let times = p.attempts.saturating_sub(1);
+            boxes.push((
+                times.to_string(),
+                format!("interruption(s) survived; {} save(s)", p.saves),
+            ));
         }
         if let Some(c) = &outcome.checksums {
             boxes.push((c.losses.to_string(), "loss(es) of ranks survived by checksums".into()));

@@ -5,8 +5,8 @@ use super::html::{class_of_part, legend, number, numbers, table, words};
 use crate::model::plot::escape;
 use crate::review::charts::{Stretch, timeline as time_bar};
 use crate::review::findings::short;
-use crate::supervise::remember::events::{Event, Record};
-use crate::supervise::tell::timeline::{Part, WallTime, faults, stretches, wall_time};
+use crate::supervise::remember::events::Record;
+use crate::supervise::tell::timeline::{Part, WallTime, end, faults, stretches, wall_time};
 
 impl Page<'_> {
     pub(super) fn supervised(&mut self, file: &str, records: &[Record]) {
@@ -14,16 +14,13 @@ impl Page<'_> {
         let start_ms = records.first().map_or(0, |r| r.at_ms);
         let at = |ms: u64| ms.saturating_sub(start_ms) as f64 / 1e3;
         self.put(format!("<h2>Supervised run, {}</h2>\n", escape(file)));
-        let ended = records.iter().rev().find_map(|r| match &r.event {
-            Event::Finished { code, why } => {
-                Some(format!("Ended with status {code}: {}", escape(why)))
-            }
-            _ => None,
-        });
+        let ended =
+            end(records).map(|(code, why)| format!("Ended with status {code}: {}", escape(why)));
         let ended = ended.unwrap_or("<span class=\"bad\">Its end is not in the log.</span>".into());
         self.put(format!("<p>{ended}</p>\n"));
         let wall: WallTime = wall_time(records, end_ms);
-        let drawn: Vec<Stretch> = stretches(records, end_ms)
+        let all = stretches(records, end_ms);
+        let drawn: Vec<Stretch> = all
             .iter()
             .map(|s| Stretch {
                 from: at(s.from_ms),
@@ -59,7 +56,7 @@ impl Page<'_> {
                 let after = |ms: Option<u64>| {
                     ms.map_or("-".into(), |ms| short(ms.saturating_sub(f.struck_ms) as f64 / 1e3))
                 };
-                let cost: f64 = f.cost().iter().map(|c| c.1).sum();
+                let cost: f64 = f.cost(&all).iter().map(|c| c.1).sum();
                 [
                     number(&f.fault.to_string()),
                     words(f.kind.words()),

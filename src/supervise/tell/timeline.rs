@@ -160,6 +160,18 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
     all
 }
 
+/// How the run ended, if it has: one that another supervisor has taken on since goes on, or did.
+pub fn end(records: &[Record]) -> Option<(u8, &str)> {
+    for record in records.iter().rev() {
+        match &record.event {
+            Event::Finished { code, why } => return Some((*code, why)),
+            Event::TookOver { .. } => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
 /// What wall time goes into, in the order in which a fault runs its course.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -316,8 +328,9 @@ impl FaultTimes {
         at_ms.map(|at| at.saturating_sub(self.struck_ms) as f64 / 1e3)
     }
 
-    /// What it cost, part by part, until the run was where it had been.
-    pub fn cost(&self) -> Vec<(Part, f64)> {
+    /// What it cost, part by part, until the run was where it had been; of the run's `all` stretches those in which nobody was
+    /// there are left out.
+    pub fn cost(&self, all: &[Stretch]) -> Vec<(Part, f64)> {
         let moments = [
             (Part::Detect, Some(self.noticed_ms)),
             (Part::Stop, self.stopped_ms),
@@ -334,7 +347,12 @@ impl FaultTimes {
                 }
                 break;
             };
-            parts.push((part, at_ms.saturating_sub(before_ms) as f64 / 1e3));
+            let pauses = all.iter().filter(|stretch| stretch.part == Part::Pause);
+            let paused_ms: u64 = pauses
+                .map(|pause| pause.to_ms.min(at_ms).saturating_sub(pause.from_ms.max(before_ms)))
+                .sum();
+            let spent_ms = at_ms.saturating_sub(before_ms).saturating_sub(paused_ms);
+            parts.push((part, spent_ms as f64 / 1e3));
             before_ms = before_ms.max(at_ms);
         }
         parts
@@ -401,6 +419,7 @@ pub fn report(records: &[Record], results: &[String], now_ms: u64) -> String {
         let _ = writeln!(text, "result: {result}");
     }
     let all = faults(records);
+    let stretches = stretches(records, now_ms);
     let started_ms = records.first().map_or(now_ms, |r| r.at_ms);
     if all.is_empty() {
         text.push_str("no faults\n");
@@ -448,7 +467,7 @@ pub fn report(records: &[Record], results: &[String], now_ms: u64) -> String {
             "       (struck: seconds after the run's start; the rest: after it struck)\n",
         );
         for f in &all {
-            let cost = f.cost();
+            let cost = f.cost(&stretches);
             let parts: Vec<String> = cost
                 .iter()
                 .map(|(part, seconds)| format!("{} {seconds:.1}", part.words().1))
@@ -477,7 +496,7 @@ pub fn report(records: &[Record], results: &[String], now_ms: u64) -> String {
             let _ = writeln!(text, "  {letter} {word:<10} {seconds:>9.1} s  {share:>5.1} %");
         }
     }
-    let bar = bar(&stretches(records, now_ms));
+    let bar = bar(&stretches);
     if !bar.is_empty() {
         let _ = writeln!(text, "  [{bar}]");
     }
@@ -602,6 +621,30 @@ mod tests {
         }
     }
 
+    /// Given up for want of nodes at 6.5 s, and started once more at 106.5 s.
+    #[test]
+    fn the_time_in_which_nobody_was_there_is_no_fault_s_and_an_end_that_was_none_is_not_told() {
+        let before = records();
+        assert_eq!(end(&before), Some((0, "passed")));
+        let whole: f64 = faults(&before)[0].cost(&stretches(&before, 0)).iter().map(|c| c.1).sum();
+        let mut records = before.clone();
+        let at = records.iter().position(|r| r.at_ms >= 7000).unwrap();
+        for later in &mut records[at..] {
+            later.at_ms += 100_000;
+        }
+        let finished = Event::Finished { code: 4, why: "no node is left".to_string() };
+        let took_over =
+            Event::TookOver { supervisor_host: "h".to_string(), supervisor_pid: 2, adopted: false };
+        records.insert(at, Record { seq: 0, at_ms: 106_500, event: took_over });
+        records.insert(at, Record { seq: 0, at_ms: 6500, event: finished });
+        let all = stretches(&records, 0);
+        let cost: f64 = faults(&records)[0].cost(&all).iter().map(|c| c.1).sum();
+        assert!((cost - whole).abs() < 1e-9, "{cost} {whole}");
+        assert_eq!(end(&records), Some((0, "passed")));
+        assert_eq!(end(&records[..=at]), Some((4, "no node is left")));
+        assert_eq!(end(&records[..at + 3]), None);
+    }
+
     /// Computing from 2 s on; struck at 3.5 s, noticed at 4 s, going on at 5 s, where it had been at 6 s.
     #[test]
     fn a_loss_made_good_in_place_is_a_fault_without_a_restart() {
@@ -645,7 +688,7 @@ mod tests {
         assert_eq!((f.stopped_ms, f.relaunched_ms, f.restored_ms), (None, None, Some(5000)));
         assert_eq!(f.caught_up_ms, Some(6000));
         let cost = [(Part::Detect, 0.5), (Part::Restore, 1.0), (Part::Repeat, 1.0)];
-        assert_eq!(f.cost(), cost);
+        assert_eq!(f.cost(&stretches(&records, 99_000)), cost);
         let wall = wall_time(&records, 99_000);
         assert_eq!((wall.start_s, wall.compute_s, wall.total_s), (2.0, 4.5, 9.0));
         assert_eq!((wall.detect_s, wall.restore_s, wall.repeat_s), (0.5, 1.0, 1.0));

@@ -1,4 +1,5 @@
-//! A job while it runs: what its ranks tell, how long to wait for that, and that nothing of it stays when nobody waits any more.
+//! A job that a command has started, while it runs: what its ranks tell, how long to wait for that, and that nothing of it stays
+//! when nobody waits any more.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -121,10 +122,15 @@ fn lines_of(child: &mut Child) -> Receiver<String> {
     let (send, lines) = channel();
     let out = child.stdout.take().expect("it was asked for");
     std::thread::spawn(move || {
-        for line in BufReader::new(out).lines().map_while(Result::ok) {
-            if send.send(line).is_err() {
+        let mut out = BufReader::new(out);
+        let mut line = Vec::new();
+        // By bytes: a launcher may say something in another encoding, and what comes after that counts.
+        while out.read_until(b'\n', &mut line).is_ok_and(|got| got > 0) {
+            let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));
+            if send.send(text.into_owned()).is_err() {
                 return;
             }
+            line.clear();
         }
     });
     lines
@@ -155,7 +161,8 @@ mod tests {
 
     #[test]
     fn lines_come_until_the_end_or_until_patience_is_over() {
-        let mut job = script("echo one; echo trouble >&2; exit 3");
+        let mut job = script("printf 'caf\\351\\none'; echo trouble >&2; exit 3");
+        assert_eq!(job.next(LONG).unwrap(), Next::Line("caf\u{fffd}".into()));
         assert_eq!(job.next(LONG).unwrap(), Next::Line("one".into()));
         assert_eq!(job.next(LONG).unwrap(), Next::End);
         assert_eq!(job.ended(LONG).unwrap().unwrap().code(), Some(3));

@@ -1,0 +1,49 @@
+//! A folder for jobs that a command starts by itself, which is there as long as they are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::mkdtemp;
+
+/// A folder that goes when it is let go of.
+pub struct Passing(PathBuf);
+
+impl Passing {
+    /// Where the ranks of so many nodes can read in it: of several nodes no other than the first one's /tmp is here.
+    pub fn new(command: &str, nodes: usize) -> Result<Self, String> {
+        let parent = match nodes {
+            1 => std::env::temp_dir(),
+            _ => std::env::current_dir()
+                .map_err(|e| format!("cannot tell the working directory: {e}"))?,
+        };
+        mkdtemp(&parent.join(format!("skt-hpl-{command}-XXXXXX"))).map(Self).map_err(|e| {
+            let all = if nodes == 1 { "" } else { "; start this in one that all nodes see" };
+            format!("cannot make a folder in {}: {e}{all}", parent.display())
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_one_of_its_own_which_goes_with_all_that_is_in_it() {
+        let (one, other) = (Passing::new("test", 1).unwrap(), Passing::new("test", 1).unwrap());
+        assert_ne!(one.path(), other.path());
+        fs::write(one.path().join("HPL.dat"), "text").unwrap();
+        let was = one.path().to_owned();
+        drop(one);
+        assert!(!was.exists() && other.path().is_dir());
+    }
+}

@@ -1,0 +1,174 @@
+//! Where a document or a page that a user names goes to: a file, or what is none, such as a pipe.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::fstat;
+
+/// A place that may be written to again and again.
+#[derive(Debug)]
+pub enum Place {
+    /// Put there in one step each time, so that nobody reads half of it.
+    File(PathBuf),
+    /// A pipe or a device, to which a rename would be the end: it stays open and gets one text after the other.
+    Stream(File),
+}
+
+impl Place {
+    /// A link is followed, so that it goes on pointing at the newest text.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        // Metadata, not the resolved name, tells what is there: `/dev/stdout` may lead to a pipe, which
+        // has no name to resolve to.
+        match fs::metadata(path) {
+            // A folder cannot be opened so, and that is the error to tell.
+            Ok(there) if !there.is_file() => {
+                Ok(Self::Stream(File::options().write(true).open(path)?))
+            }
+            Ok(_) => Ok(Self::File(fs::canonicalize(path)?)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                if fs::symlink_metadata(path).is_ok() {
+                    // A link to a file that is not there yet: make it, to have its real name.
+                    File::create(path)?;
+                    return Ok(Self::File(fs::canonicalize(path)?));
+                }
+                Ok(Self::File(path.to_owned()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts `text` there; `durable`, where that is a file, also when the machine goes down right after.
+    pub fn put(&mut self, text: &[u8], durable: bool) -> io::Result<()> {
+        let path = match self {
+            Self::File(path) => &*path,
+            Self::Stream(stream) => return stream.write_all(text),
+        };
+        let temporary = aside(path)?;
+        let written = File::create(&temporary).and_then(|mut file| {
+            file.write_all(text)?;
+            if durable {
+                file.sync_all()?;
+            }
+            fs::rename(&temporary, path)
+        });
+        if written.is_err() {
+            // The error of the write is the one to tell; that nothing is left behind is a courtesy.
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+}
+
+/// Where a file is written before it takes the place of the other one.
+fn aside(path: &Path) -> io::Result<PathBuf> {
+    let mut name = path.file_name().ok_or(ErrorKind::InvalidFilename)?.to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    Ok(path.with_file_name(name))
+}
+
+/// Whether something can be put at `path`, before the work whose outcome is to go there. Nothing is opened whose other end might
+/// wait for it.
+pub fn is_open_to_us(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(there) if there.is_dir() => Err(ErrorKind::IsADirectory.into()),
+        Ok(there) if !there.is_file() => Ok(()),
+        _ => {
+            let Place::File(path) = Place::of(path)? else { return Ok(()) };
+            let temporary = aside(&path)?;
+            File::create(&temporary)?;
+            fs::remove_file(temporary)
+        }
+    }
+}
+
+/// Puts `text` at `path`, once.
+pub fn put(path: &Path, text: &[u8]) -> io::Result<()> {
+    Place::of(path)?.put(text, false)
+}
+
+/// Whether `path` is what `open` is; whether that is a file.
+pub fn is_open_as(path: &Path, open: impl AsFd) -> Option<bool> {
+    let (there, open) = (fs::metadata(path).ok()?, fstat(open).ok()?);
+    let same = (there.dev(), there.ino()) == (open.st_dev, open.st_ino);
+    same.then_some(there.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_and_what_stands_beside_it_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, beside) = (dir.path().join("a.json"), dir.path().join("a.new"));
+        fs::write(&beside, "mine").unwrap();
+        let mut place = Place::of(&file).unwrap();
+        for text in ["old and long", "new"] {
+            place.put(text.as_bytes(), text == "new").unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        }
+        assert_eq!(fs::read_to_string(&beside).unwrap(), "mine");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else is left");
+        let link = dir.path().join("link");
+        symlink(&file, &link).unwrap();
+        put(&link, b"through the link").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "through the link");
+        let dangling = dir.path().join("dangling");
+        symlink(dir.path().join("fresh"), &dangling).unwrap();
+        put(&dangling, b"made").unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join("fresh")).unwrap(), "made");
+        for path in [file.as_path(), &dir.path().join("other"), Path::new("/dev/null")] {
+            is_open_to_us(path).unwrap();
+        }
+        assert!(!dir.path().join("other").exists());
+        for path in [dir.path(), Path::new("/no/such/folder/file")] {
+            assert!(Place::of(path).and_then(|mut place| place.put(b"x", false)).is_err());
+            is_open_to_us(path).unwrap_err();
+        }
+    }
+
+    /// Who reads until the end is there until the last text.
+    #[test]
+    fn a_pipe_stays_open_from_the_first_text_to_the_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let read = fifo.clone();
+        let reader = std::thread::spawn(move || fs::read_to_string(read).unwrap());
+        let mut place = Place::of(&fifo).unwrap();
+        place.put(b"one", true).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        place.put(b"two", true).unwrap();
+        drop(place);
+        assert_eq!(reader.join().unwrap(), "onetwo");
+        put(Path::new("/dev/null"), b"x").unwrap();
+        assert!(!Path::new("/dev/null").is_file());
+    }
+
+    #[test]
+    fn what_is_open_is_known_by_any_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, other) = (dir.path().join("out"), dir.path().join("other"));
+        let open = File::create(&file).unwrap();
+        File::create(&other).unwrap();
+        let own = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+        for name in [&file, &own] {
+            assert_eq!(is_open_as(name, &open), Some(true));
+        }
+        assert_eq!(is_open_as(&other, &open), None);
+        assert_eq!(is_open_as(&dir.path().join("none"), &open), None);
+        let (mut reader, writer) = io::pipe().unwrap();
+        let own = PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()));
+        assert_eq!(is_open_as(&own, &writer), Some(false));
+        drop(writer);
+        assert_eq!(reader.read(&mut [0]).unwrap(), 0);
+    }
+}

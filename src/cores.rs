@@ -58,6 +58,17 @@ pub fn take_back() {
     }
 }
 
+/// The process takes all that its node would give it, for it is alone there, and whoever has bound it to less did not know. To be
+/// called before anything asks what there is: false if that has been.
+pub fn take_all() -> bool {
+    let all = mask_with(0..most()).is_some_and(|mask| set_mask(Pid::from_raw(0), &mask));
+    if all && let Some(mask) = mask_of(Pid::from_raw(0)) {
+        let words = mask.iter().map(|word| *word as usize).chain(std::iter::repeat(0));
+        STARTED_WITH.iter().zip(words).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
+    }
+    given().processors == allowed()
+}
+
 /// The processors that the calling thread may run on.
 fn allowed() -> BTreeSet<usize> {
     allowed_to(Pid::from_raw(0))
@@ -288,6 +299,36 @@ pub mod tests {
     /// Where the calling thread may run.
     pub fn own() -> BTreeSet<usize> {
         allowed()
+    }
+
+    /// As a launcher binds it: a process of its own, for what was given is asked once.
+    #[test]
+    fn who_is_alone_on_a_node_takes_all_of_it() {
+        const BOUND: &str = "SKT_TEST_BOUND";
+        let whole = of_node().unwrap().processors;
+        if std::env::var_os(BOUND).is_some() {
+            assert_eq!(allowed().len(), 1);
+            assert!(take_all());
+            assert_eq!((allowed(), bound_to()), (whole.clone(), &whole));
+            take_back();
+            assert_eq!(allowed(), whole);
+            return;
+        }
+        if whole.len() < 2 {
+            left_out("one processor: nobody can be bound to less");
+            return;
+        }
+        let own = std::thread::current().name().unwrap().to_owned();
+        let first = *whole.first().unwrap();
+        let asked = move || {
+            allow([first]);
+            let exe = std::env::current_exe().unwrap();
+            let mut command = std::process::Command::new(exe);
+            command.args(["--exact", &own, "--test-threads", "1"]).env(BOUND, "1").output().unwrap()
+        };
+        let out = std::thread::spawn(asked).join().unwrap();
+        let said = String::from_utf8_lossy(&out.stdout);
+        assert!(out.status.success() && said.contains("1 passed"), "{said}");
     }
 
     /// Also beyond 1024, where the C library's set ends.

@@ -443,7 +443,9 @@ fn the_example_of_settings_is_complete_and_right() {
     keys.sort();
     assert_eq!(shown, keys);
     let ran = Case::new().file("all.toml", entries.join("\n")).run(&["check", "all.toml"]);
-    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    // Not all of them go together; each by itself is understood.
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(!ran.err.contains("error") && ran.err.contains("alone is refused"), "{}", ran.err);
     for key in &keys {
         assert!(ran.out.contains(&format!("  {key} ")), "{key}: {}", ran.out);
     }

@@ -10,6 +10,8 @@ mod cases;
 mod job;
 #[path = "../benches/speed/kernels.rs"]
 mod kernels;
+#[path = "../benches/speed/limit.rs"]
+mod limit;
 #[path = "../benches/speed/stats.rs"]
 mod stats;
 #[path = "../benches/speed/table.rs"]

@@ -10,6 +10,7 @@ use skt_hpl::report::json::Run;
 
 use crate::cases::Case;
 use crate::job::{Mpi, launch_arguments};
+use crate::limit;
 use crate::probe::{Found, Spec};
 
 #[derive(Clone)]
@@ -133,7 +134,7 @@ fn limited(command: &mut Command, within: &BTreeSet<usize>) -> Result<Output, St
         within.iter().try_for_each(|&processor| set.set(processor)).map_err(refused)?;
         sched_setaffinity(this, &set).map_err(refused)?;
     }
-    let output = command.output().map_err(|e| format!("cannot start {command:?}: {e}"));
+    let output = limit::output(command, None);
     sched_setaffinity(this, &before).map_err(refused)?;
     output
 }

@@ -77,8 +77,8 @@ impl Report {
         self.document.tables.push(Table { title: title.into(), heads, rows });
     }
 
-    /// The targets, each with what was measured.
-    pub fn verdicts(&self) {
+    /// The targets, each with what was measured. How many were missed.
+    pub fn verdicts(&self) -> usize {
         let rows: Vec<Vec<String>> = self
             .document
             .targets
@@ -93,6 +93,7 @@ impl Report {
             })
             .collect();
         println!("\nTargets\n\n{}", markdown(&["what", "measured", "target", ""], &rows));
+        self.document.targets.iter().filter(|target| !target.met).count()
     }
 
     pub fn write(&self) -> Result<(), String> {

@@ -1,12 +1,13 @@
 //! One run of the benchmark under the launcher on this machine, and what its JSON document tells.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use skt_hpl::outcome::{Outcome, Verdict};
 use skt_hpl::report::json::Run as Document;
 use skt_hpl::supervise::start::launcher::{Tool, WITH_ULFM};
 
+use crate::limit;
 /// What all runs have in common.
 pub struct Machine {
     pub tool: Tool,
@@ -32,6 +33,9 @@ pub struct Came {
     pub struck: bool,
 }
 
+/// Where ranks are killed at random, a run that hangs is what is looked for.
+const RUN_S_MAX: u64 = 900;
+
 impl Machine {
     pub fn run(&self, job: &Job) -> Result<Came, String> {
         let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
@@ -52,15 +56,13 @@ impl Machine {
         if let Some(fault) = &job.fault {
             command.env("SKT_FAULT", fault).env("SKT_FAULT_LOG", &log);
         }
-        let done = command
+        command
             .current_dir(folder.path())
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
             .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
             // A launcher that was killed leaves a folder of its number, with which the next one of that number does not start.
-            .env("PRTE_MCA_prte_tmpdir_base", folder.path())
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|e| format!("cannot start {command:?}: {e}"))?;
+            .env("PRTE_MCA_prte_tmpdir_base", folder.path());
+        let done = limit::output(&command, Some(RUN_S_MAX))?;
         let said = String::from_utf8_lossy(&done.stderr);
         let failed = |why: &str| format!("{command:?}: {why} ({}): {said}", done.status);
         let text = std::fs::read_to_string(&json).map_err(|_| failed("no result"))?;

@@ -12,6 +12,8 @@ mod job;
 #[allow(dead_code)] // shared with the benchmark of supervision, which uses more of it
 #[path = "../supervision/lab.rs"]
 mod lab;
+#[path = "../speed/limit.rs"]
+mod limit;
 mod moments;
 #[path = "../checkpoint/report.rs"]
 mod report;

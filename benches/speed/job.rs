@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use clap::ValueEnum;
 use skt_hpl::blas::preflight::{Level, kernel_for};
 use skt_hpl::params::Engine;
 
 use crate::cases::Case;
+use crate::limit;
 
 /// Which MPI the launcher belongs to: their flags differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,11 +239,7 @@ impl Launcher {
         std::fs::write(folder.path().join("HPL.dat"), hpl_dat(case))
             .map_err(|e| format!("cannot write {}: {e}", folder.path().display()))?;
         let mut command = self.command(who, program, case);
-        let output = command
-            .current_dir(folder.path())
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|e| format!("cannot start {}: {e}", self.program.display()))?;
+        let output = limit::output(command.current_dir(folder.path()), None)?;
         let text = String::from_utf8_lossy(&output.stdout);
         let told = || {
             let errors = String::from_utf8_lossy(&output.stderr);

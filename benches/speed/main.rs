@@ -11,6 +11,7 @@
 mod cases;
 mod job;
 mod kernels;
+mod limit;
 mod race;
 mod stats;
 mod table;
@@ -93,7 +94,7 @@ fn measure(flags: &Flags, blas: String) -> Result<usize, String> {
         linked: (variable, std::env::var(variable).ok()),
         engine: flags.engine,
     };
-    if flags.race && !flags.dry_run {
+    if flags.race {
         return race::run(flags, &launcher, &cases, &blas);
     }
     if flags.dry_run {

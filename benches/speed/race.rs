@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use serde_json::json;
 use skt_hpl::blas::Loaded;
 use skt_hpl::memory::room;
 
@@ -43,6 +44,15 @@ impl Rates {
         let picked = (0..self.names.len()).filter(|&name| ours(&self.names[name]));
         let all = picked.flat_map(|name| (0..self.columns.len()).map(move |column| (name, column)));
         all.filter_map(|(name, column)| self.median(name, column)).reduce(f64::max)
+    }
+
+    /// Every rate, by name and case.
+    fn samples_by_name(&self) -> BTreeMap<&str, BTreeMap<&str, &[f64]>> {
+        let mut all: BTreeMap<&str, BTreeMap<&str, &[f64]>> = BTreeMap::new();
+        for ((name, column), samples) in &self.samples {
+            all.entry(&self.names[*name]).or_default().insert(&self.columns[*column], samples);
+        }
+        all
     }
 
     /// A row each, a column a case, and the best of each row.
@@ -106,6 +116,15 @@ pub fn run(
         // SAFETY: nothing else runs yet.
         unsafe { std::env::set_var("MKL_THREADING_LAYER", "GNU") };
     }
+    let programs = programs(flags)?;
+    if flags.dry_run {
+        for case in cases {
+            for (_, who, path) in &programs {
+                println!("{:?}", launcher.command(*who, path, case));
+            }
+        }
+        return Ok(0);
+    }
     let peers = peers(&std::env::var("PEER_BLAS").unwrap_or_default())?;
     println!("processor: {}, {} cores\nBLAS: {blas}", crate::processor(), launcher.cores);
     for (name, peer) in &peers {
@@ -126,7 +145,18 @@ pub fn run(
     );
     println!("{}", multiplications.markdown("k"));
     println!("the best of our kernels / the best DGEMM: {}", multiplications.ratio(is_ours));
-    let (solutions, failures) = solve(flags, launcher, cases)?;
+    let (solutions, failures) = solve(flags, launcher, cases, &programs)?;
+    if let Some(path) = &flags.usual.json {
+        let document = json!({
+            "command_line": std::env::args().collect::<Vec<_>>(),
+            "processor": crate::processor(),
+            "multiplications": multiplications.samples_by_name(),
+            "runs": solutions.samples_by_name(),
+            "failures": failures,
+        });
+        skt_hpl::place::put(path, format!("{document:#}\n").as_bytes())
+            .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+    }
     println!("\nwhole runs; medians of {}, Gflop/s\n", flags.repeat);
     println!("{}", solutions.markdown("N, NB, P x Q, threads"));
     println!("skt-hpl at its best / the best reference at its best: {}", solutions.ratio(is_ours));
@@ -176,18 +206,31 @@ fn multiply(
     Ok(rates)
 }
 
-fn solve(flags: &Flags, launcher: &Launcher, cases: &[Case]) -> Result<(Rates, usize), String> {
+/// A program, what it is called, and how it is run.
+type Named = (String, Who, PathBuf);
+
+/// Ours and the references.
+fn programs(flags: &Flags) -> Result<Vec<Named>, String> {
     let mut programs = vec![(OURS.to_owned(), Who::SktHpl, flags.usual.skt_hpl.clone())];
     programs.extend(references().into_iter().map(|(name, path)| (name, Who::Reference, path)));
     for (_, _, path) in &mut programs {
         *path = crate::found(path)?;
     }
+    Ok(programs)
+}
+
+fn solve(
+    flags: &Flags,
+    launcher: &Launcher,
+    cases: &[Case],
+    programs: &[Named],
+) -> Result<(Rates, usize), String> {
     let (mut rates, mut failures) = (Rates::default(), 0);
     for round in 1..=flags.repeat {
         for case in cases {
             let Case { n, nb, p, q, threads } = case;
             let column = format!("{n}, {nb}, {p}x{q}, {threads}");
-            for (name, who, path) in &programs {
+            for (name, who, path) in programs {
                 match launcher.run(*who, path, case) {
                     Ok(solved) => {
                         let rate = stats::median(&solved).unwrap_or_default();
@@ -224,6 +267,7 @@ mod tests {
         let table = rates.markdown("k");
         assert!(table.contains("| mkl | 70.0 | 100.0 | 100.0 |"), "{table}");
         assert!(table.starts_with("| k | 192 | 256 | best |\n|---|--:|--:|--:|\n"), "{table}");
+        assert_eq!(rates.samples_by_name()["mkl"]["192"], [60.0, 80.0, 70.0]);
         assert_eq!(Rates::default().ratio(is_ours), "-");
     }
 

@@ -69,8 +69,12 @@ fn measure(flags: &Flags) -> Result<(), String> {
     let mut report = Report::new(cores, library, flags.usual.json.clone());
     if !flags.agents.is_empty() {
         many::measure(&program, &flags.agents, &mut report)?;
-        report.verdicts();
-        return report.write();
+        let missed = report.verdicts();
+        report.write()?;
+        return match missed {
+            0 => Ok(()),
+            _ => Err(format!("{missed} target(s) missed")),
+        };
     }
     // Nodes have a /tmp of their own; this folder they share.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
@@ -188,7 +192,12 @@ fn strikes(
         });
         lab.heal()?;
     }
-    let worst = |of: fn(&Struck) -> f64| all.iter().map(of).fold(f64::NAN, f64::max);
+    // What is not known of one of them is not known of the worst.
+    let worse = |one: f64, other: f64| match one.is_nan() || other.is_nan() {
+        true => f64::NAN,
+        false => one.max(other),
+    };
+    let worst = |of: fn(&Struck) -> f64| all.iter().map(of).reduce(worse).unwrap_or(f64::NAN);
     // A rank may take three iterations before it can be said to hang.
     let slack_s = match kind.section {
         Section::Hung => 3.0 * worst(|s| s.iteration_s),

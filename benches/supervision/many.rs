@@ -187,8 +187,13 @@ fn size(program: &Path, folder: &Path, agents: usize) -> Result<Row, String> {
     row.rack_noticed_s = seconds(struck_ms, stage.when(2, fault)?);
     row.rack_stopped_s = seconds(struck_ms, stage.when(2, stopped)?);
     row.rack_relaunched_s = seconds(struck_ms, stage.when(3, launched)?);
-    let lost = stage.records().iter().filter(|r| matches!(r.event, Event::NodeLost { .. })).count();
-    row.others_lost = lost.saturating_sub(rack + 1);
+    let struck = |node: &String| *node == name(one) || nodes.contains(node);
+    let records = stage.records();
+    let lost = records.iter().filter_map(|r| match &r.event {
+        Event::NodeLost { node, .. } => Some(node),
+        _ => None,
+    });
+    row.others_lost = lost.filter(|node| !struck(node)).count();
     Ok(row)
 }
 

@@ -149,7 +149,19 @@ pub fn links(names: &[String], sweeps: &[Sweep], judged: &Judged) -> Vec<LinkFig
 }
 
 /// What the comparison of the nodes has found.
-pub fn findings(names: &[String], slow: &[Slow], wrong: &[Wrong]) -> Vec<Finding> {
+pub fn findings(
+    names: &[String],
+    slow: &[Slow],
+    wrong: &[Wrong],
+    torn: &[Vec<usize>],
+) -> Vec<Finding> {
+    let of_torn = torn.iter().map(|nodes| Finding {
+        kind: Kind::Wrong,
+        nodes: nodes.iter().map(|node| names[*node].clone()).collect(),
+        what: None,
+        sentence: words::torn(nodes, names),
+        advice: if nodes.len() > 1 { words::TORN_ADVICE } else { words::WRONG_ADVICE }.to_owned(),
+    });
     let of_wrong = wrong.iter().map(|wrong| Finding {
         kind: Kind::Wrong,
         nodes: vec![names[wrong.node].clone()],
@@ -167,11 +179,16 @@ pub fn findings(names: &[String], slow: &[Slow], wrong: &[Wrong]) -> Vec<Finding
         sentence: words::sentence(slow, names),
         advice: words::advice(slow, names),
     });
-    of_wrong.chain(of_slow).collect()
+    of_wrong.chain(of_torn).chain(of_slow).collect()
 }
 
-/// What the HPL runs have found. `wrong` are the nodes whose own products differed.
-pub fn hpl_findings(runs: &[HplRun], wrong: &[String]) -> Vec<Finding> {
+/// What the HPL runs have found, once the nodes were compared.
+pub fn hpl_findings(runs: &[HplRun], compared: &[Finding]) -> Vec<Finding> {
+    let of_products = || compared.iter().filter(|finding| finding.kind == Kind::Wrong);
+    // Of some it is known, of others that one of them does.
+    let sure = of_products().filter(|finding| finding.nodes.len() == 1);
+    let wrong: Vec<String> = sure.flat_map(|finding| finding.nodes.clone()).collect();
+    let torn = of_products().find(|finding| finding.nodes.len() > 1);
     let mut found = Vec::new();
     for (number, run) in runs.iter().enumerate().map(|(at, run)| (at + 1, run)) {
         for (node, detail) in &run.slow {
@@ -194,13 +211,20 @@ pub fn hpl_findings(runs: &[HplRun], wrong: &[String]) -> Vec<Finding> {
             });
         }
         if run.status == Some(3) {
-            let (who, advice) = match wrong {
-                [] => (
+            let (who, advice) = match (&wrong[..], torn) {
+                ([], Some(torn)) => (
+                    format!(
+                        "data of one of {} were bad: their own products differ, too",
+                        torn.nodes.join(" and ")
+                    ),
+                    words::TORN_ADVICE,
+                ),
+                ([], None) => (
                     "whose data were bad cannot be told: every node's own products were right"
                         .to_owned(),
                     "repeat the burn-in on halves of the nodes until the failing ones are found",
                 ),
-                nodes => (
+                (nodes, _) => (
                     format!(
                         "data of {} were bad: its own products were wrong, too",
                         nodes.join(" and ")
@@ -210,7 +234,7 @@ pub fn hpl_findings(runs: &[HplRun], wrong: &[String]) -> Vec<Finding> {
             };
             found.push(Finding {
                 kind: Kind::HplFailed,
-                nodes: wrong.to_vec(),
+                nodes: wrong.clone(),
                 what: None,
                 sentence: format!(
                     "HPL run {number} came to a wrong solution (residual FAILED); {who}"
@@ -351,9 +375,18 @@ mod tests {
                 (Kind::HplFault, "HPL run 6 ended with a signal and without a result"),
             ]
         );
-        let known = hpl_findings(&[hpl(Some(3))], &["n7".to_owned()]);
+        let names = ["n6", "n7", "n8"].map(String::from);
+        let wrong = Wrong { node: 1, times: 1, of: 9 };
+        let known = hpl_findings(&[hpl(Some(3))], &findings(&names, &[], &[wrong], &[]));
         assert_eq!(known[0].nodes, ["n7"]);
         assert!(known[0].sentence.contains("data of n7 were bad"), "{known:?}");
+        let torn = findings(&names, &[], &[], &[vec![0, 2]]);
+        assert_eq!(
+            (torn[0].kind, &torn[0].nodes[..]),
+            (Kind::Wrong, &["n6", "n8"].map(String::from)[..])
+        );
+        let known = hpl_findings(&[hpl(Some(3))], &torn);
+        assert!(known[0].sentence.contains("data of one of n6 and n8 were bad"), "{known:?}");
     }
 
     /// Every key of the document has a row in the docs.
@@ -397,7 +430,7 @@ mod tests {
         document.nodes = nodes(&names, &[Here::default(), Here::default()], &sweeps, &judged);
         document.links = links(&names, &sweeps, &judged);
         document.hpl = vec![hpl(Some(0))];
-        document.findings = findings(&names, &judged.slow, &judged.wrong);
+        document.findings = findings(&names, &judged.slow, &judged.wrong, &judged.torn);
         assert_eq!(document.findings.len(), 2, "{:?}", document.findings);
         let mut found = BTreeSet::new();
         keys(&serde_json::to_value(&document).unwrap(), "", &mut found);

@@ -240,6 +240,8 @@ pub struct Judged {
     /// Something may be slow.
     pub leans: bool,
     pub wrong: Vec<Wrong>,
+    /// Nodes among which no product is most nodes': some of them compute wrong.
+    pub torn: Vec<Vec<usize>>,
 }
 
 impl Judged {
@@ -270,7 +272,8 @@ pub fn undecided(passes: &[Judged]) -> bool {
 
 /// Judges all sweeps over so many nodes. `engines` are what multiplies on each: only those of a name lay numbers out alike.
 pub fn judge(nodes: usize, sweeps: &[Sweep], engines: &[String], tolerance: &Tolerance) -> Judged {
-    let mut judged = Judged { wrong: wrong(sweeps, engines), ..Judged::default() };
+    let (wrong, torn) = wrong(sweeps, engines);
+    let mut judged = Judged { wrong, torn, ..Judged::default() };
     let sure = sure(nodes);
     for what in What::ALL {
         let values: Vec<Values> = sweeps.iter().map(|sweep| values(sweep, what)).collect();
@@ -316,25 +319,36 @@ pub fn judge(nodes: usize, sweeps: &[Sweep], engines: &[String], tolerance: &Tol
     judged
 }
 
-/// Nodes that came to another product than most did that multiply with the same kernel: the same numbers in the same order.
-fn wrong(sweeps: &[Sweep], engines: &[String]) -> Vec<Wrong> {
-    let mut seen: BTreeMap<(&str, u64), usize> = BTreeMap::new();
-    for sweep in sweeps {
-        for (engine, product) in engines.iter().zip(&sweep.products) {
-            *seen.entry((engine, *product)).or_default() += 1;
+/// Nodes that came to another product than most did that multiply with the same kernel: the same numbers in the same order. And
+/// those of each kernel whose products differ without one that is most of them's.
+fn wrong(sweeps: &[Sweep], engines: &[String]) -> (Vec<Wrong>, Vec<Vec<usize>>) {
+    let products = |node: usize| sweeps.iter().filter_map(move |s| s.products.get(node)).copied();
+    let mut of_engine: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (node, engine) in engines.iter().enumerate() {
+        of_engine.entry(engine).or_default().push(node);
+    }
+    let (mut wrong, mut torn) = (Vec::new(), Vec::new());
+    for nodes in of_engine.into_values() {
+        let mut seen: BTreeMap<u64, usize> = BTreeMap::new();
+        for product in nodes.iter().flat_map(|node| products(*node)) {
+            *seen.entry(product).or_default() += 1;
+        }
+        let all: usize = seen.values().sum();
+        let Some((usual, _)) = seen.into_iter().find(|(_, times)| 2 * times > all) else {
+            if all > 0 {
+                torn.push(nodes);
+            }
+            continue;
+        };
+        for node in nodes {
+            let times = products(node).filter(|product| *product != usual).count();
+            if times > 0 {
+                wrong.push(Wrong { node, times, of: products(node).count() });
+            }
         }
     }
-    let usual = |engine: &str| {
-        let of_engine = seen.iter().filter(|((name, _), _)| *name == engine);
-        of_engine.max_by_key(|(_, times)| **times).map(|((_, product), _)| *product)
-    };
-    let of_node = |(node, engine): (usize, &String)| {
-        let usual = usual(engine)?;
-        let own: Vec<u64> = sweeps.iter().filter_map(|s| s.products.get(node)).copied().collect();
-        let times = own.iter().filter(|product| **product != usual).count();
-        (times > 0).then_some(Wrong { node, times, of: own.len() })
-    };
-    engines.iter().enumerate().filter_map(of_node).collect()
+    wrong.sort_by_key(|wrong| wrong.node);
+    (wrong, torn)
 }
 
 #[cfg(test)]
@@ -529,6 +543,31 @@ mod tests {
         let mut engines = engines(3);
         engines[1] = "avx2-12x4".to_owned();
         assert_eq!(judge(3, &sweeps, &engines, &Tolerance::default()).wrong, []);
+    }
+
+    /// Which of two nodes is the well one cannot be told by what the two say.
+    #[test]
+    fn nobody_is_accused_where_no_product_is_most_nodes() {
+        for (good, bad) in [(7, 8), (8, 7)] {
+            let mut machine = Machine::new(2, 0.01, 9);
+            let mut sweeps: Vec<Sweep> = (0..9).map(|_| machine.sweep(&|_, _, _| 1.0)).collect();
+            sweeps.iter_mut().for_each(|sweep| sweep.products = vec![good, bad]);
+            let judged = judge(2, &sweeps, &engines(2), &Tolerance::default());
+            assert_eq!((judged.wrong, judged.torn), (vec![], vec![vec![0, 1]]));
+            // Now and then: then the other product is the usual one.
+            sweeps[1..].iter_mut().for_each(|sweep| sweep.products = vec![good, good]);
+            let judged = judge(2, &sweeps, &engines(2), &Tolerance::default());
+            assert_eq!(judged.wrong, [Wrong { node: 1, times: 1, of: 9 }]);
+            assert!(judged.torn.is_empty());
+        }
+        // A kernel of one node alone is beside itself: it may differ from one time to the next.
+        let mut machine = Machine::new(3, 0.01, 9);
+        let mut sweeps: Vec<Sweep> = (0..8).map(|_| machine.sweep(&|_, _, _| 1.0)).collect();
+        sweeps[..4].iter_mut().for_each(|sweep| sweep.products[1] = 8);
+        let mut engines = engines(3);
+        engines[1] = "avx2-12x4".to_owned();
+        let judged = judge(3, &sweeps, &engines, &Tolerance::default());
+        assert_eq!((judged.wrong, judged.torn), (vec![], vec![vec![1]]));
     }
 
     /// As on a small virtual machine: what is 5 % slower shows as 4 %, and a measurement is off by 4 % and more.

@@ -79,6 +79,23 @@ pub fn wrong(wrong: &Wrong, names: &[String]) -> String {
     )
 }
 
+/// Of nodes whose products differ without one that is most of them's.
+pub fn torn(nodes: &[usize], names: &[String]) -> String {
+    match nodes {
+        [one] => format!(
+            "{} computes wrong: its product of the same matrices differs from one time to the next",
+            names[*one]
+        ),
+        _ => format!(
+            "{} come to different products of the same matrices: which of them compute wrong cannot be told by that",
+            nodes.iter().map(|node| names[*node].as_str()).collect::<Vec<_>>().join(" and ")
+        ),
+    }
+}
+
+/// What to do with those.
+pub const TORN_ADVICE: &str = "burn each of them in beside two others that are known to be well, and use none of them until then";
+
 /// What to do with such a node.
 pub const WRONG_ADVICE: &str = "take it out of service, and test its memory and its processor";
 

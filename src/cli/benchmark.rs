@@ -94,6 +94,11 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let comm = world.comm();
     let protection = loaded.settings.protection.as_ref();
     let helper_cores = protection.and_then(|p| p.helper_cores.as_ref());
+    // Whoever says how many threads a rank has knows what it is bound to.
+    let idle = match loaded.settings.threads {
+        None => pins::left_idle(comm, &node),
+        Some(_) => None,
+    };
     let aside = helper_cores.map_or(Ok(()), |named| pins::set_aside(comm, named));
     let computes = comm.rank() < computing(&loaded);
     let threads = loaded.settings.threads;
@@ -129,6 +134,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     };
     if comm.rank() == 0 && launcher_rank::speaks_for_all() {
         told.iter().for_each(say);
+        idle.iter().for_each(say);
         say(pins::told(common.threads, common.pinned, &pins));
         if loaded.settings.threads.is_none()
             && let Some(line) = pins::unheeded(&set, threads)
@@ -221,7 +227,7 @@ fn lacking(
 ) -> Vec<(TestParams, Option<TooLarge>)> {
     let ranks = node.all_gather(&[comm.rank() as u64]);
     if node.rank() > 0 {
-        return loaded.largest_tests().map(|test| (test, None)).collect();
+        return loaded.tests_by_memory().map(|test| (test, None)).collect();
     }
     let settings = &loaded.settings;
     let protection = settings.protection.as_ref();
@@ -251,7 +257,7 @@ fn lacking(
         }
     };
     loaded
-        .largest_tests()
+        .tests_by_memory()
         .map(|test| {
             let lacks = fits([test.clone()], on, room).err();
             (test, lacks)
@@ -261,11 +267,11 @@ fn lacking(
 
 /// Tests without the memory they need, and why they are skipped; the same on all ranks.
 #[derive(Debug, Default)]
-struct Unfit(Vec<([usize; 4], String)>);
+struct Unfit(Vec<([usize; 5], String)>);
 
 impl Unfit {
-    fn of(params: &TestParams) -> [usize; 4] {
-        [params.n, params.nb, params.p, params.q]
+    fn of(params: &TestParams) -> [usize; 5] {
+        [params.n, params.nb, params.p, params.q, params.depth]
     }
 
     /// Why this test is skipped, if it is.
@@ -314,7 +320,7 @@ fn room(comm: &Comm, node: &Comm, loaded: &Loaded, threads: usize) -> Result<Unf
         let words: Vec<_> = serde_json::from_slice(&bytes).expect("what one rank wrote");
         unfit.0.extend(words);
     }
-    let Some(([n, nb, p, q], why)) = unfit.0.iter().max_by_key(|([n, ..], _)| *n) else {
+    let Some(([n, nb, p, q, depth], why)) = unfit.0.iter().max_by_key(|([n, ..], _)| *n) else {
         return Ok(unfit);
     };
     let runs = settings.memory_check == MemoryCheck::Warn;
@@ -326,7 +332,7 @@ fn room(comm: &Comm, node: &Comm, loaded: &Loaded, threads: usize) -> Result<Unf
             false => "skipped (--memory-check off runs them all the same)",
         };
         say(format_args!(
-            "{few} of {all} tests need more memory than there is and are {what}, such as N={n} NB={nb} P={p} Q={q}: {why}"
+            "{few} of {all} tests need more memory than there is and are {what}, such as N={n} NB={nb} P={p} Q={q} DEPTH={depth}: {why}"
         ));
     }
     Ok(if runs { Unfit::default() } else { unfit })

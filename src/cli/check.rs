@@ -79,6 +79,8 @@ fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
     if !any {
         text.push_str("  nothing is set: every key is left at its default\n");
     }
+    let alone = merged.alone();
+    layers.diagnostics.extend(alone);
     (text, layers.diagnostics)
 }
 
@@ -103,6 +105,7 @@ fn replaced(name: &str) -> Vec<Diagnostic> {
 fn check_dat(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
     let mut read = dat_reader::read(bytes, name, Given::default());
     read.diagnostics.extend(replaced(name));
+    read.diagnostics.extend(read.dat.too_many());
     let text = if read.has_errors() {
         String::new()
     } else {

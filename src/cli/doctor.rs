@@ -4,6 +4,7 @@
 //! there, is there memory for the run (with the benchmark's flags: for that very run), do the clocks agree, and
 //! does MPI start over all of them. `skt-hpl run` checks the same before its first launch.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -20,6 +21,8 @@ use super::template::own_program;
 use crate::blas::arithmetic::Rules;
 use crate::checkpoint::plan::Helpers;
 use crate::input::memory_need::human;
+use crate::memory::Store;
+use crate::memory::depot::Depot;
 use crate::supervise::judge::fitness::{Expected, Finding, Need, judge};
 use crate::supervise::remember::clerk::Clerk;
 use crate::supervise::remember::events::unix_ms;
@@ -30,14 +33,17 @@ use crate::supervise::start::job::Job;
 use crate::supervise::start::launcher::LaunchPlan;
 use crate::supervise::start::room::{maps, room};
 use crate::supervise::start::trial::{self, Place, Trial, Trouble, WORTH_ANOTHER};
-use crate::supervise::talk::agent::{binary_digest, facts};
-use crate::supervise::talk::cluster::{Cluster, FIRST_CALL};
+use crate::supervise::talk::agent::{binary_digest, facts, storage};
+use crate::supervise::talk::cluster::{Cluster, FIRST_CALL, News};
 use crate::supervise::talk::shell::RemoteShell;
 use crate::supervise::talk::wire::Facts;
 use crate::units::some_time;
 
 /// Beyond what two trials of MPI may take, agents that hear nothing meanwhile wait so long.
 const LEFT_ALONE: Duration = Duration::from_secs(120);
+
+/// How long the first beat of each node is waited for.
+const FIRST_BEAT: Duration = Duration::from_millis(2000);
 
 const INTERRUPTED: &str = "interrupted by a signal: whether MPI starts is not known";
 
@@ -96,8 +102,11 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules
     {
         let dir = level2.dir.display();
         let waits = protection.helpers == Helpers::Off;
-        let looked = shelved::asked(protection)
-            .map(|_| shelved::examine(level2, &protection.job, needs.epoch_bytes(), waits));
+        let looked = run::asked(&plan.loaded).storage.map(|dir| {
+            // Storage that does not answer keeps whoever asks for ever: another process asks first.
+            storage(&dir)?;
+            shelved::examine(level2, &protection.job, needs.epoch_bytes(), waits)
+        });
         match looked {
             None => show!(
                 "{dir}: not looked at: --domains says what each rank's is; a checkpoint has {} on the node with the most",
@@ -152,8 +161,10 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let most = needs.iter().copied().reduce(Need::max);
     let run_id = format!("doctor-{}-{}", std::process::id(), unix_ms());
     let agent = run::agent_words(&own, &asked);
+    // What this run holds already is not asked for again; what others hold is not this run's.
+    let job = planned.as_ref().and_then(|plan| plan.job.clone()).unwrap_or_else(|| run_id.clone());
     let mut cluster =
-        Cluster::new(nodes.shell.clone(), agent, &nodes.hosts, &nodes.spares, &run_id, None);
+        Cluster::new(nodes.shell.clone(), agent, &nodes.hosts, &nodes.spares, &run_id, Some(job));
     cluster
         .manner(flags.nodes.fanout as usize, 500, 4000)
         .map_err(|why| Refusal(Exit::Environment, why))?;
@@ -164,6 +175,7 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
         show!("{}: PROBLEM: {why}", cluster.nodes[at].host.name);
         problems += 1;
     }
+    hear_of_all(&mut cluster);
     let working = cluster.nodes.iter().take(nodes.hosts.len());
     let arithmetic = working.filter_map(|n| n.facts.as_ref()).map(|(facts, _)| &facts.arithmetic);
     let run = rules.and_then(|rules| rules.rounding(arithmetic));
@@ -199,12 +211,28 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
         let node = &cluster.nodes[cluster.find(name)?];
         node.facts.as_ref().map(|(facts, _)| facts.cores)
     };
-    let tried = start_mpi(flags, &nodes.shell, &pairs, cores, &own, &run_id);
+    let goes_on = planned.as_ref().is_some_and(|plan| plan.loaded.settings.goes_on());
+    let tried = start_mpi(flags, goes_on, &nodes.shell, &pairs, cores, &own, &run_id);
     if !matches!(tried, Ok(0)) {
         // What hangs on other nodes goes with its agent's word.
         cluster.end_run(Duration::from_secs(8));
     }
     Ok(problems + tried?)
+}
+
+/// What each node holds of the run, and has free, it tells with its first beat.
+fn hear_of_all(cluster: &mut Cluster) {
+    cluster.beat_all();
+    let mut missing: BTreeSet<usize> =
+        (0..cluster.nodes.len()).filter(|node| cluster.is_up(*node)).collect();
+    let until = Instant::now() + FIRST_BEAT;
+    while !missing.is_empty() && Instant::now() < until {
+        if let Some((node, News::Beat { .. } | News::Closed(_))) =
+            cluster.hear(Duration::from_millis(50))
+        {
+            missing.remove(&node);
+        }
+    }
 }
 
 fn this_node<'a>(
@@ -221,6 +249,7 @@ fn this_node<'a>(
     let mut ranks = 1;
     let mut need = None;
     let mut problems = 0;
+    let goes_on = planned.is_some_and(|plan| plan.loaded.settings.goes_on());
     if let Some(plan) = planned {
         ranks = plan.ranks;
         match needs(plan, &[Host::new(&facts.host, ranks)], false) {
@@ -231,26 +260,35 @@ fn this_node<'a>(
             }
         }
     }
-    problems += told(&facts.host, &judge(&facts, &expected(need, None)));
+    let held = planned.and_then(|plan| Depot::new(Store::Posix, plan.job.as_ref()?).ok());
+    let held_bytes = held.map_or(0, |depot| depot.list().iter().map(|part| part.bytes).sum());
+    let expected = Expected { held_bytes, ..expected(need, None) };
+    problems += told(&facts.host, &judge(&facts, &expected));
     // The launcher runs on this node by itself, whatever the remote shell.
     let host = Host::new("localhost", ranks);
     let pair = [(host, Place::of(&facts))];
     let shell = RemoteShell::parse(None).map_err(|e| Refusal(Exit::Usage, e))?;
     let run_id = format!("doctor-{}-{}", std::process::id(), unix_ms());
-    Ok(problems + start_mpi(flags, &shell, &pair, |_| Some(facts.cores), own, &run_id)?)
+    let tried = start_mpi(flags, goes_on, &shell, &pair, |_| Some(facts.cores), own, &run_id)?;
+    Ok(problems + tried)
 }
 
-/// Starts MPI over the nodes, if wanted, says how that went and returns the number of problems. Who is interrupted meanwhile
+/// Starts MPI over the nodes, if wanted and as a run that `goes_on` after a loss would start it, says how that went and returns the number of problems. Who is interrupted meanwhile
 /// leaves nothing of it behind.
 fn start_mpi(
     flags: &DoctorFlags,
+    goes_on: bool,
     shell: &RemoteShell,
     nodes: &[(Host, Place)],
     cores: impl Fn(&str) -> Option<usize>,
     own: &str,
     run_id: &str,
 ) -> Result<usize, Refusal> {
-    let (tool, extra) = match flags.nodes.launcher() {
+    let launcher = flags.nodes.launcher().and_then(|(tool, mut extra)| {
+        run::words_to_go_on(&tool, &mut extra, goes_on)?;
+        Ok((tool, extra))
+    });
+    let (tool, extra) = match launcher {
         Ok(found) => found,
         Err(Refusal(_, why)) => {
             show!("launcher: PROBLEM: {why}");

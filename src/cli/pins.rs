@@ -19,7 +19,7 @@ use super::agreement::Ended;
 use super::exit::Exit;
 use crate::blas::one_library_thread_each;
 use crate::checkpoint::plan::Helpers;
-use crate::comm::Comm;
+use crate::comm::{Comm, Reduce};
 use crate::cores;
 use crate::input::diagnostic::and_list;
 use crate::input::processors::List;
@@ -231,6 +231,42 @@ pub fn usual_threads(node: &Comm, computes: bool) -> usize {
     let all = node.all_gather(&own);
     let ranks: Vec<Has> = all.chunks_exact(own.len()).map(Has::from_words).collect();
     share(&ranks, node.rank(), cores::count())
+}
+
+/// Cores of this node on which none of its `ranks` may run, and how many it has: `whole` are its processors.
+fn idle(ranks: &[Has], whole: &BTreeSet<usize>, topology: &Topology) -> (usize, usize) {
+    let bound: BTreeSet<usize> = ranks
+        .iter()
+        .flat_map(|rank| &rank.processors)
+        .filter(|cpu| whole.contains(cpu))
+        .copied()
+        .collect();
+    let all = topology.among(whole).cores();
+    (all - topology.among(&bound).cores(), all)
+}
+
+/// All ranks together: what to say where a launcher binds the ranks of a node to some of its cores alone, of the node with the
+/// most that stand idle.
+pub fn left_idle(comm: &Comm, node: &Comm) -> Option<String> {
+    let own = Has::here(0, true).words(0);
+    let all = node.all_gather(&own);
+    let mut most = [0];
+    if node.rank() == 0
+        && let Some(whole) = cores::of_node()
+    {
+        let ranks: Vec<Has> = all.chunks_exact(own.len()).map(Has::from_words).collect();
+        let (idle, all) = idle(&ranks, &whole.processors, Topology::here());
+        most = [(idle as u64) << 32 | all as u64];
+    }
+    comm.all_reduce(&mut most, Reduce::Max);
+    let (idle, all) = (most[0] >> 32, most[0] & u64::from(u32::MAX));
+    (idle > 0).then(|| {
+        format!(
+            "mind: the launcher lets the ranks of a node use {} of its {all} cores (Open MPI gives each of few ranks one: say \
+             --bind-to none)",
+            all - idle
+        )
+    })
 }
 
 /// All ranks together: sets aside what `--helper-cores` names. On this rank afterwards only helpers run there.
@@ -458,6 +494,20 @@ mod tests {
             }
         }
         assert!(pinned.iter().all(|&count| count > 0), "{pinned:?}");
+    }
+
+    #[test]
+    fn cores_without_a_rank_are_counted() {
+        let topology = small();
+        let whole = BTreeSet::from_iter(0..4);
+        let cores = topology.among(&whole).cores();
+        let idle = |ranks: &[Has]| idle(ranks, &whole, &topology);
+        assert_eq!(idle(&[has(0..4, 1), has(0..4, 1)]), (0, cores));
+        assert_eq!(idle(&[has([0], 1)]), (cores - 1, cores));
+        assert_eq!(idle(&[has([0], 1), has(0..4, 1)]), (0, cores));
+        // What is not this node's to give is none of its cores.
+        assert_eq!(idle(&[has([0, 7], 1)]), (cores - 1, cores));
+        assert_eq!(super::idle(&[has([1], 1)], &BTreeSet::from([1]), &topology), (0, 1));
     }
 
     #[test]

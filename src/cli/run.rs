@@ -213,6 +213,29 @@ fn more_than_one(text: &str) -> Result<f64, String> {
 /// at most, and as long again for the rest.
 const IN_PLACE_MS: u64 = 15_000;
 
+/// Puts before the user's words for the launcher, which come later and count, what a run asks of it that `goes_on` after a loss.
+pub(super) fn words_to_go_on(
+    tool: &Tool,
+    extra: &mut Vec<String>,
+    goes_on: bool,
+) -> Result<(), Refusal> {
+    if !goes_on {
+        return Ok(());
+    }
+    let Some(words) = tool.goes_on() else {
+        return refuse(
+            Exit::Environment,
+            format!(
+                "--nonstop and --method abft need a launcher that lets a job go on without a lost rank: Open MPI 5's mpirun \
+                 (scripts/setup.sh --with-openmpi5); this is {}",
+                tool.program.display()
+            ),
+        );
+    };
+    extra.splice(0..0, words.iter().map(|word| word.to_string()));
+    Ok(())
+}
+
 fn refuse<T>(exit: Exit, why: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal(exit, why.into()))
 }
@@ -306,10 +329,9 @@ pub(super) struct Plan {
     pub(super) job: Option<String>,
 }
 
-/// What is wrong with the benchmark's flags; who gives one of `skt-hpl run` among them is told where it goes.
-fn usage(error: clap::Error) -> Refusal {
+/// What is wrong with the benchmark's flags; who gives one of the command `own` among them is told where it goes.
+fn usage(error: clap::Error, own: &Command) -> Refusal {
     let mut why = error.to_string();
-    let own = RunFlags::augment_args(Command::new("skt-hpl run"));
     let is_own = |name: &String| {
         let long = name.strip_prefix("--");
         long.is_some() && own.get_arguments().any(|arg| arg.get_long() == long)
@@ -317,13 +339,20 @@ fn usage(error: clap::Error) -> Refusal {
     let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
     if let Some(name) = unknown.filter(is_own) {
         why += &format!(
-            "\n{name} is a flag of `skt-hpl run` itself: such flags come before the first one of the benchmark\n"
+            "\n{name} is a flag of `{}` itself: such flags come before the first one of the benchmark\n",
+            own.get_name()
         );
     }
     Refusal(Exit::Usage, why)
 }
 
 pub(super) fn plan(arguments: &[OsString]) -> Result<Plan, Refusal> {
+    plan_for(arguments, RunFlags::augment_args(Command::new("skt-hpl run")))
+}
+
+/// The same where they are given to the command `own`.
+pub(super) fn plan_for(arguments: &[OsString], own: Command) -> Result<Plan, Refusal> {
+    let usage = |error| usage(error, &own);
     let command = BenchFlags::augment_args(Command::new("skt-hpl run").no_binary_name(true));
     let matches = command.try_get_matches_from(arguments).map_err(usage)?;
     let flags = BenchFlags::from_arg_matches(&matches).map_err(usage)?;
@@ -490,21 +519,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         );
     }
     let goes_on = planned.as_ref().is_some_and(|p| p.loaded.settings.goes_on());
-    if goes_on {
-        let Some(words) = tool.goes_on() else {
-            return refuse(
-                Exit::Environment,
-                format!(
-                    "{} needs a launcher that lets a job go on without a lost rank: Open MPI 5's mpirun \
-                     (scripts/setup.sh --with-openmpi5); this is {}",
-                    if checksums { "--method abft" } else { "--nonstop" },
-                    tool.program.display()
-                ),
-            );
-        };
-        // What the user says comes later, and counts.
-        extra.splice(0..0, words.iter().map(|word| word.to_string()));
-    }
+    words_to_go_on(&tool, &mut extra, goes_on)?;
     let problem = planned.as_ref().and_then(|p| p.problem);
     let Some(ranks) = flags.ranks.or(planned.as_ref().map(|p| p.ranks)) else {
         return refuse(

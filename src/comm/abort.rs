@@ -48,6 +48,14 @@ pub fn die(code: i32, why: &str) -> ! {
     std::process::exit(code)
 }
 
+/// The same where all ranks come to it at the same moment: one calls MPI_Abort, the others if it does not end them. Open MPI 5's
+/// mpirun may hang for minutes where all of them call it at once.
+pub fn die_in_turn(code: i32, why: &str) -> ! {
+    let rank = RANK.load(Ordering::Relaxed).clamp(0, 10);
+    std::thread::sleep(rank as u32 * Duration::from_millis(300));
+    die(code, why)
+}
+
 /// From here on a panic or an MPI error ends the job as rank `rank`.
 pub(super) fn arm(rank: i32) {
     RANK.store(rank, Ordering::Relaxed);

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mpi::ffi;
 
-use super::abort::die;
+use super::abort::die_in_turn;
 use super::communicator::On;
 use super::steps::{self, Stance};
 use super::turn;
@@ -260,10 +260,10 @@ fn agree_bits(calls: Calls, line: &Line, mine: c_int) -> c_int {
     let rc = turn::with(|| unsafe { (calls.agree)(line.alarm, &mut bits) });
     // That somebody is gone is no news here; the answer holds all the same.
     if rc != ffi::MPI_SUCCESS as c_int && !is_loss(rc) {
-        die(6, "the ranks that are left could not agree after a loss");
+        die_in_turn(6, "the ranks that are left could not agree after a loss");
     }
     if bits & SAID == 0 {
-        die(6, "the MPI library has garbled what the ranks agreed on");
+        die_in_turn(6, "the MPI library has garbled what the ranks agreed on");
     }
     bits >> 1
 }
@@ -317,7 +317,7 @@ pub(super) fn shrunk(line: &Line) -> Line {
             (turn::with(|| (calls.shrink)(line.alarm, &mut new)), new)
         };
         if rc != ffi::MPI_SUCCESS as c_int {
-            die(6, "the ranks that are left could not find together after a loss");
+            die_in_turn(6, "the ranks that are left could not find together after a loss");
         }
         let mut size = 0;
         // SAFETY: just made.

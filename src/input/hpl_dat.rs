@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::diagnostic::Diagnostic;
 use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 
 /// Where the results go (lines 3 and 4).
@@ -82,6 +83,9 @@ impl Default for HplDat {
     }
 }
 
+/// Tests that one run may have: at a millisecond each a quarter of an hour, and some 100 MB of each rank's memory.
+const TESTS_MAX: u64 = 1_000_000;
+
 impl HplDat {
     /// How many values each loop over the tests has, slowest first.
     fn loops(&self) -> [usize; 9] {
@@ -102,13 +106,33 @@ impl HplDat {
         self.loops().iter().fold(1, |product, len| product.saturating_mul(*len as u64))
     }
 
+    /// What is wrong with so many tests: every rank knows all of those that it is to run.
+    pub fn too_many(&self) -> Option<Diagnostic> {
+        let all = self.test_count();
+        (all > TESTS_MAX).then(|| {
+            Diagnostic::error(
+                "settings",
+                format!("{all} tests are asked for, and {TESTS_MAX} is the most"),
+            )
+            .help("the lists of HPL.dat multiply: shorten some of them")
+        })
+    }
+
     /// The tests in the reference's order: grid, N, NB, DEPTH, BCAST, RFACT, PFACT, NBMIN, NDIV,
     /// the last varying fastest. Made one at a time: a file can ask for 20^9 of them.
     pub fn tests(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
         (0..self.test_count()).map(move |k| self.test(k, rng, seed))
     }
 
-    /// One test for each grid, N and NB, with the deepest lookahead: what decides the memory.
+    /// One test for each grid, N, NB and lookahead: no other choice makes a difference to the memory.
+    pub fn tests_by_memory(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
+        let inner: u64 =
+            self.loops()[4..].iter().fold(1, |product, len| product.saturating_mul(*len as u64));
+        (0..self.test_count().checked_div(inner).unwrap_or(0))
+            .map(move |k| self.test(k * inner, rng, seed))
+    }
+
+    /// One test for each grid, N and NB, with the deepest lookahead: what takes the most memory.
     pub fn largest_tests(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
         let inner: u64 =
             self.loops()[3..].iter().fold(1, |product, len| product.saturating_mul(*len as u64));
@@ -223,6 +247,11 @@ mod tests {
         assert!(shapes.iter().all(|s| s.4 == 2));
         let distinct: std::collections::HashSet<_> = shapes.iter().collect();
         assert_eq!(distinct.len(), shapes.len());
+        let by_memory: std::collections::HashSet<_> =
+            dat.tests_by_memory(Rng::Hpl, 100).map(|t| (t.p, t.q, t.n, t.nb, t.depth)).collect();
+        assert_eq!(dat.tests_by_memory(Rng::Hpl, 100).count(), by_memory.len());
+        let all = dat.tests(Rng::Hpl, 100).map(|t| (t.p, t.q, t.n, t.nb, t.depth));
+        assert_eq!(by_memory, all.collect());
     }
 
     #[test]
@@ -250,5 +279,7 @@ mod tests {
         };
         assert_eq!(dat.test_count(), 20u64.pow(9));
         assert_eq!(dat.tests(Rng::Hpl, 100).take(3).count(), 3);
+        assert!(dat.too_many().unwrap().to_string().contains("512000000000 tests"));
+        assert_eq!(several().too_many(), None);
     }
 }

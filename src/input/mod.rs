@@ -48,7 +48,12 @@ impl Loaded {
         self.dat.tests(self.settings.rng, self.settings.seed)
     }
 
-    /// One test for each grid, N and NB: enough to judge the memory.
+    /// One test for each grid, N, NB and lookahead, to judge the memory of each.
+    pub fn tests_by_memory(&self) -> impl Iterator<Item = TestParams> + '_ {
+        self.dat.tests_by_memory(self.settings.rng, self.settings.seed)
+    }
+
+    /// One test for each grid, N and NB: enough to judge the most memory.
     pub fn largest_tests(&self) -> impl Iterator<Item = TestParams> + '_ {
         self.dat.largest_tests(self.settings.rng, self.settings.seed)
     }
@@ -228,6 +233,10 @@ fn load_in(
     };
     if let Err(faults) = overrides.apply(&mut dat) {
         found.extend(faults.0.into_iter().map(|fault| layers.with_sources(fault)));
+        return Err(Diagnostics(found));
+    }
+    if let Some(fault) = dat.too_many() {
+        found.push(layers.with_sources(fault));
         return Err(Diagnostics(found));
     }
     let since = layers.outranks("checkpoint", "mtbf");

@@ -1,7 +1,7 @@
 //! Which settings go together: what asks for something that another setting takes away is refused, and the refusal says what to
 //! leave out or to give as well. Pure; called where settings are laid over HPL.dat, so before anything costly begins.
 
-use super::diagnostic::{Diagnostic, Diagnostics, and_list};
+use super::diagnostic::{Diagnostic, Diagnostics, Severity, and_list};
 use super::settings::{Guarding, Overrides, Restart, Saving};
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::plan::{Encoding, Helpers};
@@ -21,6 +21,16 @@ impl Overrides {
         self.disk_has_what_it_needs()?;
         self.restart_has_memory()?;
         self.level2_has_a_first()
+    }
+
+    /// What a run would refuse or pass over that is given these settings and no others. Further ones may still change that.
+    pub fn alone(&self) -> Vec<Diagnostic> {
+        let refused = self.go_together(&[]).err().map_or_else(Vec::new, |faults| faults.0);
+        let refused = refused.into_iter().map(|fault| {
+            let message = format!("a run with these settings alone is refused: {}", fault.message);
+            Diagnostic { severity: Severity::Warning, message, ..fault }
+        });
+        refused.chain(self.idle(false)).collect()
     }
 
     /// What is set and does nothing, unless --checkpoint off says that it is meant so. It computes the same. `checkpoint_since`:
@@ -548,6 +558,18 @@ mod tests {
             let abft = Some(Guarding::Checksums);
             apply(&Overrides { method: abft, checkpoint: None, ..set }).unwrap();
         }
+    }
+
+    #[test]
+    fn settings_by_themselves_are_looked_at_together() {
+        let abft = Overrides { method: Some(Guarding::Checksums), ..Overrides::default() };
+        assert_eq!(abft.alone(), []);
+        let both = Overrides { checkpoint: Some(Saving::Every(Interval::Iterations(5))), ..abft };
+        let told = both.alone();
+        assert!(!told.iter().any(Diagnostic::is_error), "{told:?}");
+        assert!(told[0].message.contains("alone is refused: method abft"), "{told:?}");
+        let idle = Overrides { losses: Some(2), ..Overrides::default() };
+        assert!(idle.alone()[0].message.contains("losses is set and does nothing"));
     }
 
     #[test]

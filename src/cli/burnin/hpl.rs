@@ -23,6 +23,8 @@ use crate::supervise::remember::folder::Folder;
 use crate::supervise::remember::journal;
 use crate::supervise::signals::asked_by_signal;
 use crate::supervise::start::hosts::Host;
+use crate::supervise::start::launcher::Launcher;
+use crate::supervise::start::room::has_option;
 
 const NB: u64 = 192;
 
@@ -58,6 +60,12 @@ fn size(pass: &Pass, hosts: usize, ranks: usize, time: Duration) -> (u64, (u64, 
     (n / NB * NB, squarest_grid(ranks as u64))
 }
 
+/// Words for the launcher beside the user's: a rank is to use all of its share of the node, where Open MPI would give it a core.
+fn not_bound(kind: Launcher, said: &[String]) -> Option<String> {
+    let binds = kind != Launcher::Srun && !has_option(said, "bind-to");
+    binds.then(|| "--bind-to none".to_owned())
+}
+
 /// The flags of the nodes, as the user gave them.
 fn node_words(nodes: &NodeFlags) -> Vec<String> {
     let mut words = Vec::new();
@@ -72,7 +80,7 @@ fn node_words(nodes: &NodeFlags) -> Vec<String> {
     give("--spare-nodes", Some(nodes.spare_nodes.to_string()));
     give("--rsh", nodes.rsh.clone());
     give("--fanout", Some(nodes.fanout.to_string()));
-    let kind = |kind: crate::supervise::start::launcher::Launcher| {
+    let kind = |kind: Launcher| {
         clap::ValueEnum::to_possible_value(&kind).map(|value| value.get_name().to_owned())
     };
     give("--launcher", nodes.launcher.and_then(kind));
@@ -106,6 +114,8 @@ pub fn repeat(
         bench =
             words.iter().flat_map(|(flag, value)| [flag.to_string(), value.to_string()]).collect();
     }
+    let (tool, said) = flags.nodes.launcher()?;
+    let unbound = not_bound(tool.kind, &said);
     let mut runs: Vec<HplRun> = Vec::new();
     loop {
         let number = runs.len() + 1;
@@ -120,6 +130,7 @@ pub fn repeat(
         let mut run = Command::new(&own)
             .arg("run")
             .args(node_words(&flags.nodes))
+            .args(unbound.iter().map(|words| format!("--launcher-args={words}")))
             .arg("--new")
             .arg("--state")
             .arg(&dir)

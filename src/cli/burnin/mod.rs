@@ -18,7 +18,7 @@ use super::doctor::{self, DoctorFlags};
 use super::exit::{Exit, Refusal};
 use super::json_flag;
 use super::run::{self, NodeFlags};
-use crate::burnin::document::{self, Document, Kind};
+use crate::burnin::document::{self, Document};
 use crate::burnin::probe::{self, Extent};
 use crate::burnin::samples::{Here, Said};
 use crate::burnin::verdict::{Judged, Tolerance, Wrong, named, undecided};
@@ -105,6 +105,8 @@ pub fn run(flags: &BurninFlags) -> ExitCode {
 /// What a rank of a pass does, one on each node.
 pub fn rank(extent: &Extent) -> ExitCode {
     let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    // Open MPI gives each of few ranks a single core: the others would never be looked at.
+    crate::cores::take_all();
     let threads = if extent.threads == 0 { crate::cores::count() } else { extent.threads };
     let here = Here {
         machine: kernel(),
@@ -128,6 +130,15 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
     let began = Instant::now();
     let json = flags.json.clone().map(Some);
     json_flag::ready(&json, [])?;
+    // What no run would understand is said before anything is measured.
+    if !flags.bench.is_empty() {
+        let own = BurninFlags::augment_args(clap::Command::new("skt-hpl burnin"));
+        let planned = run::plan_for(&flags.bench, own)?;
+        if planned.loaded.settings.json.is_some() && json.is_none() {
+            let why = "--json after a flag of the benchmark would be each HPL run's own, one over the other: give it before them";
+            return Err(Refusal(Exit::Usage, why.into()));
+        }
+    }
     let Some(nodes) = flags.nodes.nodes(Duration::ZERO)? else {
         let why = "on which nodes? Give --hosts FILE, or run inside a Slurm, PBS or LSF allocation";
         return Err(Refusal(Exit::Usage, why.into()));
@@ -193,14 +204,12 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
     wrong.extend(passes[1..].iter().flat_map(|pass| &pass.wrong));
     let slow = named(&passes);
     let wrong = Wrong::merged(&wrong);
-    document.findings = document::findings(&names, &slow, &wrong);
-    let wrong_nodes: Vec<String> = document
-        .findings
-        .iter()
-        .filter(|finding| finding.kind == Kind::Wrong)
-        .flat_map(|finding| finding.nodes.clone())
-        .collect();
-    document.findings.extend(document::hpl_findings(&document.hpl, &wrong_nodes));
+    let mut torn: Vec<Vec<usize>> = passes.iter().flat_map(|pass| pass.torn.clone()).collect();
+    torn.sort();
+    torn.dedup();
+    document.findings = document::findings(&names, &slow, &wrong, &torn);
+    let of_hpl = document::hpl_findings(&document.hpl, &document.findings);
+    document.findings.extend(of_hpl);
     document.seconds = began.elapsed().as_secs_f64();
     if let Some(Refusal(exit, why)) = failed {
         if document.findings.is_empty() {

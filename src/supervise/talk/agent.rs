@@ -28,7 +28,7 @@ use super::processes::{self, Watched};
 use super::progress::{Heads, Progress, ProgressSource};
 use super::question::ask;
 use super::relay::{Hands, LOOKS, Relay};
-use super::wire::{Attend, Beat, Facts, FromAgent, WIRE_VERSION, Which, to_line};
+use super::wire::{Attend, Beat, Facts, FromAgent, Storage, WIRE_VERSION, Which, to_line};
 use crate::blas::arithmetic::Arithmetic;
 use crate::cores;
 use crate::memory::{Depot, Store, depot, huge, room};
@@ -575,15 +575,18 @@ fn look<T: DeserializeOwned>(what: &str, words: &[&str]) -> Result<T, String> {
     Err(format!("{what} cannot be looked at: {why}"))
 }
 
+/// What this node has in a DIR. Who looks is another process, which may hang there.
+pub fn storage(dir: &Dir) -> Result<Storage, String> {
+    let (path, more) = (dir.path.to_string_lossy(), dir.words());
+    let words = ["--look-at-level2", &path].into_iter().chain(more.iter().map(String::as_str));
+    look(&format!("--level2 {path}"), &words.collect::<Vec<&str>>())
+}
+
 /// What this node is like, and what it was asked to look at.
 pub fn facts(asked: &Asked) -> Facts {
     let named = asked.blas.as_ref();
     let named = named.map(|name| look(&format!("--blas {name}"), &["--look-at-blas", name]));
-    let storage = asked.storage.as_ref().map(|dir| {
-        let (path, more) = (dir.path.to_string_lossy(), dir.words());
-        let words = ["--look-at-level2", &path].into_iter().chain(more.iter().map(String::as_str));
-        look(&format!("--level2 {path}"), &words.collect::<Vec<&str>>())
-    });
+    let storage = asked.storage.as_ref().map(storage);
     let helper_cores = asked.helper_cores.as_ref().and_then(|list| {
         let named = read_list(list).into_iter().collect();
         cannot_have(list, &named, Topology::here(), cores::bound_to())

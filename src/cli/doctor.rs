@@ -273,8 +273,8 @@ fn this_node<'a>(
     Ok(problems + tried)
 }
 
-/// Starts MPI over the nodes, if wanted and as a run that `goes_on` after a loss would start it, says how that went and returns the number of problems. Who is interrupted meanwhile
-/// leaves nothing of it behind.
+/// Starts MPI over the nodes, if wanted and as a run that `goes_on` after a loss would start it, says how that went and returns
+/// the number of problems. Who is interrupted meanwhile leaves nothing of it behind.
 fn start_mpi(
     flags: &DoctorFlags,
     goes_on: bool,

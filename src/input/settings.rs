@@ -31,6 +31,7 @@ use crate::params::{
     Bcast, Engine, Fact, Form, Halves, Mapping, MemoryCheck, Pinning, Rng, SIZE_MOST, Swap,
 };
 use crate::parity::{Code, Spread};
+use crate::place;
 use crate::storage::Sight;
 use crate::threads::THREADS_MAX;
 use crate::units::seconds;
@@ -75,13 +76,13 @@ fn path(text: &str) -> Result<PathBuf, String> {
 
 /// The name of a file to write beside a text that goes to stdout.
 pub fn beside_stdout(text: &str) -> Result<PathBuf, String> {
-    match text {
-        "-" => {
-            Err("stdout has the text, so this needs a file of its own (one that is called -: ./-)"
-                .to_owned())
-        }
-        _ => path(text),
+    let file = path(text)?;
+    // The file would take the place of what stdout goes to.
+    if text == "-" || place::is_open_as(&file, std::io::stdout()) == Some(true) {
+        let why = "stdout has the text, so this needs a file of its own (one that is called -: ./-)";
+        return Err(why.to_owned());
     }
+    Ok(file)
 }
 
 fn output(text: &str) -> Result<Output, String> {

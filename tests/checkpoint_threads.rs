@@ -266,6 +266,18 @@ fn struck(ends: &[End], point: Point) -> bool {
     ends.iter().any(|e| matches!(e, End::Struck(p) if *p == point))
 }
 
+/// Runs all ranks; the fault must strike.
+fn strike(job: &Job, position: usize, point: Point, hit: u64) {
+    let ends = launch(job, &[(position, point, hit)]);
+    assert!(struck(&ends, point), "{} at {position}: {ends:?}", point.name());
+}
+
+/// As [`finished`], of ranks that did not begin anew.
+fn gone_on(ends: Vec<End>) -> Vec<Vec<u64>> {
+    assert!(matches!(ends[0], End::Done(_, Some(_))), "{ends:?}");
+    finished(ends)
+}
+
 fn lose(job: &Job, position: usize) {
     job.depot.unlink_position(position as u32);
 }
@@ -476,10 +488,10 @@ fn any_two_of_six_may_be_lost(base: &Job) {
     for first in 0..6 {
         for second in 0..first {
             with_job(base, |job| {
-                launch(job, &[(first, Point::FlushHalf, 2)]);
+                strike(job, first, Point::FlushHalf, 2);
                 lose(job, first);
                 lose(job, second);
-                assert!(finished(launch(job, &[])) == truth);
+                assert!(gone_on(launch(job, &[])) == truth);
             });
         }
     }
@@ -495,15 +507,25 @@ fn laid_out(p: usize, q: usize, losses: usize, layout: ChecksumLayout) -> Job {
 fn localised_checksums_survive_second_faults_and_any_two_losses() {
     let six = laid_out(2, 3, 2, ChecksumLayout::Localised);
     let truth = finished(with_job(&six, |job| launch(job, &[])));
+    let mut came_to = Vec::new();
     for (point, second) in backward().into_iter().flat_map(|point| [(point, 1), (point, 4)]) {
         with_job(&six, |job| {
-            launch(job, &[(1, Point::FlushHalf, 2)]);
+            strike(job, 1, Point::FlushHalf, 2);
             lose(job, 1);
-            if struck(&launch(job, &[(second, point, 1)]), point) {
-                lose(job, second);
+            let ends = launch(job, &[(second, point, 1)]);
+            if !struck(&ends, point) {
+                assert!(gone_on(ends) == truth, "{} at {second}", point.name());
+                return;
             }
-            assert!(finished(launch(job, &[])) == truth, "{} at {second}", point.name());
+            came_to.push(point);
+            lose(job, second);
+            assert!(gone_on(launch(job, &[])) == truth, "{} at {second}", point.name());
         });
+    }
+    // Those that finish a flush need a seal to be there, and who begins to rebuild has lost something.
+    let finishing = |p: &Point| matches!(p, Point::FinishHalf | Point::FinishEnd);
+    for point in backward().into_iter().filter(|p| !finishing(p)) {
+        assert!(came_to.contains(&point), "nobody came to {}", point.name());
     }
     any_two_of_six_may_be_lost(&six);
     let mut reduced = six.clone();
@@ -522,15 +544,15 @@ fn rows_of_the_grid_survive_a_loss_in_each() {
     for first in 0..3 {
         for second in 3..6 {
             with_job(&base, |job| {
-                launch(job, &[(first, Point::EncodeEnd, 2)]);
+                strike(job, first, Point::EncodeEnd, 2);
                 lose(job, first);
                 lose(job, second);
-                assert!(finished(launch(job, &[])) == truth);
+                assert!(gone_on(launch(job, &[])) == truth);
             });
         }
     }
     with_job(&base, |job| {
-        launch(job, &[(1, Point::Iteration, 7)]);
+        strike(job, 1, Point::Iteration, 7);
         lose(job, 0);
         lose(job, 2);
         let why = refused(launch(job, &[]));
@@ -542,7 +564,7 @@ fn rows_of_the_grid_survive_a_loss_in_each() {
 fn memory_of_another_layout_is_refused_by_name() {
     let base = laid_out(2, 3, 1, ChecksumLayout::Striped);
     with_job(&base, |job| {
-        launch(job, &[(1, Point::Iteration, 7)]);
+        strike(job, 1, Point::Iteration, 7);
         for layout in [ChecksumLayout::Grid, ChecksumLayout::Localised] {
             // Dropped, it would remove the memory.
             let mut other = ManuallyDrop::new(job.clone());
@@ -565,7 +587,7 @@ fn every_scope_and_method_restores_the_same_bits() {
                 base.depot = Depot::new(store, &unique()).unwrap();
                 let truth = finished(with_job(&base, |job| launch(job, &[])));
                 with_job(&base, |job| {
-                    launch(job, &[(2, Point::Iteration, 7)]);
+                    strike(job, 2, Point::Iteration, 7);
                     lose(job, 2);
                     let ends = launch(job, &[]);
                     assert!(matches!(ends[0], End::Done(_, Some(6))), "{:?}", ends[0]);
@@ -607,7 +629,7 @@ fn threads_save_and_restore_the_same_bits_together() {
         let size = 1500 / p * (1500_usize.div_ceil(q) + 3) * 8;
         for part in (0..8).map(|eighth| size / 8 * eighth).chain([size - 4096]) {
             with_job(&base, |job| {
-                launch(job, &[(1, Point::Iteration, 7)]);
+                strike(job, 1, Point::Iteration, 7);
                 assert!(job.depot.flip(0, Part::B, part / 8 * 8));
                 let ends = launch(job, &[]);
                 assert!(matches!(ends[0], End::Done(_, Some(6))), "{:?}", ends[0]);
@@ -629,7 +651,7 @@ fn restores_up_to_rounding(code: Code) {
     base.scheme.code = code;
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
-        launch(job, &[(2, Point::Iteration, 7)]);
+        strike(job, 2, Point::Iteration, 7);
         lose(job, 2);
         for (got, want) in finished(launch(job, &[])).iter().zip(&truth) {
             for (x, y) in got.iter().zip(want) {
@@ -670,7 +692,7 @@ fn method_single_refuses_what_it_cannot_survive() {
 fn one_more_than_tolerated_is_refused_and_memory_kept() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     with_job(&base, |job| {
-        launch(job, &[(0, Point::Iteration, 5)]);
+        strike(job, 0, Point::Iteration, 5);
         lose(job, 0);
         lose(job, 3);
         let before = job.depot.list();
@@ -687,7 +709,7 @@ fn one_more_than_tolerated_is_refused_and_memory_kept() {
     pairs.group = Some(2);
     let truth = finished(with_job(&pairs, |job| launch(job, &[])));
     with_job(&pairs, |job| {
-        launch(job, &[(0, Point::FlushHalf, 2)]);
+        strike(job, 0, Point::FlushHalf, 2);
         lose(job, 0);
         lose(job, 3);
         assert!(finished(launch(job, &[])) == truth);
@@ -706,7 +728,7 @@ fn a_flipped_bit_anywhere_counts_as_lost() {
         for part in parts {
             for at in [0, 1, 2] {
                 with_job(&base, |job| {
-                    launch(job, &[(1, point, 5)]);
+                    strike(job, 1, point, 5);
                     let size = job.depot.peek(2, part).unwrap().len();
                     // A byte of the published slot, of either place for the state, of any data.
                     let offsets: Vec<usize> = match part {
@@ -726,7 +748,7 @@ fn a_flipped_bit_anywhere_counts_as_lost() {
     }
     // The same damage in two members is one too many.
     with_job(&base, |job| {
-        launch(job, &[(1, Point::Iteration, 5)]);
+        strike(job, 1, Point::Iteration, 5);
         for position in [2, 3] {
             assert!(job.depot.flip(position, Part::B, 8));
         }
@@ -734,7 +756,7 @@ fn a_flipped_bit_anywhere_counts_as_lost() {
     });
     // So is damage beside a loss; and what was made for the lost one before the damage was found is gone.
     with_job(&base, |job| {
-        launch(job, &[(1, Point::Iteration, 5)]);
+        strike(job, 1, Point::Iteration, 5);
         job.depot.unlink_position(2);
         assert!(job.depot.flip(3, Part::B, 8));
         let kept = job.depot.list();
@@ -748,7 +770,7 @@ fn memory_of_the_wrong_size_counts_as_lost() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
-        launch(job, &[(1, Point::Iteration, 5)]);
+        strike(job, 1, Point::Iteration, 5);
         job.depot.unlink(2, Part::B);
         drop(job.depot.create(2, Part::B, 64).unwrap());
         assert!(finished(launch(job, &[])) == truth);
@@ -780,7 +802,7 @@ fn an_older_copy_of_a_position_is_not_used() {
 fn another_problem_under_the_same_name_is_refused_and_never_begins_anew() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     with_job(&base, |job| {
-        launch(job, &[(1, Point::Iteration, 5)]);
+        strike(job, 1, Point::Iteration, 5);
         let mut other = job.clone();
         other.layout.n = 41;
         let text = refused(launch(&other, &[]));
@@ -821,7 +843,7 @@ fn two_jobs_of_one_user_run_side_by_side() {
         for job in [&one, &two] {
             let truth = &truth;
             scope.spawn(move || {
-                launch(job, &[(3, Point::FlushHalf, 2)]);
+                strike(job, 3, Point::FlushHalf, 2);
                 lose(job, 3);
                 assert!(&finished(launch(job, &[])) == truth);
             });
@@ -844,6 +866,51 @@ fn unstash(job: &Job, position: u32, stash: &[(Part, Vec<u8>)]) {
     }
 }
 
+/// A start got no further than to say where it goes back to, and only a node that was away when the next one began kept that.
+#[test]
+fn a_start_that_the_next_one_did_not_see_has_a_number_of_its_own() {
+    let base = job(2, 2, Method::SelfCheckpoint, 1);
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    with_job(&base, |job| {
+        assert!(struck(&launch(job, &[(2, Point::Iteration, 5)]), Point::Iteration));
+        let before = [0, 1, 2].map(|position| stash(job, position));
+        assert!(struck(&launch(job, &[(3, Point::Pinned, 1)]), Point::Pinned));
+        let unseen = stash(job, 3);
+        for (position, memory) in (0..).zip(&before) {
+            unstash(job, position, memory);
+        }
+        lose(job, 3);
+        // The next start goes on from the same epoch, and has begun to write over it.
+        let all = [0, 1, 2, 3].map(|position| (position, Point::FlushHalf, 1));
+        assert!(struck(&launch(job, &all), Point::FlushHalf));
+        unstash(job, 3, &unseen);
+        let ends = launch(job, &[]);
+        assert!(matches!(ends[0], End::Done(_, Some(6))), "{:?}", ends[0]);
+        assert!(finished(ends) == truth);
+    });
+}
+
+/// Of a start nothing is left but what a node has that was away: an epoch of the number that the next start's first epoch has,
+/// taken elsewhere.
+#[test]
+fn an_epoch_of_a_beginning_that_nobody_remembers_is_another() {
+    let base = job(2, 2, Method::SelfCheckpoint, 1);
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    with_job(&base, |job| {
+        assert!(struck(&launch(job, &[(3, Point::Sealed, 1)]), Point::Sealed));
+        let old = stash(job, 3);
+        job.depot.clean().unwrap();
+        let mut later = job.clone();
+        later.every = 3;
+        assert!(struck(&launch(&later, &[(0, Point::Iteration, 5)]), Point::Iteration));
+        unstash(&later, 3, &old);
+        let ends = launch(&later, &[]);
+        assert!(matches!(ends[0], End::Done(_, Some(3))), "{:?}", ends[0]);
+        assert!(finished(ends) == truth);
+        std::mem::forget(later);
+    });
+}
+
 /// A node that was away while a sweep went on has memory of an earlier test of this very run, of the same epoch even: it counts
 /// as lost.
 #[test]
@@ -861,11 +928,11 @@ fn memory_of_an_earlier_test_on_one_node_is_not_used() {
         ends
     }));
     with_job(&base, |job| {
-        launch(job, &[(2, Point::Iteration, 5)]);
+        strike(job, 2, Point::Iteration, 5);
         let old = stash(job, 2);
         job.depot.clean().unwrap();
         let second = second(job);
-        launch(&second, &[(0, Point::Iteration, 5)]);
+        strike(&second, 0, Point::Iteration, 5);
         unstash(&second, 2, &old);
         let ends = launch(&second, &[]);
         assert!(matches!(ends[0], End::Done(_, Some(4))), "{:?}", ends[0]);
@@ -879,12 +946,12 @@ fn memory_of_an_earlier_run_on_one_node_is_not_used() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
-        launch(job, &[(2, Point::Iteration, 5)]);
+        strike(job, 2, Point::Iteration, 5);
         let old = stash(job, 2);
         job.depot.clean().unwrap();
         let mut newer = job.clone();
         newer.run = 2 << 64;
-        launch(&newer, &[(0, Point::Iteration, 5)]);
+        strike(&newer, 0, Point::Iteration, 5);
         unstash(&newer, 2, &old);
         let ends = launch(&newer, &[]);
         assert!(matches!(ends[0], End::Done(_, Some(4))));
@@ -902,13 +969,13 @@ fn memory_of_an_earlier_run_is_not_used_though_its_clock_was_fast() {
         const HOUR: u128 = 3_600_000_000_000 << 64;
         let mut older = job.clone();
         older.run = 9 * HOUR;
-        launch(&older, &[(2, Point::Iteration, 5)]);
+        strike(&older, 2, Point::Iteration, 5);
         let old = stash(&older, 2);
         job.depot.clean().unwrap();
         std::mem::forget(older);
         let mut newer = job.clone();
         newer.run = 4 * HOUR;
-        launch(&newer, &[(0, Point::Iteration, 5)]);
+        strike(&newer, 0, Point::Iteration, 5);
         unstash(&newer, 2, &old);
         let ends = launch(&newer, &[]);
         assert!(matches!(ends[0], End::Done(_, Some(4))), "{:?}", ends[0]);
@@ -926,7 +993,7 @@ fn of_runs_that_begin_together_under_one_name_one_wins() {
     for round in 0..24 {
         with_job(&base, |job| {
             if round % 2 == 1 {
-                launch(job, &[(1, Point::Iteration, 5)]);
+                strike(job, 1, Point::Iteration, 5);
             }
             let positions = job.layout.positions();
             let came = std::sync::Barrier::new(RUNS * positions);
@@ -982,7 +1049,7 @@ fn a_position_whose_memory_had_an_error_is_rebuilt() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
-        launch(job, &[(1, Point::Iteration, 5)]);
+        strike(job, 1, Point::Iteration, 5);
         let head = Head::new(job.depot.open(2, Part::Head).unwrap()).unwrap();
         head.strike();
         assert!(matches!(head.read(), Err(HeaderFault::Struck)));
@@ -1003,7 +1070,7 @@ fn a_part_cut_short_counts_as_lost() {
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     for part in [Part::Head, Part::B, Part::Done] {
         with_job(&base, |job| {
-            launch(job, &[(1, Point::Iteration, 5)]);
+            strike(job, 1, Point::Iteration, 5);
             let uid = nix::unistd::geteuid();
             let path = format!("/dev/shm/skt-hpl.{uid}.{}.p2.{}", job.depot.job(), part.name());
             let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -1018,7 +1085,7 @@ fn a_part_cut_short_counts_as_lost() {
 fn a_rebuilt_position_that_is_not_what_was_lost_is_refused() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     with_job(&base, |job| {
-        launch(job, &[(1, Point::Iteration, 5)]);
+        strike(job, 1, Point::Iteration, 5);
         let mut head = Head::new(job.depot.open(2, Part::Head).unwrap()).unwrap();
         let mut header = head.read().unwrap();
         header.base.root ^= 1;
@@ -1035,7 +1102,7 @@ fn segments_swapped_between_positions_count_as_lost() {
     let base = job(2, 2, Method::SelfCheckpoint, 2);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
-        launch(job, &[(0, Point::Iteration, 5)]);
+        strike(job, 0, Point::Iteration, 5);
         // All of position 2 under the name of 1, and one part of 3 that is 0's.
         let two = stash(job, 2);
         unstash(job, 1, &two);
@@ -1104,7 +1171,7 @@ mod negative_controls {
         base.sabotage = Some(Sabotage::NoDigest);
         let truth = finished(with_job(&base, |job| launch(job, &[])));
         with_job(&base, |job| {
-            launch(job, &[(1, Point::Iteration, 5)]);
+            strike(job, 1, Point::Iteration, 5);
             let words = job.layout.shape(2).0 * (job.layout.shape(2).1 + 3);
             let last = (words - 4) * 8 + 3;
             assert!(job.depot.flip(2, Part::B, last));
@@ -1120,7 +1187,7 @@ mod negative_controls {
         let truth = finished(with_job(&base, |job| launch(job, &[])));
         let harmed = (0..300).any(|_| {
             with_job(&base, |job| {
-                launch(job, &[(3, Point::EncodeEnd, 2)]);
+                strike(job, 3, Point::EncodeEnd, 2);
                 lose(job, 3);
                 let ends = launch(job, &[]);
                 !ends.iter().all(|e| matches!(e, End::Done(..))) || finished(ends) != truth
@@ -1240,7 +1307,7 @@ mod windows {
     fn w12_two_losses_in_one_group_are_refused() {
         let base = base();
         with_job(&base, |job| {
-            launch(job, &[(1, Point::Iteration, 5)]);
+            strike(job, 1, Point::Iteration, 5);
             lose(job, 0);
             lose(job, 1);
             assert!(refused(launch(job, &[])).contains("survives 1"));

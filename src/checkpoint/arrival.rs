@@ -72,7 +72,7 @@ fn ledgers(depot: &Depot) -> Vec<(usize, Vec<Entry>)> {
 }
 
 /// What a header or a list of results tells of a run: run, position, incarnation.
-type Trace = (u128, usize, u32);
+type Trace = (u128, usize, u64);
 
 /// The run in progress of those that left `traces`, of which `latest` has the greatest number. Only where
 /// there are several do ranks exchange more than that number.
@@ -88,10 +88,10 @@ fn in_progress(world: &impl World, traces: &[Trace], latest: u128) -> u128 {
         mine.extend(joined.to_le_bytes());
     }
     let all = world.allgather(&mine);
-    let traces = all.iter().flat_map(|told| told.chunks_exact(24)).map(|bytes| {
-        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
+    let traces = all.iter().flat_map(|told| told.chunks_exact(28)).map(|bytes| {
         let run = u128::from_le_bytes(bytes[..16].try_into().expect("sixteen bytes"));
-        (run, word(16) as usize, word(20))
+        let position = u32::from_le_bytes(bytes[16..20].try_into().expect("four"));
+        (run, position as usize, u64::from_le_bytes(bytes[20..].try_into().expect("eight")))
     });
     prevailing(traces).unwrap_or(latest)
 }
@@ -171,20 +171,20 @@ impl Arrival {
     ) {
         let mut words: Vec<u8> = (node as u32).to_le_bytes().to_vec();
         for found in mine {
-            words.extend((found.position as u32).to_le_bytes());
-            words.extend((found.joined << 1 | u32::from(found.vacant)).to_le_bytes());
+            words.extend(((found.position as u32) << 1 | u32::from(found.vacant)).to_le_bytes());
+            words.extend(found.joined.to_le_bytes());
         }
         for told in world.allgather(&words) {
-            let mut words = told
-                .chunks_exact(4)
-                .map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")));
-            self.nodes.push(words.next().expect("every rank tells its node") as usize);
-            let mut list = Vec::new();
-            while let (Some(position), Some(word)) = (words.next(), words.next()) {
-                let (position, joined) = (position as usize, word >> 1);
-                list.push(Found { position, run, vacant: word & 1 == 1, joined });
-            }
-            self.found.push(list);
+            let word = |bytes: &[u8]| u32::from_le_bytes(*bytes.first_chunk().expect("four bytes"));
+            let (of_node, copies) = told.split_at(4);
+            self.nodes.push(word(of_node) as usize);
+            let copy = |bytes: &[u8]| {
+                let (first, joined) = bytes.split_at(4);
+                let joined = u64::from_le_bytes(joined.try_into().expect("eight bytes"));
+                let (position, vacant) = ((word(first) >> 1) as usize, word(first) & 1 == 1);
+                Found { position, run, vacant, joined }
+            };
+            self.found.push(copies.chunks_exact(12).map(copy).collect());
         }
     }
 
@@ -270,7 +270,7 @@ mod tests {
                 let node = rank / PER_NODE;
                 let mut words = vec![(node * PER_NODE) as u32];
                 if rank.is_multiple_of(PER_NODE) {
-                    words.extend(held_on(node).flat_map(|position| [position as u32, 1 << 1]));
+                    words.extend(held_on(node).flat_map(|position| [(position as u32) << 1, 1, 0]));
                 }
                 words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>()
             };
@@ -322,8 +322,8 @@ mod tests {
         assert_eq!((arrival.params_digest, arrival.finished.len()), (Some(77), 0));
         assert_eq!(world.reduced_words.get(), 6);
         assert_eq!(world.told_bytes.get(), 8);
-        // Its node from each rank, two words for each position that is still held.
-        let bytes = 4 * POSITIONS + 8 * (POSITIONS - PER_NODE);
+        // Its node from each rank, and for each position that is still held the number of it and of the incarnation.
+        let bytes = 4 * POSITIONS + 12 * (POSITIONS - PER_NODE);
         assert_eq!(world.gathered_bytes.get(), bytes);
 
         let taken = arrival.place(TEST, POSITIONS, None);

@@ -14,12 +14,14 @@ use super::protocol::{
 };
 use super::taking::mark_of;
 use super::terms::{Config, StartError, Test};
-use crate::memory::header::{Claim, EpochId, Header, Mark};
+use crate::memory::header::{Claim, EpochId, Header, Mark, next_incarnation};
 
 /// What each rank tells the others at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fact {
     pub run: u128,
+    /// The moment by its clock.
+    pub unix_ms: u64,
     pub domain: String,
     pub node: String,
     pub trouble: String,
@@ -31,6 +33,7 @@ pub(super) struct Fact {
 impl Fact {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut out = self.run.to_le_bytes().to_vec();
+        out.extend_from_slice(&self.unix_ms.to_le_bytes());
         out.push(u8::from(self.unread));
         let header = self.header.as_ref().map(Header::to_bytes).unwrap_or_default();
         for piece in
@@ -44,6 +47,7 @@ impl Fact {
 
     pub(super) fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
         let run = u128::from_le_bytes(*bytes.split_off(..16)?.first_chunk()?);
+        let unix_ms = u64::from_le_bytes(*bytes.split_off(..8)?.first_chunk()?);
         let unread = bytes.split_off(..1)? == [1];
         let mut piece = || {
             let length = u64::from_le_bytes(*bytes.split_off(..8)?.first_chunk()?) as usize;
@@ -52,7 +56,7 @@ impl Fact {
         let mut text = || Some(String::from_utf8_lossy(piece()?).into_owned());
         let (domain, node, trouble) = (text()?, text()?, text()?);
         let header = Header::from_bytes(piece()?).ok();
-        Some(Self { run, domain, node, trouble, unread, header })
+        Some(Self { run, unix_ms, domain, node, trouble, unread, header })
     }
 }
 
@@ -116,8 +120,14 @@ impl Known {
     }
 
     /// The last incarnation that any memory took part in; 0 if there is none.
-    pub(super) fn joined(&self) -> u32 {
+    pub(super) fn joined(&self) -> u64 {
         self.headers.iter().flatten().map(|h| h.claim.joined).max().unwrap_or(0)
+    }
+
+    /// The number of this incarnation, the same on all ranks: by the clock that is furthest.
+    pub(super) fn joins(&self) -> u64 {
+        let now = self.facts.iter().map(|fact| fact.unix_ms).max();
+        next_incarnation(self.joined(), now.unwrap_or(0))
     }
 
     /// The groups into which a fresh start divides the positions.
@@ -132,6 +142,7 @@ impl Known {
         if !self.tells() || config.scheme.method == Method::Disk {
             return self.groups_anew(test, config);
         }
+        self.strike_out_divided_otherwise();
         match told_groups(&self.headers, test.layout.positions()) {
             // Nobody tells of them: the run had fewer.
             Some(groups) if groups.iter().any(|group| keep_nothing(group, &test.layout)) => {
@@ -149,6 +160,29 @@ impl Known {
             None => {
                 let why = "they tell of different groups".into();
                 Err(self.refused(Refusal::Inconsistent(0, 0, why), config))
+            }
+        }
+    }
+
+    /// Strikes out memory of earlier incarnations that tells of other groups than the last one's: nobody has needed it since.
+    fn strike_out_divided_otherwise(&mut self) {
+        let last = self.joined();
+        let of_last = self.headers.iter().flatten().filter(|h| h.claim.joined == last);
+        let mut told: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        let mut group_of: BTreeMap<u32, u32> = BTreeMap::new();
+        for header in of_last {
+            let id = &header.id;
+            group_of.extend(id.members.iter().map(|&member| (member, id.group)));
+            told.insert(id.group, id.members.clone());
+        }
+        let agrees = |header: &Header| {
+            let id = &header.id;
+            let as_told = told.get(&id.group).is_none_or(|members| *members == id.members);
+            as_told && id.members.iter().all(|m| group_of.get(m).is_none_or(|&g| g == id.group))
+        };
+        for (header, fact) in self.headers.iter_mut().zip(&mut self.facts) {
+            if header.take_if(|h| h.claim.joined < last && !agrees(h)).is_some() {
+                fact.trouble = "is of an earlier start, which had other groups".into();
             }
         }
     }
@@ -338,6 +372,7 @@ mod tests {
     fn fact(position: usize, header: Option<Header>) -> Fact {
         Fact {
             run: RUN,
+            unix_ms: 1000 + position as u64,
             domain: format!("domain{position}"),
             node: format!("node{position}"),
             trouble: String::new(),
@@ -389,6 +424,35 @@ mod tests {
         let known = self::known(all);
         assert!(!known.tells());
         assert_eq!(known.joined(), 0);
+    }
+
+    /// A node that was away when the run began anew within itself, with groups divided otherwise.
+    #[test]
+    fn memory_of_an_earlier_start_with_other_groups_is_as_good_as_lost() {
+        let (test, config) = asked();
+        for (members, group) in [([1, 3], 1), ([0, 3], 1), ([2, 3], 0), ([2, 3], 7)] {
+            let mut all = saved();
+            for fact in &mut all[..3] {
+                let header = fact.header.as_mut().unwrap();
+                header.claim.joined = next_incarnation(header.claim.joined, 5);
+            }
+            let old = &mut all[3].header.as_mut().unwrap().id;
+            (old.members, old.group) = (members.to_vec(), group);
+            let mut known = Known::new(all, &test, &config).unwrap();
+            let groups = known.groups(&test, &config).unwrap();
+            assert_eq!(groups, [[0, 1], [2, 3]], "{members:?} {group}");
+            let decision = known.decide(&setup(groups), false, None);
+            assert!(
+                matches!(&decision, Decision::Restore(recovery) if recovery.lost == [3]),
+                "{members:?} {group}: {decision:?}"
+            );
+            assert!(known.unusable()[0].1.contains("other groups"), "{:?}", known.unusable());
+        }
+        // Of one incarnation, none is the later one.
+        let mut all = saved();
+        all[3].header.as_mut().unwrap().id.members = vec![1, 3];
+        let mut known = Known::new(all, &test, &config).unwrap();
+        assert!(known.groups(&test, &config).is_err());
     }
 
     #[test]
@@ -589,6 +653,7 @@ mod tests {
         #[test]
         fn a_fact_arrives_as_it_was_sent(
             run: u128,
+            unix_ms: u64,
             domain in ".*",
             node in ".*",
             trouble in ".*",
@@ -596,7 +661,7 @@ mod tests {
             there: bool,
         ) {
             let header = there.then(|| header(run, 1, (0, &[0, 1])));
-            let fact = Fact { run, domain, node, trouble, unread, header };
+            let fact = Fact { run, unix_ms, domain, node, trouble, unread, header };
             let bytes = fact.to_bytes();
             prop_assert_eq!(Fact::from_bytes(&bytes), Some(fact));
             for short in 0..bytes.len() {

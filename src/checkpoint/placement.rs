@@ -17,7 +17,7 @@ pub struct Found {
     /// lost, which a start must bear at any moment.
     pub vacant: bool,
     /// The last incarnation that memory took part in: of two copies the later one is taken.
-    pub joined: u32,
+    pub joined: u64,
 }
 
 /// The run that is in progress, of all that memory tells of: (run, position, incarnation) of every header
@@ -26,8 +26,8 @@ pub struct Found {
 /// It is the one that most positions tell of, then the one with more incarnations. A run's number is the moment of
 /// its start by the clock of one node, and what a node with a fast clock kept of a run that is long over must
 /// not outrank the run all others are in: numbers only break ties.
-pub fn prevailing(told: impl IntoIterator<Item = (u128, usize, u32)>) -> Option<u128> {
-    let mut runs: BTreeMap<u128, (BTreeSet<usize>, u32)> = BTreeMap::new();
+pub fn prevailing(told: impl IntoIterator<Item = (u128, usize, u64)>) -> Option<u128> {
+    let mut runs: BTreeMap<u128, (BTreeSet<usize>, u64)> = BTreeMap::new();
     for (run, position, joined) in told {
         let (positions, most) = runs.entry(run).or_default();
         positions.insert(position);
@@ -171,7 +171,7 @@ mod tests {
     use rand_xoshiro::Xoshiro256StarStar;
     use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-    fn held(position: usize, joined: u32) -> Found {
+    fn held(position: usize, joined: u64) -> Found {
         Found { position, run: 1, vacant: false, joined }
     }
 

@@ -56,9 +56,9 @@ impl Method {
 /// What a rank writes into its header, step by step. Each function is one published header.
 pub trait Transitions: Sized {
     /// A fresh start: whatever the memory held is void.
-    fn generating(joined: u32) -> Self;
+    fn generating(joined: u64) -> Self;
     /// Fresh memory on a new node, to be rebuilt to `target`.
-    fn vacant(joined: u32, target: EpochId) -> Self;
+    fn vacant(joined: u64, target: EpochId) -> Self;
     /// Method single, before the only copy is touched.
     fn overwriting(self) -> Self;
     /// A and its checksum are complete for `epoch` (method double: the other copy is).
@@ -68,7 +68,7 @@ pub trait Transitions: Sized {
     /// Method disk: the epoch is whole on storage. Memory holds nothing of it but the word that it was made.
     fn stored(self, epoch: EpochId) -> Self;
     /// The recovery to `target` is agreed; nothing has been changed yet.
-    fn pinned(self, joined: u32, target: EpochId) -> Self;
+    fn pinned(self, joined: u64, target: EpochId) -> Self;
     /// The checkpoint is `target`, any other seal is void.
     fn settled(self, target: EpochId) -> Self;
     /// As settled, for memory that was vacant.
@@ -82,11 +82,11 @@ pub trait Transitions: Sized {
 }
 
 impl Transitions for Claim {
-    fn generating(joined: u32) -> Self {
+    fn generating(joined: u64) -> Self {
         Claim { joined, phase: Phase::Running, stage: Stage::Generating, base: None, seal: None }
     }
 
-    fn vacant(joined: u32, target: EpochId) -> Self {
+    fn vacant(joined: u64, target: EpochId) -> Self {
         Claim {
             joined,
             phase: Phase::Recovering(target),
@@ -121,7 +121,7 @@ impl Transitions for Claim {
         Claim { stage: Stage::Saved, base: Some(epoch), seal: None, ..self }
     }
 
-    fn pinned(self, joined: u32, target: EpochId) -> Self {
+    fn pinned(self, joined: u64, target: EpochId) -> Self {
         Claim { joined, phase: Phase::Recovering(target), ..self }
     }
 
@@ -292,17 +292,11 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     let Some(joined) = claims.iter().flatten().map(|c| c.joined).max() else {
         return Decision::Fresh;
     };
-    let mut leaders: Vec<(usize, Claim)> = claims
+    let leaders: Vec<(usize, Claim)> = claims
         .iter()
         .enumerate()
         .filter_map(|(position, c)| c.filter(|c| c.joined == joined).map(|c| (position, c)))
         .collect();
-    // Nobody commits a later epoch before all have left the way back. So who has not is a copy of an earlier start: one that did
-    // not get as far as to be seen by the next, which has the same number therefore.
-    let furthest = furthest(&leaders);
-    let left = |c: &Claim| matches!(c.phase, Phase::Recovering(to) if furthest > Some(to));
-    leaders.retain(|(_, c)| !left(c));
-
     // An agreed recovery stays agreed: memory may have been changed on the strength of it.
     let mut pin: Option<(usize, EpochId)> = None;
     for &(position, claim) in &leaders {
@@ -320,7 +314,7 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     }
 
     // Nobody recovers, so everyone alive has joined; an older claim is a copy left behind.
-    let current = |c: &Claim| c.joined == joined && !left(c);
+    let current = |c: &Claim| c.joined == joined;
     if let Some(&(idle, _)) = leaders.iter().find(|(_, c)| c.stage == Stage::Generating) {
         return match leaders.iter().find(|(_, c)| c.base.is_some()) {
             None => Decision::Fresh,
@@ -356,11 +350,6 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
         Decision::Refuse(_) if leaders.iter().all(|(_, c)| c.base.is_none()) => Decision::Fresh,
         decision => decision,
     }
-}
-
-/// The latest epoch that one who is on no way back has committed.
-fn furthest(claims: &[(usize, Claim)]) -> Option<EpochId> {
-    claims.iter().filter(|(_, c)| c.phase == Phase::Running).filter_map(|(_, c)| c.base).max()
 }
 
 /// With one copy only, an epoch is whole if the members that do not have it can be rebuilt.
@@ -438,11 +427,11 @@ pub fn is_settled(claim: &Claim, target: EpochId) -> bool {
 mod tests {
     use super::*;
 
-    fn id(epoch: u64, made: u32) -> EpochId {
+    fn id(epoch: u64, made: u64) -> EpochId {
         EpochId { epoch, made }
     }
 
-    fn held(joined: u32, base: Option<EpochId>, seal: Option<EpochId>) -> Option<Claim> {
+    fn held(joined: u64, base: Option<EpochId>, seal: Option<EpochId>) -> Option<Claim> {
         Some(Claim { joined, phase: Phase::Running, stage: Stage::Saved, base, seal })
     }
 
@@ -528,30 +517,43 @@ mod tests {
         assert!(matches!(decide(&two(), &[f, f, None, f]), Decision::FinishAndRestore(_)));
     }
 
-    /// A start of which one rank alone got as far as to say where it goes back to; the next start did not see that one, and so
-    /// has the same number.
+    /// A start of which one rank alone got as far as to say where it goes back to. The next start did not see that one, and has a
+    /// number of its own all the same.
     #[test]
-    fn a_way_back_that_others_have_long_left_is_an_old_copy() {
+    fn a_way_back_that_nobody_saw_is_an_old_copy() {
         let group = setup(Method::SelfCheckpoint, &[&[0, 1, 2, 3]]);
-        let back =
-            |to| Some(Claim { phase: Phase::Recovering(to), ..held(2, Some(to), None).unwrap() });
-        let (then, now, next) = (id(4, 1), id(9, 2), id(10, 2));
-        let gone_on = held(2, Some(now), None);
-        assert_eq!(decide(&group, &[gone_on, gone_on, gone_on, back(then)]), restore(now, &[3]));
+        let back = |joined, to| {
+            let claim = held(joined, Some(to), None).unwrap();
+            Some(Claim { phase: Phase::Recovering(to), ..claim })
+        };
+        let (then, now, next) = (id(4, 1), id(9, 3), id(10, 3));
+        let unseen = back(2, then);
+        let gone_on = held(3, Some(now), None);
+        assert_eq!(decide(&group, &[gone_on, gone_on, gone_on, unseen]), restore(now, &[3]));
+        // On the way back elsewhere: nobody asks where the other one went.
+        let elsewhere = back(3, id(5, 1));
+        assert_eq!(
+            decide(&group, &[elsewhere, elsewhere, elsewhere, unseen]),
+            restore(id(5, 1), &[3])
+        );
+        // What the others are about to write over is not gone back to.
+        let sealed = held(3, Some(now), Some(next));
+        let forward = Recovery { target: next, finish: vec![0, 1, 2], lost: vec![3] };
+        assert_eq!(
+            decide(&group, &[sealed, sealed, sealed, back(2, now)]),
+            Decision::FinishAndRestore(forward)
+        );
         // One more is lost with it, or two say so: as many as are lost.
-        for claims in
-            [[gone_on, gone_on, None, back(then)], [gone_on, gone_on, back(then), back(then)]]
-        {
+        for claims in [[gone_on, gone_on, None, unseen], [gone_on, gone_on, unseen, unseen]] {
             let decision = decide(&group, &claims);
             assert!(
                 matches!(decision, Decision::Refuse(Refusal::TooManyLost { .. })),
                 "{decision:?}"
             );
         }
-        // On the way back to what the others have, or to what they have gone on from, it is one of them.
-        assert_eq!(decide(&group, &[gone_on, gone_on, back(now), back(now)]), restore(now, &[]));
-        let sealed = held(2, Some(now), Some(next));
-        assert_eq!(decide(&group, &[sealed, sealed, sealed, back(now)]), restore(now, &[]));
+        // On the way back to what the others have gone on from, it is one of them.
+        let late = back(3, now);
+        assert_eq!(decide(&group, &[gone_on, gone_on, late, late]), restore(now, &[]));
     }
 
     #[test]
@@ -642,16 +644,7 @@ mod tests {
         let claims: &[Option<Claim>] =
             &claims.iter().map(|c| c.filter(coherent)).collect::<Vec<_>>();
         let joined = claims.iter().flatten().map(|c| c.joined).max();
-        let ahead: Vec<EpochId> = claims
-            .iter()
-            .flatten()
-            .filter(|c| Some(c.joined) == joined && c.phase == Phase::Running)
-            .filter_map(|c| c.base)
-            .collect();
-        // A way back that somebody has left, and is beyond, counts no more.
-        let old =
-            |c: &Claim| matches!(c.phase, Phase::Recovering(to) if ahead.iter().any(|&id| id > to));
-        let leader = |c: &Claim| Some(c.joined) == joined && !old(c);
+        let leader = |c: &Claim| Some(c.joined) == joined;
         let pins: Vec<EpochId> = claims
             .iter()
             .flatten()
@@ -688,8 +681,38 @@ mod tests {
                 }
                 assert_eq!(matches!(decision, Decision::Restore(_)), r.finish.is_empty());
             }
-            Decision::Refuse(_) => {}
+            Decision::Refuse(_) => assert!(must_refuse(setup, claims, &pins), "{claims:?}"),
             Decision::Fetch => panic!("nobody spoke of storage"),
+        }
+    }
+
+    /// Whether no epoch is left that is known to be whole: too few have it, or those who computed last do not agree on one.
+    fn must_refuse(setup: &Setup, claims: &[Option<Claim>], pins: &[EpochId]) -> bool {
+        let joined = claims.iter().flatten().map(|c| c.joined).max();
+        let leads = |c: &Claim| Some(c.joined) == joined;
+        let leaders = || claims.iter().flatten().filter(|c| leads(c));
+        let bears = |whole: &dyn Fn(&Claim) -> bool| {
+            let lacks = |p: &&usize| !claims[**p].as_ref().is_some_and(whole);
+            setup.groups.iter().all(|group| group.iter().filter(lacks).count() <= setup.losses)
+        };
+        match pins {
+            // Of whatever start it is: what was agreed is whole wherever it is named.
+            [first, rest @ ..] => {
+                rest.iter().any(|pin| pin != first) || !bears(&|c| c.supplies(*first))
+            }
+            [] => {
+                let latest = leaders().filter_map(|c| c.seal.or(c.base));
+                let common = match setup.method {
+                    Method::Single => latest.max(),
+                    _ => latest.min(),
+                };
+                let all = |id: EpochId| {
+                    setup.method == Method::Single || leaders().all(|c| c.supplies(id))
+                };
+                let has =
+                    common.is_some_and(|id| all(id) && bears(&|c| leads(c) && c.supplies(id)));
+                !has || leaders().any(|c| c.stage == Stage::Generating)
+            }
         }
     }
 

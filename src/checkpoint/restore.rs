@@ -170,7 +170,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
         let claim = self.header.claim;
         let settled = u64::from(is_settled(&claim, target));
-        let joined = u64::from(claim.joined);
+        let joined = claim.joined;
         // One incarnation at all: the smallest is the largest.
         if self.world.least(&[settled, joined, NOTHING - joined]) != [1, joined, NOTHING - joined] {
             let all = self.world.allgather(wrong.as_bytes());

@@ -16,7 +16,7 @@ use super::saved::{Coding, Reach, Since};
 use super::when::Scheduler;
 use super::world::World;
 use crate::faults::{Point, Sabotage, hit, sabotaged};
-use crate::memory::header::{Doing, Header, Mark};
+use crate::memory::header::{Doing, Header, Mark, count_of};
 use crate::memory::ledger::Entry;
 use crate::memory::{Depot, Hold};
 use crate::parity::exchange::Coder;
@@ -85,8 +85,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     }
 
     /// The run this memory belongs to, and how often it was started.
-    pub fn run(&self) -> (u128, u32) {
-        (self.header.id.run, self.header.claim.joined)
+    pub fn run(&self) -> (u128, u64) {
+        (self.header.id.run, count_of(self.header.claim.joined))
     }
 
     /// Bytes of named memory this position takes, A included.

@@ -20,7 +20,8 @@ use super::terms::{Config, Origin, Restart, Restored, StartError, Started, Test}
 use super::when::Scheduler;
 use super::world::{NOTHING, World};
 use crate::faults::{self, Point, hit};
-use crate::memory::header::{Claim, Doing, Head, Header, HeaderFault, Stage};
+use crate::lu::unix_seconds;
+use crate::memory::header::{Claim, Doing, EpochId, Head, Header, HeaderFault, Mark, Stage};
 use crate::memory::{Depot, Hold, MemoryError, Part, Region};
 use crate::parity::GroupComm;
 use crate::parity::exchange::Coder;
@@ -325,6 +326,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::AgreeBegin, me);
         let fact = Fact {
             run: config.run,
+            unix_ms: (unix_seconds() * 1e3) as u64,
             domain: config.domain.clone(),
             node: config.node.clone(),
             trouble,
@@ -338,7 +340,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             losses: config.scheme.losses,
             groups: known.groups(&test, &config)?,
         };
-        let joined = known.joined() + 1;
+        let joined = known.joins();
         let mut memory = Memory::Closed(head);
         let mut early = Early::new(&config.depot, me, hold);
         let mut offers = Offers::of(&world, &config);
@@ -383,7 +385,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         };
         let neighbours = known.neighbours(me);
         if neighbours.first() == Some(&me) {
-            let latest = joined - 1;
+            let latest = known.joined();
             make_way(&config.depot, &neighbours, |header| {
                 (header.id.run, header.id.test, header.claim.joined) == (run, test.index, latest)
                     && header.claim.stage != Stage::Vacant
@@ -398,7 +400,18 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let claim = match (&agreed, kept) {
             (Agreed::Memory(r), Some(header)) => header.claim.pinned(joined, r.target),
             (Agreed::Memory(r), None) => Claim::vacant(joined, r.target),
+            // What memory of method disk tells is that there was an epoch: also of who is killed while it is read.
+            (Agreed::Storage(about, _), _) if config.scheme.method == Method::Disk => {
+                let epoch = EpochId { epoch: about.epoch, made: joined };
+                Claim::generating(joined).stored(epoch)
+            }
             _ => Claim::generating(joined),
+        };
+        let base = match &agreed {
+            Agreed::Storage(about, _) if claim.base.is_some() => {
+                Mark { boundary: about.boundary, root: 0 }
+            }
+            _ => kept.map(|h| h.base).unwrap_or_default(),
         };
         let mut this = Checkpointer {
             unfinished: None,
@@ -409,7 +422,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             header: Header {
                 id: identity(&test, &config, run, me, (number, &members)),
                 claim,
-                base: kept.map(|h| h.base).unwrap_or_default(),
+                base,
                 seal: kept.map(|h| h.seal).unwrap_or_default(),
             },
             layout: test.layout,

@@ -14,7 +14,7 @@ use crate::checkpoint::protocol::Method;
 use crate::input::job_name::job_name;
 use crate::input::memory_need::human;
 use crate::lu::unix_seconds;
-use crate::memory::header::{Claim, Doing, Head, Header, Phase, Stage};
+use crate::memory::header::{Claim, Doing, Head, Header, Phase, Stage, count_of};
 use crate::memory::{Depot, Held, Part, Store, depot};
 use crate::supervise::talk::progress::{self, Role};
 
@@ -50,7 +50,7 @@ pub struct Known {
     pub role: Option<Role>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
-    pub incarnation: u32,
+    pub incarnation: u64,
     pub claim: Claim,
     /// Boundary of the checkpoint that is held.
     pub boundary: Option<u64>,
@@ -121,7 +121,7 @@ fn known(header: Header, progress: crate::memory::header::Progress) -> Known {
         role,
         column: role.filter(|role| *role != Role::Sums).map(|_| id.group),
         layout: ChecksumLayout::from_byte(id.layout),
-        incarnation: header.claim.joined,
+        incarnation: count_of(header.claim.joined),
         claim: header.claim,
         boundary: header.claim.base.map(|_| header.base.boundary),
         iteration: progress.iteration,

@@ -79,7 +79,8 @@ pub fn beside_stdout(text: &str) -> Result<PathBuf, String> {
     let file = path(text)?;
     // The file would take the place of what stdout goes to.
     if text == "-" || place::is_open_as(&file, std::io::stdout()) == Some(true) {
-        let why = "stdout has the text, so this needs a file of its own (one that is called -: ./-)";
+        let why =
+            "stdout has the text, so this needs a file of its own (one that is called -: ./-)";
         return Err(why.to_owned());
     }
     Ok(file)

@@ -26,7 +26,7 @@ use crate::pulse;
 static FOLLOWED: Mutex<Option<LastingPage>> = Mutex::new(None);
 
 /// Raised with every change of anything written to named memory.
-pub const LAYOUT_VERSION: u32 = 5;
+pub const LAYOUT_VERSION: u32 = 6;
 /// Size of the `head` part.
 pub const HEAD_BYTES: usize = 16 * 1024;
 /// A group's member list has to fit the slot.
@@ -49,7 +49,23 @@ const SLOT_BYTES: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct EpochId {
     pub epoch: u64,
-    pub made: u32,
+    pub made: u64,
+}
+
+/// Bits of an incarnation's number that tell its moment, in milliseconds: enough for five centuries.
+const MOMENT_BITS: u32 = 44;
+
+/// The number of an incarnation: how many there were before, as far as `last`, the greatest number that memory tells of, says;
+/// and its own moment. So no two have one number, not even where nobody sees any more what the first of them has written. They
+/// are compared by count first: a clock that goes back makes no later incarnation an earlier one.
+pub fn next_incarnation(last: u64, unix_ms: u64) -> u64 {
+    let count = (count_of(last) + 1).min(u64::MAX >> MOMENT_BITS);
+    count << MOMENT_BITS | unix_ms & ((1 << MOMENT_BITS) - 1)
+}
+
+/// How many incarnations there were, with that of this number.
+pub fn count_of(incarnation: u64) -> u64 {
+    incarnation >> MOMENT_BITS
 }
 
 /// What the memory is in the middle of.
@@ -78,8 +94,8 @@ pub enum Phase {
 /// The part of a header that decisions are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Claim {
-    /// The last incarnation this position took part in.
-    pub joined: u32,
+    /// The last incarnation this position took part in ([`next_incarnation`]).
+    pub joined: u64,
     pub phase: Phase,
     pub stage: Stage,
     /// Held whole in the checkpoint, until a seal on a later epoch is past its barrier.
@@ -187,7 +203,7 @@ impl Writer {
         self.u8(v.is_some() as u8);
         let v = v.unwrap_or(EpochId { epoch: 0, made: 0 });
         self.u64(v.epoch);
-        self.u32(v.made);
+        self.u64(v.made);
     }
 }
 
@@ -210,7 +226,7 @@ impl Reader<'_> {
     }
     fn epoch(&mut self) -> Option<Option<EpochId>> {
         let some = self.u8()?;
-        let id = EpochId { epoch: self.u64()?, made: self.u32()? };
+        let id = EpochId { epoch: self.u64()?, made: self.u64()? };
         Some((some == 1).then_some(id))
     }
 }
@@ -249,7 +265,7 @@ impl Header {
         w.u8(id.scope);
         w.u8(id.layout);
         w.u64(id.state_bytes);
-        w.u32(self.claim.joined);
+        w.u64(self.claim.joined);
         w.u8(match self.claim.stage {
             Stage::Vacant => 0,
             Stage::Generating => 1,
@@ -316,7 +332,7 @@ impl Header {
             state_bytes: r.u64()?,
             members: Vec::new(),
         };
-        let joined = r.u32()?;
+        let joined = r.u64()?;
         let stage = match r.u8()? {
             0 => Stage::Vacant,
             1 => Stage::Generating,

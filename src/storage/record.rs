@@ -41,7 +41,7 @@ pub struct About {
     /// The incarnation that made it. One that began anew may make an epoch of this number once more, and files of the
     /// two do not mix.
     #[serde(default)]
-    pub made: u32,
+    pub made: u64,
     pub boundary: u64,
     pub n: u64,
     pub nb: u64,

@@ -276,16 +276,19 @@ fn what_lies_there_is_believed_if_it_is_sound_and_memory_never() {
     }
     flip(&newest.join("p3"), 0.6);
     flip(&there[0].join("p0"), 0.7);
-    disk.strike("resumed:1:1:kill");
 
-    let aside = disk.storage.path().join("aside");
-    fs::rename(newest.parent().unwrap(), &aside).unwrap();
-    disk.expect_refused(
-        4,
-        &["method disk keeps all its checkpoints on storage", "The memory is kept"],
-    );
-    fs::remove_dir_all(newest.parent().unwrap()).unwrap();
-    fs::rename(&aside, newest.parent().unwrap()).unwrap();
+    // Also where memory was just made anew for what is read.
+    for fault in ["fetch-begin:1:1:kill", "fetch-half:1:1:kill", "resumed:1:1:kill"] {
+        disk.strike(fault);
+        let aside = disk.storage.path().join("aside");
+        fs::rename(newest.parent().unwrap(), &aside).unwrap();
+        disk.expect_refused(
+            4,
+            &["method disk keeps all its checkpoints on storage", "The memory is kept"],
+        );
+        fs::remove_dir_all(newest.parent().unwrap()).unwrap();
+        fs::rename(&aside, newest.parent().unwrap()).unwrap();
+    }
 
     // A DIR that is gone is no reason to go on from memory.
     let hidden = disk.path("hidden");

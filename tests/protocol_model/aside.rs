@@ -62,7 +62,7 @@ struct Rank {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Sys {
-    incarnation: u32,
+    incarnation: u64,
     ranks: [Rank; RANKS],
     target: EpochId,
     crashes: u8,

@@ -123,7 +123,7 @@ pub struct Stored {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sys {
-    pub incarnation: u32,
+    pub incarnation: u64,
     pub ranks: [Rank; RANKS],
     pub target: EpochId,
     pub crashes: u8,
@@ -278,7 +278,7 @@ pub fn peer(rank: usize) -> usize {
 }
 
 /// Of two copies of a position one that holds something is taken, and of those the one that took part later.
-pub fn age(m: &Mem) -> (u8, bool, u32) {
+pub fn age(m: &Mem) -> (u8, bool, u64) {
     (m.run.number, m.claim.stage != Stage::Vacant, m.claim.joined)
 }
 

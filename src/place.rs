@@ -11,7 +11,7 @@ use nix::sys::stat::fstat;
 /// A place that may be written to again and again.
 #[derive(Debug)]
 pub enum Place {
-    /// Put there in one step each time, so that nobody reads half of it.
+    /// Put there in one step each time, so that nobody reads half of it, if its folder allows that.
     File(PathBuf),
     /// A pipe or a device, to which a rename would be the end: it stays open and gets one text after the other.
     Stream(File),
@@ -48,18 +48,33 @@ impl Place {
         };
         let temporary = aside(path)?;
         let written = File::create(&temporary).and_then(|mut file| {
+            // Who could read the one before can read this one.
+            if let Ok(before) = fs::metadata(path) {
+                file.set_permissions(before.permissions())?;
+            }
             file.write_all(text)?;
             if durable {
                 file.sync_all()?;
             }
             fs::rename(&temporary, path)
         });
-        if written.is_err() {
-            // The error of the write is the one to tell; that nothing is left behind is a courtesy.
-            let _ = fs::remove_file(&temporary);
+        let Err(error) = written else { return Ok(()) };
+        // The error of the write is the one to tell; that nothing is left behind is a courtesy.
+        let _ = fs::remove_file(&temporary);
+        if !is_barred(&error) {
+            return Err(error);
         }
-        written
+        let mut file = File::options().write(true).truncate(true).open(path).map_err(|_| error)?;
+        file.write_all(text)?;
+        if durable { file.sync_all() } else { Ok(()) }
     }
+}
+
+/// Whether only what is there may be written, and nothing put in its place: somebody else's folder, or a file by itself that a
+/// container has been given.
+fn is_barred(error: &io::Error) -> bool {
+    use ErrorKind::{PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
+    matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | ResourceBusy)
 }
 
 /// Where a file is written before it takes the place of the other one.
@@ -78,8 +93,13 @@ pub fn is_open_to_us(path: &Path) -> io::Result<()> {
         _ => {
             let Place::File(path) = Place::of(path)? else { return Ok(()) };
             let temporary = aside(&path)?;
-            File::create(&temporary)?;
-            fs::remove_file(temporary)
+            match File::create(&temporary) {
+                Ok(_) => fs::remove_file(temporary),
+                Err(error) if is_barred(&error) => {
+                    File::options().write(true).open(path).map(drop).map_err(|_| error)
+                }
+                Err(error) => Err(error),
+            }
         }
     }
 }
@@ -100,7 +120,7 @@ pub fn is_open_as(path: &Path, open: impl AsFd) -> Option<bool> {
 mod tests {
     use std::io::Read;
     use std::os::fd::AsRawFd;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
 
@@ -133,6 +153,27 @@ mod tests {
             assert!(Place::of(path).and_then(|mut place| place.put(b"x", false)).is_err());
             is_open_to_us(path).unwrap_err();
         }
+    }
+
+    #[test]
+    fn who_could_read_it_can_and_where_nothing_may_be_put_what_is_there_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("page");
+        fs::write(&file, "an older and longer one").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o604)).unwrap();
+        put(&file, b"new").unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o604);
+        if nix::unistd::geteuid().is_root() {
+            // Nothing is barred from root but by the system: see the kinds of errors.
+            assert!(is_barred(&ErrorKind::PermissionDenied.into()));
+            assert!(!is_barred(&ErrorKind::StorageFull.into()));
+            return;
+        }
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o555)).unwrap();
+        let done = is_open_to_us(&file).and_then(|()| put(&file, b"in place"));
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        done.unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "in place");
     }
 
     /// Who reads until the end is there until the last text.

@@ -69,7 +69,7 @@ fn each_script_hands_its_arguments_on() {
         let dir = tempfile::tempdir().unwrap();
         let stand_in = script(dir.path(), "program", "#!/bin/sh\nfor w; do echo \"<$w>\"; done\n");
         let mut job = job(name, dir.path());
-        job.env("HPL_PROGRAM", stand_in).env("SPARE_NODES", "2");
+        job.env("HPL_PROGRAM", &stand_in).env("SPARE_NODES", "2");
         match name {
             "job.pbs" | "job.lsf" => job.env("ARGUMENTS", "-n 1000 --checkpoint auto"),
             _ => job.args(["-n", "1000", "--checkpoint", "auto"]),
@@ -81,6 +81,20 @@ fn each_script_hands_its_arguments_on() {
         assert!(out.ends_with("<-n>\n<1000>\n<--checkpoint>\n<auto>\n"), "{name}: {out}");
         let out = told(&job.env("LAUNCHER_ARGS", "").output().unwrap());
         assert!(out.contains("<--launcher-args>\n<>\n"), "{name}: {out}");
+        job.env_remove("LAUNCHER_ARGS");
+        // What the user says of binding, or of another launcher, stands alone.
+        for more in
+            ["--launcher-args --bind-to=core", "--launcher srun -n 1", "--launcher=srun -n 1"]
+        {
+            let mut job = self::job(name, dir.path());
+            job.env("HPL_PROGRAM", &stand_in);
+            match name {
+                "job.pbs" | "job.lsf" => job.env("ARGUMENTS", more),
+                _ => job.args(more.split(' ')),
+            };
+            let out = told(&job.output().unwrap());
+            assert!(!out.contains("--bind-to none"), "{name}: {more}: {out}");
+        }
     }
 }
 

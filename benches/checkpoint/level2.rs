@@ -19,7 +19,6 @@ fn pick(runs: &[Whole], of: impl Fn(&Whole) -> f64) -> f64 {
     median(&runs.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::NAN)
 }
 
-/// The median over pairs of runs, one of either kind.
 /// The median of what two kinds of runs are to each other in each turn.
 pub fn of_pairs(one: &[Whole], other: &[Whole], relate: impl Fn(&Whole, &Whole) -> f64) -> f64 {
     let all: Vec<f64> = one.iter().zip(other).map(|(one, other)| relate(one, other)).collect();

@@ -1,7 +1,8 @@
 //! The few BLAS routines we call: of the linked library through the Fortran interface, or of the one that was loaded.
 //!
-//! Matrices are column-major here, as the BLAS sees them. Dimensions are C ints on the other side:
-//! a rank's part of a matrix never has a side of 2^31.
+//! Matrices are column-major here, as the BLAS sees them. Dimensions are below 2^31, for a rank's part of a matrix never has a
+//! side of that. The linked library gets them in 64 bits: where its integers have 32 it looks at the lower half, and where they
+//! have 64, as those of a site's own build under the same name may, it looks at all.
 
 use std::ffi::{c_char, c_int};
 
@@ -11,35 +12,39 @@ unsafe extern "C" {
     fn dgemm_(
         transa: *const c_char,
         transb: *const c_char,
-        m: *const c_int,
-        n: *const c_int,
-        k: *const c_int,
+        m: *const i64,
+        n: *const i64,
+        k: *const i64,
         alpha: *const f64,
         a: *const f64,
-        lda: *const c_int,
+        lda: *const i64,
         b: *const f64,
-        ldb: *const c_int,
+        ldb: *const i64,
         beta: *const f64,
         c: *mut f64,
-        ldc: *const c_int,
+        ldc: *const i64,
     );
     fn dtrsm_(
         side: *const c_char,
         uplo: *const c_char,
         transa: *const c_char,
         diag: *const c_char,
-        m: *const c_int,
-        n: *const c_int,
+        m: *const i64,
+        n: *const i64,
         alpha: *const f64,
         a: *const f64,
-        lda: *const c_int,
+        lda: *const i64,
         b: *mut f64,
-        ldb: *const c_int,
+        ldb: *const i64,
     );
 }
 
 fn int(n: usize) -> c_int {
     c_int::try_from(n).expect("a rank's part of the matrix has sides below 2^31")
+}
+
+fn wide(n: usize) -> i64 {
+    int(n).into()
 }
 
 pub(super) fn letter(transposed: bool) -> c_char {
@@ -74,17 +79,17 @@ pub unsafe fn gemm(
         dgemm_(
             &letter(a_transposed),
             &letter(b_transposed),
-            &int(m),
-            &int(n),
-            &int(k),
+            &wide(m),
+            &wide(n),
+            &wide(k),
             &alpha,
             a,
-            &int(lda),
+            &wide(lda),
             b,
-            &int(ldb),
+            &wide(ldb),
             &1.0,
             c,
-            &int(ldc),
+            &wide(ldc),
         );
     }
 }
@@ -126,7 +131,8 @@ unsafe fn trsm(
             return loaded.trsm(solve, (int(m), int(n)), (t, int(ldt)), (b, int(ldb)));
         }
         let [side, uplo, trans, diag] = solve.letters();
-        dtrsm_(&side, &uplo, &trans, &diag, &int(m), &int(n), &1.0, t, &int(ldt), b, &int(ldb));
+        let (m, n, ldt, ldb) = (wide(m), wide(n), wide(ldt), wide(ldb));
+        dtrsm_(&side, &uplo, &trans, &diag, &m, &n, &1.0, t, &ldt, b, &ldb);
     }
 }
 

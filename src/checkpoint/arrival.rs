@@ -171,7 +171,12 @@ impl Arrival {
     ) {
         let mut words: Vec<u8> = (node as u32).to_le_bytes().to_vec();
         for found in mine {
-            words.extend(((found.position as u32) << 1 | u32::from(found.vacant)).to_le_bytes());
+            words.extend(
+                ((found.position as u32) << 2
+                    | u32::from(found.made) << 1
+                    | u32::from(found.vacant))
+                .to_le_bytes(),
+            );
             words.extend(found.joined.to_le_bytes());
         }
         for told in world.allgather(&words) {
@@ -181,8 +186,8 @@ impl Arrival {
             let copy = |bytes: &[u8]| {
                 let (first, joined) = bytes.split_at(4);
                 let joined = u64::from_le_bytes(joined.try_into().expect("eight bytes"));
-                let (position, vacant) = ((word(first) >> 1) as usize, word(first) & 1 == 1);
-                Found { position, run, vacant, joined }
+                let (position, flags) = ((word(first) >> 2) as usize, word(first) & 3);
+                Found { position, run, vacant: flags & 1 == 1, joined, made: flags & 2 == 2 }
             };
             self.found.push(copies.chunks_exact(12).map(copy).collect());
         }
@@ -270,7 +275,7 @@ mod tests {
                 let node = rank / PER_NODE;
                 let mut words = vec![(node * PER_NODE) as u32];
                 if rank.is_multiple_of(PER_NODE) {
-                    words.extend(held_on(node).flat_map(|position| [(position as u32) << 1, 1, 0]));
+                    words.extend(held_on(node).flat_map(|position| [(position as u32) << 2, 1, 0]));
                 }
                 words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>()
             };

@@ -10,7 +10,8 @@ use super::identity::belongs;
 use super::layout::ChecksumLayout;
 use super::plan::{Layout, Scheme};
 use super::protocol::{
-    Decision, Method, Recovery, Refusal, Setup, decide_in_place, decide_with, worth_keeping,
+    Decision, Method, Recovery, Refusal, Setup, decide_in_place, decide_with, has_made, leading,
+    worth_keeping,
 };
 use super::taking::mark_of;
 use super::terms::{Config, StartError, Test};
@@ -124,6 +125,12 @@ impl Known {
         self.headers.iter().flatten().map(|h| h.claim.joined).max().unwrap_or(0)
     }
 
+    /// The incarnation that memory goes on from.
+    pub(super) fn leading(&self) -> Option<u64> {
+        let claims = self.headers.iter().flatten().map(|h| h.claim);
+        leading(claims.map(|claim| (claim.joined, has_made(&claim))))
+    }
+
     /// The number of this incarnation, the same on all ranks: by the clock that is furthest.
     pub(super) fn joins(&self) -> u64 {
         let now = self.facts.iter().map(|fact| fact.unix_ms).max();
@@ -166,8 +173,8 @@ impl Known {
 
     /// Strikes out memory of earlier incarnations that tells of other groups than the last one's: nobody has needed it since.
     fn strike_out_divided_otherwise(&mut self) {
-        let last = self.joined();
-        let of_last = self.headers.iter().flatten().filter(|h| h.claim.joined == last);
+        let last = self.leading();
+        let of_last = self.headers.iter().flatten().filter(|h| Some(h.claim.joined) == last);
         let mut told: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         let mut group_of: BTreeMap<u32, u32> = BTreeMap::new();
         for header in of_last {
@@ -181,8 +188,10 @@ impl Known {
             as_told && id.members.iter().all(|m| group_of.get(m).is_none_or(|&g| g == id.group))
         };
         for (header, fact) in self.headers.iter_mut().zip(&mut self.facts) {
-            if header.take_if(|h| h.claim.joined < last && !agrees(h)).is_some() {
+            if header.take_if(|h| Some(h.claim.joined) != last && !agrees(h)).is_some() {
                 fact.trouble = "is of an earlier start, which had other groups".into();
+                // It is no checkpoint that anybody would miss.
+                fact.header = None;
             }
         }
     }

@@ -7,6 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::protocol::leading;
+use crate::memory::header::count_of;
+
 /// One position's memory, or its file, on the node of some rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -16,8 +19,10 @@ pub struct Found {
     /// It waited to be rebuilt, and holds nothing: any copy that holds something is better. To pass it over is to count it as
     /// lost, which a start must bear at any moment.
     pub vacant: bool,
-    /// The last incarnation that memory took part in: of two copies the later one is taken.
+    /// The last incarnation that memory took part in, and whether that one has made an epoch: of two copies that of the later
+    /// one is taken ([`leading`]).
     pub joined: u64,
+    pub made: bool,
 }
 
 /// The run that is in progress, of all that memory tells of: (run, position, incarnation) of every header
@@ -98,9 +103,13 @@ fn remembering<'a>(
     positions: usize,
     found: impl Iterator<Item = (usize, &'a Vec<Found>)>,
 ) -> Vec<Option<usize>> {
-    let rank = |f: &Found| (f.run, !f.vacant, f.joined);
+    let found: Vec<(usize, &Vec<Found>)> = found.collect();
+    let all = || found.iter().flat_map(|(_, list)| list.iter());
+    let run = all().map(|f| f.run).max();
+    let lead = leading(all().filter(|f| Some(f.run) == run).map(|f| (f.joined, f.made)));
+    let rank = |f: &Found| (f.run, !f.vacant, count_of(f.joined), Some(f.joined) == lead, f.joined);
     let mut best: Vec<Option<(&Found, usize)>> = vec![None; positions];
-    for (node, list) in found {
+    for (node, list) in found.iter().copied() {
         for f in list.iter().filter(|f| f.position < positions) {
             let entry = &mut best[f.position];
             if entry.is_none_or(|(best, _)| rank(f) > rank(best)) {
@@ -167,12 +176,13 @@ pub fn recast(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::header::incarnation;
     use proptest::prelude::*;
     use rand_xoshiro::Xoshiro256StarStar;
     use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
     fn held(position: usize, joined: u64) -> Found {
-        Found { position, run: 1, vacant: false, joined }
+        Found { position, run: 1, vacant: false, joined: incarnation(joined, 0), made: false }
     }
 
     #[test]
@@ -238,6 +248,17 @@ mod tests {
         let other_run = Found { run: 2, ..held(1, 1) };
         let found = [vec![held(1, 9)], vec![other_run]];
         assert_eq!(by_memory(2, &[0, 1], &found), [Some(0), Some(1)]);
+    }
+
+    /// Two starts did not see each other, and the first one's node has a fast clock.
+    #[test]
+    fn of_two_copies_of_one_count_that_of_the_start_which_more_know_of_wins() {
+        let of = |position, moment| Found { joined: incarnation(2, moment), ..held(position, 0) };
+        let found = [vec![of(0, 1)], vec![of(1, 9)], vec![of(1, 1)]];
+        assert_eq!(by_memory(2, &[0, 1, 2], &found), [Some(0), None, Some(1)]);
+        let first = Found { made: true, ..of(1, 9) };
+        let found = [vec![of(0, 1)], vec![first], vec![of(1, 1)]];
+        assert_eq!(by_memory(2, &[0, 1, 2], &found), [Some(0), Some(1), None]);
     }
 
     /// A node comes back whose place another one has taken, which was not rebuilt in time.

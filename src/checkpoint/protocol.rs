@@ -13,10 +13,12 @@
 //! `save`, `start` and `restore` write exactly these claims; `tests/protocol_model` explores all
 //! interleavings of the same functions.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::memory::header::{Claim, EpochId, Phase, Stage};
+use crate::memory::header::{Claim, EpochId, Phase, Stage, count_of};
 
 /// Which copies are kept (papers' names).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -226,6 +228,25 @@ pub fn coherent(claim: &Claim) -> bool {
     holds && ordered && past
 }
 
+/// Whether the incarnation that this claim names has made an epoch: then all positions had joined it.
+pub fn has_made(claim: &Claim) -> bool {
+    claim.base.into_iter().chain(claim.seal).any(|id| id.made == claim.joined)
+}
+
+/// The incarnation that goes on, of all that memory tells of, with whether each has made an epoch: the one with the most before
+/// it. There may be several of those that did not see each other: then the one that has made an epoch; the one that the most
+/// positions have joined; and, where nothing else is known of them, the last by the clock, which may be wrong.
+pub fn leading(told: impl IntoIterator<Item = (u64, bool)>) -> Option<u64> {
+    let mut all: BTreeMap<u64, (bool, usize)> = BTreeMap::new();
+    for (joined, made) in told {
+        let (has_made, positions) = all.entry(joined).or_default();
+        *has_made |= made;
+        *positions += 1;
+    }
+    let rank = |(joined, of_it): &(u64, (bool, usize))| (count_of(*joined), *of_it, *joined);
+    all.into_iter().max_by_key(rank).map(|(joined, _)| joined)
+}
+
 /// Whether memory that claims this is worth keeping: all have committed an epoch, so it is more than generating again gives.
 pub fn worth_keeping(claim: &Claim) -> bool {
     claim.base.is_some() || claim.seal.is_some_and(|seal| seal.epoch > 1)
@@ -289,7 +310,7 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     if setup.method == Method::Disk {
         return decide_disk(claims);
     }
-    let Some(joined) = claims.iter().flatten().map(|c| c.joined).max() else {
+    let Some(joined) = leading(claims.iter().flatten().map(|c| (c.joined, has_made(c)))) else {
         return Decision::Fresh;
     };
     let leaders: Vec<(usize, Claim)> = claims
@@ -426,13 +447,19 @@ pub fn is_settled(claim: &Claim, target: EpochId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::header::incarnation;
 
     fn id(epoch: u64, made: u64) -> EpochId {
-        EpochId { epoch, made }
+        EpochId { epoch, made: no(made) }
+    }
+
+    /// The number of an incarnation of which nothing but the count matters.
+    fn no(count: u64) -> u64 {
+        incarnation(count, 0)
     }
 
     fn held(joined: u64, base: Option<EpochId>, seal: Option<EpochId>) -> Option<Claim> {
-        Some(Claim { joined, phase: Phase::Running, stage: Stage::Saved, base, seal })
+        Some(Claim { joined: no(joined), phase: Phase::Running, stage: Stage::Saved, base, seal })
     }
 
     fn setup(method: Method, groups: &[&[usize]]) -> Setup {
@@ -443,8 +470,8 @@ mod tests {
     #[test]
     fn method_disk_goes_on_from_storage_alone() {
         let setup = setup(Method::Disk, &[&[0], &[1]]);
-        let fresh = Some(Claim::generating(1));
-        let stored = |epoch| Some(Claim::generating(2).stored(id(epoch, 2)));
+        let fresh = Some(Claim::generating(no(1)));
+        let stored = |epoch| Some(Claim::generating(no(2)).stored(id(epoch, 2)));
         let all = [None, fresh, stored(1), stored(2)];
         for one in all {
             for other in all {
@@ -480,7 +507,7 @@ mod tests {
         let sealed = |e, s| held(1, Some(e), Some(s));
         // Nothing there, or nothing committed yet.
         assert_eq!(decide(&two(), &[None; 4]), Decision::Fresh);
-        let generating = Some(Claim::generating(1));
+        let generating = Some(Claim::generating(no(1)));
         assert_eq!(
             decide(&two(), &[generating, held(1, None, Some(one)), None, None]),
             Decision::Fresh
@@ -556,6 +583,34 @@ mod tests {
         assert_eq!(decide(&group, &[gone_on, gone_on, late, late]), restore(now, &[]));
     }
 
+    /// The node that kept what the first start wrote has a clock ahead of the others'.
+    #[test]
+    fn a_fast_clock_makes_no_start_the_last_one() {
+        let group = setup(Method::SelfCheckpoint, &[&[0, 1, 2, 3]]);
+        let (first, second) = (incarnation(2, 9000), incarnation(2, 1000));
+        let of = |joined: u64, claim: Claim| Some(Claim { joined, ..claim });
+        let (then, now) = (id(4, 1), EpochId { epoch: 5, made: second });
+        let old = held(1, Some(then), None).unwrap();
+        let back = old.pinned(first, then);
+        let gone_on = of(second, held(1, Some(now), None).unwrap());
+        let generating = Some(Claim::generating(first));
+        for unseen in [Some(back), generating] {
+            assert_eq!(decide(&group, &[gone_on, gone_on, gone_on, unseen]), restore(now, &[3]));
+            // What has made an epoch was joined by all.
+            let one = decide(&group, &[gone_on, unseen, None, None]);
+            assert!(matches!(one, Decision::Refuse(Refusal::TooManyLost { .. })), "{one:?}");
+        }
+        // Before that the more count.
+        let elsewhere = Some(old.pinned(second, then).settled(id(3, 1)));
+        let decision = decide(&group, &[elsewhere, elsewhere, elsewhere, Some(back)]);
+        assert!(!matches!(decision, Decision::Fresh), "{decision:?}");
+        assert_eq!(leading([(first, false), (second, false), (second, false)]), Some(second));
+        assert_eq!(leading([(first, true), (second, false), (second, false)]), Some(first));
+        assert_eq!(leading([(first, false), (second, false)]), Some(first));
+        assert_eq!(leading([(no(3), false), (first, true), (first, true)]), Some(no(3)));
+        assert_eq!(leading([]), None);
+    }
+
     #[test]
     fn an_old_copy_loses() {
         let (one, next) = (id(1, 1), id(2, 2));
@@ -570,7 +625,7 @@ mod tests {
             })
         );
         // In the middle of a recovery it may help only with exactly what is being recovered.
-        let pinned = |c: Option<Claim>, t| c.map(|c| c.pinned(2, t));
+        let pinned = |c: Option<Claim>, t| c.map(|c| c.pinned(no(2), t));
         let s = held(1, Some(one), Some(id(2, 1)));
         assert_eq!(decide(&two(), &[pinned(s, one), s, pinned(s, one), old]), restore(one, &[]));
         match decide(&two(), &[pinned(s, id(2, 1)), s, s, old]) {
@@ -605,7 +660,8 @@ mod tests {
         let ids = [id(1, 1), id(2, 1), id(2, 2)];
         let some: Vec<Option<EpochId>> = [None].into_iter().chain(ids.map(Some)).collect();
         let mut claims: Vec<Option<Claim>> = vec![None];
-        for joined in [1, 2] {
+        // Two of the same count did not see each other.
+        for joined in [no(1), no(2), incarnation(2, 7)] {
             for phase in [Phase::Running].into_iter().chain(ids.map(Phase::Recovering)) {
                 for stage in [Stage::Vacant, Stage::Generating, Stage::Saved, Stage::Overwriting] {
                     for &base in &some {
@@ -617,7 +673,7 @@ mod tests {
             }
         }
         // Reading rejects nothing: even claims no run can reach must lead to a safe decision.
-        assert_eq!(claims.len(), 513);
+        assert_eq!(claims.len(), 769);
         let one_group = setup(Method::SelfCheckpoint, &[&[0, 1]]);
         let single = setup(Method::Single, &[&[0, 1]]);
         for &a in &claims {
@@ -643,7 +699,7 @@ mod tests {
         let decision = decide(setup, claims);
         let claims: &[Option<Claim>] =
             &claims.iter().map(|c| c.filter(coherent)).collect::<Vec<_>>();
-        let joined = claims.iter().flatten().map(|c| c.joined).max();
+        let joined = leading(claims.iter().flatten().map(|c| (c.joined, has_made(c))));
         let leader = |c: &Claim| Some(c.joined) == joined;
         let pins: Vec<EpochId> = claims
             .iter()
@@ -688,7 +744,7 @@ mod tests {
 
     /// Whether no epoch is left that is known to be whole: too few have it, or those who computed last do not agree on one.
     fn must_refuse(setup: &Setup, claims: &[Option<Claim>], pins: &[EpochId]) -> bool {
-        let joined = claims.iter().flatten().map(|c| c.joined).max();
+        let joined = leading(claims.iter().flatten().map(|c| (c.joined, has_made(c))));
         let leads = |c: &Claim| Some(c.joined) == joined;
         let leaders = || claims.iter().flatten().filter(|c| leads(c));
         let bears = |whole: &dyn Fn(&Claim) -> bool| {
@@ -738,7 +794,7 @@ mod tests {
         assert_eq!(decide_with(&two(), &sealed, at, Some(61)), Decision::Fetch);
         // Too much lost, nothing there, nothing saved yet, memory that contradicts itself.
         let lost = [None, None, whole[0], whole[0]];
-        let generating = [Some(Claim::generating(1)); 4];
+        let generating = [Some(Claim::generating(no(1))); 4];
         let torn = [held(1, Some(five), None), held(1, Some(id(9, 1)), None), None, None];
         for claims in [lost, [None; 4], generating, torn] {
             assert_eq!(decide_with(&two(), &claims, at, Some(1)), Decision::Fetch, "{claims:?}");

@@ -16,11 +16,10 @@ use super::plan::Buffers;
 use super::protocol::{Decision, Method, Recovery, Setup, Transitions};
 use super::save::Checkpointer;
 use super::taking::{Early, Memory, make_way};
-use super::terms::{Config, Origin, Restart, Restored, StartError, Started, Test};
+use super::terms::{Config, Origin, Restart, Restored, StartError, Started, Test, now};
 use super::when::Scheduler;
 use super::world::{NOTHING, World};
 use crate::faults::{self, Point, hit};
-use crate::lu::unix_seconds;
 use crate::memory::header::{Claim, Doing, EpochId, Head, Header, HeaderFault, Mark, Stage};
 use crate::memory::{Depot, Hold, MemoryError, Part, Region};
 use crate::parity::GroupComm;
@@ -326,7 +325,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::AgreeBegin, me);
         let fact = Fact {
             run: config.run,
-            unix_ms: (unix_seconds() * 1e3) as u64,
+            unix_ms: now().as_millis() as u64,
             domain: config.domain.clone(),
             node: config.node.clone(),
             trouble,
@@ -340,7 +339,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             losses: config.scheme.losses,
             groups: known.groups(&test, &config)?,
         };
-        let joined = known.joins();
+        let (latest, joined) = (known.leading(), known.joins());
         let mut memory = Memory::Closed(head);
         let mut early = Early::new(&config.depot, me, hold);
         let mut offers = Offers::of(&world, &config);
@@ -385,9 +384,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         };
         let neighbours = known.neighbours(me);
         if neighbours.first() == Some(&me) {
-            let latest = known.joined();
             make_way(&config.depot, &neighbours, |header| {
-                (header.id.run, header.id.test, header.claim.joined) == (run, test.index, latest)
+                let joined = Some(header.claim.joined);
+                (header.id.run, header.id.test, joined) == (run, test.index, latest)
                     && header.claim.stage != Stage::Vacant
             });
         }

@@ -2,6 +2,8 @@
 //!
 //! `cli` fills them in; `identity` says which of them memory must agree with.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use thiserror::Error;
 
 use super::groups::GroupError;
@@ -66,11 +68,14 @@ impl Config {
     }
 }
 
+/// The moment, by this node's clock.
+pub(super) fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
 /// A number for a new run: the moment in its upper half, so that later runs compare greater.
 pub fn new_run() -> u128 {
-    let now =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    (now.as_nanos() as u64 as u128) << 64 | std::process::id() as u128
+    (now().as_nanos() as u64 as u128) << 64 | std::process::id() as u128
 }
 
 /// What a test begins with.

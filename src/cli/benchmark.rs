@@ -94,10 +94,10 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let comm = world.comm();
     let protection = loaded.settings.protection.as_ref();
     let helper_cores = protection.and_then(|p| p.helper_cores.as_ref());
-    // Whoever says how many threads a rank has knows what it is bound to.
-    let idle = match loaded.settings.threads {
-        None => pins::left_idle(comm, &node),
-        Some(_) => None,
+    // Whoever says how many threads a rank has, or which cores are helpers', knows what ranks are bound to.
+    let idle = match (loaded.settings.threads, helper_cores) {
+        (None, None) => pins::left_idle(comm, &node),
+        _ => None,
     };
     let aside = helper_cores.map_or(Ok(()), |named| pins::set_aside(comm, named));
     let computes = comm.rank() < computing(&loaded);
@@ -218,7 +218,8 @@ fn computing(loaded: &Loaded) -> usize {
     loaded.dat.grids.iter().map(of).max().unwrap_or(0)
 }
 
-/// Of the tests that each stand for those of one N, NB and grid: what this node lacks for them. Its first rank looks for all.
+/// Of the tests that each stand for those of one N, NB, grid and lookahead: what this node lacks for them. Its first rank looks
+/// for all.
 fn lacking(
     comm: &Comm,
     node: &Comm,

@@ -21,7 +21,7 @@ use super::template::own_program;
 use crate::blas::arithmetic::Rules;
 use crate::checkpoint::plan::Helpers;
 use crate::input::memory_need::human;
-use crate::memory::Store;
+use crate::input::settings::Settings;
 use crate::memory::depot::Depot;
 use crate::supervise::judge::fitness::{Expected, Finding, Need, judge};
 use crate::supervise::remember::clerk::Clerk;
@@ -211,8 +211,8 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
         let node = &cluster.nodes[cluster.find(name)?];
         node.facts.as_ref().map(|(facts, _)| facts.cores)
     };
-    let goes_on = planned.as_ref().is_some_and(|plan| plan.loaded.settings.goes_on());
-    let tried = start_mpi(flags, goes_on, &nodes.shell, &pairs, cores, &own, &run_id);
+    let settings = planned.as_ref().map(|plan| &plan.loaded.settings);
+    let tried = start_mpi(flags, settings, &nodes.shell, &pairs, cores, &own, &run_id);
     if !matches!(tried, Ok(0)) {
         // What hangs on other nodes goes with its agent's word.
         cluster.end_run(Duration::from_secs(8));
@@ -249,7 +249,7 @@ fn this_node<'a>(
     let mut ranks = 1;
     let mut need = None;
     let mut problems = 0;
-    let goes_on = planned.is_some_and(|plan| plan.loaded.settings.goes_on());
+    let settings = planned.map(|plan| &plan.loaded.settings);
     if let Some(plan) = planned {
         ranks = plan.ranks;
         match needs(plan, &[Host::new(&facts.host, ranks)], false) {
@@ -260,7 +260,8 @@ fn this_node<'a>(
             }
         }
     }
-    let held = planned.and_then(|plan| Depot::new(Store::Posix, plan.job.as_ref()?).ok());
+    let protection = planned.and_then(|plan| plan.loaded.settings.protection.as_ref());
+    let held = protection.and_then(|p| Depot::new(p.store, &p.job).ok());
     let held_bytes = held.map_or(0, |depot| depot.list().iter().map(|part| part.bytes).sum());
     let expected = Expected { held_bytes, ..expected(need, None) };
     problems += told(&facts.host, &judge(&facts, &expected));
@@ -269,15 +270,15 @@ fn this_node<'a>(
     let pair = [(host, Place::of(&facts))];
     let shell = RemoteShell::parse(None).map_err(|e| Refusal(Exit::Usage, e))?;
     let run_id = format!("doctor-{}-{}", std::process::id(), unix_ms());
-    let tried = start_mpi(flags, goes_on, &shell, &pair, |_| Some(facts.cores), own, &run_id)?;
+    let tried = start_mpi(flags, settings, &shell, &pair, |_| Some(facts.cores), own, &run_id)?;
     Ok(problems + tried)
 }
 
-/// Starts MPI over the nodes, if wanted and as a run that `goes_on` after a loss would start it, says how that went and returns
+/// Starts MPI over the nodes, if wanted and as a run with these settings would start it, says how that went and returns
 /// the number of problems. Who is interrupted meanwhile leaves nothing of it behind.
 fn start_mpi(
     flags: &DoctorFlags,
-    goes_on: bool,
+    settings: Option<&Settings>,
     shell: &RemoteShell,
     nodes: &[(Host, Place)],
     cores: impl Fn(&str) -> Option<usize>,
@@ -285,7 +286,7 @@ fn start_mpi(
     run_id: &str,
 ) -> Result<usize, Refusal> {
     let launcher = flags.nodes.launcher().and_then(|(tool, mut extra)| {
-        run::words_to_go_on(&tool, &mut extra, goes_on)?;
+        run::words_to_go_on(&tool, &mut extra, settings)?;
         Ok((tool, extra))
     });
     let (tool, extra) = match launcher {

@@ -198,7 +198,7 @@ impl<'a> Level2<'a> {
                 let run = run as u128;
                 let at = |position: &u32| {
                     let position = *position as usize;
-                    Found { position, run, vacant: false, joined: 0 }
+                    Found { position, run, vacant: false, joined: 0, made: false }
                 };
                 positions.iter().map(at).collect::<Vec<Found>>()
             };

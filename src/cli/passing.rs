@@ -9,15 +9,15 @@ use nix::unistd::mkdtemp;
 pub struct Passing(PathBuf);
 
 impl Passing {
-    /// Where the ranks of so many nodes can read in it: of several nodes no other than the first one's /tmp is here.
-    pub fn new(command: &str, nodes: usize) -> Result<Self, String> {
-        let parent = match nodes {
-            1 => std::env::temp_dir(),
-            _ => std::env::current_dir()
+    /// Where ranks can read in it: those on other nodes than this one have another /tmp.
+    pub fn new(command: &str, elsewhere: bool) -> Result<Self, String> {
+        let parent = match elsewhere {
+            false => std::env::temp_dir(),
+            true => std::env::current_dir()
                 .map_err(|e| format!("cannot tell the working directory: {e}"))?,
         };
         mkdtemp(&parent.join(format!("skt-hpl-{command}-XXXXXX"))).map(Self).map_err(|e| {
-            let all = if nodes == 1 { "" } else { "; start this in one that all nodes see" };
+            let all = if elsewhere { "; start this in one that all nodes see" } else { "" };
             format!("cannot make a folder in {}: {e}{all}", parent.display())
         })
     }
@@ -39,7 +39,8 @@ mod tests {
 
     #[test]
     fn each_has_one_of_its_own_which_goes_with_all_that_is_in_it() {
-        let (one, other) = (Passing::new("test", 1).unwrap(), Passing::new("test", 1).unwrap());
+        let new = || Passing::new("test", false).unwrap();
+        let (one, other) = (new(), new());
         assert_ne!(one.path(), other.path());
         fs::write(one.path().join("HPL.dat"), "text").unwrap();
         let was = one.path().to_owned();

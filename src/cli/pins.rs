@@ -262,8 +262,8 @@ pub fn left_idle(comm: &Comm, node: &Comm) -> Option<String> {
     let (idle, all) = (most[0] >> 32, most[0] & u64::from(u32::MAX));
     (idle > 0).then(|| {
         format!(
-            "mind: the launcher lets the ranks of a node use {} of its {all} cores (Open MPI gives each of few ranks one: say \
-             --bind-to none)",
+            "mind: the launcher lets the ranks of a node use {} of its {all} cores (Open MPI gives each of few ranks one; its \
+             --bind-to none gives all)",
             all - idle
         )
     })

@@ -213,21 +213,20 @@ fn more_than_one(text: &str) -> Result<f64, String> {
 /// at most, and as long again for the rest.
 const IN_PLACE_MS: u64 = 15_000;
 
-/// Puts before the user's words for the launcher, which come later and count, what a run asks of it that `goes_on` after a loss.
+/// Puts before the user's words for the launcher, which come later and count, what a run asks of it that goes on after a loss.
 pub(super) fn words_to_go_on(
     tool: &Tool,
     extra: &mut Vec<String>,
-    goes_on: bool,
+    settings: Option<&crate::input::settings::Settings>,
 ) -> Result<(), Refusal> {
-    if !goes_on {
-        return Ok(());
-    }
+    let Some(settings) = settings.filter(|settings| settings.goes_on()) else { return Ok(()) };
     let Some(words) = tool.goes_on() else {
         return refuse(
             Exit::Environment,
             format!(
-                "--nonstop and --method abft need a launcher that lets a job go on without a lost rank: Open MPI 5's mpirun \
+                "{} needs a launcher that lets a job go on without a lost rank: Open MPI 5's mpirun \
                  (scripts/setup.sh --with-openmpi5); this is {}",
+                if settings.checksums { "--method abft" } else { "--nonstop" },
                 tool.program.display()
             ),
         );
@@ -519,7 +518,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         );
     }
     let goes_on = planned.as_ref().is_some_and(|p| p.loaded.settings.goes_on());
-    words_to_go_on(&tool, &mut extra, goes_on)?;
+    words_to_go_on(&tool, &mut extra, planned.as_ref().map(|p| &p.loaded.settings))?;
     let problem = planned.as_ref().and_then(|p| p.problem);
     let Some(ranks) = flags.ranks.or(planned.as_ref().map(|p| p.ranks)) else {
         return refuse(

@@ -180,10 +180,10 @@ pub fn examine(
     waits: bool,
 ) -> Result<String, String> {
     let storage = room(&level2.dir, job, false)?;
-    let speed = speed::measure(Path::new(&storage.dir))?;
     if let Some(why) = storage.lacking(epoch_bytes) {
         return Err(why);
     }
+    let speed = speed::measure(Path::new(&storage.dir), storage.free_bytes)?;
     let free = storage.free_bytes + storage.held_bytes;
     let one = human(u128::from(epoch_bytes));
     let (of_what, others) = match level2.scope {

@@ -55,12 +55,17 @@ pub struct EpochId {
 /// Bits of an incarnation's number that tell its moment, in milliseconds: enough for five centuries.
 const MOMENT_BITS: u32 = 44;
 
-/// The number of an incarnation: how many there were before, as far as `last`, the greatest number that memory tells of, says;
-/// and its own moment. So no two have one number, not even where nobody sees any more what the first of them has written. They
-/// are compared by count first: a clock that goes back makes no later incarnation an earlier one.
-pub fn next_incarnation(last: u64, unix_ms: u64) -> u64 {
-    let count = (count_of(last) + 1).min(u64::MAX >> MOMENT_BITS);
+/// The number of the `count`-th incarnation, which begins at that moment. So no two have one number, not even where nobody sees
+/// any more what the first of them has written.
+pub fn incarnation(count: u64, unix_ms: u64) -> u64 {
+    // Ranks compare them as numbers with a sign.
+    let count = count.min(i64::MAX as u64 >> MOMENT_BITS);
     count << MOMENT_BITS | unix_ms & ((1 << MOMENT_BITS) - 1)
+}
+
+/// The number after `last`, the greatest that memory tells of. It is the greater one whatever the clock says.
+pub fn next_incarnation(last: u64, unix_ms: u64) -> u64 {
+    incarnation(count_of(last) + 1, unix_ms)
 }
 
 /// How many incarnations there were, with that of this number.
@@ -641,6 +646,22 @@ pub(crate) mod tests {
 
     fn head() -> Head {
         Head::new(Region::anonymous(HEAD_BYTES).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn no_two_incarnations_have_one_number_and_later_ones_are_greater() {
+        let first = next_incarnation(0, 1_800_000_000_000);
+        assert_eq!((count_of(0), count_of(first)), (0, 1));
+        // Nobody has seen the first one.
+        let again = next_incarnation(0, 1_800_000_000_001);
+        assert!(again > first && count_of(again) == 1);
+        // A clock that goes back, or stands still.
+        for unix_ms in [0, 1_800_000_000_000, u64::MAX] {
+            let next = next_incarnation(again, unix_ms);
+            assert!(next > again && count_of(next) == 2, "{unix_ms}");
+        }
+        let last = next_incarnation(i64::MAX as u64, u64::MAX);
+        assert!(last <= i64::MAX as u64 && count_of(last) == count_of(i64::MAX as u64));
     }
 
     #[test]

@@ -35,4 +35,4 @@ pub enum Sight {
 /// Files begin their parts at multiples of this, so that a device can be written past the page cache.
 pub const BLOCK_BYTES: usize = 4096;
 /// Raised with every change of anything written to storage.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;

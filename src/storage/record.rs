@@ -40,7 +40,7 @@ pub struct About {
     pub epoch: u64,
     /// The incarnation that made it. One that began anew may make an epoch of this number once more, and files of the
     /// two do not mix.
-    #[serde(default)]
+    #[serde(with = "hex")]
     pub made: u64,
     pub boundary: u64,
     pub n: u64,

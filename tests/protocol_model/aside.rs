@@ -9,7 +9,7 @@
 use skt_hpl::checkpoint::protocol::{
     Decision, Method, Recovery, Setup, Transitions, decide, is_settled,
 };
-use skt_hpl::memory::header::{Claim, EpochId, Phase, Stage};
+use skt_hpl::memory::header::{Claim, EpochId, Phase, Stage, next_incarnation};
 use stateright::{Model, Property};
 
 use crate::explore::explore;
@@ -306,7 +306,7 @@ impl Aside {
     }
 
     fn relaunch(&self, s: &mut Sys, ghost_returns: bool) {
-        s.incarnation += 1;
+        s.incarnation = next_incarnation(s.incarnation, 0);
         s.target = NOTHING;
         for r in &mut s.ranks {
             if ghost_returns && let Some(old) = r.ghost.take() {
@@ -352,7 +352,7 @@ impl Model for Aside {
             over: None,
         };
         vec![Sys {
-            incarnation: 1,
+            incarnation: next_incarnation(0, 0),
             ranks: [rank; RANKS],
             target: NOTHING,
             crashes: self.crashes,

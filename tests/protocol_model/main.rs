@@ -20,11 +20,13 @@ mod disk;
 mod explore;
 mod system;
 
+use skt_hpl::memory::header::incarnation;
 use stateright::{Model, Property};
 
 use explore::explore;
 use system::{
-    Act, Broken, Fate, Helpers, NOTHING, Pc, Protocol, RANKS, Rank, Run, Storage, Sys, age, peer,
+    Act, Broken, Fate, Helpers, NOTHING, Pc, Protocol, RANKS, Rank, Run, Storage, Sys, age, lead,
+    peer,
 };
 
 impl Model for Protocol {
@@ -33,7 +35,8 @@ impl Model for Protocol {
 
     fn init_states(&self) -> Vec<Sys> {
         vec![Sys {
-            incarnation: 1,
+            incarnation: incarnation(1, 0),
+            starts: 0,
             ranks: [Rank {
                 mem: None,
                 ghost: None,
@@ -133,9 +136,11 @@ impl Model for Protocol {
             }
             Act::Relaunch { ghost_returns } => {
                 s.in_place = false;
+                let there = s.ranks.iter().flat_map(|r| r.mem.iter().chain(&r.ghost));
+                let lead = lead(there);
                 for r in &mut s.ranks {
                     if ghost_returns && let Some(old) = r.ghost.take() {
-                        let newer = r.mem.is_none_or(|m| age(&old) > age(&m));
+                        let newer = r.mem.is_none_or(|m| age(&old, lead) > age(&m, lead));
                         if newer || self.broken == Broken::IncarnationIgnored {
                             r.mem = Some(old);
                         }
@@ -195,6 +200,7 @@ fn no_fault_over_three_epochs_with_two_crashes_and_an_old_copy() {
         storage: Storage::None,
         in_place: false,
         helpers: Helpers::Threads,
+        clocks_back: false,
         broken: Broken::No
     }));
 }
@@ -208,6 +214,23 @@ fn no_fault_over_two_epochs_with_three_crashes_and_an_old_copy() {
         storage: Storage::None,
         in_place: false,
         helpers: Helpers::Threads,
+        clocks_back: false,
+        broken: Broken::No
+    }));
+}
+
+/// A start that the next one did not see, as all that it has written is on a node that is away: its moment tells it from the
+/// next one, whichever of the two is the later by the clock.
+#[test]
+fn no_fault_where_the_clock_goes_back_from_start_to_start() {
+    assert!(!explore(Protocol {
+        epochs: 2,
+        crashes: 3,
+        ghosts: 1,
+        storage: Storage::None,
+        in_place: false,
+        helpers: Helpers::Threads,
+        clocks_back: true,
         broken: Broken::No
     }));
 }
@@ -221,6 +244,7 @@ fn every_broken_variant_is_caught() {
         (Broken::SealNotWithdrawn, 2, 0),
         (Broken::IncarnationIgnored, 2, 1),
         (Broken::NoPin, 3, 1),
+        (Broken::MomentLeftOut, 3, 1),
     ] {
         assert!(
             explore(Protocol {
@@ -230,6 +254,7 @@ fn every_broken_variant_is_caught() {
                 storage: Storage::None,
                 in_place: false,
                 helpers: Helpers::Threads,
+                clocks_back: false,
                 broken
             }),
             "{broken:?} was not noticed"
@@ -248,6 +273,7 @@ fn no_fault_with_storage_whatever_is_lost() {
             storage: Storage::Shared,
             in_place: false,
             helpers: Helpers::Threads,
+            clocks_back: false,
             broken: Broken::No
         }));
     }
@@ -268,6 +294,7 @@ fn every_broken_second_level_is_caught() {
                 storage: Storage::Shared,
                 in_place: false,
                 helpers: Helpers::Threads,
+                clocks_back: false,
                 broken
             }),
             "{broken:?} was not noticed"
@@ -285,6 +312,7 @@ fn no_fault_where_saves_do_not_wait_for_helpers_that_look_again() {
         storage: Storage::Shared,
         in_place: false,
         helpers: Helpers::Careful,
+        clocks_back: false,
         broken: Broken::FlushUnderHelper
     }));
 }
@@ -300,6 +328,7 @@ fn no_fault_with_processes_for_helpers() {
             storage: Storage::Shared,
             in_place: false,
             helpers: Helpers::Processes,
+            clocks_back: false,
             broken: Broken::No
         }));
     }
@@ -314,6 +343,7 @@ fn a_restart_that_does_not_wait_for_a_stray_process_is_caught() {
         storage: Storage::Shared,
         in_place: false,
         helpers: Helpers::Processes,
+        clocks_back: false,
         broken: Broken::StrayNotAwaited
     }));
 }
@@ -329,6 +359,7 @@ fn no_fault_with_storage_of_each_nodes_own() {
             storage: Storage::Node,
             in_place: false,
             helpers: Helpers::Threads,
+            clocks_back: false,
             broken: Broken::No
         }));
     }
@@ -349,6 +380,7 @@ fn every_broken_storage_of_nodes_own_is_caught() {
             storage: Storage::Node,
             in_place: false,
             helpers: Helpers::Threads,
+            clocks_back: false,
             broken,
         };
         assert!(explore(model), "{broken:?} was not noticed");
@@ -368,6 +400,7 @@ fn no_fault_in_place_with_storage_and_without() {
             storage,
             in_place: true,
             helpers,
+            clocks_back: false,
             broken
         }));
     }
@@ -377,7 +410,15 @@ fn no_fault_in_place_with_storage_and_without() {
 fn storage_that_stands_in_for_memory_in_place_is_caught() {
     let (storage, broken) = (Storage::Shared, Broken::StorageStandsIn);
     let helpers = Helpers::Threads;
-    let model =
-        Protocol { epochs: 2, crashes: 2, ghosts: 0, storage, in_place: true, helpers, broken };
+    let model = Protocol {
+        epochs: 2,
+        crashes: 2,
+        ghosts: 0,
+        storage,
+        in_place: true,
+        helpers,
+        clocks_back: false,
+        broken,
+    };
     assert!(explore(model), "{broken:?} was not noticed");
 }

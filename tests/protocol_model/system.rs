@@ -2,9 +2,10 @@
 
 use skt_hpl::checkpoint::placement::prevailing;
 use skt_hpl::checkpoint::protocol::{
-    Decision, Method, Recovery, Setup, Transitions, decide_in_place, decide_with, is_settled,
+    Decision, Method, Recovery, Setup, Transitions, decide_in_place, decide_with, has_made,
+    is_settled, leading,
 };
-use skt_hpl::memory::header::{Claim, EpochId, Phase, Stage};
+use skt_hpl::memory::header::{Claim, EpochId, Phase, Stage, count_of, incarnation};
 
 use crate::apart::{self, Shelf};
 
@@ -124,6 +125,8 @@ pub struct Stored {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sys {
     pub incarnation: u64,
+    /// Starts there have been: the moment of each is told by that.
+    pub starts: u8,
     pub ranks: [Rank; RANKS],
     pub target: EpochId,
     pub crashes: u8,
@@ -223,6 +226,8 @@ pub enum Broken {
     IncarnationIgnored,
     UnsavedPartZero,
     NoPin,
+    /// Starts that did not see each other have one number.
+    MomentLeftOut,
     /// The next save does not wait for the helpers.
     FlushUnderHelper,
     /// The manifest is written before all files are.
@@ -270,6 +275,8 @@ pub struct Protocol {
     /// Whether losses are gone on from in place, where somebody is left.
     pub in_place: bool,
     pub helpers: Helpers,
+    /// Of starts that did not see each other the earlier ones have the later moments.
+    pub clocks_back: bool,
     pub broken: Broken,
 }
 
@@ -277,9 +284,19 @@ pub fn peer(rank: usize) -> usize {
     rank ^ 1
 }
 
-/// Of two copies of a position one that holds something is taken, and of those the one that took part later.
-pub fn age(m: &Mem) -> (u8, bool, u64) {
-    (m.run.number, m.claim.stage != Stage::Vacant, m.claim.joined)
+/// The incarnation that goes on, of the last run that any of these copies is of.
+pub fn lead<'a>(copies: impl Iterator<Item = &'a Mem> + Clone) -> Option<u64> {
+    let run = copies.clone().map(|m| m.run.number).max();
+    let of_run = copies.filter(|m| Some(m.run.number) == run);
+    leading(of_run.map(|m| (m.claim.joined, has_made(&m.claim))))
+}
+
+/// Of two copies of a position one that holds something is taken, and of those the one of the incarnation that goes on, or that
+/// took part later.
+pub fn age(m: &Mem, lead: Option<u64>) -> (u8, bool, u64, bool, u64) {
+    let joined = m.claim.joined;
+    let leads = Some(joined) == lead;
+    (m.run.number, m.claim.stage != Stage::Vacant, count_of(joined), leads, joined)
 }
 
 impl Protocol {
@@ -486,7 +503,7 @@ impl Protocol {
 
     /// All ranks come to what is in memory, in new processes or in those that are left.
     pub fn begin(&self, s: &mut Sys) {
-        s.incarnation += 1;
+        s.starts += 1;
         s.target = NOTHING;
         // Who wrote a file is over as well, but nobody lists that one any more.
         s.forget_flight();
@@ -638,6 +655,13 @@ impl Protocol {
             s.run = run.run;
         }
         let mine: Vec<Option<Mem>> = s.ranks.iter().map(|r| r.mem.filter(of_run)).collect();
+        let last = mine.iter().flatten().map(|m| count_of(m.claim.joined)).max();
+        let moment = match self.broken {
+            Broken::MomentLeftOut => 0,
+            _ if self.clocks_back => u8::MAX - s.starts,
+            _ => s.starts,
+        };
+        s.incarnation = incarnation(last.unwrap_or(0) + 1, moment.into());
         let claims: Vec<Option<Claim>> =
             mine.iter().map(|m| m.map(|m| self.seen(m.claim))).collect();
         let run = s.run;
@@ -700,7 +724,9 @@ impl Protocol {
 
     /// The boundary that a restart goes on from which finds all memory there is.
     fn within_reach(&self, s: &Sys) -> Option<u64> {
-        let newest = |r: &Rank| r.mem.into_iter().chain(r.ghost).max_by_key(age);
+        let all = s.ranks.iter().flat_map(|r| r.mem.iter().chain(&r.ghost));
+        let lead = lead(all);
+        let newest = |r: &Rank| r.mem.into_iter().chain(r.ghost).max_by_key(|m| age(m, lead));
         let copies: Vec<Option<Mem>> = s.ranks.iter().map(newest).collect();
         let found = copies.iter().enumerate().filter_map(|(p, m)| Some((p, (*m)?)));
         let found = prevailing(found.map(|(p, m)| (m.run.number.into(), p, m.claim.joined)))?;

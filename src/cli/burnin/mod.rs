@@ -129,12 +129,15 @@ pub fn rank(extent: &Extent) -> ExitCode {
 fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
     let began = Instant::now();
     let json = flags.json.clone().map(Some);
-    json_flag::ready(&json, [])?;
     // What no run would understand is said before anything is measured.
     if !flags.bench.is_empty() {
         let own = BurninFlags::augment_args(clap::Command::new("skt-hpl burnin"));
-        let planned = run::plan_for(&flags.bench, own)?;
-        if planned.loaded.settings.json.is_some() && json.is_none() {
+        run::plan_for(&flags.bench, own)?;
+        let is_json = |word: &OsString| {
+            let word = word.to_string_lossy();
+            word == "--json" || word.starts_with("--json=")
+        };
+        if flags.bench.iter().any(is_json) {
             let why = "--json after a flag of the benchmark would be each HPL run's own, one over the other: give it before them";
             return Err(Refusal(Exit::Usage, why.into()));
         }
@@ -153,6 +156,7 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
     let state = std::path::absolute(&flags.state).unwrap_or_else(|_| flags.state.clone());
     run::usable(&flags.nodes.launcher()?.0, &state)?;
     Folder::new(&flags.state).prepare().map_err(|why| Refusal(Exit::Environment, why))?;
+    json_flag::ready(&json, [])?;
     let looked = doctor::examine(&DoctorFlags {
         nodes: flags.nodes.clone(),
         no_mpi: true,

@@ -62,7 +62,9 @@ pub(super) fn calibrate(
     test.threshold = -1.0;
     // What is started, and the folder, must go when a signal comes; nothing after them has to.
     listen_to_signals().map_err(|e| environment(e.to_string()))?;
-    let result = Passing::new("plan", inputs.nodes as usize)
+    // The user's own launcher may start the ranks on another node, though it is one alone.
+    let elsewhere = inputs.nodes > 1 || flags.launch_command.is_some();
+    let result = Passing::new("plan", elsewhere)
         .map_err(environment)
         .and_then(|dir| runs(flags, inputs, &dir, time, &hpl_dat(&test, &sizes, "calibration")));
     listen_no_more().map_err(|e| environment(e.to_string()))?;

@@ -120,7 +120,6 @@ pub fn run(flags: &TuneFlags) -> ExitCode {
 fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     let domain = domain(flags)?;
     let wanted = wanted(flags)?;
-    json_flag::ready(&flags.json, [])?;
     let program = flags.program.clone().map_or_else(own_program, Ok)?;
     // A signal ends nothing by itself any more: the job is ended, and the folder removed, on the way out.
     listen_to_signals().map_err(|e| Refusal(Exit::Environment, e.to_string()))?;
@@ -133,11 +132,12 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
             dir.as_path()
         }
         None => {
-            own = Passing::new("tune", flags.nodes)
+            own = Passing::new("tune", flags.nodes > 1 || flags.launch_command.is_some())
                 .map_err(|why| Refusal(Exit::Environment, format!("{why}, or say --write DIR")))?;
             own.path()
         }
     };
+    json_flag::ready(&flags.json, [])?;
     let kept = begin(flags, dir, domain, wanted)?;
     let wanted = kept.n;
     let table = Table::new(flags.budget);

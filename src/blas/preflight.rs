@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use super::Library;
+use super::arithmetic::Named;
 use super::loaded;
 
 /// Set in the second life of the process, to the pick of the first.
@@ -145,32 +146,42 @@ pub fn kernel_after(library: &Library, name: &str) -> String {
     let set = std::env::var_os(library.variable).is_some();
     let told = |value| as_read(library.name, &library.version, value);
     match advise(library.name, &library.kernel, Level::detect()) {
-        // What the library then calls them itself.
-        Advice::Override("AVX512") if !set => "AVX-512",
-        Advice::Override(value) if !set && has(library, name, told(value)) => value,
-        _ => &library.kernel,
+        Advice::Override(value) if !set => taken(library, name, told(value)),
+        _ => None,
     }
+    .unwrap_or_else(|| library.kernel.clone())
     .to_ascii_lowercase()
 }
 
-/// Whether this library can be told to take such kernels, as another process finds out: BLIS ends whoever asks for some that it
-/// was built without, and it is often built for one kind of processor alone. Others pass over what they do not have.
-fn has(library: &Library, name: &str, value: &str) -> bool {
-    if library.name != "BLIS" {
-        return true;
-    }
+/// The kernels that this library takes where its variable says `value`, if they are better than its pick. Another process finds
+/// out: BLIS ends whoever asks for some that it was built without, and it is often built for one kind of processor alone; others
+/// pass over what they do not have.
+fn taken(library: &Library, name: &str, value: &str) -> Option<String> {
     let tried = std::env::current_exe().and_then(|program| {
         Command::new(program)
             .args(["agent", "--look-at-blas", name])
             .env(library.variable, value)
             .env(TRIAL, "1")
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .status()
+            .output()
     });
-    // Where none can be started the caller will not start again either, and says why.
-    tried.map_or(true, |status| status.success())
+    let said = match tried {
+        Ok(out) if out.status.success() => out.stdout,
+        Ok(_) => return None,
+        // The caller will not start again either, and says why.
+        Err(_) => return Some(value.to_owned()),
+    };
+    let said = String::from_utf8_lossy(&said);
+    let named: Option<Named> = said.lines().find_map(|line| serde_json::from_str(line).ok());
+    // Who is no `skt-hpl` knows no agent, and has started with them at least.
+    let Some(Named { picked, .. }) = named else { return Some(value.to_owned()) };
+    is_better(library.name, &picked, &library.kernel).then_some(picked)
+}
+
+/// Whether kernels called `other` are of a higher level than those called `picked`, as far as that is known.
+fn is_better(library: &str, other: &str, picked: &str) -> bool {
+    level_of(library, other).is_none_or(|level| Some(level) > level_of(library, picked))
 }
 
 /// Looks at the library's pick and executes the program again if it is poor. Returns one line that
@@ -187,6 +198,13 @@ pub fn run(enabled: bool) -> String {
     let before = std::env::var(MARK).ok();
     if let Some(before) = before {
         return match before.split_once(':') {
+            // It was found out beforehand where another process could be asked.
+            Some((kernel, variable)) if !is_better(library.name, &library.kernel, kernel) => {
+                format!(
+                    "{what}, POOR for this processor ({}): {variable} changes nothing",
+                    level.name()
+                )
+            }
             Some((kernel, variable)) => format!(
                 "{what} ({variable} set; by itself it had picked {kernel}, and this processor has {})",
                 level.name()
@@ -219,7 +237,7 @@ pub fn run(enabled: bool) -> String {
         );
     }
     let name = loaded::chosen().map_or("", |loaded| &loaded.name);
-    if !has(&library, name, value) {
+    if taken(&library, name, value).is_none() {
         return format!(
             "{what}, POOR for this processor ({}): this build of it has none that {}={value} could give it",
             level.name(),
@@ -246,6 +264,21 @@ pub fn run(enabled: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernels_are_better_where_their_level_is_higher_or_not_known() {
+        for (other, picked, better) in [
+            ("skx", "generic", true),
+            ("haswell", "generic", true),
+            ("haswell", "haswell", false),
+            ("generic", "haswell", false),
+            ("of another kind", "generic", true),
+        ] {
+            assert_eq!(is_better("BLIS", other, picked), better, "{other} {picked}");
+        }
+        // A build for one processor alone, which looks at no variable.
+        assert!(!is_better("OpenBLAS", "Haswell", "HASWELL"));
+    }
 
     #[test]
     fn poor_picks_are_overridden_and_good_ones_left_alone() {

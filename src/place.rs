@@ -50,7 +50,8 @@ impl Place {
         let written = File::create(&temporary).and_then(|mut file| {
             // Who could read the one before can read this one.
             if let Ok(before) = fs::metadata(path) {
-                file.set_permissions(before.permissions())?;
+                // Not every file system has them.
+                let _ = file.set_permissions(before.permissions());
             }
             file.write_all(text)?;
             if durable {
@@ -64,8 +65,10 @@ impl Place {
         if !is_barred(&error) {
             return Err(error);
         }
-        let mut file = File::options().write(true).truncate(true).open(path).map_err(|_| error)?;
+        let mut file = File::options().write(true).open(path).map_err(|_| error)?;
+        // What was there is overwritten, not given up beforehand: there is room for it.
         file.write_all(text)?;
+        file.set_len(text.len() as u64)?;
         if durable { file.sync_all() } else { Ok(()) }
     }
 }

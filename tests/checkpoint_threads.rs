@@ -911,6 +911,32 @@ fn an_epoch_of_a_beginning_that_nobody_remembers_is_another() {
     });
 }
 
+/// On nodes that saw nothing of its checkpoints the run began anew, and once more: so that has the greater number.
+#[test]
+fn who_began_anew_elsewhere_does_not_cost_the_checkpoints() {
+    let base = job(2, 2, Method::SelfCheckpoint, 1);
+    let truth = finished(with_job(&base, |job| launch(job, &[])));
+    with_job(&base, |job| {
+        strike(job, 1, Point::Iteration, 7);
+        let saved = [0, 1, 2, 3].map(|position| stash(job, position));
+        job.depot.clean().unwrap();
+        for _ in 0..2 {
+            strike(job, 0, Point::GenerateEnd, 1);
+        }
+        let begun = [2, 3].map(|position| stash(job, position));
+        for (position, memory) in (0..3).zip(&saved) {
+            unstash(job, position, memory);
+        }
+        // Two of them are one too many; what is there stays there.
+        unstash(job, 2, &begun[0]);
+        assert!(refused(launch(job, &[])).contains("[2, 3]"));
+        unstash(job, 2, &saved[2]);
+        let ends = launch(job, &[]);
+        assert!(matches!(ends[0], End::Done(_, Some(6))), "{:?}", ends[0]);
+        assert!(finished(ends) == truth);
+    });
+}
+
 /// A node that was away while a sweep went on has memory of an earlier test of this very run, of the same epoch even: it counts
 /// as lost.
 #[test]

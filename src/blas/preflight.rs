@@ -170,13 +170,24 @@ fn taken(library: &Library, name: &str, value: &str) -> Option<String> {
         Ok(out) if out.status.success() => out.stdout,
         Ok(_) => return None,
         // The caller will not start again either, and says why.
-        Err(_) => return Some(value.to_owned()),
+        Err(_) => return Some(named_by(value)),
     };
     let said = String::from_utf8_lossy(&said);
     let named: Option<Named> = said.lines().find_map(|line| serde_json::from_str(line).ok());
     // Who is no `skt-hpl` knows no agent, and has started with them at least.
-    let Some(Named { picked, .. }) = named else { return Some(value.to_owned()) };
+    let Some(Named { picked, .. }) = named else { return Some(named_by(value)) };
     is_better(library.name, &picked, &library.kernel).then_some(picked)
+}
+
+/// What a library calls the kernels that its variable names so.
+fn named_by(value: &str) -> String {
+    match value {
+        "0" => "skx",
+        "3" => "haswell",
+        "AVX512" => "AVX-512",
+        _ => value,
+    }
+    .to_owned()
 }
 
 /// Whether kernels called `other` are of a higher level than those called `picked`, as far as that is known.

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use super::holding::survey;
 use super::placement::{Found, Lying, Player, assign, prevailing, recast};
+use super::protocol;
 use super::world::{NOTHING, World};
 use crate::memory::ledger::{Entry, Ledger};
 use crate::memory::{Depot, Part};
@@ -72,11 +73,11 @@ fn ledgers(depot: &Depot) -> Vec<(usize, Vec<Entry>)> {
 }
 
 /// What a header or a list of results tells of a run: run, position, incarnation.
-type Trace = (u128, usize, u64);
+type Told = (u128, usize, u64);
 
 /// The run in progress of those that left `traces`, of which `latest` has the greatest number. Only where
 /// there are several do ranks exchange more than that number.
-fn in_progress(world: &impl World, traces: &[Trace], latest: u128) -> u128 {
+fn in_progress(world: &impl World, traces: &[Told], latest: u128) -> u128 {
     let other = traces.iter().any(|(run, ..)| *run != latest);
     if world.least(&[if other { 0 } else { NOTHING }]) == [NOTHING] {
         return latest;
@@ -104,9 +105,9 @@ impl Arrival {
         let speaks = me == node;
         let mut held = if speaks { survey(depot) } else { Vec::new() };
         let lists = if speaks { ledgers(depot) } else { Vec::new() };
-        let in_memory = held.iter().map(|(f, _)| (f.run, f.position, f.joined));
+        let in_memory = held.iter().map(|(f, _)| (f.run, f.position, f.trace.joined));
         let finished = lists.iter().flat_map(|(at, list)| list.iter().map(|e| (e.run, *at, 0)));
-        let traces: Vec<Trace> = in_memory.chain(finished).collect();
+        let traces: Vec<Told> = in_memory.chain(finished).collect();
         let mut results: Vec<Entry> = lists.into_iter().flat_map(|(_, list)| list).collect();
         let latest = newest(world, traces.iter().map(|(run, ..)| *run));
         let mut this = Self { ranks, latest, ..Self::default() };
@@ -171,13 +172,11 @@ impl Arrival {
     ) {
         let mut words: Vec<u8> = (node as u32).to_le_bytes().to_vec();
         for found in mine {
-            words.extend(
-                ((found.position as u32) << 2
-                    | u32::from(found.made) << 1
-                    | u32::from(found.vacant))
-                .to_le_bytes(),
-            );
-            words.extend(found.joined.to_le_bytes());
+            let protocol::Trace { joined, past_the_first, made } = found.trace;
+            let flags = [found.vacant, made, past_the_first];
+            let flags = flags.into_iter().rev().fold(0, |bits, flag| bits << 1 | u32::from(flag));
+            words.extend(((found.position as u32) << 3 | flags).to_le_bytes());
+            words.extend(joined.to_le_bytes());
         }
         for told in world.allgather(&words) {
             let word = |bytes: &[u8]| u32::from_le_bytes(*bytes.first_chunk().expect("four bytes"));
@@ -186,8 +185,9 @@ impl Arrival {
             let copy = |bytes: &[u8]| {
                 let (first, joined) = bytes.split_at(4);
                 let joined = u64::from_le_bytes(joined.try_into().expect("eight bytes"));
-                let (position, flags) = ((word(first) >> 2) as usize, word(first) & 3);
-                Found { position, run, vacant: flags & 1 == 1, joined, made: flags & 2 == 2 }
+                let (position, is) = ((word(first) >> 3) as usize, |bit| word(first) & bit != 0);
+                let trace = protocol::Trace { joined, made: is(2), past_the_first: is(4) };
+                Found { position, run, vacant: is(1), trace }
             };
             self.found.push(copies.chunks_exact(12).map(copy).collect());
         }
@@ -275,7 +275,7 @@ mod tests {
                 let node = rank / PER_NODE;
                 let mut words = vec![(node * PER_NODE) as u32];
                 if rank.is_multiple_of(PER_NODE) {
-                    words.extend(held_on(node).flat_map(|position| [(position as u32) << 2, 1, 0]));
+                    words.extend(held_on(node).flat_map(|position| [(position as u32) << 3, 1, 0]));
                 }
                 words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>()
             };

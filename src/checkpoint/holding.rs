@@ -2,7 +2,7 @@
 
 use super::placement::Found;
 use super::plan::Buffers;
-use super::protocol::has_made;
+use super::protocol::Trace;
 use super::saved::Saved;
 use crate::memory::bus::Watched;
 use crate::memory::header::{Doing, HEAD_BYTES, Head, Header, HeaderFault, Stage};
@@ -20,8 +20,7 @@ pub fn survey(depot: &Depot) -> Vec<(Found, Header)> {
                 position: position as usize,
                 run: header.id.run,
                 vacant: header.claim.stage == Stage::Vacant,
-                joined: header.claim.joined,
-                made: has_made(&header.claim),
+                trace: Trace::of(&header.claim),
             };
             (header.id.position == position).then_some((found, header))
         })

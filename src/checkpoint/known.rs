@@ -10,7 +10,7 @@ use super::identity::belongs;
 use super::layout::ChecksumLayout;
 use super::plan::{Layout, Scheme};
 use super::protocol::{
-    Decision, Method, Recovery, Refusal, Setup, decide_in_place, decide_with, has_made, leading,
+    Decision, Method, Recovery, Refusal, Setup, Trace, decide_in_place, decide_with, leading,
     worth_keeping,
 };
 use super::taking::mark_of;
@@ -127,8 +127,7 @@ impl Known {
 
     /// The incarnation that memory goes on from.
     pub(super) fn leading(&self) -> Option<u64> {
-        let claims = self.headers.iter().flatten().map(|h| h.claim);
-        leading(claims.map(|claim| (claim.joined, has_made(&claim))))
+        leading(self.headers.iter().flatten().map(|h| Trace::of(&h.claim)))
     }
 
     /// The number of this incarnation, the same on all ranks: by the clock that is furthest.

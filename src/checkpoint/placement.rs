@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::protocol::leading;
+use super::protocol::{Trace, leading};
 use crate::memory::header::count_of;
 
 /// One position's memory, or its file, on the node of some rank.
@@ -19,10 +19,8 @@ pub struct Found {
     /// It waited to be rebuilt, and holds nothing: any copy that holds something is better. To pass it over is to count it as
     /// lost, which a start must bear at any moment.
     pub vacant: bool,
-    /// The last incarnation that memory took part in, and whether that one has made an epoch: of two copies that of the later
-    /// one is taken ([`leading`]).
-    pub joined: u64,
-    pub made: bool,
+    /// What it says of the last incarnation that it took part in: of two copies that of the later one is taken ([`leading`]).
+    pub trace: Trace,
 }
 
 /// The run that is in progress, of all that memory tells of: (run, position, incarnation) of every header
@@ -106,8 +104,15 @@ fn remembering<'a>(
     let found: Vec<(usize, &Vec<Found>)> = found.collect();
     let all = || found.iter().flat_map(|(_, list)| list.iter());
     let run = all().map(|f| f.run).max();
-    let lead = leading(all().filter(|f| Some(f.run) == run).map(|f| (f.joined, f.made)));
-    let rank = |f: &Found| (f.run, !f.vacant, count_of(f.joined), Some(f.joined) == lead, f.joined);
+    let of_run = || all().filter(|f| Some(f.run) == run);
+    let lead = leading(of_run().map(|f| f.trace));
+    let past_the_first: BTreeSet<u64> =
+        of_run().filter(|f| f.trace.past_the_first).map(|f| f.trace.joined).collect();
+    let rank = |f: &Found| {
+        let joined = f.trace.joined;
+        let order = (past_the_first.contains(&joined), count_of(joined), Some(joined) == lead);
+        (f.run, !f.vacant, order, joined)
+    };
     let mut best: Vec<Option<(&Found, usize)>> = vec![None; positions];
     for (node, list) in found.iter().copied() {
         for f in list.iter().filter(|f| f.position < positions) {
@@ -182,7 +187,8 @@ mod tests {
     use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
     fn held(position: usize, joined: u64) -> Found {
-        Found { position, run: 1, vacant: false, joined: incarnation(joined, 0), made: false }
+        let trace = Trace { joined: incarnation(joined, 0), ..Trace::default() };
+        Found { position, run: 1, vacant: false, trace }
     }
 
     #[test]
@@ -253,12 +259,21 @@ mod tests {
     /// Two starts did not see each other, and the first one's node has a fast clock.
     #[test]
     fn of_two_copies_of_one_count_that_of_the_start_which_more_know_of_wins() {
-        let of = |position, moment| Found { joined: incarnation(2, moment), ..held(position, 0) };
+        let of = |position, moment| Found {
+            trace: Trace { joined: incarnation(2, moment), ..Trace::default() },
+            ..held(position, 0)
+        };
         let found = [vec![of(0, 1)], vec![of(1, 9)], vec![of(1, 1)]];
         assert_eq!(by_memory(2, &[0, 1, 2], &found), [Some(0), None, Some(1)]);
-        let first = Found { made: true, ..of(1, 9) };
+        let mut first = of(1, 9);
+        first.trace.made = true;
         let found = [vec![of(0, 1)], vec![first], vec![of(1, 1)]];
         assert_eq!(by_memory(2, &[0, 1, 2], &found), [Some(0), Some(1), None]);
+        // A checkpoint of all outranks who began anew elsewhere, however often; also for a position that began no epoch there.
+        let mut main = held(0, 2);
+        main.trace.past_the_first = true;
+        let found = [vec![held(0, 4)], vec![held(1, 4)], vec![main, held(1, 2)], vec![]];
+        assert_eq!(by_memory(3, &[0, 1, 2, 2], &found), [Some(2), None, Some(0), Some(1)]);
     }
 
     /// A node comes back whose place another one has taken, which was not rebuilt in time.

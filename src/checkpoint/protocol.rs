@@ -233,18 +233,46 @@ pub fn has_made(claim: &Claim) -> bool {
     claim.base.into_iter().chain(claim.seal).any(|id| id.made == claim.joined)
 }
 
-/// The incarnation that goes on, of all that memory tells of, with whether each has made an epoch: the one with the most before
-/// it. There may be several of those that did not see each other: then the one that has made an epoch; the one that the most
-/// positions have joined; and, where nothing else is known of them, the last by the clock, which may be wrong.
-pub fn leading(told: impl IntoIterator<Item = (u64, bool)>) -> Option<u64> {
-    let mut all: BTreeMap<u64, (bool, usize)> = BTreeMap::new();
-    for (joined, made) in told {
-        let (has_made, positions) = all.entry(joined).or_default();
-        *has_made |= made;
+/// Whether this claim tells that everybody had committed an epoch, which nobody begins anew over who sees it: the first one is
+/// committed everywhere before the second is anywhere.
+pub fn is_past_the_first(claim: &Claim) -> bool {
+    let later = |id: EpochId| id.epoch > 1;
+    claim.base.or(claim.seal).is_some_and(later)
+        || matches!(claim.phase, Phase::Recovering(to) if later(to))
+        || claim.stage == Stage::Overwriting
+}
+
+/// What one header says of the incarnation it has joined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    pub joined: u64,
+    /// Everybody had committed an epoch.
+    pub past_the_first: bool,
+    /// This incarnation has made an epoch.
+    pub made: bool,
+}
+
+impl Trace {
+    pub fn of(claim: &Claim) -> Self {
+        let (past_the_first, made) = (is_past_the_first(claim), has_made(claim));
+        Self { joined: claim.joined, past_the_first, made }
+    }
+}
+
+/// The incarnation that goes on, of all that memory tells of. One that knows of an epoch that all have committed comes before
+/// any that has begun anew, elsewhere, without seeing that one. Then the one with the most before it; and of several that did not
+/// see each other the one that has made an epoch, the one that the most positions have joined, and, where nothing else is known of
+/// them, the last by the clock, which may be wrong.
+pub fn leading(told: impl IntoIterator<Item = Trace>) -> Option<u64> {
+    let mut all: BTreeMap<u64, (bool, u64, bool, usize)> = BTreeMap::new();
+    for trace in told {
+        let (past_the_first, count, made, positions) = all.entry(trace.joined).or_default();
+        *past_the_first |= trace.past_the_first;
+        *count = count_of(trace.joined);
+        *made |= trace.made;
         *positions += 1;
     }
-    let rank = |(joined, of_it): &(u64, (bool, usize))| (count_of(*joined), *of_it, *joined);
-    all.into_iter().max_by_key(rank).map(|(joined, _)| joined)
+    all.into_iter().max_by_key(|(joined, of_it)| (*of_it, *joined)).map(|(joined, _)| joined)
 }
 
 /// Whether memory that claims this is worth keeping: all have committed an epoch, so it is more than generating again gives.
@@ -310,7 +338,7 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     if setup.method == Method::Disk {
         return decide_disk(claims);
     }
-    let Some(joined) = leading(claims.iter().flatten().map(|c| (c.joined, has_made(c)))) else {
+    let Some(joined) = leading(claims.iter().flatten().map(Trace::of)) else {
         return Decision::Fresh;
     };
     let leaders: Vec<(usize, Claim)> = claims
@@ -604,11 +632,37 @@ mod tests {
         let elsewhere = Some(old.pinned(second, then).settled(id(3, 1)));
         let decision = decide(&group, &[elsewhere, elsewhere, elsewhere, Some(back)]);
         assert!(!matches!(decision, Decision::Fresh), "{decision:?}");
-        assert_eq!(leading([(first, false), (second, false), (second, false)]), Some(second));
-        assert_eq!(leading([(first, true), (second, false), (second, false)]), Some(first));
-        assert_eq!(leading([(first, false), (second, false)]), Some(first));
-        assert_eq!(leading([(no(3), false), (first, true), (first, true)]), Some(no(3)));
+        let one = |joined| Trace { joined, ..Trace::default() };
+        let made = |joined| Trace { made: true, ..one(joined) };
+        let past = |joined| Trace { past_the_first: true, ..one(joined) };
+        assert_eq!(leading([one(first), one(second), one(second)]), Some(second));
+        assert_eq!(leading([made(first), one(second), one(second)]), Some(first));
+        assert_eq!(leading([one(first), one(second)]), Some(first));
+        assert_eq!(leading([one(no(3)), made(first), made(first)]), Some(no(3)));
+        assert_eq!(leading([one(no(9)), one(no(9)), past(first)]), Some(first));
+        assert_eq!(leading([past(no(9)), past(first), past(first)]), Some(no(9)));
         assert_eq!(leading([]), None);
+    }
+
+    /// Elsewhere, on nodes that saw only one that had been away, the run began anew, and again.
+    #[test]
+    fn who_began_anew_without_seeing_it_does_not_outrank_a_checkpoint_of_all() {
+        let (first, ninth) = (id(1, 2), id(9, 2));
+        let main = held(2, Some(ninth), None);
+        let anew = Some(Claim::generating(no(4)));
+        let group = setup(Method::SelfCheckpoint, &[&[0, 1, 2, 3]]);
+        assert_eq!(decide(&group, &[anew, main, main, main]), restore(ninth, &[0]));
+        assert!(matches!(decide(&group, &[anew, anew, main, main]), Decision::Refuse(_)));
+        // Nor does who sealed the first epoch there.
+        let sealed = held(4, None, Some(id(1, 4)));
+        assert_eq!(decide(&group, &[sealed, main, main, main]), restore(ninth, &[0]));
+        // On the way back to it, with most of it still to do, it is the later one that counts.
+        let back = main.map(|c| c.pinned(no(3), ninth));
+        let vacant = Some(Claim::vacant(no(3), ninth));
+        assert_eq!(decide(&group, &[vacant, back, main, main]), restore(ninth, &[0]));
+        // Of the first epoch it is not known that all had it: whoever began anew may have been right.
+        let early = held(2, Some(first), None);
+        assert_eq!(decide(&group, &[anew, anew, anew, early]), Decision::Fresh);
     }
 
     #[test]
@@ -699,7 +753,7 @@ mod tests {
         let decision = decide(setup, claims);
         let claims: &[Option<Claim>] =
             &claims.iter().map(|c| c.filter(coherent)).collect::<Vec<_>>();
-        let joined = leading(claims.iter().flatten().map(|c| (c.joined, has_made(c))));
+        let joined = leading(claims.iter().flatten().map(Trace::of));
         let leader = |c: &Claim| Some(c.joined) == joined;
         let pins: Vec<EpochId> = claims
             .iter()
@@ -744,7 +798,7 @@ mod tests {
 
     /// Whether no epoch is left that is known to be whole: too few have it, or those who computed last do not agree on one.
     fn must_refuse(setup: &Setup, claims: &[Option<Claim>], pins: &[EpochId]) -> bool {
-        let joined = leading(claims.iter().flatten().map(|c| (c.joined, has_made(c))));
+        let joined = leading(claims.iter().flatten().map(Trace::of));
         let leads = |c: &Claim| Some(c.joined) == joined;
         let leaders = || claims.iter().flatten().filter(|c| leads(c));
         let bears = |whole: &dyn Fn(&Claim) -> bool| {

@@ -12,6 +12,7 @@ use crate::checkpoint::level2::{Storage, patiently_for};
 use crate::checkpoint::new_run;
 use crate::checkpoint::placement::Found;
 use crate::checkpoint::plan::Helpers;
+use crate::checkpoint::protocol::Trace;
 use crate::comm::Comm;
 use crate::input::settings;
 use crate::outcome;
@@ -198,7 +199,7 @@ impl<'a> Level2<'a> {
                 let run = run as u128;
                 let at = |position: &u32| {
                     let position = *position as usize;
-                    Found { position, run, vacant: false, joined: 0, made: false }
+                    Found { position, run, vacant: false, trace: Trace::default() }
                 };
                 positions.iter().map(at).collect::<Vec<Found>>()
             };

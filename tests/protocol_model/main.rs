@@ -25,8 +25,7 @@ use stateright::{Model, Property};
 
 use explore::explore;
 use system::{
-    Act, Broken, Fate, Helpers, NOTHING, Pc, Protocol, RANKS, Rank, Run, Storage, Sys, age, lead,
-    peer,
+    Act, Broken, Fate, Helpers, NOTHING, Order, Pc, Protocol, RANKS, Rank, Run, Storage, Sys, peer,
 };
 
 impl Model for Protocol {
@@ -137,10 +136,10 @@ impl Model for Protocol {
             Act::Relaunch { ghost_returns } => {
                 s.in_place = false;
                 let there = s.ranks.iter().flat_map(|r| r.mem.iter().chain(&r.ghost));
-                let lead = lead(there);
+                let order = Order::of(there);
                 for r in &mut s.ranks {
                     if ghost_returns && let Some(old) = r.ghost.take() {
-                        let newer = r.mem.is_none_or(|m| age(&old, lead) > age(&m, lead));
+                        let newer = r.mem.is_none_or(|m| order.age(&old) > order.age(&m));
                         if newer || self.broken == Broken::IncarnationIgnored {
                             r.mem = Some(old);
                         }

@@ -2,8 +2,8 @@
 
 use skt_hpl::checkpoint::placement::prevailing;
 use skt_hpl::checkpoint::protocol::{
-    Decision, Method, Recovery, Setup, Transitions, decide_in_place, decide_with, has_made,
-    is_settled, leading,
+    Decision, Method, Recovery, Setup, Trace, Transitions, decide_in_place, decide_with,
+    is_past_the_first, is_settled, leading,
 };
 use skt_hpl::memory::header::{Claim, EpochId, Phase, Stage, count_of, incarnation};
 
@@ -284,19 +284,32 @@ pub fn peer(rank: usize) -> usize {
     rank ^ 1
 }
 
-/// The incarnation that goes on, of the last run that any of these copies is of.
-pub fn lead<'a>(copies: impl Iterator<Item = &'a Mem> + Clone) -> Option<u64> {
-    let run = copies.clone().map(|m| m.run.number).max();
-    let of_run = copies.filter(|m| Some(m.run.number) == run);
-    leading(of_run.map(|m| (m.claim.joined, has_made(&m.claim))))
+/// What copies tell of incarnations of the last run that any of them is of.
+pub struct Order {
+    leading: Option<u64>,
+    past_the_first: Vec<u64>,
 }
 
-/// Of two copies of a position one that holds something is taken, and of those the one of the incarnation that goes on, or that
-/// took part later.
-pub fn age(m: &Mem, lead: Option<u64>) -> (u8, bool, u64, bool, u64) {
-    let joined = m.claim.joined;
-    let leads = Some(joined) == lead;
-    (m.run.number, m.claim.stage != Stage::Vacant, count_of(joined), leads, joined)
+impl Order {
+    pub fn of<'a>(copies: impl Iterator<Item = &'a Mem>) -> Self {
+        let copies: Vec<&Mem> = copies.collect();
+        let run = copies.iter().map(|m| m.run.number).max();
+        let of_run = || copies.iter().filter(|m| Some(m.run.number) == run);
+        let past = of_run().filter(|m| is_past_the_first(&m.claim));
+        Self {
+            leading: leading(of_run().map(|m| Trace::of(&m.claim))),
+            past_the_first: past.map(|m| m.claim.joined).collect(),
+        }
+    }
+
+    /// Of two copies of a position one that holds something is taken, and of those the one of the incarnation that goes on, or
+    /// that took part later: as `placement` has it.
+    pub fn age(&self, m: &Mem) -> (u8, bool, (bool, u64, bool), u64) {
+        let joined = m.claim.joined;
+        let leads = Some(joined) == self.leading;
+        let order = (self.past_the_first.contains(&joined), count_of(joined), leads);
+        (m.run.number, m.claim.stage != Stage::Vacant, order, joined)
+    }
 }
 
 impl Protocol {
@@ -725,8 +738,8 @@ impl Protocol {
     /// The boundary that a restart goes on from which finds all memory there is.
     fn within_reach(&self, s: &Sys) -> Option<u64> {
         let all = s.ranks.iter().flat_map(|r| r.mem.iter().chain(&r.ghost));
-        let lead = lead(all);
-        let newest = |r: &Rank| r.mem.into_iter().chain(r.ghost).max_by_key(|m| age(m, lead));
+        let order = Order::of(all);
+        let newest = |r: &Rank| r.mem.into_iter().chain(r.ghost).max_by_key(|m| order.age(m));
         let copies: Vec<Option<Mem>> = s.ranks.iter().map(newest).collect();
         let found = copies.iter().enumerate().filter_map(|(p, m)| Some((p, (*m)?)));
         let found = prevailing(found.map(|(p, m)| (m.run.number.into(), p, m.claim.joined)))?;

@@ -259,9 +259,9 @@ impl Trace {
     }
 }
 
-/// The incarnation that goes on, of all that memory tells of. One that knows of an epoch that all have committed comes before
-/// any that has begun anew, elsewhere, without seeing that one. Then the one with the most before it; and of several that did not
-/// see each other the one that has made an epoch, the one that the most positions have joined, and, where nothing else is known of
+/// The incarnation that goes on, of all that memory tells of. One that knows of an epoch that all have committed comes before any
+/// that has begun anew, elsewhere, without seeing that one. Then the one with the most before it; and of several that did not see
+/// each other the one that has made an epoch, the one that the most positions have joined, and, where nothing else is known of
 /// them, the last by the clock, which may be wrong.
 pub fn leading(told: impl IntoIterator<Item = Trace>) -> Option<u64> {
     let mut all: BTreeMap<u64, (bool, u64, bool, usize)> = BTreeMap::new();

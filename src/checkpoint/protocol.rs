@@ -236,10 +236,10 @@ pub fn has_made(claim: &Claim) -> bool {
 /// Whether this claim tells that everybody had committed an epoch, which nobody begins anew over who sees it: the first one is
 /// committed everywhere before the second is anywhere.
 pub fn is_past_the_first(claim: &Claim) -> bool {
-    let later = |id: EpochId| id.epoch > 1;
-    claim.base.or(claim.seal).is_some_and(later)
-        || matches!(claim.phase, Phase::Recovering(to) if later(to))
-        || claim.stage == Stage::Overwriting
+    // Who has sealed the second one may be alone with that under method single, and is gone back behind.
+    claim.base.is_some_and(|id| id.epoch > 1)
+        || claim.seal.is_some_and(|id| id.epoch > 2)
+        || matches!(claim.phase, Phase::Recovering(to) if to.epoch > 1)
 }
 
 /// What one header says of the incarnation it has joined.
@@ -660,6 +660,23 @@ mod tests {
         let back = main.map(|c| c.pinned(no(3), ninth));
         let vacant = Some(Claim::vacant(no(3), ninth));
         assert_eq!(decide(&group, &[vacant, back, main, main]), restore(ninth, &[0]));
+        // Method single, whose others went back behind who was cut off while it wrote the second epoch.
+        let single = setup(Method::Single, &[&[0, 1, 2]]);
+        let first_of_all = held(1, Some(id(1, 1)), None);
+        let back = first_of_all.map(|c| c.pinned(no(2), id(1, 1)));
+        let overwriting = first_of_all.map(Claim::overwriting);
+        let sealed = overwriting.map(|c| c.sealed(Method::Single, id(2, 1)));
+        for away in [overwriting, sealed] {
+            assert_eq!(decide(&single, &[back, back, away]), restore(id(1, 1), &[2]));
+        }
+        // Who stayed behind while all others wrote over it.
+        let now = held(2, Some(id(2, 1)), None).map(Claim::overwriting);
+        let now = now.map(|c| c.sealed(Method::Single, id(3, 2)));
+        let behind = held(1, Some(id(2, 1)), None);
+        assert!(matches!(
+            decide(&single, &[now, now, behind]),
+            Decision::FinishAndRestore(Recovery { target, .. }) if target == id(3, 2)
+        ));
         // Of the first epoch it is not known that all had it: whoever began anew may have been right.
         let early = held(2, Some(first), None);
         assert_eq!(decide(&group, &[anew, anew, anew, early]), Decision::Fresh);

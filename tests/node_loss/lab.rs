@@ -263,6 +263,15 @@ impl Lab {
         path
     }
 
+    /// A launcher that ends some seconds after its ranks where they have failed.
+    pub fn slow_to_end(&self) -> PathBuf {
+        let real = std::env::var("SKT_TEST_MPIRUN").unwrap_or("mpirun".to_string());
+        let text = format!(
+            "#!/bin/sh\n{real} \"$@\"\nstatus=$?\n[ $status = 0 ] || sleep 3\nexit $status\n"
+        );
+        self.script("slow-to-end", &text)
+    }
+
     pub fn ssh_config(&self) -> PathBuf {
         PathBuf::from(self.vcluster(&["ssh-config"]).trim())
     }

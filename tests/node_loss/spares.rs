@@ -1,6 +1,6 @@
 //! Spares: lost, unfit, or none left.
 
-use crate::lab::Lab;
+use crate::lab::{Lab, Plan};
 
 #[test]
 #[ignore = "needs root and network namespaces"]
@@ -170,7 +170,21 @@ fn a_run_waits_for_a_repaired_node() {
 #[ignore = "needs root and network namespaces"]
 fn a_node_without_room_for_what_it_has_lost_is_replaced() {
     let lab = Lab::up(4, 1);
-    let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20"]);
+    replaced_for_want_of_room(&lab, lab.benchmark("run"));
+}
+
+/// Ranks that refuse to start are seen to be gone long before their launcher is.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn so_it_is_where_the_launcher_takes_its_time_to_end() {
+    let lab = Lab::up(4, 1);
+    let launcher = lab.slow_to_end().display().to_string();
+    let plan = lab.benchmark("run").flags(&["--launcher-program", &launcher]);
+    replaced_for_want_of_room(&lab, plan);
+}
+
+fn replaced_for_want_of_room(lab: &Lab, plan: Plan) {
+    let mut run = plan.hang_each(&["1@iteration:1:20"]);
     // What is removed stays as long as the rank lives: somebody else takes it as soon as it is free.
     let greedy = "rm /dev/shm/skt-hpl.*; timeout 60 sh -c \
                   'while :; do dd if=/dev/zero bs=1M >>/dev/shm/full 2>/dev/null; sleep 0.05; done' \

@@ -52,7 +52,7 @@ pub enum Next {
     Over { code: u8, why: String, all_done: bool },
     /// It can be gone on with; its memory is kept.
     Resumable { why: String },
-    /// It is to be started again. `code` is the launcher's status.
+    /// It is to be started again. `code` is the launcher's status, or what the benchmark has said it will be.
     Fault { fault: Breakage, code: Option<i32> },
 }
 
@@ -145,6 +145,8 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
         _ => {}
     }
     let stopped = facts.halt.as_deref().unwrap_or("the benchmark stopped");
+    let over =
+        |code: u8| Next::Over { code, why: finished_words(code).to_string(), all_done: false };
     match end {
         End::Lingering => {
             Next::Resumable { why: format!("{stopped}; its processes did not end by themselves") }
@@ -155,8 +157,7 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
                 || is_final(code, facts.incarnation)
                     && (!facts.announces || facts.refused.map(i32::from) == Some(code)) =>
         {
-            let why = finished_words(code as u8).to_string();
-            Next::Over { code: code as u8, why, all_done: false }
+            over(code as u8)
         }
         End::Exit { code: Some(75), .. } => Next::Resumable { why: stopped.to_string() },
         End::Halted { why } => Next::Resumable { why },
@@ -173,7 +174,13 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
             };
             Next::Fault { fault, code }
         }
-        End::Broken(fault) => Next::Fault { fault, code: None },
+        // Where the benchmark has said that it ends, a rank that was seen to go before the launcher is no other fault.
+        End::Broken(fault) => {
+            match facts.refused.filter(|_| fault.kind.is_of_a_rank()).map(i32::from) {
+                Some(code) if is_final(code, facts.incarnation) => over(code as u8),
+                code => Next::Fault { fault, code },
+            }
+        }
     }
 }
 
@@ -303,6 +310,36 @@ mod tests {
     fn no_room_in_a_recovery_is_a_fault() {
         let later = Facts { incarnation: 2, refused: Some(5), ..facts(Told::Nothing) };
         assert!(matches!(verdict(exit(Some(5)), &later), Next::Fault { code: Some(5), .. }));
+    }
+
+    /// Its ranks end one after the other, and the launcher last.
+    #[test]
+    fn a_refusal_is_one_whoever_was_seen_to_end_first() {
+        let of = |kind| match broken() {
+            End::Broken(breakage) => End::Broken(Breakage { kind, ..breakage }),
+            other => other,
+        };
+        for kind in [FaultKind::RankDied, FaultKind::RankHung] {
+            for (status, incarnation) in [(1, 2), (2, 1), (5, 2), (6, 1)] {
+                let said = Facts { incarnation, refused: Some(status), ..facts(Told::Nothing) };
+                match verdict(of(kind), &said) {
+                    Next::Fault { fault, code } => {
+                        assert_eq!((fault.kind, code), (kind, Some(i32::from(status))));
+                    }
+                    other => panic!("{kind:?}, {status}: {other:?}"),
+                }
+            }
+            for (status, incarnation) in [(4, 2), (5, 1)] {
+                let said = Facts { incarnation, refused: Some(status), ..facts(Told::Nothing) };
+                let next = verdict(of(kind), &said);
+                assert!(matches!(next, Next::Over { code, .. } if code == status), "{next:?}");
+            }
+            let silent = verdict(of(kind), &facts(Told::Nothing));
+            assert!(matches!(silent, Next::Fault { code: None, .. }), "{silent:?}");
+        }
+        // A node that is lost meanwhile is another matter.
+        let said = Facts { refused: Some(4), ..facts(Told::Nothing) };
+        assert!(matches!(verdict(broken(), &said), Next::Fault { code: None, .. }));
     }
 
     #[test]

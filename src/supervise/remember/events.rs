@@ -49,6 +49,11 @@ impl FaultKind {
         !matches!(self, FaultKind::NodeSilent | FaultKind::NodeGone | FaultKind::NodeRebooted)
     }
 
+    /// A rank was seen to fail by itself, its node being well as far as is known.
+    pub fn is_of_a_rank(self) -> bool {
+        matches!(self, FaultKind::RankDied | FaultKind::RankHung)
+    }
+
     pub fn words(self) -> &'static str {
         match self {
             FaultKind::RankDied => "rank died",

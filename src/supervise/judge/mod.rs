@@ -7,6 +7,7 @@ pub mod fitness;
 pub mod hang;
 pub mod life;
 pub mod logins;
+pub mod members;
 pub mod nodes;
 pub mod policy;
 pub mod ranks;

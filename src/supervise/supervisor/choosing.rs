@@ -2,6 +2,7 @@
 //!
 //! The restart loop asks before every launch. A node that is chosen anew is under watch from then on.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
@@ -106,6 +107,10 @@ impl Supervisor<'_> {
                     .map(|n| n.host.clone())
                     .filter(|h| !placed.contains(h.name.as_str()))
                     .collect();
+                let untold = LazyCell::new(|| {
+                    let all = self.settings.groups.len() as u32;
+                    self.groups_of(&self.members.untold(&self.state.placed, all))
+                });
                 place(&Situation {
                     placed: &self.state.placed,
                     spares: &spares,
@@ -114,7 +119,10 @@ impl Supervisor<'_> {
                     rank_bytes: self.rank_bytes,
                     files: &|name| files.get(name).cloned().unwrap_or_default(),
                     begins,
-                    groups: &|name| self.groups.get(name).cloned().unwrap_or_default(),
+                    groups: &|name| match self.members.told(name) {
+                        Some(positions) => self.groups_of(positions),
+                        None => LazyCell::force(&untold).clone(),
+                    },
                     // Before the first launch nothing is lost: the nodes asked for, or a spare.
                     may_double: self.settings.may_double && !begins,
                     may_wait: self.settings.wait.is_some(),
@@ -150,6 +158,7 @@ impl Supervisor<'_> {
                                 }
                                 _ => {}
                             }
+                            self.members.go(&node, &by);
                             self.note(Event::Replaced { node, by })?;
                         }
                     }
@@ -212,14 +221,17 @@ impl Supervisor<'_> {
         told.iter().map(|(name, _)| (*name).to_owned()).zip(found).collect()
     }
 
-    /// Remembers of which groups a node has members, for when it is lost.
-    pub(super) fn see_groups(&mut self, node: usize, ranks: &[RankSeen]) {
-        let of = |rank: &RankSeen| self.settings.groups.get(rank.progress.position as usize);
-        let groups: BTreeSet<usize> = ranks.iter().filter_map(of).copied().collect();
-        let name = &self.cluster.nodes[node].host.name;
-        if !groups.is_empty() && self.groups.get(name) != Some(&groups) {
-            self.groups.insert(name.clone(), groups);
-        }
+    fn groups_of(&self, positions: &BTreeSet<u32>) -> BTreeSet<usize> {
+        let group = |position: &u32| self.settings.groups.get(*position as usize).copied();
+        positions.iter().filter_map(group).collect()
+    }
+
+    /// Remembers which positions a node's ranks have, for when it is lost.
+    pub(super) fn see_members(&mut self, node: usize, ranks: &[RankSeen]) {
+        let all = self.settings.groups.len();
+        let positions = ranks.iter().map(|rank| rank.progress.position);
+        let positions = positions.filter(|position| (*position as usize) < all).collect();
+        self.members.hear(&self.cluster.nodes[node].host.name, positions);
     }
 
     /// Why the run cannot begin: which nodes will not do, and what to do about it.

@@ -28,6 +28,7 @@ use crate::supervise::judge::ending::{
 };
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::logins::Logins;
+use crate::supervise::judge::members::Members;
 use crate::supervise::judge::nodes::{Limits, Loss, Nodes};
 use crate::supervise::judge::policy::{Attempt, next_attempt};
 use crate::supervise::judge::ranks::Breakage;
@@ -121,8 +122,8 @@ struct Supervisor<'a> {
     echo: Echo,
     /// The most that any working node needs.
     most: Option<Need>,
-    /// Groups of which a node was last seen to have members.
-    groups: BTreeMap<String, BTreeSet<usize>>,
+    /// Which positions the ranks of each node have.
+    members: Members,
     /// What the run computes with, as far as nodes have told.
     rounding: Option<String>,
     /// The last incarnation before this supervisor began.
@@ -278,7 +279,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         positions: None,
         echo: Echo::default(),
         most: settings.needs.values().copied().reduce(Need::max),
-        groups: BTreeMap::new(),
+        members: Members::default(),
         rounding: None,
         room_refused: false,
         doubts_room: false,

@@ -93,7 +93,7 @@ impl Supervisor<'_> {
             }
             match news {
                 Some((node, News::Beat { beat, round_trip_ms })) if placed.contains(&node) => {
-                    self.see_groups(node, &beat.ranks);
+                    self.see_members(node, &beat.ranks);
                     self.learn_problem(&beat.ranks);
                     verdicts.extend(watch.see(
                         now,

@@ -8,6 +8,7 @@ use skt_hpl::report::json::Run as Document;
 use skt_hpl::supervise::start::launcher::{Tool, WITH_ULFM};
 
 use crate::limit;
+
 /// What all runs have in common.
 pub struct Machine {
     pub tool: Tool,

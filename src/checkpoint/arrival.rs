@@ -173,9 +173,9 @@ impl Arrival {
         let mut words: Vec<u8> = (node as u32).to_le_bytes().to_vec();
         for found in mine {
             let protocol::Trace { joined, past_the_first, made } = found.trace;
-            let flags = [found.vacant, made, past_the_first];
-            let flags = flags.into_iter().rev().fold(0, |bits, flag| bits << 1 | u32::from(flag));
-            words.extend(((found.position as u32) << 3 | flags).to_le_bytes());
+            let made = u32::from(made) << 1 | u32::from(past_the_first) << 2;
+            let first = (found.position as u32) << 3 | made | u32::from(found.vacant);
+            words.extend(first.to_le_bytes());
             words.extend(joined.to_le_bytes());
         }
         for told in world.allgather(&words) {

@@ -7,8 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::protocol::{Trace, leading};
-use crate::memory::header::count_of;
+use super::protocol::{Order, Trace};
 
 /// One position's memory, or its file, on the node of some rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +18,7 @@ pub struct Found {
     /// It waited to be rebuilt, and holds nothing: any copy that holds something is better. To pass it over is to count it as
     /// lost, which a start must bear at any moment.
     pub vacant: bool,
-    /// What it says of the last incarnation that it took part in: of two copies that of the later one is taken ([`leading`]).
+    /// What it says of the last incarnation that it took part in: of two copies that of the later one is taken ([`Order`]).
     pub trace: Trace,
 }
 
@@ -104,15 +103,8 @@ fn remembering<'a>(
     let found: Vec<(usize, &Vec<Found>)> = found.collect();
     let all = || found.iter().flat_map(|(_, list)| list.iter());
     let run = all().map(|f| f.run).max();
-    let of_run = || all().filter(|f| Some(f.run) == run);
-    let lead = leading(of_run().map(|f| f.trace));
-    let past_the_first: BTreeSet<u64> =
-        of_run().filter(|f| f.trace.past_the_first).map(|f| f.trace.joined).collect();
-    let rank = |f: &Found| {
-        let joined = f.trace.joined;
-        let order = (past_the_first.contains(&joined), count_of(joined), Some(joined) == lead);
-        (f.run, !f.vacant, order, joined)
-    };
+    let order = Order::of(all().filter(|f| Some(f.run) == run).map(|f| f.trace));
+    let rank = |f: &Found| (f.run, !f.vacant, order.rank(f.trace.joined));
     let mut best: Vec<Option<(&Found, usize)>> = vec![None; positions];
     for (node, list) in found.iter().copied() {
         for f in list.iter().filter(|f| f.position < positions) {

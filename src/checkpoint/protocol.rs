@@ -13,7 +13,7 @@
 //! `save`, `start` and `restore` write exactly these claims; `tests/protocol_model` explores all
 //! interleavings of the same functions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -273,6 +273,27 @@ pub fn leading(told: impl IntoIterator<Item = Trace>) -> Option<u64> {
         *positions += 1;
     }
     all.into_iter().max_by_key(|(joined, of_it)| (*of_it, *joined)).map(|(joined, _)| joined)
+}
+
+/// Which incarnations of a run come before which, of all that memory tells of: of two copies of a position that of the later
+/// one is taken.
+pub struct Order {
+    leading: Option<u64>,
+    past_the_first: BTreeSet<u64>,
+}
+
+impl Order {
+    pub fn of(told: impl Iterator<Item = Trace> + Clone) -> Self {
+        let past = told.clone().filter(|trace| trace.past_the_first);
+        Self { past_the_first: past.map(|trace| trace.joined).collect(), leading: leading(told) }
+    }
+
+    /// Greater for the later of two: for one that knows of an epoch that all have committed, then for one with more before it;
+    /// of two alike in both for the leading one, or else the one with the later moment.
+    pub fn rank(&self, joined: u64) -> (bool, u64, bool, u64) {
+        let leads = Some(joined) == self.leading;
+        (self.past_the_first.contains(&joined), count_of(joined), leads, joined)
+    }
 }
 
 /// Whether memory that claims this is worth keeping: all have committed an epoch, so it is more than generating again gives.

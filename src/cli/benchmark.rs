@@ -94,15 +94,14 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let comm = world.comm();
     let protection = loaded.settings.protection.as_ref();
     let helper_cores = protection.and_then(|p| p.helper_cores.as_ref());
-    // Whoever says how many threads a rank has, or which cores are helpers', knows what ranks are bound to.
-    let idle = match (loaded.settings.threads, helper_cores) {
-        (None, None) => pins::left_idle(comm, &node),
-        _ => None,
-    };
     let aside = helper_cores.map_or(Ok(()), |named| pins::set_aside(comm, named));
     let computes = comm.rank() < computing(&loaded);
     let threads = loaded.settings.threads;
-    let threads = threads.unwrap_or_else(|| pins::usual_threads(&node, computes));
+    let bound = threads.is_none().then(|| pins::Bound::on(&node, computes));
+    // Whoever says how many threads a rank has, or which cores are helpers', knows what ranks are bound to.
+    let idle = bound.as_ref().filter(|_| helper_cores.is_none());
+    let idle = idle.and_then(|bound| bound.left_idle(comm));
+    let threads = threads.or(bound.map(|bound| bound.usual_threads())).expect("one or the other");
     let pins = pins::decide(comm, (threads, computes), loaded.settings.pin);
     let (choice, run_id) = (loaded.settings.engine, own_run_id());
     let mut proposal =

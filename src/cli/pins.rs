@@ -225,14 +225,6 @@ impl Has {
     }
 }
 
-/// The cores this rank is bound to, divided among the ranks of the node bound to the same ones, those that compute if any does.
-pub fn usual_threads(node: &Comm, computes: bool) -> usize {
-    let own = Has::here(0, computes).words(0);
-    let all = node.all_gather(&own);
-    let ranks: Vec<Has> = all.chunks_exact(own.len()).map(Has::from_words).collect();
-    share(&ranks, node.rank(), cores::count())
-}
-
 /// Cores of this node on which none of its `ranks` may run, and how many it has: `whole` are its processors.
 fn idle(ranks: &[Has], whole: &BTreeSet<usize>, topology: &Topology) -> (usize, usize) {
     let bound: BTreeSet<usize> = ranks
@@ -245,28 +237,47 @@ fn idle(ranks: &[Has], whole: &BTreeSet<usize>, topology: &Topology) -> (usize, 
     (all - topology.among(&bound).cores(), all)
 }
 
-/// All ranks together: what to say where a launcher binds the ranks of a node to some of its cores alone, of the node with the
-/// most that stand idle.
-pub fn left_idle(comm: &Comm, node: &Comm) -> Option<String> {
-    let own = Has::here(0, true).words(0);
-    let all = node.all_gather(&own);
-    let mut most = [0];
-    if node.rank() == 0
-        && let Some(whole) = cores::of_node()
-    {
-        let ranks: Vec<Has> = all.chunks_exact(own.len()).map(Has::from_words).collect();
-        let (idle, all) = idle(&ranks, &whole.processors, Topology::here());
-        most = [(idle as u64) << 32 | all as u64];
+/// What the ranks of a node are bound to, before anybody knows how many threads each has.
+pub struct Bound {
+    ranks: Vec<Has>,
+    me: usize,
+}
+
+impl Bound {
+    /// All ranks of `node` together. `computes`: whether this one has a place in the process grid when the run begins.
+    pub fn on(node: &Comm, computes: bool) -> Self {
+        let own = Has::here(0, computes).words(0);
+        let all = node.all_gather(&own);
+        let ranks = all.chunks_exact(own.len()).map(Has::from_words).collect();
+        Self { ranks, me: node.rank() }
     }
-    comm.all_reduce(&mut most, Reduce::Max);
-    let (idle, all) = (most[0] >> 32, most[0] & u64::from(u32::MAX));
-    (idle > 0).then(|| {
-        format!(
-            "mind: the launcher lets the ranks of a node use {} of its {all} cores (Open MPI gives each of few ranks one; its \
-             --bind-to none gives all)",
-            all - idle
-        )
-    })
+
+    /// The cores this rank is bound to, divided among the ranks of the node bound to the same ones, those that compute if any
+    /// does.
+    pub fn usual_threads(&self) -> usize {
+        share(&self.ranks, self.me, cores::count())
+    }
+
+    /// All ranks together: what to say where a launcher binds the ranks of a node to some of its cores alone, of the node with
+    /// the most that stand idle.
+    pub fn left_idle(&self, comm: &Comm) -> Option<String> {
+        let mut most = [0];
+        if self.me == 0
+            && let Some(whole) = cores::of_node()
+        {
+            let (idle, all) = idle(&self.ranks, &whole.processors, Topology::here());
+            most = [(idle as u64) << 32 | all as u64];
+        }
+        comm.all_reduce(&mut most, Reduce::Max);
+        let (idle, all) = (most[0] >> 32, most[0] & u64::from(u32::MAX));
+        (idle > 0).then(|| {
+            format!(
+                "mind: the launcher lets the ranks of a node use {} of its {all} cores (Open MPI gives each of few ranks one; its \
+                 --bind-to none gives all)",
+                all - idle
+            )
+        })
+    }
 }
 
 /// All ranks together: sets aside what `--helper-cores` names. On this rank afterwards only helpers run there.

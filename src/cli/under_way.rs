@@ -14,6 +14,8 @@ use crate::supervise::signals::{asked_again, asked_by_signal};
 
 /// What a launcher has to end its ranks in, on all nodes, before it is killed.
 const TO_END: Duration = Duration::from_secs(10);
+/// Who says nothing for so long, longer by what its work may take, will not say anything any more.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// How often it is looked whether a signal has come.
 const LOOK: Duration = Duration::from_millis(20);
 

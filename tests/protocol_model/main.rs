@@ -25,7 +25,8 @@ use stateright::{Model, Property};
 
 use explore::explore;
 use system::{
-    Act, Broken, Fate, Helpers, NOTHING, Order, Pc, Protocol, RANKS, Rank, Run, Storage, Sys, peer,
+    Act, Broken, Fate, Helpers, NOTHING, PLAIN, Pc, Protocol, RANKS, Rank, Run, Storage, Sys,
+    order, peer,
 };
 
 impl Model for Protocol {
@@ -136,10 +137,10 @@ impl Model for Protocol {
             Act::Relaunch { ghost_returns } => {
                 s.in_place = false;
                 let there = s.ranks.iter().flat_map(|r| r.mem.iter().chain(&r.ghost));
-                let order = Order::of(there);
+                let order = order(there);
                 for r in &mut s.ranks {
                     if ghost_returns && let Some(old) = r.ghost.take() {
-                        let newer = r.mem.is_none_or(|m| order.age(&old) > order.age(&m));
+                        let newer = r.mem.is_none_or(|m| old.age(&order) > m.age(&order));
                         if newer || self.broken == Broken::IncarnationIgnored {
                             r.mem = Some(old);
                         }
@@ -192,46 +193,19 @@ impl Model for Protocol {
 
 #[test]
 fn no_fault_over_three_epochs_with_two_crashes_and_an_old_copy() {
-    assert!(!explore(Protocol {
-        epochs: 3,
-        crashes: 2,
-        ghosts: 1,
-        storage: Storage::None,
-        in_place: false,
-        helpers: Helpers::Threads,
-        clocks_back: false,
-        broken: Broken::No
-    }));
+    assert!(!explore(Protocol { epochs: 3, crashes: 2, ghosts: 1, ..PLAIN }));
 }
 
 #[test]
 fn no_fault_over_two_epochs_with_three_crashes_and_an_old_copy() {
-    assert!(!explore(Protocol {
-        epochs: 2,
-        crashes: 3,
-        ghosts: 1,
-        storage: Storage::None,
-        in_place: false,
-        helpers: Helpers::Threads,
-        clocks_back: false,
-        broken: Broken::No
-    }));
+    assert!(!explore(Protocol { epochs: 2, crashes: 3, ghosts: 1, ..PLAIN }));
 }
 
 /// A start that the next one did not see, as all that it has written is on a node that is away: its moment tells it from the
 /// next one, whichever of the two is the later by the clock.
 #[test]
 fn no_fault_where_the_clock_goes_back_from_start_to_start() {
-    assert!(!explore(Protocol {
-        epochs: 2,
-        crashes: 3,
-        ghosts: 1,
-        storage: Storage::None,
-        in_place: false,
-        helpers: Helpers::Threads,
-        clocks_back: true,
-        broken: Broken::No
-    }));
+    assert!(!explore(Protocol { epochs: 2, crashes: 3, ghosts: 1, clocks_back: true, ..PLAIN }));
 }
 
 #[test]
@@ -246,16 +220,7 @@ fn every_broken_variant_is_caught() {
         (Broken::MomentLeftOut, 3, 1),
     ] {
         assert!(
-            explore(Protocol {
-                epochs: 2,
-                crashes,
-                ghosts,
-                storage: Storage::None,
-                in_place: false,
-                helpers: Helpers::Threads,
-                clocks_back: false,
-                broken
-            }),
+            explore(Protocol { epochs: 2, crashes, ghosts, broken, ..PLAIN }),
             "{broken:?} was not noticed"
         );
     }
@@ -265,16 +230,7 @@ fn every_broken_variant_is_caught() {
 #[test]
 fn no_fault_with_storage_whatever_is_lost() {
     for (epochs, crashes, ghosts) in [(3, 3, 0), (2, 2, 1)] {
-        assert!(!explore(Protocol {
-            epochs,
-            crashes,
-            ghosts,
-            storage: Storage::Shared,
-            in_place: false,
-            helpers: Helpers::Threads,
-            clocks_back: false,
-            broken: Broken::No
-        }));
+        assert!(!explore(Protocol { epochs, crashes, ghosts, storage: Storage::Shared, ..PLAIN }));
     }
 }
 
@@ -291,10 +247,8 @@ fn every_broken_second_level_is_caught() {
                 crashes,
                 ghosts,
                 storage: Storage::Shared,
-                in_place: false,
-                helpers: Helpers::Threads,
-                clocks_back: false,
-                broken
+                broken,
+                ..PLAIN
             }),
             "{broken:?} was not noticed"
         );
@@ -307,12 +261,10 @@ fn no_fault_where_saves_do_not_wait_for_helpers_that_look_again() {
     assert!(!explore(Protocol {
         epochs: 3,
         crashes: 1,
-        ghosts: 0,
         storage: Storage::Shared,
-        in_place: false,
         helpers: Helpers::Careful,
-        clocks_back: false,
-        broken: Broken::FlushUnderHelper
+        broken: Broken::FlushUnderHelper,
+        ..PLAIN
     }));
 }
 
@@ -323,12 +275,9 @@ fn no_fault_with_processes_for_helpers() {
         assert!(!explore(Protocol {
             epochs,
             crashes,
-            ghosts: 0,
             storage: Storage::Shared,
-            in_place: false,
             helpers: Helpers::Processes,
-            clocks_back: false,
-            broken: Broken::No
+            ..PLAIN
         }));
     }
 }
@@ -338,12 +287,10 @@ fn a_restart_that_does_not_wait_for_a_stray_process_is_caught() {
     assert!(explore(Protocol {
         epochs: 2,
         crashes: 2,
-        ghosts: 0,
         storage: Storage::Shared,
-        in_place: false,
         helpers: Helpers::Processes,
-        clocks_back: false,
-        broken: Broken::StrayNotAwaited
+        broken: Broken::StrayNotAwaited,
+        ..PLAIN
     }));
 }
 
@@ -351,16 +298,7 @@ fn a_restart_that_does_not_wait_for_a_stray_process_is_caught() {
 #[test]
 fn no_fault_with_storage_of_each_nodes_own() {
     for (epochs, crashes) in [(3, 1), (2, 2)] {
-        assert!(!explore(Protocol {
-            epochs,
-            crashes,
-            ghosts: 0,
-            storage: Storage::Node,
-            in_place: false,
-            helpers: Helpers::Threads,
-            clocks_back: false,
-            broken: Broken::No
-        }));
+        assert!(!explore(Protocol { epochs, crashes, storage: Storage::Node, ..PLAIN }));
     }
 }
 
@@ -372,16 +310,7 @@ fn every_broken_storage_of_nodes_own_is_caught() {
         Broken::PruneBeforeAll,
         Broken::ParityLeftOut,
     ] {
-        let model = Protocol {
-            epochs: 2,
-            crashes: 2,
-            ghosts: 0,
-            storage: Storage::Node,
-            in_place: false,
-            helpers: Helpers::Threads,
-            clocks_back: false,
-            broken,
-        };
+        let model = Protocol { epochs: 2, crashes: 2, storage: Storage::Node, broken, ..PLAIN };
         assert!(explore(model), "{broken:?} was not noticed");
     }
 }
@@ -395,12 +324,11 @@ fn no_fault_in_place_with_storage_and_without() {
         assert!(!explore(Protocol {
             epochs,
             crashes,
-            ghosts: 0,
             storage,
             in_place: true,
             helpers,
-            clocks_back: false,
-            broken
+            broken,
+            ..PLAIN
         }));
     }
 }
@@ -409,15 +337,7 @@ fn no_fault_in_place_with_storage_and_without() {
 fn storage_that_stands_in_for_memory_in_place_is_caught() {
     let (storage, broken) = (Storage::Shared, Broken::StorageStandsIn);
     let helpers = Helpers::Threads;
-    let model = Protocol {
-        epochs: 2,
-        crashes: 2,
-        ghosts: 0,
-        storage,
-        in_place: true,
-        helpers,
-        clocks_back: false,
-        broken,
-    };
+    let model =
+        Protocol { epochs: 2, crashes: 2, storage, in_place: true, helpers, broken, ..PLAIN };
     assert!(explore(model), "{broken:?} was not noticed");
 }

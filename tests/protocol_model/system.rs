@@ -2,8 +2,8 @@
 
 use skt_hpl::checkpoint::placement::prevailing;
 use skt_hpl::checkpoint::protocol::{
-    Decision, Method, Recovery, Setup, Trace, Transitions, decide_in_place, decide_with,
-    is_past_the_first, is_settled, leading,
+    Decision, Method, Order, Recovery, Setup, Trace, Transitions, decide_in_place, decide_with,
+    is_settled,
 };
 use skt_hpl::memory::header::{Claim, EpochId, Phase, Stage, count_of, incarnation};
 
@@ -50,6 +50,12 @@ impl Run {
 impl Mem {
     pub fn blank(claim: Claim, run: Run) -> Self {
         Mem { claim, a: Garbage, b: Garbage, checks: [Garbage; 2], run }
+    }
+
+    /// Of two copies of a position one that holds something is taken, and of those that of the later incarnation.
+    pub fn age(&self, order: &Order) -> (u8, bool, (bool, u64, bool, u64)) {
+        let holds = self.claim.stage != Stage::Vacant;
+        (self.run.number, holds, order.rank(self.claim.joined))
     }
 
     pub fn check(&mut self, id: EpochId) -> &mut Val {
@@ -266,6 +272,18 @@ pub enum Helpers {
     Processes,
 }
 
+/// Memory alone, nothing comes back, nothing is broken: what a test does not say.
+pub const PLAIN: Protocol = Protocol {
+    epochs: 2,
+    crashes: 2,
+    ghosts: 0,
+    storage: Storage::None,
+    in_place: false,
+    helpers: Helpers::Threads,
+    clocks_back: false,
+    broken: Broken::No,
+};
+
 #[derive(Clone, Debug)]
 pub struct Protocol {
     pub epochs: u64,
@@ -285,31 +303,9 @@ pub fn peer(rank: usize) -> usize {
 }
 
 /// What copies tell of incarnations of the last run that any of them is of.
-pub struct Order {
-    leading: Option<u64>,
-    past_the_first: Vec<u64>,
-}
-
-impl Order {
-    pub fn of<'a>(copies: impl Iterator<Item = &'a Mem>) -> Self {
-        let copies: Vec<&Mem> = copies.collect();
-        let run = copies.iter().map(|m| m.run.number).max();
-        let of_run = || copies.iter().filter(|m| Some(m.run.number) == run);
-        let past = of_run().filter(|m| is_past_the_first(&m.claim));
-        Self {
-            leading: leading(of_run().map(|m| Trace::of(&m.claim))),
-            past_the_first: past.map(|m| m.claim.joined).collect(),
-        }
-    }
-
-    /// Of two copies of a position one that holds something is taken, and of those the one of the incarnation that goes on, or
-    /// that took part later: as `placement` has it.
-    pub fn age(&self, m: &Mem) -> (u8, bool, (bool, u64, bool), u64) {
-        let joined = m.claim.joined;
-        let leads = Some(joined) == self.leading;
-        let order = (self.past_the_first.contains(&joined), count_of(joined), leads);
-        (m.run.number, m.claim.stage != Stage::Vacant, order, joined)
-    }
+pub fn order<'a>(copies: impl Iterator<Item = &'a Mem> + Clone) -> Order {
+    let run = copies.clone().map(|m| m.run.number).max();
+    Order::of(copies.filter(|m| Some(m.run.number) == run).map(|m| Trace::of(&m.claim)))
 }
 
 impl Protocol {
@@ -738,8 +734,8 @@ impl Protocol {
     /// The boundary that a restart goes on from which finds all memory there is.
     fn within_reach(&self, s: &Sys) -> Option<u64> {
         let all = s.ranks.iter().flat_map(|r| r.mem.iter().chain(&r.ghost));
-        let order = Order::of(all);
-        let newest = |r: &Rank| r.mem.into_iter().chain(r.ghost).max_by_key(|m| order.age(m));
+        let order = order(all);
+        let newest = |r: &Rank| r.mem.into_iter().chain(r.ghost).max_by_key(|m| m.age(&order));
         let copies: Vec<Option<Mem>> = s.ranks.iter().map(newest).collect();
         let found = copies.iter().enumerate().filter_map(|(p, m)| Some((p, (*m)?)));
         let found = prevailing(found.map(|(p, m)| (m.run.number.into(), p, m.claim.joined)))?;

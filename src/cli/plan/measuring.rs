@@ -8,7 +8,7 @@ use crate::cli::exit::{Exit, Refusal};
 use crate::cli::launchers::usual_words;
 use crate::cli::passing::Passing;
 use crate::cli::template;
-use crate::cli::under_way::{Next, UnderWay};
+use crate::cli::under_way::{Next, PATIENCE, UnderWay};
 use crate::model::fit::{Sample, best_of_each, read};
 use crate::model::hpl_dat::hpl_dat;
 use crate::model::planner::{self, Inputs, calibration_sizes, test_params};
@@ -80,9 +80,6 @@ pub(super) fn calibrate(
     Ok(samples)
 }
 
-/// Runs that say nothing for so long, and twenty times as long as all of them were thought to take, will not any more.
-const PATIENCE: Duration = Duration::from_secs(120);
-
 /// How often each size is measured: one slow run of the smallest would tilt the fit, so the fastest of each counts.
 const REPEATS: usize = 3;
 
@@ -119,6 +116,7 @@ fn runs(
         Err(environment(format!("the calibration failed ({how}):\n{said}")))
     };
     let interrupted = |_| environment("interrupted by a signal".into());
+    // Twenty times as long as all of them were thought to take.
     let patience = PATIENCE + Duration::try_from_secs_f64(20.0 * time).unwrap_or(PATIENCE);
     let silent = || format!("it said nothing for {} s; it is ended", patience.as_secs());
     let mut said = String::new();

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::table::Table;
 use super::trials::{Told, Trial};
 use crate::cli::template;
-use crate::cli::under_way::{Interrupted, Next, UnderWay};
+use crate::cli::under_way::{Interrupted, Next, PATIENCE, UnderWay};
 use crate::tune::estimate::{self, Care};
 use crate::tune::search::{Found, Lab, Stage, Tuned};
 use crate::tune::space::{Candidate, Domain, Layout};
@@ -59,9 +59,6 @@ pub struct Jobs {
     /// A job that says nothing for so long, and some measurements more, will not any more.
     patience: Duration,
 }
-
-/// A job that says nothing for so long will not any more.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What one job is to time, and where in the round each belongs.
 struct Batch<'a> {

@@ -38,6 +38,11 @@ macro_rules! points {
                 match self { $(Point::$name => $text,)* }
             }
 
+            /// Steps of a run that begins anew where others have left something.
+            pub fn is_of_ground(self) -> bool {
+                matches!(self, Point::GroundSeen | Point::GroundHalf | Point::GroundCleared)
+            }
+
             /// Steps of a save whose checksum helpers make, which no other save comes to.
             pub fn is_helpers(self) -> bool {
                 matches!(self, Point::EncodeLeft | Point::EncodeFound)
@@ -54,6 +59,12 @@ macro_rules! points {
 }
 
 points! {
+    /// Where a run begins anew: what others have left is seen, nothing of it is removed. By rank, not by position.
+    GroundSeen = "ground-seen",
+    /// A part of the memory of a position is removed, the next one is still there. By that memory's position.
+    GroundHalf = "ground-half",
+    /// All is removed, nothing is made yet. By rank, not by position.
+    GroundCleared = "ground-cleared",
     /// A part of named memory has its name; its pages are still to come.
     PartNamed = "part-named",
     /// Memory is made, nothing generated yet.

@@ -278,6 +278,31 @@ fn a_burn_in_names_the_node_that_computes_wrong_and_runs_hpl() {
     assert_eq!(wrong[0]["nodes"], serde_json::json!(["n2"]));
 }
 
+/// A node is lost after HPL's last run: what was found before counts, and it is said that nothing was measured once more.
+#[test]
+#[ignore = "needs root"]
+fn a_burn_in_that_loses_a_node_before_its_last_pass_tells_what_it_found() {
+    let lab = Lab::up("lost", 0, "200m");
+    std::fs::write(lab.dir.path().join("hosts"), "n1 slots=1\nn2 slots=1\nn3 slots=1\n").unwrap();
+    let mut command = lab.command("burnin", false);
+    command.env("SKT_FAULT_PRODUCT", "n2");
+    command.args(["--state", "state", "--time", "1s", "--slot", "1ms", "--threads", "1"]);
+    command.args("-n 500 --nb 64 -p 1 -q 3 --threads 1 --no-preflight".split(' '));
+    let burnin = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(90);
+    while !lab.dir.path().join("state/pass-2").exists() {
+        assert!(Instant::now() < until, "no second pass");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    lab.vcluster(&["off", "n3"]);
+    let out = burnin.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert_eq!(out.status.code(), Some(7), "{text}{}", errors(&out));
+    assert!(text.contains("FOUND: n2 computes wrong"), "{text}");
+    assert!(text.contains("HPL run 1: N = 500") && text.contains("1 passed"), "{text}");
+    assert!(errors(&out).contains("not measured once more: "), "{}", errors(&out));
+}
+
 /// Amid the measurements, and amid a run of HPL: nothing of it is left on any node.
 #[test]
 #[ignore = "needs root"]

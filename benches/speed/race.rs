@@ -184,22 +184,22 @@ fn multiply(
     let mut rates = Rates::default();
     let no_memory = |e| format!("no memory for a multiplication: {e}");
     let threads = launcher.cores;
-    for _ in 0..flags.repeat {
+    for round in 1..=flags.repeat {
         for &k in ks {
-            let column = k.to_string();
+            // Each is said as soon as it is measured: on a machine that is lent for a while the table may come too late.
+            let mut add = |name: &str, rate: f64| {
+                eprintln!("k = {k}, {round} of {}: {name} {rate:.1}", flags.repeat);
+                rates.add(name, &k.to_string(), rate);
+            };
             for engine in kernels::engines(flags.engine) {
                 let mut own = Multiplication::new(side, k, engine).map_err(no_memory)?;
-                rates.add(
-                    &format!("{OURS} {}", engine.name()),
-                    &column,
-                    own.engine(engine, threads),
-                );
+                add(&format!("{OURS} {}", engine.name()), own.engine(engine, threads));
             }
             let plain = skt_hpl::blas::Engine::Blas;
             let mut others = Multiplication::new(side, k, plain).map_err(no_memory)?;
-            rates.add("linked BLAS", &column, others.library(threads));
+            add("linked BLAS", others.library(threads));
             for (name, peer) in peers {
-                rates.add(name, &column, others.peer(peer, threads));
+                add(name, others.peer(peer, threads));
             }
         }
     }

@@ -402,6 +402,7 @@ impl Depot {
         let mut found = ours();
         found.retain(|held| holds.iter().any(|(position, _)| *position == held.position));
         for held in &found {
+            hit(Point::GroundHalf, held.position as usize);
             let hold = holds.iter_mut().find(|(position, _)| *position == held.position);
             match hold {
                 // Removed last, with its lock.

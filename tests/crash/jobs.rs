@@ -15,6 +15,15 @@ use crate::storage::Storage;
 
 const SWEEP: &[&str] = &["-n", "120,151,181,210", "--nb", "10"];
 
+/// Each step of removing what others have left, on rank 0, which removes it for its node, and on others.
+pub const GROUND: [&str; 5] = [
+    "ground-seen:0:1:kill",
+    "ground-half:2:2:kill",
+    "ground-half:3:1:kill",
+    "ground-seen:2:1:kill",
+    "ground-cleared:3:1:kill",
+];
+
 /// Lines of results: `WR00L2L2 ...`.
 pub fn results(ran: &Ran) -> Vec<String> {
     let lines = ran.out.lines().filter(|line| line.starts_with("WR")).map(str::to_owned);
@@ -208,6 +217,46 @@ fn restart_never_keeps_what_earlier_launches_of_a_supervised_run_have_saved() {
     assert!(resumed_at(&ran).is_some(), "{}", ran.told());
     scene.also("SKT_INCARNATION", "4");
     assert!(resumed_at(&scene.finish()).is_some());
+}
+
+/// Where a run begins anew it removes what another has left. At whichever step of that it is struck, its next launch begins anew
+/// as well, supervised or not.
+#[test]
+fn a_run_struck_while_it_removes_what_another_has_left_begins_anew() {
+    for (turn, strike) in GROUND.into_iter().enumerate() {
+        let scene = Scene::new(2, 2);
+        scene.strike("iteration:1:9:kill");
+        let mut scene = scene.protect(&["--restart", "never"]);
+        if turn % 2 == 0 {
+            scene.also("SKT_RUN_ID", "supervised");
+        }
+        scene.strike(strike);
+        if strike.contains("half") {
+            assert!(!scene.held().is_empty(), "{strike}: it removed all");
+        }
+        scene.also("SKT_INCARNATION", "2");
+        let ran = scene.finish();
+        assert_eq!(resumed_at(&ran), None, "{strike}: {}", ran.told());
+    }
+}
+
+/// Results of a run that is over, in memory that could not be removed, are nothing to go on from; nor are those that are left when
+/// the next run is struck while it removes them.
+#[test]
+fn a_run_struck_while_it_removes_results_of_another_begins_anew() {
+    for strike in GROUND {
+        let mut scene = Scene::of(2, 2, SWEEP).protect(&["--checkpoint", "1"]);
+        scene.also("SKT_RUN_ID", "one");
+        scene.strike("told:2:1:kill");
+        scene.also("SKT_RUN_ID", "other");
+        scene.strike(strike);
+        scene.also("SKT_INCARNATION", "2");
+        // All four are solved, none is told as the other run has solved it.
+        scene.strike("solve-begin:1:4:kill");
+        scene.also("SKT_INCARNATION", "3");
+        let ran = scene.finish();
+        assert_eq!(results(&ran).len(), 4, "{strike}: {}", ran.told());
+    }
 }
 
 /// A supervised job that is to stop while one of its ranks is not there yet: the others listen before MPI has started, which

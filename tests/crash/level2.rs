@@ -23,7 +23,7 @@ use skt_hpl::topology::{Topology, read_list};
 use tempfile::TempDir;
 
 use crate::job::{PROGRAM, Ran, Running};
-use crate::jobs::results;
+use crate::jobs::{GROUND, results};
 use crate::left_out::left_out;
 use crate::points::of_level2;
 use crate::scene::{
@@ -707,6 +707,22 @@ fn restart_never_keeps_what_a_supervised_run_has_on_storage() {
     scene.scene.also("SKT_INCARNATION", "2");
     let ran = finish(&scene);
     assert!(from_storage(&ran), "{}", ran.told());
+}
+
+/// Where a run begins anew it removes what another has left on storage, too, memory first.
+#[test]
+fn a_run_struck_while_it_removes_storage_of_another_begins_anew() {
+    for strike in GROUND.into_iter().chain(["prune-half:0:1:kill"]) {
+        let scene = stored(2, 2);
+        scene.strike("manifest-whole:0:2:kill");
+        let mut scene = scene.protect(&["--restart", "never"]);
+        scene.scene.also("SKT_RUN_ID", "supervised");
+        scene.strike(strike);
+        scene.scene.also("SKT_INCARNATION", "2");
+        let ran = finish(&scene);
+        assert!(!from_storage(&ran), "{strike}: {}", ran.told());
+        assert_eq!(resumed_at(&ran), None, "{strike}: {}", ran.told());
+    }
 }
 
 /// Ranks that have no part in the first test of a start know no less of what lay on storage then than the others.

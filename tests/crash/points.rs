@@ -22,6 +22,7 @@ fn forward() -> Vec<Point> {
         .copied()
         .filter(|p| !backward().contains(p) && !finishing().contains(p))
         .filter(|p| !of_level2().contains(p) && !p.is_solvers() && !p.is_helpers())
+        .filter(|p| !p.is_of_ground())
         .filter(|p| *p != Point::CleanHalf)
         .collect()
 }
@@ -55,6 +56,8 @@ fn every_point_is_on_one_list() {
     all.extend(of_level2());
     // A save knows nothing of them.
     all.extend(Point::ALL.iter().copied().filter(|p| p.is_solvers()));
+    // `jobs` and `level2` have them.
+    all.extend(Point::ALL.iter().copied().filter(|p| p.is_of_ground()));
     // `aside` has them.
     all.extend(Point::ALL.iter().copied().filter(|p| p.is_helpers()));
     all.push(Point::CleanHalf);

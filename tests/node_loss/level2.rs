@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use skt_hpl::supervise::remember::folder::Folder;
+
 use crate::lab::{Ended, Lab};
 
 /// Every save goes to a folder that all nodes see.
@@ -79,6 +81,29 @@ fn a_run_that_is_given_up_is_not_gone_on_from() {
     let end = again().start().end();
     lab.same_x("run", &end);
     assert!(!end.errors.contains("it was read from"), "{}", end.told());
+}
+
+/// The same where the supervisor dies once it has noted that the run is given up and put its journal aside, and has not begun
+/// the new one's.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_run_that_is_given_up_stays_so_until_the_next_one_has_a_journal() {
+    let lab = Lab::up(4, 0);
+    let level2 = storage(&lab);
+    let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
+    halted_without_memory(&lab, &level2);
+    let folder = Folder::new(lab.path("run.state"));
+    let records = std::fs::read_to_string(folder.journal()).unwrap();
+    let job = records.lines().find_map(|line| {
+        let record: serde_json::Value = serde_json::from_str(line).ok()?;
+        Some(record["job"].as_str()?.to_owned())
+    });
+    std::fs::write(folder.given_up(), job.expect("the run's first record names its job")).unwrap();
+    std::fs::write(folder.journal(), "").unwrap();
+    let end = lab.benchmark("run").benchmark_flags(&level2).start().end();
+    lab.same_x("run", &end);
+    assert!(!end.errors.contains("it was read from"), "{}", end.told());
+    assert!(!folder.given_up().exists(), "it would give the next run up as well");
 }
 
 /// Both members of a pair at once: memory alone would end the run here.

@@ -199,6 +199,21 @@ fn iterations_prove_a_node_alive_and_an_end_that_nobody_saw_is_one() {
     lab.same_x("run", &end);
 }
 
+/// All is told, and then nobody can be reached any more: a minute later the run ends well, and says what it could not remove.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_run_that_is_over_ends_although_nobody_can_be_reached() {
+    let lab = Lab::up(4, 0);
+    let run = lab.benchmark("run").hold("1@told:2:1");
+    lab.vcluster(&["cut", "uplink"]);
+    let end = run.end();
+    lab.vcluster(&["join", "uplink"]);
+    lab.same_x("run", &end);
+    assert!(end.of("node-lost").is_empty() && end.faults().is_empty(), "{}", end.told());
+    let words = "not reached: n1, n2, n3, n4. What this run has left there";
+    assert!(end.errors.contains(words), "{}", end.told());
+}
+
 /// The clock of the supervisor's machine is set an hour ahead, and an hour back, while the run has ten minutes.
 #[test]
 #[ignore = "needs root and network namespaces"]

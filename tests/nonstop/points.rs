@@ -11,9 +11,11 @@ pub fn in_place(ran: &Ran) -> u32 {
     run.tests[0].outcome.as_ref().unwrap().protection.unwrap().in_place
 }
 
-/// Of a second level and of the solver, which are struck in `level2` and `checksums`.
+/// Of a second level and of the solver, which are struck in `level2` and `checksums`; and of a beginning where others have left
+/// something.
 fn elsewhere(point: &Point) -> bool {
     point.is_solvers()
+        || point.is_of_ground()
         || point.is_helpers()
         || between(Point::StreamBegin, Point::Pruned).contains(point)
         || between(Point::FetchBegin, Point::FetchEnd).contains(point)

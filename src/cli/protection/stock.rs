@@ -17,6 +17,7 @@ use crate::cli::exit::Exit;
 use crate::cli::level2::{self, Level2};
 use crate::cli::say;
 use crate::comm::Comm;
+use crate::faults::{Point, hit};
 use crate::input::settings::{self, Restart};
 use crate::lu::unix_seconds;
 use crate::memory::{MemoryError, bus};
@@ -241,6 +242,12 @@ impl<'a> Guardian<'a> {
     /// its locks tell whether a run is at work under this name, and then nothing on storage is touched.
     fn remove(&self, node: &Comm, start: Option<u128>) -> Result<(), Ended> {
         self.comm.barrier();
+        let strike = |point| {
+            if start.is_none() {
+                hit(point, self.comm.rank());
+            }
+        };
+        strike(Point::GroundSeen);
         let cleaned = match node.rank() {
             0 => self.depot.clean().map(|_| ()),
             _ => Ok(()),
@@ -289,6 +296,8 @@ impl<'a> Guardian<'a> {
             }
         }
         // Nobody looks at storage before it is done.
-        unanimous(self.comm, left)
+        unanimous(self.comm, left)?;
+        strike(Point::GroundCleared);
+        Ok(())
     }
 }

@@ -240,8 +240,8 @@ fn a_run_struck_while_it_removes_what_another_has_left_begins_anew() {
     }
 }
 
-/// Results of a run that is over, in memory that could not be removed, are nothing to go on from; nor are those that are left when
-/// the next run is struck while it removes them.
+/// Results of a run that is over, in memory that could not be removed, are nothing to go on from; nor are those that are left
+/// when the next run is struck while it removes them.
 #[test]
 fn a_run_struck_while_it_removes_results_of_another_begins_anew() {
     for strike in GROUND {

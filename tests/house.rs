@@ -1,5 +1,5 @@
 //! The house is as docs/ARCHITECTURE.md draws it: which folder imports which, downward only. docs/SETTINGS.md lists what the
-//! program takes. And prose wraps at one width.
+//! program takes. Prose wraps at one width, and no test lies idle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -251,6 +251,21 @@ fn nothing_is_printed_by_what_panics_when_it_cannot() {
         found.extend(prints.map(|(at, _)| format!("{}:{}", path.display(), at + 1)));
     }
     assert!(found.is_empty(), "tell!, show! or print of src/cli/mod.rs: {}", found.join(" "));
+}
+
+/// A benchmark has a `main` in the place of a test harness: tests in its files run only where another program has them.
+#[test]
+fn the_tests_of_benchmarks_are_run() {
+    let program = fs::read_to_string("tests/bench_parts.rs").unwrap();
+    let mut sources = Vec::new();
+    files("benches", ".rs", &mut sources);
+    let idle: Vec<String> = sources
+        .iter()
+        .filter(|path| fs::read_to_string(path).unwrap().contains("#[test]"))
+        .map(|path| path.display().to_string())
+        .filter(|path| !program.contains(&format!("#[path = \"../{path}\"]")))
+        .collect();
+    assert!(idle.is_empty(), "tests/bench_parts.rs has not: {}", idle.join(" "));
 }
 
 /// The lines of a page but for tables, and for what is shown as it is printed or typed.

@@ -3,7 +3,8 @@
 //!
 //! When something happened is read from what the program itself tells: the supervisor's event log, the JSON document.
 
-// Cargo compiles a benchmark as a test even where it has a `main` of its own.
+// Cargo compiles a benchmark as a test even where it has a `main` of its own; what is below `cfg(test)` then lies idle here and
+// is run by tests/bench_parts.rs.
 #![cfg_attr(test, allow(dead_code, unused_imports))]
 
 mod course;

@@ -5,7 +5,7 @@
 //! the minutes does so for all alike.
 
 // Cargo compiles a benchmark as a test even where it has a `main` of its own; what is below
-// `cfg(test)` then lies idle here and is run by tests/speed_bench.rs.
+// `cfg(test)` then lies idle here and is run by tests/bench_parts.rs.
 #![cfg_attr(test, allow(dead_code, unused_imports))]
 
 mod cases;
@@ -62,7 +62,7 @@ impl Programs {
             }
         }
         for (_, path) in &mut programs {
-            *path = found(path)?;
+            *path = job::found(path)?;
         }
         Ok(Self(programs))
     }
@@ -71,11 +71,6 @@ impl Programs {
         let (_, path) = self.0.iter().find(|(w, _)| *w == who)?;
         Some(path.display().to_string())
     }
-}
-
-/// The whole path of a program: they are run in other folders.
-fn found(path: &Path) -> Result<PathBuf, String> {
-    std::fs::canonicalize(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// Measures all cases and returns how many runs failed.
@@ -112,7 +107,7 @@ fn measure(flags: &Flags, blas: String) -> Result<usize, String> {
         started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
         repeat: flags.repeat,
         machine: Machine {
-            processor: processor(),
+            processor: table::processor(),
             cores,
             blas,
             mpi: mpi_library,
@@ -195,17 +190,6 @@ fn measure_case(
     }
     measured.relate();
     Ok(measured)
-}
-
-/// The processor's name, with its model number where the name alone says little.
-fn processor() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |name: &str| {
-        let line =
-            info.lines().find(|line| line.split(':').next().is_some_and(|k| k.trim() == name));
-        line.and_then(|line| line.split_once(':')).map_or("unknown", |(_, value)| value.trim())
-    };
-    format!("{}, family {}, model {}", field("model name"), field("cpu family"), field("model"))
 }
 
 fn introduction(document: &Document) -> String {

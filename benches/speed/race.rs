@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::json;
-use skt_hpl::blas::Loaded;
+use skt_hpl::blas::{Engine, Loaded};
 use skt_hpl::memory::room;
 
 use crate::cases::{Case, Flags};
-use crate::job::{Launcher, Who};
+use crate::job::{self, Launcher, Who};
 use crate::kernels::{self, Multiplication};
-use crate::stats;
+use crate::{stats, table};
 
 /// Rates by who was measured and in which case, in the order of the first round.
 #[derive(Default)]
@@ -39,11 +39,23 @@ impl Rates {
         stats::median(self.samples.get(&(name, column))?)
     }
 
-    /// The best median of those whose names `ours` picks.
-    fn best(&self, ours: impl Fn(&str) -> bool) -> Option<f64> {
+    /// The best median in a case of those whose names `ours` picks.
+    fn best_in(&self, column: usize, ours: impl Fn(&str) -> bool) -> Option<f64> {
         let picked = (0..self.names.len()).filter(|&name| ours(&self.names[name]));
-        let all = picked.flat_map(|name| (0..self.columns.len()).map(move |column| (name, column)));
-        all.filter_map(|(name, column)| self.median(name, column)).reduce(f64::max)
+        picked.filter_map(|name| self.median(name, column)).reduce(f64::max)
+    }
+
+    /// The same in any case.
+    fn best(&self, ours: impl Fn(&str) -> bool) -> Option<f64> {
+        (0..self.columns.len()).filter_map(|column| self.best_in(column, &ours)).reduce(f64::max)
+    }
+
+    /// Whether somebody was so much slower than the best of `ours` in a case that nobody need measure it there again.
+    fn is_beaten(&self, name: &str, column: &str, ours: impl Fn(&str) -> bool) -> bool {
+        let at = |list: &[String], what: &str| list.iter().position(|known| known == what);
+        let Some(column) = at(&self.columns, column) else { return false };
+        let own = at(&self.names, name).and_then(|name| self.median(name, column));
+        own.zip(self.best_in(column, ours)).is_some_and(|(own, best)| own < BEATEN * best)
     }
 
     /// Every rate, by name and case.
@@ -77,7 +89,20 @@ impl Rates {
             _ => "-".into(),
         }
     }
+
+    /// The same in each case by itself.
+    fn ratios(&self, ours: impl Fn(&str) -> bool) -> String {
+        let of = |(at, column): (usize, &String)| {
+            let best = self.best_in(at, &ours).zip(self.best_in(at, |name| !ours(name)));
+            best.map(|(own, others)| format!("{:.3} at {column}", own / others))
+        };
+        self.columns.iter().enumerate().filter_map(of).collect::<Vec<_>>().join(", ")
+    }
 }
+
+/// A kernel of ours that is slower than so much of the best one in its first turn is measured in no other: most of the time of a
+/// round would go to those that no run would take.
+const BEATEN: f64 = 0.8;
 
 /// `name:path,name:path`
 fn peers(list: &str) -> Result<Vec<(String, Loaded)>, String> {
@@ -126,7 +151,7 @@ pub fn run(
         return Ok(0);
     }
     let peers = peers(&std::env::var("PEER_BLAS").unwrap_or_default())?;
-    println!("processor: {}, {} cores\nBLAS: {blas}", crate::processor(), launcher.cores);
+    println!("processor: {}, {} cores\nBLAS: {blas}", table::processor(), launcher.cores);
     for (name, peer) in &peers {
         let library = &peer.library;
         println!(
@@ -144,12 +169,16 @@ pub fn run(
         launcher.cores, flags.repeat
     );
     println!("{}", multiplications.markdown("k"));
-    println!("the best of our kernels / the best DGEMM: {}", multiplications.ratio(is_ours));
+    println!(
+        "the best of our kernels / the best DGEMM: {} (by k: {})",
+        multiplications.ratio(is_ours),
+        multiplications.ratios(is_ours)
+    );
     let (solutions, failures) = solve(flags, launcher, cases, &programs)?;
     if let Some(path) = &flags.usual.json {
         let document = json!({
             "command_line": std::env::args().collect::<Vec<_>>(),
-            "processor": crate::processor(),
+            "processor": table::processor(),
             "multiplications": multiplications.samples_by_name(),
             "runs": solutions.samples_by_name(),
             "failures": failures,
@@ -186,16 +215,21 @@ fn multiply(
     let threads = launcher.cores;
     for round in 1..=flags.repeat {
         for &k in ks {
+            let column = k.to_string();
+            let ours = kernels::engines(flags.engine).into_iter();
+            let ours = ours.map(|engine| (format!("{OURS} {}", engine.name()), engine));
+            let ours: Vec<(String, Engine)> =
+                ours.filter(|(name, _)| !rates.is_beaten(name, &column, is_ours)).collect();
             // Each is said as soon as it is measured: on a machine that is lent for a while the table may come too late.
             let mut add = |name: &str, rate: f64| {
                 eprintln!("k = {k}, {round} of {}: {name} {rate:.1}", flags.repeat);
-                rates.add(name, &k.to_string(), rate);
+                rates.add(name, &column, rate);
             };
-            for engine in kernels::engines(flags.engine) {
+            for (name, engine) in ours {
                 let mut own = Multiplication::new(side, k, engine).map_err(no_memory)?;
-                add(&format!("{OURS} {}", engine.name()), own.engine(engine, threads));
+                add(&name, own.engine(engine, threads));
             }
-            let plain = skt_hpl::blas::Engine::Blas;
+            let plain = Engine::Blas;
             let mut others = Multiplication::new(side, k, plain).map_err(no_memory)?;
             add("linked BLAS", others.library(threads));
             for (name, peer) in peers {
@@ -214,7 +248,7 @@ fn programs(flags: &Flags) -> Result<Vec<Named>, String> {
     let mut programs = vec![(OURS.to_owned(), Who::SktHpl, flags.usual.skt_hpl.clone())];
     programs.extend(references().into_iter().map(|(name, path)| (name, Who::Reference, path)));
     for (_, _, path) in &mut programs {
-        *path = crate::found(path)?;
+        *path = job::found(path)?;
     }
     Ok(programs)
 }
@@ -268,7 +302,26 @@ mod tests {
         assert!(table.contains("| mkl | 70.0 | 100.0 | 100.0 |"), "{table}");
         assert!(table.starts_with("| k | 192 | 256 | best |\n|---|--:|--:|--:|\n"), "{table}");
         assert_eq!(rates.samples_by_name()["mkl"]["192"], [60.0, 80.0, 70.0]);
+        assert_eq!(rates.ratios(is_ours), "1.571 at 192, 0.910 at 256");
         assert_eq!(Rates::default().ratio(is_ours), "-");
+        assert_eq!(Rates::default().ratios(is_ours), "");
+    }
+
+    #[test]
+    fn what_is_far_slower_than_the_best_of_ours_in_a_case_is_measured_once() {
+        let mut rates = Rates::default();
+        assert!(!rates.is_beaten("skt-hpl a", "192", is_ours));
+        for (name, rate) in [("skt-hpl a", 100.0), ("skt-hpl b", 81.0), ("skt-hpl c", 79.0)] {
+            rates.add(name, "192", rate);
+        }
+        rates.add("mkl", "192", 200.0);
+        rates.add("skt-hpl c", "256", 50.0);
+        let beaten = |name: &str, column| rates.is_beaten(name, column, is_ours);
+        assert_eq!(
+            ["a", "b", "c"].map(|n| beaten(&format!("skt-hpl {n}"), "192")),
+            [false, false, true]
+        );
+        assert!(!beaten("skt-hpl c", "256") && !beaten("skt-hpl a", "256"));
     }
 
     #[test]

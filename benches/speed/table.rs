@@ -182,6 +182,17 @@ pub fn markdown(cases: &[Measured]) -> String {
     text
 }
 
+/// The processor's name, with its model number where the name alone says little.
+pub fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line =
+            info.lines().find(|line| line.split(':').next().is_some_and(|k| k.trim() == name));
+        line.and_then(|line| line.split_once(':')).map_or("unknown", |(_, value)| value.trim())
+    };
+    format!("{}, family {}, model {}", field("model name"), field("cpu family"), field("model"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -860,9 +860,14 @@ impl Run {
         serde_json::from_value(self.wait_for("launched", 1)["launcher"].clone()).unwrap()
     }
 
-    /// Ends the launcher, wrapper and all: nobody leaves a status.
+    /// Ends the first launcher, wrapper and all: nobody leaves a status.
     pub fn kill_launcher(&mut self) {
-        let launched = self.wait_for("launched", 1);
+        self.kill_launcher_of(1);
+    }
+
+    /// The same of an incarnation.
+    pub fn kill_launcher_of(&mut self, incarnation: usize) {
+        let launched = self.wait_for("launched", incarnation);
         let pid = launched["launcher"]["pid"].as_i64().unwrap();
         killpg(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
     }

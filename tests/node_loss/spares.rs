@@ -1,6 +1,6 @@
 //! Spares: lost, unfit, or none left.
 
-use crate::lab::{Lab, Plan};
+use crate::lab::{Lab, Plan, Run};
 
 #[test]
 #[ignore = "needs root and network namespaces"]
@@ -183,14 +183,34 @@ fn so_it_is_where_the_launcher_takes_its_time_to_end() {
     replaced_for_want_of_room(&lab, plan);
 }
 
+/// A rank dies while it starts, and then there is no room. That is no one fault that comes again and again: nodes are asked for
+/// room first.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn so_it_is_after_a_start_that_failed_otherwise() {
+    let lab = Lab::up(4, 1);
+    let failed = "2@agree-begin:3:1";
+    let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20", failed]);
+    run.kill_launcher();
+    run.struck(failed);
+    lab.on("n2", GREEDY);
+    run.kill_launcher_of(2);
+    with_a_spare_in_its_place(&lab, run);
+}
+
+/// What is removed stays as long as the rank lives: somebody else takes it as soon as it is free.
+const GREEDY: &str = "rm /dev/shm/skt-hpl.*; timeout 60 sh -c \
+                      'while :; do dd if=/dev/zero bs=1M >>/dev/shm/full 2>/dev/null; sleep 0.05; done' \
+                      </dev/null >/dev/null 2>&1 &";
+
 fn replaced_for_want_of_room(lab: &Lab, plan: Plan) {
     let mut run = plan.hang_each(&["1@iteration:1:20"]);
-    // What is removed stays as long as the rank lives: somebody else takes it as soon as it is free.
-    let greedy = "rm /dev/shm/skt-hpl.*; timeout 60 sh -c \
-                  'while :; do dd if=/dev/zero bs=1M >>/dev/shm/full 2>/dev/null; sleep 0.05; done' \
-                  </dev/null >/dev/null 2>&1 &";
-    lab.on("n2", greedy);
+    lab.on("n2", GREEDY);
     run.kill_launcher();
+    with_a_spare_in_its_place(lab, run);
+}
+
+fn with_a_spare_in_its_place(lab: &Lab, run: Run) {
     let end = run.end();
     lab.same_x("run", &end);
     assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"], "{}", end.told());

@@ -210,14 +210,22 @@ impl Files {
         }
     }
 
-    /// What is told of losses in lines that have come to their end with these bytes, and when that was read.
+    /// What is told of losses in lines that have come to their end with these bytes, and when that was read; and of a refusal,
+    /// which a loss that is gone on from makes void.
     fn losses(&mut self, bytes: &[u8]) -> Vec<(GoneOn, u64)> {
         self.line.extend_from_slice(bytes);
         let Some(end) = self.line.iter().rposition(|&b| b == b'\n') else { return Vec::new() };
         let lines: Vec<u8> = self.line.drain(..=end).collect();
         let read_ms = steady_ms();
-        let lines = String::from_utf8_lossy(&lines);
-        lines.lines().filter_map(GoneOn::find).map(|it| (it, read_ms)).collect()
+        let mut gone_on = Vec::new();
+        for line in String::from_utf8_lossy(&lines).lines() {
+            self.refused = Refused::find(line).or(self.refused);
+            if let Some(it) = GoneOn::find(line) {
+                self.refused = None;
+                gone_on.push((it, read_ms));
+            }
+        }
+        gone_on
     }
 
     fn look(&mut self) -> Look {
@@ -230,7 +238,6 @@ impl Files {
             self.end.extend_from_slice(&errors);
             let end = String::from_utf8_lossy(&self.end);
             self.done = Done::find(&end).or(self.done);
-            self.refused = Refused::find(&end).or(self.refused);
             self.halted = Halted::find(&end).or(self.halted);
             self.end.drain(..self.end.len().saturating_sub(DONE_LENGTH));
         }
@@ -478,6 +485,7 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervise::start::in_place::{Gone, Notice};
     use crate::supervise::start::launcher::RUN_ID_VAR;
 
     fn started(script: &str) -> (tempfile::TempDir, Folder, Job, String) {
@@ -548,6 +556,9 @@ mod tests {
     #[test]
     fn only_the_benchmark_refuses() {
         let refused = Refused { status: 1 };
+        let lost = vec![Gone { rank: 1, node: "n1".into(), position: None }];
+        let lost = Notice { lost, noticed_unix_s: 0.0, agreed_s: 0.0, takers: String::new() };
+        let gone_on = format!("skt-hpl: {}", lost.told("all tests are done"));
         assert_eq!(
             Refused::find(&format!("[1,0]<stderr>:skt-hpl: {refused}\nmore")),
             Some(refused)
@@ -557,6 +568,8 @@ mod tests {
             ("exit 1".to_owned(), None),
             (format!("echo 'skt-hpl: {refused}' >&2; exit 1"), Some(1)),
             ("echo 'connection refused: status unknown' >&2; exit 1".to_owned(), None),
+            (format!("echo '{refused}' >&2; echo '{gone_on}' >&2; exit 1"), None),
+            (format!("echo '{gone_on}' >&2; echo '{refused}' >&2; exit 1"), Some(1)),
         ] {
             let (_dir, _folder, mut job, _) = started(&script);
             assert_eq!(wait(&mut job), Some(1));

@@ -55,6 +55,10 @@ const DOUBTFUL: [i32; 3] = [1, 2, 6];
 /// Those of a benchmark that finds no room for its memory, in one way or another.
 const ROOM_REFUSED: [i32; 2] = [1, 5];
 
+/// So many such refusals running have nodes asked for room: the first time, what was killed may still have been letting its
+/// memory go.
+const REFUSALS_THAT_ASK: u32 = 2;
+
 /// How long the last records and the last status may take to be written.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 
@@ -128,8 +132,8 @@ struct Supervisor<'a> {
     rounding: Option<String>,
     /// The last incarnation before this supervisor began.
     began_after: u32,
-    /// The last incarnation ended as the benchmark refused to go on, and may have found no room.
-    room_refused: bool,
+    /// How many incarnations running have ended as the benchmark refused to go on, and may have found no room.
+    room_refusals: u32,
     /// That was so twice running: working nodes are asked for room before the next launch.
     doubts_room: bool,
 }
@@ -281,7 +285,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         most: settings.needs.values().copied().reduce(Need::max),
         members: Members::default(),
         rounding: None,
-        room_refused: false,
+        room_refusals: 0,
         doubts_room: false,
     };
     if !resumed {
@@ -647,8 +651,20 @@ impl Supervisor<'_> {
         {
             return Ok(Some((code as u8, detail)));
         }
+        self.room_refusals = match refused.is_some_and(|code| ROOM_REFUSED.contains(&code)) {
+            true => self.room_refusals + 1,
+            false => 0,
+        };
         let replaceable = |node: &str| self.has_spare_for(node);
-        match next_attempt(self.state.faults_that_count(), &self.settings.patience, &replaceable) {
+        let history = self.state.faults_that_count();
+        let attempt = match next_attempt(history, &self.settings.patience, &replaceable) {
+            // It looks like one fault that comes again, but nobody has been asked for room yet.
+            Attempt::Stop { .. } if (1..=REFUSALS_THAT_ASK).contains(&self.room_refusals) => {
+                Attempt::Relaunch { after_ms: 0 }
+            }
+            attempt => attempt,
+        };
+        match attempt {
             // Nothing is lost where nothing was computed: the launcher cannot be used. Ranks that began to work and died are
             // not its fault.
             Attempt::Stop { .. } if doubtful.is_some() || !computed && !self.ranks_seen => {
@@ -674,10 +690,7 @@ impl Supervisor<'_> {
                     self.note(Event::BackOff { delay_ms: after_ms })?;
                     self.idle(Duration::from_millis(after_ms))?;
                 }
-                // The first time, what was killed may still have been letting its memory go.
-                let room_refused = refused.is_some_and(|code| ROOM_REFUSED.contains(&code));
-                self.doubts_room = room_refused && self.room_refused;
-                self.room_refused = room_refused;
+                self.doubts_room = self.room_refusals >= REFUSALS_THAT_ASK;
                 Ok(None)
             }
         }

@@ -124,12 +124,16 @@ impl Supervisor<'_> {
                 if let Some(reached) = self.gone_on(job, &mut watch)? {
                     (aim, caught_up) = (reached, false);
                 }
-                // Of another program's way to its end nobody knows.
+                // Of another program's way to its end nobody knows. Where nobody can be reached, nobody can say that its ranks
+                // are done, and the launcher would wait with them.
                 let over = match job.told() {
-                    Announced::All { .. } => self.settings.progress_shows && watch.all_through(),
+                    Announced::All { .. } => {
+                        self.settings.progress_shows
+                            && (watch.all_through() || self.nodes.is_alone())
+                    }
                     told => told == Announced::Halted,
                 };
-                done_since = done_since.or_else(|| over.then(Instant::now));
+                done_since = over.then(|| done_since.unwrap_or_else(Instant::now));
                 if done_since.is_some_and(|since| since.elapsed() > LINGER) {
                     return Ok((End::Lingering, None));
                 }

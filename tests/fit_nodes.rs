@@ -253,17 +253,23 @@ fn a_node_that_computes_slowly_is_named_and_kept() {
     assert!(text.contains("result: WR11C2R4 N=9000") && text.contains("PASSED"), "{text}");
 }
 
-/// A fault that does not depend on how fast anything is: one node's products come out wrong. What is told of paces is left open.
+/// A burn-in of three nodes, of which n2 computes wrong: a fault that does not depend on how fast anything is.
+fn burnin_with_a_wrong_node(lab: &Lab) -> Command {
+    std::fs::write(lab.dir.path().join("hosts"), "n1 slots=1\nn2 slots=1\nn3 slots=1\n").unwrap();
+    let mut command = lab.command("burnin", false);
+    command.env("SKT_FAULT_PRODUCT", "n2");
+    command.args(["--state", "state", "--time", "1s", "--slot", "1ms", "--threads", "1"]);
+    command.args(["--json", "found.json"]);
+    command.args("-n 500 --nb 64 -p 1 -q 3 --threads 1 --no-preflight".split(' '));
+    command
+}
+
+/// What is told of paces is left open.
 #[test]
 #[ignore = "needs root"]
 fn a_burn_in_names_the_node_that_computes_wrong_and_runs_hpl() {
     let lab = Lab::up("burnin", 0, "200m");
-    std::fs::write(lab.dir.path().join("hosts"), "n1 slots=1\nn2 slots=1\nn3 slots=1\n").unwrap();
-    let mut command = lab.command("burnin", false);
-    command.env("SKT_FAULT_PRODUCT", "n2");
-    command.args(["--time", "1s", "--slot", "1ms", "--threads", "1", "--json", "found.json"]);
-    command.args("-n 500 --nb 64 -p 1 -q 3 --threads 1 --no-preflight".split(' '));
-    let out = command.output().unwrap();
+    let out = burnin_with_a_wrong_node(&lab).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout);
     assert_eq!(out.status.code(), Some(7), "{text}{}", errors(&out));
     assert!(text.contains("FOUND: n2 computes wrong"), "{text}");
@@ -283,11 +289,7 @@ fn a_burn_in_names_the_node_that_computes_wrong_and_runs_hpl() {
 #[ignore = "needs root"]
 fn a_burn_in_that_loses_a_node_before_its_last_pass_tells_what_it_found() {
     let lab = Lab::up("lost", 0, "200m");
-    std::fs::write(lab.dir.path().join("hosts"), "n1 slots=1\nn2 slots=1\nn3 slots=1\n").unwrap();
-    let mut command = lab.command("burnin", false);
-    command.env("SKT_FAULT_PRODUCT", "n2");
-    command.args(["--state", "state", "--time", "1s", "--slot", "1ms", "--threads", "1"]);
-    command.args("-n 500 --nb 64 -p 1 -q 3 --threads 1 --no-preflight".split(' '));
+    let mut command = burnin_with_a_wrong_node(&lab);
     let burnin = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(90);
     while !lab.dir.path().join("state/pass-2").exists() {

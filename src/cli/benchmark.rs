@@ -96,12 +96,15 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let helper_cores = protection.and_then(|p| p.helper_cores.as_ref());
     let aside = helper_cores.map_or(Ok(()), |named| pins::set_aside(comm, named));
     let computes = comm.rank() < computing(&loaded);
-    let threads = loaded.settings.threads;
-    let bound = threads.is_none().then(|| pins::Bound::on(&node, computes));
+    let (threads, bound) = match loaded.settings.threads {
+        Some(threads) => (threads, None),
+        None => {
+            let bound = pins::Bound::on(&node, computes);
+            (bound.usual_threads(), Some(bound))
+        }
+    };
     // Whoever says how many threads a rank has, or which cores are helpers', knows what ranks are bound to.
-    let idle = bound.as_ref().filter(|_| helper_cores.is_none());
-    let idle = idle.and_then(|bound| bound.left_idle(comm));
-    let threads = threads.or(bound.map(|bound| bound.usual_threads())).expect("one or the other");
+    let idle = bound.filter(|_| helper_cores.is_none()).and_then(|bound| bound.left_idle(comm));
     let pins = pins::decide(comm, (threads, computes), loaded.settings.pin);
     let (choice, run_id) = (loaded.settings.engine, own_run_id());
     let mut proposal =

@@ -588,8 +588,8 @@ impl Plan {
     }
 
     /// Flags for what it runs.
-    pub fn benchmark_flags(mut self, flags: &[&str]) -> Self {
-        self.tail.extend(flags.iter().map(|flag| flag.to_string()));
+    pub fn benchmark_flags(mut self, flags: &[impl AsRef<str>]) -> Self {
+        self.tail.extend(flags.iter().map(|flag| flag.as_ref().to_owned()));
         self
     }
 

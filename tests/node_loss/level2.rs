@@ -27,12 +27,12 @@ fn own_storage(lab: &Lab, nodes: usize) -> [String; 6] {
 }
 
 /// A job that was halted, with its checkpoint on storage, and of which no memory is left.
-fn halted_without_memory(lab: &Lab, level2: &[&str]) {
+fn halted_without_memory(lab: &Lab, level2: &[String]) {
     halted("run", lab, level2);
 }
 
 /// The same by the name of its state folder.
-fn halted(name: &str, lab: &Lab, level2: &[&str]) {
+fn halted(name: &str, lab: &Lab, level2: &[String]) {
     let mut run = lab.benchmark(name).benchmark_flags(level2).hold("1@iteration:1:20");
     run.halt(&[]);
     run.wait_for("halt-requested", 1);
@@ -51,7 +51,6 @@ fn halted(name: &str, lab: &Lab, level2: &[&str]) {
 fn the_next_job_goes_on_from_storage_on_other_nodes() {
     let lab = Lab::up(4, 5);
     let level2 = storage(&lab);
-    let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
     halted_without_memory(&lab, &level2);
     let next = lab.benchmark("run").benchmark_flags(&level2);
     std::fs::write(lab.path("hosts"), "n8 slots=1\nn6 slots=1\nn7 slots=1\nn5 slots=1\n").unwrap();
@@ -71,7 +70,6 @@ fn the_next_job_goes_on_from_storage_on_other_nodes() {
 fn a_run_that_is_given_up_is_not_gone_on_from() {
     let lab = Lab::up(4, 0);
     let level2 = storage(&lab);
-    let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
     halted_without_memory(&lab, &level2);
     let again = || lab.benchmark("run").benchmark_flags(&level2);
     // It is stopped before it has saved anything of its own.
@@ -90,7 +88,6 @@ fn a_run_that_is_given_up_is_not_gone_on_from() {
 fn a_run_that_is_given_up_stays_so_until_the_next_one_has_a_journal() {
     let lab = Lab::up(4, 0);
     let level2 = storage(&lab);
-    let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
     halted_without_memory(&lab, &level2);
     let folder = Folder::new(lab.path("run.state"));
     let records = std::fs::read_to_string(folder.journal()).unwrap();
@@ -112,7 +109,6 @@ fn a_run_that_is_given_up_stays_so_until_the_next_one_has_a_journal() {
 fn a_whole_group_is_lost_and_storage_makes_it_good() {
     let lab = Lab::up(4, 2);
     let level2 = storage(&lab);
-    let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
     let run = lab.benchmark("run").benchmark_flags(&level2).hold("1@iteration:0:60");
     lab.vcluster(&["off", "n1"]);
     lab.vcluster(&["off", "n2"]);
@@ -123,7 +119,7 @@ fn a_whole_group_is_lost_and_storage_makes_it_good() {
 
 /// A job that knows nothing of the first but its name, and is given other nodes to work on: one that is new, and one that is off.
 /// Of the spares the first is new, too; the next ones have the files of a pair, neither of which could be rebuilt.
-fn next_job(lab: &Lab, level2: &[&str]) -> Ended {
+fn next_job(lab: &Lab, level2: &[String]) -> Ended {
     let next = lab.benchmark("next").benchmark_flags(level2);
     std::fs::write(lab.path("hosts"), "n5 slots=1\nn6 slots=1\nn3 slots=1\nn4 slots=1\n").unwrap();
     std::fs::write(lab.path("spares"), "n7 slots=1\nn1 slots=1\nn2 slots=1\n").unwrap();
@@ -139,10 +135,8 @@ fn next_job(lab: &Lab, level2: &[&str]) -> Ended {
 fn files_that_will_be_thrown_away_draw_nobody() {
     let lab = Lab::up(4, 3);
     let level2 = own_storage(&lab, 7);
-    let mut level2: Vec<&str> = level2.iter().map(String::as_str).collect();
     halted("first", &lab, &level2);
-    level2.extend(["--restart", "never"]);
-    let end = next_job(&lab, &level2);
+    let end = next_job(&lab, &[&level2[..], &["--restart", "never"].map(String::from)].concat());
     assert_eq!(end.hosts(), ["n5", "n7", "n3", "n4"], "{}", end.told());
 }
 
@@ -153,7 +147,6 @@ fn nodes_that_hold_files_are_taken_before_others() {
     let lab = Lab::up(4, 3);
     let own = |node: usize| own(&lab, node);
     let level2 = own_storage(&lab, 7);
-    let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
     halted("first", &lab, &level2);
     let end = next_job(&lab, &level2);
     assert_eq!(end.hosts(), ["n2", "n1", "n3", "n4"], "{}", end.told());
@@ -173,8 +166,7 @@ fn a_spare_enters_with_what_another_run_has_left() {
     let lab = Lab::up(4, 1);
     let own = |node: usize| own(&lab, node);
     let level2 = own_storage(&lab, 4);
-    let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
-    halted("first", &lab, &[&level2[..], &["--seed", "77"]].concat());
+    halted("first", &lab, &[&level2[..], &["--seed", "77"].map(String::from)].concat());
     std::fs::rename(own(1), own(5)).unwrap();
     for node in 1..=4 {
         let _ = std::fs::remove_dir_all(own(node));
@@ -201,7 +193,6 @@ fn nodes_have_storage_of_their_own_and_one_is_gone_with_it() {
     let lab = Lab::up(4, 1);
     let own = |node: usize| own(&lab, node);
     let level2 = own_storage(&lab, 5);
-    let level2: Vec<&str> = level2.iter().map(String::as_str).collect();
     halted_without_memory(&lab, &level2);
     std::fs::remove_dir_all(own(3)).unwrap();
     std::fs::create_dir(own(3)).unwrap();

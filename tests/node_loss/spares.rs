@@ -176,7 +176,7 @@ fn a_node_without_room_for_what_it_has_lost_is_replaced() {
 /// Ranks that refuse to start are seen to be gone long before their launcher is.
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn so_it_is_where_the_launcher_takes_its_time_to_end() {
+fn a_node_without_room_is_replaced_although_the_launcher_ends_late() {
     let lab = Lab::up(4, 1);
     let launcher = lab.slow_to_end().display().to_string();
     let plan = lab.benchmark("run").flags(&["--launcher-program", &launcher]);
@@ -187,7 +187,7 @@ fn so_it_is_where_the_launcher_takes_its_time_to_end() {
 /// room first.
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn so_it_is_after_a_start_that_failed_otherwise() {
+fn a_node_without_room_is_replaced_after_a_start_that_failed_otherwise() {
     let lab = Lab::up(4, 1);
     let failed = "2@agree-begin:3:1";
     let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20", failed]);

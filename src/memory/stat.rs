@@ -53,6 +53,11 @@ impl Stat {
         Some(self.field::<u64>(14)? + self.field::<u64>(15)?)
     }
 
+    /// Whether the place of its variables is known. While a process becomes another program it is not: that is noted last.
+    pub fn has_variables(&self) -> bool {
+        self.field(51).is_some_and(|end: u64| end > 0)
+    }
+
     /// When it started, in clock ticks since boot.
     pub fn started(&self) -> Option<u64> {
         self.field(22)

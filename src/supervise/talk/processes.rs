@@ -65,6 +65,20 @@ pub fn belongs(pid: u32, run_id: &str, below: Option<u32>) -> bool {
     environ(pid).is_some_and(|environ| is_of(&environ, run_id, below))
 }
 
+/// The same, or None where that cannot be said yet: the process becomes another program just now, and has no variables before
+/// the end of that.
+fn is_known_to_belong(pid: u32, run_id: &str, below: Option<u32>) -> Option<bool> {
+    let variables = environ(pid).unwrap_or_default();
+    if !variables.is_empty() {
+        return Some(is_of(&variables, run_id, below));
+    }
+    let Some(stat) = Stat::of(pid) else { return Some(false) };
+    // Whoever has ended has no program, nor has a thread of the kernel.
+    let becomes = !stat.has_variables() && fs::read_link(format!("/proc/{pid}/exe")).is_ok();
+    // It may have got there between the two looks.
+    (!becomes).then(|| belongs(pid, run_id, below))
+}
+
 /// The variables that a process was started with.
 pub fn environ(pid: u32) -> Option<Vec<u8>> {
     fs::read(format!("/proc/{pid}/environ")).ok()
@@ -89,6 +103,11 @@ pub fn is_of(environ: &[u8], run_id: &str, below: Option<u32>) -> bool {
 /// All processes of a run on this node, of incarnations below `below` if given. Never this process or
 /// one it descends from.
 pub fn of_run(run_id: &str, below: Option<u32>) -> BTreeSet<u32> {
+    seek(run_id, below).0
+}
+
+/// The same, and whether these are all: of a process that becomes another program just now it cannot be said.
+fn seek(run_id: &str, below: Option<u32>) -> (BTreeSet<u32>, bool) {
     let me = std::process::id();
     let uid = nix::unistd::getuid().as_raw();
     let mut kin = BTreeSet::from([me]);
@@ -97,17 +116,21 @@ pub fn of_run(run_id: &str, below: Option<u32>) -> BTreeSet<u32> {
     while let Some(parent) = parent_of(ancestor).filter(|p| *p > 0 && kin.insert(*p)) {
         ancestor = parent;
     }
-    fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            (!kin.contains(&pid) && entry.metadata().ok()?.uid() == uid).then_some(pid)
-        })
-        .filter(|pid| belongs(*pid, run_id, below))
-        .filter(|pid| look(*pid).is_some_and(|(state, _)| state != 'Z'))
-        .collect()
+    let (mut found, mut all) = (BTreeSet::new(), true);
+    let others = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        (!kin.contains(&pid) && entry.metadata().ok()?.uid() == uid).then_some(pid)
+    });
+    for pid in others {
+        match is_known_to_belong(pid, run_id, below) {
+            Some(true) if look(pid).is_some_and(|(state, _)| state != 'Z') => {
+                found.insert(pid);
+            }
+            Some(_) => {}
+            None => all = false,
+        }
+    }
+    (found, all)
 }
 
 /// A descriptor of the process, which becomes readable when it ends. It stays that process's, even when another one
@@ -268,8 +291,8 @@ pub fn end_run(run_id: &str, below: Option<u32>, patience: Duration) -> (usize, 
     let mut leave = BTreeSet::new();
     loop {
         // Again and again: a launcher may start processes while we look.
-        let left = of_run(run_id, below);
-        if left.is_empty() || Instant::now() > deadline {
+        let (left, all) = seek(run_id, below);
+        if left.is_empty() && all || Instant::now() > deadline {
             remove_left(leave);
             return (ended.len(), left.len());
         }
@@ -404,6 +427,25 @@ mod tests {
         theirs.wait().unwrap();
         for child in &mut ours {
             child.wait().unwrap();
+        }
+    }
+
+    /// A process that has just been started has no variables for a moment: it is taken for nobody else's.
+    #[test]
+    fn whose_a_process_is_that_becomes_a_program_is_not_known_yet() {
+        let run = format!("becomes-{}", std::process::id());
+        for _ in 0..200 {
+            let mut ours = sleeper(&run, "1");
+            let first = is_known_to_belong(ours.id(), &run, None);
+            let until = Instant::now() + Duration::from_secs(5);
+            while is_known_to_belong(ours.id(), &run, None).is_none() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let then = is_known_to_belong(ours.id(), &run, None);
+            ours.kill().unwrap();
+            ours.wait().unwrap();
+            assert_ne!(first, Some(false));
+            assert_eq!(then, Some(true));
         }
     }
 

@@ -10,6 +10,8 @@ pub mod bisection;
 pub mod closed;
 pub mod cores;
 pub mod course;
+#[cfg(test)]
+mod denied;
 pub mod faults;
 pub mod new_thread;
 pub mod outcome;

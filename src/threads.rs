@@ -586,7 +586,7 @@ impl Shared {
 
 /// A short rest; a longer one, which lets others have the core, every now and then.
 fn pause(spins: &mut u32) {
-    *spins += 1;
+    *spins = spins.wrapping_add(1);
     if (*spins).is_multiple_of(64) {
         std::thread::yield_now();
     } else {

@@ -5,6 +5,7 @@
 //! sizes are as even as possible. What the nodes cannot give is refused in words, with what they could.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use thiserror::Error;
 
@@ -391,13 +392,36 @@ impl DomainFile {
 
     /// The domain of a rank on a host; a host nobody named is a domain of its own.
     pub fn domain(&self, rank: usize, host: &str) -> String {
-        self.ranks
-            .get(&rank)
-            .or_else(|| self.hosts.get(host))
-            .or_else(|| self.hosts.get(host.split('.').next().unwrap_or(host)))
-            .cloned()
-            .unwrap_or_else(|| host.to_owned())
+        self.told(rank, host).unwrap_or(host).to_owned()
     }
+
+    /// Whether the file names hosts, but neither this one nor the rank.
+    pub fn leaves_out(&self, rank: usize, host: &str) -> bool {
+        !self.hosts.is_empty() && self.told(rank, host).is_none()
+    }
+
+    fn told(&self, rank: usize, host: &str) -> Option<&str> {
+        let named = self.ranks.get(&rank).or_else(|| self.hosts.get(host));
+        named.map(String::as_str).or_else(|| self.alike(host))
+    }
+
+    /// The domain of the names that mean this host in other words: with capital letters, with its domain name or without. None
+    /// where such names have different domains.
+    fn alike(&self, host: &str) -> Option<&str> {
+        let listed = self.hosts.iter().filter(|(name, _)| are_alike(name, host));
+        let mut found: Vec<&str> = listed.map(|(_, domain)| domain.as_str()).collect();
+        found.dedup();
+        if let [domain] = found[..] { Some(domain) } else { None }
+    }
+}
+
+/// Whether these may be names of one host. Two whole names with different domain names are not, nor is anything like an address.
+fn are_alike(one: &str, other: &str) -> bool {
+    let bare = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let whole = [one, other].map(str::to_ascii_lowercase);
+    let either_is_bare = !whole.iter().all(|name| name.contains('.'));
+    let address = whole.iter().any(|name| name.parse::<IpAddr>().is_ok());
+    whole[0] == whole[1] || either_is_bare && !address && bare(one) == bare(other)
 }
 
 #[cfg(test)]
@@ -554,8 +578,32 @@ mod tests {
         assert_eq!(file.domain(0, "n2.cluster.org"), "rackA");
         assert_eq!(file.domain(3, "n1"), "mine");
         assert_eq!(file.domain(0, "n7"), "n7");
+        let left_out =
+            [(0, "n7"), (0, "n1"), (3, "n7")].map(|(rank, host)| file.leaves_out(rank, host));
+        assert_eq!(left_out, [true, false, false]);
+        assert!(!DomainFile::parse("rank:0 a").unwrap().leaves_out(1, "n7"), "it names no host");
         for (text, says) in [("n1", "line 1"), ("a b\na c", "twice"), ("rank:x y", "no rank")] {
             assert!(DomainFile::parse(text).unwrap_err().contains(says));
         }
+    }
+
+    /// The file was written from the host file or from an inventory, and a node calls itself something else.
+    #[test]
+    fn a_host_is_found_in_a_domain_file_by_other_words_for_it() {
+        let file = DomainFile::parse(
+            "n1.site a\nN2 b\nn3.east c\nn3.west d\nn4.east e\nn4.west e\n10.0.0.5 f\n",
+        )
+        .unwrap();
+        let of = |host: &str| file.domain(0, host);
+        assert_eq!(["n1", "N1.Site", "n1.site"].map(of), ["a"; 3]);
+        assert_eq!(["n2", "n2.site", "N2"].map(of), ["b"; 3]);
+        assert_eq!(["n3.east", "n3.west"].map(of), ["c", "d"]);
+        assert_eq!(["n4", "N4"].map(of), ["e"; 2], "whichever it is");
+        // Another host, or nobody knows which.
+        for host in ["n1.elsewhere", "n3", "n3.north", "10.0.0.6", "10", "10.site"] {
+            assert_eq!(of(host), host);
+            assert!(file.leaves_out(0, host));
+        }
+        assert_eq!(of("10.0.0.5"), "f");
     }
 }

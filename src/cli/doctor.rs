@@ -97,6 +97,9 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules
     run::enough_slots(plan.ranks, slots, hosts.len())?;
     let needs = need::of_hosts(&plan.loaded, hosts, plan.ranks)
         .map_err(|why| Refusal(Exit::BadInput, why))?;
+    if let Some(words) = needs.left_out_words() {
+        show!("warning: {words}");
+    }
     if let Some(protection) = &plan.loaded.settings.protection
         && let Some(level2) = &protection.level2
     {

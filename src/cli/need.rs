@@ -30,6 +30,8 @@ pub struct Needs {
     pub rank_bytes: Option<u64>,
     /// The group of each position, where something protects; of the test with the most.
     pub groups: Vec<usize>,
+    /// The working hosts of which the domain file says nothing, though it names others.
+    pub left_out: Vec<String>,
 }
 
 impl Needs {
@@ -37,6 +39,19 @@ impl Needs {
     /// node with the most.
     pub fn epoch_bytes(&self) -> u64 {
         self.hosts.iter().map(|need| need.stored_bytes).max().unwrap_or(0)
+    }
+
+    /// What is to be said of hosts that the domain file leaves out.
+    pub fn left_out_words(&self) -> Option<String> {
+        let [first, others @ ..] = &self.left_out[..] else { return None };
+        let more = match others.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Some(format!(
+            "the file of --domains names failure domains of nodes, but not of {first}{more}; what it does not name by the node's own \
+             name either counts as a domain by itself"
+        ))
     }
 }
 
@@ -48,6 +63,7 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
         hosts: vec![Need { store, named_bytes: 0, own_bytes: 0, stored_bytes: 0 }; hosts.len()],
         rank_bytes: None,
         groups: Vec::new(),
+        left_out: Vec::new(),
     };
     let places: Vec<usize> = slots(hosts).take(ranks).collect();
     // Where nobody says how many threads a rank has, they are guessed to be as many as it would have here.
@@ -60,6 +76,14 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
         Some(path) => Some(read_domains(path)?),
         None => None,
     };
+    if let Some(file) = &domain_file {
+        let left_out = places
+            .iter()
+            .enumerate()
+            .filter(|(rank, at)| file.leaves_out(*rank, &hosts[**at].name));
+        needs.left_out = left_out.map(|(_, at)| hosts[*at].name.clone()).collect();
+        needs.left_out.dedup();
+    }
     for test in loaded.largest_tests() {
         let working = loaded.settings.ranks(test.p, test.q).min(places.len());
         let mut of_test = vec![(0u64, 0u64, 0u64); hosts.len()];

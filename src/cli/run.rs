@@ -539,6 +539,9 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     if let Some(planned) = &planned {
         let found = need::of_hosts(&planned.loaded, &nodes.hosts, ranks)
             .map_err(|why| Refusal(Exit::BadInput, why))?;
+        if let Some(words) = found.left_out_words() {
+            tell!("skt-hpl run: mind: {words}");
+        }
         rank_bytes = rank_bytes.or(found.rank_bytes);
         groups = found.groups;
         let names = nodes.hosts.iter().map(|h| h.name.clone());

@@ -9,6 +9,8 @@
 
 use std::fs::File;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::cores;
 use crate::new_thread;
@@ -87,9 +89,45 @@ const TURN: usize = SHARE * HUGE;
 pub(super) unsafe fn collapse(base: NonNull<u8>, len: usize) {
     let first = (base.as_ptr() as usize).next_multiple_of(HUGE);
     let pages = ((base.as_ptr() as usize + len) / HUGE).saturating_sub(first / HUGE);
+    by_fillers(pages, |thread, threads| {
+        collapse_pages(first + thread * TURN, first + pages * HUGE, threads * TURN);
+    });
+}
+
+/// Takes every page of a mapping by a store, as kernels before 5.14 know no other way for memory that is no file: unless `has_room`
+/// says of so many bytes, the next ones of some thread, that they are not there any more. Whether all were taken.
+///
+/// # Safety
+/// `base` is a shared, writable mapping of `len` bytes, from the beginning of a page, to which nobody else writes.
+pub(super) unsafe fn touch(
+    base: NonNull<u8>,
+    len: usize,
+    has_room: impl Fn(usize) -> bool + Sync,
+) -> bool {
+    let (base, full) = (base.as_ptr().expose_provenance(), AtomicBool::new(false));
+    by_fillers(len.div_ceil(HUGE), |thread, threads| {
+        for start in (thread * TURN..len).step_by(threads * TURN) {
+            let bytes = TURN.min(len - start);
+            if full.load(Relaxed) || !has_room(bytes) {
+                full.store(true, Relaxed);
+                return;
+            }
+            for at in (start..start + bytes).step_by(page()) {
+                let place = std::ptr::with_exposed_provenance_mut::<u8>(base + at);
+                // SAFETY: within the mapping, and of this filler's turn; contents stay as they are.
+                unsafe { place.write_volatile(place.read_volatile()) };
+            }
+            pulse::beat();
+        }
+    });
+    !full.into_inner()
+}
+
+/// Each filler of a mapping of so many huge pages does its part of the `work`, which is told its number and how many there are.
+fn by_fillers(pages: usize, work: impl Fn(usize, usize) + Sync) {
     let own = Topology::here().among(cores::bound_to());
     let threads = fillers(cores::count(), own.own_memories(), pages);
-    let work = |thread| collapse_pages(first + thread * TURN, first + pages * HUGE, threads * TURN);
+    let work = |thread| work(thread, threads);
     std::thread::scope(|scope| {
         for thread in 1..threads {
             let filler = new_thread::start_scoped(scope, "filler", move || {
@@ -139,8 +177,10 @@ fn collapse_pages(first: usize, end: usize, step: usize) {
 /// kill, and with EINVAL where it does not know how to.
 ///
 /// # Safety
-/// `base` is a writable mapping of `len` bytes.
+/// `base` is within a writable mapping that goes on for `len` bytes.
 pub(super) unsafe fn populate(base: NonNull<u8>, len: usize) -> std::io::Result<()> {
+    // The kernel takes whole pages, and what is behind the head of a segment need not begin on one.
+    let (base, len) = on_a_page(base, len);
     for at in (0..len).step_by(pulse::BYTES) {
         let bytes = pulse::BYTES.min(len - at);
         // SAFETY: within the mapping; contents stay as they are.
@@ -154,6 +194,13 @@ pub(super) unsafe fn populate(base: NonNull<u8>, len: usize) -> std::io::Result<
         pulse::beat();
     }
     Ok(())
+}
+
+/// The same range from the beginning of its first page on.
+pub(super) fn on_a_page(base: NonNull<u8>, len: usize) -> (NonNull<u8>, usize) {
+    let before = base.as_ptr().addr() % page();
+    // SAFETY: what is mapped is mapped by whole pages.
+    (unsafe { base.byte_sub(before) }, before + len)
 }
 
 #[cfg(test)]

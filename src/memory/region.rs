@@ -30,6 +30,12 @@ pub enum MemoryError {
          choose --store sysv or a smaller N"
     )]
     TooLong { what: String, wanted: u64, limit: u64 },
+    #[error(
+        "{what}: {wanted} bytes are wanted in one more segment of System V shared memory, which the limits of this node do not \
+         allow ({limits}); raise them (sysctl), remove what lies there (`skt-hpl status`, `ipcs -m`), or choose --store posix or \
+         a smaller N"
+    )]
+    Limits { what: String, wanted: u64, limits: String },
     #[error("{0}: no such memory on this node")]
     Missing(String),
     #[error("{0}: exists already on this node; `skt-hpl clean --job NAME` removes a job's memory")]
@@ -266,8 +272,9 @@ impl Region {
 /// Whether every page there can be read.
 ///
 /// # Safety
-/// A mapping of so many bytes.
+/// Within a mapping that goes on for so many bytes.
 pub(super) unsafe fn readable(at: NonNull<u8>, len: usize, name: &str) -> Result<(), MemoryError> {
+    let (at, len) = huge::on_a_page(at, len);
     // SAFETY: as the caller promises; contents stay as they are.
     let code = unsafe { libc::madvise(at.as_ptr().cast(), len, libc::MADV_POPULATE_READ) };
     let asked = if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };

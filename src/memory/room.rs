@@ -47,9 +47,31 @@ fn told(path: &Path) -> Option<String> {
 }
 
 /// Bytes of System V shared memory that the kernel's limits leave, `None` where there is none that outlives its processes. By
-/// default they leave more than any machine has.
+/// default they leave more than any machine has. The limit of one segment counts for all together: how many there will be is not
+/// known here, and a machine that limits them at all limits them to a few megabytes.
 pub fn sysv_bytes() -> Option<u64> {
-    sysv_left(&told)
+    sysv_left(&told).filter(|_| sysv_outlives()).map(|left| left.of_one.min(left.of_all))
+}
+
+/// What those limits leave for all segments together; `None` where the system does not say.
+pub fn sysv_free_bytes() -> Option<u64> {
+    sysv_left(&told).map(|left| left.of_all)
+}
+
+/// Whether the kernel's limits allow one more segment of so many bytes, as far as sizes go.
+pub fn sysv_allows(bytes: u64) -> bool {
+    sysv_left(&told).is_none_or(|left| bytes <= left.of_one.min(left.of_all))
+}
+
+/// These limits, in the system's words.
+pub fn sysv_limits() -> String {
+    let limit = |(name, what): (&str, &str)| {
+        let value = told(&Path::new("proc/sys/kernel").join(name)).unwrap_or_default();
+        format!("kernel.{name} {} {what}", value.trim())
+    };
+    [("shmmax", "bytes each"), ("shmall", "pages in all"), ("shmmni", "segments")]
+        .map(limit)
+        .join(", ")
 }
 
 /// Whether System V shared memory stays when the last process that has it ends.
@@ -61,21 +83,28 @@ fn outlives(read: &dyn Fn(&Path) -> Option<String>) -> bool {
     read(Path::new("proc/sys/kernel/shm_rmid_forced")).is_none_or(|set| set.trim() == "0")
 }
 
-/// The same, from what `read` says each file holds. The limit of one segment counts for all together: how many there will
-/// be is not known here, and a machine that limits them at all limits them to a few megabytes.
-fn sysv_left(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
+/// Bytes that limits of System V shared memory leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SysVLeft {
+    of_one: u64,
+    of_all: u64,
+}
+
+/// From what `read` says each file holds.
+fn sysv_left(read: &dyn Fn(&Path) -> Option<String>) -> Option<SysVLeft> {
     // Pages and bytes of the default multiply to more than 64 bits hold.
     let limit = |name: &str| -> Option<u128> {
         read(&Path::new("proc/sys/kernel").join(name))?.trim().parse().ok()
     };
-    let table = read(Path::new("proc/sysvipc/shm")).filter(|_| outlives(read))?;
+    let table = read(Path::new("proc/sysvipc/shm"))?;
     let used: u128 = table
         .lines()
         .skip(1)
         .filter_map(|line| line.split_whitespace().nth(3)?.parse::<u128>().ok())
         .sum();
     let left = (limit("shmall")? * huge::page() as u128).saturating_sub(used);
-    Some(u64::try_from(left.min(limit("shmmax")?)).unwrap_or(u64::MAX))
+    let bytes = |many: u128| u64::try_from(many).unwrap_or(u64::MAX);
+    Some(SysVLeft { of_one: bytes(limit("shmmax")?), of_all: bytes(left) })
 }
 
 /// The same, with the system's files below `root`.
@@ -323,16 +352,18 @@ pub(crate) mod tests {
                 ("proc/sysvipc/shm", table),
             ];
             let dir = tree(&files);
-            sysv_left(&|path: &Path| fs::read_to_string(dir.path().join(path)).ok())
+            let left = sysv_left(&|path: &Path| fs::read_to_string(dir.path().join(path)).ok());
+            left.map(|left| (left.of_one, left.of_all))
         };
         let head = "       key      shmid perms                  size  cpid  lpid nattch\n";
         let unlimited = "18446744073692774399\n";
-        assert!(left(unlimited, unlimited, head).is_some_and(|bytes| bytes > 1 << 60));
-        assert_eq!(left("33554432\n", unlimited, head), Some(32 << 20));
-        let one =
+        let (one, all) = left(unlimited, unlimited, head).unwrap();
+        assert!(one > 1 << 60 && all > 1 << 60);
+        assert_eq!(left("33554432\n", unlimited, head), Some((32 << 20, all)));
+        let table =
             format!("{head}         1          0  1600               1048576   100   100      0\n");
-        assert_eq!(left(unlimited, "1024\n", &one), Some(3 << 20));
-        assert_eq!(left(unlimited, "100\n", &one), Some(0));
+        assert_eq!(left(unlimited, "1024\n", &table), Some((one, 3 << 20)));
+        assert_eq!(left(unlimited, "100\n", &table), Some((one, 0)));
         assert_eq!(sysv_left(&|_: &Path| None), None);
         let forced = |text: &'static str| {
             outlives(&|path: &Path| path.ends_with("shm_rmid_forced").then(|| text.to_owned()))

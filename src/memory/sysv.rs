@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::huge;
 use super::region::{self, MemoryError, Region};
-use super::room::available_bytes;
+use super::room::{available_bytes, sysv_allows, sysv_limits};
 
 const PREFACE_BYTES: usize = 4096;
 const MAGIC: &[u8; 8] = b"SKTSYSV1";
@@ -123,9 +123,14 @@ pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Reg
         available,
         place: "System V shared memory".into(),
     };
-    let available = available_bytes().unwrap_or(u64::MAX);
-    if whole as u64 > available {
-        return Err(no_room(available));
+    let too_much =
+        || MemoryError::Limits { what: name.into(), wanted: whole as u64, limits: sysv_limits() };
+    let has_room = |bytes: usize| available_bytes().is_none_or(|free| bytes as u64 <= free);
+    if !has_room(whole) {
+        return Err(no_room(available_bytes().unwrap_or(0)));
+    }
+    if !sysv_allows(whole as u64) {
+        return Err(too_much());
     }
     for probe in 0..PROBES {
         // SAFETY: plain system call.
@@ -138,7 +143,8 @@ pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Reg
                     return create(name, len, named);
                 }
                 Some(libc::EEXIST) => continue,
-                Some(libc::ENOMEM | libc::ENOSPC | libc::EINVAL) => return Err(no_room(available)),
+                Some(libc::ENOMEM) => return Err(no_room(available_bytes().unwrap_or(0))),
+                Some(libc::ENOSPC | libc::EINVAL) => return Err(too_much()),
                 _ => return Err(MemoryError::os("cannot make SysV segment", name)),
             }
         }
@@ -168,8 +174,16 @@ pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Reg
         unsafe { huge::collapse(at, whole) };
         // Take every page now, or say why not.
         // SAFETY: the attached range.
-        let populated = unsafe { huge::populate(at, whole) };
-        if populated.is_err_and(|error| error.raw_os_error() != Some(libc::EINVAL)) {
+        let taken = unsafe {
+            match huge::populate(at, whole) {
+                Ok(()) => true,
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    huge::touch(at, whole, has_room)
+                }
+                Err(_) => false,
+            }
+        };
+        if !taken {
             detach(at);
             remove_id(id);
             return Err(no_room(available_bytes().unwrap_or(0)));
@@ -258,6 +272,7 @@ pub(super) fn list() -> Vec<(String, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::denied::denied;
 
     fn unique(what: &str) -> String {
         format!("t-sysv-{what}-{}", std::process::id())
@@ -273,6 +288,60 @@ mod tests {
         assert!(unlink(&name));
         assert!(!listed());
         drop(held);
+    }
+
+    /// Kernels before 5.14 do not know how to take pages otherwise than by a touch of each.
+    #[test]
+    fn all_pages_of_a_segment_are_taken_where_an_older_kernel_has_to_be_touched() {
+        let unknown = [libc::MADV_POPULATE_READ, libc::MADV_POPULATE_WRITE, libc::MADV_COLLAPSE];
+        let (name, len) = (unique("old"), 70 << 20);
+        denied(libc::SYS_madvise, &unknown, libc::EINVAL, || {
+            let region = create(&name, len, || ()).unwrap();
+            let (id, told) = find(&name).unwrap();
+            assert_eq!(told, len as u64);
+            assert!(resident(id) >= len as u64, "{} bytes are there", resident(id));
+            assert!(region.bytes().iter().all(|&byte| byte == 0));
+            drop(region);
+            assert!(unlink(&name));
+        });
+    }
+
+    /// Bytes of a segment that have a page.
+    fn resident(id: i32) -> u64 {
+        let table = std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
+        let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let rows: Vec<Vec<&str>> = rows.collect();
+        let rss = rows[0].iter().position(|&title| title == "rss").unwrap();
+        let row = rows.iter().find(|row| row[1] == id.to_string()).unwrap();
+        row[rss].parse().unwrap()
+    }
+
+    /// In a namespace with limits of its own, where there may be one.
+    #[test]
+    fn a_limit_of_the_kernels_is_named() {
+        let within = |limit: &str, value: &str, wanted: &[usize]| {
+            let test = || {
+                // SAFETY: a plain system call; the namespace is this thread's own.
+                if unsafe { libc::unshare(libc::CLONE_NEWIPC) } != 0 {
+                    return;
+                }
+                let path = format!("/proc/sys/kernel/{limit}");
+                // What this thread sees: the process has the namespace it had.
+                if std::fs::write(&path, value).is_err() {
+                    return;
+                }
+                let made: Vec<_> =
+                    wanted.iter().map(|&len| create(&format!("t-{len}"), len, || ())).collect();
+                let (last, before) = made.split_last().unwrap();
+                assert!(before.iter().all(Result::is_ok), "{limit}");
+                let why = last.as_ref().err().unwrap().to_string();
+                assert!(why.contains(&format!("kernel.{limit} {value}")), "{why}");
+            };
+            std::thread::scope(|scope| scope.spawn(test).join().unwrap());
+        };
+        within("shmmax", "1048576", &[500_000, 8 << 20]);
+        within("shmall", "400", &[1 << 20, 2 << 20]);
+        within("shmmni", "2", &[4096, 5000, 6000]);
     }
 
     #[test]

@@ -16,6 +16,8 @@ use crate::whole;
 pub struct Ground {
     pub host: String,
     pub domain: String,
+    /// The domain file names hosts, but not this one.
+    pub(super) left_out: bool,
     pub(super) depot: Depot,
 }
 
@@ -24,18 +26,12 @@ impl Ground {
         let bad = |why: String| Ended::new(Exit::BadInput, why);
         settings.scheme.check().map_err(|e| bad(e.to_string()))?;
         let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
-        let domain = domain(settings, rank, &host).map_err(bad)?;
+        let file = settings.domains.as_deref().map(read_domains).transpose().map_err(bad)?;
+        let left_out = file.as_ref().is_some_and(|file| file.leaves_out(rank, &host));
+        let domain = file.map_or_else(|| host.clone(), |file| file.domain(rank, &host));
         let depot = Depot::new(settings.store, &settings.job)
             .map_err(|e| Ended::new(Exit::NoSharedMemory, e.to_string()))?;
-        Ok(Self { host, domain, depot })
-    }
-}
-
-/// The failure domain of a rank.
-fn domain(settings: &settings::Protection, rank: usize, host: &str) -> Result<String, String> {
-    match &settings.domains {
-        None => Ok(host.to_owned()),
-        Some(path) => Ok(read_domains(path)?.domain(rank, host)),
+        Ok(Self { host, domain, left_out, depot })
     }
 }
 

@@ -11,7 +11,7 @@ use super::record::{self, Kept, rounds_otherwise};
 use super::{Ground, Guardian, signals};
 use crate::checkpoint::level2::{PATIENCE, patiently};
 use crate::checkpoint::mpi::Positions;
-use crate::checkpoint::{Arrival, StartError, new_run};
+use crate::checkpoint::{Arrival, StartError, World, new_run};
 use crate::cli::agreement::{Ended, unanimous};
 use crate::cli::exit::Exit;
 use crate::cli::level2::{self, Level2};
@@ -42,6 +42,17 @@ pub(super) fn told_by(comm: &Comm, teller: usize, run: u128) -> u128 {
 /// Going on in place takes seconds, or a supervisor starts all again: it waits no longer for storage that memory makes good.
 const IN_PLACE: Duration = Duration::from_secs(5);
 
+/// The node of the first rank of which the domain file says nothing. All ranks together.
+fn first_left_out(world: &impl World, left_out: bool, host: &str) -> Option<String> {
+    let (me, ranks) = (world.rank() as u64, world.size() as u64);
+    let first = world.least(&[if left_out { me } else { ranks }])[0];
+    let name = if first == me { host.as_bytes() } else { &[] };
+    (first < ranks).then(|| {
+        let name = world.tell(name, first as usize);
+        String::from_utf8_lossy(&name).into_owned()
+    })
+}
+
 impl<'a> Guardian<'a> {
     /// Looks at what an earlier start left. All ranks together; all end alike. `tests` are the
     /// digests of the run's tests, `rounding` what all ranks' results depend on. Once this very launch has `begun`, what it
@@ -57,12 +68,23 @@ impl<'a> Guardian<'a> {
         let started_unix_s = unix_seconds();
         bus::install();
         signals::obey();
-        let Ground { host, domain, depot } = ground;
+        let Ground { host, domain, left_out, depot } = ground;
         // Two nodes may have one name; the rank that leads a node tells them apart.
         let mut leader = [comm.rank() as u64];
         node.broadcast(&mut leader, 0);
         let all = comm.split(Some(0), comm.rank()).expect("everybody is in the world");
         let world = Positions::new(all);
+        let node_left_out = first_left_out(&world, left_out, &host);
+        if let (Some(domains), Some(node)) = (&settings.domains, node_left_out)
+            && comm.rank() == 0
+            && !begun
+        {
+            say(format_args!(
+                "mind: {} names failure domains of nodes, but not of {node}: it counts as a domain by itself, as does \
+                 every other node that is left out",
+                domains.display()
+            ));
+        }
         let arrival = Arrival::gather(&world, &depot, leader[0] as usize);
         let mut this = Self {
             comm,

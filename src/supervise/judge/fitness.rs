@@ -155,6 +155,14 @@ fn lacking(facts: &Facts, need: &Need, held_bytes: u64) -> Option<String> {
             // Huge pages are set aside already.
             Some(_) => need.own_bytes,
         },
+        Store::SysV if facts.sysv_free_bytes.is_some_and(|free| left > free) => {
+            return Some(format!(
+                "the kernel's limit of System V shared memory leaves {} MiB, the ranks there need {} MiB; raise it \
+                 (sysctl kernel.shmall, in pages), remove what lies there (skt-hpl status, ipcs -m), or lower N",
+                facts.sysv_free_bytes.unwrap_or(0) >> 20,
+                mib(left)
+            ));
+        }
         Store::Posix | Store::SysV => left.saturating_add(need.own_bytes),
     };
     (memory_bytes > facts.memory_free_bytes).then(|| {
@@ -270,6 +278,25 @@ mod tests {
         facts.uid = 0;
         let held = Expected { held_bytes: 2 << 30, ..expected(3 << 30) };
         assert_eq!(judge(&facts, &held), []);
+    }
+
+    #[test]
+    fn what_limits_leave_of_system_v_shared_memory_is_known_before() {
+        let mut facts = good();
+        let ask = |facts: &Facts, store, held_bytes| {
+            let need = expected(3 << 30).need.map(|need| Need { store, ..need });
+            judge(facts, &Expected { need, held_bytes, ..expected(0) })
+        };
+        assert_eq!(ask(&facts, Store::SysV, 0), [], "nobody knows");
+        facts.sysv_free_bytes = Some(2 << 30);
+        match &ask(&facts, Store::SysV, 0)[..] {
+            [Finding::Problem(why)] => {
+                assert!(why.contains("leaves 2048 MiB") && why.contains("need 3072 MiB"), "{why}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(ask(&facts, Store::SysV, 1 << 30), [], "what it holds is not taken again");
+        assert_eq!(ask(&facts, Store::Posix, 0), []);
     }
 
     #[test]

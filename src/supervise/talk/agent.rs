@@ -613,6 +613,7 @@ pub fn facts(asked: &Asked) -> Facts {
         shm_is_memory: shm.is_memory,
         shm_device: shm.device,
         huge_free_bytes: depot::huge_free_bytes(),
+        sysv_free_bytes: room::sysv_free_bytes(),
         remove_ipc: remove_ipc(),
         uid: nix::unistd::getuid().as_raw(),
         agent_resident_bytes: resident_pages * huge::page() as u64,

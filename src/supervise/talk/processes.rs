@@ -202,17 +202,30 @@ impl Watched {
 /// Signals a process if it `still` is the one that is meant, which is asked once it cannot be mistaken any more for
 /// another that gets the same number.
 pub fn send(pid: u32, signal: Signal, still: impl Fn(u32) -> bool) -> bool {
+    // Kernels before 5.3 have no descriptors of processes, filters of containers may refuse them by any error, and there may be
+    // none left.
+    let by_number = || kill(Pid::from_raw(pid as i32), signal).is_ok();
     match descriptor(pid) {
-        Ok(process) if still(pid) => {
+        Ok(process) => {
             let (fd, nothing) = (process.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
-            // SAFETY: a plain system call on a descriptor that is open; no further information is passed.
-            let sent = unsafe {
-                libc::syscall(libc::SYS_pidfd_send_signal, fd, signal as i32, nothing, 0)
+            let send = || {
+                // SAFETY: a plain system call on a descriptor that is open; no further information is passed.
+                let sent = unsafe {
+                    libc::syscall(libc::SYS_pidfd_send_signal, fd, signal as i32, nothing, 0)
+                };
+                Errno::result(sent)
             };
-            sent == 0
+            still(pid)
+                && match send() {
+                    Ok(_) => true,
+                    // It has ended, and its number may be another's.
+                    Err(Errno::ESRCH) => false,
+                    Err(_) => by_number(),
+                }
         }
-        Err(Errno::ENOSYS) => still(pid) && kill(Pid::from_raw(pid as i32), signal).is_ok(),
-        _ => false,
+        // There is no such process.
+        Err(Errno::ESRCH) => false,
+        Err(_) => still(pid) && by_number(),
     }
 }
 
@@ -335,6 +348,7 @@ pub fn end_predecessors(run_id: &str, node: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::denied::denied;
     use std::os::fd::AsRawFd;
     use std::process::{Child, Command};
 
@@ -515,6 +529,23 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(found, [true, false]);
+    }
+
+    /// As in a container whose filter is older than these calls.
+    #[test]
+    fn who_may_have_no_descriptor_of_a_process_signals_by_its_number() {
+        let calls = [libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal];
+        let errors = [libc::EPERM, libc::ENOSYS, libc::EMFILE];
+        for (call, errno) in calls.iter().flat_map(|call| errors.map(|errno| (*call, errno))) {
+            let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+            let pid = child.id();
+            denied(call, &[], errno, move || {
+                assert!(!send(pid, Signal::SIGKILL, |_| false), "somebody else's");
+                assert!(send(pid, Signal::SIGKILL, |_| true), "{call} {errno}");
+            });
+            assert!(!child.wait().unwrap().success());
+            denied(call, &[], errno, move || assert!(!send(pid, Signal::SIGKILL, |_| true)));
+        }
     }
 
     #[test]

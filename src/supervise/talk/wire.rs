@@ -204,6 +204,9 @@ pub struct Facts {
     pub shm_device: u64,
     /// What the pool of huge pages has left; None where no hugetlbfs is mounted.
     pub huge_free_bytes: Option<u64>,
+    /// What the kernel's limits leave of System V shared memory, for all segments together; None where it does not say.
+    #[serde(default)]
+    pub sysv_free_bytes: Option<u64>,
     /// What systemd-logind does with a user's shared memory at the last logout: it matters for users
     /// other than system ones.
     pub remove_ipc: Option<bool>,

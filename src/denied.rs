@@ -1,0 +1,46 @@
+//! System calls that an older kernel does not know, or that a container's filter refuses, for tests.
+
+use std::thread;
+
+/// Calls `test` in a thread for which the system call of this number ends with `errno`; where `advices` are given, only where its
+/// third argument is one of them. Threads that it starts are denied the same.
+pub fn denied(call: i64, advices: &[i32], errno: i32, test: impl FnOnce() + Send) {
+    // Where the filter finds the number of a call, and the lower half of its third argument.
+    const NUMBER: u32 = 0;
+    const THIRD: u32 = 16 + 2 * 8;
+    let code = |code: u32, k: u32, (yes, no): (u8, u8)| libc::sock_filter {
+        code: code as u16,
+        jt: yes,
+        jf: no,
+        k,
+    };
+    let load = |offset| code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, (0, 0));
+    let equal = |value, ways| code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value, ways);
+    let answer = |what| code(libc::BPF_RET | libc::BPF_K, what, (0, 0));
+    let mut filter =
+        vec![load(NUMBER), equal(call as u32, (1, 0)), answer(libc::SECCOMP_RET_ALLOW)];
+    if !advices.is_empty() {
+        filter.push(load(THIRD));
+        for (at, &advice) in advices.iter().enumerate() {
+            // Past those that are left, and past the answer that allows.
+            filter.push(equal(advice as u32, ((advices.len() - at) as u8, 0)));
+        }
+        filter.push(answer(libc::SECCOMP_RET_ALLOW));
+    }
+    filter.push(answer(libc::SECCOMP_RET_ERRNO | errno as u32));
+    let filtered = || {
+        let program =
+            libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+        // SAFETY: a program that stays until the calls are over; it binds the calling thread and what that starts.
+        let set = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0
+        };
+        assert!(set, "no filter of system calls: {}", std::io::Error::last_os_error());
+        test();
+    };
+    let ended = thread::scope(|scope| scope.spawn(filtered).join());
+    if let Err(panic) = ended {
+        std::panic::resume_unwind(panic);
+    }
+}

@@ -58,6 +58,37 @@ fn folders(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+fn is(folder: &Path, name: &str) -> bool {
+    fs::read_to_string(folder.join("name")).is_ok_and(|text| text.trim() == name)
+}
+
+/// What a meter says; firmware that does not know answers with the largest number of milliwatts.
+fn microwatts(file: &Path) -> Option<u64> {
+    number(file).filter(|&microwatts| microwatts < u64::from(u32::MAX) * 1000)
+}
+
+/// The files of the meters that measure the node. Other sensors there measure a card or a part of it.
+fn meters(hwmon: &Path) -> Vec<PathBuf> {
+    // The driver has its files with the device or with the meter's own folder, which the one is below the other.
+    let places = folders(hwmon).into_iter().filter_map(|folder| {
+        [folder.join("device"), folder].into_iter().find(|place| is(place, "power_meter"))
+    });
+    let mut found: Vec<(String, PathBuf)> = places
+        .filter_map(|place| {
+            let files = ["power1_average", "power1_input"].map(|name| place.join(name));
+            let file = files.into_iter().find(|file| microwatts(file).is_some())?;
+            Some((fs::read_to_string(place.join("power1_oem_info")).unwrap_or_default(), file))
+        })
+        .collect();
+    // Some processors' meters contain one another: a module has a processor, and that has its cores and its connections.
+    let is_of = |label: &str, what: &str| label.trim_start().starts_with(what);
+    let all = ["Module Power", "Grace Power"];
+    if let Some(whole) = all.iter().find(|what| found.iter().any(|(label, _)| is_of(label, what))) {
+        found.retain(|(label, _)| is_of(label, whole));
+    }
+    found.into_iter().map(|(_, file)| file).collect()
+}
+
 impl Source {
     /// This node's; `command` is the user's.
     pub fn here(command: Option<&str>) -> Option<Source> {
@@ -68,18 +99,7 @@ impl Source {
         if let Some(command) = command {
             return Some(Source::Command(command.to_owned()));
         }
-        let is = |folder: &Path, name: &str| {
-            fs::read_to_string(folder.join("name")).is_ok_and(|text| text.trim() == name)
-        };
-        // Other sensors measure a card or a part, not the node.
-        let meters =
-            folders(&root.join("sys/class/hwmon")).into_iter().filter(|f| is(f, "power_meter"));
-        let meters: Vec<PathBuf> = meters
-            .filter_map(|folder| {
-                let files = ["power1_average", "power1_input"].map(|name| folder.join(name));
-                files.into_iter().find(|file| number(file).is_some())
-            })
-            .collect();
+        let meters = meters(&root.join("sys/class/hwmon"));
         if !meters.is_empty() {
             return Some(Source::Hwmon(meters));
         }
@@ -115,7 +135,7 @@ impl Source {
         match self {
             Source::Command(command) => watts_of(command).map(Reading::Watts),
             Source::Hwmon(files) => {
-                let all: Option<Vec<u64>> = files.iter().map(|file| number(file)).collect();
+                let all: Option<Vec<u64>> = files.iter().map(|file| microwatts(file)).collect();
                 all.map(|all| Reading::Watts(all.iter().sum::<u64>() as f64 / 1e6))
             }
             Source::Rapl(files) => {
@@ -301,6 +321,58 @@ mod tests {
         assert_eq!(Source::under(both.path(), None).unwrap().read(), Some(Reading::Watts(250.5)));
         let told = Source::under(both.path(), Some("echo 12.5 W")).unwrap();
         assert_eq!(told.read(), Some(Reading::Watts(12.5)));
+    }
+
+    /// Where the meter's files lie depends on the kernel's version.
+    #[test]
+    fn a_meter_whose_files_lie_with_its_device_is_found() {
+        let mut all = RAPL.to_vec();
+        all.extend([
+            ("sys/class/hwmon/hwmon1/device/name", "power_meter\n"),
+            ("sys/class/hwmon/hwmon1/device/power1_average", "250500000\n"),
+        ]);
+        let found = Source::under(tree(&all).path(), None);
+        assert!(matches!(&found, Some(Source::Hwmon(files)) if files.len() == 1), "{found:?}");
+        // A meter that knows nothing: there are the counters.
+        all[9] = ("sys/class/hwmon/hwmon1/device/power1_average", "4294967295000\n");
+        let silent = tree(&all);
+        assert!(matches!(Source::under(silent.path(), None), Some(Source::Rapl(_))));
+        let file = silent.path().join("sys/class/hwmon/hwmon1/device/power1_average");
+        assert_eq!(Source::Hwmon(vec![file]).read(), None);
+    }
+
+    #[test]
+    fn meters_that_contain_one_another_are_not_added_up() {
+        let meter = |at: usize, label: &str, watts: u64| {
+            let folder = format!("sys/class/hwmon/hwmon{at}");
+            [("name", "power_meter".to_owned()), ("power1_oem_info", label.to_owned())]
+                .into_iter()
+                .chain([("power1_average", format!("{watts}000000"))])
+                .map(|(file, text)| (format!("{folder}/{file}"), text))
+                .collect::<Vec<_>>()
+        };
+        let watts = |meters: &[(&str, u64)]| {
+            let files: Vec<(String, String)> = (0..)
+                .zip(meters)
+                .flat_map(|(at, (label, watts))| meter(at, label, *watts))
+                .collect();
+            let files: Vec<(&str, &str)> =
+                files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+            let dir = tree(&files);
+            Source::under(dir.path(), None)?.read()
+        };
+        let socket = [
+            ("Grace Power Socket 0\n", 100),
+            ("CPU Power Socket 0\n", 50),
+            ("SysIO Power Socket 0\n", 6),
+        ];
+        assert_eq!(watts(&socket), Some(Reading::Watts(100.0)));
+        let module = [&socket[..], &[("Module Power Socket 0", 400)]].concat();
+        assert_eq!(watts(&module), Some(Reading::Watts(400.0)));
+        let two = [("Grace Power Socket 0", 100), ("Grace Power Socket 1", 90)];
+        assert_eq!(watts(&two), Some(Reading::Watts(190.0)));
+        // Two supplies, whose makers have nothing to say of them.
+        assert_eq!(watts(&[("", 100), ("", 120)]), Some(Reading::Watts(220.0)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What this computer is: memory, clock. For `plan`, which takes it where the user describes no other.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::Instant;
 
@@ -23,10 +24,15 @@ pub fn named_room() -> NamedRoom {
 
 /// How many ranks suit the cores that this process may use, and how many threads each.
 pub fn layout() -> Layout {
-    match cores::are_whole() {
-        true => Topology::here().among(cores::bound_to()).layout(),
-        // What there is less of than cores lies nowhere in particular.
-        false => Layout { ranks: 1, threads: cores::count() },
+    layout_of(Topology::here(), cores::bound_to(), cores::count(), cores::are_whole())
+}
+
+/// Of `processors`, of which so many cores may be used, all their time or not. What there is less of than cores, or of which the
+/// system does not say where it is, as in a container without /sys, lies nowhere in particular.
+fn layout_of(known: &Topology, processors: &BTreeSet<usize>, cores: usize, whole: bool) -> Layout {
+    match whole && known.lacking(processors).is_empty() {
+        true => known.among(processors).layout(),
+        false => Layout { ranks: 1, threads: cores },
     }
 }
 
@@ -71,6 +77,19 @@ fn peak_of(cpuinfo: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A rank had one thread where there is no /sys, and a run two cores of the machine.
+    #[test]
+    fn who_is_told_nothing_of_its_cores_has_all_of_them_all_the_same() {
+        let sixteen: BTreeSet<usize> = (0..16).collect();
+        let of = |known: &Topology, cores, whole| layout_of(known, &sixteen, cores, whole);
+        let alone = |threads| Layout { ranks: 1, threads };
+        assert_eq!(of(&Topology::default(), 16, true), alone(16));
+        assert_eq!(of(&Topology::even(8, 1), 12, true), alone(12), "half of them are told of");
+        let known = Topology::even(16, 2);
+        assert_eq!(of(&known, 16, true), Layout { ranks: 2, threads: 8 });
+        assert_eq!(of(&known, 3, false), alone(3));
+    }
 
     #[test]
     fn copying_leaves_most_of_the_memory_free() {

@@ -101,6 +101,7 @@ impl Library {
     /// Those of them whose effect does not show in what the library says of its kernels.
     pub(super) fn unseen_variables(&self) -> &'static [&'static str] {
         match (self.kernel.as_str(), self.name) {
+            ("", "MKL") => &["MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"],
             ("", _) => &Self::VARIABLES,
             // It tells the branch of code that it would take by itself.
             (_, "MKL") => &["MKL_CBWR"],

@@ -32,9 +32,12 @@ pub fn load(name: &str) -> Result<(), String> {
     CHOSEN.set(loaded).map_err(|_| "a BLAS is chosen once".to_string())
 }
 
+/// What was found by somebody who looked at a library: another process says it so, in a line of its own.
+pub type Look = Result<Named, String>;
+
 /// What the library of this name is here; without a name, the linked one. What is wrong with it is one sentence. It stays loaded,
 /// so a process that lives on has another one look.
-pub fn look(name: &str) -> Result<Named, String> {
+pub fn look(name: &str) -> Look {
     match name {
         "" => Ok(Named::of(&Library::query(), name)),
         name => Ok(Named::of(&Loaded::open(name)?.library, name)),

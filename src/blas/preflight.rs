@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use super::Library;
 use super::arithmetic::Named;
-use super::loaded;
+use super::loaded::{self, Look};
 
 /// Set in the second life of the process, to the pick of the first.
 const MARK: &str = "SKT_INTERNAL_PREFLIGHT";
@@ -173,10 +173,15 @@ fn taken(library: &Library, name: &str, value: &str) -> Option<String> {
         Err(_) => return Some(named_by(value)),
     };
     let said = String::from_utf8_lossy(&said);
-    let named: Option<Named> = said.lines().find_map(|line| serde_json::from_str(line).ok());
-    // Who is no `skt-hpl` knows no agent, and has started with them at least.
-    let Some(Named { picked, .. }) = named else { return Some(named_by(value)) };
-    is_better(library.name, &picked, &library.kernel).then_some(picked)
+    let found: Option<Look> = said.lines().find_map(|line| serde_json::from_str(line).ok());
+    match found {
+        Some(Ok(Named { picked, .. })) => {
+            is_better(library.name, &picked, &library.kernel).then_some(picked)
+        }
+        Some(Err(_)) => None,
+        // Who is no `skt-hpl` knows no agent, and has started with them at least.
+        None => Some(named_by(value)),
+    }
 }
 
 /// What a library calls the kernels that its variable names so.

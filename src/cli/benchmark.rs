@@ -111,6 +111,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
         Proposal::new(comm.rank(), choice, (threads, pins::are_kept(&pins)), run_id.as_deref());
     proposal.needs(armed.map_err(|why| Ended::new(Exit::BadInput, why)));
     proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
+    proposal.needs(same_library(settings.blas.as_deref(), loaded.settings.blas.as_deref()));
     proposal.needs(nonstop::fits(&loaded, &world));
     proposal.needs(helpers_fit(&loaded, &world));
     proposal.needs(helpers_start(&loaded));
@@ -171,6 +172,23 @@ pub fn run(flags: &BenchFlags) -> Exit {
         |kept| &mut kept.story,
         |world, kept| act(world, &run, kept),
     )
+}
+
+/// A library is loaded before ranks can tell each other of it, so each reads by itself what it was told. Nodes may have it at
+/// different places, but not one have another library than the linked one, and the next have not.
+fn same_library(mine: Option<&str>, first: Option<&str>) -> Result<(), Ended> {
+    let what = match (mine, first) {
+        (None, Some(first)) => {
+            format!("it was told nothing of --blas {first}, which rank 0 was told")
+        }
+        (Some(mine), None) => format!("it was told --blas {mine}, and rank 0 nothing of it"),
+        _ => return Ok(()),
+    };
+    let why = format!(
+        "{what}: give it on the command line, or in a file that all nodes have, since a launcher does not hand variables to \
+         every node"
+    );
+    Err(Ended::new(Exit::Environment, why))
 }
 
 /// What rank 0 gets from `make`, at all ranks.

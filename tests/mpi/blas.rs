@@ -193,6 +193,47 @@ fn a_library_for_one_processor_keeps_its_kernels() {
     assert!(told.contains(r#""picked":"penryn","preflight":"penryn""#), "{told}");
 }
 
+/// Others pass over what they do not have: a build for one kind of processor alone, as sites make them.
+#[test]
+fn a_library_that_passes_over_its_variable_keeps_its_kernels() {
+    let how = ["-DOPENBLAS=", "-DCORE=\"Prescott\"", "-DINTEGER=int", "-DNAME(x)=x##_"];
+    let library = built("passes-over", &how);
+    let library = library.to_str().unwrap();
+    let mut agent = Command::new(PROGRAM);
+    agent.args(["agent", "--look-at-blas", library]).env_remove("OPENBLAS_CORETYPE");
+    let told = String::from_utf8_lossy(&agent.output().unwrap().stdout).into_owned();
+    assert!(told.contains(r#""picked":"prescott","preflight":"prescott""#), "{told}");
+    let dat = Dat { ns: vec![150], nbs: vec![16], grids: vec![(1, 2)], ..Dat::default() };
+    let unset: &[&str] = &["env", "-u", "OPENBLAS_CORETYPE"];
+    let ran =
+        Job::new(2).dat(&dat).args(&["--blas", library]).parts(&[(2, unset)]).run().expect_code(0);
+    if Level::detect() > Level::Baseline {
+        assert_eq!(ran.err.matches("this build of it has none").count(), 1, "{}", ran.told());
+    }
+}
+
+/// A launcher hands variables to the ranks of its own node alone, perhaps: then some ranks know of the library, and some do not.
+#[test]
+fn a_library_that_only_some_ranks_were_told_of_is_refused() {
+    let library = built("for-some", &["-DINTEGER=int", "-DNAME(x)=x##_"]);
+    let told = format!("SKT_BLAS={}", library.display());
+    let (with, without): (&[&str], &[&str]) = (&["env", &told], &["env", "-u", "SKT_BLAS"]);
+    let dat = Dat { ns: vec![150], nbs: vec![16], grids: vec![(2, 1)], ..Dat::default() };
+    for engine in ["auto", "blas"] {
+        for (first, second) in [(with, without), (without, with)] {
+            let job = Job::new(2).dat(&dat).args(&["--engine", engine]);
+            let ran = job.parts(&[(1, first), (1, second)]).run().expect_code(6);
+            assert_eq!(ran.err.matches("rank 1 on ").count(), 1, "{}", ran.told());
+            assert_eq!(
+                ran.err.matches("hand variables to every node").count(),
+                1,
+                "{}",
+                ran.told()
+            );
+        }
+    }
+}
+
 /// MKL prints each call where `MKL_VERBOSE` is set, other libraries what they please.
 #[test]
 fn a_library_that_prints_can_be_looked_at() {

@@ -10,6 +10,7 @@
  *   -DWAYS=...           what sets, beside SETTER, in how many ways each of five loops is split, at first three of some loop;
  *                        more than none count before the threads
  *   -DOPENBLAS=...       it says that it is OpenBLAS, by routines with this suffix
+ *   -DCORE=...           then, the kernels that it was built with, whatever it is told to take
  *   -DMKL                it says that it is MKL, with code for AVX2
  *   -DBLIS               it says that it is BLIS, built for an old processor alone: it ends whoever asks for other kernels
  *   -DPRINTS             it prints when it is loaded
@@ -40,7 +41,10 @@ void WAYS(long jc, long pc, long ic, long jr, long ir) { ways = jc > pc ? jc : p
 #define JOINED(name, suffix) name##suffix
 #define SUFFIXED(name, suffix) JOINED(name, suffix)
 const char *SUFFIXED(openblas_get_config, OPENBLAS)(void) { return "OpenBLAS 0.3.99 DYNAMIC_ARCH USE64BITINT"; }
-const char *SUFFIXED(openblas_get_corename, OPENBLAS)(void) { return "Plain"; }
+#ifndef CORE
+#define CORE "Plain"
+#endif
+const char *SUFFIXED(openblas_get_corename, OPENBLAS)(void) { return CORE; }
 #endif
 
 #ifdef MKL

@@ -500,6 +500,17 @@ fn the_benchmark_refuses_bad_input() {
     let named = case.run(&["--config", "nowhere.toml"]);
     assert_eq!(named.code, 1);
     assert!(named.err.contains("nowhere.toml"), "{}", named.err);
+    // Read a second time a pipe says nothing, which would be settings as good as any.
+    let piped = Command::cargo_bin("skt-hpl")
+        .unwrap()
+        .current_dir(case.dir.path())
+        .args(["--config", "/dev/stdin"])
+        .write_stdin("nb = 64\n")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&piped.stderr);
+    assert_eq!(piped.status.code(), Some(1), "{told}");
+    assert!(told.contains("this is a pipe") && told.contains("/dev/stdin"), "{told}");
 
     let variable = case.run_env(&[], &[("SKT_NB", "0")]);
     assert_eq!(variable.code, 1);

@@ -162,11 +162,15 @@ const VERSION: u32 = 5;
 /// How many places are remembered: each NB that was tried is one.
 const MOST: usize = 256;
 
-/// Where it is kept: XDG_CACHE_HOME, or .cache at home.
+/// Where it is kept: XDG_CACHE_HOME, or .cache at home where that is no whole path.
 pub fn file() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let folder = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
-    folder.is_absolute().then(|| folder.join("skt-hpl").join("engines.json"))
+    file_below(|name| std::env::var_os(name).map(PathBuf::from))
+}
+
+fn file_below(set: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let whole = |name| set(name).filter(|path| path.is_absolute());
+    let folder = whole("XDG_CACHE_HOME").or_else(|| Some(whole("HOME")?.join(".cache")))?;
+    Some(folder.join("skt-hpl").join("engines.json"))
 }
 
 fn read(file: &Path) -> Kept {
@@ -268,6 +272,20 @@ mod tests {
             (vec![], None),
         ] {
             assert_eq!(choose(&ranks), want, "{ranks:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_lies_in_the_users_cache_folder() {
+        let file = |cache: Option<&str>, home: Option<&str>| {
+            let set = |name: &str| if name == "HOME" { home } else { cache };
+            file_below(|name| set(name).map(PathBuf::from))
+        };
+        let at = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(file(Some("/c"), Some("/h")), at("/c/skt-hpl/engines.json"));
+        for no_path in [None, Some(""), Some("cache")] {
+            assert_eq!(file(no_path, Some("/h")), at("/h/.cache/skt-hpl/engines.json"));
+            assert_eq!(file(no_path, no_path), None);
         }
     }
 

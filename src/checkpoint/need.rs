@@ -9,10 +9,8 @@ use super::groups::GroupError;
 use super::holding::LEDGER_BYTES;
 use super::plan::{Buffers, Layout, STATE_ROW_WORDS, Scheme, TILE_WORDS, state_rows};
 use crate::memory::header::HEAD_BYTES;
+use crate::memory::{Part, Store};
 use crate::storage::BLOCK_BYTES;
-
-/// The file system gives whole pages.
-const PAGE_BYTES: usize = 4096;
 
 /// The buffers of each position. `domains` are the failure domains of the positions in order, `ld` the
 /// leading dimensions of their matrices.
@@ -34,11 +32,11 @@ pub fn buffers_of_each(
     Ok(all.into_iter().map(|buffers| buffers.expect("each position is in a group")).collect())
 }
 
-/// Bytes of a position's named memory.
-pub fn memory_bytes(buffers: &Buffers) -> u64 {
-    let parts = buffers.parts().into_iter().map(|(_, bytes)| bytes);
-    let parts = parts.chain([HEAD_BYTES, LEDGER_BYTES]);
-    parts.map(|part| part.next_multiple_of(PAGE_BYTES) as u64).sum()
+/// Bytes of a position's named memory in such a store; `huge` are those of a page of the pool of huge pages.
+pub fn memory_bytes(buffers: &Buffers, store: Store, huge: usize) -> u64 {
+    let parts = buffers.parts().into_iter();
+    let parts = parts.chain([(Part::Head, HEAD_BYTES), (Part::Done, LEDGER_BYTES)]);
+    parts.map(|(part, bytes)| bytes.next_multiple_of(part.page_bytes(store, huge)) as u64).sum()
 }
 
 /// Bytes of a position's file on storage, with its parity: where each node has a DIR of its own.
@@ -85,6 +83,25 @@ mod tests {
         of.iter().map(|d| format!("n{d}")).collect()
     }
 
+    fn in_small_pages(buffers: &Buffers) -> u64 {
+        memory_bytes(buffers, Store::Posix, 0)
+    }
+
+    /// Each part begins a page, and the larger these are the more of the last one is of no use.
+    #[test]
+    fn pages_are_taken_whole() {
+        const GIB: u64 = 1 << 30;
+        let layout = layout(8000, 2, 2);
+        let ld = |position| layout.shape(position).1;
+        let all = buffers_of_each(&layout, &domains(&[0, 1, 2, 3]), ld, &SCHEME, None, 1024);
+        let one = &all.unwrap()[0];
+        let (small, large) =
+            (in_small_pages(one), memory_bytes(one, Store::HugeTlbfs, GIB as usize));
+        // A, B, C and D; the small state, the head and the results stay in small pages.
+        assert!(small < GIB && (4 * GIB..4 * GIB + small).contains(&large), "{small} {large}");
+        assert_eq!(memory_bytes(one, Store::SysV, GIB as usize), small);
+    }
+
     #[test]
     fn all_together_follow_the_papers_formula() {
         for method in Method::ALL {
@@ -94,7 +111,7 @@ mod tests {
             let domains = domains(&[0, 1, 2, 3]);
             let all = buffers_of_each(&layout, &domains, ld, &scheme, None, 1024).unwrap();
             let ideal = (8000.0 * 8001.0 * 8.0) / scheme.available(4);
-            let real = all.iter().map(memory_bytes).sum::<u64>() as f64;
+            let real = all.iter().map(in_small_pages).sum::<u64>() as f64;
             assert!((real / ideal - 1.0).abs() < 0.05, "{method:?}: {real} for {ideal}");
         }
     }
@@ -106,7 +123,7 @@ mod tests {
             let ld = |position| layout.shape(position).1;
             buffers_of_each(&layout, &domains(of), ld, &SCHEME, None, 1024)
         };
-        let bytes = |of: &[usize]| ask(of).unwrap().iter().map(memory_bytes).sum::<u64>();
+        let bytes = |of: &[usize]| ask(of).unwrap().iter().map(in_small_pages).sum::<u64>();
         let (four, pairs) = (bytes(&[0, 1, 2, 3]), bytes(&[0, 0, 1, 1]));
         assert!(pairs > four);
         assert!(matches!(ask(&[0, 0, 0, 0]), Err(GroupError::TooFewDomains { .. })));

@@ -16,7 +16,8 @@ use crate::input::Loaded;
 use crate::input::memory_need::{Means, PROCESS_BYTES, beside_bytes, rank_bytes};
 use crate::input::settings::Protection;
 use crate::matrix::Shape;
-use crate::memory::Store;
+use crate::memory::huge::HUGE;
+use crate::memory::{Store, depot};
 use crate::params::{MemoryCheck, TestParams};
 use crate::storage::Sight;
 use crate::supervise::judge::fitness::Need;
@@ -65,6 +66,8 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
         groups: Vec::new(),
         left_out: Vec::new(),
     };
+    // Nodes of a run are taken to be alike.
+    let huge = depot::huge_page_bytes().unwrap_or(HUGE);
     let places: Vec<usize> = slots(hosts).take(ranks).collect();
     // Where nobody says how many threads a rank has, they are guessed to be as many as it would have here.
     let most = hosts.iter().map(|host| host.slots).max().unwrap_or(1);
@@ -117,7 +120,7 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
             let all = buffers_of_each(&layout, &domains, ld, scheme, group, STATE_BYTES)
                 .map_err(|e| e.to_string())?;
             for (&host, buffers) in places.iter().zip(&all) {
-                let bytes = memory_bytes(buffers);
+                let bytes = memory_bytes(buffers, store, huge);
                 of_test[host].0 += bytes;
                 needs.rank_bytes = needs.rank_bytes.max(Some(bytes));
             }

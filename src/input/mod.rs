@@ -20,7 +20,7 @@ pub mod sources;
 mod together;
 
 use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -73,6 +73,11 @@ pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostics> {
         Err(error) => format!("the file cannot be read: {error}"),
     };
     Err(Diagnostics::from(Diagnostic::error(path.display().to_string(), why)))
+}
+
+/// Whether what is read there is gone then, as with `/dev/stdin` or `<(command)`.
+fn is_a_pipe(path: &Path) -> bool {
+    path.metadata().is_ok_and(|about| about.file_type().is_fifo() || about.file_type().is_socket())
 }
 
 /// Whether both names are one file, there or not. A device or a pipe keeps nothing that could be lost.
@@ -175,7 +180,13 @@ fn layers_in(folder: &Path, flags: &Overrides, config: Option<&Path>, env: Varia
     let path = folder.join(config.unwrap_or(Path::new(CONFIG_DEFAULT)));
     // A link to nothing is not nothing.
     if config.is_some() || path.symlink_metadata().is_ok() {
-        match bytes_of(&path) {
+        let read = if is_a_pipe(&path) {
+            let why = "this is a pipe, and settings are read more than once, also by ranks on other nodes: name a file";
+            Err(Diagnostics::from(Diagnostic::error(path.display().to_string(), why)))
+        } else {
+            bytes_of(&path)
+        };
+        match read {
             Ok(bytes) => layers.toml(&bytes, &path.display().to_string()),
             Err(faults) => layers.diagnostics.extend(faults.0),
         }

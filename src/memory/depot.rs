@@ -81,6 +81,11 @@ impl Part {
         Part::ALL.into_iter().find(|p| p.name() == text)
     }
 
+    /// Bytes of the pages that the part takes in a depot of this store; `huge` are those of the pool of huge pages.
+    pub fn page_bytes(self, store: Store, huge: usize) -> usize {
+        if self.kept_in(store) == Store::HugeTlbfs { huge } else { 4096 }
+    }
+
     /// Where a depot of this store keeps the part.
     fn kept_in(self, store: Store) -> Store {
         match (store, self) {
@@ -585,29 +590,53 @@ pub(super) fn cannot_grow(
 /// What the pool of huge pages has left; None where no hugetlbfs is mounted for this user.
 pub fn huge_free_bytes() -> Option<u64> {
     let (_, page) = find_hugetlbfs()?;
-    free_huge_bytes(page)
+    // Where the system does not say, whoever takes some finds out.
+    Some(free_huge_bytes(page).unwrap_or(u64::MAX))
+}
+
+/// Bytes of the pages of that pool.
+pub fn huge_page_bytes() -> Option<usize> {
+    find_hugetlbfs().map(|(_, page)| page)
+}
+
+/// How many pages of that size there are of a kind: `nr` in all, `free` ones, `resv` of these that somebody has been promised.
+fn huge_pages(page: usize, kind: &str) -> Option<u64> {
+    let path = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/{kind}_hugepages", page / 1024);
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 fn free_huge_bytes(page: usize) -> Option<u64> {
-    let path = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/free_hugepages", page / 1024);
-    let free: u64 = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;
-    Some(free * page as u64)
+    let promised = huge_pages(page, "resv").unwrap_or(0);
+    Some(huge_pages(page, "free")?.saturating_sub(promised) * page as u64)
 }
 
-/// The first mounted hugetlbfs this user may write to, and its page size.
+/// The mounted hugetlbfs that this user's memory lies in, and its page size.
 fn find_hugetlbfs() -> Option<(PathBuf, usize)> {
+    let usable = |dir: &Path| {
+        let page = nix::sys::statvfs::statvfs(dir).ok()?.block_size() as usize;
+        nix::unistd::access(dir, nix::unistd::AccessFlags::W_OK).ok()?;
+        Some(page)
+    };
     let mounts = std::fs::read_to_string("/proc/mounts").ok()?;
-    mounts.lines().find_map(|line| {
+    pick(&mounts, usable, |page| huge_pages(page, "nr"))
+}
+
+/// The first one there whose pool has pages at all, in use or not, so that whoever looks again finds the same; the first one if
+/// none has. The system mounts one of the usual size by itself, which administrators leave empty who want another.
+fn pick(
+    mounts: &str,
+    usable: impl Fn(&Path) -> Option<usize>,
+    pages: impl Fn(usize) -> Option<u64>,
+) -> Option<(PathBuf, usize)> {
+    let there = mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ');
         let (dir, kind) = (fields.nth(1)?, fields.next()?);
-        if kind != "hugetlbfs" {
-            return None;
-        }
         let dir = PathBuf::from(dir.replace("\\040", " "));
-        let page = nix::sys::statvfs::statvfs(&dir).ok()?.block_size() as usize;
-        nix::unistd::access(&dir, nix::unistd::AccessFlags::W_OK).ok()?;
-        Some((dir, page))
-    })
+        Some((dir.clone(), usable(&dir).filter(|_| kind == "hugetlbfs")?))
+    });
+    let there: Vec<(PathBuf, usize)> = there.collect();
+    let filled = there.iter().find(|(_, page)| pages(*page).is_some_and(|pages| pages > 0));
+    filled.or(there.first()).cloned()
 }
 
 #[cfg(test)]
@@ -618,6 +647,28 @@ mod tests {
     fn unique() -> String {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         format!("t-depot-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    #[test]
+    fn huge_pages_are_taken_where_there_are_some() {
+        const GIB: usize = 1 << 30;
+        let mounts = "tmpfs /dev/shm tmpfs rw 0 0\nhugetlbfs /dev/hugepages hugetlbfs rw 0 0\n\
+                      none /mnt/large\\040pages hugetlbfs rw,pagesize=1024M 0 0\n";
+        let usable = |dir: &Path| match dir.to_str()? {
+            "/dev/hugepages" | "/dev/shm" => Some(HUGE),
+            "/mnt/large pages" => Some(GIB),
+            _ => None,
+        };
+        let picked = |small: Option<u64>, large: Option<u64>| {
+            let found = pick(mounts, usable, |page| if page == GIB { large } else { small });
+            found.unwrap().1
+        };
+        assert_eq!(picked(Some(0), Some(8)), GIB);
+        assert_eq!(picked(Some(5), Some(8)), HUGE);
+        assert_eq!([picked(Some(0), Some(0)), picked(None, None)], [HUGE; 2]);
+        assert_eq!(pick("tmpfs /dev/shm tmpfs rw 0 0\n", usable, |_| Some(1)), None);
+        let own = pick(mounts, |dir| usable(dir).filter(|page| *page == GIB), |_| None);
+        assert_eq!(own, Some(("/mnt/large pages".into(), GIB)), "the other is not this user's");
     }
 
     struct Cleaned(Depot);

@@ -923,6 +923,18 @@ fn the_doctor_counts_nodes_without_ranks_as_spares() {
     assert!(told(&format!("--launcher-args=--map-by=node {bench}")).starts_with("n1: "));
 }
 
+#[test]
+fn the_doctor_names_hosts_that_a_domain_file_leaves_out() {
+    let case = Case::new().file("hosts", "n1\nn2\n").file("domains", "N1.site a\n");
+    let case = case.script("shell", HERE);
+    let shell = case.dir.path().join("shell");
+    let doctor = ["doctor", "--no-mpi", "--hosts", "hosts", "--rsh", shell.to_str().unwrap()];
+    let bench = "-n 64 --nb 32 -p 1 -q 2 --threads 1 --checkpoint 1 --domains domains";
+    let ran = case.run(&[&doctor[..], &bench.split(' ').collect::<Vec<_>>()].concat());
+    let left_out = "warning: the file of --domains names failure domains of nodes, but not of n2;";
+    assert!(ran.out.contains(left_out), "{} {}", ran.out, ran.err);
+}
+
 /// What the doctor says of a run whose helpers have processors of their own, or that has none, or whose DIR only ranks know.
 #[test]
 fn the_doctor_tells_of_helpers_and_of_what_it_does_not_look_at() {

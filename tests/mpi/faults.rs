@@ -124,6 +124,27 @@ fn limits_of_threads_and_files_are_told_as_what_they_are() {
     assert!(ran.err.contains("`ulimit -f`") && !ran.err.contains("signal"), "{}", ran.told());
 }
 
+/// A domain file that names nodes, but this one only by other words, or not at all.
+#[test]
+fn a_node_that_a_domain_file_leaves_out_is_named() {
+    let host = nix::unistd::gethostname().unwrap().to_string_lossy().into_owned();
+    let own = host.split('.').next().unwrap().to_uppercase();
+    let dat = Dat { ns: vec![90], nbs: vec![16], grids: vec![(1, 2)], ..Dat::default() };
+    let ran = |lines: &str| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, format!("rank:0 a\n{lines}\n")).unwrap();
+        let job = format!("t-left-out-{}", std::process::id());
+        let domains = file.path().to_str().unwrap();
+        let words = ["--checkpoint", "2", "--job", &job, "--domains", domains];
+        Job::new(2).dat(&dat).args(&words).run().expect_code(0)
+    };
+    let words = format!("names failure domains of nodes, but not of {host}: it counts as a domain");
+    for (lines, times) in [(format!("{own} b"), 0), ("elsewhere b".into(), 1), (String::new(), 0)] {
+        let ran = ran(&lines);
+        assert_eq!(ran.err.matches(&words).count(), times, "{lines}: {}", ran.told());
+    }
+}
+
 /// A pipe for the results in a folder of its own, and what reads from it: `then` when the head has come, and is given the rest.
 fn piped<T: Send + 'static>(
     then: impl FnOnce(BufReader<File>) -> T + Send + 'static,

@@ -923,6 +923,23 @@ fn the_doctor_counts_nodes_without_ranks_as_spares() {
     assert!(told(&format!("--launcher-args=--map-by=node {bench}")).starts_with("n1: "));
 }
 
+/// A shell that has outlived its job, or is a step of it, speaks of nodes that are not meant.
+#[test]
+fn a_list_of_hosts_wins_over_a_batch_system_that_cannot_be_read() {
+    let case = Case::new().file("hosts", "n1\n").script("shell", HERE);
+    let shell = case.dir.path().join("shell");
+    let doctor = ["doctor", "--no-mpi", "--hosts", "hosts", "--rsh", shell.to_str().unwrap()];
+    let step =
+        [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "n[1-4]"), ("SLURM_TASKS_PER_NODE", "1")];
+    for variables in [&step[..], &[("PBS_NODEFILE", "/nowhere/nodes"), ("PBS_JOBID", "7")]] {
+        let ran = case.run_env(&doctor, variables);
+        assert!(ran.out.contains("n1: "), "{} {}", ran.out, ran.err);
+        assert_eq!(ran.err.matches("hosts says which nodes").count(), 1, "{}", ran.err);
+        let alone = case.run_env(&["doctor", "--no-mpi"], variables);
+        assert_eq!(alone.code, 6, "{} {}", alone.out, alone.err);
+    }
+}
+
 #[test]
 fn the_doctor_names_hosts_that_a_domain_file_leaves_out() {
     let case = Case::new().file("hosts", "n1\nn2\n").file("domains", "N1.site a\n");

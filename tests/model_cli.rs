@@ -21,6 +21,44 @@ fn refusal(args: &[&str], code: i32) -> String {
     String::from_utf8(output).unwrap()
 }
 
+/// A drawing that would take the place of what it is drawn from.
+#[test]
+fn no_drawing_is_put_over_what_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("it");
+    let at = file.to_str().unwrap();
+    let run = ["--nodes", "4", "--group", "4", "--work", "1h", "--runs", "5"];
+    for (text, words) in [
+        (
+            "WR11C2R4        2000   192     1     2               0.04             1.3e+02\n",
+            vec!["model", "--svg", at, "efficiency", "--results", at],
+        ),
+        ("1h 0\n", [&["simulate", "--trace", at, "--svg", at][..], &run].concat()),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let said = refusal(&words, 1);
+        assert!(said.contains("would be lost: name another file for --svg"), "{said}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    }
+}
+
+/// What is left over of the cores computes nothing, and a run without groups is given no advice about them.
+#[test]
+fn a_plan_counts_on_the_threads_that_it_starts() {
+    let words = ["plan", "--nodes", "4", "--memory", "64G", "--cores", "8", "--method", "none"];
+    let uneven = ["-n", "100000", "--ranks-per-node", "5", "--runs", "0", "--json"];
+    let plan = stdout(&[&words[..], &uneven].concat());
+    let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    let rate = |plan: &serde_json::Value| plan["plan"]["rate_bare"].as_f64().unwrap();
+    let even = ["-n", "100000", "--ranks-per-node", "8", "--runs", "0", "--json"];
+    let even = stdout(&[&words[..], &even].concat());
+    let even: serde_json::Value = serde_json::from_str(&even).unwrap();
+    // 20 threads beside 32, and messages of fewer ranks.
+    assert!(rate(&plan) < 0.7 * rate(&even), "{} {}", rate(&plan), rate(&even));
+    let lost = stdout(&[&words[..], &["--mtbf", "1min"]].concat());
+    assert!(lost.contains("practically never ends") && !lost.contains("--losses"), "{lost}");
+}
+
 /// What nobody has said is not written as if it were known; with a DIR what is written runs so.
 #[test]
 fn a_plan_with_checkpoints_to_disk_alone_says_where_they_go() {

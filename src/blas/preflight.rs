@@ -45,7 +45,9 @@ impl Level {
 
     pub fn name(self) -> &'static str {
         match self {
-            Level::Baseline => "no AVX2",
+            Level::Baseline if cfg!(target_arch = "x86_64") => "no AVX2",
+            // Kernels of others are not told apart by what the processor can do.
+            Level::Baseline => std::env::consts::ARCH,
             Level::Avx2 => "AVX2",
             Level::Avx512 => "AVX-512",
         }

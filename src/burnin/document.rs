@@ -183,6 +183,19 @@ pub fn findings(
 }
 
 /// What the HPL runs have found, once the nodes were compared.
+/// What all of them came to. Those that came to no result tell no size, and no rate.
+fn hpl_line(runs: &[HplRun]) -> String {
+    let rates: Vec<f64> = runs.iter().map(|run| run.gflops).filter(|rate| *rate > 0.0).collect();
+    let passed = runs.iter().filter(|run| run.status == Some(0)).count();
+    let of_n = runs.iter().find(|run| run.n > 0).map(|run| format!(" of N = {}", run.n));
+    let rate = match rates.is_empty() {
+        true => "no rate".to_owned(),
+        false => format!("{:.1} Gflop/s", median(&rates)),
+    };
+    let of_n = of_n.unwrap_or_default();
+    format!("HPL: {} run(s){of_n}, {passed} passed, {rate}", runs.len())
+}
+
 pub fn hpl_findings(runs: &[HplRun], compared: &[Finding]) -> Vec<Finding> {
     let of_products = || compared.iter().filter(|finding| finding.kind == Kind::Wrong);
     // Of some it is known, of others that one of them does.
@@ -308,16 +321,7 @@ impl Document {
             }
         }
         if !self.hpl.is_empty() {
-            let rates: Vec<f64> =
-                self.hpl.iter().filter(|r| r.gflops > 0.0).map(|r| r.gflops).collect();
-            let passed = self.hpl.iter().filter(|run| run.status == Some(0)).count();
-            let _ = writeln!(
-                text,
-                "\nHPL: {} run(s) of N = {}, {passed} passed, {:.1} Gflop/s",
-                self.hpl.len(),
-                self.hpl[0].n,
-                median(&rates)
-            );
+            let _ = writeln!(text, "\n{}", hpl_line(&self.hpl));
         }
         let _ = writeln!(text);
         for finding in &self.findings {
@@ -350,6 +354,14 @@ mod tests {
 
     fn hpl(status: Option<i32>) -> HplRun {
         HplRun { n: 1000, seconds: 1.0, gflops: 50.0, status, ..HplRun::default() }
+    }
+
+    #[test]
+    fn runs_without_a_result_have_no_rate() {
+        let none = HplRun { status: Some(6), ..HplRun::default() };
+        assert_eq!(hpl_line(std::slice::from_ref(&none)), "HPL: 1 run(s), 0 passed, no rate");
+        let both = "HPL: 2 run(s) of N = 1000, 0 passed, 50.0 Gflop/s";
+        assert_eq!(hpl_line(&[none, hpl(Some(3))]), both);
     }
 
     #[test]

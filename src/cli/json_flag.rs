@@ -35,12 +35,39 @@ pub fn ready<'a>(
     read: impl IntoIterator<Item = &'a PathBuf>,
 ) -> Result<(), Refusal> {
     let Some(file) = file(json) else { return Ok(()) };
-    if read.into_iter().any(|read| same_file(read, file)) {
-        let file = file.display();
-        let why = format!("{file} is read, and would be lost: name another file for --json");
+    spares("--json", file, read)?;
+    place::is_open_to_us(file).map_err(|error| cannot(file, &error))
+}
+
+/// As [`ready`], for a drawing beside the document.
+pub fn ready_to_draw<'a>(
+    svg: Option<&PathBuf>,
+    json: &JsonFlag,
+    read: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), Refusal> {
+    let Some(svg) = svg else { return Ok(()) };
+    spares("--svg", svg, read)?;
+    if file(json).is_some_and(|json| same_file(json, svg)) {
+        let why = format!("--json and --svg name one file, {}: name two", svg.display());
         return Err(Refusal(Exit::BadInput, why));
     }
-    place::is_open_to_us(file).map_err(|error| cannot(file, &error))
+    place::is_open_to_us(svg).map_err(|error| {
+        Refusal(Exit::Environment, format!("cannot write {}: {error}", svg.display()))
+    })
+}
+
+/// Whether a file that is written is none of those that are read.
+fn spares<'a>(
+    flag: &str,
+    file: &Path,
+    read: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), Refusal> {
+    if read.into_iter().any(|read| same_file(read, file)) {
+        let file = file.display();
+        let why = format!("{file} is read, and would be lost: name another file for {flag}");
+        return Err(Refusal(Exit::BadInput, why));
+    }
+    Ok(())
 }
 
 /// What stdout is to show; the document is written to FILE if there is one.
@@ -84,6 +111,14 @@ mod tests {
         assert!(ready(&Some(Some(file.clone())), &[dir.path().join("other")]).is_ok());
         let Refusal(exit, why) = ready(&Some(Some(file.clone())), [&file]).unwrap_err();
         assert!(exit == Exit::BadInput && why.contains("would be lost"), "{why}");
+        let drawn = |svg: &PathBuf, json| ready_to_draw(Some(svg), &json, [&file]);
+        let Refusal(exit, why) = drawn(&file, None).unwrap_err();
+        assert!(exit == Exit::BadInput && why.contains("another file for --svg"), "{why}");
+        let svg = dir.path().join("o.svg");
+        assert!(drawn(&svg, None).is_ok() && drawn(&svg, Some(None)).is_ok());
+        let Refusal(exit, why) = drawn(&svg, Some(Some(svg.clone()))).unwrap_err();
+        assert!(exit == Exit::BadInput && why.contains("name two"), "{why}");
+        assert!(ready_to_draw(None, &None, [&file]).is_ok());
         assert!(ready(&Some(None), &[file]).is_ok());
         let nowhere = dir.path().join("none").join("out.json");
         assert_eq!(ready(&Some(Some(nowhere.clone())), []).unwrap_err().0, Exit::Environment);

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::exit::Exit;
+use super::exit::{Exit, Refusal};
+use super::json_flag;
 use crate::input::settings::beside_stdout;
 use crate::model::ModelError;
 use crate::model::cores::{self, Memory, Paces};
@@ -269,6 +270,14 @@ impl From<MachineName> for Machine {
 }
 
 pub fn run(flags: &ModelFlags) -> ExitCode {
+    let read: &[PathBuf] = match &flags.topic {
+        Topic::Efficiency { results, .. } | Topic::Cores { results, .. } => results,
+        _ => &[],
+    };
+    if let Err(Refusal(exit, why)) = json_flag::ready_to_draw(flags.svg.as_ref(), &None, read) {
+        tell!("skt-hpl model: {why}");
+        return exit.into();
+    }
     let (mut text, figure) = match answer(&flags.topic) {
         Ok(answer) => answer,
         Err(e) => {

@@ -93,6 +93,13 @@ impl Reports {
     /// than what is new; files are written anew.
     pub fn begin(about: About, already: bool) -> Result<Self, Ended> {
         let (dat, settings) = (&about.loaded.dat, &about.loaded.settings);
+        // A run that is refused here takes away no results of an earlier one: all is looked at before anything is emptied.
+        if let Some(path) = &settings.json {
+            is_apart(path, &dat.output)?;
+            place::is_open_to_us(path).map_err(|e| {
+                cannot(&e, format!("cannot write the JSON file {}: {e}", path.display()))
+            })?;
+        }
         let mut file = None;
         let out: Box<dyn Write> = match &dat.output {
             Output::Stdout => Box::new(whole(io::stdout())),
@@ -109,7 +116,6 @@ impl Reports {
         let json = match &settings.json {
             None => None,
             Some(path) => {
-                is_apart(path, &dat.output)?;
                 let library = Library::query();
                 let about = json::About {
                     command_line: std::env::args_os()

@@ -272,7 +272,15 @@ impl NodeFlags {
             |name| std::env::var(name).ok().filter(|v| !v.is_empty()),
             |path| whole::text(Path::new(path)),
         )
-        .map_err(|e| Refusal(Exit::Environment, e.to_string()))?;
+        .map_err(|e| Refusal(Exit::Environment, e.to_string()));
+        // A shell may have outlived its job, or be a step of it with counts of its own.
+        let allocation = match (allocation, &self.hosts) {
+            (Err(Refusal(_, why)), Some(hosts)) => {
+                tell!("skt-hpl: mind: {why}; {} says which nodes", hosts.display());
+                None
+            }
+            (allocation, _) => allocation?,
+        };
         let mut hosts = match (&self.hosts, &allocation) {
             (Some(path), _) => read(path)?,
             (None, Some(allocation)) => allocation.hosts.clone(),

@@ -215,6 +215,7 @@ pub fn run(flags: &SimulateFlags) -> ExitCode {
 
 fn answer(flags: &SimulateFlags) -> Result<String, Refusal> {
     json_flag::ready(&flags.json, &flags.trace)?;
+    json_flag::ready_to_draw(flags.svg.as_ref(), &flags.json, &flags.trace)?;
     let scenario = scenario(flags)?;
     let threads = flags
         .threads

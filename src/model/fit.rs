@@ -166,6 +166,15 @@ pub fn best_of_each(all: &[Sample]) -> Vec<Sample> {
 
 /// Every result in `text` that is not told to be wrong: W lines of any HPL, or JSON (one document or one a line).
 pub fn read(text: &str) -> Vec<Sample> {
+    results(text, false)
+}
+
+/// The last result in `text`, whether or not it was told to be wrong: how large the problem was, and how fast it was solved.
+pub fn last(text: &str) -> Option<Sample> {
+    results(text, true).pop()
+}
+
+fn results(text: &str, wrong_ones_too: bool) -> Vec<Sample> {
     let mut found = Vec::new();
     if let Ok(value) = serde_json::from_str::<Value>(text) {
         collect(&value, Shape::default(), &mut found);
@@ -182,7 +191,11 @@ pub fn read(text: &str) -> Vec<Sample> {
         } else if let Some(sample) = result_line(line) {
             found.push(sample);
             last = true;
-        } else if line.starts_with("||Ax-b||") && line.ends_with("FAILED") && last {
+        } else if line.starts_with("||Ax-b||")
+            && line.ends_with("FAILED")
+            && last
+            && !wrong_ones_too
+        {
             // The line that says so follows the result, and may be one of several.
             found.pop();
             last = false;
@@ -322,6 +335,9 @@ WC00L2L1        2000    64     2     1               0.06             8.9000e+01
         let failed = HPL.replace("PASSED", "FAILED");
         let sizes = |text: &str| read(text).iter().map(|s| s.n).collect::<Vec<_>>();
         assert_eq!(sizes(&failed), [2000.0]);
+        let only = failed.split_once("WC00").unwrap().0;
+        assert!(read(only).is_empty());
+        assert_eq!(last(only).map(|sample| sample.n), Some(12000.0), "but there was one");
         // An older HPL checks thrice.
         let thrice =
             failed.replace("FAILED\n", "PASSED\n||Ax-b||_1 ... FAILED\n||Ax-b||_2 ... FAILED\n");

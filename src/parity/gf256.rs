@@ -59,6 +59,7 @@ pub enum Engine {
 
 /// The engines this processor can run, slowest first.
 pub fn engines() -> Vec<Engine> {
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
     let mut found = vec![Engine::Portable];
     #[cfg(target_arch = "x86_64")]
     {

@@ -3,7 +3,7 @@
 use super::sources::{Material, Prediction};
 use crate::course::{Course, flops_until};
 use crate::model::cores::multiplied;
-use crate::model::fit::{Fit, Sample, fit, flops};
+use crate::model::fit::{Fit, Sample, best_of_each, fit, flops};
 use crate::outcome::{Outcome, Times, Verdict};
 use crate::params::TestParams;
 use crate::report::json::{Run, Test};
@@ -186,7 +186,7 @@ pub fn half(all: &[Solved], best: &Solved) -> Result<(Fit, f64), String> {
             rate: s.rate(),
         })
         .collect();
-    let fit = fit(&samples, None).map_err(|e| e.to_string())?;
+    let fit = fit(&best_of_each(&samples), None).map_err(|e| e.to_string())?;
     let wanted = best.rate() / 2.0;
     // R(N) = R_inf N / (N + N_half) = Rmax / 2, solved for N.
     let n = fit.model.n_half * wanted / (fit.model.r_inf - wanted);
@@ -264,6 +264,33 @@ pub(super) mod tests {
         let all_of_it = steps[1].gflops_so_far * 5.25;
         assert!((all_of_it - flops_until(12000, 192, 63) / 1e9).abs() < 1e-6);
         assert_eq!(rates(&Course::default(), all[0].params()), []);
+    }
+
+    /// Variants that are not as good, and runs with fewer threads, say nothing of what the machine can do.
+    #[test]
+    fn half_of_the_rate_follows_from_the_best_runs() {
+        let mut run: serde_json::Value = serde_json::from_str(&run_text()).unwrap();
+        let one = run["tests"][0].clone();
+        let test = |n: f64, part: f64, threads: u64| {
+            let mut test = one.clone();
+            test["params"]["n"] = (n as u64).into();
+            test["outcome"]["gflops"] = (part * 100.0 * n / (n + 1000.0)).into();
+            test["outcome"]["threads"] = threads.into();
+            test
+        };
+        let sizes = [1000.0, 2000.0, 4000.0, 8000.0];
+        let all = |part, threads| sizes.map(|n| test(n, part, threads)).to_vec();
+        let slow: Vec<_> = [0.3, 0.5, 0.6].iter().map(|part| test(8000.0, *part, 4)).collect();
+        for tests in
+            [all(1.0, 4), [all(1.0, 4), slow].concat(), [all(1.0, 4), all(0.4, 1)].concat()]
+        {
+            run["tests"] = tests.into();
+            let mut material = Material::default();
+            material.add("a.json", &run.to_string()).unwrap();
+            let solved = solved(&material);
+            let (_, n) = half(&solved, &best(&solved).unwrap()).unwrap();
+            assert!((n - 800.0).abs() < 1.0, "{n}");
+        }
     }
 
     #[test]

@@ -53,6 +53,23 @@ fn settings_from_elsewhere_are_told_once() {
     assert!(!ran.err.contains("the environment sets"), "{}", ran.told());
 }
 
+/// Whether or not the new run has anything to say: results that are there are the last run's until then.
+#[test]
+fn a_run_that_is_refused_takes_no_results_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let results = folder.path().join("HPL.out");
+    let results = results.to_str().unwrap();
+    let dat = Dat { grids: vec![(1, 2)], ..Dat::default() };
+    let nowhere = folder.path().join("none").join("run.json");
+    for json in [nowhere.to_str().unwrap(), folder.path().to_str().unwrap()] {
+        std::fs::write(results, "of last night\n").unwrap();
+        let args = ["--output", results, "--json", json];
+        let ran = Job::of(PROGRAM.into(), 2).dat(&dat).args(&args).run().expect_code(1);
+        assert!(ran.err.contains("cannot write the JSON file"), "{}", ran.told());
+        assert_eq!(std::fs::read_to_string(results).unwrap(), "of last night\n");
+    }
+}
+
 #[test]
 fn harnesses_read_a_real_run() {
     for (threshold, verdict, code) in

@@ -181,7 +181,7 @@ fn until_ended(run: &mut Child) -> std::io::Result<ExitStatus> {
 fn outcome(dir: &Path, status: Option<i32>, took: Duration) -> HplRun {
     let output = std::fs::read_to_string(dir.join("output")).unwrap_or_default();
     let mut run = HplRun { status, seconds: took.as_secs_f64(), ..HplRun::default() };
-    if let Some(sample) = fit::read(&output).last() {
+    if let Some(sample) = fit::last(&output) {
         run.n = sample.n as u64;
         run.gflops = sample.rate / 1e9;
     }

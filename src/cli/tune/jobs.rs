@@ -18,6 +18,9 @@ use crate::tune::space::{Candidate, Domain, Layout};
 
 /// The file in which measurements are kept.
 pub const KEPT: &str = "tune.json";
+const TRIALS: &str = "trials.json";
+/// What there is of a search in its folder.
+pub const FILES: [&str; 2] = [KEPT, TRIALS];
 
 /// What is kept of a search, as it goes.
 #[derive(Debug, Serialize, Deserialize)]
@@ -87,7 +90,7 @@ fn interrupted(_: Interrupted) -> String {
 
 impl Jobs {
     pub fn new(kept: Kept, dir: &Path, program: PathBuf, table: Table) -> Self {
-        let (file, trials) = (dir.join(KEPT), dir.join("trials.json"));
+        let (file, trials) = (dir.join(KEPT), dir.join(TRIALS));
         let (retold, spent, patience) = (HashMap::new(), 0.0, PATIENCE);
         Self { kept, file, program, trials, table, retold, spent, patience }
     }

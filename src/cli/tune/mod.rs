@@ -137,7 +137,9 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
             own.path()
         }
     };
-    json_flag::ready(&flags.json, [])?;
+    // What is in the folder of --write goes on with the search, or is written there at its end.
+    let names = written::FILES.iter().chain(&jobs::FILES).map(|name| dir.join(name));
+    json_flag::ready(&flags.json, &names.collect::<Vec<PathBuf>>())?;
     let kept = begin(flags, dir, domain, wanted)?;
     let wanted = kept.n;
     let table = Table::new(flags.budget);

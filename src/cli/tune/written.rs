@@ -57,6 +57,9 @@ pub fn dat(tuned: &Tuned, n: usize) -> String {
     hpl_dat(&tuned.best.test, &[n], "found by skt-hpl tune")
 }
 
+/// What the folder is given, in this order, beside what was kept there meanwhile.
+pub const FILES: [&str; 5] = ["HPL.dat", "skt.toml", "launch.sh", "job.slurm", "tune.svg"];
+
 /// Writes everything that starts the best run, and the picture. The names of the files.
 pub fn write(
     dir: &Path,
@@ -78,15 +81,9 @@ pub fn write(
     );
     let whole = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     let job = job_text(&launch, nodes, &tuned.best.layout, &whole, minutes(tuned, n));
-    let files = [
-        ("HPL.dat", dat(tuned, n)),
-        ("skt.toml", settings),
-        ("launch.sh", script),
-        ("job.slurm", job),
-        ("tune.svg", picture::svg(tuned)),
-    ];
+    let texts = [dat(tuned, n), settings, script, job, picture::svg(tuned)];
     let mut names = Vec::new();
-    for (name, text) in files {
+    for (name, text) in FILES.into_iter().zip(texts) {
         let path = dir.join(name);
         fs::write(&path, text).map_err(|e| {
             Refusal(Exit::Environment, format!("cannot write {}: {e}", path.display()))

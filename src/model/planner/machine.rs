@@ -190,7 +190,8 @@ impl<'a> Machine<'a> {
 /// N_half = 6 (3P+Q) speed / bandwidth.
 fn guessed_rate(inputs: &Inputs, ranks: u64, peak: f64, network: f64) -> Result<RateModel> {
     let (p, q) = inputs.grid.unwrap_or_else(|| squarest_grid(ranks));
-    let threads = (inputs.cores as f64 / inputs.ranks_per_node as f64).max(1.0);
+    // Cores that no whole thread's share is made of are idle.
+    let threads = inputs.threads_per_rank() as f64;
     let speed = 0.9 * peak * threads;
     let bandwidth = network / inputs.ranks_per_node as f64;
     let wire = if ranks > 1 { 6.0 * (3.0 * p as f64 + q as f64) * speed / bandwidth } else { 0.0 };

@@ -264,7 +264,8 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
             show_seconds(machine.mtbf_system)
         ));
     }
-    if plan.survives < 0.95 {
+    // Without protection, and with checkpoints on disk, no group loses too much: such a run ends, or it practically never does.
+    if plan.survives < 0.95 && !matches!(method, Method::None | Method::Disk) {
         warnings.push(format!(
             "the run {} with probability {:.1} %: {}",
             if checksums { "has to begin anew" } else { "is lost" },

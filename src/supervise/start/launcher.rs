@@ -4,13 +4,14 @@
 //! the files and starts the command; a relaunch on other nodes is the same function with another list. So
 //! ranks are bound to cores as the launcher alone would bind them, unless [`Room`] says that this cannot be.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::hosts::{Host, slots};
 use super::room::{Room, has_option, without_placement};
-use crate::supervise::talk::shell::RemoteShell;
+use crate::supervise::talk::shell::{RemoteShell, is_of_a_slurm_job};
 
 /// Name of the environment variable by which every process of a run is recognised.
 pub const RUN_ID_VAR: &str = "SKT_RUN_ID";
@@ -161,7 +162,9 @@ pub struct Launch {
 impl Launch {
     /// Whether a variable is kept from the launcher. Where Slurm's configuration lies is no news of nodes.
     pub fn removes(&self, name: &str) -> bool {
-        name != "SLURM_CONF" && self.remove_prefixes.iter().any(|p| name.starts_with(p))
+        let of_slurm = name.starts_with("SLURM_");
+        let taken = self.remove_prefixes.iter().any(|prefix| name.starts_with(prefix));
+        taken && (!of_slurm || is_of_a_slurm_job(name))
     }
 }
 
@@ -200,6 +203,13 @@ pub fn launch(plan: &LaunchPlan) -> Launch {
             push(&[mca, "plm", plm, mca, &format!("plm_{plm}_agent"), &text(&script_path)]);
             // mpirun dials every node itself: a tree would hang a branch on a node that dies meanwhile.
             push(&[mca, &format!("plm_{plm}_no_tree_spawn"), "1"]);
+            // Version 4 calls nodes by what it leaves of their names otherwise: ssh may know them by the whole ones alone, and
+            // two may be left with the same.
+            let is_whole =
+                |host: &Host| host.name.contains('.') && host.name.parse::<IpAddr>().is_err();
+            if !prrte && plan.hosts.iter().any(is_whole) {
+                push(&[mca, "orte_keep_fqdn_hostnames", "1"]);
+            }
             if matches!(plan.shell, RemoteShell::Srun { .. }) {
                 // A daemon that goes into the background would end with its job step.
                 match prrte {
@@ -395,6 +405,19 @@ mod tests {
         let hydra = tool(Launcher::Mpich, 4);
         let made = launch(&plan_with(&hydra, &shell, &parts));
         assert!(made.files[0].1.contains("n9:2\n"));
+    }
+
+    #[test]
+    fn nodes_are_called_by_the_names_of_the_list() {
+        let whole = ["-mca orte_keep_fqdn_hostnames 1"];
+        let told = |major, name: &str| {
+            let mut parts = parts();
+            parts.hosts[1].name = name.to_owned();
+            let made = launch(&plan_with(&tool(Launcher::Openmpi, major), &ssh(), &parts));
+            says(&made.argv, whole[0])
+        };
+        assert!(told(4, "n1.alpha"));
+        assert!(!told(4, "n1") && !told(4, "10.0.0.1") && !told(5, "n1.alpha"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::pipe2;
 
 use super::branch::{Heard, Lines};
+use super::shell::misleads;
 use super::wire::Attend;
 use crate::supervise::remember::clerk::Answer;
 
@@ -24,7 +25,7 @@ use crate::supervise::remember::clerk::Answer;
 const GOING: Duration = Duration::from_millis(300);
 /// The error stream's last words come a moment after the end of the other.
 const LAST_WORDS: Duration = Duration::from_millis(20);
-/// So much of an error stream is kept.
+/// So much of an error stream is kept, of its end: a site's banner comes before what is wrong.
 const COMPLAINT: usize = 2000;
 
 /// A remote shell. It is started beside all else: to find the program may take as long as a file system hangs.
@@ -40,7 +41,11 @@ impl Shell {
     fn start(words: Vec<String>, [input, output, errors]: [OwnedFd; 3]) -> Self {
         Self::Starting(Answer::beside(move || {
             let told = errors.try_clone();
-            let spawned = Command::new(&words[0])
+            let mut command = Command::new(&words[0]);
+            for (name, _) in std::env::vars_os().filter(|(name, _)| misleads(&words[0], name)) {
+                command.env_remove(name);
+            }
+            let spawned = command
                 .args(&words[1..])
                 .stdin(Stdio::from(input))
                 .stdout(Stdio::from(output))
@@ -246,8 +251,9 @@ impl Links {
         let mut chunk = [0u8; 4096];
         match nix::unistd::read(errors, &mut chunk) {
             Ok(count @ 1..) => {
-                let room = COMPLAINT.saturating_sub(open.said.len());
-                open.said.extend_from_slice(&chunk[..count.min(room)]);
+                open.said.extend_from_slice(&chunk[..count]);
+                let beyond = open.said.len().saturating_sub(COMPLAINT);
+                open.said.drain(..beyond);
             }
             Err(Errno::EINTR | Errno::EAGAIN) => {}
             Ok(0) | Err(_) => open.errors = None,
@@ -426,6 +432,19 @@ mod tests {
             assert!(why.contains("--fanout") && why.contains(&hard.to_string()), "{why}");
         }
         room_for(1).unwrap();
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_after_a_long_banner() {
+        let mut links = Links::default();
+        let banner = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); \
+                      echo 'You are accessing a system of somebody who owns it.' >&2; done; \
+                      echo 'sh: skt-hpl: not found' >&2";
+        links.open(1, "n1", &["x".to_string()], &attend(&["sh", "-c", banner]));
+        match next(&mut links) {
+            Some((1, Heard::Closed(why))) => assert!(why.contains("skt-hpl: not found"), "{why}"),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

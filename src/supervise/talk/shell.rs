@@ -5,6 +5,7 @@
 //! blank in its name must not become two words on 500 nodes.
 
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::time::Duration;
 
 /// How to run a command on a named node.
@@ -171,6 +172,18 @@ impl RemoteShell {
     }
 }
 
+/// Whether a variable of Slurm's tells of a job or a step, and not of how Slurm is reached.
+pub fn is_of_a_slurm_job(name: &str) -> bool {
+    let reaches = ["SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"];
+    name.starts_with("SLURM_") && !reaches.contains(&name)
+}
+
+/// Whether a variable would have `program` start an agent in less than the node's part of the job: what a job has asked for of
+/// each of its tasks srun takes for a wish for any step.
+pub fn misleads(program: &str, name: &OsStr) -> bool {
+    program == "srun" && name.to_str().is_some_and(is_of_a_slurm_job)
+}
+
 /// One word as a POSIX shell reads it back unchanged.
 pub fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
@@ -231,6 +244,18 @@ mod tests {
 
     fn strings(words: &[&str]) -> Vec<String> {
         words.iter().map(|w| w.to_string()).collect()
+    }
+
+    /// A step of Slurm's would have as many cores and as much memory as the job has asked for of one task.
+    #[test]
+    fn an_agent_is_no_task_of_the_job() {
+        let misled = |program, name: &str| misleads(program, name.as_ref());
+        for name in ["SLURM_CPUS_PER_TASK", "SLURM_MEM_PER_CPU", "SLURM_TRES_PER_TASK"] {
+            assert!(misled("srun", name) && !misled("ssh", name), "{name}");
+        }
+        for name in ["SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "PATH", "SKT_N"] {
+            assert!(!misled("srun", name), "{name}");
+        }
     }
 
     #[test]

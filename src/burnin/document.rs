@@ -182,8 +182,7 @@ pub fn findings(
     of_wrong.chain(of_torn).chain(of_slow).collect()
 }
 
-/// What the HPL runs have found, once the nodes were compared.
-/// What all of them came to. Those that came to no result tell no size, and no rate.
+/// What all HPL runs together came to. Those that came to no result tell no size, and no rate.
 fn hpl_line(runs: &[HplRun]) -> String {
     let rates: Vec<f64> = runs.iter().map(|run| run.gflops).filter(|rate| *rate > 0.0).collect();
     let passed = runs.iter().filter(|run| run.status == Some(0)).count();
@@ -196,6 +195,7 @@ fn hpl_line(runs: &[HplRun]) -> String {
     format!("HPL: {} run(s){of_n}, {passed} passed, {rate}", runs.len())
 }
 
+/// What the HPL runs have found, once the nodes were compared.
 pub fn hpl_findings(runs: &[HplRun], compared: &[Finding]) -> Vec<Finding> {
     let of_products = || compared.iter().filter(|finding| finding.kind == Kind::Wrong);
     // Of some it is known, of others that one of them does.

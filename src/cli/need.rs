@@ -50,8 +50,8 @@ impl Needs {
             more => format!(" and {more} more"),
         };
         Some(format!(
-            "the file of --domains names failure domains of nodes, but not of {first}{more}; what it does not name by the node's own \
-             name either counts as a domain by itself"
+            "the file of --domains names failure domains of nodes, but not of {first}{more}; a node counts as a domain by itself \
+             unless the file has the name that the node gives itself"
         ))
     }
 }

@@ -69,7 +69,7 @@ fn microwatts(file: &Path) -> Option<u64> {
 
 /// The files of the meters that measure the node. Other sensors there measure a card or a part of it.
 fn meters(hwmon: &Path) -> Vec<PathBuf> {
-    // The driver has its files with the device or with the meter's own folder, which the one is below the other.
+    // Which of the two folders has the driver's files depends on the kernel's version.
     let places = folders(hwmon).into_iter().filter_map(|folder| {
         [folder.join("device"), folder].into_iter().find(|place| is(place, "power_meter"))
     });

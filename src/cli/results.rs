@@ -96,9 +96,7 @@ impl Reports {
         // A run that is refused here takes away no results of an earlier one: all is looked at before anything is emptied.
         if let Some(path) = &settings.json {
             is_apart(path, &dat.output)?;
-            place::is_open_to_us(path).map_err(|e| {
-                cannot(&e, format!("cannot write the JSON file {}: {e}", path.display()))
-            })?;
+            JsonLog::can_be_at(path).map_err(|e| cannot(&e, e.to_string()))?;
         }
         let mut file = None;
         let out: Box<dyn Write> = match &dat.output {

@@ -383,7 +383,11 @@ mod tests {
             fits([small.clone(), large, small.clone()], |_| PLAIN, room(16 * GIB)).unwrap_err();
         assert_eq!((refusal.n, refusal.nb), (100_000, 128));
         let text = refusal.to_string();
-        assert!(text.contains("N=100000 with NB=128 on a 1 x 1 grid needs 74.9"), "{text}");
+        // The kernels that may be chosen have work arrays of other sizes there.
+        let needed = if cfg!(target_arch = "x86_64") { "74.95" } else { "74.94" };
+        let needed =
+            format!("N=100000 with NB=128 on a 1 x 1 grid needs {needed} GiB on this node");
+        assert!(text.contains(&needed), "{text}");
         assert!(text.contains("(1 rank), which has 16.00 GiB available"), "{text}");
         let largest = refusal.largest_n.unwrap();
         assert!(

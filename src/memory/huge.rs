@@ -94,8 +94,8 @@ pub(super) unsafe fn collapse(base: NonNull<u8>, len: usize) {
     });
 }
 
-/// Takes every page of a mapping by a store, as kernels before 5.14 know no other way for memory that is no file: unless
-/// `has_room` says of so many bytes, the next ones of some thread, that they are not there any more. Whether all were taken.
+/// Takes every page of a mapping by a store: for memory that is no file, kernels before 5.14 know no other way. Each filler asks
+/// before every turn whether the node `has_room` for its bytes. Whether all pages were taken.
 ///
 /// # Safety
 /// `base` is a shared, writable mapping of `len` bytes, from the beginning of a page, to which nobody else writes.

@@ -125,9 +125,9 @@ pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Reg
     };
     let too_much =
         || MemoryError::Limits { what: name.into(), wanted: whole as u64, limits: sysv_limits() };
-    let has_room = |bytes: usize| available_bytes().is_none_or(|free| bytes as u64 <= free);
-    if !has_room(whole) {
-        return Err(no_room(available_bytes().unwrap_or(0)));
+    let available = available_bytes().unwrap_or(u64::MAX);
+    if whole as u64 > available {
+        return Err(no_room(available));
     }
     if !sysv_allows(whole as u64) {
         return Err(too_much());
@@ -143,7 +143,7 @@ pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Reg
                     return create(name, len, named);
                 }
                 Some(libc::EEXIST) => continue,
-                Some(libc::ENOMEM) => return Err(no_room(available_bytes().unwrap_or(0))),
+                Some(libc::ENOMEM) => return Err(no_room(available)),
                 Some(libc::ENOSPC | libc::EINVAL) => return Err(too_much()),
                 _ => return Err(MemoryError::os("cannot make SysV segment", name)),
             }
@@ -178,6 +178,8 @@ pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Reg
             match huge::populate(at, whole) {
                 Ok(()) => true,
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    let has_room =
+                        |bytes| available_bytes().is_none_or(|free| bytes as u64 <= free);
                     huge::touch(at, whole, has_room)
                 }
                 Err(_) => false,

@@ -14,7 +14,7 @@ use super::Counts;
 use super::machine::Machine;
 use crate::outcome::Outcome;
 use crate::params::TestParams;
-use crate::place::Place;
+use crate::place::{self, Place};
 
 /// Raised whenever a key changes its meaning or goes away; new keys leave it as it is.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -124,6 +124,14 @@ pub struct JsonLog {
 }
 
 impl JsonLog {
+    /// Whether a document can be put there, before anything is.
+    ///
+    /// # Errors
+    /// Where it cannot; the message names the file, as of all the others here.
+    pub fn can_be_at(path: &Path) -> io::Result<()> {
+        place::is_open_to_us(path).map_err(|error| cannot(path, &error))
+    }
+
     /// Writes the first document, without tests: a path that cannot be written fails here.
     ///
     /// # Errors

@@ -46,11 +46,11 @@ const IN_PLACE: Duration = Duration::from_secs(5);
 fn first_left_out(world: &impl World, left_out: bool, host: &str) -> Option<String> {
     let (me, ranks) = (world.rank() as u64, world.size() as u64);
     let first = world.least(&[if left_out { me } else { ranks }])[0];
+    if first == ranks {
+        return None;
+    }
     let name = if first == me { host.as_bytes() } else { &[] };
-    (first < ranks).then(|| {
-        let name = world.tell(name, first as usize);
-        String::from_utf8_lossy(&name).into_owned()
-    })
+    Some(String::from_utf8_lossy(&world.tell(name, first as usize)).into_owned())
 }
 
 impl<'a> Guardian<'a> {
@@ -74,8 +74,9 @@ impl<'a> Guardian<'a> {
         node.broadcast(&mut leader, 0);
         let all = comm.split(Some(0), comm.rank()).expect("everybody is in the world");
         let world = Positions::new(all);
-        let node_left_out = first_left_out(&world, left_out, &host);
-        if let (Some(domains), Some(node)) = (&settings.domains, node_left_out)
+        // All ranks have the settings of rank 0, so all ask or none.
+        if let Some(domains) = &settings.domains
+            && let Some(node) = first_left_out(&world, left_out, &host)
             && comm.rank() == 0
             && !begun
         {

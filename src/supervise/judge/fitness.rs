@@ -155,15 +155,18 @@ fn lacking(facts: &Facts, need: &Need, held_bytes: u64) -> Option<String> {
             // Huge pages are set aside already.
             Some(_) => need.own_bytes,
         },
-        Store::SysV if facts.sysv_free_bytes.is_some_and(|free| left > free) => {
-            return Some(format!(
-                "the kernel's limit of System V shared memory leaves {} MiB, the ranks there need {} MiB; raise it \
-                 (sysctl kernel.shmall, in pages), remove what lies there (skt-hpl status, ipcs -m), or lower N",
-                facts.sysv_free_bytes.unwrap_or(0) >> 20,
-                mib(left)
-            ));
-        }
-        Store::Posix | Store::SysV => left.saturating_add(need.own_bytes),
+        Store::SysV => match facts.sysv_free_bytes {
+            Some(free) if left > free => {
+                return Some(format!(
+                    "the kernel's limit of System V shared memory leaves {} MiB, the ranks there need {} MiB; raise it \
+                     (sysctl kernel.shmall, in pages), remove what lies there (skt-hpl status, ipcs -m), or lower N",
+                    free >> 20,
+                    mib(left)
+                ));
+            }
+            _ => left.saturating_add(need.own_bytes),
+        },
+        Store::Posix => left.saturating_add(need.own_bytes),
     };
     (memory_bytes > facts.memory_free_bytes).then(|| {
         format!(

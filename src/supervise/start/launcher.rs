@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hosts::{Host, slots};
 use super::room::{Room, has_option, without_placement};
-use crate::supervise::talk::shell::{RemoteShell, is_of_a_slurm_job};
+use crate::supervise::talk::shell::{RemoteShell, leads_to_slurm};
 
 /// Name of the environment variable by which every process of a run is recognised.
 pub const RUN_ID_VAR: &str = "SKT_RUN_ID";
@@ -162,9 +162,7 @@ pub struct Launch {
 impl Launch {
     /// Whether a variable is kept from the launcher. Where Slurm's configuration lies is no news of nodes.
     pub fn removes(&self, name: &str) -> bool {
-        let of_slurm = name.starts_with("SLURM_");
-        let taken = self.remove_prefixes.iter().any(|prefix| name.starts_with(prefix));
-        taken && (!of_slurm || is_of_a_slurm_job(name))
+        !leads_to_slurm(name) && self.remove_prefixes.iter().any(|p| name.starts_with(p))
     }
 }
 
@@ -409,12 +407,11 @@ mod tests {
 
     #[test]
     fn nodes_are_called_by_the_names_of_the_list() {
-        let whole = ["-mca orte_keep_fqdn_hostnames 1"];
         let told = |major, name: &str| {
             let mut parts = parts();
             parts.hosts[1].name = name.to_owned();
             let made = launch(&plan_with(&tool(Launcher::Openmpi, major), &ssh(), &parts));
-            says(&made.argv, whole[0])
+            says(&made.argv, "-mca orte_keep_fqdn_hostnames 1")
         };
         assert!(told(4, "n1.alpha"));
         assert!(!told(4, "n1") && !told(4, "10.0.0.1") && !told(5, "n1.alpha"));

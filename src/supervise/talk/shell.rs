@@ -172,16 +172,16 @@ impl RemoteShell {
     }
 }
 
-/// Whether a variable of Slurm's tells of a job or a step, and not of how Slurm is reached.
-pub fn is_of_a_slurm_job(name: &str) -> bool {
-    let reaches = ["SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"];
-    name.starts_with("SLURM_") && !reaches.contains(&name)
+/// Whether a variable tells how Slurm is reached, and nothing of a job or a step.
+pub fn leads_to_slurm(name: &str) -> bool {
+    ["SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"].contains(&name)
 }
 
 /// Whether a variable would have `program` start an agent in less than the node's part of the job: what a job has asked for of
 /// each of its tasks srun takes for a wish for any step.
 pub fn misleads(program: &str, name: &OsStr) -> bool {
-    program == "srun" && name.to_str().is_some_and(is_of_a_slurm_job)
+    let of_a_job = |name: &str| name.starts_with("SLURM_") && !leads_to_slurm(name);
+    program == "srun" && name.to_str().is_some_and(of_a_job)
 }
 
 /// One word as a POSIX shell reads it back unchanged.

@@ -8,12 +8,19 @@
 
 use std::process::Command;
 
-/// The run-time search paths in a compiler's command line: `-Wl,-rpath -Wl,DIR`, `-Wl,-rpath,DIR`, `-Wl,-rpath=DIR`.
+/// The run-time search paths in a compiler's command line: `-Wl,-rpath -Wl,DIR`, `-Wl,-rpath,DIR`, `-Wl,-rpath=DIR`, and
+/// `-Xlinker -rpath -Xlinker DIR`.
 fn search_paths(command: &str) -> Vec<String> {
-    let mut linker = command
-        .split_whitespace()
-        .filter_map(|word| word.strip_prefix("-Wl,"))
-        .flat_map(|words| words.split(','));
+    let mut words = command.split_whitespace();
+    let mut for_linker = Vec::new();
+    while let Some(word) = words.next() {
+        match word.strip_prefix("-Wl,") {
+            Some(several) => for_linker.extend(several.split(',')),
+            None if word == "-Xlinker" => for_linker.extend(words.next()),
+            None => {}
+        }
+    }
+    let mut linker = for_linker.into_iter();
     let mut found = Vec::new();
     while let Some(word) = linker.next() {
         match word.split_once('=') {

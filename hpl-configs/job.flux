@@ -13,7 +13,10 @@ case " $* " in *' --launcher-args'* | *' --launcher srun '* | *' --launcher=srun
 bind=${LAUNCHER_ARGS---bind-to none}
 state=${STATE:-skt-hpl.run}
 mkdir -p -m 700 "$state"
-ulimit -n "$(ulimit -H -n)"
+# As many open files as the system grants, within reason: some daemons close all that there might be.
+most=$(ulimit -H -n)
+case $most in unlimited | ??????*) most=65536 ;; esac
+ulimit -S -n "$most"
 for host in $(flux hostlist --expand local); do
     echo "$host slots=${SLOTS:-1}"
 done >"$state/flux.hosts"
@@ -22,7 +25,7 @@ program=${HPL_PROGRAM:-skt-hpl}
 # scripts/install.sh has put the program.
 rsh=${FLUX_RSH:-}
 folder=$(dirname "$(readlink -f "$(type -P "$program")")")
-for place in . "$folder/../.." "$folder/../share/skt-hpl"; do
+for place in . "$folder/../.." "$folder/../../.." "$folder/../share/skt-hpl"; do
     if [[ -z $rsh && -x $place/hpl-configs/flux-rsh ]]; then rsh=$place/hpl-configs/flux-rsh; fi
 done
 exec "$program" run --hosts "$state/flux.hosts" --spare-nodes "$spares" --state "$state" --launcher-args "$bind" \

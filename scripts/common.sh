@@ -51,6 +51,20 @@ target_dir() {
 # The program that `cargo build --release` leaves.
 release_program() { echo "$(target_dir)/release/skt-hpl"; }
 
+# Builds the program, with the MPI whose mpicc comes first, or $MPICC. Cargo does not build what it has built of the MPI's own
+# because another one is asked for by now: so what that was is noted beside it.
+build_release() {
+    local folder note asked
+    folder=$(target_dir)/release
+    note=$folder/skt-hpl.mpi
+    asked=$("${MPICC:-mpicc}" -show 2>/dev/null) || asked=${MPICC:-mpicc}
+    if [[ -d $folder/build && $(cat "$note" 2>/dev/null) != "$asked" ]]; then
+        (cd "$root_dir" && cargo clean --quiet --locked --release -p mpi-sys -p mpi)
+    fi
+    (cd "$root_dir" && cargo build --locked --release)
+    if [[ -d $folder ]]; then printf '%s\n' "$asked" >"$note"; fi
+}
+
 # Where scripts/setup.sh --with-openmpi5 puts Open MPI 5, beside the system's own MPI.
 openmpi5_dir() { echo "${OPENMPI5_DIR:-${XDG_DATA_HOME:-${HOME:-/root}/.local/share}/skt-hpl/openmpi5}"; }
 

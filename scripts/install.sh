@@ -53,7 +53,7 @@ fi
 if [[ -z $binary ]]; then
     have cargo || die "building needs Rust, and there is no cargo. scripts/setup.sh --for-run installs what is missing"
     have "${MPICC:-mpicc}" || die "building needs MPI, and there is no ${MPICC:-mpicc}. scripts/setup.sh --for-run installs one, or set MPICC"
-    (cd "$root_dir" && cargo build --locked --release)
+    build_release
     binary=$(release_program)
 fi
 [[ -x $binary ]] || die "there is no program $binary"

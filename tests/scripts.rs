@@ -317,6 +317,56 @@ fn the_installed_program_is_installed_again() {
     }
 }
 
+/// Whoever asks what it does, or takes it for something else, does not start half an hour of tests.
+#[test]
+fn the_script_of_all_tests_takes_no_arguments() {
+    let with = |word: &str| {
+        output(Command::new("bash").arg(repository().join("scripts/test.sh")).arg(word))
+    };
+    let asked = with("--help");
+    assert!(
+        asked.status.success() && told(&asked).contains("usage: scripts/test.sh"),
+        "{}",
+        told(&asked)
+    );
+    assert_eq!(with("blas").status.code(), Some(2));
+}
+
+/// What Cargo has built for one MPI is built again for another; a clone has both one after the other.
+#[test]
+fn another_mpi_is_built_for_although_cargo_sees_no_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| {
+        tool(dir.path(), name, &format!("#!/bin/sh\n{text}\n"));
+        dir.path().join(name)
+    };
+    let log = dir.path().join("log");
+    put("cargo", &format!("echo \"$*\" >>{}; mkdir -p target/release/build", log.display()));
+    let mpis = ["one", "two"].map(|mpi| put(&format!("mpicc.{mpi}"), &format!("echo gcc -l{mpi}")));
+    let common = repository().join("scripts/common.sh");
+    let build = |mpi: &Path| {
+        let _ = fs::remove_file(&log);
+        let script = format!(
+            "source {}; PATH={dir}:$PATH; root_dir={dir}; CARGO_TARGET_DIR=target; build_release",
+            common.display(),
+            dir = dir.path().display()
+        );
+        let out = output(Command::new("bash").args(["-euc", &script]).env("MPICC", mpi));
+        assert!(out.status.success(), "{}", told(&out));
+        fs::read_to_string(&log).unwrap()
+    };
+    let [one, two] = &mpis;
+    let builds = "build --locked --release\n";
+    assert_eq!(build(one), builds, "nothing is there that would have to go");
+    assert_eq!(build(one), builds);
+    let anew = build(two);
+    assert!(
+        anew.starts_with("clean ") && anew.contains("-p mpi-sys") && anew.ends_with(builds),
+        "{anew}"
+    );
+    assert_eq!(build(two), builds);
+}
+
 /// However many tests fail, `scripts/test.sh` comes to its summary.
 #[test]
 fn very_many_failures_are_summed_up() {

@@ -4,7 +4,8 @@ use std::ffi::{CStr, c_char, c_int};
 
 use std::sync::Mutex;
 
-use super::loaded;
+use super::{ffi, loaded};
+use crate::cores;
 use crate::threads::Pool;
 
 /// What the library says of itself.
@@ -158,13 +159,34 @@ pub fn set_library_threads(threads: usize) {
     }
 }
 
-/// Has the library start no threads in calls of any thread of this pool. To be called where the pool is made: BLIS since 1.0 and
-/// OpenMP have a number for each thread that calls, at first as many as there are cores.
+/// Has the library start no threads in calls of any thread of this pool, and move none of them. To be called where the pool is
+/// made: BLIS since 1.0 and OpenMP have a number for each thread that calls, at first as many as there are cores; and an OpenMP
+/// that was told of places (`OMP_PROC_BIND`, `OMP_PLACES`, `GOMP_CPU_AFFINITY`) puts every thread, when that first comes to it,
+/// at the first of them.
 pub fn one_library_thread_each(pool: &mut Pool) {
     // No library says that it may be told by several at once.
     let one_by_one = Mutex::new(());
     pool.on_each(|_| {
         let _turn = one_by_one.lock().unwrap_or_else(|e| e.into_inner());
         set_library_threads(1);
+        cores::staying(first_product);
     });
+}
+
+/// A product small enough to cost nothing and too large for whatever shortcut there is for a single number.
+fn first_product() {
+    const N: usize = 8;
+    let (a, b, mut c) = ([0.0; N * N], [0.0; N * N], [0.0; N * N]);
+    // SAFETY: each is N x N, with N rows a column.
+    unsafe {
+        ffi::gemm(
+            false,
+            false,
+            (N, N, N),
+            1.0,
+            (a.as_ptr(), N),
+            (b.as_ptr(), N),
+            (c.as_mut_ptr(), N),
+        );
+    }
 }

@@ -55,9 +55,13 @@ fn rows_that_stay(second_level: usize, k: usize) -> usize {
     (second_level * 3 / 8 / size_of::<f64>() / k.max(1)).max(1)
 }
 
+/// So many columns of L, and rows of U, are multiplied at a time. With more, few rows of L would stay in a small second-level
+/// cache, and U stream past for each few of them.
+const LONGEST: usize = 512;
+
 /// How many rows of a lower block one task multiplies with: as many as stay in the cache while U streams past.
 pub fn row_block(kernel: &Kernel, k: usize) -> usize {
-    let panels = rows_that_stay(cache::second_level(), k) / kernel.scalar;
+    let panels = rows_that_stay(cache::second_level(), k.min(LONGEST)) / kernel.scalar;
     panels.clamp(1, 1024 / kernel.scalar) * kernel.scalar
 }
 
@@ -313,22 +317,45 @@ pub unsafe fn multiply(
     rows: Range<usize>,
     u: *const f64,
     cols: Range<usize>,
+    c: (*mut f64, usize),
+) {
+    for first in (0..k).step_by(LONGEST) {
+        let piece = first..k.min(first + LONGEST);
+        // SAFETY: passed on from the caller.
+        unsafe { multiply_piece(kernel, k, piece, l, rows.clone(), u, cols.clone(), c) }
+    }
+}
+
+/// The same with columns `piece` of L and these rows of U.
+///
+/// # Safety
+/// As for [`multiply`].
+#[allow(clippy::too_many_arguments)] // three matrices with their shapes
+unsafe fn multiply_piece(
+    kernel: &Kernel,
+    k: usize,
+    piece: Range<usize>,
+    l: *const f64,
+    rows: Range<usize>,
+    u: *const f64,
+    cols: Range<usize>,
     (c, ldc): (*mut f64, usize),
 ) {
     let (v, s) = (kernel.vector, kernel.scalar);
     debug_assert!(rows.start.is_multiple_of(s) && cols.start.is_multiple_of(v));
     let panel_len = upper_panel_len(kernel, k);
     // All tiles of a column together ask for the next panel of U.
-    let share = (k * v).div_ceil(rows.len().div_ceil(s).max(1));
+    let share = (piece.len() * v).div_ceil(rows.len().div_ceil(s).max(1));
     let lines = share.div_ceil(LINE);
+    let len = piece.len();
     // SAFETY: within the blocks and C as the caller vouches.
     unsafe {
         for j in cols.clone().step_by(v) {
             let width = (cols.end - j).min(v);
-            let upper = u.add(j / v * panel_len);
+            let upper = u.add(j / v * panel_len + piece.start * v);
             for i in rows.clone().step_by(s) {
                 let height = (rows.end - i).min(s);
-                let (lower, tile) = (l.add(i * k), c.add(i * ldc + j));
+                let (lower, tile) = (l.add(i * k + piece.start * s), c.add(i * ldc + j));
                 if width == v && height == s {
                     let next = match i + s < rows.end {
                         true => tile.wrapping_add(s * ldc),
@@ -336,9 +363,9 @@ pub unsafe fn multiply(
                     };
                     let asks_from = (i - rows.start) / s * share;
                     let vector = upper.wrapping_add(panel_len + asks_from);
-                    (kernel.tile)(k, upper, lower, tile, ldc, Soon { tile: next, vector, lines });
+                    (kernel.tile)(len, upper, lower, tile, ldc, Soon { tile: next, vector, lines });
                 } else {
-                    edge(kernel, k, upper, lower, (tile, ldc), (width, height));
+                    edge(kernel, len, upper, lower, (tile, ldc), (width, height));
                 }
             }
         }
@@ -551,6 +578,16 @@ mod tests {
                         multiplies(kernel, rows, cols, k);
                     }
                 }
+            }
+        }
+    }
+
+    /// In pieces of k no bit is another than in one.
+    #[test]
+    fn multiplies_what_is_longer_than_a_piece() {
+        for kernel in kernels::runnable() {
+            for k in [LONGEST, LONGEST + 1, 2 * LONGEST + 33] {
+                multiplies(kernel, 31, 55, k);
             }
         }
     }

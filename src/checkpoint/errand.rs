@@ -37,8 +37,15 @@ pub(super) enum What {
     /// To give up the epoch that is to be written over, and remove all but that and those to keep.
     MakeRoom { over: Option<Key>, keep: Vec<Key> },
     /// To make DIR this start's, and remove what lies there of epochs that were never completed, but those to keep, and results
-    /// that are not among these; where it is the node's own, to list what lies there of the epoch that the run goes on from.
-    Settle { keep: Vec<Key>, list: Option<Box<About>>, results: Option<Results> },
+    /// that are not among these; where it is the node's own, to list what lies there of the epoch that the run goes on from. At
+    /// last, unless two are wanted, to remove what is whole and outdated.
+    Settle {
+        keep: Vec<Key>,
+        from: Option<Box<About>>,
+        own: bool,
+        two: bool,
+        results: Option<Results>,
+    },
     /// To remove this position's part of an epoch that comes to nothing.
     Withdraw(Key),
     /// To show that a helper can be had.
@@ -113,15 +120,18 @@ impl Errand {
                 shelf.prune_but(keep, *position as usize, flow)?;
                 Ok(0)
             }
-            What::Settle { keep, list, results } => {
+            What::Settle { keep, from, own, two, results } => {
                 // First the room, which the claim may lack.
                 shelf.tidy(keep, flow)?;
                 shelf.claim().map_err(failed)?;
                 if let Some(results) = results {
                     shelf.keep_results(results, flow)?;
                 }
-                if let Some(about) = list {
+                if let Some(about) = from.as_ref().filter(|_| *own) {
                     shelf.list_too(about, flow)?;
+                }
+                if !two {
+                    shelf.outdate(from.as_ref().map(|about| about.key()), flow)?;
                 }
                 Ok(0)
             }

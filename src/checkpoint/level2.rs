@@ -228,19 +228,20 @@ impl Level2 {
 
     /// Gives an epoch up that is on its way, and lets a manifest be finished, which prunes what is older, and what came to
     /// nothing be removed: waits for all of it, as long as it moves.
-    fn end(&mut self) {
-        if let Some((_, mut task)) = self.flight.take() {
+    fn end(&mut self, attend: impl Fn()) {
+        // Whatever is waited for stays where it is meanwhile: who leaves at a loss takes care of it.
+        if let Some((_, task)) = &mut self.flight {
             task.give_up();
-            task.wait();
-            self.stuck.push(task);
+            task.wait_and(&attend);
         }
+        self.stuck.extend(self.flight.take().map(|(_, task)| task));
         if let Some((.., task)) = &mut self.manifest {
             // Whoever removes or reads what lies there must not meet it.
-            task.wait();
+            task.wait_and(&attend);
         }
         self.note_manifest();
         for task in &mut self.leaving {
-            task.wait();
+            task.wait_and(&attend);
         }
     }
 
@@ -282,11 +283,11 @@ impl Level2 {
                 self.believed.retain(|known| *known >= key);
             }
             Err(why) => {
-                // Elsewhere there may be a manifest of it, unless there is one DIR.
+                // Elsewhere there may be a manifest of it, unless there is one DIR; and here, if what is older could not go.
                 if self.is_shared() {
                     self.believed.retain(|known| *known != key);
-                    self.untidy = true;
                 }
+                self.untidy = true;
                 self.tell(&about, &why.to_string());
             }
         }
@@ -329,9 +330,8 @@ impl Level2 {
     }
 
     /// Whoever lists files makes DIR this start's, and removes what epochs have left there that were never completed, cut off or
-    /// called off: there is to be room for two, not three. Nothing of this rank's is on its way. Waits, no longer than `patience`
-    /// where nothing moves.
-    /// `next`: an epoch that others may have begun already.
+    /// called off, and those that a later one outdates: there is to be room for two, not three. Nothing of this rank's is on its
+    /// way. Waits, no longer than `patience` where nothing moves. `next`: an epoch that others may have begun already.
     fn settle(
         &mut self,
         patience: Duration,
@@ -342,14 +342,17 @@ impl Level2 {
             return;
         }
         let keep = self.believed.iter().copied().chain(next).collect();
-        let list = from.filter(|_| !self.is_shared()).cloned().map(Box::new);
+        let (from, own) = (from.cloned().map(Box::new), !self.is_shared());
+        // The checkpoints of method disk take turns.
+        let two = self.alone.is_some();
         // Later ones are this launch's own.
         let results = self.storage.results.take();
-        let mut task = self.send(What::Settle { keep, list, results }).within(patience);
-        // What comes of it, the next epoch will tell.
+        let task = self.send(What::Settle { keep, from, own, two, results }).within(patience);
+        // At once: who leaves at a loss takes care of it. What comes of it, the next epoch will tell.
+        self.stuck.push(task);
+        let task = self.stuck.last_mut().expect("it is there");
         task.wait_and(attend);
         task.give_up();
-        self.stuck.push(task);
     }
 
     /// The same at the start of a test, when nobody refuses it any more; it goes on `from` this epoch on storage, if from any.
@@ -766,7 +769,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// The test is over: whatever is still on its way is of no use any more.
     pub fn end_level2(&mut self) {
         if let Some(level2) = &mut self.level2 {
-            level2.end();
+            // Who is lost meanwhile is not to be waited for.
+            level2.end(|| self.world.attend());
         }
     }
 }
@@ -825,6 +829,24 @@ mod tests {
         };
         let depot = Depot::new(Store::Posix, "t-level2-hangs").unwrap();
         Level2::new(storage, &depot, (&[0], 1), 0, false)
+    }
+
+    /// The same of one that was waited for when somebody was lost.
+    #[test]
+    fn who_leaves_while_it_waits_for_storage_forgets_no_helper() {
+        let here = tempfile::tempdir().unwrap();
+        let mut before = level2(here.path());
+        let lets_go = hanging(&mut before);
+        before.flight = before.manifest.take().map(|(about, _, task)| (about, task));
+        let leaves = std::panic::AssertUnwindSafe(|| {
+            before.end(|| std::panic::resume_unwind(Box::new("somebody is lost")));
+        });
+        assert!(std::panic::catch_unwind(leaves).is_err());
+        drop(before);
+        let after = level2(here.path());
+        assert_eq!(after.stuck.len(), 1);
+        drop(lets_go);
+        after.stuck[0].settle(Duration::from_secs(60));
     }
 
     /// Going on in place takes seconds; a helper stuck in the kernel takes as long as it likes, and is not forgotten.

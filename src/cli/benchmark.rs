@@ -160,6 +160,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let mut kept = Kept {
         pool,
         reports: None,
+        ended: None,
         story: Story::default(),
         progress_bytes: 0,
         held: None,
@@ -433,6 +434,8 @@ struct Kept {
     pool: Pool,
     /// There where this rank has begun to report.
     reports: Option<Reports>,
+    /// What it has told at the end of all tests: how many have failed and were skipped, and whether something is not written.
+    ended: Option<[u64; 3]>,
     story: Story,
     /// What lines of progress have taken on standard output.
     progress_bytes: u64,
@@ -565,9 +568,13 @@ impl Job<'_> {
         };
         let mut failed = [0u64; 3];
         if let Some(reports) = &mut self.kept.reports {
-            let unwritten = u64::from(!reports.end());
-            let counts = reports.counts();
-            failed = [counts.failed as u64, counts.skipped as u64, unwritten];
+            // Once: others may have been lost before they heard of it.
+            let ended = *self.kept.ended.get_or_insert_with(|| {
+                let unwritten = u64::from(!reports.end());
+                let counts = reports.counts();
+                [counts.failed as u64, counts.skipped as u64, unwritten]
+            });
+            failed = ended;
             if own_run_id().is_some() {
                 // Whatever happens from here on costs nothing any more.
                 let printed = self.kept.progress_bytes + reports.printed(&loaded.dat);
@@ -617,15 +624,18 @@ impl Job<'_> {
         if let Some(why) = self.run.unfit.why(params) {
             return Ok(Err(why.to_owned()));
         }
-        self.kept.story.comes_to(number);
         let saved = self.guardian.as_ref().and_then(|g| g.finished(number)).cloned().map(Ok);
         match saved.or_else(|| self.kept.finished.get(number).cloned()) {
             Some(finished) => Ok(finished.map(Some)),
-            None => match self.solve(number, params) {
-                Err(Trouble::Ended(ended)) => Err(ended),
-                Err(Trouble::Skipped(why)) => Ok(Err(why)),
-                Ok(outcome) => Ok(Ok(outcome)),
-            },
+            None => {
+                // Those before it only pass on the way there: what is known of losses is of this one.
+                self.kept.story.comes_to(number);
+                match self.solve(number, params) {
+                    Err(Trouble::Ended(ended)) => Err(ended),
+                    Err(Trouble::Skipped(why)) => Ok(Err(why)),
+                    Ok(outcome) => Ok(Ok(outcome)),
+                }
+            }
         }
     }
 
@@ -674,14 +684,15 @@ impl Job<'_> {
         let guardian = self.guardian.as_ref().filter(|_| params.n > 0);
         let with_checksums = loaded.settings.checksums && params.n > 0;
         let position = cast.seats[comm.rank()];
-        if position.is_none() {
-            // Who stands idle needs nothing of what it had, and must not tell of it after the next loss: nobody comes past what
-            // follows, to generate another part, before this rank has come to it.
-            self.kept.held = None;
-        }
+        let idle = position.is_none();
+        // Who stands idle needs nothing of what it had of this test, and must not tell of it after the next loss: nobody comes
+        // past what follows, to generate another part, before this rank has come to it.
+        self.kept.held.take_if(|held| idle && held.is_of(number));
         let engine = self.run.common.engines.of(params);
         let order = self.run.common.order(loaded.settings.halves);
         let mut context = Context::seated(comm, params, engine, order, position, cast.sums);
+        // What it had of the test before, somebody may have had to go back to who had not heard how that one ended. All have now.
+        self.kept.held.take_if(|_| idle);
         let place = position.map(|seat| seat.place).or(beside);
         let everybody = guardian.and_then(|guardian| guardian.with_dedicated(params, place));
         // The first rank of each node that takes part measures it.
@@ -757,6 +768,7 @@ impl Job<'_> {
         {
             power::warn_of_lack(command);
         }
+        hit(Point::Verdict, self.world.launched()[comm.rank()]);
         let mut bytes = Vec::new();
         if comm.rank() == teller {
             bytes = serde_json::to_vec(&verdict).expect("plain values have a JSON form");
@@ -767,7 +779,10 @@ impl Job<'_> {
         if loaded.settings.checksums {
             // Another test begins only when all have come to it, so when all have this.
             let ended = match &verdict {
-                Ok(outcome) => Ok(outcome.clone().expect("the teller has it")),
+                Ok(outcome) => {
+                    let outcome = outcome.clone().expect("the teller has it");
+                    Ok(Outcome { power: power.clone(), ..outcome })
+                }
                 Err(Trouble::Skipped(why)) => Err(why.clone()),
                 Err(Trouble::Ended(ended)) => Err(ended.why.clone()),
             };

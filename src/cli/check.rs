@@ -61,8 +61,17 @@ fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
     let merged = layers.merged();
     let set = serde_json::to_value(merged).expect("settings serialise");
     // As people write them, which is not how ranks tell each other.
-    let written: toml::Table =
+    let mut written: toml::Table =
         std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).unwrap_or_default();
+    // Its keys are settings like others, but that `every` is what `checkpoint` is without the table.
+    if let Some(toml::Value::Table(table)) = written.get("checkpoint").cloned() {
+        let own = table.into_iter().map(|(key, value)| match key.as_str() {
+            "every" => ("checkpoint".to_owned(), value),
+            _ => (key, value),
+        });
+        written.remove("checkpoint");
+        written.extend(own);
+    }
     let mut any = false;
     for (key, value) in set.as_object().into_iter().flatten() {
         if !value.is_null() {

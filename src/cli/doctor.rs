@@ -35,7 +35,7 @@ use crate::supervise::start::room::{maps, room};
 use crate::supervise::start::trial::{self, Place, Trial, Trouble, WORTH_ANOTHER};
 use crate::supervise::talk::agent::{binary_digest, facts, storage};
 use crate::supervise::talk::cluster::{Cluster, FIRST_CALL, News};
-use crate::supervise::talk::shell::RemoteShell;
+use crate::supervise::talk::shell::{RemoteShell, library_path};
 use crate::supervise::talk::wire::Facts;
 use crate::units::some_time;
 
@@ -318,6 +318,7 @@ fn start_mpi(
         return Err(Refusal(Exit::Environment, why.into()));
     };
     let (hosts, places): (Vec<Host>, Vec<Place>) = nodes.iter().cloned().unzip();
+    let found_by = library_path();
     let plan = LaunchPlan {
         tool: &tool,
         room: room(&hosts, &hosts, cores),
@@ -326,7 +327,7 @@ fn start_mpi(
         run_id,
         incarnation: trial::NUMBER,
         command: &[],
-        env: &[],
+        env: found_by.as_slice(),
         extra: &extra,
         shell,
         dir: &dir,

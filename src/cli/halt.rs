@@ -8,7 +8,8 @@ use clap::Args;
 use super::exit::Exit;
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::{self, Folder, HaltRequest, write_whole};
-use crate::supervise::remember::journal::{Held, Journal};
+use crate::supervise::remember::journal::Held;
+use crate::supervise::tell::status::supervised;
 use crate::units::duration;
 
 #[derive(Clone, Debug, Args)]
@@ -55,7 +56,7 @@ fn moment_after(text: &str, now_ms: u64) -> Result<u64, String> {
 
 pub fn run(flags: &HaltFlags) -> ExitCode {
     let folder = Folder::new(&flags.state);
-    match Journal::held(&folder.journal()) {
+    match supervised(&folder) {
         Held::Yes => {}
         Held::No => {
             tell!(

@@ -337,7 +337,66 @@ fn printed(written: std::io::Result<()>, exit: Exit) -> Exit {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+    use std::path::Path;
+
     use super::*;
+    use crate::supervise::talk::shell::split_words;
+
+    /// The commands in the code blocks of a page, each in one line; those that stand for many, or go through a shell, are left
+    /// out.
+    fn commands(page: &str) -> Vec<String> {
+        let joined = page.replace("\\\n", " ");
+        let blocks = joined.split("\n```").skip(1).step_by(2);
+        let lines = blocks.flat_map(|block| block.lines().skip(1));
+        let command = |line: &str| {
+            let line = line.split("  #").next().unwrap_or_default().trim();
+            let line = line.strip_suffix('&').unwrap_or(line).trim();
+            let at = line.find("skt-hpl ").filter(|&at| at == 0 || line.starts_with("mpirun "))?;
+            // What it says begins in the same way, with a colon.
+            let plain = !["...", ": ", "<", "|", "$(", ";", "&&", ">", "[", " = "]
+                .iter()
+                .any(|odd| line.contains(odd));
+            plain.then(|| line[at..].to_owned())
+        };
+        lines.filter_map(command).collect()
+    }
+
+    /// What the program says to words; those for the benchmark are read as that would.
+    fn understood(words: &[OsString]) -> Result<(), clap::Error> {
+        let cli = Cli::try_parse_from(words)?;
+        let bench = match cli.command {
+            Some(Sub::Run(flags)) => flags.bench,
+            Some(Sub::Doctor(flags)) => flags.bench,
+            _ => return Ok(()),
+        };
+        Cli::try_parse_from([OsString::from("skt-hpl")].into_iter().chain(bench)).map(|_| ())
+    }
+
+    /// Help and version are no faults.
+    fn shown(error: clap::Error) -> Result<(), clap::Error> {
+        if error.use_stderr() { Err(error) } else { Ok(()) }
+    }
+
+    #[test]
+    fn commands_in_the_docs_are_understood() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let docs = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+        let pages = docs.filter(|path| path.extension() == Some("md".as_ref()));
+        let (mut count, mut faults) = (0, Vec::new());
+        for path in pages.chain([root.join("README.md")]) {
+            for command in commands(&std::fs::read_to_string(&path).unwrap()) {
+                let words = split_words(&command).unwrap();
+                let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+                if let Err(error) = understood(&words).or_else(shown) {
+                    faults.push(format!("{}: {command}\n{error}", path.display()));
+                }
+                count += 1;
+            }
+        }
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+        assert!(count > 40, "{count} were found");
+    }
 
     #[test]
     fn the_definition_is_sound() {

@@ -90,8 +90,9 @@ struct Answer {
     told: usize,
     verdict: Option<Exit>,
     finished: usize,
-    /// Whether it knows of a loss that nobody has told as far as it knows.
-    untold: bool,
+    /// Ranks of whose loss nobody has told as far as it knows, and those that were lost since its last roll call.
+    untold: Vec<usize>,
+    gone: Vec<usize>,
     /// What it has of a test that checksums protect.
     status: Option<Status>,
     /// Not told by those who have just noticed nothing.
@@ -190,7 +191,8 @@ impl Story {
             told: self.told,
             verdict: self.verdict,
             finished: self.finished,
-            untold: self.notice.is_some(),
+            untold: self.notice.iter().flat_map(|n| &n.lost).map(|gone| gone.rank).collect(),
+            gone: self.gone.clone(),
             status,
             noticed_unix_s: self.noticed_unix_s,
         };
@@ -211,11 +213,17 @@ impl Story {
             for person in self.people.iter().filter(|a| gone.contains(&a.launched)) {
                 person.process.end();
             }
-            // A loss before the last one could be told is told with it. Who stood by has not heard that it was.
-            let untold = self.notice.take().filter(|_| answers.iter().all(|a| a.untold));
-            let noticed = untold.as_ref().map_or(noticed, |n| n.noticed_unix_s.min(noticed));
-            let mut lost = untold.map(|n| n.lost).unwrap_or_default();
-            lost.extend(gone.into_iter().map(|launched| self.obituary(launched)));
+            let told: Vec<_> = answers.iter().map(|a| (&a.untold[..], &a.gone[..])).collect();
+            let untold = untold(&told);
+            let before = self.notice.take();
+            let known = before.filter(|n| n.lost.iter().any(|one| untold.contains(&one.rank)));
+            let noticed = known.as_ref().map_or(noticed, |n| n.noticed_unix_s.min(noticed));
+            let known = known.map(|n| n.lost).unwrap_or_default();
+            let words = |&rank: &usize| match known.iter().find(|one| one.rank == rank) {
+                Some(one) => one.clone(),
+                None => self.obituary(rank),
+            };
+            let lost = untold.iter().map(words).collect();
             let agreed_s = (unix_seconds() - noticed).max(0.0);
             let takers = String::new();
             self.notice = Some(Notice { lost, noticed_unix_s: noticed, agreed_s, takers });
@@ -318,9 +326,37 @@ impl Story {
     }
 }
 
+/// Of whose loss nobody has told, by what each has as untold and as gone since its last roll call: a loss before the last one
+/// could be told is told with it. One may not have come out of a roll call that others have, and counts as gone who is untold
+/// elsewhere; who stood by has not heard that it was told.
+fn untold(answers: &[(&[usize], &[usize])]) -> Vec<usize> {
+    let mut all: Vec<usize> = Vec::new();
+    for &rank in answers.iter().flat_map(|(untold, gone)| untold.iter().chain(*gone)) {
+        let has =
+            |(untold, gone): &(&[usize], &[usize])| untold.contains(&rank) || gone.contains(&rank);
+        let by_all = || answers.iter().all(has);
+        if !all.contains(&rank) && by_all() {
+            all.push(rank);
+        }
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_loss_that_nobody_told_is_told_with_the_next() {
+        let told = |answers: &[(&[usize], &[usize])]| untold(answers);
+        // The first loss.
+        assert_eq!(told(&[(&[], &[4]), (&[], &[4])]), [4]);
+        // It was not told before the next one, by anybody; it was, but who stood by knows nothing of that.
+        assert_eq!(told(&[(&[4], &[5]), (&[4], &[5])]), [4, 5]);
+        assert_eq!(told(&[(&[4], &[5]), (&[], &[5])]), [5]);
+        // One has come out of the roll call between the two, another has not.
+        assert_eq!(told(&[(&[4], &[5]), (&[], &[4, 5])]), [4, 5]);
+    }
 
     #[test]
     fn only_what_a_restart_can_mend_ends_resumable() {

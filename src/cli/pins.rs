@@ -47,6 +47,43 @@ struct Has {
     whole: bool,
     /// Whether it has a place in the process grid when the run begins.
     computes: bool,
+    /// Where that is less than the processors there are.
+    budget: Option<Budget>,
+}
+
+/// How many processors' time a container has for all that runs in it. Ranks of one container may be bound to different processors
+/// of the node, of which each has no more than that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Budget {
+    /// Equal in one container.
+    of: u64,
+    processors: usize,
+}
+
+impl Budget {
+    fn here() -> Option<Self> {
+        let node = cores::of_node().filter(|node| node.time < node.processors.len())?;
+        let group = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let namespace = std::fs::read_link("/proc/self/ns/cgroup").unwrap_or_default();
+        let of = xxh3_64(format!("{} {group}", namespace.display()).as_bytes());
+        Some(Self { of, processors: node.time })
+    }
+}
+
+/// The ranks that share a budget with `me`, those that compute if any does.
+fn sharing_budget(ranks: &[Has], me: usize) -> Option<(Budget, Vec<usize>)> {
+    let budget = ranks[me].budget?;
+    let alike = (0..ranks.len()).filter(|&rank| ranks[rank].budget == Some(budget));
+    let (computing, others): (Vec<usize>, Vec<usize>) =
+        alike.partition(|&rank| ranks[rank].computes);
+    Some((budget, if computing.is_empty() { others } else { computing }))
+}
+
+/// Whether there is time for all the cores that ranks of this one's container are bound to together.
+fn has_time(ranks: &[Has], me: usize, topology: &Topology) -> bool {
+    let Some((budget, sharing)) = sharing_budget(ranks, me) else { return true };
+    let all = sharing.iter().flat_map(|&rank| &ranks[rank].processors).copied().collect();
+    topology.among(&all).cores() <= budget.processors
 }
 
 /// Why a rank's threads are not pinned.
@@ -102,7 +139,10 @@ fn sharing(ranks: &[Has], me: usize) -> Vec<usize> {
 
 /// Threads of rank `me`, bound to so many cores; as many for one that stands by, whose turn may come.
 fn share(ranks: &[Has], me: usize, cores: usize) -> usize {
-    (cores / sharing(ranks, me).len().max(1)).max(1)
+    let of_cores = cores / sharing(ranks, me).len().max(1);
+    let of_time = sharing_budget(ranks, me)
+        .map_or(usize::MAX, |(budget, sharing)| budget.processors / sharing.len().max(1));
+    of_cores.min(of_time).max(1)
 }
 
 /// The processors that the threads of rank `me` keep to, in the order of the threads.
@@ -116,7 +156,7 @@ fn pins(ranks: &[Has], me: usize, topology: &Topology) -> Result<Vec<usize>, Loo
     if mine.processors.is_empty() || !topology.lacking(&mine.processors).is_empty() {
         return Err(Loose::Unknown);
     }
-    if alike.iter().any(|&r| !ranks[r].whole) {
+    if alike.iter().any(|&r| !ranks[r].whole) || !has_time(ranks, me, topology) {
         return Err(Loose::Limited);
     }
     let others = ranks.iter().filter(|other| other.processors != mine.processors);
@@ -195,19 +235,20 @@ fn aside(
 }
 
 /// Words in which a rank tells what it has: the kernel it runs under, threads, whether its time is whole and whether it computes,
-/// processors.
-const HEAD: usize = 3;
+/// its container's budget if it has one, processors.
+const HEAD: usize = 5;
 
 impl Has {
     fn here(threads: usize, computes: bool) -> Self {
         let processors = cores::bound_to().clone();
-        Self { processors, threads, whole: cores::are_whole(), computes }
+        Self { processors, threads, whole: cores::are_whole(), computes, budget: Budget::here() }
     }
 
     fn words(&self, kernel: u64) -> Vec<u64> {
         let mut words = vec![0; HEAD + cores::most().div_ceil(64)];
         let is = u64::from(self.whole) | u64::from(self.computes) << 1;
-        words[..HEAD].copy_from_slice(&[kernel, self.threads as u64, is]);
+        let (of, time) = self.budget.map_or((0, 0), |b| (b.of, b.processors as u64));
+        words[..HEAD].copy_from_slice(&[kernel, self.threads as u64, is, of, time]);
         for cpu in &self.processors {
             words[HEAD + cpu / 64] |= 1 << (cpu % 64);
         }
@@ -221,6 +262,8 @@ impl Has {
             threads: words[1] as usize,
             whole: words[2] & 1 == 1,
             computes: words[2] >> 1 & 1 == 1,
+            budget: (words[4] > 0)
+                .then_some(Budget { of: words[3], processors: words[4] as usize }),
         }
     }
 }
@@ -453,7 +496,32 @@ mod tests {
     }
 
     fn has(processors: impl IntoIterator<Item = usize>, threads: usize) -> Has {
-        Has { processors: processors.into_iter().collect(), threads, whole: true, computes: true }
+        let processors = processors.into_iter().collect();
+        Has { processors, threads, whole: true, computes: true, budget: None }
+    }
+
+    /// A container may have the time of eight processors on a node of sixteen, whatever each of its ranks is bound to.
+    #[test]
+    fn ranks_of_a_container_share_the_time_that_it_has() {
+        let topology = Machine { cores_a_cache: 4, ..Machine::PLAIN }.topology();
+        let of = |of, has: Has| {
+            let budget = Some(Budget { of, processors: 2 });
+            assert_eq!(Has::from_words(&Has { budget, ..has.clone() }.words(7)).budget, budget);
+            Has { budget, ..has }
+        };
+        let both = [of(1, has([0, 1], 2)), of(1, has([2, 3], 2))];
+        assert_eq!([share(&both, 0, 2), share(&both, 1, 2)], [1, 1]);
+        assert_eq!(pins(&both, 0, &topology), Err(Loose::Limited));
+        // Each in a container of its own, and where one stands by.
+        let apart = [of(1, has([0, 1], 2)), of(2, has([2, 3], 2))];
+        assert_eq!([share(&apart, 0, 2), share(&apart, 1, 2)], [2, 2]);
+        assert_eq!(pins(&apart, 1, &topology), Ok(vec![2, 3]));
+        let spare = [of(1, has([0, 1], 2)), of(1, Has { computes: false, ..has([2, 3], 2) })];
+        assert_eq!(share(&spare, 0, 2), 2);
+        assert_eq!(pins(&spare, 0, &topology), Ok(vec![0, 1]));
+        // As many cores as there is time for.
+        let enough = [of(1, has([0], 1)), of(1, has([1], 1))];
+        assert_eq!(pins(&enough, 1, &topology), Ok(vec![1]));
     }
 
     /// What must hold of any ranks. How many of them are pinned.

@@ -51,6 +51,8 @@ pub struct Reports {
     /// The text cannot be written any more; the document could not be once, which has been said.
     text_lost: bool,
     document_late: bool,
+    /// There is no place for the document any more.
+    document_lost: bool,
     json: Option<JsonLog>,
     engines: Engines,
     /// Tests that have been taken in, the first of all.
@@ -81,6 +83,19 @@ fn is_apart(document: &Path, output: &Output) -> Result<(), Ended> {
     Err(Ended::new(Exit::BadInput, why))
 }
 
+/// Why it is to be gone on without, where that is not the end of the run.
+fn given_up(fits: Result<(), Ended>, goes_on: bool) -> Result<Option<String>, Ended> {
+    match fits {
+        Err(ended) if goes_on => Ok(Some(ended.why)),
+        other => other.map(|()| None),
+    }
+}
+
+/// Whether what is told there stays told, whatever becomes of the rank that has.
+fn is_stream(output: &Output) -> bool {
+    !matches!(output, Output::File(_))
+}
+
 fn why(output: &Output, error: &io::Error) -> String {
     match output {
         Output::Stdout => closed::why(error),
@@ -90,29 +105,40 @@ fn why(output: &Output, error: &io::Error) -> String {
 
 impl Reports {
     /// Opens what the results go to and writes the head. If another rank has told it `already`, a stream has it and gets no more
-    /// than what is new; files are written anew.
+    /// than what is new; files are written anew. What cannot be then ends nothing either: it was that rank's node that had a
+    /// place for it.
     pub fn begin(about: About, already: bool) -> Result<Self, Ended> {
         let (dat, settings) = (&about.loaded.dat, &about.loaded.settings);
         // A run that is refused here takes away no results of an earlier one: all is looked at before anything is emptied.
+        let mut document_lost = None;
         if let Some(path) = &settings.json {
-            is_apart(path, &dat.output)?;
-            JsonLog::can_be_at(path).map_err(|e| cannot(&e, e.to_string()))?;
+            let fits = is_apart(path, &dat.output)
+                .and_then(|()| JsonLog::can_be_at(path).map_err(|e| cannot(&e, e.to_string())));
+            document_lost = given_up(fits, already)?;
         }
-        let mut file = None;
+        let (mut file, mut text_lost) = (None, None);
         let out: Box<dyn Write> = match &dat.output {
             Output::Stdout => Box::new(whole(io::stdout())),
             Output::Stderr => Box::new(whole(io::stderr())),
-            Output::File(path) => {
-                let cannot = |e| cannot(&e, format!("cannot write to {}: {e}", path.display()));
-                let made = File::create(path).map_err(cannot)?;
-                file = Some(made.try_clone().map_err(cannot)?);
-                Box::new(made)
-            }
+            Output::File(path) => match File::create(path).and_then(|f| Ok((f.try_clone()?, f))) {
+                Ok((other, made)) => {
+                    file = Some(other);
+                    Box::new(made)
+                }
+                Err(error) if already => {
+                    text_lost = Some(error);
+                    Box::new(io::sink())
+                }
+                Err(e) => {
+                    return Err(cannot(&e, format!("cannot write to {}: {e}", path.display())));
+                }
+            },
         };
-        let mut out = Counted { inner: out, bytes: 0, mute: already && file.is_none() };
+        let out = Counted { inner: out, bytes: 0, mute: already && is_stream(&dat.output) };
         let text = TextReport::new(dat.threshold, settings.timing);
         let json = match &settings.json {
             None => None,
+            Some(_) if document_lost.is_some() => None,
             Some(path) => {
                 let library = Library::query();
                 let about = json::About {
@@ -136,8 +162,14 @@ impl Reports {
                     machine: about.machine,
                     planned: dat.test_count() as usize,
                 };
-                let log = JsonLog::create(path, about);
-                Some(log.map_err(|e| cannot(&e, e.to_string()))?)
+                let log = JsonLog::create(path, about).map_err(|e| cannot(&e, e.to_string()));
+                match log {
+                    Ok(log) => Some(log),
+                    Err(ended) => {
+                        document_lost = given_up(Err(ended), already)?;
+                        None
+                    }
+                }
             }
         };
         let place = match &dat.output {
@@ -148,12 +180,7 @@ impl Reports {
         // In one piece: who reads has all of the head or nothing.
         let mut head = Vec::new();
         text.begin(&mut head, &echo(dat)).expect("memory takes all");
-        let written = out.write_all(&head).and_then(|()| out.flush());
-        written.map_err(|e| {
-            let why = why(&dat.output, &e);
-            cannot(&e, format!("the results cannot be written to {place}: {why}"))
-        })?;
-        Ok(Self {
+        let mut this = Self {
             out,
             file,
             output: dat.output.clone(),
@@ -162,10 +189,31 @@ impl Reports {
             results: Vec::new(),
             text_lost: false,
             document_late: false,
+            document_lost: document_lost.is_some(),
             json,
             engines: about.common.engines.clone(),
             tests: 0,
-        })
+        };
+        if let Some(why) = document_lost {
+            say(format_args!(
+                "{why}. This rank reports in place of one that was lost: there is no document of the run, which will end with \
+                 status {}",
+                Exit::Environment.code()
+            ));
+        }
+        if let Some(error) = text_lost {
+            this.say_of_text(&error);
+        }
+        if already {
+            this.tell(&head);
+            return Ok(this);
+        }
+        let written = this.out.write_all(&head).and_then(|()| this.out.flush());
+        written.map_err(|e| {
+            let why = why(&dat.output, &e);
+            cannot(&e, format!("the results cannot be written to {}: {why}", this.place))
+        })?;
+        Ok(this)
     }
 
     /// Takes the next test in, and tells it unless somebody else has told so many `already`.
@@ -178,7 +226,7 @@ impl Reports {
     ) {
         let told = self.tests < already;
         let engine = self.engines.of(params).name();
-        self.out.mute = told && self.file.is_none();
+        self.out.mute = told && is_stream(&self.output);
         let mut text = Vec::new();
         let document = match outcome {
             Ok(outcome) => {
@@ -227,7 +275,7 @@ impl Reports {
             self.say_of_text(&error);
             let _ = io::stderr().write_all(&[&self.results[..], &text].concat());
         }
-        let mut whole = !self.text_lost;
+        let mut whole = !self.text_lost && !self.document_lost;
         // It has all tests in it, those that could not be written when they ended as well.
         if let Some(Err(error)) = self.json.take().map(JsonLog::complete) {
             self.say_of_document(&error);

@@ -40,7 +40,7 @@ use crate::supervise::supervisor::{Settings, supervise};
 use crate::supervise::talk::agent::{Asked, Dir};
 use crate::supervise::talk::cluster::FANOUT;
 use crate::supervise::talk::question::ask;
-use crate::supervise::talk::shell::{RemoteShell, quote, quote_all, variables};
+use crate::supervise::talk::shell::{RemoteShell, library_path, quote, quote_all, variables};
 use crate::supervise::tell::status::Problem;
 use crate::units::{duration, whole_bytes};
 use crate::whole;
@@ -600,6 +600,11 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         if name.starts_with("SKT_") && !known && !env.iter().any(|(n, _)| *n == name) {
             env.push((name, value));
         }
+    }
+    if let Some((name, value)) = library_path()
+        && !env.iter().any(|(n, _)| *n == name)
+    {
+        env.push((name, value));
     }
     // A batch system's variables are kept from the ranks, and the default name comes from them. In another
     // batch job it would be another one: a run that goes on keeps the name it began with.

@@ -12,8 +12,8 @@ use super::json_flag;
 use super::{held, say, shelved};
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::{self, Folder, read_whole};
-use crate::supervise::remember::journal::{Held, Journal};
-use crate::supervise::tell::status::Status;
+use crate::supervise::remember::journal::Held;
+use crate::supervise::tell::status::{Status, supervised};
 
 #[derive(Clone, Debug, Args)]
 pub struct StatusFlags {
@@ -73,7 +73,7 @@ pub fn run(flags: &StatusFlags) -> ExitCode {
     let text = json_flag::answer(&flags.json, &page, || {
         let mut text = String::new();
         if let Some(run) = &page.run {
-            text += &run.page(unix_ms(), &Journal::held(&folder.journal()));
+            text += &run.page(unix_ms(), &supervised(&folder));
             text += "\n";
         }
         text += &held::words(&page.memory);
@@ -96,7 +96,7 @@ fn watch(folder: &Folder) -> ExitCode {
         let Some(status) = read_whole::<Status>(&folder.status()) else {
             return Exit::Usage.into();
         };
-        let held = Journal::held(&folder.journal());
+        let held = supervised(folder);
         let page = status.page(unix_ms(), &held);
         if let Err(error) = super::put(format!("\x1b[H\x1b[2J{page}").as_bytes()) {
             return super::printed(Err(error), Exit::Passed).into();

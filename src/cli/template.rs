@@ -36,6 +36,17 @@ pub fn for_root(mut words: Vec<String>) -> Vec<String> {
     words
 }
 
+/// Variables by which srun gives each rank a core for each of its threads: within a job it gives a single one otherwise, and
+/// which of the two it reads depends on its version. None for other launchers, which start daemons of their own by srun: those
+/// are not to have so few.
+pub fn cores_of_ranks(words: &[String], threads: usize) -> Option<[(&'static str, usize); 2]> {
+    let is_srun = Path::new(words.first()?).file_name() == Some("srun".as_ref());
+    is_srun.then_some([("SRUN_CPUS_PER_TASK", threads), ("SLURM_CPUS_PER_TASK", threads)])
+}
+
+/// A job's own wish for each of its tasks, which is not to contradict [`cores_of_ranks`].
+pub const WISH_OF_THE_JOB: &str = "SLURM_TRES_PER_TASK";
+
 /// What starts `program`, with so many threads a rank, by these words; its arguments are still to come.
 pub fn command(words: &[String], program: &Path, threads: usize) -> Result<Command, Refusal> {
     let Some((first, rest)) = words.split_first() else {
@@ -45,8 +56,10 @@ pub fn command(words: &[String], program: &Path, threads: usize) -> Result<Comma
     command.args(rest).arg(program).stdin(Stdio::null());
     // Open MPI refuses root without these; others ignore them.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    // Within a job of Slurm's, srun gives each rank a single core otherwise; others ignore this, too.
-    command.env("SRUN_CPUS_PER_TASK", threads.to_string());
+    if let Some(cores) = cores_of_ranks(words, threads) {
+        command.envs(cores.map(|(name, count)| (name, count.to_string())));
+        command.env_remove(WISH_OF_THE_JOB);
+    }
     Ok(command)
 }
 
@@ -66,12 +79,31 @@ pub fn last_lines(said: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]
     fn launchers_get_their_numbers() {
         let words = words("srun -n {ranks} --ntasks-per-node={per_node} -c {threads}", 8, 2, 12);
         assert_eq!(words, ["srun", "-n", "8", "--ntasks-per-node=2", "-c", "12"]);
+    }
+
+    #[test]
+    fn srun_alone_is_told_of_cores() {
+        let told = |launcher: &str| {
+            let made = command(&words(launcher, 2, 2, 3), Path::new("x"), 3).unwrap();
+            let set =
+                made.get_envs().filter(|(name, _)| name.to_string_lossy().contains("_PER_TASK"));
+            let text = |(name, value): (&OsStr, Option<&OsStr>)| {
+                format!("{}={}", name.display(), value.unwrap_or_default().display())
+            };
+            set.map(text).collect::<Vec<_>>().join(" ")
+        };
+        let all = "SLURM_CPUS_PER_TASK=3 SLURM_TRES_PER_TASK= SRUN_CPUS_PER_TASK=3";
+        assert_eq!(told("srun -n {ranks}"), all);
+        assert_eq!(told("/opt/slurm/bin/srun"), all);
+        assert_eq!(told("mpirun -np {ranks}"), "");
     }
 
     #[test]

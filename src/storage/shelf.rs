@@ -392,6 +392,23 @@ impl Shelf {
         self.prune_where(unfinished, |_| {}, flow)
     }
 
+    /// Removes what the manifest of a later epoch outdates, as whoever wrote that would have if it had not been cut off; where
+    /// the run goes on `from` an epoch, every other one there was of that test. There is to be room for two, not three.
+    pub fn outdate(&self, from: Option<Key>, flow: &Flow) -> Result<(), Stopped> {
+        let found = names_if_there(&self.folder).map_err(Stopped::Failed)?;
+        let keys = found.iter().filter_map(|name| names::parse_epoch_folder(name));
+        let listed: Vec<Key> =
+            keys.filter(|&key| matches!(self.manifest(key), Ok(Some(_)))).collect();
+        let is_later = |later: &Key, key: Key| {
+            (later.run, later.test) == (key.run, key.test) && later.epoch > key.epoch
+        };
+        let outdated = |key: Key| match from.filter(|from| from.test == key.test) {
+            Some(from) => key != from && key.run <= from.run,
+            None => listed.iter().any(|later| is_later(later, key)),
+        };
+        self.prune_where(outdated, |_| {}, flow)
+    }
+
     /// Removes all epochs but these, as far as that can be done.
     pub fn prune_but(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
         self.prune_where(|key| !keep.contains(&key), |_| hit(Point::PruneHalf, who), flow)
@@ -685,6 +702,35 @@ mod tests {
         shelf.tidy(&[all[2].key()], &Flow::default()).unwrap();
         let there = all.each_ref().map(|about| shelf.epoch(about.key()).exists());
         assert_eq!(there, [true, false, true]);
+    }
+
+    /// Who has written a manifest may have been cut off before it removed what was older.
+    #[test]
+    fn what_a_later_epoch_outdates_is_removed() {
+        let (_dir, shelf) = shelf();
+        let flow = Flow::default();
+        // Two of one test, one that was never completed, one of another test, and one of another run.
+        let all = [(1, 0, 1), (1, 0, 2), (1, 0, 3), (1, 1, 1), (2, 0, 1)];
+        let all = all.map(|(run, test, epoch)| about(run, test, epoch, 10 * epoch));
+        let fill = || {
+            for about in &all {
+                store(&shelf, about);
+                if about.key() != all[2].key() {
+                    shelf.list(about, Sight::Shared, &[0, 1], || {}, &flow).unwrap();
+                }
+            }
+        };
+        let there = || all.each_ref().map(|about| shelf.epoch(about.key()).exists());
+        fill();
+        shelf.outdate(None, &flow).unwrap();
+        assert_eq!(there(), [false, true, true, true, true]);
+        // It goes on from the older one: the later one could not be read.
+        fill();
+        shelf.outdate(Some(all[0].key()), &flow).unwrap();
+        assert_eq!(there(), [true, false, false, true, true]);
+        let other = shelf.clone().held_by(3);
+        other.claim().unwrap();
+        assert!(shelf.clone().held_by(2).outdate(None, &flow).is_err());
     }
 
     /// Where each node has its own DIR.

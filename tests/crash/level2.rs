@@ -215,6 +215,26 @@ fn what_an_interrupted_epoch_leaves_goes_before_the_next_is_begun() {
     }
 }
 
+/// The same of an epoch that is whole, whose time was over when the run was cut off.
+#[test]
+fn what_a_later_epoch_outdates_goes_before_the_next_is_begun() {
+    for lost in [false, true] {
+        let scene = stored(2, 2).protect(&["--helpers", "off"]);
+        scene.strike("manifest-whole:0:2:kill");
+        let there = whole(&scene);
+        assert_eq!(there.len(), 2, "{there:?}");
+        if lost {
+            lose_all(&scene);
+        }
+        let running = scene.freeze("stream-half:0:1:stop");
+        let left: Vec<_> =
+            whole(&scene).into_iter().filter(|epoch| there.contains(epoch)).collect();
+        assert_eq!(left.len(), 1, "{there:?}: {left:?}");
+        scene.kill_all(running);
+        goes_on(&scene, lost, "cut off before it was removed");
+    }
+}
+
 /// What the front of each position's file says of the matrix, and the matrix.
 pub fn matrices(epoch: &Path) -> Vec<(u64, u64, Vec<u8>)> {
     let read = |position| {

@@ -23,7 +23,7 @@ fn forward() -> Vec<Point> {
         .filter(|p| !backward().contains(p) && !finishing().contains(p))
         .filter(|p| !of_level2().contains(p) && !p.is_solvers() && !p.is_helpers())
         .filter(|p| !p.is_of_ground())
-        .filter(|p| *p != Point::CleanHalf)
+        .filter(|p| !matches!(p, Point::CleanHalf | Point::Verdict))
         .collect()
 }
 
@@ -60,7 +60,7 @@ fn every_point_is_on_one_list() {
     all.extend(Point::ALL.iter().copied().filter(|p| p.is_of_ground()));
     // `aside` has them.
     all.extend(Point::ALL.iter().copied().filter(|p| p.is_helpers()));
-    all.push(Point::CleanHalf);
+    all.extend([Point::CleanHalf, Point::Verdict]);
     assert_eq!(all.len(), Point::ALL.len());
 }
 
@@ -92,12 +92,12 @@ fn forward_points(p: usize, q: usize) {
             // Generated once, solved once.
             Point::GenerateBegin | Point::GenerateEnd => 1,
             Point::SolveBegin | Point::VerifyBegin | Point::CleanBegin | Point::CleanHalf => 1,
-            Point::Told => 1,
+            Point::Verdict | Point::Told => 1,
             // The first save of a start, or a later one.
             _ => 1 + position as u64 % 2,
         };
         if whole() {
-            for point in forward().into_iter().chain([Point::CleanHalf]) {
+            for point in forward().into_iter().chain([Point::CleanHalf, Point::Verdict]) {
                 for lost in [false, true] {
                     chain(p, q, &[(point, position, hit(point), lost)]);
                 }
@@ -108,7 +108,10 @@ fn forward_points(p: usize, q: usize) {
             |(i, point): (usize, Point)| (point, position, hit(point), (i + position) % 2 == 1);
         let strikes: Vec<_> = forward().into_iter().enumerate().map(turn).collect();
         chain(p, q, &strikes);
-        chain(p, q, &[(Point::CleanHalf, position, 1, position % 2 == 1)]);
+        // Either leaves a result, after which no start comes to the other.
+        for point in [Point::CleanHalf, Point::Verdict] {
+            chain(p, q, &[(point, position, 1, position % 2 == 1)]);
+        }
     }
 }
 

@@ -71,6 +71,38 @@ fn what_openmp_is_told_confines_nobody() {
     assert_eq!(threads.most, 1, "{line}");
 }
 
+/// And puts each thread that comes to it where the first of its places is: those of our pool stay at cores of their own.
+#[test]
+fn what_openmp_is_told_moves_no_thread_of_the_pool() {
+    let Some(cores) = cores() else { return };
+    if cores < 2 {
+        return left_out("one core: there is no other place to be moved to");
+    }
+    for (pin, each) in [("auto", 1), ("off", cores::bound_to().len())] {
+        let job = job(1, 4000, pin).args(&["--engine", "blas", "--threads", &cores.to_string()]);
+        let mut running = job.env("OMP_PROC_BIND", "true").start();
+        let until = Instant::now() + Duration::from_secs(60);
+        // Once workers have had time for several products.
+        running.await_out("T/V");
+        std::thread::sleep(Duration::from_millis(500));
+        loop {
+            assert!(!running.over() && Instant::now() < until, "{}", running.told());
+            let all: Vec<_> = running.ranks().iter().flat_map(threads).collect();
+            let pool = all.iter().filter(|(name, _)| name.starts_with("skt-hpl worker"));
+            let at: Vec<_> = pool.map(|(_, at)| at.clone()).collect();
+            if at.len() + 1 < cores {
+                continue;
+            }
+            let main = all.iter().find(|(name, _)| name == "main").map(|(_, at)| at.clone());
+            let apart: BTreeSet<_> = at.iter().chain(&main).collect();
+            assert!(at.iter().all(|at| at.len() == each), "{pin}: {all:?}");
+            assert_eq!(apart.len(), if each == 1 { cores } else { 1 }, "{pin}: {all:?}");
+            break;
+        }
+        running.end().expect_code(0);
+    }
+}
+
 /// Where a process's threads may run, by name.
 fn threads(rank: &RankProcess) -> Vec<(String, BTreeSet<usize>)> {
     let tasks = fs::read_dir(format!("/proc/{}/task", rank.pid)).into_iter().flatten().flatten();

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use skt_hpl::memory::Store;
+use skt_hpl::report::json::Test;
 
 use crate::job::Ran;
 use crate::points::in_place;
@@ -110,6 +111,9 @@ fn a_sweep_goes_on() {
     let ran = scene.nonstop(2);
     let ran = ran.survive("1@iteration:0:25:lose,2@solve-begin:2:1:kill");
     assert_eq!(ran.out.matches("PASSED").count(), 3, "each once: {}", ran.told());
+    let losses = |test: &Test| test.outcome.as_ref().unwrap().protection.unwrap().in_place;
+    let losses: Vec<u32> = ran.json().tests.iter().map(losses).collect();
+    assert_eq!(losses.iter().sum::<u32>(), 2, "each in its test: {losses:?}: {}", ran.told());
     assert_eq!(ran.out.matches("HPLinpack").count(), 1, "{}", ran.told());
 }
 

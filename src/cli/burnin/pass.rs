@@ -20,7 +20,7 @@ use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::Job;
 use crate::supervise::start::launcher::{LaunchPlan, launch};
 use crate::supervise::start::room::Room;
-use crate::supervise::talk::shell::{RemoteShell, variables};
+use crate::supervise::talk::shell::{RemoteShell, library_path, variables};
 
 /// A turn of two nodes, and what meeting before it takes, in slots.
 const GAME_SLOTS: f64 = 1.5;
@@ -91,8 +91,10 @@ pub fn measure(
     let run_id = format!("burnin-{}-{}", std::process::id(), unix_ms());
     let own = own.to_string_lossy().into_owned();
     let command = [own, "agent".to_owned(), "--measure".to_owned(), extent.to_string()];
-    let env: Vec<(String, String)> =
-        variables().filter(|(name, _)| name.starts_with("SKT_FAULT")).collect();
+    let env: Vec<(String, String)> = variables()
+        .filter(|(name, _)| name.starts_with("SKT_FAULT"))
+        .chain(library_path())
+        .collect();
     let made = launch(&LaunchPlan {
         tool: &tool,
         room: Room::Enough,

@@ -67,6 +67,10 @@ impl Renewed {
 }
 
 impl Held {
+    pub fn is_of(&self, test: usize) -> bool {
+        self.test == test
+    }
+
     pub fn status(&self) -> Status {
         Status {
             test: self.test,

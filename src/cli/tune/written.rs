@@ -21,14 +21,34 @@ use crate::tune::space::{Candidate, Layout};
 pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Path) -> String {
     let Layout { ranks_per_node, threads, blas } = &best.layout;
     let mut words = template::words(launcher, nodes * ranks_per_node, *ranks_per_node, *threads);
+    if let Some(first) = words.first_mut() {
+        *first = from_anywhere(first);
+    }
     // The jobs that measured were root's as well, and were told by a variable that nobody else has.
     if geteuid().is_root() && Launcher::of_library(&mpi_library()) == Some(Launcher::Openmpi) {
         words = template::for_root(words);
     }
-    words.push(program.to_string_lossy().into_owned());
+    words.push(from_anywhere(&program.to_string_lossy()));
     words.extend(["--threads".to_owned(), threads.to_string()]);
-    words.extend(blas.iter().flat_map(|blas| ["--blas".to_owned(), blas.clone()]));
+    words.extend(blas.iter().flat_map(|blas| ["--blas".to_owned(), from_anywhere(blas)]));
     quote_all(&words)
+}
+
+/// A path as it is read in whatever folder; a name that is looked for elsewhere stays what it is.
+fn from_anywhere(word: &str) -> String {
+    match std::path::absolute(word) {
+        Ok(whole) if word.contains('/') => whole.to_string_lossy().into_owned(),
+        _ => word.to_owned(),
+    }
+}
+
+/// The lines of a shell script by which srun, where it is the launcher, gives each rank the cores for its threads.
+fn cores_text(launcher: &str, threads: usize) -> String {
+    let words: Vec<String> = launcher.split_whitespace().map(str::to_owned).collect();
+    let Some(cores) = template::cores_of_ranks(&words, threads) else { return String::new() };
+    let set = cores.map(|(name, count)| format!("export {name}={count}\n")).concat();
+    let why = "# Within a job srun gives each rank a single core otherwise.";
+    format!("{why}\n{set}unset {}\n", template::WISH_OF_THE_JOB)
 }
 
 /// Minutes to ask a batch system for, where a run of order `n` is wanted: the time of the factorisation of what was timed,
@@ -40,14 +60,19 @@ fn minutes(tuned: &Tuned, n: usize) -> u64 {
 
 /// The same as a job of Slurm's, wherever it is handed in: HPL.dat lies in `dir`. Partitions that have a limit refuse a job that
 /// says none.
-fn job_text(launch: &str, nodes: usize, layout: &Layout, dir: &Path, minutes: u64) -> String {
+fn job_text(
+    (launch, cores): (&str, &str),
+    nodes: usize,
+    layout: &Layout,
+    dir: &Path,
+    minutes: u64,
+) -> String {
     let Layout { ranks_per_node, threads, .. } = layout;
     format!(
         "#!/bin/bash\n#SBATCH --job-name=hpl\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node={ranks_per_node}\n\
          #SBATCH --cpus-per-task={threads}\n#SBATCH --exclusive\n\
          # The time that tune expects, half as much again, and ten minutes; in minutes.\n#SBATCH --time={minutes}\n\
-         # srun does not hand the job's cores for a task on by itself.\n\
-         export SRUN_CPUS_PER_TASK={threads}\n\
+         {cores}\
          # Modules that the launcher needs go here.\ncd {} || exit 1\nexec {launch}\n",
         quote(&dir.to_string_lossy())
     )
@@ -72,15 +97,16 @@ pub fn write(
     let Layout { threads, blas, .. } = &tuned.best.layout;
     let mut settings = format!("# Found by skt-hpl tune.\nthreads = {threads}\n");
     if let Some(blas) = blas {
-        settings += &format!("blas = {}\n", toml::Value::String(blas.clone()));
+        settings += &format!("blas = {}\n", toml::Value::String(from_anywhere(blas)));
     }
     let launch = launch_text(launcher, &tuned.best, nodes, program);
+    let cores = cores_text(launcher, *threads);
     let script = format!(
         "#!/bin/sh\n# Starts the run that skt-hpl tune found, in this folder.\ncd \"$(dirname \"$0\")\" || exit 1\n\
-         # Within a job of Slurm's, srun gives each rank a single core otherwise.\nexport SRUN_CPUS_PER_TASK={threads}\nexec {launch} \"$@\"\n"
+         {cores}exec {launch} \"$@\"\n"
     );
     let whole = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-    let job = job_text(&launch, nodes, &tuned.best.layout, &whole, minutes(tuned, n));
+    let job = job_text((&launch, &cores), nodes, &tuned.best.layout, &whole, minutes(tuned, n));
     let texts = [dat(tuned, n), settings, script, job, picture::svg(tuned)];
     let mut names = Vec::new();
     for (name, text) in FILES.into_iter().zip(texts) {
@@ -115,6 +141,28 @@ mod tests {
         assert_eq!(text, "/own/launcher -np 2 /bin/skt-hpl --threads 3 --blas libmkl_rt.so");
     }
 
+    /// What is written is started in a folder of its own.
+    #[test]
+    fn paths_of_the_folder_in_which_it_was_searched_are_whole() {
+        let layout = candidate(256).layout;
+        let layout = Layout { blas: Some("lib/libx.so".into()), ..layout };
+        let best = Candidate { layout, ..candidate(256) };
+        let here = std::env::current_dir().unwrap();
+        let here = here.display();
+        let text = launch_text("bin/mpirun -np {ranks}", &best, 1, Path::new("./skt-hpl"));
+        let wanted =
+            format!("{here}/bin/mpirun -np 2 {here}/skt-hpl --threads 3 --blas {here}/lib/libx.so");
+        assert_eq!(text.replace("--allow-run-as-root ", ""), wanted);
+    }
+
+    #[test]
+    fn srun_is_told_of_the_cores_in_words_of_every_version() {
+        let text = cores_text("srun -n {ranks}", 3);
+        let wanted = "export SRUN_CPUS_PER_TASK=3\nexport SLURM_CPUS_PER_TASK=3\nunset SLURM_TRES_PER_TASK\n";
+        assert!(text.ends_with(wanted), "{text}");
+        assert_eq!(cores_text("mpirun -np {ranks}", 3), "");
+    }
+
     #[test]
     fn a_job_asks_for_the_time_it_takes_and_some_more() {
         let found = Tuned { seconds: 600.0, ..tuned() };
@@ -132,7 +180,7 @@ mod tests {
         let read = split_words(&text).unwrap();
         assert_eq!(read[3], "/home/me/a run/$x", "{text}");
         assert_eq!(read[7], "/opt/a b/libx.so", "{text}");
-        let job = job_text(&text, 1, &layout, Path::new("/home/me/my tuning"), 25);
+        let job = job_text((&text, ""), 1, &layout, Path::new("/home/me/my tuning"), 25);
         assert!(
             job.contains("\ncd '/home/me/my tuning' || exit 1\nexec launcher -np 2 '"),
             "{job}"

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hosts::{Host, slots};
 use super::room::{Room, has_option, without_placement};
-use crate::supervise::talk::shell::{RemoteShell, leads_to_slurm};
+use crate::supervise::talk::shell::{LIBRARY_PATH, RemoteShell, leads_to_slurm};
 
 /// Name of the environment variable by which every process of a run is recognised.
 pub const RUN_ID_VAR: &str = "SKT_RUN_ID";
@@ -172,7 +172,9 @@ pub fn launch(plan: &LaunchPlan) -> Launch {
         (RUN_ID_VAR.to_string(), plan.run_id.to_string()),
         (INCARNATION_VAR.to_string(), plan.incarnation.to_string()),
     ];
-    let marks = set.clone();
+    let found_by = plan.env.iter().filter(|(name, _)| name == LIBRARY_PATH);
+    // What a launcher's daemon is given, which its ranks have after it.
+    let marks: Vec<(String, String)> = set.iter().chain(found_by).cloned().collect();
     set.extend(plan.env.iter().cloned());
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let hosts_path = plan.dir.join(format!("hosts.{}", plan.incarnation));
@@ -214,6 +216,9 @@ pub fn launch(plan: &LaunchPlan) -> Launch {
                     true => push(&["--leave-session-attached"]),
                     false => push(&[mca, "orte_leave_session_attached", "1"]),
                 }
+                // While they stay it starts no more of them at a time, 128 by itself, and refuses to where there are more.
+                let most = plan.hosts.len().max(128).to_string();
+                push(&[mca, &format!("plm_{plm}_num_concurrent"), &most]);
             }
             // Version 4 binds where it can and else does not; 5 refuses to start more ranks than cores.
             match plan.room {
@@ -405,6 +410,19 @@ mod tests {
         assert!(made.files[0].1.contains("n9:2\n"));
     }
 
+    /// A daemon in a site's own folder does not start without them.
+    #[test]
+    fn a_launchers_daemon_finds_its_libraries_where_the_launcher_does() {
+        let mut parts = parts();
+        parts.env.push(("LD_LIBRARY_PATH".into(), "/opt/mpi/lib".into()));
+        for tool in [tool(Launcher::Openmpi, 4), tool(Launcher::Mpich, 4)] {
+            let made = launch(&plan_with(&tool, &ssh(), &parts));
+            let script = &made.files[1].1;
+            assert!(script.contains("LD_LIBRARY_PATH=/opt/mpi/lib"), "{script}");
+            assert!(!script.contains("OMP_NUM_THREADS"), "{script}");
+        }
+    }
+
     #[test]
     fn nodes_are_called_by_the_names_of_the_list() {
         let told = |major, name: &str| {
@@ -449,8 +467,14 @@ mod tests {
         let step = RemoteShell::Srun { job: "7".to_string() };
         let made = launch(&plan_with(&five, &step, &parts));
         assert!(made.argv.contains(&"--leave-session-attached".to_string()));
+        assert!(says(&made.argv, "--prtemca plm_ssh_num_concurrent 128"));
         let made = launch(&plan_with(&four, &step, &parts));
         assert!(says(&made.argv, "-mca orte_leave_session_attached 1"));
+        // All of them at once: it waits for none to end before it starts the next.
+        let mut many = parts;
+        many.hosts = (0..300).map(|node| Host::new(format!("n{node}"), 1)).collect();
+        let made = launch(&plan_with(&four, &step, &many));
+        assert!(says(&made.argv, "-mca plm_rsh_num_concurrent 300"));
     }
 
     /// `--oversubscribe` would turn binding off in version 5; slots always suffice, so none needs it.

@@ -46,7 +46,7 @@ use crate::supervise::talk::cluster::{Cluster, News};
 use crate::supervise::talk::processes::end_run;
 use crate::supervise::talk::progress::Role;
 use crate::supervise::tell::echo::Echo;
-use crate::supervise::tell::status::{Activity, Lines, Status};
+use crate::supervise::tell::status::{self, Activity, Lines, Status};
 use crate::supervise::tell::{say, say_on, timeline, voice};
 
 /// Exit statuses of the benchmark, for input or means that will not do, that a failing launcher gives too.
@@ -164,6 +164,15 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
     // Once the journal is locked, `skt-hpl halt` means this supervisor.
     let before = OldRequest::of(&settings.folder);
     let (mut journal, mut records) = Journal::open(&settings.folder.journal())?;
+    if let Some(host) = status::written_elsewhere(&settings.folder) {
+        bail!(
+            "{}: a supervisor on {host} is at work on this run: it writes {} just now. Here its lock is not seen, as on a file \
+             system whose locks hold on one node alone. End it with `skt-hpl halt` (--state if it is not the default), see \
+             `skt-hpl status`, or choose another --state folder",
+            settings.folder.path().display(),
+            settings.folder.status().display()
+        );
+    }
     before.remove(&settings.folder);
     listen_to_signals()?;
     let mut state = RunState::replay(&records);

@@ -311,28 +311,29 @@ impl Cluster {
     }
 
     /// Calls all nodes that are not lost and waits until each has answered or failed, or a signal asks to stop. Returns what is
-    /// wrong with those that failed.
+    /// wrong with those that failed. The patience with a node counts from when it was called itself: those that call it may have
+    /// taken theirs.
     pub fn call_all(&mut self, patience: Duration) -> Vec<(usize, String)> {
         let mut missing: BTreeSet<usize> = self.call_new().into_iter().collect();
         missing.retain(|node| !self.is_up(*node));
         let mut failed: BTreeMap<usize, String> = BTreeMap::new();
-        let deadline = Instant::now() + patience;
-        while !missing.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || asked_by_signal() {
-                break;
-            }
-            match self.hear(left.min(CALL_LOOK)) {
+        while !missing.is_empty() && !asked_by_signal() {
+            match self.hear(CALL_LOOK) {
                 Some((node, News::Up(_))) => drop(missing.remove(&node)),
                 Some((node, News::Closed(why))) if missing.remove(&node) => {
                     failed.insert(node, unreachable_words(&why));
                 }
                 _ => {}
             }
+            let in_vain = |node: &&usize| self.silent_for(**node) >= patience;
+            let late: Vec<usize> = missing.iter().filter(in_vain).copied().collect();
+            for node in late {
+                missing.remove(&node);
+                failed.insert(node, self.give_up(node, patience));
+            }
         }
         for node in missing {
-            let why = self.give_up(node, patience);
-            failed.insert(node, why);
+            failed.insert(node, self.give_up(node, patience));
         }
         failed.into_iter().collect()
     }
@@ -678,7 +679,8 @@ pub fn unreachable_words(said: &str) -> String {
         text if text.starts_with("cannot start ") => format!("{text}; is --rsh right?"),
         text if text.contains("shared librar") => {
             format!(
-                "a library that skt-hpl needs is missing there ({text}); install what a build needs there as well"
+                "a library that skt-hpl needs is missing there ({text}); install what a build needs there as well, or name \
+                 the folder that has it in LD_LIBRARY_PATH here, which is handed on"
             )
         }
         text if text.contains("not found") || text.contains("No such file") => {
@@ -790,6 +792,23 @@ mod tests {
     }
 
     /// An agent that takes another's place in the middle of a removal has not been asked for it.
+    #[test]
+    fn nodes_that_never_answer_are_given_up() {
+        // A shell that waits for what never comes, as at a login that hangs.
+        let shell = RemoteShell::Ssh(["sh", "-c", "sleep 60"].map(str::to_owned).to_vec());
+        let hosts = [Host::new("n1", 1), Host::new("n2", 1)];
+        let mut cluster = Cluster::new(shell, vec!["agent".into()], &hosts, &[], "r", None);
+        let began = Instant::now();
+        let failed = cluster.call_all(Duration::from_secs(2));
+        let waited = began.elapsed();
+        assert_eq!(failed.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [0, 1]);
+        assert!(
+            failed.iter().all(|(_, why)| why.starts_with("no answer within 2 s")),
+            "{failed:?}"
+        );
+        assert!((2.0..20.0).contains(&waited.as_secs_f64()), "{waited:?}");
+    }
+
     #[test]
     fn who_takes_an_agents_place_while_memory_is_removed_is_asked_again() {
         use std::os::unix::fs::PermissionsExt;

@@ -17,7 +17,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::pipe2;
 
 use super::branch::{Heard, Lines};
-use super::shell::misleads;
+use super::shell::{library_path, misleads};
 use super::wire::Attend;
 use crate::supervise::remember::clerk::Answer;
 
@@ -282,7 +282,7 @@ impl Links {
 
 impl Lines for Links {
     fn open(&mut self, line: u64, node: &str, words: &[String], attend: &Attend) {
-        let words = attend.shell.command(node, words);
+        let words = attend.shell.command(node, words, library_path());
         let pipe = || pipe2(OFlag::O_CLOEXEC);
         let (Ok((theirs, input)), Ok((output, out)), Ok((errors, err))) = (pipe(), pipe(), pipe())
         else {

@@ -39,6 +39,15 @@ pub fn variables() -> impl Iterator<Item = (String, String)> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
+/// Where programs look for their libraries. A site's own MPI or BLAS is found by it on every node, and a remote shell hands no
+/// variables on.
+pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+
+/// The folders in which this program looks for its libraries, if it was told of some, as a variable for other nodes.
+pub fn library_path() -> Option<(String, String)> {
+    variables().find(|(name, value)| name == LIBRARY_PATH && !value.is_empty())
+}
+
 impl RemoteShell {
     /// From the text of `--rsh`, or plain ssh. Options that keep ssh from asking questions nobody would
     /// answer are added where the program is ssh.
@@ -98,11 +107,20 @@ impl RemoteShell {
         }
     }
 
-    /// The local command that runs `argv` on `host`.
-    pub fn command(&self, host: &str, argv: &[String]) -> Vec<String> {
+    /// The local command that runs `argv` on `host`. There it finds its libraries in these folders, `found_by`, where a shell
+    /// would not hand that on by itself.
+    pub fn command(
+        &self,
+        host: &str,
+        argv: &[String],
+        found_by: Option<(String, String)>,
+    ) -> Vec<String> {
         let mut words = self.prefix(host);
         match self {
-            Self::Ssh(_) | Self::Blaunch { .. } => words.push(quote_all(argv)),
+            Self::Ssh(_) | Self::Blaunch { .. } => {
+                let set = found_by.map(|(name, value)| ["env".into(), format!("{name}={value}")]);
+                words.push(quote_all(&[set.as_slice().concat(), argv.to_vec()].concat()));
+            }
             Self::Srun { .. } => words.extend(argv.iter().cloned()),
         }
         words
@@ -262,7 +280,7 @@ mod tests {
     fn ssh_is_kept_from_asking() {
         let shell = RemoteShell::parse(Some("ssh -F 'my config'")).unwrap();
         assert_eq!(
-            shell.command("n1", &strings(&["a b", "c"])),
+            shell.command("n1", &strings(&["a b", "c"]), None),
             [
                 "ssh",
                 "-F",
@@ -283,8 +301,11 @@ mod tests {
     fn ssh_ends_a_dead_connection_long_after_silence() {
         let asks = |rsh: &str, silence: u64| {
             let shell = RemoteShell::parse(Some(rsh)).unwrap();
-            let command =
-                shell.noticing_death(Duration::from_secs(silence)).command("n1", &strings(&["c"]));
+            let command = shell.noticing_death(Duration::from_secs(silence)).command(
+                "n1",
+                &strings(&["c"]),
+                None,
+            );
             let value = |name: &str| -> Option<u64> {
                 command.iter().find_map(|w| w.strip_prefix(name)).map(|v| v.parse().unwrap())
             };
@@ -299,7 +320,8 @@ mod tests {
     #[test]
     fn srun_takes_words_as_they_are() {
         let shell = RemoteShell::Srun { job: "7".to_string() };
-        let command = shell.command("n2", &strings(&["a b"]));
+        let path = (LIBRARY_PATH.to_string(), "/opt".to_string());
+        let command = shell.command("n2", &strings(&["a b"]), Some(path));
         assert!(command.contains(&"--nodelist=n2".to_string()));
         assert!(command.contains(&"--cpu-bind=none".to_string()));
         assert_eq!(command.last().unwrap(), "a b");
@@ -355,10 +377,28 @@ mod tests {
             run(Command::new("sh").arg(&script).args(["-x", "n3", "printf", "'<%s>'", "\"$A\""]));
         assert_eq!(said.0, "host n3, job 8 8\n<it's>", "{}", said.1);
         // An agent's own connection comes from a process that has the variables.
-        let words = shell.command("n3", &strings(&["printf", "<%s>", "a b"]));
+        let words = shell.command("n3", &strings(&["printf", "<%s>", "a b"]), None);
         let mut agent = Command::new(&words[0]);
         let out = agent.args(&words[1..]).env("LSB_JOBID", "9").output().unwrap();
         assert_eq!(String::from_utf8_lossy(&out.stdout), "host n3, job 9\n<a b>");
+    }
+
+    /// A remote shell starts programs with the variables of a login, in which a site's own MPI is not found.
+    #[test]
+    fn a_program_finds_its_libraries_on_a_node_as_it_does_here() {
+        let dir = tempfile::tempdir().unwrap();
+        let ssh = dir.path().join("ssh");
+        std::fs::write(&ssh, "#!/bin/sh\nshift; exec env -i sh -c \"$*\"\n").unwrap();
+        let shell = RemoteShell::Ssh(strings(&["sh", ssh.to_str().unwrap()]));
+        let seen = |found_by: Option<&str>| {
+            let found_by = found_by.map(|path| (LIBRARY_PATH.to_string(), path.to_string()));
+            let argv = strings(&["sh", "-c", "echo \"<$LD_LIBRARY_PATH>\""]);
+            let words = shell.command("n1", &argv, found_by);
+            let out = Command::new(&words[0]).args(&words[1..]).output().unwrap();
+            String::from_utf8_lossy(&out.stdout).trim().to_string()
+        };
+        assert_eq!(seen(None), "<>");
+        assert_eq!(seen(Some("/opt/my mpi/lib:/opt/it's")), "</opt/my mpi/lib:/opt/it's>");
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! How the run stands: the file `skt-hpl status` reads, and the lines people see.
 
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use super::timeline::{FaultTimes, WallTime};
-use crate::supervise::remember::journal::Held;
+use crate::supervise::remember::folder::{Folder, read_whole};
+use crate::supervise::remember::journal::{Held, Journal};
 use crate::supervise::talk::progress::Role;
 
 /// What the run is busy with, as a whole.
@@ -124,6 +126,36 @@ pub struct Status {
     /// Where the wall time went, once the run has ended.
     #[serde(default)]
     pub wall: Option<WallTime>,
+}
+
+/// Whoever supervises writes a status every second; what another node has written may be seen a while later.
+const SEEN_WITHIN: Duration = Duration::from_secs(5);
+
+/// Whether a supervisor is at work on the run of a folder: by the lock of its journal, and by its status, where that is another
+/// host's.
+pub fn supervised(folder: &Folder) -> Held {
+    match Journal::held(&folder.journal()) {
+        Held::No if written_elsewhere(folder).is_some() => Held::Yes,
+        held => held,
+    }
+}
+
+/// The other host on which a supervisor writes this folder's status just now. On some file systems (Lustre with `localflock`, NFS
+/// with `nolock`, BeeGFS unless it is told otherwise) a lock holds on one node alone, and the others see none.
+pub fn written_elsewhere(folder: &Folder) -> Option<String> {
+    let read = || read_whole::<Status>(&folder.status());
+    let here = nix::unistd::gethostname().unwrap_or_default();
+    let theirs = |status: &Status| status.exit_code.is_none() && here != *status.supervisor_host;
+    let first = read().filter(theirs)?;
+    let began = Instant::now();
+    while began.elapsed() < SEEN_WITHIN {
+        std::thread::sleep(Duration::from_millis(100));
+        // One that is being replaced says nothing.
+        if let Some(now) = read().filter(|now| now.updated_ms != first.updated_ms) {
+            return theirs(&now).then_some(now.supervisor_host);
+        }
+    }
+    None
 }
 
 /// Share of the work between two lines of progress, at most.
@@ -321,7 +353,10 @@ impl Status {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
+    use crate::supervise::remember::folder::write_whole;
 
     #[test]
     fn share_and_rate_follow_from_the_corner() {
@@ -372,6 +407,47 @@ mod tests {
             part(7, &with_sums, 1, true),
             "positions 0 4, checksums at positions 2 6, position 3 in the place of process column 1, 1 idle, 1 lost"
         );
+    }
+
+    /// The lock of a journal that nobody sees but its own node.
+    #[test]
+    fn a_supervisor_on_another_host_is_known_by_what_it_writes() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path());
+        assert_eq!(supervised(&folder), Held::No);
+        let write = |host: &str, updated_ms, exit_code| {
+            let supervisor_host = host.to_owned();
+            let status = Status { supervisor_host, updated_ms, exit_code, ..Status::default() };
+            write_whole(&folder.status(), &status).unwrap();
+        };
+        let while_written = |host: &str, exit_code: Option<u8>| {
+            let over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for second in 0.. {
+                        write(host, second, exit_code);
+                        if over.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        std::thread::sleep(Duration::from_millis(300));
+                    }
+                });
+                while !folder.status().exists() {
+                    std::thread::yield_now();
+                }
+                let found = (supervised(&folder), written_elsewhere(&folder));
+                over.store(true, Ordering::Relaxed);
+                found
+            })
+        };
+        assert_eq!(while_written("far", None), (Held::Yes, Some("far".to_owned())));
+        // One that has ended, and one that is gone.
+        assert_eq!(while_written("far", Some(0)), (Held::No, None));
+        write("far", 7, None);
+        assert_eq!(supervised(&folder), Held::No);
+        // On this host the lock tells.
+        let here = nix::unistd::gethostname().unwrap().into_string().unwrap();
+        assert_eq!(while_written(&here, None), (Held::No, None));
     }
 
     #[test]

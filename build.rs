@@ -9,7 +9,7 @@
 use std::process::Command;
 
 /// The run-time search paths in a compiler's command line: `-Wl,-rpath -Wl,DIR`, `-Wl,-rpath,DIR`, `-Wl,-rpath=DIR`, and
-/// `-Xlinker -rpath -Xlinker DIR`.
+/// `-Xlinker -rpath -Xlinker DIR`; where they are in quotes, without them.
 fn search_paths(command: &str) -> Vec<String> {
     let mut words = command.split_whitespace();
     let mut for_linker = Vec::new();
@@ -31,7 +31,7 @@ fn search_paths(command: &str) -> Vec<String> {
             _ => {}
         }
     }
-    found
+    found.iter().map(|folder| folder.trim_matches(['"', '\'']).to_owned()).collect()
 }
 
 /// Compiler, target and profile, as variables at compile time.

@@ -59,6 +59,8 @@ build_release() {
     note=$folder/skt-hpl.mpi
     asked=$("${MPICC:-mpicc}" -show 2>/dev/null) || asked=${MPICC:-mpicc}
     if [[ -d $folder/build && $(cat "$note" 2>/dev/null) != "$asked" ]]; then
+        # Nothing is known of a build that comes to no end.
+        rm -f "$note"
         (cd "$root_dir" && cargo clean --quiet --locked --release -p mpi-sys -p mpi)
     fi
     (cd "$root_dir" && cargo build --locked --release)

@@ -40,8 +40,13 @@ pub fn for_root(mut words: Vec<String>) -> Vec<String> {
 /// which of the two it reads depends on its version. None for other launchers, which start daemons of their own by srun: those
 /// are not to have so few.
 pub fn cores_of_ranks(words: &[String], threads: usize) -> Option<[(&'static str, usize); 2]> {
-    let is_srun = Path::new(words.first()?).file_name() == Some("srun".as_ref());
-    is_srun.then_some([("SRUN_CPUS_PER_TASK", threads), ("SLURM_CPUS_PER_TASK", threads)])
+    // Another word may stand before it, such as `env NAME=value`.
+    let commands = words.iter().take_while(|word| !word.starts_with('-'));
+    let is_srun = |word: &String| Path::new(word).file_name() == Some("srun".as_ref());
+    commands
+        .into_iter()
+        .any(is_srun)
+        .then_some([("SRUN_CPUS_PER_TASK", threads), ("SLURM_CPUS_PER_TASK", threads)])
 }
 
 /// A job's own wish for each of its tasks, which is not to contradict [`cores_of_ranks`].
@@ -103,6 +108,7 @@ mod tests {
         let all = "SLURM_CPUS_PER_TASK=3 SLURM_TRES_PER_TASK= SRUN_CPUS_PER_TASK=3";
         assert_eq!(told("srun -n {ranks}"), all);
         assert_eq!(told("/opt/slurm/bin/srun"), all);
+        assert_eq!(told("env UCX_TLS=rc srun -n {ranks}"), all);
         assert_eq!(told("mpirun -np {ranks}"), "");
     }
 

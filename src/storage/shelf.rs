@@ -399,8 +399,9 @@ impl Shelf {
         let keys = found.iter().filter_map(|name| names::parse_epoch_folder(name));
         let listed: Vec<Key> =
             keys.filter(|&key| matches!(self.manifest(key), Ok(Some(_)))).collect();
+        // A run that went on from storage is another one since, with a greater number.
         let is_later = |later: &Key, key: Key| {
-            (later.run, later.test) == (key.run, key.test) && later.epoch > key.epoch
+            later.test == key.test && (later.run, later.epoch) > (key.run, key.epoch)
         };
         let outdated = |key: Key| match from.filter(|from| from.test == key.test) {
             Some(from) => key != from && key.run <= from.run,
@@ -709,11 +710,11 @@ mod tests {
     fn what_a_later_epoch_outdates_is_removed() {
         let (_dir, shelf) = shelf();
         let flow = Flow::default();
-        // Two of one test, one that was never completed, one of another test, and one of another run.
-        let all = [(1, 0, 1), (1, 0, 2), (1, 0, 3), (1, 1, 1), (2, 0, 1)];
+        // Two of one test, one that was never completed, one of another test, and one of the run that went on from storage.
+        let all = [(1, 0, 1), (1, 0, 2), (1, 0, 3), (1, 1, 1), (2, 0, 4)];
         let all = all.map(|(run, test, epoch)| about(run, test, epoch, 10 * epoch));
-        let fill = || {
-            for about in &all {
+        let fill = |count: usize| {
+            for about in &all[..count] {
                 store(&shelf, about);
                 if about.key() != all[2].key() {
                     shelf.list(about, Sight::Shared, &[0, 1], || {}, &flow).unwrap();
@@ -721,11 +722,14 @@ mod tests {
             }
         };
         let there = || all.each_ref().map(|about| shelf.epoch(about.key()).exists());
-        fill();
+        fill(4);
         shelf.outdate(None, &flow).unwrap();
-        assert_eq!(there(), [false, true, true, true, true]);
+        assert_eq!(there(), [false, true, true, true, false]);
+        fill(5);
+        shelf.outdate(None, &flow).unwrap();
+        assert_eq!(there(), [false, false, false, true, true]);
         // It goes on from the older one: the later one could not be read.
-        fill();
+        fill(5);
         shelf.outdate(Some(all[0].key()), &flow).unwrap();
         assert_eq!(there(), [true, false, false, true, true]);
         let other = shelf.clone().held_by(3);

@@ -161,18 +161,19 @@ pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
 
 fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
     settings.folder.prepare().map_err(|why| anyhow!(why))?;
-    // Once the journal is locked, `skt-hpl halt` means this supervisor.
-    let before = OldRequest::of(&settings.folder);
-    let (mut journal, mut records) = Journal::open(&settings.folder.journal())?;
+    // Before the journal is opened, which cuts off what has come of a record that another host is writing: there may be no lock
+    // of its to be seen from here.
     if let Some(host) = status::written_elsewhere(&settings.folder) {
         bail!(
-            "{}: a supervisor on {host} is at work on this run: it writes {} just now. Here its lock is not seen, as on a file \
-             system whose locks hold on one node alone. End it with `skt-hpl halt` (--state if it is not the default), see \
-             `skt-hpl status`, or choose another --state folder",
+            "{}: another supervisor is at work on this run, on {host}: it writes {} just now. End it with `skt-hpl halt` (--state \
+             if it is not the default), see `skt-hpl status`, or choose another --state folder",
             settings.folder.path().display(),
             settings.folder.status().display()
         );
     }
+    // Once the journal is locked, `skt-hpl halt` means this supervisor.
+    let before = OldRequest::of(&settings.folder);
+    let (mut journal, mut records) = Journal::open(&settings.folder.journal())?;
     before.remove(&settings.folder);
     listen_to_signals()?;
     let mut state = RunState::replay(&records);

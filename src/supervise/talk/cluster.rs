@@ -312,9 +312,11 @@ impl Cluster {
 
     /// Calls all nodes that are not lost and waits until each has answered or failed, or a signal asks to stop. Returns what is
     /// wrong with those that failed. The patience with a node counts from when it was called itself: those that call it may have
-    /// taken theirs.
+    /// taken theirs. Where nobody at all answers meanwhile, nobody is left to be called by others.
     pub fn call_all(&mut self, patience: Duration) -> Vec<(usize, String)> {
+        let began = Instant::now();
         let mut missing: BTreeSet<usize> = self.call_new().into_iter().collect();
+        let all = missing.len();
         missing.retain(|node| !self.is_up(*node));
         let mut failed: BTreeMap<usize, String> = BTreeMap::new();
         while !missing.is_empty() && !asked_by_signal() {
@@ -325,7 +327,8 @@ impl Cluster {
                 }
                 _ => {}
             }
-            let in_vain = |node: &&usize| self.silent_for(**node) >= patience;
+            let nobody = missing.len() + failed.len() == all && began.elapsed() >= patience;
+            let in_vain = |node: &&usize| nobody || self.silent_for(**node) >= patience;
             let late: Vec<usize> = missing.iter().filter(in_vain).copied().collect();
             for node in late {
                 missing.remove(&node);
@@ -791,7 +794,6 @@ mod tests {
         assert_eq!(cluster.fitness("n1", &expected), fit(70 * GIB, GIB));
     }
 
-    /// An agent that takes another's place in the middle of a removal has not been asked for it.
     #[test]
     fn nodes_that_never_answer_are_given_up() {
         // A shell that waits for what never comes, as at a login that hangs.
@@ -807,8 +809,17 @@ mod tests {
             "{failed:?}"
         );
         assert!((2.0..20.0).contains(&waited.as_secs_f64()), "{waited:?}");
+        // Where they are many, too, most of which nobody has called yet.
+        let shell = RemoteShell::Ssh(["sh", "-c", "sleep 60"].map(str::to_owned).to_vec());
+        let hosts: Vec<Host> = (0..12).map(|node| Host::new(format!("n{node}"), 1)).collect();
+        let mut cluster = Cluster::new(shell, vec!["agent".into()], &hosts, &[], "r", None);
+        cluster.manner(2, 500, 4000).unwrap();
+        let began = Instant::now();
+        assert_eq!(cluster.call_all(Duration::from_secs(2)).len(), 12);
+        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     }
 
+    /// An agent that takes another's place in the middle of a removal has not been asked for it.
     #[test]
     fn who_takes_an_agents_place_while_memory_is_removed_is_asked_again() {
         use std::os::unix::fs::PermissionsExt;

@@ -48,11 +48,16 @@ macro_rules! points {
                 matches!(self, Point::EncodeLeft | Point::EncodeFound)
             }
 
+            /// These points and all between them.
+            pub fn between(first: Point, last: Point) -> &'static [Point] {
+                let at = |point| Point::ALL.iter().position(|p| *p == point).expect("it is there");
+                &Point::ALL[at(first)..=at(last)]
+            }
+
             /// Steps of the solver itself, which has them under any protection; `tests/nonstop` strikes there.
             pub fn is_solvers(self) -> bool {
-                let place = |point| Point::ALL.iter().position(|p| *p == point);
-                let within = place(Point::PanelHalf)..=place(Point::RegainHalf);
-                within.contains(&place(self)) || matches!(self, Point::SolveHalf | Point::SolveSent)
+                Point::between(Point::PanelHalf, Point::RegainHalf).contains(&self)
+                    || matches!(self, Point::SolveHalf | Point::SolveSent)
             }
         }
     };

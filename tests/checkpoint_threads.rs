@@ -293,18 +293,13 @@ fn forward() -> Vec<Point> {
         .filter(|p| !second_level().contains(p) && !p.is_solvers() && !p.is_helpers())
         .filter(|p| !p.is_of_ground())
         // After CleanBegin the result is recorded and there is nothing to come back to.
-        .filter(|p| !between(Point::CleanBegin, Point::Told).contains(p))
+        .filter(|p| !Point::between(Point::CleanBegin, Point::Told).contains(p))
         .collect()
 }
 
-fn between(first: Point, last: Point) -> &'static [Point] {
-    let at = |point: Point| Point::ALL.iter().position(|p| *p == point).unwrap();
-    &Point::ALL[at(first)..=at(last)]
-}
-
 fn second_level() -> Vec<Point> {
-    let to = between(Point::StreamBegin, Point::Pruned);
-    [to, between(Point::FetchBegin, Point::FetchEnd)].concat()
+    let to = Point::between(Point::StreamBegin, Point::Pruned);
+    [to, Point::between(Point::FetchBegin, Point::FetchEnd)].concat()
 }
 
 /// Points of a recovery.

@@ -55,8 +55,8 @@ fn rows_that_stay(second_level: usize, k: usize) -> usize {
     (second_level * 3 / 8 / size_of::<f64>() / k.max(1)).max(1)
 }
 
-/// So many columns of L, and rows of U, are multiplied at a time. With more, few rows of L would stay in a small second-level
-/// cache, and U stream past for each few of them.
+/// So many columns of L, and rows of U, are multiplied at a time. With more, a small second-level cache would hold few rows of L,
+/// and all of U would have to be read again for each few of them.
 const LONGEST: usize = 512;
 
 /// How many rows of a lower block one task multiplies with: as many as stay in the cache while U streams past.
@@ -341,13 +341,12 @@ unsafe fn multiply_piece(
     cols: Range<usize>,
     (c, ldc): (*mut f64, usize),
 ) {
-    let (v, s) = (kernel.vector, kernel.scalar);
+    let (v, s, len) = (kernel.vector, kernel.scalar, piece.len());
     debug_assert!(rows.start.is_multiple_of(s) && cols.start.is_multiple_of(v));
     let panel_len = upper_panel_len(kernel, k);
     // All tiles of a column together ask for the next panel of U.
-    let share = (piece.len() * v).div_ceil(rows.len().div_ceil(s).max(1));
+    let share = (len * v).div_ceil(rows.len().div_ceil(s).max(1));
     let lines = share.div_ceil(LINE);
-    let len = piece.len();
     // SAFETY: within the blocks and C as the caller vouches.
     unsafe {
         for j in cols.clone().step_by(v) {

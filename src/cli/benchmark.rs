@@ -569,12 +569,11 @@ impl Job<'_> {
         let mut failed = [0u64; 3];
         if let Some(reports) = &mut self.kept.reports {
             // Once: others may have been lost before they heard of it.
-            let ended = *self.kept.ended.get_or_insert_with(|| {
+            failed = *self.kept.ended.get_or_insert_with(|| {
                 let unwritten = u64::from(!reports.end());
                 let counts = reports.counts();
                 [counts.failed as u64, counts.skipped as u64, unwritten]
             });
-            failed = ended;
             if own_run_id().is_some() {
                 // Whatever happens from here on costs nothing any more.
                 let printed = self.kept.progress_bytes + reports.printed(&loaded.dat);

@@ -16,7 +16,7 @@ use crate::input::diagnostic::{Diagnostic, Severity};
 use crate::input::hpl_dat::HplDat;
 use crate::input::memory_need::{Means, grid_bytes, human, rank_bytes};
 use crate::input::settings::{CONFIG_DEFAULT, DAT_DEFAULT, Overrides, Settings};
-use crate::input::sources::{ENV_CONFIG, Layers};
+use crate::input::sources::{CHECKPOINT, ENV_CONFIG, Layers, setting_of};
 use crate::input::{bytes_of, layers};
 use crate::memory::room;
 
@@ -61,23 +61,24 @@ fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
     let merged = layers.merged();
     let set = serde_json::to_value(merged).expect("settings serialise");
     // As people write them, which is not how ranks tell each other.
-    let mut written: toml::Table =
+    let file: toml::Table =
         std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).unwrap_or_default();
-    // Its keys are settings like others, but that `every` is what `checkpoint` is without the table.
-    if let Some(toml::Value::Table(table)) = written.get("checkpoint").cloned() {
-        let own = table.into_iter().map(|(key, value)| match key.as_str() {
-            "every" => ("checkpoint".to_owned(), value),
-            _ => (key, value),
-        });
-        written.remove("checkpoint");
-        written.extend(own);
+    let mut written = toml::Table::new();
+    for (key, value) in file {
+        match value {
+            toml::Value::Table(table) if key == CHECKPOINT => {
+                written
+                    .extend(table.into_iter().map(|(key, value)| (setting_of(&key, true), value)));
+            }
+            value => _ = written.insert(setting_of(&key, false), value),
+        }
     }
     let mut any = false;
     for (key, value) in set.as_object().into_iter().flatten() {
         if !value.is_null() {
             any = true;
             let name = key.replace('_', "-");
-            let words = match written.get(&name).or_else(|| written.get(key)) {
+            let words = match written.get(&name) {
                 Some(toml::Value::String(text)) => text.clone(),
                 Some(other) => other.to_string(),
                 None => value.to_string(),

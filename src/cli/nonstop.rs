@@ -348,14 +348,13 @@ mod tests {
 
     #[test]
     fn a_loss_that_nobody_told_is_told_with_the_next() {
-        let told = |answers: &[(&[usize], &[usize])]| untold(answers);
         // The first loss.
-        assert_eq!(told(&[(&[], &[4]), (&[], &[4])]), [4]);
+        assert_eq!(untold(&[(&[], &[4]), (&[], &[4])]), [4]);
         // It was not told before the next one, by anybody; it was, but who stood by knows nothing of that.
-        assert_eq!(told(&[(&[4], &[5]), (&[4], &[5])]), [4, 5]);
-        assert_eq!(told(&[(&[4], &[5]), (&[], &[5])]), [5]);
+        assert_eq!(untold(&[(&[4], &[5]), (&[4], &[5])]), [4, 5]);
+        assert_eq!(untold(&[(&[4], &[5]), (&[], &[5])]), [5]);
         // One has come out of the roll call between the two, another has not.
-        assert_eq!(told(&[(&[4], &[5]), (&[], &[4, 5])]), [4, 5]);
+        assert_eq!(untold(&[(&[4], &[5]), (&[], &[4, 5])]), [4, 5]);
     }
 
     #[test]

@@ -73,10 +73,7 @@ impl Budget {
 /// The ranks that share a budget with `me`, those that compute if any does.
 fn sharing_budget(ranks: &[Has], me: usize) -> Option<(Budget, Vec<usize>)> {
     let budget = ranks[me].budget?;
-    let alike = (0..ranks.len()).filter(|&rank| ranks[rank].budget == Some(budget));
-    let (computing, others): (Vec<usize>, Vec<usize>) =
-        alike.partition(|&rank| ranks[rank].computes);
-    Some((budget, if computing.is_empty() { others } else { computing }))
+    Some((budget, that_compute(ranks, |rank| rank.budget == Some(budget))))
 }
 
 /// Whether there is time for all the cores that ranks of this one's container are bound to together.
@@ -131,7 +128,12 @@ impl fmt::Display for Loose {
 
 /// Who shares out the processors that rank `me` is bound to: the ranks bound to the same ones, those that compute if any does.
 fn sharing(ranks: &[Has], me: usize) -> Vec<usize> {
-    let alike = (0..ranks.len()).filter(|&rank| ranks[rank].processors == ranks[me].processors);
+    that_compute(ranks, |rank| rank.processors == ranks[me].processors)
+}
+
+/// Those of the ranks `alike` that compute; all of them if none does.
+fn that_compute(ranks: &[Has], alike: impl Fn(&Has) -> bool) -> Vec<usize> {
+    let alike = (0..ranks.len()).filter(|&rank| alike(&ranks[rank]));
     let (computing, others): (Vec<usize>, Vec<usize>) =
         alike.partition(|&rank| ranks[rank].computes);
     if computing.is_empty() { others } else { computing }

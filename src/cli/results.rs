@@ -83,11 +83,11 @@ fn is_apart(document: &Path, output: &Output) -> Result<(), Ended> {
     Err(Ended::new(Exit::BadInput, why))
 }
 
-/// Why it is to be gone on without, where that is not the end of the run.
-fn given_up(fits: Result<(), Ended>, goes_on: bool) -> Result<Option<String>, Ended> {
-    match fits {
-        Err(ended) if goes_on => Ok(Some(ended.why)),
-        other => other.map(|()| None),
+/// What there is, or why a run that `goes_on` does so without.
+fn unless_it_goes_on<T>(made: Result<T, Ended>, goes_on: bool) -> Result<Result<T, String>, Ended> {
+    match made {
+        Err(ended) if goes_on => Ok(Err(ended.why)),
+        other => other.map(Ok),
     }
 }
 
@@ -114,7 +114,7 @@ impl Reports {
         if let Some(path) = &settings.json {
             let fits = is_apart(path, &dat.output)
                 .and_then(|()| JsonLog::can_be_at(path).map_err(|e| cannot(&e, e.to_string())));
-            document_lost = given_up(fits, already)?;
+            document_lost = unless_it_goes_on(fits, already)?.err();
         }
         let (mut file, mut text_lost) = (None, None);
         let out: Box<dyn Write> = match &dat.output {
@@ -163,13 +163,8 @@ impl Reports {
                     planned: dat.test_count() as usize,
                 };
                 let log = JsonLog::create(path, about).map_err(|e| cannot(&e, e.to_string()));
-                match log {
-                    Ok(log) => Some(log),
-                    Err(ended) => {
-                        document_lost = given_up(Err(ended), already)?;
-                        None
-                    }
-                }
+                let log = unless_it_goes_on(log, already)?;
+                log.map_err(|why| document_lost = Some(why)).ok()
             }
         };
         let place = match &dat.output {

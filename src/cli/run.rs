@@ -17,7 +17,7 @@ use super::exit::{Exit, Refusal};
 use super::launchers::in_path;
 use super::need;
 use super::shelved;
-use super::template::own_program;
+use super::template::{from_any_folder, own_program};
 use crate::blas::Library;
 use crate::blas::arithmetic::Rules;
 use crate::input::Loaded;
@@ -381,10 +381,7 @@ pub(super) fn asked(loaded: &Loaded) -> Asked {
     let settings = &loaded.settings;
     // A path counts from the folder in which ranks start; agents start in another.
     let whole = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
-    let blas = settings.blas.clone().map(|name| match name.contains('/') {
-        true => whole(name.into()).to_string_lossy().into_owned(),
-        false => name,
-    });
+    let blas = settings.blas.as_deref().map(from_any_folder);
     let protection = settings.protection.as_ref();
     let storage = protection.and_then(shelved::asked);
     let storage = storage.map(|dir| Dir { path: whole(dir.path), ..dir });

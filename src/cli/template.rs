@@ -12,6 +12,14 @@ pub fn own_program() -> Result<PathBuf, Refusal> {
         .map_err(|e| Refusal(Exit::Environment, format!("cannot tell where this program is: {e}")))
 }
 
+/// A path as it is read in whatever folder; a name that is looked for elsewhere stays what it is.
+pub fn from_any_folder(name: &str) -> String {
+    match std::path::absolute(name) {
+        Ok(whole) if name.contains('/') => whole.to_string_lossy().into_owned(),
+        _ => name.to_owned(),
+    }
+}
+
 /// The launcher's words, with the numbers in them: of all ranks, those of a node, and threads of a rank.
 pub fn words(launcher: &str, ranks: usize, per_node: usize, threads: usize) -> Vec<String> {
     let numbers = [("{ranks}", ranks), ("{per_node}", per_node), ("{threads}", threads)];
@@ -41,12 +49,9 @@ pub fn for_root(mut words: Vec<String>) -> Vec<String> {
 /// are not to have so few.
 pub fn cores_of_ranks(words: &[String], threads: usize) -> Option<[(&'static str, usize); 2]> {
     // Another word may stand before it, such as `env NAME=value`.
-    let commands = words.iter().take_while(|word| !word.starts_with('-'));
-    let is_srun = |word: &String| Path::new(word).file_name() == Some("srun".as_ref());
-    commands
-        .into_iter()
-        .any(is_srun)
-        .then_some([("SRUN_CPUS_PER_TASK", threads), ("SLURM_CPUS_PER_TASK", threads)])
+    let mut commands = words.iter().take_while(|word| !word.starts_with('-'));
+    let is_srun = commands.any(|word| Path::new(word).file_name() == Some("srun".as_ref()));
+    is_srun.then_some(["SRUN_CPUS_PER_TASK", "SLURM_CPUS_PER_TASK"].map(|name| (name, threads)))
 }
 
 /// A job's own wish for each of its tasks, which is not to contradict [`cores_of_ranks`].

@@ -28,7 +28,15 @@ pub const ENV_CONFIG: &str = "SKT_CONFIG";
 
 /// The table of `skt.toml` in which settings of protection may stand; `every` in it is the setting of
 /// the table's own name.
-const CHECKPOINT: &str = "checkpoint";
+pub const CHECKPOINT: &str = "checkpoint";
+
+/// The setting that a key of `skt.toml` is for; `in_table`: one that stands in that table.
+pub fn setting_of(key: &str, in_table: bool) -> String {
+    match key.replace('_', "-") {
+        name if in_table && name == "every" => CHECKPOINT.to_owned(),
+        name => name,
+    }
+}
 
 /// Variables of the project's tests, which its own programs read.
 const ENV_TEST_PREFIX: &str = "SKT_TEST_";
@@ -257,13 +265,12 @@ impl Layers {
                     let mut entries: Vec<_> = table.iter().collect();
                     entries.sort_by_key(|(key, _)| key.span().start);
                     for (key, value) in entries {
-                        let name = key.get_ref().replace('_', "-");
-                        let name = if name == "every" { CHECKPOINT.to_owned() } else { name };
+                        let name = setting_of(key.get_ref(), true);
                         self.toml_entry(&file, (&name, key.get_ref(), key.span()), value);
                     }
                 }
                 _ => {
-                    let name = key.get_ref().replace('_', "-");
+                    let name = setting_of(key.get_ref(), false);
                     self.toml_entry(&file, (&name, key.get_ref(), key.span()), &value);
                 }
             }

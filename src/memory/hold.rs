@@ -172,6 +172,14 @@ mod tests {
         Depot::new(Store::Posix, &format!("t-hold-{name}-{}", std::process::id())).unwrap()
     }
 
+    /// Whether a process has a lock of that kind, and does not only wait for one. That a head is in use says less: where a test
+    /// beside this one starts a process, that one has for a moment whatever this process has open.
+    fn has_lock(kind: &str, process: u32) -> bool {
+        let is_its = |lock: &str| lock.contains(kind) && lock.contains(&format!(" {process} "));
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().any(|lock| is_its(lock) && !lock.contains("->"))
+    }
+
     /// A process of its own that has the lock on a head.
     fn holder(depot: &Depot) -> Child {
         let path = depot.head_path(0);
@@ -180,7 +188,7 @@ mod tests {
         // In place of `flock` itself, so that the lock's process is the one we started.
         let child =
             Command::new("flock").args(["-F", "-x", path, "sleep", "1000"]).spawn().unwrap();
-        while !depot.in_use(0) {
+        while !has_lock("FLOCK", child.id()) {
             std::thread::sleep(Duration::from_millis(1));
         }
         child
@@ -244,8 +252,7 @@ mod tests {
         drop(depot.hold(0).unwrap());
         // One's own helper is nobody to oneself.
         let mut own = helper(&depot, true);
-        let has = |lock: &str| lock.contains("POSIX") && lock.contains(&format!(" {} ", own.id()));
-        while !std::fs::read_to_string("/proc/locks").unwrap().lines().any(has) {
+        while !has_lock("POSIX", own.id()) {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(depot.attend(0).is_err());

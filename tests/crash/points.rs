@@ -6,12 +6,12 @@
 
 use skt_hpl::faults::Point;
 
-use crate::scene::{Scene, between, sampled, whole};
+use crate::scene::{Scene, sampled, whole};
 
 /// Points of the second level, which these runs do not have; `level2` strikes there.
 pub fn of_level2() -> Vec<Point> {
-    let to = between(Point::StreamBegin, Point::Pruned);
-    let back = between(Point::FetchBegin, Point::FetchEnd);
+    let to = Point::between(Point::StreamBegin, Point::Pruned);
+    let back = Point::between(Point::FetchBegin, Point::FetchEnd);
     [to, back].concat()
 }
 
@@ -29,7 +29,7 @@ fn forward() -> Vec<Point> {
 
 /// Points of a recovery that has nothing to finish.
 fn backward() -> Vec<Point> {
-    let all = between(Point::AgreeBegin, Point::Resumed).iter().copied();
+    let all = Point::between(Point::AgreeBegin, Point::Resumed).iter().copied();
     all.filter(|p| !finishing().contains(p) && !of_level2().contains(p)).collect()
 }
 

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use skt_hpl::cores;
-use skt_hpl::faults::Point;
 use skt_hpl::memory::{Depot, Store};
 use skt_hpl::outcome::Verdict;
 use skt_hpl::report::json::Test;
@@ -517,12 +516,6 @@ pub fn whole_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
 /// Whether it went on from storage.
 pub fn from_storage(ran: &Ran) -> bool {
     ran.err.contains("it was read from")
-}
-
-/// These points and all between them.
-pub fn between(first: Point, last: Point) -> &'static [Point] {
-    let at = |point| Point::ALL.iter().position(|p| *p == point).unwrap();
-    &Point::ALL[at(first)..=at(last)]
 }
 
 /// The boundary a run went on from.

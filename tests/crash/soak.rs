@@ -9,7 +9,7 @@ use rand_xoshiro::Xoshiro256StarStar;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use skt_hpl::faults::Point;
 
-use crate::scene::{SMALL, Scene, between, folder_in, lose_all, sampled};
+use crate::scene::{SMALL, Scene, folder_in, lose_all, sampled};
 use crate::storage::Storage;
 
 struct Dice(Xoshiro256StarStar);
@@ -37,7 +37,7 @@ fn points(again: bool, lost: bool, stored: bool) -> Vec<Point> {
         name if name.starts_with("rebuil") => lost,
         "agree-begin" | "agreed" => true,
         name if name.starts_with("generate") => !again,
-        _ => again || !between(Point::Pinned, Point::Resumed).contains(point),
+        _ => again || !Point::between(Point::Pinned, Point::Resumed).contains(point),
     };
     Point::ALL.iter().copied().filter(of).collect()
 }
@@ -113,8 +113,11 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
             running.end()
         } else {
             let point = dice.one_of(&points(starts > 2, lost, stored));
-            let hits =
-                if between(Point::Iteration, Point::Committed).contains(&point) { 25 } else { 1 };
+            let hits = if Point::between(Point::Iteration, Point::Committed).contains(&point) {
+                25
+            } else {
+                1
+            };
             let (position, hit) = (dice.below(p * q), 1 + dice.below(hits));
             let fault = format!("{}:{position}:{hit}:kill", point.name());
             story += &fault;

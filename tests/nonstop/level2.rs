@@ -10,9 +10,7 @@ use tempfile::TempDir;
 
 use crate::job::Ran;
 use crate::points::in_place;
-use crate::scene::{
-    LONGER, Scene, between, folder_in, from_storage, lose_all, resumed_at, whole, whole_in,
-};
+use crate::scene::{LONGER, Scene, folder_in, from_storage, lose_all, resumed_at, whole, whole_in};
 
 /// Long enough for helpers that give way to all else on a busy machine.
 const LONG: &[&str] = &["-n", "1803", "--nb", "20"];
@@ -95,7 +93,7 @@ impl Stored {
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_loss_on_the_way_to_storage_is_gone_on_from() {
-    let steps = between(Point::StreamBegin, Point::Pruned);
+    let steps = Point::between(Point::StreamBegin, Point::Pruned);
     for (turn, &point) in steps.iter().enumerate() {
         let of_first = !point.name().starts_with("stream");
         for position in 0..4 {

@@ -3,7 +3,7 @@
 use skt_hpl::faults::Point;
 
 use crate::job::Ran;
-use crate::scene::{LONGER, Scene, between};
+use crate::scene::{LONGER, Scene};
 
 /// How often the only test went on in place.
 pub fn in_place(ran: &Ran) -> u32 {
@@ -17,13 +17,13 @@ fn elsewhere(point: &Point) -> bool {
     point.is_solvers()
         || point.is_of_ground()
         || point.is_helpers()
-        || between(Point::StreamBegin, Point::Pruned).contains(point)
-        || between(Point::FetchBegin, Point::FetchEnd).contains(point)
+        || Point::between(Point::StreamBegin, Point::Pruned).contains(point)
+        || Point::between(Point::FetchBegin, Point::FetchEnd).contains(point)
 }
 
 /// The steps of going on after a loss, in order.
 fn recovery() -> Vec<Point> {
-    let all = between(Point::AgreeBegin, Point::Resumed).iter().copied();
+    let all = Point::between(Point::AgreeBegin, Point::Resumed).iter().copied();
     all.filter(|p| !elsewhere(p)).collect()
 }
 

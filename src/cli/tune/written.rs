@@ -22,24 +22,18 @@ pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Pat
     let Layout { ranks_per_node, threads, blas } = &best.layout;
     let mut words = template::words(launcher, nodes * ranks_per_node, *ranks_per_node, *threads);
     if let Some(first) = words.first_mut() {
-        *first = from_anywhere(first);
+        *first = template::from_any_folder(first);
     }
     // The jobs that measured were root's as well, and were told by a variable that nobody else has.
     if geteuid().is_root() && Launcher::of_library(&mpi_library()) == Some(Launcher::Openmpi) {
         words = template::for_root(words);
     }
-    words.push(from_anywhere(&program.to_string_lossy()));
+    words.push(template::from_any_folder(&program.to_string_lossy()));
     words.extend(["--threads".to_owned(), threads.to_string()]);
-    words.extend(blas.iter().flat_map(|blas| ["--blas".to_owned(), from_anywhere(blas)]));
+    words.extend(
+        blas.iter().flat_map(|blas| ["--blas".to_owned(), template::from_any_folder(blas)]),
+    );
     quote_all(&words)
-}
-
-/// A path as it is read in whatever folder; a name that is looked for elsewhere stays what it is.
-fn from_anywhere(word: &str) -> String {
-    match std::path::absolute(word) {
-        Ok(whole) if word.contains('/') => whole.to_string_lossy().into_owned(),
-        _ => word.to_owned(),
-    }
 }
 
 /// The lines of a shell script by which srun, where it is the launcher, gives each rank the cores for its threads.
@@ -97,7 +91,7 @@ pub fn write(
     let Layout { threads, blas, .. } = &tuned.best.layout;
     let mut settings = format!("# Found by skt-hpl tune.\nthreads = {threads}\n");
     if let Some(blas) = blas {
-        settings += &format!("blas = {}\n", toml::Value::String(from_anywhere(blas)));
+        settings += &format!("blas = {}\n", toml::Value::String(template::from_any_folder(blas)));
     }
     let launch = launch_text(launcher, &tuned.best, nodes, program);
     let cores = cores_text(launcher, *threads);

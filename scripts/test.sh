@@ -288,6 +288,21 @@ else
     skipped+=("$neon: $(neon_missing); scripts/setup.sh --with-neon")
 fi
 
+# Processors before AVX2 have no kernels of ours: one without fused multiply-adds, and one with them.
+before_avx2="tests: processors before AVX2, emulated"
+if [[ $(uname -m) != x86_64 ]]; then
+    skipped+=("$before_avx2: this processor is of another kind")
+elif have qemu-x86_64; then
+    for processor in Nehalem Opteron_G5; do
+        tests "$before_avx2: $processor" "${open_mpi[@]}" CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="qemu-x86_64 -cpu $processor" \
+            cargo test --locked --lib -- blas:: lu::factor lu::solve
+    done
+else
+    step "$before_avx2"
+    say "SKIPPED: no emulator; scripts/setup.sh --with-neon"
+    skipped+=("$before_avx2: no emulator; scripts/setup.sh --with-neon")
+fi
+
 # The algorithms are the same, so a sample: that ranks start, end and are bound, the rest of the sweep, and that nodes may be lost.
 openmpi5="tests: Open MPI 5, a sample"
 nonstop="tests: Open MPI 5, going on without a restart"

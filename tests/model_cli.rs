@@ -443,6 +443,22 @@ fn results_of_earlier_runs_set_the_rate() {
     assert!(refusal(&["plan", "--results", "/nowhere"], 1).contains("/nowhere"));
 }
 
+/// One size of one node says how fast it was, not how its rate grows: what is guessed of that is guessed of the node, not of a
+/// thousand, or the plan would be faster than all of them.
+#[test]
+fn one_size_of_one_node_makes_a_thousand_no_faster_than_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("one.out");
+    let line = "WR11C2R4       40000   192     1     1              50.20             8.5000e+02\n";
+    std::fs::write(&file, line).unwrap();
+    let words = "plan --nodes 1024 --cores 24 --ranks-per-node 1 --memory 64GB --results-threads 24 --runs 0 --json --results";
+    let words: Vec<&str> = words.split(' ').chain(file.to_str()).collect();
+    let told: serde_json::Value = serde_json::from_str(&stdout(&words)).unwrap();
+    let rate = told["plan"]["rate_bare"].as_f64().unwrap();
+    let all = 1024.0 * 850e9;
+    assert!((0.5 * all..1.1 * all).contains(&rate), "{rate:e} of {all:e}: {told}");
+}
+
 /// Parts of runs with one thread and with two say what more of them would reach.
 #[test]
 fn many_cores_from_the_parts_of_few() {

@@ -136,7 +136,9 @@ impl Rules {
             (false, true) => preflight,
             (false, false) => picked,
         };
-        format!("blas {library} {kernel}")
+        // A processor that multiplies and adds at once runs kernels of ours as well.
+        let fused = node.engines.iter().any(|name| name != "blas");
+        Engine::identity_of_blas(&format!("{library} {kernel}"), fused)
     }
 
     /// Whether a node can take part in a run that computes with `run`; if not, why.
@@ -160,6 +162,8 @@ impl Rules {
 mod tests {
     use super::*;
     use crate::params::Engine as Choice;
+
+    const BOTH: [&str; 2] = ["portable-4x4", "blas"];
 
     fn node(engines: &[&str], kernel: &str) -> Arithmetic {
         Arithmetic {
@@ -216,18 +220,15 @@ mod tests {
 
     #[test]
     fn of_the_blas_the_kernels_count_that_ranks_will_have() {
-        let one = Arithmetic { picked: "generic".into(), ..node(&["blas"], "skx") };
-        let other = node(&["blas"], "skx");
+        let one = Arithmetic { picked: "generic".into(), ..node(&BOTH, "skx") };
+        let other = node(&BOTH, "skx");
         let blas = rules(Choice::Blas);
         let unlike = |rules: Rules| rules.suits(&other, &rules.rounding([&one]).unwrap()).is_err();
         assert!(!unlike(blas), "the preflight gives both the same");
         assert!(unlike(Rules { preflight: false, ..blas }));
         assert!(!unlike(Rules { preflight: false, told: true, ..blas }));
         // The odd one out is the one that is refused, be it the first.
-        assert_eq!(
-            blas.rounding([&node(&["blas"], "zen3"), &one, &other]),
-            blas.rounding([&other])
-        );
+        assert_eq!(blas.rounding([&node(&BOTH, "zen3"), &one, &other]), blas.rounding([&other]));
         let newer = Arithmetic { library: "BLIS 1.0".into(), ..other.clone() };
         assert!(blas.suits(&newer, &blas.rounding([&other]).unwrap()).is_err());
         let named = Rules { named: true, ..blas };
@@ -242,6 +243,19 @@ mod tests {
         assert!(named.suits(&with("MKL 2024"), "blas MKL 2025 avx2").is_err());
     }
 
+    /// Told to take the same kernels, the BLAS of both is alike; the loops of the panel are not.
+    #[test]
+    fn a_node_that_rounds_a_multiplication_and_an_addition_apart_is_another() {
+        let (new, old) = (node(&BOTH, "generic"), node(&["blas"], "generic"));
+        for rules in [rules(Choice::Blas), Rules { told: true, ..rules(Choice::Blas) }] {
+            for (one, other) in [(&new, &old), (&old, &new)] {
+                let run = rules.rounding([one]).unwrap();
+                assert_eq!(rules.suits(one, &run), Ok(()));
+                assert!(rules.suits(other, &run).is_err(), "{run}");
+            }
+        }
+    }
+
     /// The preflight and a word of command give a named library its kernels as they do the linked one.
     #[test]
     fn of_a_named_blas_the_kernels_count_that_ranks_will_have() {
@@ -251,7 +265,7 @@ mod tests {
                 picked: kernel.into(),
                 preflight: after.into(),
             };
-            Arithmetic { named: Some(Ok(named)), ..node(&["blas"], "skx") }
+            Arithmetic { named: Some(Ok(named)), ..node(&BOTH, "skx") }
         };
         let (one, other) = (with("zen", "skylakex"), with("skylakex", "skylakex"));
         let rules = |preflight, told| Rules { engine: Choice::Blas, preflight, told, named: true };
@@ -272,7 +286,13 @@ mod tests {
         let here = Arithmetic::here();
         for choice in [Choice::Auto, Choice::Packed, Choice::Blas] {
             let rules = rules(choice);
-            let run = rules.rounding([&here]).unwrap();
+            let Some(run) = rules.rounding([&here]) else {
+                assert!(
+                    choice == Choice::Packed && here.engines == ["blas"],
+                    "{choice:?} {here:?}"
+                );
+                continue;
+            };
             assert_eq!(rules.suits(&here, &run), Ok(()));
         }
     }

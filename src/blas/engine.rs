@@ -104,9 +104,16 @@ impl Engine {
             Engine::Packed(_) => OWN.into(),
             Engine::Blas => {
                 let library = Library::query();
-                format!("blas {} {} {}", library.name, library.version, library.kernel)
+                let picked = format!("{} {} {}", library.name, library.version, library.kernel);
+                Self::identity_of_blas(&picked, kernels::runnable().next().is_some())
             }
         }
+    }
+
+    /// The same of a BLAS in its words, where the panel's loops, which are ours, round once for a multiplication and an addition
+    /// or, on a processor without an instruction for both (`fused`), twice.
+    pub fn identity_of_blas(picked: &str, fused: bool) -> String {
+        format!("blas {picked}{}", if fused { "" } else { ", without fused multiply-adds" })
     }
 
     /// Whether both multiply with one tile, and differ elsewhere at most.

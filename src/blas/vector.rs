@@ -1,39 +1,50 @@
 //! Vector loops of the panel and of back substitution, compiled for the processor at hand.
 //!
-//! Each is written once as a plain loop and compiled three times: for any processor, with AVX2 and
-//! with AVX-512, the latter two with fused multiply-add.
-//! Which copy runs is settled by what the processor has, so the same machine always rounds alike.
+//! Each is written once as a plain loop and compiled once for each set of instructions that makes a difference. Which copy runs
+//! is settled by what the processor has, so the same machine always rounds alike.
 
-/// Lanes in which sums and maxima are kept, so that both copies do them in the same order.
+use super::kernels::Isa;
+
+/// Lanes in which sums and maxima are kept, so that all copies do them in the same order.
 pub const LANES: usize = 8;
 
+/// a b + c, rounded once where the copy of a loop that asks has an instruction for that. In a copy for processors that have
+/// none, rounding once is a call into the C library for each element.
+#[inline(always)]
+fn plus_product<const FUSED: bool>(a: f64, b: f64, c: f64) -> f64 {
+    if FUSED { a.mul_add(b, c) } else { a * b + c }
+}
+
 macro_rules! for_this_processor {
-    ($(#[$doc:meta])* pub fn $name:ident / $wide:ident / $mid:ident / $plain:ident
-     ($($arg:ident : $ty:ty),*) $(-> $ret:ty)? $body:block) => {
-        #[inline(always)]
-        fn $plain($($arg: $ty),*) $(-> $ret)? $body
-
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx512f,fma")]
-        fn $wide($($arg: $ty),*) $(-> $ret)? { $plain($($arg),*) }
-
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,fma")]
-        fn $mid($($arg: $ty),*) $(-> $ret)? { $plain($($arg),*) }
-
+    ($(#[$doc:meta])* pub fn $name:ident<const FUSED: bool> ($($arg:ident : $ty:ty),*) $(-> $ret:ty)? $body:block) => {
         $(#[$doc])*
         pub fn $name($($arg: $ty),*) $(-> $ret)? {
+            #[inline(always)]
+            #[allow(clippy::extra_unused_type_parameters)] // loops that multiply nothing
+            fn plain<const FUSED: bool>($($arg: $ty),*) $(-> $ret)? $body
+
             #[cfg(target_arch = "x86_64")]
-            if super::kernels::Isa::Avx512.runs_here() {
-                // SAFETY: the processor has what the copy was compiled for.
-                return unsafe { $wide($($arg),*) };
+            {
+                #[target_feature(enable = "avx512f,fma")]
+                fn wide($($arg: $ty),*) $(-> $ret)? { plain::<true>($($arg),*) }
+                #[target_feature(enable = "avx2,fma")]
+                fn middle($($arg: $ty),*) $(-> $ret)? { plain::<true>($($arg),*) }
+                #[target_feature(enable = "fma")]
+                fn fused($($arg: $ty),*) $(-> $ret)? { plain::<true>($($arg),*) }
+
+                // SAFETY: of all three, the processor has what the copy was compiled for.
+                if Isa::Avx512.runs_here() {
+                    unsafe { wide($($arg),*) }
+                } else if Isa::Avx2.runs_here() {
+                    unsafe { middle($($arg),*) }
+                } else if Isa::Portable.runs_here() {
+                    unsafe { fused($($arg),*) }
+                } else {
+                    plain::<false>($($arg),*)
+                }
             }
-            #[cfg(target_arch = "x86_64")]
-            if super::kernels::Isa::Avx2.runs_here() {
-                // SAFETY: as above.
-                return unsafe { $mid($($arg),*) };
-            }
-            $plain($($arg),*)
+            #[cfg(not(target_arch = "x86_64"))]
+            plain::<true>($($arg),*)
         }
     };
 }
@@ -41,7 +52,7 @@ macro_rules! for_this_processor {
 for_this_processor! {
     /// The largest magnitude in `x` and the first place it is at. Nothing compares with NaN: it is
     /// found only where there is nothing else, at place 0.
-    pub fn max_abs / max_abs_wide / max_abs_mid / max_abs_plain (x: &[f64]) -> (f64, usize) {
+    pub fn max_abs<const FUSED: bool> (x: &[f64]) -> (f64, usize) {
         let mut lanes = [-1.0f64; LANES];
         let (chunks, rest) = x.as_chunks::<LANES>();
         for chunk in chunks {
@@ -84,7 +95,7 @@ for_this_processor! {
 
 for_this_processor! {
     /// x := x * factor
-    pub fn scale / scale_wide / scale_mid / scale_plain (x: &mut [f64], factor: f64) {
+    pub fn scale<const FUSED: bool> (x: &mut [f64], factor: f64) {
         for v in x {
             *v *= factor;
         }
@@ -93,23 +104,23 @@ for_this_processor! {
 
 for_this_processor! {
     /// y := y - a x
-    pub fn subtract_scaled / subtract_scaled_wide / subtract_scaled_mid / subtract_scaled_plain (y: &mut [f64], a: f64, x: &[f64]) {
+    pub fn subtract_scaled<const FUSED: bool> (y: &mut [f64], a: f64, x: &[f64]) {
         for (y, x) in y.iter_mut().zip(x) {
-            *y = (-a).mul_add(*x, *y);
+            *y = plus_product::<FUSED>(-a, *x, *y);
         }
     }
 }
 
 for_this_processor! {
     /// y := y - a0 x0 - a1 x1 - a2 x2 - a3 x3, in that order
-    pub fn subtract_four / subtract_four_wide / subtract_four_mid / subtract_four_plain (y: &mut [f64], a: &[f64; 4], x: &[&[f64]; 4]) {
+    pub fn subtract_four<const FUSED: bool> (y: &mut [f64], a: &[f64; 4], x: &[&[f64]; 4]) {
         let n = y.len();
         let (x0, x1, x2, x3) = (&x[0][..n], &x[1][..n], &x[2][..n], &x[3][..n]);
         for i in 0..n {
-            let mut v = (-a[0]).mul_add(x0[i], y[i]);
-            v = (-a[1]).mul_add(x1[i], v);
-            v = (-a[2]).mul_add(x2[i], v);
-            y[i] = (-a[3]).mul_add(x3[i], v);
+            let mut v = plus_product::<FUSED>(-a[0], x0[i], y[i]);
+            v = plus_product::<FUSED>(-a[1], x1[i], v);
+            v = plus_product::<FUSED>(-a[2], x2[i], v);
+            y[i] = plus_product::<FUSED>(-a[3], x3[i], v);
         }
     }
 }
@@ -117,7 +128,7 @@ for_this_processor! {
 for_this_processor! {
     /// B := L^-1 B for a unit lower triangle of order `n`, at most 8. B's columns begin `ld` apart; L(i, p) is `l[p][i]`, of
     /// which what is not below the diagonal does not matter.
-    pub fn solve_few / solve_few_wide / solve_few_mid / solve_few_plain (n: usize, l: &[[f64; LANES]; LANES], b: &mut [f64], ld: usize) {
+    pub fn solve_few<const FUSED: bool> (n: usize, l: &[[f64; LANES]; LANES], b: &mut [f64], ld: usize) {
         for column in b.chunks_mut(ld) {
             let mut x = [0.0; LANES];
             x[..n].copy_from_slice(&column[..n]);
@@ -125,7 +136,7 @@ for_this_processor! {
                 let known = x[p];
                 // All lanes alike, so that they share an instruction.
                 for (i, x) in x.iter_mut().enumerate() {
-                    let less = (-l[i]).mul_add(known, *x);
+                    let less = plus_product::<FUSED>(-l[i], known, *x);
                     *x = if i > p { less } else { *x };
                 }
             }
@@ -136,7 +147,7 @@ for_this_processor! {
 
 for_this_processor! {
     /// The scalar product of `x` and `y`.
-    pub fn dot / dot_wide / dot_mid / dot_plain (x: &[f64], y: &[f64]) -> f64 {
+    pub fn dot<const FUSED: bool> (x: &[f64], y: &[f64]) -> f64 {
         let n = x.len().min(y.len());
         let (x, y) = (&x[..n], &y[..n]);
         let mut lanes = [[0.0f64; LANES]; 4];
@@ -145,13 +156,13 @@ for_this_processor! {
         for (x, y) in xs.iter().zip(ys) {
             for (r, lane) in lanes.iter_mut().enumerate() {
                 for (i, sum) in lane.iter_mut().enumerate() {
-                    *sum = x[r * LANES + i].mul_add(y[r * LANES + i], *sum);
+                    *sum = plus_product::<FUSED>(x[r * LANES + i], y[r * LANES + i], *sum);
                 }
             }
         }
         let mut sum = 0.0;
         for (x, y) in x_rest.iter().zip(y_rest) {
-            sum = x.mul_add(*y, sum);
+            sum = plus_product::<FUSED>(*x, *y, sum);
         }
         #[allow(clippy::needless_range_loop)] // the lanes go in step
         for i in 0..LANES {

@@ -27,7 +27,7 @@ use super::say;
 use super::siblings::Siblings;
 use super::signs::Signs;
 use crate::blas::{self, Library, preflight, set_library_threads};
-use crate::checkpoint::plan::Helpers;
+use crate::checkpoint::plan::{Helpers, Layout};
 use crate::checkpoint::process;
 use crate::comm::{Comm, Reduce, World, set_phase};
 use crate::cores;
@@ -35,6 +35,7 @@ use crate::course::Recorder;
 use crate::faults::{self, Point, hit};
 use crate::input::Loaded;
 use crate::input::memory_need::{Means, OnNode, Room, TooLarge, enough_ranks, fits};
+use crate::input::settings;
 use crate::lu::{Context, Milestone, Observer, Seat, Start, own_part, solve_test};
 use crate::memory::{self, Depot, Store};
 use crate::outcome::Outcome;
@@ -116,10 +117,10 @@ pub fn run(flags: &BenchFlags) -> Exit {
     proposal.needs(helpers_fit(&loaded, &world));
     proposal.needs(helpers_start(&loaded));
     proposal.needs(aside);
-    let room = room(comm, &node, &loaded, threads);
+    let ground = protection.and_then(|p| proposal.needs(Ground::prepare(p, comm.rank())));
+    let room = room(comm, &node, &loaded, threads, ground.as_ref());
     let unfit = proposal.needs(room.map_err(|why| Ended::new(Exit::BadInput, why)));
     let unfit = unfit.unwrap_or_default();
-    let ground = protection.and_then(|p| proposal.needs(Ground::prepare(p, comm.rank())));
     let pool = proposal.needs(pins::pool(threads, &pins));
     // Of one thread where nothing will be computed.
     let mut pool = pool.unwrap_or_else(|| Pool::new(1));
@@ -246,6 +247,7 @@ fn lacking(
     node: &Comm,
     loaded: &Loaded,
     threads: usize,
+    domains: &[String],
 ) -> Vec<(TestParams, Option<TooLarge>)> {
     let ranks = node.all_gather(&[comm.rank() as u64]);
     if node.rank() > 0 {
@@ -273,7 +275,7 @@ fn lacking(
         OnNode {
             ranks: node.size(),
             keepers: (keepers, protection.map_or(0, |p| p.scheme.checksums())),
-            copies: protection.map(|p| 1.0 / p.available_at_best()),
+            copies: protection.map(|p| 1.0 / p.available_at_best(smallest_group(p, test, domains))),
             checksums: settings.sums(),
             means: Means { engine: settings.engine, threads },
         }
@@ -285,6 +287,18 @@ fn lacking(
             (test, lacks)
         })
         .collect()
+}
+
+/// Positions in the smallest group of a test, if its ranks can be divided into groups at all. `domains`: of all ranks in order.
+fn smallest_group(
+    p: &settings::Protection,
+    test: &TestParams,
+    domains: &[String],
+) -> Option<usize> {
+    let layout = Layout::of(test).kept_by(&p.scheme, p.group);
+    let domains = domains.get(..layout.positions())?;
+    let groups = p.scheme.layout.groups(&layout, domains, p.group, p.scheme.losses).ok()?;
+    groups.iter().map(Vec::len).min()
 }
 
 /// Tests without the memory they need, and why they are skipped; the same on all ranks.
@@ -306,12 +320,24 @@ impl Unfit {
 /// Which tests do not fit, all ranks together; an error on ranks of nodes with too little, where that ends the run. It does if
 /// nothing would be left to run, and if the run is protected or goes on after a loss: what a node has free is another figure at
 /// each start, and a test that was under way is not to be skipped for it.
-fn room(comm: &Comm, node: &Comm, loaded: &Loaded, threads: usize) -> Result<Unfit, String> {
+fn room(
+    comm: &Comm,
+    node: &Comm,
+    loaded: &Loaded,
+    threads: usize,
+    ground: Option<&Ground>,
+) -> Result<Unfit, String> {
     let settings = &loaded.settings;
     if settings.memory_check == MemoryCheck::Off {
         return Ok(Unfit::default());
     }
-    let lacking = lacking(comm, node, loaded, threads);
+    // Who could not prepare is refused, and counts as a domain by itself meanwhile.
+    let domains = settings.protection.as_ref().map_or(Vec::new(), |_| {
+        let own = ground.map_or(String::new(), |ground| ground.domain.clone());
+        let all = comm.all_gather_bytes(own.as_bytes());
+        all.iter().map(|domain| String::from_utf8_lossy(domain).into_owned()).collect()
+    });
+    let lacking = lacking(comm, node, loaded, threads, &domains);
     // The last of those that lack something tells of it.
     let own = comm.rank() as u64 + 1;
     let mut tellers: Vec<u64> =

@@ -675,15 +675,16 @@ pub struct Level2 {
 const MTBF_DEFAULT_S: f64 = 86400.0;
 
 impl Protection {
-    /// The largest share of a rank's memory that can be left for the matrix: with groups of the size
-    /// asked for, or of the default size where the nodes allow it.
-    pub fn available_at_best(&self) -> f64 {
+    /// The largest share of a rank's memory that can be left for the matrix: with groups no smaller than `smallest`, or, where
+    /// that is not known, of the size asked for, or of the default size where the nodes allow it.
+    pub fn available_at_best(&self, smallest: Option<usize>) -> f64 {
         let Scheme { layout, losses, .. } = self.scheme;
         if layout.spread() == Spread::Apart {
             // Who has a part of the matrix has no checksums.
             return Scheme { losses: 0, ..self.scheme }.available(1);
         }
-        let size = self.group.unwrap_or(GROUP_DEFAULT).max(layout.spread().members_least(losses));
+        let size = smallest.or(self.group).unwrap_or(GROUP_DEFAULT);
+        let size = size.max(layout.spread().members_least(losses));
         self.scheme.available(size)
     }
 

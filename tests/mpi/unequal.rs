@@ -185,6 +185,11 @@ fn tests_that_do_not_fit_are_skipped_and_the_others_run() {
         ["--checkpoint", "5", "--job", "t-unfit", "--domains", domains.path().to_str().unwrap()];
     let ran = sweep(&[50, huge]).args(&protect).run().expect_code(1);
     assert!(ran.err.contains("too large for this node"), "{}", ran.told());
+    // In groups of two, which is all that two domains allow, a matrix and its protection are four times the matrix.
+    let needs = ran.err.split("needs ").nth(1).and_then(|text| text.split(' ').next()).unwrap();
+    let matrix = (huge as f64).powi(2) * 8.0 / f64::from(1 << 30);
+    let times = needs.parse::<f64>().unwrap() / matrix;
+    assert!((4.0..4.2).contains(&times), "{times} times: {}", ran.told());
     // No process can have so much: the test comes to it, and is skipped by what the system says.
     for (how, told) in [("warn", 1), ("off", 0)] {
         let beyond: &[&str] = &["sh", "-c", "ulimit -v 8000000; exec \"$0\" \"$@\""];

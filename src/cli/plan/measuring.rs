@@ -16,10 +16,14 @@ use crate::supervise::signals::{asked_by_signal, listen_no_more, listen_to_signa
 use crate::units::show_seconds;
 use crate::whole;
 
-/// The half-rate order to assume when only one size was measured.
-pub(super) fn guessed_half(inputs: &Inputs) -> Option<f64> {
+/// The half-rate order to assume of what was measured, on `ranks` ranks of `threads` threads, when only one size was. It is the
+/// guess for the machine that is planned, carried back as [`RateModel::scaled`](crate::model::fit::RateModel::scaled) will carry
+/// it forward.
+pub(super) fn guessed_half(inputs: &Inputs, ranks: u64, threads: u64) -> Option<f64> {
     let quick = Inputs { simulate: 0, limit: None, n: None, ..inputs.clone() };
-    planner::plan(&quick).ok().map(|a| a.plan.rate.n_half)
+    let planned = planner::plan(&quick).ok()?.plan;
+    let all = inputs.nodes * inputs.ranks_per_node * inputs.threads_per_rank();
+    planned.rate.scaled(all, ranks.saturating_mul(threads)).ok().map(|rate| rate.n_half)
 }
 
 pub(super) fn samples_of(files: &[PathBuf]) -> Result<Vec<Sample>, Refusal> {

@@ -73,7 +73,8 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
             planned
         });
         let ranks = flags.results_ranks.unwrap_or_else(|| samples[0].ranks());
-        fitted = Some((fit(&samples, guessed_half(&inputs))?, (ranks, threads), samples));
+        let half = guessed_half(&inputs, ranks, threads);
+        fitted = Some((fit(&samples, half)?, (ranks, threads), samples));
     } else if let Some(time) = flags.calibrate {
         let samples = calibrate(flags, &inputs, time)?;
         if inputs.copy.is_none() {
@@ -84,7 +85,7 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
         }
         // Ranks that keep checksums alone had no part in it.
         let on = (samples[0].ranks(), planned);
-        fitted = Some((fit(&samples, guessed_half(&inputs))?, on, samples));
+        fitted = Some((fit(&samples, guessed_half(&inputs, on.0, on.1))?, on, samples));
     }
     if let Some((fit, (ranks, threads), _)) = &fitted {
         inputs.measured = Some(Measured { fit: *fit, ranks: *ranks, threads: *threads });

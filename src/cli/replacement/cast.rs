@@ -104,7 +104,11 @@ pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Re
     }
     let there: Vec<usize> = (0..q + numbers).filter(|&col| whole(col)).collect();
     let applied = |col: usize| members(col).map(|s| s.progress.applied);
-    let boundary = there.iter().flat_map(|&col| applied(col)).max().unwrap_or(0);
+    // Sums that have a part hold what was computed up to the boundary of their exchange. Whoever had come so far may be lost
+    // since; all others have what it takes to come there.
+    let exchanged_at = before.iter().map(|e| e.boundary);
+    let boundary =
+        there.iter().flat_map(|&col| applied(col)).chain(exchanged_at).max().unwrap_or(0);
     for &col in &there {
         let (least, most) = (applied(col).min(), applied(col).max());
         if least != most || least.is_some_and(|k| k + 1 < boundary) {
@@ -565,6 +569,31 @@ mod tests {
                 let mut by: Vec<usize> = exchanges.iter().map(|e| e.by).collect();
                 by.dedup();
                 assert_eq!(by.len(), exchanges.len(), "{exchanges:?}");
+            }
+        }
+    }
+
+    /// Who alone had come so far is lost, after its boundary was taken for an exchange: the sums that have a part now are of that
+    /// boundary, so all catch up to it.
+    #[test]
+    fn an_exchange_that_was_made_binds_the_boundary() {
+        const COLUMNS: usize = 2;
+        const AHEAD: usize = Q + 1;
+        for owner_of in [K, K + 1] {
+            let mut all = everybody_with(COLUMNS, (1 << AHEAD) - 1, false);
+            for status in &mut all {
+                status.progress.applied += owner_of - K;
+                status.progress.factored += owner_of - K;
+            }
+            for col in 0..Q {
+                let players = left(&all, 1 << col);
+                let first = cast(&params(1), COLUMNS, &players).unwrap();
+                assert_eq!(first.from.as_ref().unwrap().boundary, owner_of);
+                let mut now = take_all(&players, &first, 0);
+                now.retain(|s| s.as_ref().is_none_or(|s| s.place != AHEAD));
+                let second = cast(&params(1), COLUMNS, &now).unwrap().from.unwrap();
+                assert_eq!(second.boundary, owner_of, "{col}");
+                assert!(second.past.exchanges.iter().all(|e| e.boundary == owner_of));
             }
         }
     }

@@ -109,6 +109,8 @@ enum Bad {
     BorneInVain,
     UsedTwice,
     Forgotten,
+    /// All go on from before an exchange that was made, by sums that hold only what was not computed by then.
+    Back,
     Torn,
     Unlike,
     NothingToCatchUpWith,
@@ -554,6 +556,10 @@ impl Steps {
         let known = |r: &Rank| r.exchanges.iter().flatten().map(exchange).collect::<Vec<_>>();
         if members.iter().any(|r| !exchanges.starts_with(&known(r))) {
             s.bad = Some(Bad::Forgotten);
+            return;
+        }
+        if exchanges.iter().any(|e| e.boundary > from.boundary) {
+            s.bad = Some(Bad::Back);
             return;
         }
         s.act += 1;

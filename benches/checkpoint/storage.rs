@@ -48,7 +48,7 @@ impl Probe<'_> {
             helpers: Helpers::Threads,
             arithmetic: "none: the matrix is noise".into(),
             stored: stock.for_test(0, 0),
-            whole: stock.whole.iter().map(About::key).collect(),
+            whole: stock.whole.clone(),
             results: None,
             fresh_run: new_run().max(stock.latest_run().unwrap_or(0) + 1),
             in_place: false,

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::holding::survey;
-use super::placement::{Found, Lying, Player, assign, prevailing, recast};
+use super::placement::{Found, Lying, Player, Told, assign, prevailing, recast};
 use super::protocol;
 use super::world::{NOTHING, World};
 use crate::memory::ledger::{Entry, Ledger};
@@ -72,27 +72,28 @@ fn ledgers(depot: &Depot) -> Vec<(usize, Vec<Entry>)> {
         .collect()
 }
 
-/// What a header or a list of results tells of a run: run, position, incarnation.
-type Told = (u128, usize, u64);
-
 /// The run in progress of those that left `traces`, of which `latest` has the greatest number. Only where
 /// there are several do ranks exchange more than that number.
 fn in_progress(world: &impl World, traces: &[Told], latest: u128) -> u128 {
-    let other = traces.iter().any(|(run, ..)| *run != latest);
+    let other = traces.iter().any(|told| told.run != latest);
     if world.least(&[if other { 0 } else { NOTHING }]) == [NOTHING] {
         return latest;
     }
+    // A header has no mark; of a result's one bit is the price of telling it from none.
     let mut mine = Vec::new();
-    for (run, position, joined) in traces {
-        mine.extend(run.to_le_bytes());
-        mine.extend((*position as u32).to_le_bytes());
-        mine.extend(joined.to_le_bytes());
+    for told in traces {
+        mine.extend(told.run.to_le_bytes());
+        mine.extend((told.position as u32).to_le_bytes());
+        mine.extend(told.joined.to_le_bytes());
+        mine.extend(told.result.map_or(0, |mark| mark | 1).to_le_bytes());
     }
     let all = world.allgather(&mine);
-    let traces = all.iter().flat_map(|told| told.chunks_exact(28)).map(|bytes| {
-        let run = u128::from_le_bytes(bytes[..16].try_into().expect("sixteen bytes"));
-        let position = u32::from_le_bytes(bytes[16..20].try_into().expect("four"));
-        (run, position as usize, u64::from_le_bytes(bytes[20..].try_into().expect("eight")))
+    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    let traces = all.iter().flat_map(|told| told.chunks_exact(36)).map(|bytes| Told {
+        run: u128::from_le_bytes(bytes[..16].try_into().expect("sixteen bytes")),
+        position: u32::from_le_bytes(bytes[16..20].try_into().expect("four")) as usize,
+        joined: word(&bytes[20..28]),
+        result: Some(word(&bytes[28..])).filter(|mark| *mark > 0),
     });
     prevailing(traces).unwrap_or(latest)
 }
@@ -105,11 +106,22 @@ impl Arrival {
         let speaks = me == node;
         let mut held = if speaks { survey(depot) } else { Vec::new() };
         let lists = if speaks { ledgers(depot) } else { Vec::new() };
-        let in_memory = held.iter().map(|(f, _)| (f.run, f.position, f.trace.joined));
-        let finished = lists.iter().flat_map(|(at, list)| list.iter().map(|e| (e.run, *at, 0)));
+        let in_memory = held.iter().map(|(found, _)| {
+            let Found { run, position, trace, .. } = *found;
+            Told { run, position, joined: trace.joined, result: None }
+        });
+        let finished = lists.iter().flat_map(|(position, list)| {
+            let one = |entry: &Entry| Told {
+                run: entry.run,
+                position: *position,
+                joined: 0,
+                result: Some(entry.mark()),
+            };
+            list.iter().map(one)
+        });
         let traces: Vec<Told> = in_memory.chain(finished).collect();
         let mut results: Vec<Entry> = lists.into_iter().flat_map(|(_, list)| list).collect();
-        let latest = newest(world, traces.iter().map(|(run, ..)| *run));
+        let latest = newest(world, traces.iter().map(|told| told.run));
         let mut this = Self { ranks, latest, ..Self::default() };
         let Some(latest) = latest else {
             return this;

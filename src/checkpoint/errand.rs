@@ -16,8 +16,9 @@ use crate::memory::header::{Claim, Head};
 use crate::memory::{Depot, Part, Region};
 use crate::parity::digest::digest;
 use crate::storage::names::Key;
+use crate::storage::shelf::Claimed;
 use crate::storage::writing::{Flow, Over, Stopped, write_position};
-use crate::storage::{About, Check, Front, Results, Shelf, Sight};
+use crate::storage::{About, Check, Counting, Front, Shelf, Sight};
 
 /// One thing to do, for the rank of a position.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,21 +36,61 @@ pub(super) enum What {
     /// To say that an epoch is whole, and remove what is older.
     List(List),
     /// To give up the epoch that is to be written over, and remove all but that and those to keep.
-    MakeRoom { over: Option<Key>, keep: Vec<Key> },
-    /// To make DIR this start's, and remove what lies there of epochs that were never completed, but those to keep, and results
-    /// that are not among these; where it is the node's own, to list what lies there of the epoch that the run goes on from. At
-    /// last, unless two are wanted, to remove what is whole and outdated.
-    Settle {
+    MakeRoom {
+        over: Option<Key>,
         keep: Vec<Key>,
-        from: Option<Box<About>>,
-        own: bool,
-        two: bool,
-        results: Option<Results>,
     },
+    Settle(Box<Settle>),
     /// To remove this position's part of an epoch that comes to nothing.
     Withdraw(Key),
     /// To show that a helper can be had.
     Nothing,
+}
+
+/// To make DIR this start's, and remove what lies there of epochs that were never completed, but those that are whole elsewhere
+/// and the next one, and results that do not count. At last, unless two are wanted, to remove what is whole and outdated.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Settle {
+    /// The run that begins or goes on, and its test.
+    pub(super) run: u128,
+    pub(super) test: u32,
+    /// The epoch that it goes on from, if it is one on storage.
+    pub(super) from: Option<About>,
+    /// All that are known to be whole, by a manifest on whatever node.
+    pub(super) whole: Vec<About>,
+    /// One that others may have begun already.
+    pub(super) next: Option<Key>,
+    /// DIR is the node's own.
+    pub(super) own: bool,
+    pub(super) two: bool,
+    pub(super) results: Option<Counting>,
+}
+
+impl Settle {
+    fn run_at(&self, shelf: &Shelf, flow: &Flow) -> Result<(), Stopped> {
+        // First the room, which the claim may lack.
+        let keep: Vec<Key> = self.whole.iter().map(About::key).chain(self.next).collect();
+        shelf.tidy(&keep, flow)?;
+        let claimed = shelf.claim().map_err(failed)?;
+        // What this launch itself has left there counts.
+        if let Some(counting) = &self.results
+            && (counting.first || claimed == Claimed::Now)
+        {
+            shelf.keep_results(&counting.results, flow)?;
+        }
+        if self.own {
+            let of_test = self.whole.iter().filter(|about| about.test == self.test);
+            let furthest = of_test.max_by_key(|about| about.progress());
+            if let Some(about) = self.from.as_ref().or(furthest) {
+                shelf.list_too(about, flow)?;
+            }
+        }
+        match &self.from {
+            _ if self.two => Ok(()),
+            Some(from) => shelf.outdate_but(from.key(), self.run, flow),
+            None => shelf.outdate(&self.whole, flow),
+        }
+    }
 }
 
 /// What it takes to write one position's file.
@@ -120,21 +161,7 @@ impl Errand {
                 shelf.prune_but(keep, *position as usize, flow)?;
                 Ok(0)
             }
-            What::Settle { keep, from, own, two, results } => {
-                // First the room, which the claim may lack.
-                shelf.tidy(keep, flow)?;
-                shelf.claim().map_err(failed)?;
-                if let Some(results) = results {
-                    shelf.keep_results(results, flow)?;
-                }
-                if let Some(about) = from.as_ref().filter(|_| *own) {
-                    shelf.list_too(about, flow)?;
-                }
-                if !two {
-                    shelf.outdate(from.as_ref().map(|about| about.key()), flow)?;
-                }
-                Ok(0)
-            }
+            What::Settle(settle) => settle.run_at(shelf, flow).map(|()| 0),
             What::Withdraw(key) => {
                 hit(Point::PruneHalf, *position as usize);
                 shelf.withdraw(*key, *position);
@@ -149,7 +176,7 @@ impl Errand {
         match &self.what {
             What::Write(file) => self.shelf.withdraw(file.about.key(), self.position),
             What::List(list) => self.shelf.withdraw_manifest(list.about.key()),
-            What::MakeRoom { .. } | What::Settle { .. } | What::Withdraw(_) | What::Nothing => {}
+            What::MakeRoom { .. } | What::Settle(_) | What::Withdraw(_) | What::Nothing => {}
         }
     }
 

@@ -328,6 +328,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             }
         };
         hit(Point::FetchEnd, me);
+        if let Some(level2) = &mut self.level2 {
+            level2.settle_first(&self.header.id, Some(about), || self.world.attend());
+        }
         match self.scheme.method {
             // Where it came from is whole.
             Method::Disk => self.adopt(about),

@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::errand::{Errand, List, What, Write};
+use super::errand::{Errand, List, Settle, What, Write};
 pub use super::helper::PATIENCE;
 use super::helper::{By, State, Task};
 use super::plan::{Buffers, Committed, Helpers};
@@ -44,7 +44,7 @@ use crate::outcome;
 use crate::parity::GroupComm;
 use crate::storage::names::Key;
 use crate::storage::writing::{Flow, Over, Stopped};
-use crate::storage::{About, Check, FORMAT, Results, Shelf, Sight};
+use crate::storage::{About, Check, Counting, FORMAT, Shelf, Sight};
 
 /// Where the second level is, and when an epoch goes there.
 #[derive(Clone, Debug)]
@@ -65,9 +65,9 @@ pub struct Storage {
     /// What lies there and cannot be believed, in words; the same on every rank.
     pub damaged: Vec<String>,
     /// All epochs that were whole there, by a manifest on any node; the same on every rank.
-    pub whole: Vec<Key>,
-    /// At the first test of a launch: the results that count there. Others go.
-    pub results: Option<Results>,
+    pub whole: Vec<About>,
+    /// The results that count there.
+    pub results: Option<Counting>,
     /// The number of a run that goes on from there: greater than any that was found; rank 0's counts.
     pub fresh_run: u128,
     /// This launch has lost ranks and goes on in place; the same on every rank.
@@ -117,7 +117,7 @@ pub(super) struct Level2 {
     /// Who lists files: the manifest of the epoch before.
     manifest: Option<(About, Instant, Task<u64>)>,
     /// Epochs that are whole by what is known here, whoever has a manifest: they stay until a later one is.
-    believed: Vec<Key>,
+    believed: Vec<About>,
     /// Something has come to nothing since it was looked for what is left over, and may have left something.
     untidy: bool,
     /// The epoch that ranks have waited for, and that is there: without helpers, or at a stop.
@@ -280,12 +280,12 @@ impl Level2 {
                 self.tally.write_s += began.elapsed().as_secs_f64();
                 self.said = None;
                 // Older ones are gone.
-                self.believed.retain(|known| *known >= key);
+                self.believed.retain(|known| known.key() >= key);
             }
             Err(why) => {
                 // Elsewhere there may be a manifest of it, unless there is one DIR; and here, if what is older could not go.
                 if self.is_shared() {
-                    self.believed.retain(|known| *known != key);
+                    self.believed.retain(|known| known.key() != key);
                 }
                 self.untidy = true;
                 self.tell(&about, &why.to_string());
@@ -335,19 +335,20 @@ impl Level2 {
     fn settle(
         &mut self,
         patience: Duration,
+        (run, test): (u128, u32),
         (from, next): (Option<&About>, Option<Key>),
         attend: impl Fn(),
     ) {
         if !std::mem::take(&mut self.untidy) || self.lists.is_empty() {
             return;
         }
-        let keep = self.believed.iter().copied().chain(next).collect();
-        let (from, own) = (from.cloned().map(Box::new), !self.is_shared());
+        let (from, whole, own) = (from.cloned(), self.believed.clone(), !self.is_shared());
         // The checkpoints of method disk take turns.
         let two = self.alone.is_some();
         // Later ones are this launch's own.
         let results = self.storage.results.take();
-        let task = self.send(What::Settle { keep, from, own, two, results }).within(patience);
+        let settle = Settle { run, test, from, whole, next, own, two, results };
+        let task = self.send(What::Settle(Box::new(settle))).within(patience);
         // At once: who leaves at a loss takes care of it. What comes of it, the next epoch will tell.
         self.stuck.push(task);
         let task = self.stuck.last_mut().expect("it is there");
@@ -355,10 +356,11 @@ impl Level2 {
         task.give_up();
     }
 
-    /// The same at the start of a test, when nobody refuses it any more; it goes on `from` this epoch on storage, if from any.
-    pub(super) fn settle_first(&mut self, from: Option<&About>, attend: impl Fn()) {
+    /// The same at the start of a test, when nobody refuses it any more, and before the first save where the run goes on `from`
+    /// an epoch on storage: a start after that goes on from memory, and knows nothing of files that could not be read.
+    pub(super) fn settle_first(&mut self, id: &Identity, from: Option<&About>, attend: impl Fn()) {
         let patience = if self.storage.in_place { MOVES } else { PATIENCE };
-        self.settle(patience, (from, None), attend);
+        self.settle(patience, (id.run, id.test), (from, None), attend);
     }
 
     /// A helper sets out. What it does takes little of a processor.
@@ -554,7 +556,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             }
         };
         if !level2.lists.is_empty() {
-            level2.believed.push(about.key());
+            level2.believed.push(about.clone());
             let stays = level2.alone.and_then(|alone| alone.last).map(|last| last.key);
             let positions = level2.lists.clone();
             let list = List { about: about.clone(), sight, positions, stays, all };
@@ -675,7 +677,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             level2.stuck.is_empty() && level2.leaving.is_empty() && level2.manifest.is_none();
         // Method disk has made room before, all but for what it writes over.
         if idle && level2.alone.is_none() {
-            level2.settle(PATIENCE, (None, Some(about.key())), || self.world.attend());
+            let key = about.key();
+            level2.settle(PATIENCE, (key.run, key.test), (None, Some(key)), || self.world.attend());
             level2.stuck.retain(|task| !task.is_over());
         }
         let Committed { data, check, place } = self.holding.buffers.committed_parts(about.epoch);

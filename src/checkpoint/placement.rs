@@ -22,15 +22,33 @@ pub struct Found {
     pub trace: Trace,
 }
 
-/// The run that is in progress, of all that memory tells of: (run, position, incarnation) of every header
-/// and every list of results.
+/// What a header or a list of results in memory tells of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub run: u128,
+    pub position: usize,
+    /// The last incarnation that it took part in, of a header.
+    pub joined: u64,
+    /// Of a result, a mark of its test and text; a run that goes on as another one hands its results on.
+    pub result: Option<u64>,
+}
+
+/// The run that is in progress, of all that memory tells of: every header and every result.
 ///
 /// It is the one that most positions tell of, then the one with more incarnations. A run's number is the moment of
 /// its start by the clock of one node, and what a node with a fast clock kept of a run that is long over must
-/// not outrank the run all others are in: numbers only break ties.
-pub fn prevailing(told: impl IntoIterator<Item = (u128, usize, u64)>) -> Option<u128> {
+/// not outrank the run all others are in: numbers only break ties. A result that several runs have was handed on, so it tells of
+/// the last of them: positions that had no part since have it as the first had it.
+pub fn prevailing(told: impl IntoIterator<Item = Told>) -> Option<u128> {
+    let told: Vec<Told> = told.into_iter().collect();
+    let mut heirs: HashMap<u64, u128> = HashMap::new();
+    for (mark, run) in told.iter().filter_map(|told| told.result.zip(Some(told.run))) {
+        let heir = heirs.entry(mark).or_default();
+        *heir = run.max(*heir);
+    }
     let mut runs: BTreeMap<u128, (BTreeSet<usize>, u64)> = BTreeMap::new();
-    for (run, position, joined) in told {
+    for Told { run, position, joined, result } in told {
+        let run = result.map_or(run, |mark| heirs[&mark]);
         let (positions, most) = runs.entry(run).or_default();
         positions.insert(position);
         *most = joined.max(*most);
@@ -187,17 +205,38 @@ mod tests {
     fn a_fast_clock_gives_no_precedence() {
         const HOUR: u128 = 3_600_000_000_000 << 64;
         let (run, left_over) = (10 * HOUR, 13 * HOUR);
-        let ours = |position, joined| (run, position, joined);
-        let told = [ours(0, 3), ours(1, 3), (left_over, 2, 1), ours(3, 3), (left_over, 2, 1)];
+        let of = |run, position, joined| Told { run, position, joined, result: None };
+        let ours = |position, joined| of(run, position, joined);
+        let other = of(left_over, 2, 1);
+        let told = [ours(0, 3), ours(1, 3), other, ours(3, 3), other];
         assert_eq!(prevailing(told), Some(run));
         // One survivor on each side: who has been started more often is in progress.
-        assert_eq!(prevailing([ours(0, 2), (left_over, 1, 1)]), Some(run));
+        assert_eq!(prevailing([ours(0, 2), of(left_over, 1, 1)]), Some(run));
         // Nothing but numbers.
-        assert_eq!(prevailing([ours(0, 1), (left_over, 1, 1)]), Some(left_over));
+        assert_eq!(prevailing([ours(0, 1), of(left_over, 1, 1)]), Some(left_over));
         // A position counts once, however many nodes have a copy of it.
-        let copies = [(left_over, 2, 1), (left_over, 2, 2), ours(0, 1), ours(1, 1)];
+        let copies = [other, of(left_over, 2, 2), ours(0, 1), ours(1, 1)];
         assert_eq!(prevailing(copies), Some(run));
         assert_eq!(prevailing([]), None);
+    }
+
+    /// A run of six positions had one result when it went on from storage as another run, in a test of two. The four that have
+    /// no part in that keep what they had; they speak for the run that is in progress all the same.
+    #[test]
+    fn results_that_were_handed_on_speak_for_the_later_run() {
+        let (run, later) = (10 << 64, 11 << 64);
+        let told = |run, position, result| Told { run, position, joined: 0, result };
+        let kept =
+            (0..6).map(|position| told(if position < 2 { later } else { run }, position, Some(7)));
+        let header = |position| Told { joined: 1, ..told(later, position, None) };
+        let all: Vec<Told> = kept.chain([header(0), header(1)]).collect();
+        assert_eq!(prevailing(all.iter().copied()), Some(later));
+        // Old memory that comes back in two nodes' places is outvoted.
+        let old = [2, 3].map(|position| Told { joined: 5, ..told(run, position, None) });
+        assert_eq!(prevailing(all.iter().copied().chain(old)), Some(later));
+        // Another result is not the later run's.
+        let others = (2..5).map(|position| told(run, position, Some(8)));
+        assert_eq!(prevailing(others.chain([header(0), header(1)])), Some(run));
     }
 
     fn by_memory(positions: usize, nodes: &[usize], found: &[Vec<Found>]) -> Vec<Option<usize>> {

@@ -440,14 +440,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             world,
         };
         this.holding.head.write(&this.header);
-        let mut read = None;
         let origin = match agreed {
             Agreed::Storage(about, way) => {
                 let asked = (&config, &test);
                 let best = (about, way);
                 let fetched = this.fetch_any(asked, best, offers, &mut a, &make_group, pool);
                 let (about, Fetched { state, rebuilt, wrong }) = fetched?;
-                read = Some(about.clone());
                 Origin::Restored(Restored {
                     boundary: about.boundary as usize,
                     epoch: about.epoch,
@@ -478,7 +476,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             Origin::Restored(r) => r.boundary,
         };
         if let Some(level2) = &mut this.level2 {
-            level2.settle_first(read.as_ref(), || this.world.attend());
+            level2.settle_first(&this.header.id, None, || this.world.attend());
         }
         this.started = Instant::now();
         this.scheduler = Scheduler::new(config.interval, boundary, 0.0);

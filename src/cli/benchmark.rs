@@ -104,6 +104,8 @@ pub fn run(flags: &BenchFlags) -> Exit {
             (bound.usual_threads(), Some(bound))
         }
     };
+    let turn = protection.is_some() || loaded.settings.goes_on();
+    let threads = threads_of_all(comm, (threads, computes), turn);
     // Whoever says how many threads a rank has, or which cores are helpers', knows what ranks are bound to.
     let idle = bound.filter(|_| helper_cores.is_none()).and_then(|bound| bound.left_idle(comm));
     let pins = pins::decide(comm, (threads, computes), loaded.settings.pin);
@@ -174,6 +176,17 @@ pub fn run(flags: &BenchFlags) -> Exit {
         |kept| &mut kept.story,
         |world, kept| act(world, &run, kept),
     )
+}
+
+/// Threads of this rank, by those it would have by itself. One that does not compute has no more than those that do, or the others
+/// would order their messages by threads that none of them has; and one alone where its `turn` never comes. All ranks together.
+fn threads_of_all(comm: &Comm, (threads, computes): (usize, bool), turn: bool) -> usize {
+    let mut most = [if computes { threads as u64 } else { 1 }];
+    comm.all_reduce(&mut most, Reduce::Max);
+    match computes || turn {
+        true => threads.min(most[0] as usize),
+        false => 1,
+    }
 }
 
 /// A library is loaded before ranks can tell each other of it, so each reads by itself what it was told. Nodes may have it at
@@ -495,6 +508,13 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
             let begun = kept.story.begun;
             match Guardian::new(comm, &node, settings, ground, (&run.tests, rounding), begun) {
                 Ok(guardian) => Some(guardian),
+                // All that is left to do is to remove it.
+                Err(ended) if kept.story.verdict.is_some() => {
+                    if comm.rank() == 0 {
+                        say(not_removed(&ended.why));
+                    }
+                    None
+                }
                 Err(ended) => {
                     let ended = kept.story.gives_up(ended);
                     // What a loss has led to a restart may mend.
@@ -504,6 +524,10 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
         }
     };
     Job { world, node, run, kept, guardian }.run()
+}
+
+fn not_removed(why: &str) -> String {
+    format!("memory of the finished run could not be removed: {why}")
 }
 
 /// All tests of one run.
@@ -543,7 +567,7 @@ impl Job<'_> {
             if let Err(ended) = guardian.clean(&self.node)
                 && comm.rank() == 0
             {
-                say(format_args!("memory of the finished run could not be removed: {}", ended.why));
+                say(not_removed(&ended.why));
             }
         }
         set_phase("finishing");
@@ -779,9 +803,7 @@ impl Job<'_> {
         // reports.
         let first = |seat: &Option<Seat>| seat.is_some_and(|seat| (seat.row, seat.col) == (0, 0));
         let teller = cast.seats.iter().position(first).expect("it is taken");
-        if loaded.settings.goes_on() {
-            stand_by(comm, &cast.seats, teller);
-        }
+        stand_by(comm, &cast.seats, teller);
         if let Some(guardian) = guardian {
             guardian.follow(teller);
         }

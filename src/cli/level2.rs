@@ -18,7 +18,7 @@ use crate::input::settings;
 use crate::outcome;
 use crate::storage::choice::{self, Kind, Stock, leave_out_strays};
 use crate::storage::names::{Key, dir_of};
-use crate::storage::{About, Results, Shelf, Sight};
+use crate::storage::{About, Counting, Results, Shelf, Sight};
 
 /// Positions that have a file in a DIR, by epoch.
 type Files = Vec<(Key, Vec<u32>)>;
@@ -255,8 +255,8 @@ impl<'a> Level2<'a> {
             arithmetic: rounding.to_owned(),
             stored: if first { self.stock.for_test(number, digest) } else { Vec::new() },
             damaged: if first { self.stock.damaged.clone() } else { Vec::new() },
-            whole: self.stock.whole.iter().map(About::key).collect(),
-            results: first.then(|| self.counting(finished)),
+            whole: self.stock.whole.clone(),
+            results: Some(Counting { results: self.counting(finished), first }),
             fresh_run,
             in_place,
         }

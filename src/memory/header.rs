@@ -38,6 +38,7 @@ const PROGRESS_AT: usize = 64;
 /// Where beats are counted, for who looks into the file.
 pub(super) const BEAT_AT: u64 = PROGRESS_AT as u64;
 const WAITS_AT: usize = PROGRESS_AT + 56;
+const WORKED_AT: usize = PROGRESS_AT + 64;
 /// Not zero once memory of the position could not be read any more (`bus`).
 const DAMAGED_AT: usize = 192;
 const SLOT_AT: [usize; 2] = [4096, 8192];
@@ -377,6 +378,8 @@ pub struct Progress {
     pub pid: u64,
     /// When it last said so, by its node's clock.
     pub at_unix_ms: u64,
+    /// When it was last at the test itself: a start that came to nothing leaves that as it was. Zero where it never was.
+    pub worked_unix_ms: u64,
     /// Time this process has spent multiplying, waiting for nobody, and the operations it did in it: what tells
     /// a slow processor from a rank that waits for one.
     pub busy_us: u64,
@@ -569,6 +572,9 @@ impl Head {
         self.word(PROGRESS_AT + 24).store(std::process::id() as u64, Ordering::Relaxed);
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.word(PROGRESS_AT + 32).store(since.as_millis() as u64, Ordering::Relaxed);
+        if !matches!(doing, Doing::Starting | Doing::Recovering) {
+            self.word(WORKED_AT).store(since.as_millis() as u64, Ordering::Relaxed);
+        }
         self.word(PROGRESS_AT).fetch_add(1, Ordering::Release);
     }
 
@@ -586,6 +592,7 @@ impl Head {
             doing: self.word(PROGRESS_AT + 16).load(Ordering::Relaxed),
             pid: self.word(PROGRESS_AT + 24).load(Ordering::Relaxed),
             at_unix_ms: self.word(PROGRESS_AT + 32).load(Ordering::Relaxed),
+            worked_unix_ms: self.word(WORKED_AT).load(Ordering::Relaxed),
             busy_us: self.word(PROGRESS_AT + 40).load(Ordering::Relaxed),
             flops: self.word(PROGRESS_AT + 48).load(Ordering::Relaxed),
             waits: self.word(WAITS_AT).load(Ordering::Relaxed),

@@ -28,6 +28,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The same of entries of one test and text, whatever the run.
+    pub fn mark(&self) -> u64 {
+        xxh3_64_with_seed(&self.bytes, self.test.into())
+    }
+
     /// Room that it takes.
     pub fn room(&self) -> usize {
         RECORD_HEAD + self.bytes.len()

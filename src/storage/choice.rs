@@ -44,6 +44,14 @@ impl Results {
     }
 }
 
+/// The results on storage that count, as they were found when the launch began. Others go: at the launch's `first` test, and
+/// later where no rank had a part in a test before, so that what lies there is from an earlier launch.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Counting {
+    pub results: Results,
+    pub first: bool,
+}
+
 /// What an epoch is to the run that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -145,12 +153,11 @@ impl Stock {
         all
     }
 
-    /// Epochs that test `test` with this digest can go on from, the best first: the one that has got furthest,
-    /// since whatever computed it came to the same bits; of equals the one written by the later run.
+    /// Epochs that test `test` with this digest can go on from, the best first.
     pub fn for_test(&self, test: u32, digest: u64) -> Vec<About> {
         let ours = |about: &&About| about.test == test && about.params_digest == digest;
         let mut found: Vec<About> = self.whole.iter().filter(ours).cloned().collect();
-        found.sort_by_key(|about| std::cmp::Reverse((about.boundary, about.key())));
+        found.sort_by_key(|about| std::cmp::Reverse(about.progress()));
         found
     }
 

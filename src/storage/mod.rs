@@ -17,7 +17,7 @@ pub mod writing;
 
 use serde::{Deserialize, Serialize};
 
-pub use choice::Results;
+pub use choice::{Counting, Results};
 pub use record::{About, Check, Front, Manifest};
 pub use shelf::Shelf;
 

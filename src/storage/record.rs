@@ -64,6 +64,12 @@ impl About {
         Key { run: self.run, test: self.test, epoch: self.epoch }
     }
 
+    /// How far it has got: of two epochs of a test the greater one is to go on from, since whatever computed it came to the same
+    /// bits; of equals the one written by the later run.
+    pub fn progress(&self) -> (u64, Key) {
+        (self.boundary, self.key())
+    }
+
     pub fn positions(&self) -> usize {
         self.p as usize * self.q as usize
     }

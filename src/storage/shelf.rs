@@ -69,6 +69,13 @@ pub fn free_bytes(path: &Path) -> Result<u64, String> {
     Ok(found.blocks_available() as u64 * found.fragment_size() as u64)
 }
 
+/// Whether a folder was this start's before it was claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    Before,
+    Now,
+}
+
 impl Shelf {
     pub fn new(dir: &Path, job: &str) -> Self {
         let uid = nix::unistd::geteuid().as_raw();
@@ -202,15 +209,16 @@ impl Shelf {
         }
     }
 
-    /// Makes the folder this start's, if it is no later one's.
-    pub fn claim(&self) -> Result<(), String> {
+    /// Makes the folder this start's, if it is no later one's; says whether it was already.
+    pub fn claim(&self) -> Result<Claimed, String> {
         self.is_held()?;
-        let Some(start) = self.start else { return Ok(()) };
+        let Some(start) = self.start else { return Ok(Claimed::Before) };
         if self.owner()? == Some(start) {
-            return Ok(());
+            return Ok(Claimed::Before);
         }
         private_folder(&self.folder)?;
-        write_whole(&self.folder.join(OWNER), format!("{start:032x}").as_bytes(), || {})
+        write_whole(&self.folder.join(OWNER), format!("{start:032x}").as_bytes(), || {})?;
+        Ok(Claimed::Now)
     }
 
     fn must_be_held(&self) -> Result<(), Stopped> {
@@ -392,21 +400,26 @@ impl Shelf {
         self.prune_where(unfinished, |_| {}, flow)
     }
 
-    /// Removes what the manifest of a later epoch outdates, as whoever wrote that would have if it had not been cut off; where
-    /// the run goes on `from` an epoch, every other one there was of that test. There is to be room for two, not three.
-    pub fn outdate(&self, from: Option<Key>, flow: &Flow) -> Result<(), Stopped> {
+    /// Removes what an epoch that has got further outdates, as whoever listed that one would have if it had not been cut off:
+    /// every other one of its test that is listed here or is among the `whole`. There is to be room for two, not three.
+    pub fn outdate(&self, whole: &[About], flow: &Flow) -> Result<(), Stopped> {
         let found = names_if_there(&self.folder).map_err(Stopped::Failed)?;
         let keys = found.iter().filter_map(|name| names::parse_epoch_folder(name));
-        let listed: Vec<Key> =
-            keys.filter(|&key| matches!(self.manifest(key), Ok(Some(_)))).collect();
-        // A run that went on from storage is another one since, with a greater number.
-        let is_later = |later: &Key, key: Key| {
-            later.test == key.test && (later.run, later.epoch) > (key.run, key.epoch)
-        };
-        let outdated = |key: Key| match from.filter(|from| from.test == key.test) {
-            Some(from) => key != from && key.run <= from.run,
-            None => listed.iter().any(|later| is_later(later, key)),
-        };
+        let manifest = |key: Key| self.manifest(key).ok().flatten();
+        let listed: Vec<About> = keys.filter_map(manifest).map(|manifest| manifest.about).collect();
+        let is_known = |key: Key| listed.iter().chain(whole).any(|about| about.key() == key);
+        let of_test = |test: u32| listed.iter().filter(move |about| about.test == test);
+        let furthest = |test: u32| of_test(test).max_by_key(|about| about.progress());
+        let outdated =
+            |key: Key| is_known(key) && furthest(key.test).is_some_and(|about| about.key() != key);
+        self.prune_where(outdated, |_| {}, flow)
+    }
+
+    /// The same where run number `run` goes on `from` an epoch here: every other one of that test goes, also one that has got
+    /// further, which could not be read.
+    pub fn outdate_but(&self, from: Key, run: u128, flow: &Flow) -> Result<(), Stopped> {
+        // On its own epochs somebody may be at work already.
+        let outdated = |key: Key| key.test == from.test && key != from && key.run != run;
         self.prune_where(outdated, |_| {}, flow)
     }
 
@@ -723,18 +736,43 @@ mod tests {
         };
         let there = || all.each_ref().map(|about| shelf.epoch(about.key()).exists());
         fill(4);
-        shelf.outdate(None, &flow).unwrap();
+        shelf.outdate(&[], &flow).unwrap();
         assert_eq!(there(), [false, true, true, true, false]);
         fill(5);
-        shelf.outdate(None, &flow).unwrap();
+        shelf.outdate(&[], &flow).unwrap();
+        assert_eq!(there(), [false, false, true, true, true]);
+        // One that only another node has listed goes as well; whatever has got further here stays.
+        shelf.outdate(&all[2..3], &flow).unwrap();
+        assert_eq!(there(), [false, false, false, true, true]);
+        shelf.outdate(&[about(3, 0, 9, 90)], &flow).unwrap();
         assert_eq!(there(), [false, false, false, true, true]);
         // It goes on from the older one: the later one could not be read.
         fill(5);
-        shelf.outdate(Some(all[0].key()), &flow).unwrap();
+        shelf.outdate_but(all[0].key(), 2, &flow).unwrap();
         assert_eq!(there(), [true, false, false, true, true]);
+        shelf.outdate_but(all[0].key(), 3, &flow).unwrap();
+        assert_eq!(there(), [true, false, false, true, false]);
         let other = shelf.clone().held_by(3);
         other.claim().unwrap();
-        assert!(shelf.clone().held_by(2).outdate(None, &flow).is_err());
+        assert!(shelf.clone().held_by(2).outdate_but(all[1].key(), 2, &flow).is_err());
+    }
+
+    /// A run that goes on from memory may be further than a later one, which went on from storage and is over.
+    #[test]
+    fn of_two_runs_the_epoch_that_has_got_further_stays() {
+        let (_dir, shelf) = shelf();
+        let flow = Flow::default();
+        let (further, later) = (about(1, 0, 6, 59), about(2, 0, 4, 35));
+        for about in [&further, &later] {
+            store(&shelf, about);
+            shelf.list(about, Sight::Shared, &[0, 1], || {}, &flow).unwrap();
+        }
+        // The next of the run, which others are writing, and which nobody has listed.
+        let next = about(1, 0, 7, 65);
+        store(&shelf, &next);
+        shelf.outdate(&[further.clone(), later.clone()], &flow).unwrap();
+        let there = |about: &About| shelf.epoch(about.key()).exists();
+        assert!(there(&further) && there(&next) && !there(&later));
     }
 
     /// Where each node has its own DIR.

@@ -56,6 +56,11 @@ impl Apart {
         self
     }
 
+    fn grids(mut self, grids: &[(usize, usize)]) -> Self {
+        self.scene = self.scene.grids(grids);
+        self
+    }
+
     fn dir(&self, node: usize) -> PathBuf {
         self.storage.dir(node)
     }
@@ -385,6 +390,39 @@ fn an_earlier_run_of_the_same_problem_has_left_its_result() {
     scene.strike("pruned:0:2:kill");
     let ran = scene.finish();
     assert!(resumed_at(&ran).is_some_and(|from| from > 0), "{}", ran.told());
+}
+
+/// The same of a later test, in which the node has a part for the first time: the result there is no more this run's for that.
+#[test]
+fn an_earlier_run_has_left_the_result_of_a_test_that_the_node_comes_to_later() {
+    let of_two = || Apart::new(2, 2, &[]).grids(&[(1, 2), (2, 2)]);
+    let earlier = of_two();
+    earlier.strike("told:0:1:kill");
+    let left = folder_in(&earlier.dir(2), &earlier);
+    assert!(left.join("result-1").exists());
+    lose_all(&earlier);
+    let scene = of_two();
+    leave(left, &scene, 2);
+    scene.strike("pruned:2:1:kill");
+    assert!(!folder_in(&scene.dir(2), &scene).join("result-1").exists());
+    let ran = scene.finish();
+    let later = ran.json().tests[1].outcome.clone().unwrap().protection.unwrap();
+    assert!(later.attempts > 1, "{}", ran.told());
+}
+
+/// A node that was stopped before its manifest has two epochs, one of them whole by the others' manifests alone. It lists that
+/// one too, so that the older one goes: there is to be room for two.
+#[test]
+fn a_node_without_its_manifest_keeps_no_third_epoch() {
+    let scene = Apart::new(2, 2, &["--helpers", "off"]);
+    let running = scene.freeze("manifest-synced:2:2:stop");
+    crate::process::until("node 0 is done", || scene.epochs(0).len() == 1);
+    scene.kill_all(running);
+    assert_eq!(scene.epochs(2).len(), 2);
+    let running = scene.freeze("stream-half:2:1:stop");
+    assert_eq!(scene.epochs(2).len(), 2);
+    scene.kill_all(running);
+    scene.finish();
 }
 
 /// Two of four nodes could not keep the result. Nobody's checkpoint goes for it: by those of the two that have it, it is this

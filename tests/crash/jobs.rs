@@ -30,6 +30,19 @@ pub fn results(ran: &Ran) -> Vec<String> {
     lines.collect()
 }
 
+/// A start that came to nothing in between has computed nothing: the time before it was not worked in vain.
+#[test]
+fn time_before_a_start_that_came_to_nothing_is_no_lost_work() {
+    let scene = Scene::new(2, 2);
+    scene.strike("committed:1:4:kill");
+    std::thread::sleep(Duration::from_secs(3));
+    scene.strike("pinned:0:1:kill");
+    let ran = scene.finish();
+    let protection = ran.json().tests[0].outcome.as_ref().unwrap().protection.unwrap();
+    let (lost_s, down_s) = (protection.lost_s, protection.down_s);
+    assert!(lost_s < 1.5 && down_s > 2.5, "{lost_s} {down_s}: {}", ran.told());
+}
+
 #[test]
 fn a_sweep_goes_on_in_its_third_test() {
     for strike in ["save-begin:1:41:kill", "solve-begin:2:3:kill", "clean-half:0:2:kill"] {

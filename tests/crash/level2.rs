@@ -235,6 +235,44 @@ fn what_a_later_epoch_outdates_goes_before_the_next_is_begun() {
     }
 }
 
+/// A run that memory has taken further than storage, a later one that went on from storage, and the first one again: nodes came
+/// back with its memory. What it brings to storage then is further than the later run's, and is what stays.
+#[test]
+fn a_later_run_that_got_less_far_outdates_nothing() {
+    let scene = Stored::of(Scene::of(2, 2, LONGER).protect(&["--checkpoint", "1"]), "4");
+    scene.strike("committed:0:8:kill");
+    assert_eq!(whole(&scene).len(), 1);
+    let memory: Vec<_> = (0..4).map(|p| crate::limits::Stash::take(&scene, p)).collect();
+    lose_all(&scene);
+    let scene = scene.protect(&["--level2-every", "1"]);
+    assert!(resumed_at(&scene.strike("pruned:0:1:kill")).is_some());
+    lose_all(&scene);
+    memory.into_iter().for_each(|stash| stash.put_back());
+    scene.strike("manifest-whole:0:1:kill");
+    let mut there = whole(&scene);
+    there.sort_by_key(|epoch| matrices(epoch)[0].0);
+    assert_eq!(there.len(), 2, "{there:?}");
+    let running = scene.freeze("iteration:0:1:stop");
+    assert_eq!(whole(&scene), there[1..]);
+    scene.kill_all(running);
+    goes_on(&scene, true, "the furthest is there");
+}
+
+/// A start that came back from the older of two epochs, since the later one is damaged, and ended after its first save: the next
+/// goes on from memory and does not know that, so what it leaves on storage must be of use by then.
+#[test]
+fn the_epoch_that_was_of_use_is_the_one_that_stays() {
+    let scene = stored(2, 2);
+    scene.strike("manifest-whole:0:2:kill");
+    lose_all(&scene);
+    let there = whole(&scene);
+    assert_eq!(there.len(), 2);
+    flip(&there[1].join("p1"), 0.5);
+    scene.strike("committed:1:1:kill");
+    scene.strike("iteration:1:1:kill");
+    goes_on(&scene, true, "the older one was of use");
+}
+
 /// What the front of each position's file says of the matrix, and the matrix.
 pub fn matrices(epoch: &Path) -> Vec<(u64, u64, Vec<u8>)> {
     let read = |position| {
@@ -568,6 +606,20 @@ fn an_older_epoch_stands_in_for_a_damaged_one() {
     flip(&there[1].join("p1"), 0.5);
     let ran = finish(&scene);
     assert!(from_storage(&ran), "{}", ran.told());
+}
+
+/// Fewer nodes are left than a group has members, and no memory: two share each. The run goes on from storage, and says so.
+#[test]
+fn with_too_few_nodes_for_groups_the_run_goes_on_from_storage() {
+    for domains in ["abab", "aaaa"] {
+        let scene = stored(2, 2).protect(&["--group", "4"]);
+        scene.strike("pruned:0:2:kill");
+        lose_all(&scene);
+        let lines = domains.chars().enumerate().map(|(rank, at)| format!("rank:{rank} {at}\n"));
+        fs::write(scene.path("domains"), lines.collect::<String>()).unwrap();
+        let ran = finish(&scene);
+        assert!(from_storage(&ran), "{}", ran.told());
+    }
 }
 
 /// What was never completed is not used, and is said to be there.

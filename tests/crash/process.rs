@@ -40,7 +40,7 @@ fn helpers(running: &Running) -> Vec<Pid> {
 }
 
 /// Waits until that is so.
-fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !so() {
         assert!(began.elapsed() < Duration::from_secs(60), "not {what}");

@@ -117,6 +117,49 @@ fn threads(rank: &RankProcess) -> Vec<(String, BTreeSet<usize>)> {
     tasks.filter_map(read).collect()
 }
 
+/// A rank more than the grid has places: the cores are the other's, so it sleeps, and it starts no threads, whose turn would never
+/// come.
+#[test]
+fn who_has_no_part_sleeps_and_has_no_threads() {
+    let dat = Dat { ns: vec![4000], nbs: vec![64], grids: vec![(1, 1)], ..Dat::default() };
+    // As it is in earnest: in tests, waiting is made to cost little.
+    let job = Job::of(PROGRAM.into(), 2).dat(&dat).args(&["--json", "run.json"]);
+    let job = job.env("LD_PRELOAD", "").env("OMPI_MCA_mpi_yield_when_idle", "0");
+    let mut running = job.start();
+    running.await_out("T/V");
+    let ranks = running.ranks();
+    let idle = ranks.iter().find(|rank| rank.rank == 1).expect("there are two");
+    let before = used(idle);
+    let mut seen = Duration::ZERO;
+    let began = Instant::now();
+    while !running.over() {
+        let all = threads(idle);
+        assert!(all.iter().all(|(name, _)| !name.starts_with("skt-hpl worker")), "{all:?}");
+        // The last of it is the end of the run, in which it has a part.
+        if let (Some(before), Some(now)) = (before, used(idle)) {
+            seen = seen.max(now - before);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let took = began.elapsed();
+    let ran = running.end().expect_code(0);
+    assert!(
+        before.is_some() && seen < took / 4 + Duration::from_millis(100),
+        "{seen:?} of {took:?}"
+    );
+    assert_eq!(ran.json().threads.fewest, 1, "{}", ran.told());
+}
+
+/// The processor time that a process has used.
+fn used(rank: &RankProcess) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", rank.pid)).ok()?;
+    let after_name: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+    let ticks: u64 =
+        after_name.get(11)?.parse::<u64>().ok()? + after_name.get(12)?.parse::<u64>().ok()?;
+    let second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??;
+    Some(Duration::from_millis(ticks * 1000 / second as u64))
+}
+
 /// Ranks that are bound to nothing share the cores out; what they start beside their pool, and the library's own
 /// threads, go where there is room.
 #[test]

@@ -1,6 +1,6 @@
 //! The system that is explored: what memory and storage are worth, and what each step of a rank does to them.
 
-use skt_hpl::checkpoint::placement::prevailing;
+use skt_hpl::checkpoint::placement::{Told, prevailing};
 use skt_hpl::checkpoint::protocol::{
     Decision, Method, Order, Recovery, Setup, Trace, Transitions, decide_in_place, decide_with,
     is_settled,
@@ -48,6 +48,12 @@ impl Run {
 }
 
 impl Mem {
+    /// What it tells of its run.
+    fn told(&self, position: usize) -> Told {
+        let (run, joined) = (self.run.number.into(), self.claim.joined);
+        Told { run, position, joined, result: None }
+    }
+
     pub fn blank(claim: Claim, run: Run) -> Self {
         Mem { claim, a: Garbage, b: Garbage, checks: [Garbage; 2], run }
     }
@@ -658,7 +664,7 @@ impl Protocol {
         // Memory of another run than the one in progress is a stranger's.
         let traces = s.ranks.iter().enumerate();
         let traces = traces.filter_map(|(p, r)| Some((p, r.mem?)));
-        let found = prevailing(traces.map(|(p, m)| (m.run.number.into(), p, m.claim.joined)));
+        let found = prevailing(traces.map(|(p, m)| m.told(p)));
         let of_run = |m: &Mem| Some(u128::from(m.run.number)) == found;
         if let Some(run) = s.ranks.iter().filter_map(|r| r.mem).find(|m| of_run(m)) {
             s.run = run.run;
@@ -738,7 +744,7 @@ impl Protocol {
         let newest = |r: &Rank| r.mem.into_iter().chain(r.ghost).max_by_key(|m| m.age(&order));
         let copies: Vec<Option<Mem>> = s.ranks.iter().map(newest).collect();
         let found = copies.iter().enumerate().filter_map(|(p, m)| Some((p, (*m)?)));
-        let found = prevailing(found.map(|(p, m)| (m.run.number.into(), p, m.claim.joined)))?;
+        let found = prevailing(found.map(|(p, m)| m.told(p)))?;
         let of_run = |m: &Mem| u128::from(m.run.number) == found;
         let run = copies.iter().flatten().find(|m| of_run(m))?.run;
         let claims: Vec<Option<Claim>> =

@@ -259,7 +259,7 @@ impl Guardian<'_> {
     fn last_sign_of_life(&self, position: usize) -> Option<f64> {
         let region = self.depot.peek(position as u32, Part::Head).ok()?;
         let progress = Head::new(region).ok()?.progress();
-        (progress.at_unix_ms > 0).then_some(progress.at_unix_ms as f64 / 1e3)
+        (progress.worked_unix_ms > 0).then_some(progress.worked_unix_ms as f64 / 1e3)
     }
 }
 

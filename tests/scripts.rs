@@ -50,6 +50,13 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
+/// Where a program is, if it is anywhere.
+fn place_of(name: &str) -> Option<String> {
+    let out = output(Command::new("sh").args(["-c", &format!("command -v {name}")]));
+    let place = String::from_utf8(out.stdout).unwrap().trim().to_owned();
+    (!place.is_empty()).then_some(place)
+}
+
 /// Whether a namespace of that kind can be had.
 fn unshares(kinds: &[&str]) -> bool {
     output(Command::new("unshare").args(kinds).arg("true")).status.success()
@@ -85,7 +92,21 @@ impl FirstRun {
         let tools = tempfile::tempdir().unwrap();
         rust(tools.path(), "9.9.9");
         fs::create_dir_all(repository().join("target/run")).unwrap();
-        Some(FirstRun { tools, written: tempfile::tempdir().unwrap(), target })
+        let first = FirstRun { tools, written: tempfile::tempdir().unwrap(), target };
+        first.launched_with("\"$@\"");
+        Some(first)
+    }
+
+    /// Runs are started by the launcher of the MPI that the program is built for, whichever the script takes: with these words,
+    /// of those that it is given.
+    fn launched_with(&self, words: &str) {
+        let own = std::env::var("SKT_TEST_MPIRUN").ok();
+        for name in ["mpirun.openmpi", "mpirun"] {
+            if let Some(place) = place_of(own.as_deref().unwrap_or(name)) {
+                let text = format!("#!/usr/bin/env bash\nexec {place} {words}\n");
+                tool(self.tools.path(), name, &text);
+            }
+        }
     }
 
     /// A shell's words in a machine whose /dev/shm has that size; `$run` is the script.
@@ -124,20 +145,30 @@ fn the_first_run_where_shared_memory_is_short() {
     assert!(said.contains("/dev/shm") && said.contains("remount,size="), "{said}");
 }
 
+/// A batch job of one task has one slot, and the run has two ranks. What makes Slurm's job for Open MPI is its variables.
+#[test]
+fn the_first_run_in_a_batch_job_of_one_task() {
+    let Some(first) = FirstRun::new("batch-run") else { return };
+    let version = output(Command::new(first.tools.path().join("mpirun")).arg("--version"));
+    if told(&version).contains("HYDRA") {
+        return left_out("MPICH has Slurm itself start its ranks, and there is none");
+    }
+    let ran = first.sh(
+        "1g",
+        "export SLURM_JOB_ID=7 SLURM_JOBID=7 SLURM_JOB_NODELIST=$(hostname) SLURM_NODELIST=$(hostname)
+         export SLURM_JOB_NUM_NODES=1 SLURM_NNODES=1 SLURM_TASKS_PER_NODE=1
+         exec $run -n 3000",
+    );
+    assert!(ran.status.success() && told(&ran).contains("solution PASSED"), "{}", told(&ran));
+}
+
 /// What was interrupted is gone on with, whatever the machine would be given now; another problem is refused before the input is
 /// overwritten, and `--new` gives up what is there.
 #[test]
 fn a_run_that_was_interrupted_is_gone_on_with() {
     let Some(first) = FirstRun::new("interrupted-run") else { return };
     // A launcher that has a save made at each boundary: the script's own interval is longer than all of this.
-    for name in ["mpirun.openmpi", "mpirun"] {
-        let out = output(Command::new("sh").args(["-c", &format!("command -v {name}")]));
-        let place = String::from_utf8(out.stdout).unwrap().trim().to_owned();
-        if !place.is_empty() {
-            let text = format!("#!/usr/bin/env bash\nexec {place} \"${{@/#15s/1}}\"\n");
-            tool(first.tools.path(), name, &text);
-        }
-    }
+    first.launched_with("\"${@/#15s/1}\"");
     let ran = first.sh(
         "1g",
         "kill='env SKT_FAULT=1@committed:0:2:kill'
@@ -191,22 +222,17 @@ fn the_program_is_where_cargo_puts_it() {
 #[test]
 fn what_is_missing_is_told_by_its_tools() {
     let tools = tempfile::tempdir().unwrap();
-    let at = |name: &str| {
-        let out = output(Command::new("sh").args(["-c", &format!("command -v {name}")]));
-        String::from_utf8(out.stdout).unwrap().trim().to_owned()
-    };
     // What scripts are written with, and no dpkg-query, apt-get or sudo.
     for name in [
         "bash", "env", "sh", "cc", "as", "ld", "sed", "awk", "grep", "sort", "head", "xargs",
         "basename", "dirname", "realpath", "ldconfig", "mpirun", "cat", "tr", "rm",
     ] {
-        let place = at(name);
-        if !place.is_empty() {
+        if let Some(place) = place_of(name) {
             tool(tools.path(), name, &format!("#!/bin/sh\nexec {place} \"$@\"\n"));
         }
     }
     // The module of a site: one name of each tool.
-    let mpicc = at("mpicc");
+    let mpicc = place_of("mpicc").unwrap_or_default();
     tool(
         tools.path(),
         "mpicc",

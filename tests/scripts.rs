@@ -393,6 +393,87 @@ fn another_mpi_is_built_for_although_cargo_sees_no_change() {
     assert_eq!(build(two), builds);
 }
 
+/// Words for a shell that has these functions of `scripts/test.sh`.
+fn of_all_tests(functions: &[&str]) -> String {
+    let home = repository().display();
+    let mut words = format!("set -euo pipefail; source {home}/scripts/common.sh\n");
+    for function in functions {
+        words +=
+            &format!("eval \"$(sed -n '/^{function}() {{/,/^}}/p' {home}/scripts/test.sh)\"\n");
+    }
+    words
+}
+
+/// With little room in /dev/shm all tests begin again where there is more, once, and go on as they are where that cannot be.
+#[test]
+fn all_tests_have_room_in_shared_memory() {
+    if !is_root() || !unshares(&["-m"]) {
+        return left_out("a /dev/shm of its own needs root and a mount namespace");
+    }
+    let sizes = |shm: &str, before: &str| {
+        let script = format!(
+            "{}mount -t tmpfs -o size={shm} tmpfs /dev/shm || exit 99
+             {before}
+             with_room_in_shm df --output=size -k /dev/shm
+             if shm_is_short; then echo short; else echo enough; fi",
+            of_all_tests(&["shm_is_short", "with_room_in_shm"])
+        );
+        let out = output(Command::new("unshare").args(["-m", "bash", "-c", &script]));
+        assert!(out.status.success(), "{}", told(&out));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let moved = sizes("64m", "");
+    assert!(
+        moved.starts_with("/dev/shm has less than 1 GiB") && moved.contains("2097152"),
+        "{moved}"
+    );
+    assert_eq!(sizes("1g", ""), "enough\n");
+    assert_eq!(sizes("64m", "export SKT_TEST_OWN_SHM=1"), "short\n");
+    assert_eq!(sizes("64m", "unshare() { false; }"), "short\n");
+}
+
+/// Where the system's own Open MPI goes on without a lost process, tests of what it does then are run with it, and those of an
+/// MPI that ends are not.
+#[test]
+fn tests_of_lost_processes_are_those_of_the_mpi() {
+    let tools = tempfile::tempdir().unwrap();
+    let functions = [
+        "skip",
+        "open_mpi_goes_on",
+        "node_loss",
+        "node_loss_with_open_mpi",
+        "without_restart",
+        "with_open_mpi_5",
+    ];
+    let script = format!(
+        "{}
+         tests() {{ shift; echo \"run: $*\"; }}
+         nodes_missing() {{ :; }}; shm_is_short() {{ false; }}
+         open_mpi=(system); open_mpi_5=(own); clusters=1; skipped=(); OPENMPI5_DIR=/nowhere
+         open_mpi_version=$(open_mpi_major \"$(mpi_tool mpirun openmpi)\")
+         node_loss_with_open_mpi
+         with_open_mpi_5",
+        of_all_tests(&functions),
+    );
+    let runs = |version: &str| {
+        let text = format!("#!/bin/sh\necho 'mpirun ({version}'\necho\necho 'Report bugs'\n");
+        for name in ["mpirun", "mpirun.openmpi"] {
+            tool(tools.path(), name, &text);
+        }
+        let mut bash = Command::new("bash");
+        let out = output(bash.args(["-c", &script]).env("PATH", path_with(tools.path())));
+        assert!(out.status.success(), "{}", told(&out));
+        told(&out)
+    };
+    let old = runs("OpenRTE) 4.1.4");
+    assert!(old.contains("--skip in_place::") && !old.contains("without_ulfm::"), "{old}");
+    assert!(!old.contains("--test nonstop") && old.contains("--with-openmpi5"), "{old}");
+    let new = runs("Open MPI) 5.0.7");
+    assert!(new.contains("--skip without_ulfm::") && !new.contains("in_place::"), "{new}");
+    assert!(new.contains("run: system cargo test") && new.contains("--test nonstop"), "{new}");
+    assert!(!new.contains("--with-openmpi5"), "{new}");
+}
+
 /// However many tests fail, `scripts/test.sh` comes to its summary.
 #[test]
 fn very_many_failures_are_summed_up() {
@@ -404,12 +485,10 @@ fn very_many_failures_are_summed_up() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), log + "failures:\n").unwrap();
     let script = format!(
-        "set -euo pipefail
-         eval \"$(sed -n '/^what_failed() {{/,/^}}/p' {}/scripts/test.sh)\"
-         failures=()
+        "{}failures=()
          failures+=(\"$(what_failed {})\")
          wc -l <<<\"${{failures[0]}}\"",
-        repository().display(),
+        of_all_tests(&["what_failed"]),
         file.path().display()
     );
     let out = output(Command::new("bash").args(["-c", &script]));

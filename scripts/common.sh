@@ -74,6 +74,11 @@ openmpi5_dir() { echo "${OPENMPI5_DIR:-${XDG_DATA_HOME:-${HOME:-/root}/.local/sh
 neon_target=aarch64-unknown-linux-gnu
 neon_library_is_there() { [[ -d $(rustc --print sysroot)/lib/rustlib/$neon_target ]]; }
 
+# The version of the Open MPI that a launcher belongs to, its first number: `mpirun (Open MPI) 5.0.11` is 5. Nothing for others.
+open_mpi_major() { # mpirun
+    { "$1" --version 2>/dev/null || true; } | sed -En '1s/.*\((Open MPI|OpenRTE)\) ([0-9]+)\..*/\2/p'
+}
+
 # Debian installs a compiler wrapper and a launcher for each MPI; elsewhere there is one of each.
 mpi_tool() { # mpicc|mpirun openmpi|mpich
     if have "$1.$2"; then echo "$1.$2"; else echo "$1"; fi

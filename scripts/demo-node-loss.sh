@@ -31,19 +31,11 @@ say "Five nodes: four to work, n5 stands by"
 "${vcluster[@]}" hosts 1 1 4 >"$work/hosts"
 "${vcluster[@]}" hosts 1 5 5 >"$work/spares"
 ssh_config=$("${vcluster[@]}" ssh-config)
-network=10.213.$(cat "$(dirname "$ssh_config")/net").0/24
-
-# Virtual nodes have one network only, and share this machine's cores.
-if [[ $("$program" doctor --no-mpi 2>/dev/null) == *mpirun* ]]; then
-    launcher_args=(--launcher-args="-mca btl self,tcp -mca btl_tcp_if_include $network
-        -mca oob_tcp_if_include $network -mca mpi_yield_when_idle 1 --bind-to none")
-else
-    launcher_args=()
-fi
+launcher_args=$("${vcluster[@]}" launcher-args "$program")
 
 say "A supervised run, N = $n, saved every 10 block columns"
 cd "$work"
-"$program" run --hosts hosts --spares spares --rsh "ssh -F $ssh_config" "${launcher_args[@]}" \
+"$program" run --hosts hosts --spares spares --rsh "ssh -F $ssh_config" ${launcher_args:+--launcher-args="$launcher_args"} \
     -n "$n" --nb "$nb" -p 2 -q 2 --threads 1 --checkpoint 10 >output 2>progress &
 run=$!
 saves() { grep -c '"event":"saved"' skt-hpl.run/events.jsonl 2>/dev/null || true; }

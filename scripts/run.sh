@@ -99,9 +99,9 @@ plan_run() {
     launcher=("$(mpi_tool mpirun openmpi)" --bind-to none)
     # Of these MPICH knows none, and needs none.
     if "${launcher[0]}" --version 2>/dev/null | grep -Eq 'Open MPI|OpenRTE|PRRTE'; then
-        if ((cores < ranks)); then
-            launcher+=(--oversubscribe --mca mpi_yield_when_idle 1)
-        fi
+        # Ranks are bound to nothing, and the cores are counted above. What Open MPI counts are slots, and a batch job of one task
+        # has one. Of itself it would have ranks yield that are more than the slots.
+        launcher+=(--oversubscribe --mca mpi_yield_when_idle "$((cores < ranks))")
         if ((EUID == 0)); then
             launcher+=(--allow-run-as-root)
         fi

@@ -22,3 +22,16 @@ mod stats;
 mod table;
 #[path = "../benches/speed/usual.rs"]
 mod usual;
+
+/// Hardware threads of one core share its arithmetic: whoever takes them for cores places two ranks on one.
+#[test]
+fn benchmarks_count_cores_and_not_hardware_threads() {
+    let folders = std::fs::read_dir("benches").unwrap().flatten();
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder.path()).unwrap().flatten());
+    let counts = ["available_parallelism", "len(os.sched_getaffinity", "cpu_count"];
+    let wrong = files.map(|file| file.path()).filter(|path| {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        counts.iter().any(|count| text.contains(count))
+    });
+    assert_eq!(wrong.collect::<Vec<_>>(), Vec::<std::path::PathBuf>::new());
+}

@@ -12,9 +12,12 @@ use skt_hpl::supervise::start::launcher::RUN_ID_VAR;
 use skt_hpl::supervise::talk::wire::{FromAgent, from_line};
 use tempfile::TempDir;
 
+#[path = "mpi/inheriting.rs"]
+mod inheriting;
 #[path = "mpi/left_out.rs"]
 mod left_out;
 
+use inheriting::inheriting;
 use left_out::left_out;
 
 /// The lines of a file in the layout the reference ships.
@@ -846,35 +849,43 @@ fn processes_with(mark: &str) -> Vec<String> {
 /// A launcher that hangs is not left behind with what it has started, nor the folder that was made for it.
 #[test]
 fn a_doctor_that_is_interrupted_leaves_nothing_behind() {
-    use nix::sys::signal::{Signal, kill};
+    use nix::sys::signal::{SigHandler, Signal, kill};
     let script = "#!/bin/sh\ncase \"$*\" in *--version*) echo 'mpirun (Open MPI) 4.1.4'; exit ;; esac\n\
                   (trap '' INT; sleep 300) & sleep 300\n";
     let case = Case::new().script("launcher", script);
     let launcher = case.dir.path().join("launcher");
     let mark = format!("DOCTORS_TEST={}", std::process::id());
-    let mut doctor = std::process::Command::new(assert_cmd::cargo::cargo_bin("skt-hpl"))
+    let mut doctor = std::process::Command::new(assert_cmd::cargo::cargo_bin("skt-hpl"));
+    doctor
         .args(["doctor", "--launcher", "openmpi", "--launcher-program"])
         .arg(&launcher)
         .env("DOCTORS_TEST", std::process::id().to_string())
         .current_dir(case.dir.path())
         .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+        .stderr(std::process::Stdio::piped());
+    inheriting(&mut doctor, Signal::SIGINT, SigHandler::SigDfl);
+    let doctor = doctor.spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(60);
     let sleeps = || processes_with(&mark).len() >= 4;
     while !sleeps() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(sleeps(), "the launcher was not started");
+    let asked = Instant::now();
     kill(nix::unistd::Pid::from_raw(doctor.id() as i32), Signal::SIGINT).unwrap();
-    let status = doctor.wait().unwrap();
+    let out = doctor.wait_with_output().unwrap();
+    let took = asked.elapsed();
     let left = processes_with(&mark);
     for process in &left {
         let pid: i32 = process.rsplit('/').next().unwrap().parse().unwrap();
         let _ = kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
     }
     assert!(left.is_empty(), "{left:?}");
-    assert_eq!(status.code(), Some(6), "{status}");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(6), "{said}");
+    // Not because it has waited long enough for MPI.
+    assert!(said.contains("interrupted by a signal"), "{said}");
+    assert!(took < Duration::from_secs(15), "{took:?}: {said}");
     let files = fs::read_dir(case.dir.path()).unwrap().flatten().map(|entry| entry.file_name());
     let folders: Vec<_> = files.filter(|name| name.to_string_lossy().contains("doctor")).collect();
     assert!(folders.is_empty(), "{folders:?}");

@@ -8,11 +8,18 @@
 //! cargo test --test fit_nodes -- --ignored --test-threads 1
 //! ```
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{SigHandler, Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
+
+#[path = "mpi/inheriting.rs"]
+mod inheriting;
+
+use inheriting::inheriting;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
 const SMALL: &str = "-n 1000 --nb 32 -p 2 -q 2 --threads 1 --no-preflight --checkpoint 10";
@@ -26,7 +33,7 @@ struct Lab {
     name: String,
     dir: tempfile::TempDir,
     ssh: String,
-    network: String,
+    launcher_args: String,
 }
 
 impl Lab {
@@ -34,12 +41,11 @@ impl Lab {
         let name = format!("fit-{test}-{}", std::process::id());
         // Nodes have a /tmp of their own; this folder they share.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let mut lab = Self { name, dir, ssh: String::new(), network: String::new() };
+        let mut lab = Self { name, dir, ssh: String::new(), launcher_args: String::new() };
         let pid = std::process::id().to_string();
         lab.vcluster(&["up", &(4 + spares).to_string(), "--shm", shm, "--while", &pid]);
         lab.ssh = lab.vcluster(&["ssh-config"]).trim().to_string();
-        let net = std::fs::read_to_string(Path::new(&lab.ssh).with_file_name("net")).unwrap();
-        lab.network = format!("10.213.{}.0/24", net.trim());
+        lab.launcher_args = lab.vcluster(&["launcher-args", PROGRAM]).trim().to_string();
         let list = |nodes: std::ops::RangeInclusive<usize>| -> String {
             nodes.map(|n| format!("n{n} slots=1\n")).collect()
         };
@@ -69,12 +75,8 @@ impl Lab {
         }
         // Nodes and whatever else runs here share the cores, and do not know of each other.
         command.env("SKT_PIN", "off");
-        let network = &self.network;
         command.arg("--rsh").arg(format!("ssh -F {}", self.ssh)).args(["--launcher", "openmpi"]);
-        command.arg(format!(
-            "--launcher-args=-mca btl self,tcp -mca btl_tcp_if_include {network} \
-             -mca oob_tcp_if_include {network} -mca mpi_yield_when_idle 1 --bind-to none"
-        ));
+        command.arg(format!("--launcher-args={}", self.launcher_args));
         command.stdin(Stdio::null());
         command
     }
@@ -190,7 +192,11 @@ fn a_node_on_which_mpi_does_not_start_is_found_before_the_first_launch() {
     let lab = Lab::up("mpi", 2, "200m");
     // Open MPI's daemon cannot be run on n3, nor on the first spare.
     for node in ["n3", "n5"] {
-        lab.vcluster(&["ssh", node, "mount --bind /bin/false $(readlink -f $(command -v orted))"]);
+        lab.vcluster(&[
+            "ssh",
+            node,
+            "mount --bind /bin/false $(readlink -f $(command -v orted || command -v prted))",
+        ]);
     }
     let out = lab.run("with", true, SMALL);
     let text = errors(&out);
@@ -317,10 +323,13 @@ fn a_burn_in_that_is_interrupted_leaves_nothing_behind() {
     let nodes = ["n1", "n2", "n3", "n4"];
     // HPL takes much longer than is waited for.
     let bench = "-n 20000 --nb 128 -p 2 -q 2 --threads 1 --no-preflight";
-    for (state, time, signal) in [("amid-pass", "600s", "INT"), ("amid-run", "1s", "TERM")] {
+    for (state, time, signal) in
+        [("amid-pass", "600s", Signal::SIGINT), ("amid-run", "1s", Signal::SIGTERM)]
+    {
         let mut command = lab.command("burnin", false);
         command.args(["--state", state, "--time", time, "--slot", "1ms", "--threads", "1"]);
         command.args(bench.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped());
+        inheriting(&mut command, signal, SigHandler::SigDfl);
         let burnin = command.spawn().unwrap();
         let launched = || {
             let hpl = lab.events(&format!("{state}/hpl-1"));
@@ -332,8 +341,7 @@ fn a_burn_in_that_is_interrupted_leaves_nothing_behind() {
             std::thread::sleep(Duration::from_millis(100));
         }
         let asked = Instant::now();
-        let process = burnin.id().to_string();
-        assert!(Command::new("kill").args(["-s", signal, &process]).status().unwrap().success());
+        kill(Pid::from_raw(burnin.id() as i32), signal).unwrap();
         let out = burnin.wait_with_output().unwrap();
         let text = errors(&out);
         assert_eq!(out.status.code(), Some(6), "{state}: {text}");

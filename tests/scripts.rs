@@ -50,6 +50,13 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
+/// Where a program is, if it is anywhere.
+fn place_of(name: &str) -> Option<String> {
+    let out = output(Command::new("sh").args(["-c", &format!("command -v {name}")]));
+    let place = String::from_utf8(out.stdout).unwrap().trim().to_owned();
+    (!place.is_empty()).then_some(place)
+}
+
 /// Whether a namespace of that kind can be had.
 fn unshares(kinds: &[&str]) -> bool {
     output(Command::new("unshare").args(kinds).arg("true")).status.success()
@@ -85,7 +92,21 @@ impl FirstRun {
         let tools = tempfile::tempdir().unwrap();
         rust(tools.path(), "9.9.9");
         fs::create_dir_all(repository().join("target/run")).unwrap();
-        Some(FirstRun { tools, written: tempfile::tempdir().unwrap(), target })
+        let first = FirstRun { tools, written: tempfile::tempdir().unwrap(), target };
+        first.launched_with("\"$@\"");
+        Some(first)
+    }
+
+    /// Runs are started by the launcher of the MPI that the program is built for, whichever the script takes: with these words,
+    /// of those that it is given.
+    fn launched_with(&self, words: &str) {
+        let own = std::env::var("SKT_TEST_MPIRUN").ok();
+        for name in ["mpirun.openmpi", "mpirun"] {
+            if let Some(place) = place_of(own.as_deref().unwrap_or(name)) {
+                let text = format!("#!/usr/bin/env bash\nexec {place} {words}\n");
+                tool(self.tools.path(), name, &text);
+            }
+        }
     }
 
     /// A shell's words in a machine whose /dev/shm has that size; `$run` is the script.
@@ -124,20 +145,30 @@ fn the_first_run_where_shared_memory_is_short() {
     assert!(said.contains("/dev/shm") && said.contains("remount,size="), "{said}");
 }
 
+/// A batch job of one task has one slot, and the run has two ranks. What makes Slurm's job for Open MPI is its variables.
+#[test]
+fn the_first_run_in_a_batch_job_of_one_task() {
+    let Some(first) = FirstRun::new("batch-run") else { return };
+    let version = output(Command::new(first.tools.path().join("mpirun")).arg("--version"));
+    if told(&version).contains("HYDRA") {
+        return left_out("MPICH has Slurm itself start its ranks, and there is none");
+    }
+    let ran = first.sh(
+        "1g",
+        "export SLURM_JOB_ID=7 SLURM_JOBID=7 SLURM_JOB_NODELIST=$(hostname) SLURM_NODELIST=$(hostname)
+         export SLURM_JOB_NUM_NODES=1 SLURM_NNODES=1 SLURM_TASKS_PER_NODE=1
+         exec $run -n 3000",
+    );
+    assert!(ran.status.success() && told(&ran).contains("solution PASSED"), "{}", told(&ran));
+}
+
 /// What was interrupted is gone on with, whatever the machine would be given now; another problem is refused before the input is
 /// overwritten, and `--new` gives up what is there.
 #[test]
 fn a_run_that_was_interrupted_is_gone_on_with() {
     let Some(first) = FirstRun::new("interrupted-run") else { return };
     // A launcher that has a save made at each boundary: the script's own interval is longer than all of this.
-    for name in ["mpirun.openmpi", "mpirun"] {
-        let out = output(Command::new("sh").args(["-c", &format!("command -v {name}")]));
-        let place = String::from_utf8(out.stdout).unwrap().trim().to_owned();
-        if !place.is_empty() {
-            let text = format!("#!/usr/bin/env bash\nexec {place} \"${{@/#15s/1}}\"\n");
-            tool(first.tools.path(), name, &text);
-        }
-    }
+    first.launched_with("\"${@/#15s/1}\"");
     let ran = first.sh(
         "1g",
         "kill='env SKT_FAULT=1@committed:0:2:kill'
@@ -191,22 +222,17 @@ fn the_program_is_where_cargo_puts_it() {
 #[test]
 fn what_is_missing_is_told_by_its_tools() {
     let tools = tempfile::tempdir().unwrap();
-    let at = |name: &str| {
-        let out = output(Command::new("sh").args(["-c", &format!("command -v {name}")]));
-        String::from_utf8(out.stdout).unwrap().trim().to_owned()
-    };
     // What scripts are written with, and no dpkg-query, apt-get or sudo.
     for name in [
         "bash", "env", "sh", "cc", "as", "ld", "sed", "awk", "grep", "sort", "head", "xargs",
         "basename", "dirname", "realpath", "ldconfig", "mpirun", "cat", "tr", "rm",
     ] {
-        let place = at(name);
-        if !place.is_empty() {
+        if let Some(place) = place_of(name) {
             tool(tools.path(), name, &format!("#!/bin/sh\nexec {place} \"$@\"\n"));
         }
     }
     // The module of a site: one name of each tool.
-    let mpicc = at("mpicc");
+    let mpicc = place_of("mpicc").unwrap_or_default();
     tool(
         tools.path(),
         "mpicc",
@@ -367,6 +393,87 @@ fn another_mpi_is_built_for_although_cargo_sees_no_change() {
     assert_eq!(build(two), builds);
 }
 
+/// Words for a shell that has these functions of `scripts/test.sh`.
+fn of_all_tests(functions: &[&str]) -> String {
+    let home = repository().display();
+    let mut words = format!("set -euo pipefail; source {home}/scripts/common.sh\n");
+    for function in functions {
+        words +=
+            &format!("eval \"$(sed -n '/^{function}() {{/,/^}}/p' {home}/scripts/test.sh)\"\n");
+    }
+    words
+}
+
+/// With little room in /dev/shm all tests begin again where there is more, once, and go on as they are where that cannot be.
+#[test]
+fn all_tests_have_room_in_shared_memory() {
+    if !is_root() || !unshares(&["-m"]) {
+        return left_out("a /dev/shm of its own needs root and a mount namespace");
+    }
+    let sizes = |shm: &str, before: &str| {
+        let script = format!(
+            "{}mount -t tmpfs -o size={shm} tmpfs /dev/shm || exit 99
+             {before}
+             with_room_in_shm df --output=size -k /dev/shm
+             if shm_is_short; then echo short; else echo enough; fi",
+            of_all_tests(&["shm_is_short", "with_room_in_shm"])
+        );
+        let out = output(Command::new("unshare").args(["-m", "bash", "-c", &script]));
+        assert!(out.status.success(), "{}", told(&out));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let moved = sizes("64m", "");
+    assert!(
+        moved.starts_with("/dev/shm has less than 1 GiB") && moved.contains("2097152"),
+        "{moved}"
+    );
+    assert_eq!(sizes("1g", ""), "enough\n");
+    assert_eq!(sizes("64m", "export SKT_TEST_OWN_SHM=1"), "short\n");
+    assert_eq!(sizes("64m", "unshare() { false; }"), "short\n");
+}
+
+/// Where the system's own Open MPI goes on without a lost process, tests of what it does then are run with it, and those of an
+/// MPI that ends are not.
+#[test]
+fn tests_of_lost_processes_are_those_of_the_mpi() {
+    let tools = tempfile::tempdir().unwrap();
+    let functions = [
+        "skip",
+        "open_mpi_goes_on",
+        "node_loss",
+        "node_loss_with_open_mpi",
+        "without_restart",
+        "with_open_mpi_5",
+    ];
+    let script = format!(
+        "{}
+         tests() {{ shift; echo \"run: $*\"; }}
+         nodes_missing() {{ :; }}; shm_is_short() {{ false; }}
+         open_mpi=(system); open_mpi_5=(own); clusters=1; skipped=(); OPENMPI5_DIR=/nowhere
+         open_mpi_version=$(open_mpi_major \"$(mpi_tool mpirun openmpi)\")
+         node_loss_with_open_mpi
+         with_open_mpi_5",
+        of_all_tests(&functions),
+    );
+    let runs = |version: &str| {
+        let text = format!("#!/bin/sh\necho 'mpirun ({version}'\necho\necho 'Report bugs'\n");
+        for name in ["mpirun", "mpirun.openmpi"] {
+            tool(tools.path(), name, &text);
+        }
+        let mut bash = Command::new("bash");
+        let out = output(bash.args(["-c", &script]).env("PATH", path_with(tools.path())));
+        assert!(out.status.success(), "{}", told(&out));
+        told(&out)
+    };
+    let old = runs("OpenRTE) 4.1.4");
+    assert!(old.contains("--skip in_place::") && !old.contains("without_ulfm::"), "{old}");
+    assert!(!old.contains("--test nonstop") && old.contains("--with-openmpi5"), "{old}");
+    let new = runs("Open MPI) 5.0.7");
+    assert!(new.contains("--skip without_ulfm::") && !new.contains("in_place::"), "{new}");
+    assert!(new.contains("run: system cargo test") && new.contains("--test nonstop"), "{new}");
+    assert!(!new.contains("--with-openmpi5"), "{new}");
+}
+
 /// However many tests fail, `scripts/test.sh` comes to its summary.
 #[test]
 fn very_many_failures_are_summed_up() {
@@ -378,12 +485,10 @@ fn very_many_failures_are_summed_up() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), log + "failures:\n").unwrap();
     let script = format!(
-        "set -euo pipefail
-         eval \"$(sed -n '/^what_failed() {{/,/^}}/p' {}/scripts/test.sh)\"
-         failures=()
+        "{}failures=()
          failures+=(\"$(what_failed {})\")
          wc -l <<<\"${{failures[0]}}\"",
-        repository().display(),
+        of_all_tests(&["what_failed"]),
         file.path().display()
     );
     let out = output(Command::new("bash").args(["-c", &script]));

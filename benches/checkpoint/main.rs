@@ -35,6 +35,7 @@ use skt_hpl::checkpoint::layout::ChecksumLayout;
 use skt_hpl::checkpoint::plan::{Encoding, Scheme, Scope};
 use skt_hpl::checkpoint::protocol::Method;
 use skt_hpl::comm::World;
+use skt_hpl::cores;
 use skt_hpl::model::planner::squarest_grid;
 use skt_hpl::parity::Code;
 use skt_hpl::storage::Sight;
@@ -98,7 +99,7 @@ impl<'a> Conductor<'a> {
     fn new(flags: &'a Flags) -> Result<Self, String> {
         let library = World::library();
         let mpi = Mpi::of_library(&library);
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let cores = cores::count();
         Ok(Self {
             flags,
             launcher: Launcher {

@@ -36,6 +36,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use skt_hpl::cli::exit::Refusal;
 use skt_hpl::cli::run::NodeFlags;
 use skt_hpl::comm::World;
+use skt_hpl::cores;
 use skt_hpl::faults::Point;
 use skt_hpl::outcome::{Checksums, Outcome};
 use skt_hpl::supervise::start::hosts::Host;
@@ -71,7 +72,7 @@ fn measure(flags: &Flags) -> Result<(), String> {
         return Err(format!("this needs Open MPI 5, and is built for {library}"));
     }
     let program = flags.usual.program()?;
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let cores = cores::count();
     let mut report = Report::new(cores, World::library(), flags.usual.json.clone());
     let machine = Machine { tool, program };
     if flags.wants(Section::InPlace) || flags.wants(Section::Hot) {

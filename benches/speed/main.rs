@@ -25,6 +25,7 @@ use clap::Parser;
 use skt_hpl::blas::Library;
 use skt_hpl::blas::preflight::{self, Level};
 use skt_hpl::comm::World;
+use skt_hpl::cores;
 use skt_hpl::memory::room;
 
 use cases::{Case, Flags};
@@ -75,7 +76,7 @@ impl Programs {
 
 /// Measures all cases and returns how many runs failed.
 fn measure(flags: &Flags, blas: String) -> Result<usize, String> {
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let cores = cores::count();
     let cases = flags.cases(cores)?;
     let programs = Programs::find(flags)?;
     let mpi_library = World::library();

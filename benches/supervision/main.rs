@@ -30,6 +30,7 @@ use nix::sys::signal::{Signal, kill};
 use skt_hpl::cli::exit::Refusal;
 use skt_hpl::cli::run::NodeFlags;
 use skt_hpl::comm::World;
+use skt_hpl::cores;
 use skt_hpl::supervise::remember::events::Event;
 
 use flags::{Flags, Section};
@@ -65,7 +66,7 @@ fn measure(flags: &Flags) -> Result<(), String> {
     let library = World::library();
     let (tool, _) = NodeFlags::default().launcher().map_err(|Refusal(_, why)| why)?;
     let program = flags.usual.program()?;
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let cores = cores::count();
     let mut report = Report::new(cores, library, flags.usual.json.clone());
     if !flags.agents.is_empty() {
         many::measure(&program, &flags.agents, &mut report)?;
@@ -363,7 +364,7 @@ fn watched(stage: &Stage, run: run::Run, seen: &mut Watching) -> Result<Came, St
             seen.agent_bytes_max = seen.agent_bytes_max.max(used.resident_bytes);
         }
     }
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    seen.machine_share = last.keys().map(share).sum::<f64>() / cores as f64;
+    let processors = cores::bound_to().len();
+    seen.machine_share = last.keys().map(share).sum::<f64>() / processors as f64;
     Ok(result)
 }

@@ -62,6 +62,12 @@ class Machine:
                 sys.exit(f"{' '.join(command)}: status {ran.returncode}\n{ran.stderr}")
             return [(test["params"], test["outcome"]["seconds"]) for test in json.loads(out.read_text())["tests"]]
 
+    def cores(self):
+        """Cores, as the program counts them: hardware threads of one are no places for two ranks."""
+        ran = subprocess.run([self.program, "plan", "--layout"], env=self.env, capture_output=True, text=True, check=True)
+        ranks, _, _, _, threads, *_ = ran.stdout.split()
+        return int(ranks) * int(threads)
+
     def one(self, found):
         ranks, threads, words = found
         return self.solve(ranks, threads, words)[0][1]
@@ -104,7 +110,7 @@ def tuned(machine, folder):
 def main():
     flags = arguments()
     machine = Machine(flags)
-    cores = len(os.sched_getaffinity(0))
+    cores = machine.cores()
     began = time.monotonic()
     seconds = exhaustive(machine, cores)
     whole = time.monotonic() - began

@@ -1,5 +1,6 @@
 //! Runs among other runs: sweeps, names, requests to stop, and what `status` and `clean` say.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -343,6 +344,29 @@ fn the_same_name_twice_at_once_is_refused() {
         kill(rank.pid, Signal::SIGCONT).unwrap();
     }
     scene.expect_finished(running.end());
+}
+
+/// A test that fails while its job is under way leaves neither a process nor memory, though a rank of it is stopped.
+#[test]
+fn a_test_that_fails_leaves_nothing_of_its_job() {
+    let mut name = String::new();
+    let failed = catch_unwind(AssertUnwindSafe(|| {
+        let scene = Scene::new(2, 2);
+        name = scene.name.clone();
+        let running = scene.freeze("iteration:0:9:stop");
+        assert_eq!((running.ranks().len(), scene.held().len()), (4, 4));
+        resume_unwind(Box::new("the test has failed"));
+    }));
+    assert!(failed.is_err());
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
+        let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        words.split(|byte| *byte == 0).any(|word| word == name.as_bytes())
+    });
+    let left: Vec<_> = processes.map(|entry| entry.path()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    let memory = Command::new(PROGRAM).arg("status").output().unwrap();
+    let memory = String::from_utf8(memory.stdout).unwrap();
+    assert!(!memory.contains(&name), "{memory}");
 }
 
 /// Nor does the second one touch what the first has on storage, which is all that method disk has.

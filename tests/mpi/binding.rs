@@ -5,9 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use skt_hpl::cores;
+use skt_hpl::topology::Topology;
+
 use crate::job::{PROGRAM, mpich, mpirun};
 
-/// Writes the cores a rank may use to a file named after the rank.
+/// Writes the processors a rank may use to a file named after the rank.
 const RANK: &str = "#!/bin/sh\n\
     rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\n\
     sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status >\"$1/$rank\"\n";
@@ -36,8 +39,8 @@ pub fn without_wishes(command: &mut Command) -> &mut Command {
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
 }
 
-/// The cores of each rank, where `ranks` are started by the launcher alone, or under supervision.
-fn cores(ranks: usize, supervised: bool) -> Vec<String> {
+/// The processors of each rank, where `ranks` are started by the launcher alone, or under supervision.
+fn processors(ranks: usize, supervised: bool) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let rank = script(dir.path(), "rank", RANK);
     let shell = script(dir.path(), "shell", SHELL);
@@ -74,15 +77,16 @@ pub fn program() -> String {
     found.map_or(name, |path| path.to_string_lossy().into_owned())
 }
 
-fn own_cores() -> usize {
-    std::thread::available_parallelism().unwrap().get()
+/// Whole cores that are ours: the launcher gives no two ranks one, however many hardware threads it has.
+pub fn own_cores() -> usize {
+    Topology::here().among(cores::bound_to()).cores().max(1)
 }
 
 #[test]
 fn a_supervised_rank_has_the_cores_of_an_unsupervised_one() {
     let ranks = own_cores().min(2);
-    let alone = cores(ranks, false);
-    assert_eq!(cores(ranks, true), alone);
+    let alone = processors(ranks, false);
+    assert_eq!(processors(ranks, true), alone);
     if ranks == 2 && !mpich() {
         assert_ne!(
             alone[0], alone[1],
@@ -95,6 +99,6 @@ fn a_supervised_rank_has_the_cores_of_an_unsupervised_one() {
 #[test]
 fn more_ranks_than_cores_start_under_supervision() {
     let ranks = own_cores() + 1;
-    let found = cores(ranks, true);
+    let found = processors(ranks, true);
     assert!(found.iter().all(|list| *list == found[0]), "unbound, all of them: {found:?}");
 }

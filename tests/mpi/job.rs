@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -170,8 +170,7 @@ impl Job {
         command.stderr(File::create(path("stderr")).unwrap());
         let child = command.spawn().unwrap();
         Running {
-            child,
-            program: self.program,
+            processes: Processes { child, program: self.program },
             dir: self.dir,
             limit: self.limit,
             began: Instant::now(),
@@ -183,10 +182,9 @@ impl Job {
     }
 }
 
-/// A job under way.
+/// A job under way. Dropped, as by a test that fails meanwhile, it is ended.
 pub struct Running {
-    child: Child,
-    program: PathBuf,
+    processes: Processes,
     dir: TempDir,
     limit: Duration,
     began: Instant,
@@ -229,35 +227,58 @@ pub fn alive(pid: Pid) -> bool {
     state(pid).is_some_and(|state| state != 'Z' && state != 'X')
 }
 
-impl Running {
-    /// Whether it has ended.
-    pub fn over(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_some()
+/// The launcher of a job, and its ranks.
+struct Processes {
+    child: Child,
+    program: PathBuf,
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            self.kill();
+        }
+    }
+}
+
+impl Processes {
+    /// The launcher's status, once it has ended.
+    fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
-    pub fn out(&self) -> String {
-        fs::read_to_string(self.dir.path().join("stdout")).unwrap()
+    fn launcher(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
     }
 
-    /// Waits until the job has written `text` to its standard output.
-    pub fn await_out(&mut self, text: &str) {
-        while !self.out().contains(text) {
-            let over = self.child.try_wait().unwrap();
-            assert!(over.is_none(), "ended before {text:?}: {}", self.told());
-            assert!(self.began.elapsed() < self.limit, "no {text:?}: {}", self.told());
+    /// Asks the launcher to end, which cleans up then, and kills it if it can't. Its ranks are killed: some may be stopped, and
+    /// those that are asked to end may save first.
+    fn kill(&mut self) -> ExitStatus {
+        // While there is a launcher to find them by, and again for those that only start.
+        self.kill_ranks();
+        let _ = kill(self.launcher(), Signal::SIGTERM);
+        let until = Instant::now() + Duration::from_secs(5);
+        loop {
+            self.kill_ranks();
+            if let Some(status) = self.ended() {
+                return status;
+            }
+            if Instant::now() > until {
+                let _ = self.child.kill();
+                return self.child.wait().unwrap();
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    pub fn told(&self) -> String {
-        let err = fs::read_to_string(self.dir.path().join("stderr")).unwrap();
-        format!("{}\n{err}", self.out())
+    fn kill_ranks(&self) {
+        for rank in self.ranks() {
+            let _ = kill(rank.pid, Signal::SIGKILL);
+        }
     }
 
-    /// The ranks' processes, found among the launcher's descendants. A child of a rank that has not become another program yet
-    /// looks like a rank; its parent tells it from one.
-    pub fn ranks(&self) -> Vec<RankProcess> {
-        let launcher = Pid::from_raw(self.child.id() as i32);
+    fn ranks(&self) -> Vec<RankProcess> {
+        let launcher = self.launcher();
         let descends = |pid: Pid| {
             let mut at = pid;
             while let Some(above) = parent(at) {
@@ -287,6 +308,37 @@ impl Running {
         found.sort_by_key(|process| process.rank);
         found
     }
+}
+
+impl Running {
+    /// Whether it has ended.
+    pub fn over(&mut self) -> bool {
+        self.processes.ended().is_some()
+    }
+
+    pub fn out(&self) -> String {
+        fs::read_to_string(self.dir.path().join("stdout")).unwrap()
+    }
+
+    /// Waits until the job has written `text` to its standard output.
+    pub fn await_out(&mut self, text: &str) {
+        while !self.out().contains(text) {
+            assert!(!self.over(), "ended before {text:?}: {}", self.told());
+            assert!(self.began.elapsed() < self.limit, "no {text:?}: {}", self.told());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn told(&self) -> String {
+        let err = fs::read_to_string(self.dir.path().join("stderr")).unwrap();
+        format!("{}\n{err}", self.out())
+    }
+
+    /// The ranks' processes, found among the launcher's descendants. A child of a rank that has not become another program yet
+    /// looks like a rank; its parent tells it from one.
+    pub fn ranks(&self) -> Vec<RankProcess> {
+        self.processes.ranks()
+    }
 
     /// Kills all ranks as a power-off does, at once. Who has started them is held meanwhile: seeing the first one dead, Open
     /// MPI's launcher wakes those that are stopped, and they would go on for a moment before it is their turn.
@@ -308,7 +360,7 @@ impl Running {
     pub fn end(mut self) -> Ran {
         let mut launcher_hangs = false;
         let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
+            if let Some(status) = self.processes.ended() {
                 break status;
             }
             if self.began.elapsed() > self.limit {
@@ -316,18 +368,7 @@ impl Running {
                 // had been killed, 5.0.11 on a lock of its own when ranks had ended with an error, once in some 700 times on a
                 // busy machine. That is its end, though it does not know, and nobody is told how the ranks ended.
                 let ended = self.ranks().is_empty();
-                kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).unwrap();
-                let until = Instant::now() + Duration::from_secs(5);
-                while self.child.try_wait().unwrap().is_none() && Instant::now() < until {
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                // The launcher takes its ranks along; if it cannot, they go by themselves.
-                let left = self.ranks();
-                let _ = self.child.kill();
-                let status = self.child.wait().unwrap();
-                for rank in left {
-                    let _ = kill(rank.pid, Signal::SIGKILL);
-                }
+                let status = self.processes.kill();
                 assert!(ended, "the job hangs. It wrote: {}", self.told());
                 eprintln!("the launcher had to be killed: its ranks were gone, it was not");
                 launcher_hangs = true;

@@ -33,6 +33,7 @@ mod dat;
 mod ease;
 mod faults;
 mod halves;
+mod inheriting;
 #[allow(dead_code)] // shared with the tests of checkpoints
 mod job;
 mod left_out;

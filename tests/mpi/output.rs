@@ -4,7 +4,7 @@ use skt_hpl::outcome::Verdict;
 use skt_hpl::report::json::Run;
 
 use crate::dat::Dat;
-use crate::job::{Job, PROGRAM, Ran};
+use crate::job::{Job, PROGRAM, Ran, for_a_launcher, mpirun};
 use crate::patterns::{Expected, every_pattern_holds};
 
 fn lines_with<'t>(text: &'t str, what: &str) -> Vec<&'t str> {
@@ -261,9 +261,10 @@ fn the_power_is_in_the_document_if_anything_tells_it() {
 /// What a terminal shows of a run, and what is left in the file `err`, where `command` writes into one.
 fn on_a_terminal(command: &str) -> (String, String) {
     let dir = tempfile::tempdir().unwrap();
-    let out = std::process::Command::new("script")
-        .args(["-qec", command, "/dev/null"])
-        .current_dir(dir.path())
+    let mut terminal = std::process::Command::new("script");
+    terminal.args(["-qec", command, "/dev/null"]).current_dir(dir.path());
+    for_a_launcher(&mut terminal);
+    let out = terminal
         .env("TERM", "xterm")
         .stdin(std::process::Stdio::null())
         .output()
@@ -279,7 +280,7 @@ fn on_a_terminal(command: &str) -> (String, String) {
 /// for the line's end.
 #[test]
 fn one_line_of_progress_for_who_watches() {
-    let launcher = std::env::var("SKT_TEST_MPIRUN").unwrap_or_else(|_| "mpirun".into());
+    let launcher = mpirun();
     let program = crate::job::PROGRAM;
     let seen = |redirected: &str, flags: &str| {
         on_a_terminal(&format!(

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use skt_hpl::cores;
 use skt_hpl::report::json::Threads;
-use skt_hpl::topology::{Topology, read_list};
+use skt_hpl::topology::read_list;
 
+use crate::binding::own_cores;
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, RankProcess};
 use crate::left_out::left_out;
@@ -34,7 +35,13 @@ fn cores() -> Option<usize> {
         left_out("threads are pinned only where all time of the cores is theirs");
         return None;
     }
-    Some(Topology::here().among(cores::bound_to()).cores())
+    Some(own_cores())
+}
+
+/// An N that takes so many cores some seconds, so that there is time to look at them.
+fn lasting(cores: usize) -> usize {
+    // 50 Gflop/s are many for a core.
+    (4800.0 * (cores as f64).cbrt()) as usize
 }
 
 #[test]
@@ -79,7 +86,12 @@ fn what_openmp_is_told_moves_no_thread_of_the_pool() {
         return left_out("one core: there is no other place to be moved to");
     }
     for (pin, each) in [("auto", 1), ("off", cores::bound_to().len())] {
-        let job = job(1, 4000, pin).args(&["--engine", "blas", "--threads", &cores.to_string()]);
+        let job = job(1, lasting(cores), pin).args(&[
+            "--engine",
+            "blas",
+            "--threads",
+            &cores.to_string(),
+        ]);
         let mut running = job.env("OMP_PROC_BIND", "true").start();
         let until = Instant::now() + Duration::from_secs(60);
         // Once workers have had time for several products.
@@ -169,7 +181,7 @@ fn ranks_on_one_node_have_cores_of_their_own_and_helpers_have_all() {
         return left_out("one core: two ranks have none of their own");
     }
     let each = (cores / 2).to_string();
-    let job = job(2, 4000, "auto").args(&["--threads", &each]);
+    let job = job(2, lasting(cores), "auto").args(&["--threads", &each]);
     let job = job.args(&["--power-command", "echo 100"]);
     let mut running = job.start();
     let until = Instant::now() + Duration::from_secs(60);

@@ -2,15 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{SigHandler, Signal, kill, signal};
+use nix::sys::signal::{SigHandler, Signal, kill};
 use nix::unistd::Pid;
 
 use crate::dat::Dat;
+use crate::inheriting::inheriting;
 use crate::job::{Job, PROGRAM, for_a_launcher, mpirun};
 
 fn tune(dir: &Path, flags: &[&str]) -> Command {
@@ -225,13 +225,8 @@ fn for_ever(dir: &Path, words: &[&str]) -> (Child, Pid) {
     command.stdin(Stdio::null()).stderr(Stdio::piped()).current_dir(dir);
     for_a_launcher(&mut command);
     fs::create_dir_all(dir.join("tmp")).unwrap();
-    // Whoever starts the tests in the background, or with `nohup`, has some of these ignored.
     for which in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
-        // SAFETY: between fork and exec; to set what a signal does is among what may be done there.
-        unsafe {
-            let default = move || signal(which, SigHandler::SigDfl).map(|_| ()).map_err(Into::into);
-            command.pre_exec(default);
-        }
+        inheriting(&mut command, which, SigHandler::SigDfl);
     }
     let tune = command.env("TMPDIR", dir.join("tmp")).spawn().unwrap();
     until("the job starts", || dir.join("pid").exists());

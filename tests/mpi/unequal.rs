@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use skt_hpl::blas::Library;
+use skt_hpl::cores;
 
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, Ran};
@@ -31,27 +32,27 @@ fn alike(ranks: usize, grid: (usize, usize), more: &[&str]) -> String {
     solution(&ran)
 }
 
-const ONE_CORE: &[&str] = &["taskset", "-c", "0"];
-
 /// A rank with one core beside ranks with more, whichever comes first: with as many threads as it has cores,
 /// each would order its messages in its own way.
 #[test]
 fn ranks_with_other_cores_than_the_rest_compute_the_same() {
+    let first = cores::bound_to().first().unwrap().to_string();
+    let one_core: &[&str] = &["taskset", "-c", &first];
     for depth in ["0", "1", "2"] {
         let depth = ["--depth", depth];
         let truth = alike(2, (2, 1), &depth);
-        for parts in [[(1, ONE_CORE), (1, &[])], [(1, &[]), (1, ONE_CORE)]] {
+        for parts in [[(1, one_core), (1, &[])], [(1, &[]), (1, one_core)]] {
             let ran = job(2, (2, 1), &parts).args(&depth).run().expect_code(0);
             assert_eq!(solution(&ran), truth, "{}", ran.told());
         }
     }
     let truth = alike(3, (3, 1), &[]);
-    for parts in [[(1, ONE_CORE), (2, &[])], [(2, ONE_CORE), (1, &[])]] {
+    for parts in [[(1, one_core), (2, &[])], [(2, one_core), (1, &[])]] {
         let ran = job(3, (3, 1), &parts).run().expect_code(0);
         assert_eq!(solution(&ran), truth, "{}", ran.told());
     }
     let truth = alike(4, (2, 2), &[]);
-    let ran = job(4, (2, 2), &[(1, ONE_CORE), (3, &[])]).run().expect_code(0);
+    let ran = job(4, (2, 2), &[(1, one_core), (3, &[])]).run().expect_code(0);
     assert_eq!(solution(&ran), truth, "{}", ran.told());
 }
 

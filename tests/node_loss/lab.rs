@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{SigHandler, Signal, kill, killpg, signal};
+use nix::sys::signal::{SigHandler, Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
 use skt_hpl::cli::launchers::mpi_library;
@@ -17,6 +17,7 @@ use skt_hpl::supervise::start::launcher::{Launcher, major_version};
 use skt_hpl::supervise::talk::processes::is_alive;
 
 use crate::ease::{NO_DEVICES, preload, relax};
+use crate::inheriting::inheriting;
 use crate::stopped::stopped;
 
 /// The program under test.
@@ -344,7 +345,6 @@ impl Lab {
         }
         let faults = self.path(&format!("{name}.faults"));
         let plan = Plan { command, state, faults, tail: Vec::new() };
-        // Whoever starts the tests in the background, or with `nohup`, has these ignored.
         plan.inheriting(Signal::SIGINT, SigHandler::SigDfl)
             .inheriting(Signal::SIGHUP, SigHandler::SigDfl)
     }
@@ -625,10 +625,7 @@ impl Plan {
 
     /// The supervisor is started by somebody in whom a signal does this.
     fn inheriting(mut self, which: Signal, does: SigHandler) -> Self {
-        // SAFETY: between fork and exec; to set what a signal does is among what may be done there.
-        unsafe {
-            self.command.pre_exec(move || signal(which, does).map(|_| ()).map_err(Into::into));
-        }
+        inheriting(&mut self.command, which, does);
         self
     }
 

@@ -41,6 +41,8 @@ mod branches;
 mod ease;
 mod halting;
 mod in_place;
+#[path = "../mpi/inheriting.rs"]
+mod inheriting;
 mod kinds;
 mod lab;
 mod level2;

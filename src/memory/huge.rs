@@ -125,8 +125,8 @@ pub(super) unsafe fn touch(
 
 /// Each filler of a mapping of so many huge pages does its part of the `work`, which is told its number and how many there are.
 fn by_fillers(pages: usize, work: impl Fn(usize, usize) + Sync) {
-    let own = Topology::here().among(cores::bound_to());
-    let threads = fillers(cores::count(), own.own_memories(), pages);
+    let memories = Topology::here().memories_of(cores::bound_to());
+    let threads = fillers(cores::count(), memories, pages);
     let work = |thread| work(thread, threads);
     std::thread::scope(|scope| {
         for thread in 1..threads {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::exit::{Exit, Refusal};
+use crate::input::sources::variables_of_own_runs;
 use crate::supervise::start::launcher::Launcher;
 
 /// Where this program is, for whoever starts it once more.
@@ -96,6 +97,22 @@ mod tests {
     #[test]
     fn launchers_get_their_numbers() {
         let words = words("srun -n {ranks} --ntasks-per-node={per_node} -c {threads}", 8, 2, 12);
+/// Has a benchmark that a command starts run `dat` and nothing of the user's own: no `skt.toml` that lies here, and no variables
+/// that would give it other sizes, or have it write over what their last run left. What they say of the machine, such as the
+/// engine, counts. Both files go to `folder`, where all ranks can read.
+pub fn run_this(command: &mut Command, folder: &Path, dat: &str) -> Result<(), String> {
+    let files = [("--dat", "HPL.dat", dat), ("--config", "none.toml", "")];
+    for (flag, name, text) in files {
+        let file = folder.join(name);
+        std::fs::write(&file, text).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+        command.arg(flag).arg(file);
+    }
+    for variable in variables_of_own_runs() {
+        command.env_remove(variable);
+    }
+    Ok(())
+}
+
         assert_eq!(words, ["srun", "-n", "8", "--ntasks-per-node=2", "-c", "12"]);
     }
 

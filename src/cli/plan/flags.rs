@@ -176,7 +176,8 @@ pub struct PlanFlags {
     #[arg(long, value_name = "TIME", value_parser = seconds, requires = "level2", help_heading = RUN)]
     pub(super) level2_every: Option<f64>,
 
-    /// Take the rate from results of earlier runs: output of any HPL, or JSON
+    /// Take the rate from results of earlier runs: output of any HPL, or JSON. Of a protected run the latter alone tells what
+    /// saves and failures took, which are not to count in the rate
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub(super) results: Vec<PathBuf>,
 
@@ -232,12 +233,12 @@ pub struct PlanFlags {
     pub(super) seed: u64,
 }
 
-/// How many ranks suit a node, and how many threads each.
 /// Cores of a node where nobody says: this machine's, or its share of them.
 fn cores_here(flags: &PlanFlags) -> usize {
     (cores::count() / flags.nodes_here as usize).max(1)
 }
 
+/// How many ranks suit a node, and how many threads each.
 pub(super) fn layout(flags: &PlanFlags) -> Layout {
     let own = match (flags.cores, flags.numa) {
         (None, None) => share_of(this_machine::layout(), flags.nodes_here as usize),
@@ -254,7 +255,6 @@ pub(super) fn layout(flags: &PlanFlags) -> Layout {
     }
 }
 
-/// What the flags tell, completed by this machine.
 /// The layout of one of so many nodes that share a machine of this one: its part of the ranks, or a rank with its part of the
 /// cores where these do not come out even.
 fn share_of(machine: Layout, nodes: usize) -> Layout {
@@ -271,6 +271,7 @@ pub(super) fn copy_bandwidth(flags: &PlanFlags, cores: u64) -> Option<f64> {
     Some(this_machine::copy_bandwidth(cores.saturating_mul(here) as usize)? / here as f64)
 }
 
+/// What the flags tell, completed by this machine.
 pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refusal> {
     let cores = flags.cores.unwrap_or_else(|| {
         let cores = cores_here(flags) as u64;

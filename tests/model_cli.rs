@@ -568,32 +568,12 @@ fn a_calibration_heeds_no_variable_of_the_users_runs() {
                 echo 'WR11C2R4        2000   192     1     1               0.06             8.9000e+01'\n";
     std::fs::write(&launcher, text).unwrap();
     std::fs::set_permissions(&launcher, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let words = [
-        "plan",
-        "--nodes",
-        "1",
-        "--memory",
-        "1GiB",
-        "--cores",
-        "1",
-        "--runs",
-        "0",
-        "--calibrate",
-        "1s",
-    ];
+    let words = "plan --nodes 1 --memory 1GiB --cores 1 --runs 0 --calibrate 1s";
+    let words: Vec<&str> = words.split(' ').collect();
     let mut command = skt(&words);
     command.current_dir(dir.path()).arg("--launch-command").arg(&launcher);
-    let away = [
-        "JSON",
-        "OUTPUT",
-        "N",
-        "PFACT",
-        "SWAP_THRESHOLD",
-        "CHECKPOINT",
-        "LEVEL2",
-        "PROGRESS",
-        "TIMING",
-    ];
+    let away = "JSON OUTPUT N PFACT SWAP_THRESHOLD CHECKPOINT LEVEL2 PROGRESS TIMING";
+    let away: Vec<&str> = away.split(' ').collect();
     let kept = ["BLAS", "ENGINE", "PIN", "PREFLIGHT"];
     for name in away.iter().chain(&kept) {
         command.env(format!("SKT_{name}"), "off");

@@ -159,7 +159,8 @@ fn is_plain(kernel: &str) -> bool {
 }
 
 impl Advice {
-    /// A line about the library that is told of as `what`, on a processor of that kind; None where there is something to do first.
+    /// A line about the library that is told of as `what`, on a processor of that kind; None where there is something to do
+    /// first.
     fn told(&self, what: &str, processor: &str) -> Option<String> {
         match self {
             Advice::Fine => Some(format!("{what}, right for this processor ({processor})")),

@@ -117,6 +117,12 @@ impl Topology {
         self.count(|place| place.memory)
     }
 
+    /// Memory domains in which those of `processors` that are here compute: memory of no processor's, such as that behind CXL or
+    /// a graphics card's, is no place for a rank.
+    pub fn memories_of(&self, processors: &BTreeSet<usize>) -> usize {
+        self.among(processors).own_memories()
+    }
+
     /// Memory domains, those without a processor included.
     pub fn memories(&self) -> usize {
         self.memories
@@ -371,6 +377,19 @@ pub mod tests {
         let odd = Machine { sockets: 16, ..Machine::PLAIN };
         assert_eq!(layout(&odd.topology()), (1, 16));
         assert_eq!(layout(&Machine::PLAIN.topology()), (1, 1));
+    }
+
+    #[test]
+    fn memory_without_processors_is_no_place_for_ranks() {
+        let tree = xeon_with_snc4().tree();
+        let node = tree.path().join("sys/devices/system/node/node8");
+        fs::create_dir(&node).unwrap();
+        fs::write(node.join("cpulist"), "\n").unwrap();
+        let known = Topology::under(tree.path());
+        assert_eq!((known.memories(), known.own_memories()), (9, 8));
+        assert_eq!(known.memories_of(&(0..112).collect()), 8);
+        assert_eq!(known.memories_of(&BTreeSet::from([0, 8, 56])), 1, "a container of the first");
+        assert_eq!(layout(&known), (8, 7));
     }
 
     #[test]

@@ -290,6 +290,30 @@ fn a_burn_in_names_the_node_that_computes_wrong_and_runs_hpl() {
     assert_eq!(wrong[0]["nodes"], serde_json::json!(["n2"]));
 }
 
+/// What lies in the folder is for other runs: these solve one problem, and check it.
+#[test]
+#[ignore = "needs root"]
+fn a_burn_in_heeds_no_input_of_other_runs() {
+    let lab = Lab::up("input", 0, "200m");
+    let at = |name: &str| lab.dir.path().join(name);
+    std::fs::write(at("hosts"), "n1 slots=1\nn2 slots=1\n").unwrap();
+    let shipped = include_str!("../hpl-configs/few-nodes.dat");
+    let mut lines: Vec<&str> = shipped.lines().collect();
+    (lines[12], lines[13], lines[14]) = ("-1.0 threshold", "3 # of panel fact", "0 1 2 PFACTs");
+    std::fs::write(at("HPL.dat"), lines.join("\n") + "\n").unwrap();
+    std::fs::write(at("skt.toml"), "nbmin = [2, 4]\n").unwrap();
+    let mut command = lab.command("burnin", false);
+    command.env("SKT_JSON", "mine.json").env("SKT_BCAST", "0,1");
+    command.args(["--state", "state", "--time", "1s", "--slot", "1ms", "--threads", "1"]);
+    let out = command.output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(text.contains("HPL run 1: N = "), "{text}{}", errors(&out));
+    let output = std::fs::read_to_string(at("state/hpl-1/output")).unwrap();
+    let count = |begin: &str| output.lines().filter(|line| line.starts_with(begin)).count();
+    assert_eq!((count("WR"), count("||Ax-b||")), (1, 1), "{output}");
+    assert!(!at("mine.json").exists());
+}
+
 /// A node is lost after HPL's last run: what was found before counts, and it is said that nothing was measured once more.
 #[test]
 #[ignore = "needs root"]

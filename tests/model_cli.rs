@@ -504,8 +504,8 @@ fn calibration_runs_the_benchmark_and_reads_it() {
     std::fs::write(
         &script,
         "#!/bin/sh\n\
-         # launch RANKS PROGRAM --dat FILE --threads T: a machine of 100 Gflop/s N/(N+1000)\n\
-         [ \"$1\" = 2 ] && [ \"$3\" = --dat ] && [ \"$5\" = --threads ] || exit 9\n\
+         # launch RANKS PROGRAM --dat FILE --config NONE --threads T: a machine of 100 Gflop/s N/(N+1000)\n\
+         [ \"$1\" = 2 ] && [ \"$3\" = --dat ] && [ \"$5\" = --config ] && [ \"$7\" = --threads ] || exit 9\n\
          for n in $(sed -n 6p \"$4\" | sed 's/Ns//'); do\n\
          awk -v n=$n 'BEGIN { r = 100 * n / (n + 1000); t = n * n * (2 * n / 3 + 1.5) / r / 1e9;\n\
          printf \"WR11C2R4  %d 192 1 2 %.2f %.4e\\n\", n, t, r }'\n\
@@ -538,6 +538,51 @@ fn calibration_runs_the_benchmark_and_reads_it() {
     assert!(refusal(&[&base[..], &["/nowhere/mpirun"]].concat(), 6).contains("--launch-command"));
     assert!(refusal(&[&base[..], &["false"]].concat(), 6).contains("calibration failed"));
     assert!(refusal(&[&base[..], &["true"]].concat(), 6).contains("no result"));
+}
+
+/// Nodes that share this machine share its cores, as they do its memory.
+#[test]
+fn nodes_of_one_machine_have_no_core_twice() {
+    let words: Vec<usize> = stdout(&["plan", "--layout"])
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    let [ranks, threads] = words[..] else { panic!("{words:?}") };
+    let text = stdout(&["plan", "--nodes", "2", "--nodes-here", "2", "--runs", "0", "--json"]);
+    let plan: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let number = |name: &str| plan["plan"][name].as_u64().unwrap() as usize;
+    let each = number("threads_per_rank") * (number("ranks") / 2);
+    assert!(
+        each * 2 <= (ranks * threads).max(2),
+        "{each} cores of {words:?} for each of two nodes"
+    );
+}
+
+/// What the shell says of the user's own runs is none of the measurement's.
+#[test]
+fn a_calibration_heeds_no_variable_of_the_users_runs() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let launcher = dir.path().join("launcher");
+    let text = "#!/bin/sh\nenv | grep ^SKT_ > variables\n\
+                echo 'WR11C2R4        2000   192     1     1               0.06             8.9000e+01'\n";
+    std::fs::write(&launcher, text).unwrap();
+    std::fs::set_permissions(&launcher, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let words = "plan --nodes 1 --memory 1GiB --cores 1 --runs 0 --calibrate 1s";
+    let words: Vec<&str> = words.split(' ').collect();
+    let mut command = skt(&words);
+    command.current_dir(dir.path()).arg("--launch-command").arg(&launcher);
+    let away = "JSON OUTPUT N PFACT SWAP_THRESHOLD CHECKPOINT LEVEL2 PROGRESS TIMING";
+    let away: Vec<&str> = away.split(' ').collect();
+    let kept = ["BLAS", "ENGINE", "PIN", "PREFLIGHT"];
+    for name in away.iter().chain(&kept) {
+        command.env(format!("SKT_{name}"), "off");
+    }
+    command.assert().success();
+    let seen = std::fs::read_to_string(dir.path().join("variables")).unwrap();
+    let has = |name: &&str| seen.lines().any(|line| line == format!("SKT_{name}=off"));
+    assert!(!away.iter().any(has), "{seen}");
+    assert!(kept.iter().all(has), "{seen}");
 }
 
 #[test]

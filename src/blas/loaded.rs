@@ -259,7 +259,7 @@ impl Loaded {
         // Its own names before those of the library that is linked, which may be another version of the same.
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
         // SAFETY: loading runs the library's own start; that is what was asked for.
-        let handle = Handle(unsafe { libc::dlopen(path.as_ptr(), flags) });
+        let handle = Handle(with_one_thread(|| unsafe { libc::dlopen(path.as_ptr(), flags) }));
         // An OpenMP library that comes with it may have bound this thread.
         cores::take_back();
         if handle.0.is_null() {
@@ -466,6 +466,22 @@ fn prepare(name: &str) {
         // SAFETY: no other thread has been started yet.
         unsafe { std::env::set_var("MKL_THREADING_LAYER", "SEQUENTIAL") };
     }
+}
+
+/// Has an OpenBLAS that is loaded meanwhile start no threads of its own, unless somebody has told it how many: a build for POSIX
+/// threads starts one a core as it is loaded, before it can be told otherwise, and many ranks together come to more than a node
+/// allows. It reads the variable then and never again: nobody else is to take it for the user's.
+fn with_one_thread<R>(load: impl FnOnce() -> R) -> R {
+    const THREADS: &str = "OPENBLAS_NUM_THREADS";
+    if std::env::var_os(THREADS).is_some() {
+        return load();
+    }
+    // SAFETY: no other thread has been started yet.
+    unsafe { std::env::set_var(THREADS, "1") };
+    let loaded = load();
+    // SAFETY: a library may have started some, but has not begun to read variables by them.
+    unsafe { std::env::remove_var(THREADS) };
+    loaded
 }
 
 fn threads(handle: &Handle) -> Option<Setter> {

@@ -86,7 +86,7 @@ impl Multiplication {
     ) -> Result<Self, MemoryError> {
         let (rows, cols) = (down * SIDE, across * SIDE);
         let [lower, above, all] = Self::sizes(engines, k, (down, across), beside);
-        let room = |len: usize| Region::anonymous(len * 8);
+        let mut room = |len: usize| Region::touched(len * 8, pool);
         let (mut lower, mut upper, mut c) = (room(lower)?, room(above * beside)?, room(all)?);
         let ld = cols * beside + PAD;
         lower.as_slice_f64_mut().fill_with(|| next().0);

@@ -5,6 +5,7 @@
 //! overrides the pick, but is read when the library loads: so where the pick is poor, the variable
 //! is set and the program executes itself again, once, before MPI starts.
 
+use std::env::consts::ARCH;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -47,7 +48,7 @@ impl Level {
         match self {
             Level::Baseline if cfg!(target_arch = "x86_64") => "no AVX2",
             // Kernels of others are not told apart by what the processor can do.
-            Level::Baseline => std::env::consts::ARCH,
+            Level::Baseline => ARCH,
             Level::Avx2 => "AVX2",
             Level::Avx512 => "AVX-512",
         }
@@ -126,19 +127,51 @@ fn as_read(library: &str, version: &str, kernel: &'static str) -> &'static str {
     }
 }
 
-/// What to do about a library that picked `kernel` on a processor of `level`.
+/// What to think of a library's pick.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Advice {
     Fine,
+    /// Nothing is known here of kernels of that name.
+    Unknown,
+    /// They are for no processor in particular, and there are none of another name that would be known to be better.
+    Plain,
     Override(&'static str),
 }
 
-pub fn advise(library: &str, kernel: &str, level: Level) -> Advice {
+/// What to think of a library that picked `kernel` on a processor of this `architecture` and `level`.
+pub fn advise(library: &str, kernel: &str, level: Level, architecture: &str) -> Advice {
+    // Levels are those of x86-64; of others' kernels those alone are known that any processor runs.
+    let x86 = architecture == "x86_64";
     match level_of(library, kernel) {
+        None => Advice::Unknown,
+        Some(_) if !x86 && is_plain(kernel) => Advice::Plain,
+        Some(_) if !x86 => Advice::Unknown,
         Some(picked) if picked < level => {
             kernel_for(library, level).map_or(Advice::Fine, Advice::Override)
         }
-        _ => Advice::Fine,
+        Some(_) => Advice::Fine,
+    }
+}
+
+/// Whether a library calls kernels so that are for no processor in particular.
+fn is_plain(kernel: &str) -> bool {
+    ["generic", "unknown"].iter().any(|plain| kernel.eq_ignore_ascii_case(plain))
+}
+
+impl Advice {
+    /// A line about the library that is told of as `what`, on a processor of that kind; None where there is something to do
+    /// first.
+    fn told(&self, what: &str, processor: &str) -> Option<String> {
+        match self {
+            Advice::Fine => Some(format!("{what}, right for this processor ({processor})")),
+            Advice::Unknown => Some(format!(
+                "{what}: whether they suit this processor ({processor}) is not known here"
+            )),
+            Advice::Plain => Some(format!(
+                "{what}, POOR for this processor ({processor}): it is built without kernels for it"
+            )),
+            Advice::Override(_) => None,
+        }
     }
 }
 
@@ -147,7 +180,7 @@ pub fn advise(library: &str, kernel: &str, level: Level) -> Advice {
 pub fn kernel_after(library: &Library, name: &str) -> String {
     let set = std::env::var_os(library.variable).is_some();
     let told = |value| as_read(library.name, &library.version, value);
-    match advise(library.name, &library.kernel, Level::detect()) {
+    match advise(library.name, &library.kernel, Level::detect(), ARCH) {
         Advice::Override(value) if !set => taken(library, name, told(value)),
         _ => None,
     }
@@ -230,14 +263,9 @@ pub fn run(enabled: bool) -> String {
             None => what,
         };
     }
-    if level_of(library.name, &library.kernel).is_none() {
-        return format!(
-            "{what}: whether they suit this processor ({}) is not known here",
-            level.name()
-        );
-    }
-    let Advice::Override(value) = advise(library.name, &library.kernel, level) else {
-        return format!("{what}, right for this processor ({})", level.name());
+    let advice = advise(library.name, &library.kernel, level, ARCH);
+    let Advice::Override(value) = advice else {
+        return advice.told(&what, level.name()).unwrap_or(what);
     };
     let value = as_read(library.name, &library.version, value);
     if !enabled {
@@ -312,10 +340,33 @@ mod tests {
             ("OpenBLAS", "Prescott", Avx2, Advice::Override("Haswell")),
             ("OpenBLAS", "SkylakeX", Avx512, Advice::Fine),
             ("OpenBLAS", "Zen", Avx2, Advice::Fine),
-            ("OpenBLAS", "SomethingNew", Avx512, Advice::Fine),
+            ("OpenBLAS", "SomethingNew", Avx512, Advice::Unknown),
         ] {
-            assert_eq!(advise(library, kernel, level), want, "{library} {kernel} {level:?}");
+            let advice = advise(library, kernel, level, "x86_64");
+            assert_eq!(advice, want, "{library} {kernel} {level:?}");
         }
+    }
+
+    /// A BLIS built for any 64-bit ARM was called right for it.
+    #[test]
+    fn off_x86_plain_kernels_are_poor_and_no_others_are_known() {
+        for (library, kernel, want) in [
+            ("BLIS", "generic", Advice::Plain),
+            ("OpenBLAS", "GENERIC", Advice::Plain),
+            ("OpenBLAS", "unknown", Advice::Plain),
+            ("OpenBLAS", "NEOVERSEN1", Advice::Unknown),
+            ("BLIS", "altramax", Advice::Unknown),
+        ] {
+            assert_eq!(advise(library, kernel, Level::Baseline, "aarch64"), want, "{kernel}");
+        }
+        let told = |advice: Advice| advice.told("BLIS 1.0 with its generic kernels", "aarch64");
+        assert_eq!(
+            told(Advice::Plain).unwrap(),
+            "BLIS 1.0 with its generic kernels, POOR for this processor (aarch64): it is built without kernels for it"
+        );
+        assert!(told(Advice::Fine).unwrap().ends_with(", right for this processor (aarch64)"));
+        assert!(told(Advice::Unknown).unwrap().ends_with("(aarch64) is not known here"));
+        assert_eq!(told(Advice::Override("skx")), None);
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! meet at rank 0, by messages; it says whom it waits for, and so a node that hangs is known by name.
 
 use std::fmt;
-use std::hint::black_box;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use super::samples::{Here, Passage, Said, Sweep};
 use super::verdict::WHOLE_EVERY;
 use crate::blas::{Engine, Multiplication, one_library_thread_each};
 use crate::comm::{Comm, die};
+use crate::memory::copying::Copying;
 use crate::params;
 use crate::threads::Pool;
 
@@ -34,7 +34,7 @@ const BLOCK_WORDS: usize = 1 << 17;
 /// Blocks of one stream, at most.
 const BLOCKS_MOST: f64 = 1024.0;
 
-/// Words a thread copies: far more than its share of the caches, and twice that is what it takes.
+/// Words a thread copies: far more than its share of the caches, and twice that is what it takes; fewer where memory is short.
 const COPY_WORDS: usize = 4 << 20;
 
 /// How long rank 0 waits in silence before it says for whom.
@@ -252,22 +252,13 @@ impl Node {
 
     /// Bytes a second that all threads copy together.
     fn copy(&mut self, slot: Duration) -> f64 {
-        let threads = self.pool.threads();
-        let words = threads * COPY_WORDS;
-        let (mut from, mut to) = (vec![2u64; words], vec![1u64; words]);
-        let bytes = (words * 8) as f64;
-        let began = Instant::now();
-        let mut times = 0.0;
+        let mut copying =
+            Copying::new(COPY_WORDS, &mut self.pool).unwrap_or_else(|why| die(6, &why.to_string()));
+        let (began, mut bytes) = (Instant::now(), 0);
         while began.elapsed() < slot {
-            self.pool.rows(&mut to, COPY_WORDS, COPY_WORDS, |n, to| {
-                to.copy_from_slice(&from[n * COPY_WORDS..][..COPY_WORDS]);
-            });
-            // What was copied is used, so that copying cannot be left out.
-            std::mem::swap(&mut from, &mut to);
-            black_box(&from);
-            times += 1.0;
+            bytes += copying.run(&mut self.pool);
         }
-        times * bytes / began.elapsed().as_secs_f64()
+        bytes as f64 / began.elapsed().as_secs_f64()
     }
 }
 

@@ -100,7 +100,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let (threads, bound) = match loaded.settings.threads {
         Some(threads) => (threads, None),
         None => {
-            let bound = pins::Bound::on(&node, computes);
+            let bound = pins::Bound::on(comm, &node, computes);
             (bound.usual_threads(), Some(bound))
         }
     };

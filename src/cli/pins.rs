@@ -20,7 +20,7 @@ use super::exit::Exit;
 use crate::blas::one_library_thread_each;
 use crate::checkpoint::plan::Helpers;
 use crate::comm::{Comm, Reduce};
-use crate::cores;
+use crate::cores::{self, Given};
 use crate::input::diagnostic::and_list;
 use crate::input::processors::List;
 use crate::input::settings::Protection;
@@ -270,55 +270,63 @@ impl Has {
     }
 }
 
-/// Cores of this node on which none of its `ranks` may run, and how many it has: `whole` are its processors.
-fn idle(ranks: &[Has], whole: &BTreeSet<usize>, topology: &Topology) -> (usize, usize) {
+/// Cores of this node on which none of its `ranks` may run although there is time for them, and of how many there is: `whole` is
+/// what the node gives. Ranks that a container keeps to its time leave nothing idle, whatever the node has beside it.
+fn idle(ranks: &[Has], whole: &Given, topology: &Topology) -> (usize, usize) {
     let bound: BTreeSet<usize> = ranks
         .iter()
         .flat_map(|rank| &rank.processors)
-        .filter(|cpu| whole.contains(cpu))
+        .filter(|cpu| whole.processors.contains(cpu))
         .copied()
         .collect();
-    let all = topology.among(whole).cores();
-    (all - topology.among(&bound).cores(), all)
+    let all = topology.among(&whole.processors).cores().min(whole.time);
+    (all.saturating_sub(topology.among(&bound).cores()), all)
 }
 
-/// What the ranks of a node are bound to, before anybody knows how many threads each has.
+/// What ranks are bound to, before anybody knows how many threads each has.
 pub struct Bound {
-    ranks: Vec<Has>,
+    /// The ranks under this one's kernel, and which of them it is: containers with names of their own, which MPI takes for nodes,
+    /// have the same cores.
+    sharing: Vec<Has>,
     me: usize,
+    /// The ranks of what MPI takes for this one's node, where this is the first of them.
+    of_node: Option<Vec<Has>>,
 }
 
 impl Bound {
-    /// All ranks of `node` together. `computes`: whether this one has a place in the process grid when the run begins.
-    pub fn on(node: &Comm, computes: bool) -> Self {
-        let own = Has::here(0, computes).words(0);
-        let all = node.all_gather(&own);
-        let ranks = all.chunks_exact(own.len()).map(Has::from_words).collect();
-        Self { ranks, me: node.rank() }
+    /// All ranks together. `node`: those of this one's; `computes`: whether this one has a place in the process grid when the run
+    /// begins.
+    pub fn on(comm: &Comm, node: &Comm, computes: bool) -> Self {
+        let own = Has::here(0, computes);
+        let words = own.words(0);
+        let all = node.all_gather(&words);
+        let ranks = || all.chunks_exact(words.len()).map(Has::from_words).collect();
+        let of_node = (node.rank() == 0).then(ranks);
+        let (sharing, me) = under_one_kernel(comm, own);
+        Self { sharing, me, of_node }
     }
 
-    /// The cores this rank is bound to, divided among the ranks of the node bound to the same ones, those that compute if any
-    /// does.
+    /// The cores this rank is bound to, divided among the ranks that are bound to the same ones, those that compute if any does.
     pub fn usual_threads(&self) -> usize {
-        share(&self.ranks, self.me, cores::count())
+        share(&self.sharing, self.me, cores::count())
     }
 
-    /// All ranks together: what to say where a launcher binds the ranks of a node to some of its cores alone, of the node with
-    /// the most that stand idle.
+    /// All ranks together: what to say where the ranks of a node are bound to some of its cores alone, of the node with the most
+    /// that stand idle. Who has bound them, a launcher or whoever started that, no rank can tell.
     pub fn left_idle(&self, comm: &Comm) -> Option<String> {
         let mut most = [0];
-        if self.me == 0
+        if let Some(ranks) = &self.of_node
             && let Some(whole) = cores::of_node()
         {
-            let (idle, all) = idle(&self.ranks, &whole.processors, Topology::here());
+            let (idle, all) = idle(ranks, &whole, Topology::here());
             most = [(idle as u64) << 32 | all as u64];
         }
         comm.all_reduce(&mut most, Reduce::Max);
         let (idle, all) = (most[0] >> 32, most[0] & u64::from(u32::MAX));
         (idle > 0).then(|| {
             format!(
-                "mind: the launcher lets the ranks of a node use {} of its {all} cores (Open MPI gives each of few ranks one; its \
-                 --bind-to none gives all)",
+                "mind: the ranks of a node are bound to {} of its {all} cores, by the launcher or before it was started (Open MPI \
+                 gives each of few ranks one; its --bind-to none gives all that it has itself)",
                 all - idle
             )
         })
@@ -580,15 +588,26 @@ mod tests {
     #[test]
     fn cores_without_a_rank_are_counted() {
         let topology = small();
-        let whole = BTreeSet::from_iter(0..4);
-        let cores = topology.among(&whole).cores();
+        let node = |processors: &[usize], time| Given {
+            processors: processors.iter().copied().collect(),
+            time,
+        };
+        let whole = node(&[0, 1, 2, 3], 4);
+        let cores = topology.among(&whole.processors).cores();
         let idle = |ranks: &[Has]| idle(ranks, &whole, &topology);
         assert_eq!(idle(&[has(0..4, 1), has(0..4, 1)]), (0, cores));
         assert_eq!(idle(&[has([0], 1)]), (cores - 1, cores));
         assert_eq!(idle(&[has([0], 1), has(0..4, 1)]), (0, cores));
         // What is not this node's to give is none of its cores.
         assert_eq!(idle(&[has([0, 7], 1)]), (cores - 1, cores));
-        assert_eq!(super::idle(&[has([1], 1)], &BTreeSet::from([1]), &topology), (0, 1));
+        assert_eq!(super::idle(&[has([1], 1)], &node(&[1], 1), &topology), (0, 1));
+        // A container has time for one of the two, or for one that nobody is bound to.
+        let limited = node(&[0, 1, 2, 3], 1);
+        assert_eq!(super::idle(&[has([0], 1)], &limited, &topology), (0, 1));
+        assert_eq!(super::idle(&[has(0..4, 1)], &limited, &topology), (0, 1));
+        let eight = Machine { cores_a_cache: 8, ..Machine::PLAIN }.topology();
+        let limited = node(&[0, 1, 2, 3, 4, 5, 6, 7], 4);
+        assert_eq!(super::idle(&[has([0], 1)], &limited, &eight), (3, 4));
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::exit::{Exit, Refusal};
+use crate::input::sources::variables_of_own_runs;
 use crate::supervise::start::launcher::Launcher;
+use crate::supervise::start::room::has_option;
 
 /// Where this program is, for whoever starts it once more.
 pub fn own_program() -> Result<PathBuf, Refusal> {
@@ -44,14 +46,36 @@ pub fn for_root(mut words: Vec<String>) -> Vec<String> {
     words
 }
 
-/// Variables by which srun gives each rank a core for each of its threads: within a job it gives a single one otherwise, and
-/// which of the two it reads depends on its version. None for other launchers, which start daemons of their own by srun: those
-/// are not to have so few.
-pub fn cores_of_ranks(words: &[String], threads: usize) -> Option<[(&'static str, usize); 2]> {
+/// Whether these words start srun.
+fn is_srun(words: &[String]) -> bool {
     // Another word may stand before it, such as `env NAME=value`.
     let mut commands = words.iter().take_while(|word| !word.starts_with('-'));
-    let is_srun = commands.any(|word| Path::new(word).file_name() == Some("srun".as_ref()));
-    is_srun.then_some(["SRUN_CPUS_PER_TASK", "SLURM_CPUS_PER_TASK"].map(|name| (name, threads)))
+    commands.any(|word| Path::new(word).file_name() == Some("srun".as_ref()))
+}
+
+/// What Slurm is told so that it gives whole cores where it counts hardware threads: the CPUs that are asked for are then as many
+/// cores as there are threads of ranks, and not half of them.
+const WHOLE_CORES: &str = "nomultithread";
+
+/// The hint to Slurm that [`cores_of_ranks`] are cores; None where the words are srun's and say themselves how it is to share
+/// out a core's hardware threads, beside which it takes no hint.
+pub fn hint(words: &[String]) -> Option<&'static str> {
+    let own = ["hint", "threads-per-core", "ntasks-per-core", "B", "extra-node-info"];
+    let says = is_srun(words) && own.iter().any(|name| has_option(words, name));
+    (!says).then_some(WHOLE_CORES)
+}
+
+/// Variables by which srun gives each rank a core for each of its threads: within a job it gives a single one otherwise, and
+/// which of the first two it reads depends on its version. None for other launchers, which start daemons of their own by srun:
+/// those are not to have so few.
+pub fn cores_of_ranks(words: &[String], threads: usize) -> Vec<(&'static str, String)> {
+    if !is_srun(words) {
+        return Vec::new();
+    }
+    let count =
+        ["SRUN_CPUS_PER_TASK", "SLURM_CPUS_PER_TASK"].map(|name| (name, threads.to_string()));
+    let hint = hint(words).map(|hint| ("SLURM_HINT", hint.to_owned()));
+    count.into_iter().chain(hint).collect()
 }
 
 /// A job's own wish for each of its tasks, which is not to contradict [`cores_of_ranks`].
@@ -66,11 +90,27 @@ pub fn command(words: &[String], program: &Path, threads: usize) -> Result<Comma
     command.args(rest).arg(program).stdin(Stdio::null());
     // Open MPI refuses root without these; others ignore them.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    if let Some(cores) = cores_of_ranks(words, threads) {
-        command.envs(cores.map(|(name, count)| (name, count.to_string())));
-        command.env_remove(WISH_OF_THE_JOB);
+    let cores = cores_of_ranks(words, threads);
+    if !cores.is_empty() {
+        command.envs(cores).env_remove(WISH_OF_THE_JOB);
     }
     Ok(command)
+}
+
+/// Has a benchmark that a command starts run `dat` and nothing of the user's own: no `skt.toml` that lies here, and no variables
+/// that would give it other sizes, or have it write over what their last run left. What they say of the machine, such as the
+/// engine, counts. Both files go to `folder`, where all ranks can read.
+pub fn run_this(command: &mut Command, folder: &Path, dat: &str) -> Result<(), String> {
+    let files = [("--dat", "HPL.dat", dat), ("--config", "none.toml", "")];
+    for (flag, name, text) in files {
+        let file = folder.join(name);
+        std::fs::write(&file, text).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+        command.arg(flag).arg(file);
+    }
+    for variable in variables_of_own_runs() {
+        command.env_remove(variable);
+    }
+    Ok(())
 }
 
 /// The launcher itself could not be started.
@@ -103,18 +143,27 @@ mod tests {
     fn srun_alone_is_told_of_cores() {
         let told = |launcher: &str| {
             let made = command(&words(launcher, 2, 2, 3), Path::new("x"), 3).unwrap();
-            let set =
-                made.get_envs().filter(|(name, _)| name.to_string_lossy().contains("_PER_TASK"));
+            let set = made.get_envs().filter(|(name, _)| {
+                let name = name.to_string_lossy();
+                name.starts_with("SLURM_") || name.starts_with("SRUN_")
+            });
             let text = |(name, value): (&OsStr, Option<&OsStr>)| {
                 format!("{}={}", name.display(), value.unwrap_or_default().display())
             };
             set.map(text).collect::<Vec<_>>().join(" ")
         };
-        let all = "SLURM_CPUS_PER_TASK=3 SLURM_TRES_PER_TASK= SRUN_CPUS_PER_TASK=3";
+        let own = "SLURM_CPUS_PER_TASK=3 SLURM_TRES_PER_TASK= SRUN_CPUS_PER_TASK=3";
+        let all = "SLURM_CPUS_PER_TASK=3 SLURM_HINT=nomultithread SLURM_TRES_PER_TASK= SRUN_CPUS_PER_TASK=3";
         assert_eq!(told("srun -n {ranks}"), all);
         assert_eq!(told("/opt/slurm/bin/srun"), all);
         assert_eq!(told("env UCX_TLS=rc srun -n {ranks}"), all);
         assert_eq!(told("mpirun -np {ranks}"), "");
+        // Slurm takes no hint beside these.
+        for said in
+            ["--hint=multithread", "--threads-per-core 1", "--ntasks-per-core=1", "-B 1:8:2"]
+        {
+            assert_eq!(told(&format!("srun {said} -n {{ranks}}")), own, "{said}");
+        }
     }
 
     #[test]

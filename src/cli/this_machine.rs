@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::node_facts::Processor;
 use crate::cores;
+use crate::memory::copying::Copying;
 use crate::memory::room;
 use crate::model::planner::NamedRoom;
 use crate::threads::Pool;
@@ -39,28 +40,20 @@ fn layout_of(known: &Topology, processors: &BTreeSet<usize>, cores: usize, whole
 /// Bytes a second that `threads` cores together copy in memory: the best of three rounds over 64 MiB each, far more
 /// than caches hold.
 pub fn copy_bandwidth(threads: usize) -> Option<f64> {
+    const EACH: usize = 8 << 20;
+    /// More do not copy faster.
+    const THREADS_MOST: usize = 64;
     // What is planned for may be a larger machine than this.
-    let (threads, words) = copied(threads.min(cores::count()), room::available_bytes());
+    let threads = threads.min(cores::count()).clamp(1, THREADS_MOST);
     let mut pool = Pool::try_new(threads).ok()?;
-    let (mut from, mut to) = (vec![1u64; threads * words], vec![2u64; threads * words]);
+    let mut copying = Copying::new(EACH, &mut pool).ok()?;
     let mut best = 0.0_f64;
     for _ in 0..3 {
         let start = Instant::now();
-        pool.rows(&mut to, words, words, |n, to| to.copy_from_slice(&from[n * words..][..words]));
-        let seconds = start.elapsed().as_secs_f64();
-        best = best.max((threads * words * 8) as f64 / seconds);
-        // What was copied is used, so that copying cannot be left out.
-        std::mem::swap(&mut from, &mut to);
+        let bytes = copying.run(&mut pool);
+        best = best.max(bytes as f64 / start.elapsed().as_secs_f64());
     }
     (best.is_finite() && best > 0.0).then_some(best)
-}
-
-/// How many threads copy, and how many words each: both arrays of all together take a quarter of what is free at most.
-fn copied(threads: usize, free: Option<u64>) -> (usize, usize) {
-    const WORDS: usize = 8 << 20;
-    let threads = threads.clamp(1, 64);
-    let most = free.map_or(WORDS, |bytes| bytes as usize / 4 / 8 / 2 / threads);
-    (threads, most.clamp(1, WORDS))
 }
 
 /// Flop/s of a core at its listed clock, from /proc/cpuinfo; good to choose sizes by, not to publish.
@@ -89,17 +82,6 @@ mod tests {
         let known = Topology::even(16, 2);
         assert_eq!(of(&known, 16, true), Layout { ranks: 2, threads: 8 });
         assert_eq!(of(&known, 3, false), alone(3));
-    }
-
-    #[test]
-    fn copying_leaves_most_of_the_memory_free() {
-        assert_eq!(copied(2, Some(24 << 30)), (2, 8 << 20));
-        assert_eq!(copied(200, None), (64, 8 << 20));
-        for (threads, free) in [(64, 4u64 << 30), (8, 256 << 20), (1, 1 << 20), (0, 0)] {
-            let (threads, words) = copied(threads, Some(free));
-            assert!(threads > 0 && words > 0);
-            assert!(free == 0 || (threads * words * 16) as u64 <= free / 4);
-        }
     }
 
     #[test]

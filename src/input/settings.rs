@@ -528,6 +528,12 @@ impl Overrides {
     }
 }
 
+/// Whether settings below this heading of the help say how runs go on a machine, such as with which engine. The others are a
+/// run's own: its problem, what it leaves, how it is protected.
+pub(super) fn is_of_the_machine(heading: Option<&str>) -> bool {
+    heading == Some(RUN)
+}
+
 /// Whether a setting stands for a line of HPL.dat, which it replaces: see [`Overrides::apply`].
 pub fn replaces_a_line(key: &str) -> bool {
     const LINES: [&str; 19] = [

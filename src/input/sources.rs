@@ -14,7 +14,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, and_list, or_list};
-use super::settings::{Overrides, replaces_a_line};
+use super::settings::{Overrides, is_of_the_machine, replaces_a_line};
 
 /// What every environment variable of a setting begins with.
 pub const ENV_PREFIX: &str = "SKT_";
@@ -394,6 +394,15 @@ pub fn env_name(key: &str) -> String {
     format!("{ENV_PREFIX}{}", key.replace('-', "_").to_uppercase())
 }
 
+/// The variables of settings that are a run's own and not a machine's. Whoever starts a run of another problem, by itself, keeps
+/// the user's away from it.
+pub fn variables_of_own_runs() -> Vec<String> {
+    let layers = Layers::new();
+    let own =
+        layers.command.get_arguments().filter(|arg| !is_of_the_machine(arg.get_help_heading()));
+    own.filter_map(|arg| arg.get_long().map(env_name)).collect()
+}
+
 /// Whether a refusal speaks of a setting: as the flag of that name, or as `encode is helper`.
 fn speaks_of(text: &str, key: &str) -> bool {
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-');
@@ -510,6 +519,22 @@ mod tests {
         let mut layers = Layers::new();
         layers.env(vars.iter().map(|(n, v)| (OsString::from(n), OsString::from(v))));
         layers
+    }
+
+    #[test]
+    fn a_run_of_another_problem_keeps_what_is_said_of_the_machine() {
+        let own = variables_of_own_runs();
+        let has = |key: &str| own.contains(&env_name(key));
+        for key in Layers::new().keys().iter().filter(|key| replaces_a_line(key)) {
+            assert!(has(key), "{key}");
+        }
+        for key in ["json", "progress", "timing", "rng", "seed", "checkpoint", "level2", "nonstop"]
+        {
+            assert!(has(key), "{key}");
+        }
+        for key in ["blas", "engine", "pin", "threads", "preflight", "halves", "memory-check"] {
+            assert!(!has(key), "{key}");
+        }
     }
 
     /// The single diagnostic and its place.

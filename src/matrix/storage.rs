@@ -1,8 +1,8 @@
 //! Memory for doubles: what the matrix lies in, and buffers for everything else.
 
-use crate::memory::Region;
 use crate::memory::huge::HUGE;
-use crate::threads::{Pool, Shareable};
+use crate::memory::{MemoryError, Region};
+use crate::threads::Pool;
 
 /// Where a local matrix lies. The solver only needs its address and length, so the memory can be
 /// private or a named region that outlives the process.
@@ -28,36 +28,23 @@ pub struct HugeBuffer {
 impl HugeBuffer {
     /// `len` doubles, or why the system does not give them.
     pub fn new(len: usize) -> std::io::Result<Self> {
+        Self::of(len, Region::anonymous)
+    }
+
+    /// As [`HugeBuffer::new`], with the pages already there, in all of the rank's memories: see [`Region::touched`].
+    pub fn touched(len: usize, pool: &mut Pool) -> std::io::Result<Self> {
+        Self::of(len, |bytes| Region::touched(bytes, pool))
+    }
+
+    fn of(
+        len: usize,
+        room: impl FnOnce(usize) -> Result<Region, MemoryError>,
+    ) -> std::io::Result<Self> {
         let Some(bytes) = len.checked_mul(8) else {
             return Err(std::io::Error::from(std::io::ErrorKind::OutOfMemory));
         };
         let bytes = if bytes >= HUGE { Self::bytes_of(len) as usize } else { bytes };
-        Ok(Self { room: Region::anonymous(bytes).map_err(std::io::Error::other)?, len })
-    }
-
-    /// As [`HugeBuffer::new`], with the pages already there: for what is first touched while the
-    /// clock runs, since a page's first touch costs more than using it.
-    ///
-    /// A page lies in the memory of the core that touches it first. All threads use all of such a buffer, so they touch its
-    /// huge pages in turn: then it lies in all of the rank's memories alike, and none has all the traffic.
-    pub fn touched(len: usize, pool: &mut Pool) -> std::io::Result<Self> {
-        let mut buffer = Self::new(len)?;
-        const TURN: usize = HUGE / 8;
-        const PAGE: usize = 4096 / 8;
-        let start = Shareable::new(buffer.as_mut_ptr());
-        let touch = |turn: usize| {
-            for i in (turn * TURN..len.min((turn + 1) * TURN)).step_by(PAGE) {
-                // SAFETY: within the buffer, and each page is one thread's; volatile so that writing a zero
-                // over a zero is not optimised away.
-                unsafe { start.get().add(i).write_volatile(0.0) }
-            }
-        };
-        let (turns, threads) = (len.div_ceil(TURN), pool.threads());
-        match turns {
-            0 | 1 => (0..turns).for_each(touch),
-            _ => pool.on_each(|thread| (thread..turns).step_by(threads).for_each(touch)),
-        }
-        Ok(buffer)
+        Ok(Self { room: room(bytes).map_err(std::io::Error::other)?, len })
     }
 
     pub fn as_slice(&self) -> &[f64] {

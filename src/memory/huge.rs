@@ -8,6 +8,7 @@
 //! memory is the same in small pages.
 
 use std::fs::File;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,6 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::cores;
 use crate::new_thread;
 use crate::pulse;
+use crate::threads::Pool;
 use crate::topology::Topology;
 
 /// What x86-64 and most ARM kernels call huge; on others the wishes below have no effect.
@@ -125,8 +127,8 @@ pub(super) unsafe fn touch(
 
 /// Each filler of a mapping of so many huge pages does its part of the `work`, which is told its number and how many there are.
 fn by_fillers(pages: usize, work: impl Fn(usize, usize) + Sync) {
-    let own = Topology::here().among(cores::bound_to());
-    let threads = fillers(cores::count(), own.own_memories(), pages);
+    let memories = Topology::here().memories_of(cores::bound_to());
+    let threads = fillers(cores::count(), memories, pages);
     let work = |thread| work(thread, threads);
     std::thread::scope(|scope| {
         for thread in 1..threads {
@@ -148,6 +150,22 @@ fn by_fillers(pages: usize, work: impl Fn(usize, usize) + Sync) {
 fn fillers(cores: usize, memories: usize, pages: usize) -> usize {
     let wanted = FILLERS.next_multiple_of(memories.max(1));
     wanted.min(cores).min(pages / SHARE).max(1)
+}
+
+/// All threads of a pool work on `len` bytes, each on its huge pages: they take them in turn. `work` is told the thread's number
+/// and what bytes a page has.
+pub(super) fn in_turn(len: usize, pool: &mut Pool, work: impl Fn(usize, Range<usize>) + Sync) {
+    let (turns, threads) = (len.div_ceil(HUGE), pool.threads());
+    let of = |thread: usize| {
+        for turn in (thread..turns).step_by(threads) {
+            work(thread, turn * HUGE..len.min((turn + 1) * HUGE));
+        }
+    };
+    match turns {
+        // Not worth a word to the others.
+        0 | 1 => of(0),
+        _ => pool.on_each(of),
+    }
 }
 
 /// Every `step` bytes from `first` to `end`, all on boundaries of huge pages within a mapping that `collapse` was given, a turn.
@@ -207,6 +225,36 @@ pub(super) fn on_a_page(base: NonNull<u8>, len: usize) -> (NonNull<u8>, usize) {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    /// The main thread alone would have all of it in its memory.
+    #[test]
+    fn every_thread_of_a_pool_takes_its_turn() {
+        for (len, threads) in [(0, 3), (1, 3), (HUGE, 2), (7 * HUGE + 5, 3), (2 * HUGE, 4)] {
+            let seen = Mutex::new(BTreeMap::new());
+            in_turn(len, &mut Pool::new(threads), |thread, bytes| {
+                let own = thread_number();
+                assert_eq!(
+                    seen.lock().unwrap().insert(bytes.start, (thread, bytes.end, own)),
+                    None
+                );
+            });
+            let seen = seen.into_inner().unwrap();
+            assert_eq!(seen.len(), len.div_ceil(HUGE));
+            let mut own = BTreeMap::new();
+            for (turn, (start, (thread, end, number))) in seen.into_iter().enumerate() {
+                assert_eq!((start, end), (turn * HUGE, len.min((turn + 1) * HUGE)));
+                assert_eq!(thread, turn % threads, "{len} {threads}");
+                assert_eq!(*own.entry(thread).or_insert(number), number);
+            }
+            let numbers: std::collections::BTreeSet<_> = own.values().collect();
+            assert_eq!(numbers.len(), own.len(), "{len} {threads}");
+        }
+    }
+
+    fn thread_number() -> i32 {
+        nix::unistd::gettid().as_raw()
+    }
 
     /// By turns, so by threads: each memory gets an equal part, however many there are.
     #[test]

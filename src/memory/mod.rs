@@ -5,6 +5,7 @@
 //! same grid position finds them by name and continues from them.
 
 pub mod bus;
+pub mod copying;
 pub mod depot;
 pub mod header;
 mod hold;

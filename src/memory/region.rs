@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use super::huge;
 use super::room::available_bytes;
+use crate::threads::{Pool, Shareable};
 
 /// Why named memory could not be had.
 #[derive(Debug, Error)]
@@ -109,6 +110,24 @@ impl Region {
         // SAFETY: the range was mapped just above. Advice may be refused; nothing depends on it.
         unsafe { libc::madvise(base.as_ptr().cast(), map_len, libc::MADV_HUGEPAGE) };
         Ok(Self { base, len, map_base: base, map_len, owner: Owner::Mapped { file: None } })
+    }
+
+    /// As [`Region::anonymous`], with the pages already there: for what is first touched while a clock runs, since a page's first
+    /// touch costs more than using it.
+    ///
+    /// A page lies in the memory of the core that touches it first. All threads use all of what is made so, so they touch its
+    /// huge pages in turn: then it lies in all of the rank's memories alike, and none has all the traffic.
+    pub fn touched(len: usize, pool: &mut Pool) -> Result<Self, MemoryError> {
+        let region = Self::anonymous(len)?;
+        let start = Shareable::new(region.base.as_ptr());
+        huge::in_turn(len, pool, |_, bytes| {
+            for at in bytes.step_by(huge::page()) {
+                // SAFETY: within the region, and each page is one thread's; volatile so that writing a zero over a zero is not
+                // optimised away.
+                unsafe { start.get().add(at).write_volatile(0) }
+            }
+        });
+        Ok(region)
     }
 
     /// Maps the first `map_len` bytes of `file`, of which the caller sees `len`.

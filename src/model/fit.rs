@@ -264,6 +264,18 @@ impl Shape {
     }
 }
 
+/// Seconds of a result that went into saves and failures, as its JSON tells them: a plan adds its own.
+fn disturbed(outcome: &Value) -> f64 {
+    let parts = [
+        ("protection", &["save_s", "lost_s", "down_s", "restore_s"][..]),
+        ("checksums", &["going_on_s", "regain_s", "renew_s"]),
+    ];
+    let seconds = |(part, names): (&str, &[&str])| -> f64 {
+        names.iter().filter_map(|name| outcome.get(part)?.get(name)?.as_f64()).sum()
+    };
+    parts.into_iter().map(seconds).sum()
+}
+
 /// A result is an object with `gflops` and `seconds`; the problem's shape stands in the same object, in a
 /// neighbour of it (`params` beside `outcome`) or in one that encloses it.
 fn collect(value: &Value, mut shape: Shape, found: &mut Vec<Sample>) {
@@ -279,6 +291,12 @@ fn collect(value: &Value, mut shape: Shape, found: &mut Vec<Sample>) {
             if let (Some(gflops), Some(seconds), Some(n)) =
                 (number("gflops"), number("seconds"), shape.n)
             {
+                // Of a run that was protected the rate is over all of its time.
+                let undisturbed = seconds - disturbed(value);
+                let (gflops, seconds) = match undisturbed < seconds {
+                    true => (flops(n) / undisturbed / 1e9, undisturbed),
+                    false => (gflops, seconds),
+                };
                 let grid = (shape.p.unwrap_or(1), shape.q.unwrap_or(1));
                 let threads = map.get("threads").and_then(Value::as_u64);
                 let failed = map.get("verdict").and_then(Value::as_str) == Some("failed");
@@ -373,6 +391,22 @@ WC00L2L1        2000    64     2     1               0.06             8.9000e+01
             assert!((samples[0].rate - 66.8e9).abs() < 1.0);
         }
         assert_eq!(read(beside)[1].n, 2000.0);
+    }
+
+    /// A plan adds saves and failures by itself: counted in the rate, they would count twice.
+    #[test]
+    fn a_protected_run_counts_without_saves_and_failures() {
+        let run = |protection: &str| {
+            let outcome = format!(r#"{{"seconds":200,"gflops":400,"protection":{protection}}}"#);
+            read(&format!(r#"{{"params":{{"n":4000,"nb":64,"p":1,"q":2}},"outcome":{outcome}}}"#))
+        };
+        let plain = run("null");
+        assert!((plain[0].rate - 400e9).abs() < 1.0);
+        let guarded = run(r#"{"save_s":10,"lost_s":0,"down_s":90,"restore_s":0}"#);
+        assert_eq!(guarded.len(), 1);
+        assert!((guarded[0].rate / flops(4000.0) * 100.0 - 1.0).abs() < 1e-12, "{guarded:?}");
+        assert!((guarded[0].seconds - 100.0).abs() < 1e-9);
+        assert_eq!(run(r#"{"save_s":10,"lost_s":100,"down_s":90,"restore_s":0}"#), []);
     }
 
     #[test]

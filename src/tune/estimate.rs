@@ -56,6 +56,23 @@ fn sums(n: usize, nb: usize, range: Range<usize>) -> [f64; 3] {
     })
 }
 
+/// How much of a whole factorisation's multiplying a trial does: its stretches, and the iteration before each that is not timed.
+pub fn part(n: usize, nb: usize, care: Care) -> f64 {
+    let blocks = n.div_ceil(nb);
+    let placed = stretches(blocks, care);
+    let squares = |range: &Range<usize>| sums(n, nb, range.start.saturating_sub(1)..range.end)[0];
+    placed.iter().map(squares).sum::<f64>() / all_squares(n, nb)
+}
+
+/// The first of [`sums`] over all iterations, without counting them one by one: a matrix that is only wished for has as many as
+/// it likes. What is left is the last block's rows, then NB more each time.
+fn all_squares(n: usize, nb: usize) -> f64 {
+    let (n, nb, blocks) = (n as f64, nb as f64, n.div_ceil(nb) as f64);
+    let (times, last) = (blocks - 1.0, n - (blocks - 1.0) * nb);
+    let grown = nb * (times - 1.0) * (last + nb * (2.0 * times - 1.0) / 6.0);
+    times * (last * last + grown) / (n * n)
+}
+
 /// Seconds of the whole factorisation, from those of the stretches. None where they cannot be of one run.
 pub fn whole(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -> Option<f64> {
     let blocks = n.div_ceil(nb);
@@ -133,6 +150,19 @@ mod tests {
             assert!(stretches(47, care).len() > 1, "fifty iterations are worth it");
             assert_eq!(stretches(8, care).len(), 1);
         }
+    }
+
+    #[test]
+    fn a_trial_is_a_small_part_of_a_long_run() {
+        for (n, nb) in [(12_000, 256), (12_001, 256), (12_287, 256), (5000, 100), (2000, 256)] {
+            let one_by_one = sums(n, nb, 0..n.div_ceil(nb))[0];
+            assert!((all_squares(n, nb) / one_by_one - 1.0).abs() < 1e-12, "{n} {nb}");
+        }
+        let rough = |blocks: usize| part(256 * blocks, 256, Care::Rough);
+        assert!((0.09..0.11).contains(&rough(47)), "{}", rough(47));
+        assert!((0.0055..0.0065).contains(&rough(780)), "{}", rough(780));
+        assert!((part(256 * 8, 256, Care::Rough) - 1.0).abs() < 1e-12, "all of it is run");
+        assert!(part(1 << 50, 1, Care::Fine) > 0.0);
     }
 
     #[test]

@@ -107,6 +107,34 @@ fn every_thread_of_a_rank_calls_with_one_thread() {
     }
 }
 
+/// An OpenBLAS for POSIX threads starts one for each core when it is loaded, whatever it is told afterwards: ranks of a node
+/// together can come to more than it allows. Counted beside a library that starts none.
+#[test]
+fn openblas_starts_no_threads_when_it_is_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let with = |library: &str| {
+        // What tells the power is started by the rank.
+        let seen = dir.path().join(library.replace('/', "-"));
+        let count = format!("ls /proc/$PPID/task | wc -l | tee -a {}", seen.display());
+        let dat = Dat { ns: vec![300], nbs: vec![16], grids: vec![(1, 1)], ..Dat::default() };
+        let job = Job::new(1).dat(&dat).args(&["--blas", library, "--engine", "blas"]);
+        let ran = job.args(&["--power-command", &count]).run();
+        let seen = std::fs::read_to_string(seen).unwrap_or_default();
+        let most = seen.lines().filter_map(|line| line.trim().parse::<usize>().ok()).max();
+        (ran, most)
+    };
+    let (openblas, threads) = with("libopenblas.so.0");
+    if openblas.err.contains("cannot be loaded") {
+        return left_out("no OpenBLAS is installed");
+    }
+    openblas.expect_code(0);
+    let plain = built("starts-no-threads", &["-DINTEGER=int", "-DNAME(x)=x##_"]);
+    let (plain, wanted) = with(plain.to_str().unwrap());
+    plain.expect_code(0);
+    assert!(threads.is_some());
+    assert_eq!(threads, wanted);
+}
+
 /// Builds with 64-bit integers put a suffix to OpenBLAS's own names, too.
 #[test]
 fn openblas_is_known_by_names_with_a_suffix() {

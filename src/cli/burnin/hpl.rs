@@ -13,10 +13,12 @@ use super::{BurninFlags, INTERRUPTED};
 use crate::burnin::document::HplRun;
 use crate::burnin::rounds::machines;
 use crate::cli::exit::{Exit, Refusal};
+use crate::cli::passing::Passing;
 use crate::cli::run::NodeFlags;
-use crate::cli::template::own_program;
+use crate::cli::template::{own_program, run_this};
 use crate::model::fit;
-use crate::model::planner::squarest_grid;
+use crate::model::hpl_dat::hpl_dat;
+use crate::model::planner::{squarest_grid, usual};
 use crate::statistics::median;
 use crate::supervise::remember::events::Event;
 use crate::supervise::remember::folder::Folder;
@@ -106,14 +108,16 @@ pub fn repeat(
     let own = own_program()?;
     let left = until.saturating_sub(began.elapsed());
     let ranks: usize = hosts.iter().map(|host| host.slots).sum();
-    let mut bench: Vec<String> =
-        flags.bench.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    if bench.is_empty() {
-        let (n, (p, q)) = size(pass, hosts.len(), ranks, left.mul_f64(PART));
-        let words = [("-n", n), ("--nb", NB), ("-p", p), ("-q", q)];
-        bench =
-            words.iter().flat_map(|(flag, value)| [flag.to_string(), value.to_string()]).collect();
-    }
+    // Without the user's flags a run is of one problem, checked, whatever lies here for their own runs.
+    let own_input = match flags.bench.is_empty() {
+        false => None,
+        true => {
+            let (n, (p, q)) = size(pass, hosts.len(), ranks, left.mul_f64(PART));
+            let test = usual(n as usize, NB as usize, (p as usize, q as usize));
+            let folder = Passing::new("burnin", true).map_err(environment)?;
+            Some((folder, hpl_dat(&test, &[test.n], "burn-in")))
+        }
+    };
     let (tool, said) = flags.nodes.launcher()?;
     let unbound = not_bound(tool.kind, &said);
     let mut runs: Vec<HplRun> = Vec::new();
@@ -127,14 +131,19 @@ pub fn repeat(
             File::create(&path).map_err(|e| environment(format!("{}: {e}", path.display())))
         };
         let started = Instant::now();
-        let mut run = Command::new(&own)
+        let mut command = Command::new(&own);
+        command
             .arg("run")
             .args(node_words(&flags.nodes))
             .args(unbound.iter().map(|words| format!("--launcher-args={words}")))
             .arg("--new")
             .arg("--state")
             .arg(&dir)
-            .args(&bench)
+            .args(&flags.bench);
+        if let Some((folder, dat)) = &own_input {
+            run_this(&mut command, folder.path(), dat).map_err(environment)?;
+        }
+        let mut run = command
             .stdin(Stdio::null())
             .stdout(file("output")?)
             .stderr(file("told")?)

@@ -49,7 +49,7 @@ pub struct PlanFlags {
     #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = MACHINE)]
     pub(super) shm: Option<f64>,
 
-    /// So many of the plan's nodes are on this machine, each with its part of the memory and of the room in /dev/shm
+    /// So many of the plan's nodes are on this machine, each with its part of the cores, the memory and the room in /dev/shm
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100_000),
           conflicts_with = "memory", help_heading = MACHINE)]
     pub(super) nodes_here: u64,
@@ -176,7 +176,8 @@ pub struct PlanFlags {
     #[arg(long, value_name = "TIME", value_parser = seconds, requires = "level2", help_heading = RUN)]
     pub(super) level2_every: Option<f64>,
 
-    /// Take the rate from results of earlier runs: output of any HPL, or JSON
+    /// Take the rate from results of earlier runs: output of any HPL, or JSON. Of a protected run the latter alone tells what
+    /// saves and failures took, which are not to count in the rate
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub(super) results: Vec<PathBuf>,
 
@@ -232,13 +233,19 @@ pub struct PlanFlags {
     pub(super) seed: u64,
 }
 
+/// Cores of a node where nobody says: this machine's, or its share of them.
+fn cores_here(flags: &PlanFlags) -> usize {
+    (cores::count() / flags.nodes_here as usize).max(1)
+}
+
 /// How many ranks suit a node, and how many threads each.
 pub(super) fn layout(flags: &PlanFlags) -> Layout {
     let own = match (flags.cores, flags.numa) {
-        (None, None) => this_machine::layout(),
+        (None, None) => share_of(this_machine::layout(), flags.nodes_here as usize),
         (cores, numa) => {
             // More than there are of anything, but not more than fit here.
-            let cores = cores.map_or_else(cores::count, |cores| cores.clamp(1, 1 << 16) as usize);
+            let cores =
+                cores.map_or_else(|| cores_here(flags), |cores| cores.clamp(1, 1 << 16) as usize);
             Topology::even(cores, numa.unwrap_or(1) as usize).layout()
         }
     };
@@ -248,11 +255,28 @@ pub(super) fn layout(flags: &PlanFlags) -> Layout {
     }
 }
 
+/// The layout of one of so many nodes that share a machine of this one: its part of the ranks, or a rank with its part of the
+/// cores where these do not come out even.
+fn share_of(machine: Layout, nodes: usize) -> Layout {
+    let Layout { ranks, threads } = machine;
+    match ranks.is_multiple_of(nodes) {
+        true => Layout { ranks: ranks / nodes, threads },
+        false => Layout { ranks: 1, threads: (ranks * threads / nodes).max(1) },
+    }
+}
+
+/// Bytes a second that a node copies, measured on this machine: its part of what all of those here copy at once.
+pub(super) fn copy_bandwidth(flags: &PlanFlags, cores: u64) -> Option<f64> {
+    let here = flags.nodes_here;
+    Some(this_machine::copy_bandwidth(cores.saturating_mul(here) as usize)? / here as f64)
+}
+
 /// What the flags tell, completed by this machine.
 pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refusal> {
     let cores = flags.cores.unwrap_or_else(|| {
-        let cores = cores::count() as u64;
-        warnings.push(format!("{cores} cores a node: taken from this machine (--cores)"));
+        let cores = cores_here(flags) as u64;
+        let of = if flags.nodes_here > 1 { "its part of those of" } else { "taken from" };
+        warnings.push(format!("{cores} cores a node: {of} this machine (--cores)"));
         cores
     });
     let ranks_per_node = flags.ranks_per_node.unwrap_or_else(|| {
@@ -333,4 +357,19 @@ pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<In
         threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
         seed: flags.seed,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_of_one_machine_share_its_ranks_or_its_cores() {
+        let of = |ranks, threads, nodes| share_of(Layout { ranks, threads }, nodes);
+        assert_eq!(of(8, 4, 1), Layout { ranks: 8, threads: 4 });
+        assert_eq!(of(8, 4, 2), Layout { ranks: 4, threads: 4 });
+        assert_eq!(of(8, 4, 3), Layout { ranks: 1, threads: 10 });
+        assert_eq!(of(1, 2, 2), Layout { ranks: 1, threads: 1 });
+        assert_eq!(of(1, 2, 5), Layout { ranks: 1, threads: 1 });
+    }
 }

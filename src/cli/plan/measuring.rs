@@ -96,11 +96,6 @@ fn runs(
     dat: &str,
 ) -> Result<Vec<Sample>, Refusal> {
     let environment = |text: String| Refusal(Exit::Environment, text);
-    let (file, none) = (dir.path().join("HPL.dat"), dir.path().join("none.toml"));
-    for (file, text) in [(&file, dat), (&none, "")] {
-        std::fs::write(file, text)
-            .map_err(|e| environment(format!("cannot write {}: {e}", file.display())))?;
-    }
     let program = flags.program.clone().map_or_else(template::own_program, Ok)?;
     let ranks = inputs.nodes * inputs.ranks_per_node;
     let launcher =
@@ -110,9 +105,8 @@ fn runs(
     let words = template::words(&launcher, ranks as usize, each, threads as usize);
     tell!("skt-hpl plan: measuring for about {}", show_seconds(time));
     let mut command = template::command(&words, &program, threads as usize)?;
-    command.arg("--dat").arg(&file).args(["--threads", &threads.to_string()]);
-    // In place of a skt.toml that lies here.
-    command.arg("--config").arg(&none);
+    template::run_this(&mut command, dir.path(), dat).map_err(environment)?;
+    command.args(["--threads", &threads.to_string()]);
     let mut job =
         UnderWay::start(&mut command).map_err(|error| template::cannot_start(&command, &error))?;
     let failed = |how: String, job: UnderWay| {

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 pub use self::flags::PlanFlags;
-use self::flags::{inputs, layout};
+use self::flags::{copy_bandwidth, inputs, layout};
 use self::measuring::{calibrate, guessed_half, samples_of};
 use self::text::describe;
 use self::written::{start, write_files};
@@ -78,7 +78,7 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
     } else if let Some(time) = flags.calibrate {
         let samples = calibrate(flags, &inputs, time)?;
         if inputs.copy.is_none() {
-            inputs.copy = this_machine::copy_bandwidth(inputs.cores as usize);
+            inputs.copy = copy_bandwidth(flags, inputs.cores);
             if let Some(copy) = inputs.copy {
                 warnings.push(format!("copying runs at {:.1} GB/s: measured here", copy / 1e9));
             }

@@ -39,8 +39,12 @@ pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Pat
 /// The lines of a shell script by which srun, where it is the launcher, gives each rank the cores for its threads.
 fn cores_text(launcher: &str, threads: usize) -> String {
     let words: Vec<String> = launcher.split_whitespace().map(str::to_owned).collect();
-    let Some(cores) = template::cores_of_ranks(&words, threads) else { return String::new() };
-    let set = cores.map(|(name, count)| format!("export {name}={count}\n")).concat();
+    let cores = template::cores_of_ranks(&words, threads);
+    if cores.is_empty() {
+        return String::new();
+    }
+    let set: String =
+        cores.iter().map(|(name, value)| format!("export {name}={value}\n")).collect();
     let why = "# Within a job srun gives each rank a single core otherwise.";
     format!("{why}\n{set}unset {}\n", template::WISH_OF_THE_JOB)
 }
@@ -53,18 +57,19 @@ fn minutes(tuned: &Tuned, n: usize) -> u64 {
 }
 
 /// The same as a job of Slurm's, wherever it is handed in: HPL.dat lies in `dir`. Partitions that have a limit refuse a job that
-/// says none.
+/// says none, and some give a job a part of the memory of nodes that it has to itself.
 fn job_text(
-    (launch, cores): (&str, &str),
+    (launch, cores, hint): (&str, &str, Option<&str>),
     nodes: usize,
     layout: &Layout,
     dir: &Path,
     minutes: u64,
 ) -> String {
     let Layout { ranks_per_node, threads, .. } = layout;
+    let hint = hint.map_or_else(String::new, |hint| format!("#SBATCH --hint={hint}\n"));
     format!(
         "#!/bin/bash\n#SBATCH --job-name=hpl\n#SBATCH --nodes={nodes}\n#SBATCH --ntasks-per-node={ranks_per_node}\n\
-         #SBATCH --cpus-per-task={threads}\n#SBATCH --exclusive\n\
+         #SBATCH --cpus-per-task={threads}\n{hint}#SBATCH --exclusive\n#SBATCH --mem=0\n\
          # The time that tune expects, half as much again, and ten minutes; in minutes.\n#SBATCH --time={minutes}\n\
          {cores}\
          # Modules that the launcher needs go here.\ncd {} || exit 1\nexec {launch}\n",
@@ -100,7 +105,9 @@ pub fn write(
          {cores}exec {launch} \"$@\"\n"
     );
     let whole = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-    let job = job_text((&launch, &cores), nodes, &tuned.best.layout, &whole, minutes(tuned, n));
+    let words: Vec<String> = launcher.split_whitespace().map(str::to_owned).collect();
+    let how = (launch.as_str(), cores.as_str(), template::hint(&words));
+    let job = job_text(how, nodes, &tuned.best.layout, &whole, minutes(tuned, n));
     let texts = [dat(tuned, n), settings, script, job, picture::svg(tuned)];
     let mut names = Vec::new();
     for (name, text) in FILES.into_iter().zip(texts) {
@@ -152,8 +159,10 @@ mod tests {
     #[test]
     fn srun_is_told_of_the_cores_in_words_of_every_version() {
         let text = cores_text("srun -n {ranks}", 3);
-        let wanted = "export SRUN_CPUS_PER_TASK=3\nexport SLURM_CPUS_PER_TASK=3\nunset SLURM_TRES_PER_TASK\n";
+        let wanted = "export SRUN_CPUS_PER_TASK=3\nexport SLURM_CPUS_PER_TASK=3\nexport SLURM_HINT=nomultithread\n\
+                      unset SLURM_TRES_PER_TASK\n";
         assert!(text.ends_with(wanted), "{text}");
+        assert!(!cores_text("srun --hint=compute_bound -n {ranks}", 3).contains("SLURM_HINT"));
         assert_eq!(cores_text("mpirun -np {ranks}", 3), "");
     }
 
@@ -174,11 +183,18 @@ mod tests {
         let read = split_words(&text).unwrap();
         assert_eq!(read[3], "/home/me/a run/$x", "{text}");
         assert_eq!(read[7], "/opt/a b/libx.so", "{text}");
-        let job = job_text((&text, ""), 1, &layout, Path::new("/home/me/my tuning"), 25);
+        let dir = Path::new("/home/me/my tuning");
+        let job = job_text((&text, "", Some("nomultithread")), 1, &layout, dir, 25);
         assert!(
             job.contains("\ncd '/home/me/my tuning' || exit 1\nexec launcher -np 2 '"),
             "{job}"
         );
         assert!(job.contains("\n#SBATCH --time=25\n") && !job.contains("UNLIMITED"), "{job}");
+        // HPL.dat takes four fifths of the node's memory, and the layout counts cores.
+        assert!(job.contains("\n#SBATCH --exclusive\n#SBATCH --mem=0\n"), "{job}");
+        let cores = "\n#SBATCH --cpus-per-task=3\n#SBATCH --hint=nomultithread\n";
+        assert!(job.contains(cores), "{job}");
+        let own = job_text((&text, "", None), 1, &layout, dir, 25);
+        assert!(!own.contains("--hint") && own.contains(" --cpus-per-task=3\n"), "{own}");
     }
 }

@@ -1,5 +1,6 @@
 //! HPL in a loop: `skt-hpl run` again and again until the time is over, and what it says each time.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -60,6 +61,25 @@ fn size(pass: &Pass, hosts: usize, ranks: usize, time: Duration) -> (u64, (u64, 
     (n / NB * NB, squarest_grid(ranks as u64))
 }
 
+/// The benchmark's flags: the user's, or, where there are none, a size that leaves time for other runs. None where no time is left
+/// to choose a size for: a run of next to nothing would pass on nodes that fail at any other.
+fn bench_words(
+    said: &[OsString],
+    pass: &Pass,
+    (hosts, ranks): (usize, usize),
+    left: Duration,
+) -> Option<Vec<String>> {
+    if !said.is_empty() {
+        return Some(said.iter().map(|word| word.to_string_lossy().into_owned()).collect());
+    }
+    if left.is_zero() {
+        return None;
+    }
+    let (n, (p, q)) = size(pass, hosts, ranks, left.mul_f64(PART));
+    let words = [("-n", n), ("--nb", NB), ("-p", p), ("-q", q)];
+    Some(words.iter().flat_map(|(flag, value)| [flag.to_string(), value.to_string()]).collect())
+}
+
 /// Words for the launcher beside the user's: a rank is to use all of its share of the node, where Open MPI would give it a core.
 fn not_bound(kind: Launcher, said: &[String]) -> Option<String> {
     let binds = kind != Launcher::Srun && !has_option(said, "bind-to");
@@ -94,7 +114,7 @@ fn node_words(nodes: &NodeFlags) -> Vec<String> {
 /// How often a run's end is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Runs HPL until the time is over, once at least.
+/// Runs HPL until the time is over: once at least where the user has given its flags.
 pub fn repeat(
     flags: &BurninFlags,
     hosts: &[Host],
@@ -106,14 +126,10 @@ pub fn repeat(
     let own = own_program()?;
     let left = until.saturating_sub(began.elapsed());
     let ranks: usize = hosts.iter().map(|host| host.slots).sum();
-    let mut bench: Vec<String> =
-        flags.bench.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    if bench.is_empty() {
-        let (n, (p, q)) = size(pass, hosts.len(), ranks, left.mul_f64(PART));
-        let words = [("-n", n), ("--nb", NB), ("-p", p), ("-q", q)];
-        bench =
-            words.iter().flat_map(|(flag, value)| [flag.to_string(), value.to_string()]).collect();
-    }
+    let Some(bench) = bench_words(&flags.bench, pass, (hosts.len(), ranks), left) else {
+        show!("HPL was not run: measuring took the whole time, give more --time");
+        return Ok(Vec::new());
+    };
     let (tool, said) = flags.nodes.launcher()?;
     let unbound = not_bound(tool.kind, &said);
     let mut runs: Vec<HplRun> = Vec::new();
@@ -234,21 +250,36 @@ mod tests {
         assert_eq!(format!("{nodes:?}"), format!("{read:?}"));
     }
 
-    #[test]
-    fn a_size_fits_time_and_memory_and_counts_a_shared_machine_once() {
-        let pass = |machines: &[&str], memory: u64| Pass {
-            here: machines
-                .iter()
-                .map(|m| Here {
-                    machine: m.to_string(),
-                    memory_free_bytes: memory,
-                    ..Here::default()
-                })
-                .collect(),
+    fn pass(machines: &[&str], memory: u64) -> Pass {
+        let here = machines.iter().map(|m| Here {
+            machine: m.to_string(),
+            memory_free_bytes: memory,
+            ..Here::default()
+        });
+        Pass {
+            here: here.collect(),
             sweeps: vec![Sweep { multiply: vec![1e12; machines.len()], ..Sweep::default() }],
             judged: Judged::default(),
             took: Duration::ZERO,
+        }
+    }
+
+    /// Measuring has taken all of it.
+    #[test]
+    fn where_no_time_is_left_no_size_is_chosen() {
+        let pass = pass(&["a", "b", "c", "d"], 1 << 40);
+        let words = |said: &[&str], seconds| {
+            let said: Vec<OsString> = said.iter().map(OsString::from).collect();
+            bench_words(&said, &pass, (4, 4), Duration::from_secs(seconds))
         };
+        assert_eq!(words(&[], 0), None);
+        assert_eq!(words(&[], 60).unwrap()[2..], ["--nb", "192", "-p", "2", "-q", "2"]);
+        // Whoever says what is to be run has it run.
+        assert_eq!(words(&["-n", "500"], 0).unwrap(), ["-n", "500"]);
+    }
+
+    #[test]
+    fn a_size_fits_time_and_memory_and_counts_a_shared_machine_once() {
         let minute = Duration::from_secs(60);
         let (one, grid) = size(&pass(&["a", "a", "a", "a"], 1 << 40), 4, 4, minute);
         assert_eq!(grid, (2, 2));
